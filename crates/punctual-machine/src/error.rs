@@ -1,0 +1,45 @@
+//! The one error of this crate: which call failed, on what, and what the kernel said.
+use std::{fmt, io};
+
+/// A system call that failed, with the object it was called on.
+///
+/// `Display` is a lower-case fragment, for example
+/// `bind udp 127.0.0.1:9930: Address already in use (os error 98)`.
+#[derive(Debug)]
+pub struct SystemError {
+    /// The operation, as a person would say it: `bind`, `map`, `pin`.
+    pub operation: &'static str,
+    /// What it was tried on: a path, an address, an interface.
+    pub object: String,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl SystemError {
+    /// An error of `operation` on `object`.
+    pub fn new(operation: &'static str, object: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self { operation, object: object.into(), source: source.into() }
+    }
+
+    /// The same for the error that libc left in `errno`.
+    pub fn last(operation: &'static str, object: impl Into<String>) -> Self {
+        Self::new(operation, object, io::Error::last_os_error())
+    }
+
+    /// The kind the kernel's answer belongs to.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.operation, self.object, self.source)
+    }
+}
+
+impl std::error::Error for SystemError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

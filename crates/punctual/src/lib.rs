@@ -1,0 +1,2 @@
+//! Messages between components, processes and hosts in microseconds.
+#![forbid(unsafe_code)]
