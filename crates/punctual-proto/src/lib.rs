@@ -1,5 +1,19 @@
-//! The mistake this wall makes impossible: a protocol decision that depends on a real clock,
-//! thread or socket.
-#![no_std]
+//! What Punctual's messages mean: frames, addresses, streams and their limits.
+//!
+//! The mistake this wall makes impossible: a protocol decision that depends on a real clock, a
+//! thread or a socket. Time is an argument; bytes come in and go out as slices.
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
 extern crate alloc;
+
+pub mod address;
+pub mod frame;
+pub mod limits;
+pub mod stamps;
+pub mod stream;
+
+pub use address::{Address, NodeId, Port, Target};
+pub use frame::{Frame, FrameError, Header, Kind};
+pub use stamps::Stamps;
+pub use stream::{Accepted, Stream, Verdict};

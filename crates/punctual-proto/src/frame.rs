@@ -1,0 +1,307 @@
+//! The frame: one message as it stands in shared memory or travels on a wire.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 1 | magic, 0xB5 |
+//! | 1 | 1 | version (high four bits, 1) and kind (low four bits) |
+//! | 2 | 2 | incarnation of the source node |
+//! | 4 | 2 | source port |
+//! | 6 | 2 | target port; 0xFFFF = all ports |
+//! | 8 | 8 | source node |
+//! | 16 | 8 | target node; all ones = everybody |
+//! | 24 | 4 | sequence number in the stream (source node → target node, or source node → everybody) |
+//! | 28 | 3 | payload size, bytes |
+//! | 31 | 1 | flags: bit 0 = stamps follow the header; the others must be 0 |
+//! | 32 | 24 | stamps, where flagged ([`crate::stamps`]) |
+//! | … | | payload |
+//!
+//! Little-endian throughout. What is not known is refused: another magic, version, kind or flag.
+
+use core::fmt;
+
+use crate::address::{Address, NodeId, Port, Target};
+use crate::stamps::{STAMPS_SIZE, Stamps};
+
+/// Size of the header, bytes.
+pub const HEADER_SIZE: usize = 32;
+
+const MAGIC: u8 = 0xB5;
+const VERSION: u8 = 1;
+const FLAG_STAMPED: u8 = 1;
+const NODE_EVERYONE: u64 = u64::MAX;
+const PORT_ALL: u16 = u16::MAX;
+
+/// What a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A message of an application.
+    Data,
+    /// A node says that it is there and how far its streams are.
+    Hello,
+    /// A node says that it leaves and where its streams ended.
+    Goodbye,
+}
+
+impl Kind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Data => 0,
+            Self::Hello => 1,
+            Self::Goodbye => 2,
+        }
+    }
+
+    const fn of(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Data),
+            1 => Some(Self::Hello),
+            2 => Some(Self::Goodbye),
+            _ => None,
+        }
+    }
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// Fewer bytes than a header, or than the header says.
+    Short {
+        /// Bytes present.
+        present: usize,
+        /// Bytes needed.
+        needed: usize,
+    },
+    /// Somebody else's bytes.
+    NotAFrame,
+    /// A version, kind or flag of a later Punctual.
+    Unknown,
+    /// A node or port number that is reserved.
+    BadAddress,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { present, needed } => {
+                write!(f, "frame of {present} bytes where {needed} are needed")
+            }
+            Self::NotAFrame => f.write_str("not a frame of this protocol"),
+            Self::Unknown => f.write_str("unknown version, kind or flag"),
+            Self::BadAddress => f.write_str("reserved node or port number"),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame is for.
+    pub kind: Kind,
+    /// Which life of the source node this is: drawn when the node opens.
+    pub incarnation: u16,
+    /// Who sent it.
+    pub source: Address,
+    /// Whom it is for.
+    pub target: Target,
+    /// Place in the stream from the source node to the target node, or to everybody.
+    pub sequence: u32,
+    /// Size of the payload, bytes.
+    pub payload_size: u32,
+    /// Whether [`Stamps`] follow the header.
+    pub stamped: bool,
+}
+
+impl Header {
+    /// Size of what stands before the payload, bytes.
+    pub const fn prefix_size(&self) -> usize {
+        if self.stamped { HEADER_SIZE + STAMPS_SIZE } else { HEADER_SIZE }
+    }
+
+    /// Size of the whole frame, bytes.
+    pub const fn frame_size(&self) -> usize {
+        self.prefix_size() + self.payload_size as usize
+    }
+
+    /// Writes the header.
+    pub fn write(&self, bytes: &mut [u8; HEADER_SIZE]) {
+        let flags = if self.stamped { FLAG_STAMPED } else { 0 };
+        let size_and_flags = (self.payload_size & 0x00FF_FFFF) | u32::from(flags) << 24;
+        bytes[0] = MAGIC;
+        bytes[1] = VERSION << 4 | self.kind.code();
+        bytes[2..4].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[4..6].copy_from_slice(&self.source.port.get().to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.target.port.map_or(PORT_ALL, Port::get).to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.source.node.get().to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.target.node.map_or(NODE_EVERYONE, NodeId::get).to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[28..32].copy_from_slice(&size_and_flags.to_le_bytes());
+    }
+
+    /// Reads a header. The payload is not looked at.
+    pub fn read(bytes: &[u8; HEADER_SIZE]) -> Result<Self, FrameError> {
+        let word16 = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let word32 = |at: usize| u32::from(word16(at)) | u32::from(word16(at + 2)) << 16;
+        let word64 = |at: usize| u64::from(word32(at)) | u64::from(word32(at + 4)) << 32;
+        if bytes[0] != MAGIC {
+            return Err(FrameError::NotAFrame);
+        }
+        let flags = bytes[31];
+        if bytes[1] >> 4 != VERSION || flags & !FLAG_STAMPED != 0 {
+            return Err(FrameError::Unknown);
+        }
+        let kind = Kind::of(bytes[1] & 0x0F).ok_or(FrameError::Unknown)?;
+        let node = |number| NodeId::new(number).ok_or(FrameError::BadAddress);
+        let target_node = match word64(16) {
+            NODE_EVERYONE => None,
+            number => Some(node(number)?),
+        };
+        Ok(Self {
+            kind,
+            incarnation: word16(2),
+            source: Address {
+                node: node(word64(8))?,
+                port: Port::new(word16(4)).ok_or(FrameError::BadAddress)?,
+            },
+            target: Target { node: target_node, port: Port::new(word16(6)) },
+            sequence: word32(24),
+            payload_size: word32(28) & 0x00FF_FFFF,
+            stamped: flags & FLAG_STAMPED != 0,
+        })
+    }
+}
+
+/// A frame taken apart in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The header.
+    pub header: Header,
+    /// The sender's stages, where it sent them.
+    pub stamps: Option<Stamps>,
+    /// The message.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Takes apart the frame at the start of `bytes`; more may follow it (padding, a check value).
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        let short = |needed| FrameError::Short { present: bytes.len(), needed };
+        let (head, rest) = bytes.split_first_chunk::<HEADER_SIZE>().ok_or(short(HEADER_SIZE))?;
+        let header = Header::read(head)?;
+        let short = short(header.frame_size());
+        let (stamps, rest) = if header.stamped {
+            let (stamps, rest) = rest.split_first_chunk::<STAMPS_SIZE>().ok_or(short)?;
+            (Some(Stamps::read(stamps)), rest)
+        } else {
+            (None, rest)
+        };
+        let payload = rest.get(..header.payload_size as usize).ok_or(short)?;
+        Ok(Self { header, stamps, payload })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PAYLOAD_SIZE_MAX;
+    use proptest::prelude::*;
+
+    fn headers() -> impl Strategy<Value = Header> {
+        let node = (1..u64::MAX).prop_map(|n| NodeId::new(n).unwrap());
+        let port = (0..u16::MAX).prop_map(|n| Port::new(n).unwrap());
+        let target = (proptest::option::of(node.clone()), proptest::option::of(port.clone()));
+        let kind = prop_oneof![Just(Kind::Data), Just(Kind::Hello), Just(Kind::Goodbye)];
+        let size = 0..=PAYLOAD_SIZE_MAX as u32;
+        (kind, any::<u16>(), node, port, target, any::<u32>(), size, any::<bool>()).prop_map(
+            |(kind, incarnation, node, port, (target_node, target_port), sequence, payload_size, stamped)| {
+                Header {
+                    kind,
+                    incarnation,
+                    source: Address { node, port },
+                    target: Target { node: target_node, port: target_port },
+                    sequence,
+                    payload_size,
+                    stamped,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_survives_the_wire(header in headers()) {
+            let mut bytes = [0; HEADER_SIZE];
+            header.write(&mut bytes);
+            prop_assert_eq!(Header::read(&bytes), Ok(header));
+        }
+
+        /// Goal: bytes from outside never cause a panic, and what parses writes back to itself.
+        #[test]
+        fn any_bytes_parse_or_are_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), likely: bool) {
+            if likely && bytes.len() >= HEADER_SIZE {
+                (bytes[0], bytes[1], bytes[29], bytes[30], bytes[31]) = (MAGIC, VERSION << 4, 0, 0, bytes[31] & 1);
+            }
+            if let Ok(frame) = Frame::parse(&bytes) {
+                prop_assert!(frame.header.frame_size() <= bytes.len());
+                let mut again = [0; HEADER_SIZE];
+                frame.header.write(&mut again);
+                prop_assert_eq!(&again[..], &bytes[..HEADER_SIZE]);
+            }
+        }
+    }
+
+    /// The layout is a contract: this very picture is in `docs/wire.md`.
+    #[test]
+    fn the_layout_is_as_documented() {
+        let header = Header {
+            kind: Kind::Hello,
+            incarnation: 0x0302,
+            source: Address {
+                node: NodeId::new(0x0F0E_0D0C_0B0A_0908).unwrap(),
+                port: Port::new(0x0504).unwrap(),
+            },
+            target: Target::EVERYONE,
+            sequence: 0x1B1A_1918,
+            payload_size: 0x001E_1D1C,
+            stamped: true,
+        };
+        let mut bytes = [0; HEADER_SIZE];
+        header.write(&mut bytes);
+        let expected = [
+            0xB5, 0x11, 0x02, 0x03, 0x04, 0x05, 0xFF, 0xFF, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F,
+            0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x18, 0x19, 0x1A, 0x1B, 0x1C, 0x1D, 0x1E, 0x01,
+        ];
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        let header = Header {
+            kind: Kind::Data,
+            incarnation: 1,
+            source: Address { node: NodeId::named("a"), port: Port::from(1) },
+            target: Target::EVERYONE,
+            sequence: 0,
+            payload_size: 3,
+            stamped: false,
+        };
+        let mut bytes = [0; HEADER_SIZE + 3];
+        header.write(bytes.first_chunk_mut().unwrap());
+        assert!(Frame::parse(&bytes).is_ok());
+        let altered = |at: usize, value: u8| {
+            let mut bytes = bytes;
+            bytes[at] = value;
+            Frame::parse(&bytes).unwrap_err()
+        };
+        assert_eq!(altered(0, 0), FrameError::NotAFrame);
+        assert_eq!(altered(1, 0x20), FrameError::Unknown, "version 2");
+        assert_eq!(altered(1, 0x13), FrameError::Unknown, "kind 3");
+        assert_eq!(altered(31, 0x02), FrameError::Unknown, "flag 1");
+        assert_eq!(altered(28, 4), FrameError::Short { present: 35, needed: 36 });
+        let mut anonymous = bytes;
+        anonymous[8..16].fill(0);
+        assert_eq!(Frame::parse(&anonymous), Err(FrameError::BadAddress));
+        assert_eq!(Frame::parse(&bytes[..31]), Err(FrameError::Short { present: 31, needed: 32 }));
+    }
+}

@@ -1,0 +1,29 @@
+//! Every limit of the protocol, with its unit and its reason.
+
+use crate::frame::HEADER_SIZE;
+use crate::stamps::STAMPS_SIZE;
+
+/// Largest payload of one message on any medium, bytes. The size field of the header has 24 bits.
+pub const PAYLOAD_SIZE_MAX: usize = (1 << 24) - 1;
+
+/// Largest frame in front of its payload, bytes: header and stamps.
+pub const PREFIX_SIZE_MAX: usize = HEADER_SIZE + STAMPS_SIZE;
+
+/// Check value behind a frame on media that leave the machine, bytes (CRC-32C).
+pub const CHECK_SIZE: usize = 4;
+
+/// Largest payload of one UDP datagram, bytes: IPv4's 65,535 less its two headers, the prefix and the check.
+pub const DATAGRAM_PAYLOAD_SIZE_MAX: usize = 65_507 - PREFIX_SIZE_MAX - CHECK_SIZE;
+
+/// Nodes on one bus. Every node keeps an entry for each of the others in a table of fixed size.
+pub const NODES_MAX: usize = 256;
+
+/// Communicators of one node. Each has a row of counters in the node's shared page.
+pub const COMMUNICATORS_MAX: usize = 256;
+
+/// Sequence numbers behind the newest in which a late frame is still accepted. One bit each in a `u64`.
+pub const REORDER_WINDOW: u32 = 64;
+const _: () = assert!(REORDER_WINDOW <= u64::BITS);
+
+/// Longest name of a bus or a node, bytes: a path of the bus's socket must stay below 108 bytes.
+pub const NAME_SIZE_MAX: usize = 32;

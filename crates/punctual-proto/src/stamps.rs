@@ -1,0 +1,106 @@
+//! The sender's half of a message's stages, as it rides in the frame.
+//!
+//! All intervals count in the sender's clock. The receiver may take a difference between its own
+//! clock and these only if both read the same clock, which the *domain* says.
+
+/// Size of the stamps in a frame, bytes.
+pub const STAMPS_SIZE: usize = 24;
+
+/// When the sender's stages of one message ended.
+///
+/// | offset | size | field |
+/// |---|---|---|
+/// | 0 | 8 | `sent`: clock reading when the application handed the message over |
+/// | 8 | 4 | `due_to_sent`: how long after its due time that was |
+/// | 12 | 4 | `sent_to_sealed` |
+/// | 16 | 4 | `sealed_to_posted` |
+/// | 20 | 4 | `domain`: which clock this is; 0 = unknown |
+///
+/// Little-endian. An interval that does not fit stands as `u32::MAX`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// Clock reading at which the application handed the message over, in ticks of `domain`.
+    pub sent: u64,
+    /// From the instant at which the message was due until `sent`, ticks; 0 where nothing was due.
+    pub due_to_sent: u32,
+    /// Until header and tag were complete, ticks.
+    pub sent_to_sealed: u32,
+    /// Until the engine took the frame, ticks.
+    pub sealed_to_posted: u32,
+    /// Which clock the ticks are of: equal values mean one and the same clock. 0 is never equal.
+    pub domain: u32,
+}
+
+/// An interval as it is stored: saturated, because an overflow must not look short.
+pub fn interval(from: u64, to: u64) -> u32 {
+    u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX)
+}
+
+impl Stamps {
+    /// Writes the stamps as they ride in a frame.
+    pub fn write(&self, bytes: &mut [u8; STAMPS_SIZE]) {
+        bytes[0..8].copy_from_slice(&self.sent.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.due_to_sent.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.sent_to_sealed.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.sealed_to_posted.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.domain.to_le_bytes());
+    }
+
+    /// Reads stamps; every bit pattern is one.
+    pub fn read(bytes: &[u8; STAMPS_SIZE]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Self {
+            sent: u64::from(word(0)) | u64::from(word(4)) << 32,
+            due_to_sent: word(8),
+            sent_to_sealed: word(12),
+            sealed_to_posted: word(16),
+            domain: word(20),
+        }
+    }
+
+    /// Clock reading at which the engine took the frame, ticks of `domain`.
+    pub fn posted(&self) -> u64 {
+        self.sent
+            .saturating_add(u64::from(self.sent_to_sealed))
+            .saturating_add(u64::from(self.sealed_to_posted))
+    }
+
+    /// Clock reading at which the message was due, ticks of `domain`.
+    pub fn due(&self) -> u64 {
+        self.sent.saturating_sub(u64::from(self.due_to_sent))
+    }
+
+    /// Whether both ends read the same clock.
+    pub fn same_clock(&self, domain: u32) -> bool {
+        self.domain != 0 && self.domain == domain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stamps_survive_the_frame(sent: u64, a: u32, b: u32, c: u32, domain: u32) {
+            let stamps = Stamps { sent, due_to_sent: a, sent_to_sealed: b, sealed_to_posted: c, domain };
+            let mut bytes = [0; STAMPS_SIZE];
+            stamps.write(&mut bytes);
+            prop_assert_eq!(Stamps::read(&bytes), stamps);
+        }
+    }
+
+    #[test]
+    fn an_interval_that_does_not_fit_is_not_short() {
+        assert_eq!(interval(10, 25), 15);
+        assert_eq!(interval(25, 10), 0);
+        assert_eq!(interval(0, 1 << 40), u32::MAX);
+    }
+
+    #[test]
+    fn an_unknown_clock_is_nobodys() {
+        assert!(!Stamps::default().same_clock(0));
+        assert!(Stamps { domain: 3, ..Stamps::default() }.same_clock(3));
+    }
+}
