@@ -1,0 +1,173 @@
+//! UDP sockets that move bounded batches and never allocate once open.
+//!
+//! A [`SendBatch`] is filled in place (`claim`, `commit`) and goes to the kernel in one call; a
+//! [`RecvBatch`] is filled by one call and read by reference. Every call that may find nothing to do
+//! returns at once: waiting belongs to the caller, which has [`AsFd`] for its epoll set. The `bare` calls
+//! do the least a kernel socket can do; they are the floor against which the batches are measured.
+mod address;
+mod control;
+mod multicast;
+mod option;
+mod receive;
+mod send;
+mod stamp;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+pub use multicast::MulticastInterface;
+pub(crate) use option::set_option;
+pub use receive::{Datagram, RecvBatch};
+pub use send::SendBatch;
+
+use crate::SystemError;
+
+/// The largest payload a UDP datagram can carry over IPv4: 65,535 less the IP and UDP headers.
+pub const DATAGRAM_SIZE_MAX: usize = 65_507;
+
+/// What a socket should have besides an address. The default asks for nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// Receive buffer in bytes. The kernel doubles it for its own overhead and caps it at
+    /// `net.core.rmem_max` unless the process has CAP_NET_ADMIN: [`UdpSocket::receive_buffer`] tells.
+    pub receive_buffer: Option<usize>,
+    /// Send buffer in bytes, under the same rules (`net.core.wmem_max`, [`UdpSocket::send_buffer`]).
+    pub send_buffer: Option<usize>,
+    /// Have the kernel stamp every datagram as it arrives. A static key in the kernel flips late: the
+    /// first datagrams after the first socket of a machine asks for stamps may lack theirs.
+    pub timestamps: bool,
+    /// Have every datagram carry how many the kernel dropped at this socket before it.
+    pub count_drops: bool,
+    /// Share the port with other sockets that also ask for it (multicast receivers need this).
+    pub reuse_address: bool,
+    /// Poll the device for so long in a receive that finds nothing. Needs CAP_NET_ADMIN.
+    pub busy_poll_us: Option<u32>,
+}
+
+/// A bound UDP socket. Non-blocking, unless [`set_blocking`](Self::set_blocking) says otherwise, and even
+/// then the batches never wait.
+#[derive(Debug)]
+pub struct UdpSocket {
+    fd: OwnedFd,
+    timestamps: bool,
+    count_drops: bool,
+}
+
+impl UdpSocket {
+    /// Opens a socket and binds it to `address`; port 0 lets the kernel choose.
+    pub fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self, SystemError> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
+            .map_err(|e| SystemError::new("open udp socket for", address.to_string(), e))?;
+        let socket = Self { fd, timestamps: options.timestamps, count_drops: options.count_drops };
+        socket
+            .apply(options)
+            .map_err(|(option, e)| SystemError::new("set udp option", format!("{option} on {address}"), e))?;
+        rustix::net::bind(&socket.fd, &address)
+            .map_err(|e| SystemError::new("bind udp", address.to_string(), e))?;
+        Ok(socket)
+    }
+
+    /// Names the option that failed, because the kernel's answer alone does not.
+    fn apply(&self, options: &UdpOptions) -> Result<(), (&'static str, io::Error)> {
+        if options.reuse_address {
+            sockopt::set_socket_reuseaddr(&self.fd, true).map_err(|e| ("SO_REUSEADDR", e.into()))?;
+        }
+        if let Some(size) = options.receive_buffer {
+            sockopt::set_socket_recv_buffer_size(&self.fd, size).map_err(|e| ("SO_RCVBUF", e.into()))?;
+            // Beyond rmem_max only a privileged process gets what it asks for; others keep the cap.
+            let _ = sockopt::set_socket_recv_buffer_size_force(&self.fd, size);
+        }
+        if let Some(size) = options.send_buffer {
+            sockopt::set_socket_send_buffer_size(&self.fd, size).map_err(|e| ("SO_SNDBUF", e.into()))?;
+            let _ = sockopt::set_socket_send_buffer_size_force(&self.fd, size);
+        }
+        if options.timestamps {
+            self.set_timestamping(stamp::RECEIVE).map_err(|e| ("SO_TIMESTAMPING", e))?;
+        }
+        if options.count_drops {
+            let on: libc::c_int = 1;
+            set_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &on)
+                .map_err(|e| ("SO_RXQ_OVFL", e))?;
+        }
+        if let Some(us) = options.busy_poll_us {
+            let us = libc::c_int::try_from(us).unwrap_or(libc::c_int::MAX);
+            set_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, &us)
+                .map_err(|e| ("SO_BUSY_POLL", e))?;
+        }
+        Ok(())
+    }
+
+    /// The address the socket is bound to, with the port the kernel chose.
+    pub fn local_address(&self) -> Result<SocketAddr, SystemError> {
+        rustix::net::getsockname(&self.fd)
+            .and_then(SocketAddr::try_from)
+            .map_err(|e| SystemError::new("read local address of", "a udp socket", e))
+    }
+
+    /// Fixes the peer: only its datagrams arrive, `commit_connected` and `send_bare` reach it without a
+    /// route look-up, and a refusal (ICMP) comes back as `ConnectionRefused`.
+    pub fn connect(&self, address: SocketAddr) -> Result<(), SystemError> {
+        rustix::net::connect(&self.fd, &address)
+            .map_err(|e| SystemError::new("connect udp to", address.to_string(), e))
+    }
+
+    /// The receive buffer in force, in bytes, as the kernel counts it (twice what was asked for).
+    pub fn receive_buffer(&self) -> io::Result<usize> {
+        Ok(sockopt::socket_recv_buffer_size(&self.fd)?)
+    }
+
+    /// The send buffer in force, in bytes, as the kernel counts it (twice what was asked for).
+    pub fn send_buffer(&self) -> io::Result<usize> {
+        Ok(sockopt::socket_send_buffer_size(&self.fd)?)
+    }
+
+    /// Whether [`recv_bare_blocking`](Self::recv_bare_blocking) waits in the kernel. Batches are unaffected.
+    pub fn set_blocking(&self, blocking: bool) -> io::Result<()> {
+        Ok(rustix::io::ioctl_fionbio(&self.fd, !blocking)?)
+    }
+
+    /// How long a blocking receive waits before it gives up with `WouldBlock`; `None` waits for ever.
+    pub fn set_receive_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Recv, timeout)?)
+    }
+
+    /// The floor of a send: one system call on a connected socket. Returns at once.
+    #[inline]
+    pub fn send_bare(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT)?)
+    }
+
+    /// The floor of a polled receive: one system call, `WouldBlock` when nothing is there.
+    #[inline]
+    pub fn recv_bare(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (size, _) = rustix::net::recv(&self.fd, bytes, RecvFlags::DONTWAIT)?;
+        Ok(size)
+    }
+
+    /// The floor of a blocked receive: the thread sleeps inside the one system call. Waits only after
+    /// [`set_blocking(true)`](Self::set_blocking).
+    #[inline]
+    pub fn recv_bare_blocking(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (size, _) = rustix::net::recv(&self.fd, bytes, RecvFlags::empty())?;
+        Ok(size)
+    }
+
+    fn raw(&self) -> libc::c_int {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,65 @@
+//! Multicast: who hears a group, and through which interface.
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use rustix::net::{netdevice, sockopt};
+
+use super::UdpSocket;
+use crate::SystemError;
+
+/// The interface on which a group is joined and through which it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MulticastInterface {
+    /// The interface that has this IPv4 address. IPv4 groups only.
+    Address(Ipv4Addr),
+    /// The interface with this index; 0 lets the kernel choose by route.
+    Index(u32),
+}
+
+impl MulticastInterface {
+    /// The interface called `name`, looked up once.
+    pub fn named(name: &str) -> Result<Self, SystemError> {
+        let probe =
+            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
+                .map_err(|e| SystemError::new("open udp socket for", name, e))?;
+        netdevice::name_to_index(&probe, name)
+            .map(Self::Index)
+            .map_err(|e| SystemError::new("find interface", name, e))
+    }
+}
+
+impl UdpSocket {
+    /// Joins `group` on `interface`, sends to groups through it, and hears its own host's messages too.
+    ///
+    /// The socket must be bound to the group's port, on the wildcard address or on the group itself. Bind
+    /// to the group where one host joins several at one port: a wildcard socket hears them all.
+    pub fn join_multicast(&self, group: IpAddr, interface: MulticastInterface) -> Result<(), SystemError> {
+        let joined = match group {
+            IpAddr::V4(group) => self.join_v4(group, interface),
+            IpAddr::V6(group) => self.join_v6(group, interface),
+        };
+        joined.map_err(|e| SystemError::new("join multicast group", format!("{group} on {interface:?}"), e))
+    }
+
+    fn join_v4(&self, group: Ipv4Addr, interface: MulticastInterface) -> io::Result<()> {
+        let (address, index) = match interface {
+            MulticastInterface::Address(address) => (address, 0),
+            MulticastInterface::Index(index) => (Ipv4Addr::UNSPECIFIED, index),
+        };
+        sockopt::set_ip_add_membership_with_ifindex(&self.fd, &group, &address, index)?;
+        sockopt::set_ip_multicast_if_with_ifindex(&self.fd, &Ipv4Addr::UNSPECIFIED, &address, index)?;
+        Ok(sockopt::set_ip_multicast_loop(&self.fd, true)?)
+    }
+
+    fn join_v6(&self, group: Ipv6Addr, interface: MulticastInterface) -> io::Result<()> {
+        let MulticastInterface::Index(index) = interface else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "an ipv6 group needs an interface index, not an ipv4 address",
+            ));
+        };
+        sockopt::set_ipv6_add_membership(&self.fd, &group, index)?;
+        sockopt::set_ipv6_multicast_if(&self.fd, index)?;
+        Ok(sockopt::set_ipv6_multicast_loop(&self.fd, true)?)
+    }
+}

@@ -1,0 +1,276 @@
+//! The sending batch: claimed and written in place, handed to the kernel in one call.
+use std::net::SocketAddr;
+use std::{io, mem, ptr};
+
+use super::UdpSocket;
+use super::address::RawAddress;
+
+/// Datagrams waiting to be sent, in order, in slots that are allocated once.
+///
+/// What the kernel does not take stays, in order, for the next [`UdpSocket::send_batch`]; new datagrams
+/// queue behind it while there is room.
+#[derive(Debug)]
+pub struct SendBatch {
+    /// `capacity` slots of `size_max` bytes.
+    bytes: Box<[u8]>,
+    slots: Box<[Slot]>,
+    /// Written anew before every call: between calls their pointers mean nothing.
+    headers: Box<[libc::mmsghdr]>,
+    vectors: Box<[libc::iovec]>,
+    size_max: usize,
+    /// The slot of the oldest datagram.
+    first: usize,
+    len: usize,
+    /// The size of the claimed slot, which is the one behind the newest datagram.
+    claimed: Option<usize>,
+    refused: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    size: usize,
+    target: RawAddress,
+}
+
+// SAFETY: the pointers in `headers` and `vectors` are written from the batch's own boxes before each
+// system call and never read after it, so moving the batch to another thread moves nothing they rely on.
+unsafe impl Send for SendBatch {}
+
+impl SendBatch {
+    /// Room for `capacity` datagrams of up to `size_max` bytes each; nothing is allocated later.
+    ///
+    /// # Panics
+    /// If `capacity` is 0.
+    pub fn new(capacity: usize, size_max: usize) -> Self {
+        assert!(capacity > 0, "a batch has room for at least one datagram");
+        // SAFETY: mmsghdr is integers and raw pointers, for which all zero is a valid value.
+        let header: libc::mmsghdr = unsafe { mem::zeroed() };
+        Self {
+            bytes: vec![0; capacity * size_max].into_boxed_slice(),
+            slots: vec![Slot { size: 0, target: RawAddress::NONE }; capacity].into_boxed_slice(),
+            headers: vec![header; capacity].into_boxed_slice(),
+            vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; capacity].into_boxed_slice(),
+            size_max,
+            first: 0,
+            len: 0,
+            claimed: None,
+            refused: 0,
+        }
+    }
+
+    /// Room for the next datagram, to be written in place. `None` if the batch is full or `size` exceeds
+    /// [`size_max`](Self::size_max). The bytes hold whatever an earlier datagram left. A claim that is not
+    /// committed is forgotten by the next one.
+    #[inline]
+    pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
+        if self.is_full() || size > self.size_max {
+            return None;
+        }
+        self.claimed = Some(size);
+        let start = self.slot(self.len) * self.size_max;
+        self.bytes.get_mut(start..start + size)
+    }
+
+    /// Queues the claimed datagram for `to`. Without a claim: a bug in the caller, and nothing happens.
+    #[inline]
+    pub fn commit(&mut self, to: SocketAddr) {
+        self.commit_raw(RawAddress::encode(to));
+    }
+
+    /// Queues the claimed datagram for the peer the socket is connected to. Without a claim: a bug in the caller, and nothing happens.
+    #[inline]
+    pub fn commit_connected(&mut self) {
+        self.commit_raw(RawAddress::NONE);
+    }
+
+    fn commit_raw(&mut self, target: RawAddress) {
+        debug_assert!(self.claimed.is_some(), "commit without a claim");
+        if let Some(size) = self.claimed.take() {
+            let slot = self.slot(self.len);
+            self.slots[slot] = Slot { size, target };
+            self.len += 1;
+        }
+    }
+
+    /// How many datagrams wait.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether there is no room for another.
+    pub fn is_full(&self) -> bool {
+        self.len == self.slots.len()
+    }
+
+    /// How many datagrams fit.
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The largest datagram that can be claimed.
+    pub fn size_max(&self) -> usize {
+        self.size_max
+    }
+
+    /// How many datagrams the kernel refused for good since `new`. They are not sent.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The slot of the datagram `distance` behind the oldest.
+    #[inline]
+    fn slot(&self, distance: usize) -> usize {
+        let slot = self.first + distance;
+        if slot >= self.slots.len() { slot - self.slots.len() } else { slot }
+    }
+
+    #[inline]
+    fn drop_oldest(&mut self, count: usize) {
+        debug_assert!(count <= self.len);
+        // A batch that went out whole starts at slot 0 again: the warm slots are used first.
+        self.first = if count == self.len { 0 } else { self.slot(count) };
+        self.len -= count;
+        // The claimed slot may have been re-based; a claim does not survive a send.
+        self.claimed = None;
+    }
+
+    /// Points the headers at everything that waits.
+    fn write_headers(&mut self) {
+        let bytes = self.bytes.as_mut_ptr();
+        let vectors = self.vectors.as_mut_ptr();
+        let slots = self.slots.as_mut_ptr();
+        for distance in 0..self.len {
+            let slot = self.slot(distance);
+            let Slot { size, target } = self.slots[slot];
+            let vector = vectors.wrapping_add(distance);
+            self.vectors[distance] =
+                libc::iovec { iov_base: bytes.wrapping_add(slot * self.size_max).cast(), iov_len: size };
+            let header = &mut self.headers[distance].msg_hdr;
+            header.msg_iov = vector;
+            header.msg_iovlen = 1;
+            header.msg_namelen = target.size;
+            header.msg_name = match target.size {
+                0 => ptr::null_mut(),
+                _ => slots.wrapping_add(slot).cast::<u8>().wrapping_add(NAME_OFFSET).cast(),
+            };
+        }
+    }
+}
+
+/// Where the kernel's address lies in a slot.
+const NAME_OFFSET: usize = mem::offset_of!(Slot, target) + mem::offset_of!(RawAddress, bytes);
+
+impl UdpSocket {
+    /// Hands the batch to the kernel; returns how many datagrams it took, oldest first. The others stay in
+    /// the batch, in order. An empty batch is `Ok(0)`. A claim that was not committed is forgotten.
+    ///
+    /// An error means that this call sent nothing. No error ever costs more than the one datagram it
+    /// belongs to:
+    /// - `WouldBlock`, or an OS error ENOBUFS or ENOMEM: no room in the kernel. The batch is intact.
+    /// - `ConnectionRefused`: the peer's host refused an *earlier* datagram (connected sockets only). The
+    ///   batch is intact, and sending again is worth while if the peer may come up.
+    /// - Any other error belongs to the oldest datagram (too long for the path, no route, not permitted):
+    ///   it was tried twice, because another ICMP error may also report an earlier one, is then removed
+    ///   and counted in [`SendBatch::refused`]. The rest is intact: call again.
+    ///
+    /// An error that meets a later datagram ends the call with the count before it, and comes back as the
+    /// error of the next call.
+    pub fn send_batch(&self, batch: &mut SendBatch) -> io::Result<usize> {
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        match self.send_some(batch) {
+            Ok(count) => {
+                batch.drop_oldest(count);
+                Ok(count)
+            }
+            Err(e) => self.settle_error(batch, e),
+        }
+    }
+
+    /// Decides whether the oldest datagram is to blame for `error`.
+    #[cold]
+    fn settle_error(&self, batch: &mut SendBatch, error: io::Error) -> io::Result<usize> {
+        if is_passing(&error) || error.kind() == io::ErrorKind::ConnectionRefused {
+            return Err(error);
+        }
+        match self.send_oldest(batch) {
+            Ok(()) => {
+                batch.drop_oldest(1);
+                Ok(1)
+            }
+            Err(again) => {
+                if !is_passing(&again) {
+                    batch.drop_oldest(1);
+                    batch.refused += 1;
+                }
+                Err(again)
+            }
+        }
+    }
+
+    fn send_some(&self, batch: &mut SendBatch) -> io::Result<usize> {
+        if batch.len == 1 {
+            return self.send_oldest(batch).map(|()| 1);
+        }
+        batch.write_headers();
+        let count = libc::c_uint::try_from(batch.len).unwrap_or(libc::c_uint::MAX);
+        loop {
+            // SAFETY: `write_headers` has just pointed the first `len` headers at live slots, vectors and
+            // addresses of this batch, which is borrowed mutably for the whole call.
+            let answer =
+                unsafe { libc::sendmmsg(self.raw(), batch.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+            if let Some(result) = settled(answer as isize) {
+                return result;
+            }
+        }
+    }
+
+    /// One datagram alone: `sendto` spares the kernel the copy of the headers.
+    fn send_oldest(&self, batch: &SendBatch) -> io::Result<()> {
+        let slot = &batch.slots[batch.first];
+        let start = batch.first * batch.size_max;
+        let bytes = &batch.bytes[start..start + slot.size];
+        let name = match slot.target.size {
+            0 => ptr::null(),
+            _ => slot.target.bytes.as_ptr().cast(),
+        };
+        loop {
+            // SAFETY: `bytes` and the address, of which `size` bytes were written, are borrowed from the
+            // batch for the whole call; the kernel only reads them.
+            let answer = unsafe {
+                libc::sendto(
+                    self.raw(),
+                    bytes.as_ptr().cast(),
+                    bytes.len(),
+                    libc::MSG_DONTWAIT,
+                    name,
+                    slot.target.size,
+                )
+            };
+            if let Some(result) = settled(answer) {
+                return result.map(|_| ());
+            }
+        }
+    }
+}
+
+/// Whether the same call may succeed later without anything else changing.
+fn is_passing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+        || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
+}
+
+/// What a system call answered; `None` if a signal interrupted it and it must be made again.
+pub(super) fn settled(answer: isize) -> Option<io::Result<usize>> {
+    if let Ok(count) = usize::try_from(answer) {
+        return Some(Ok(count));
+    }
+    let error = io::Error::last_os_error();
+    (error.kind() != io::ErrorKind::Interrupted).then_some(Err(error))
+}
