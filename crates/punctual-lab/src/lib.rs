@@ -4,3 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod doubt;
+pub mod sample;
+pub mod stall;
+pub mod stats;
+pub mod store;
+pub mod summary;

@@ -1,0 +1,166 @@
+//! What may be wrong with a number, each with what to do about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Printed with the result it concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Doubt {
+    /// What was seen.
+    pub what: String,
+    /// What the reader can do.
+    #[serde(rename = "do")]
+    pub do_: String,
+}
+
+/// The doubts this laboratory knows. `subject` is the cell, the trial or the file concerned.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
+pub enum Cause {
+    /// The clock cannot resolve what is measured.
+    ClockCoarse { step_ns: u64 },
+    /// A figure of fewer than ten clock steps.
+    BelowResolution { subject: String, figure_ns: u64, step_ns: u64 },
+    /// The clock went back or jumped.
+    ClockStepped { subject: String, times: u64 },
+    /// A measuring thread changed its core.
+    Migrated { subject: String, times: u64 },
+    /// Memory was touched for the first time while measuring.
+    PageFaults { subject: String, count: u64 },
+    /// The hypervisor gave the processor to somebody else.
+    Steal { subject: String, ms: u64 },
+    /// The quota of the control group ran out.
+    Throttled { subject: String, times: u64 },
+    /// Somebody else was computing before the run.
+    LoadBefore { load: f64, cpus: u32 },
+    /// The sample supports no high quantile.
+    FewSamples { subject: String, count: u64, quantile: &'static str },
+    /// Fewer trials than a comparison or an interval needs.
+    FewTrials { subject: String, trials: usize, trials_min: usize },
+    /// Messages that never came.
+    Lost { subject: String, count: u64 },
+    /// Wrong answers.
+    Mismatched { subject: String, count: u64 },
+    /// Messages without an answer at the end of the trial.
+    Unfinished { subject: String, count: u64 },
+    /// Later messages came before earlier ones.
+    Reordered { subject: String, count: u64 },
+    /// The start is much slower than the rest.
+    FirstSlow { subject: String, count: u64, first_ns: u64, median_ns: u64 },
+    /// Stages add up to more than the total.
+    StagesOverlap { subject: String, count: u64 },
+    /// A file of samples that ends too early or cannot be read.
+    TrialUnreadable { file: String, reason: String },
+    /// The run has no summary: it was cut short.
+    CutShort { trials: usize },
+    /// Both sides were taken at different times.
+    NotInterleaved,
+    /// A cell exists on one side only.
+    Unmatched { count: usize },
+    /// Sides differ in the number of messages, which changes their maxima.
+    UnequalCounts { subject: String, a: u64, b: u64 },
+    /// The host facts of both sides differ.
+    HostsDiffer { what: String },
+    /// The processor may change its frequency under the measurement.
+    Governor { name: String },
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClockCoarse { step_ns } => write!(f, "the clock steps by {step_ns} ns"),
+            Self::BelowResolution { subject, figure_ns, step_ns } => {
+                write!(f, "{subject}: {figure_ns} ns is less than ten clock steps of {step_ns} ns")
+            }
+            Self::ClockStepped { subject, times } => write!(f, "{subject}: the clock jumped {times} times"),
+            Self::Migrated { subject, times } => write!(f, "{subject}: changed core {times} times"),
+            Self::PageFaults { subject, count } => {
+                write!(f, "{subject}: {count} page faults while measuring")
+            }
+            Self::Steal { subject, ms } => write!(f, "{subject}: the hypervisor took {ms} ms away"),
+            Self::Throttled { subject, times } => {
+                write!(f, "{subject}: the CPU quota ran out {times} times")
+            }
+            Self::LoadBefore { load, cpus } => {
+                write!(f, "load {load:.1} on {cpus} processors before the run")
+            }
+            Self::FewSamples { subject, count, quantile } => {
+                write!(f, "{subject}: {count} messages support no {quantile}")
+            }
+            Self::FewTrials { subject, trials, trials_min } => {
+                write!(f, "{subject}: {trials} trials where {trials_min} are needed")
+            }
+            Self::Lost { subject, count } => write!(f, "{subject}: {count} messages were lost"),
+            Self::Mismatched { subject, count } => write!(f, "{subject}: {count} answers were wrong"),
+            Self::Unfinished { subject, count } => {
+                write!(f, "{subject}: {count} messages had no answer yet when the trial ended")
+            }
+            Self::Reordered { subject, count } => {
+                write!(f, "{subject}: {count} messages arrived after a younger one")
+            }
+            Self::FirstSlow { subject, count, first_ns, median_ns } => {
+                let (first, median) = (us(*first_ns), us(*median_ns));
+                write!(f, "{subject}: {count} slow first messages (the first {first} µs, then {median} µs)")
+            }
+            Self::StagesOverlap { subject, count } => {
+                write!(f, "{subject}: the stages of {count} messages add up to more than their total")
+            }
+            Self::TrialUnreadable { file, reason } => write!(f, "{file} cannot be read: {reason}"),
+            Self::CutShort { trials } => write!(f, "the run was cut short after {trials} trials"),
+            Self::NotInterleaved => f.write_str(
+                "both runs were taken at different times, so a drift of the machine looks like a difference",
+            ),
+            Self::Unmatched { count } => write!(f, "{count} cells exist in one of the runs only"),
+            Self::UnequalCounts { subject, a, b } => {
+                write!(f, "{subject}: {a} messages against {b}; a longer sample has a larger max")
+            }
+            Self::HostsDiffer { what } => write!(f, "the hosts differ: {what}"),
+            Self::Governor { name } => write!(f, "the frequency governor is {name}, not performance"),
+        }
+    }
+}
+
+impl Cause {
+    /// What the reader can do about it.
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::ClockCoarse { .. } => "read nothing into differences below ten steps",
+            Self::BelowResolution { .. } => "measure batches of messages, or a machine with an invariant TSC",
+            Self::ClockStepped { .. } => "stop whatever sets the clock and run again",
+            Self::Migrated { .. } => "pin the threads: --core",
+            Self::PageFaults { .. } => "raise --warmup, or touch and lock the memory before measuring",
+            Self::Steal { .. } => "use a dedicated host, or run again and compare the trials",
+            Self::Throttled { .. } => {
+                "raise cpu.max of the control group, or wait by blocking instead of spinning"
+            }
+            Self::LoadBefore { .. } => "stop the other programs and run again",
+            Self::FewSamples { .. } => "raise --count or --duration",
+            Self::FewTrials { .. } => "measure at least five trials of each side",
+            Self::Lost { .. } => "see `punctual explain`: a full receive buffer is the usual cause",
+            Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
+            Self::Unfinished { .. } => "raise --duration, or lower --rate until nothing is left outstanding",
+            Self::Reordered { .. } => "do not rely on the order of this route",
+            Self::FirstSlow { .. } => "raise --warmup; look at the plot by message index",
+            Self::StagesOverlap { .. } => "do not trust the stages of this cell; report it as a bug",
+            Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
+            Self::CutShort { .. } => "what is stored is complete; run again for the rest",
+            Self::NotInterleaved => "confirm with `punctual verify`, which takes both sides in turn",
+            Self::Unmatched { .. } => "take both runs with the same plan",
+            Self::UnequalCounts { .. } => "take both sides with the same --count",
+            Self::HostsDiffer { .. } => "compare runs of the same host only",
+            Self::Governor { .. } => "cpupower frequency-set -g performance, as root",
+        }
+    }
+}
+
+impl From<Cause> for Doubt {
+    fn from(cause: Cause) -> Self {
+        Self { what: cause.to_string(), do_: cause.advice().to_owned() }
+    }
+}
+
+fn us(ns: u64) -> f64 {
+    (ns as f64 / 100.0).round() / 10.0
+}

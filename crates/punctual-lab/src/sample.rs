@@ -1,0 +1,278 @@
+//! What one trial of one cell measured: a row per message, a column per quantity.
+//!
+//! Nothing is dropped here. A lost message keeps its row, and what it costs is decided by `stats`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::doubt::Doubt;
+
+/// A stage that a message does not carry. No stage lasts 584 years.
+pub const ABSENT_NS: u64 = u64::MAX;
+
+/// The stages of one way, in order; each is named after the stamp that ends it (`docs/measuring.md`).
+/// A round trip prefixes them with `request.` and `reply.`, with [`RESPONDER`] between.
+/// `sent` (from due to sent) belongs to open load only: closed load counts from `sent`.
+pub const STAGES: [&str; 9] =
+    ["sent", "sealed", "posted", "tx", "rx", "woken", "read", "opened", "delivered"];
+
+/// The stage of a round trip that the other side spends between delivery and reply.
+pub const RESPONDER: &str = "responder";
+
+/// What both ends of the interval are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// There and back, on one clock. Never halved silently.
+    RoundTrip,
+    /// From the sender's clock to the receiver's, which are one clock.
+    OneWay,
+}
+
+impl Kind {
+    /// As in the summary and in file names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RoundTrip => "round_trip",
+            Self::OneWay => "one_way",
+        }
+    }
+}
+
+/// When the next message leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// After the reply to the one before, and the idle gap.
+    Closed,
+    /// When it is due, whatever is outstanding; latency counts from the due time.
+    Open,
+}
+
+impl Load {
+    /// As in the summary and in file names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+        }
+    }
+}
+
+/// One thing that is measured. Equal ids are the same cell, in another trial or another run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CellId {
+    /// `<engine>/<wake>`.
+    pub name: String,
+    /// What carries the message.
+    pub engine: String,
+    /// How the waiter learns of it.
+    pub wake: String,
+    /// Both ends of the interval.
+    pub kind: Kind,
+    /// When the next message leaves.
+    pub load: Load,
+    /// Idle time before each message: between the due times under open load.
+    pub gap_us: u64,
+    /// Payload bytes.
+    pub size: usize,
+}
+
+impl CellId {
+    /// A closed-loop round trip without gap of 64 bytes; change what differs.
+    #[must_use]
+    pub fn new(engine: &str, wake: &str) -> Self {
+        Self {
+            name: format!("{engine}/{wake}"),
+            engine: engine.to_owned(),
+            wake: wake.to_owned(),
+            kind: Kind::RoundTrip,
+            load: Load::Closed,
+            gap_us: 0,
+            size: 64,
+        }
+    }
+}
+
+/// How a message ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Outcome {
+    /// The right answer came.
+    Answered,
+    /// It will not come: infinite latency.
+    Lost,
+    /// It had not come when the trial ended: at least as late as its age.
+    Unfinished,
+    /// A wrong answer came, which is no answer: infinite latency.
+    Mismatched,
+}
+
+impl Outcome {
+    /// As in the store.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Lost => "lost",
+            Self::Unfinished => "unfinished",
+            Self::Mismatched => "mismatched",
+        }
+    }
+
+    /// The inverse of [`Outcome::as_str`].
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Answered, Self::Lost, Self::Unfinished, Self::Mismatched]
+            .into_iter()
+            .find(|outcome| outcome.as_str() == text)
+    }
+}
+
+/// Which part of a cell's life a message belongs to. Reported apart; none is thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Index 0: what was not ready yet is paid here.
+    First,
+    /// Index 1 to N, N stated by the run.
+    WarmUp,
+    /// Everything after.
+    Steady,
+}
+
+impl Phase {
+    /// The phase of a message by its index since the cell was opened, `warmup` messages being warm-up.
+    #[must_use]
+    pub fn of(index: u64, warmup: u64) -> Self {
+        match index {
+            0 => Self::First,
+            i if i < warmup => Self::WarmUp,
+            _ => Self::Steady,
+        }
+    }
+}
+
+/// Time in one stage, per message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StageColumn {
+    /// One of [`STAGES`], prefixed for a round trip, or [`RESPONDER`].
+    pub name: String,
+    /// As long as the sample; [`ABSENT_NS`] where the message carried no stamp.
+    pub ns: Vec<u64>,
+}
+
+/// What is known of a trial besides its messages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Facts {
+    /// Messages that arrived once more.
+    pub duplicated: u64,
+    /// Messages that arrived after a younger one.
+    pub reordered: u64,
+    /// What happened during the trial that may have changed it.
+    pub doubts: Vec<Doubt>,
+}
+
+/// One trial. All columns have the same length; `Store::append` asserts it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples {
+    /// Counts messages since the cell was opened. Starts at 0 again only when everything was opened anew.
+    pub index: Vec<u64>,
+    /// When it should have left, since the start of the run.
+    pub due_ns: Vec<u64>,
+    /// When it left.
+    pub sent_ns: Vec<u64>,
+    /// Open load: from due; closed load: from sent. Its age if it was not answered.
+    pub total_ns: Vec<u64>,
+    /// How it ended.
+    pub outcome: Vec<Outcome>,
+    /// Where the time went, as far as stamps say.
+    pub stages: Vec<StageColumn>,
+    /// What is known besides.
+    pub facts: Facts,
+}
+
+impl Samples {
+    /// Room for `count` messages, so that recording allocates nothing.
+    #[must_use]
+    pub fn with_capacity(count: usize) -> Self {
+        Self {
+            index: Vec::with_capacity(count),
+            due_ns: Vec::with_capacity(count),
+            sent_ns: Vec::with_capacity(count),
+            total_ns: Vec::with_capacity(count),
+            outcome: Vec::with_capacity(count),
+            stages: Vec::new(),
+            facts: Facts::default(),
+        }
+    }
+
+    /// Adds a message without stages.
+    pub fn push(&mut self, index: u64, due_ns: u64, sent_ns: u64, total_ns: u64, outcome: Outcome) {
+        self.index.push(index);
+        self.due_ns.push(due_ns);
+        self.sent_ns.push(sent_ns);
+        self.total_ns.push(total_ns);
+        self.outcome.push(outcome);
+    }
+
+    /// Messages, however they ended.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Nothing was sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// A sample with ragged columns is a bug of whoever recorded it.
+    ///
+    /// # Panics
+    /// If the columns differ in length.
+    pub fn assert_aligned(&self) {
+        let len = self.len();
+        let columns = [self.due_ns.len(), self.sent_ns.len(), self.total_ns.len(), self.outcome.len()];
+        assert!(columns.iter().all(|&l| l == len), "columns of {columns:?} rows beside {len} indices");
+        for stage in &self.stages {
+            assert_eq!(stage.ns.len(), len, "stage {} is not as long as the sample", stage.name);
+        }
+    }
+
+    /// When the interval of message `row` began.
+    #[must_use]
+    pub fn start_ns(&self, row: usize, load: Load) -> u64 {
+        match load {
+            Load::Open => self.due_ns[row],
+            Load::Closed => self.sent_ns[row],
+        }
+    }
+
+    /// The rows of one phase.
+    pub fn rows(&self, phase: Phase, warmup: u64) -> impl Iterator<Item = usize> + '_ {
+        (0..self.len()).filter(move |&row| Phase::of(self.index[row], warmup) == phase)
+    }
+
+    /// Messages that ended this way, in every phase.
+    #[must_use]
+    pub fn count_of(&self, outcome: Outcome) -> u64 {
+        self.outcome.iter().filter(|&&o| o == outcome).count() as u64
+    }
+
+    /// total − Σ stages: what no stamp accounts for. Negative if stamps overlap, which is a bug to see.
+    /// `None` if the message carries no stamp.
+    #[must_use]
+    pub fn unexplained_ns(&self, row: usize) -> Option<i64> {
+        let mut stamped = self.stages.iter().map(|s| s.ns[row]).filter(|&ns| ns != ABSENT_NS).peekable();
+        stamped.peek()?;
+        Some(stamped.fold(signed(self.total_ns[row]), |rest, ns| rest.saturating_sub(signed(ns))))
+    }
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}

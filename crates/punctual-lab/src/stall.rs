@@ -1,0 +1,115 @@
+//! Slow messages that were released together are one stall, not many slow messages.
+//!
+//! While a receiver stands still, every message sent to it waits, each less long than the one before by the
+//! spacing of the sends; all are released when it moves again. So slow messages are grouped by the instant of
+//! their release: start + latency.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sample::{Load, Outcome, Phase, Samples};
+use crate::stats::Distribution;
+
+/// Which messages are slow, and which of them belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StallRule {
+    /// A message later than this is slow.
+    pub threshold_ns: u64,
+    /// Slow messages released no further apart than this belong to one stall.
+    pub gap_ns: u64,
+}
+
+/// What the shortest interruption by somebody else costs: a timer tick, a softirq, a context switch there and
+/// back stay below it, so what exceeds the median by this much was not merely slow.
+const EXCESS_NS_MIN: u64 = 100_000;
+/// Where the median is itself large, its own spread reaches a few times the median: more is another event.
+const MEDIANS_MIN: u64 = 8;
+/// A receiver that moves again takes the backlog one message at a time; one wake-up may lie between.
+const GAP_NS_MIN: u64 = 50_000;
+
+impl StallRule {
+    /// Slow: over max(8 × median, median + 100 µs). Together: released within max(2 × median, 50 µs).
+    #[must_use]
+    pub fn for_median(median_ns: u64) -> Self {
+        Self {
+            threshold_ns: median_ns.saturating_mul(MEDIANS_MIN).max(median_ns.saturating_add(EXCESS_NS_MIN)),
+            gap_ns: median_ns.saturating_mul(2).max(GAP_NS_MIN),
+        }
+    }
+
+    /// From the steady median of the trials; `None` if nothing was answered.
+    #[must_use]
+    pub fn for_trials(trials: &[Samples], warmup: u64) -> Option<Self> {
+        Distribution::of(trials, Phase::Steady, warmup).median_ns().map(Self::for_median)
+    }
+}
+
+/// One standstill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stall {
+    /// When the last of its messages was released, since the start of the run.
+    pub release_ns: u64,
+    /// The message that waited longest in it.
+    pub first_index: u64,
+    /// Slow messages in it.
+    pub messages: u64,
+    /// The longest wait in it.
+    pub longest_ns: u64,
+}
+
+/// The stalls among the messages for which `within` holds, by release instant. Lost messages are released
+/// never and belong to none; unfinished ones count as released when the trial ended.
+#[must_use]
+pub fn stalls(samples: &Samples, load: Load, rule: StallRule, within: impl Fn(usize) -> bool) -> Vec<Stall> {
+    let mut slow: Vec<(u64, usize)> = (0..samples.len())
+        .filter(|&row| within(row) && samples.total_ns[row] > rule.threshold_ns)
+        .filter(|&row| matches!(samples.outcome[row], Outcome::Answered | Outcome::Unfinished))
+        .map(|row| (samples.start_ns(row, load).saturating_add(samples.total_ns[row]), row))
+        .collect();
+    slow.sort_unstable();
+    let mut stalls: Vec<Stall> = Vec::new();
+    for (release_ns, row) in slow {
+        let (index, total_ns) = (samples.index[row], samples.total_ns[row]);
+        match stalls.last_mut() {
+            Some(stall) if release_ns - stall.release_ns <= rule.gap_ns => {
+                stall.join(release_ns, index, total_ns);
+            }
+            _ => stalls.push(Stall { release_ns, first_index: index, messages: 1, longest_ns: total_ns }),
+        }
+    }
+    stalls
+}
+
+impl Stall {
+    fn join(&mut self, release_ns: u64, index: u64, total_ns: u64) {
+        self.release_ns = release_ns;
+        self.messages += 1;
+        if total_ns > self.longest_ns {
+            self.longest_ns = total_ns;
+            self.first_index = index;
+        }
+    }
+}
+
+/// The stalls of the steady state.
+#[must_use]
+pub fn steady_stalls(samples: &Samples, load: Load, rule: StallRule, warmup: u64) -> Vec<Stall> {
+    stalls(samples, load, rule, |row| Phase::of(samples.index[row], warmup) == Phase::Steady)
+}
+
+/// How long the steady state of a trial lasted: from its first start to its last release.
+#[must_use]
+pub fn steady_ns(samples: &Samples, load: Load, warmup: u64) -> u64 {
+    let (mut first, mut last) = (u64::MAX, 0);
+    for row in samples.rows(Phase::Steady, warmup) {
+        let start = samples.start_ns(row, load);
+        first = first.min(start);
+        last = last.max(start.saturating_add(samples.total_ns[row]));
+    }
+    last.saturating_sub(first)
+}
+
+/// `None` if no time passed.
+#[must_use]
+pub fn per_minute(stalls: usize, lasted_ns: u64) -> Option<f64> {
+    (lasted_ns > 0).then(|| stalls as f64 * 60e9 / lasted_ns as f64)
+}

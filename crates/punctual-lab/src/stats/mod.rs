@@ -1,0 +1,9 @@
+//! Figures from samples: exact ones for results, histograms for plots.
+
+mod distribution;
+mod histogram;
+mod stages;
+
+pub use distribution::{BEYOND_MIN, Distribution, Figure, Quantile};
+pub use histogram::{Bin, bins};
+pub use stages::{StageShare, UNEXPLAINED, stage_shares};

@@ -1,0 +1,86 @@
+//! Why the store could not do what it was asked. Every variant asks for a different reaction.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the store could not be written or read.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the fields are the path concerned and what was found there")]
+pub enum StoreError {
+    /// No room. What was stored before stays readable.
+    Full { path: PathBuf },
+    /// Writing, or reading, is not allowed there.
+    Forbidden { path: PathBuf },
+    /// The directory already holds something; a run is never mixed with another.
+    Occupied { path: PathBuf },
+    /// There is no `run.json`.
+    NotARun { path: PathBuf },
+    /// Written by a version whose files this one does not know.
+    UnknownVersion { path: PathBuf, found: String },
+    /// The file is not what it should be.
+    Damaged { path: PathBuf, reason: String },
+    /// The device or the file system failed.
+    Device { path: PathBuf, error: io::Error },
+}
+
+impl StoreError {
+    pub(crate) fn from_io(path: &Path, error: io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let path = path.to_owned();
+        match error.kind() {
+            Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => Self::Full { path },
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Self::Forbidden { path },
+            _ => Self::Device { path, error },
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { path } => {
+                write!(
+                    f,
+                    "no room for {}: free some, or choose another disk with --out; what is stored stays readable",
+                    path.display()
+                )
+            }
+            Self::Forbidden { path } => {
+                write!(f, "no permission for {}: choose another directory with --out", path.display())
+            }
+            Self::Occupied { path } => {
+                write!(f, "{} is not empty: choose a new directory with --out", path.display())
+            }
+            Self::NotARun { path } => {
+                write!(
+                    f,
+                    "{} is not a run (no run.json): name a directory that `punctual run` or `survey` wrote",
+                    path.display()
+                )
+            }
+            Self::UnknownVersion { path, found } => {
+                write!(
+                    f,
+                    "{} is of version `{found}`, unknown here: read it with a newer punctual",
+                    path.display()
+                )
+            }
+            Self::Damaged { path, reason } => {
+                write!(f, "{} is damaged ({reason}): remove it and measure again", path.display())
+            }
+            Self::Device { path, error } => {
+                write!(f, "{} failed: {error}; check the disk, or choose another with --out", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Device { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Reading a run back, also one that was cut short.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use super::decode::TrialFile;
+use super::{HEADER_FILE, Header, PARTIAL, SAMPLES_DIR, SCHEMA, SUMMARY_FILE, StoreError};
+use crate::doubt::{Cause, Doubt};
+use crate::sample::{CellId, Samples};
+use crate::summary::{self, Summary};
+
+/// A run on disk. Samples stay there until they are asked for.
+#[derive(Debug)]
+pub struct Run {
+    /// Its directory.
+    pub path: PathBuf,
+    /// What was planned.
+    pub header: Header,
+    /// What was concluded, unless the run was cut short.
+    pub summary: Option<Summary>,
+    /// Every readable trial, in the order of measurement.
+    pub trials: Vec<Trial>,
+    /// What is missing.
+    pub doubts: Vec<Doubt>,
+}
+
+/// One readable file of samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// The file.
+    pub path: PathBuf,
+    /// What was measured.
+    pub cell: CellId,
+    /// Which time.
+    pub trial: u32,
+    /// Messages in it.
+    pub count: u64,
+}
+
+impl Run {
+    /// Reads everything but the samples. Missing or damaged samples are doubts, not failures.
+    ///
+    /// # Errors
+    /// It is not a run, of a version unknown here, or its `run.json` cannot be read.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let header: Header = read_json(&path.join(HEADER_FILE), SCHEMA)?
+            .ok_or_else(|| StoreError::NotARun { path: path.to_owned() })?;
+        let summary = read_json(&path.join(SUMMARY_FILE), summary::SCHEMA)?;
+        let mut run = Self { path: path.to_owned(), header, summary, trials: Vec::new(), doubts: Vec::new() };
+        for file in sample_files(path)? {
+            run.take(&file);
+        }
+        if run.summary.is_none() {
+            run.doubts.push(Cause::CutShort { trials: run.trials.len() }.into());
+        }
+        Ok(run)
+    }
+
+    fn take(&mut self, file: &Path) {
+        match open_trial(file) {
+            Ok(trial) => self.trials.push(trial),
+            Err(reason) => {
+                let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                self.doubts.push(Cause::TrialUnreadable { file, reason }.into());
+            }
+        }
+    }
+
+    /// The cells, in the order in which they were first measured.
+    #[must_use]
+    pub fn cells(&self) -> Vec<CellId> {
+        let mut cells: Vec<CellId> = Vec::new();
+        for trial in &self.trials {
+            if !cells.contains(&trial.cell) {
+                cells.push(trial.cell.clone());
+            }
+        }
+        cells
+    }
+
+    /// The trials of one cell, in the order of measurement.
+    pub fn trials_of<'a>(&'a self, cell: &'a CellId) -> impl Iterator<Item = &'a Trial> {
+        self.trials.iter().filter(move |trial| trial.cell == *cell)
+    }
+
+    /// The samples of all trials of one cell.
+    ///
+    /// # Errors
+    /// A file can no longer be read.
+    pub fn load(&self, cell: &CellId) -> Result<Vec<Samples>, StoreError> {
+        self.trials_of(cell).map(Trial::load).collect()
+    }
+
+    /// The stored summary, or what the samples say if the run was cut short.
+    ///
+    /// # Errors
+    /// A file can no longer be read.
+    pub fn summarise(&self) -> Result<Summary, StoreError> {
+        match &self.summary {
+            Some(summary) => Ok(summary.clone()),
+            None => Summary::of(self),
+        }
+    }
+}
+
+impl Trial {
+    /// Its samples.
+    ///
+    /// # Errors
+    /// The file can no longer be read.
+    pub fn load(&self) -> Result<Samples, StoreError> {
+        TrialFile::open(&self.path)?.samples()
+    }
+}
+
+/// `None` if there is no such file.
+fn read_json<T: DeserializeOwned>(path: &Path, schema: &str) -> Result<Option<T>, StoreError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(StoreError::from_io(path, error)),
+    };
+    let damaged =
+        |error: serde_json::Error| StoreError::Damaged { path: path.to_owned(), reason: error.to_string() };
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
+    let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
+    if found != schema {
+        return Err(StoreError::UnknownVersion { path: path.to_owned(), found: found.to_owned() });
+    }
+    serde_json::from_value(value).map(Some).map_err(damaged)
+}
+
+/// By number, which is the order of measurement.
+fn sample_files(run: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let directory = run.join(SAMPLES_DIR);
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StoreError::from_io(&directory, error)),
+    };
+    let mut files = entries
+        .map(|entry| entry.map(|e| e.path()).map_err(|error| StoreError::from_io(&directory, error)))
+        .collect::<Result<Vec<_>, _>>()?;
+    files.retain(|file| file.extension().is_some_and(|e| e == "parquet" || e == PARTIAL));
+    files.sort_by_key(|file| (number(file), file.clone()));
+    Ok(files)
+}
+
+fn number(file: &Path) -> u64 {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// Reads the samples once, so that what is listed is readable.
+fn open_trial(path: &Path) -> Result<Trial, String> {
+    if path.extension().is_some_and(|e| e == PARTIAL) {
+        return Err("it was being written when the run ended".to_owned());
+    }
+    let open = || {
+        let file = TrialFile::open(path)?;
+        file.samples()?;
+        Ok(Trial { path: path.to_owned(), cell: file.cell()?, trial: file.trial()?, count: file.count() })
+    };
+    open().map_err(|error: StoreError| match error {
+        StoreError::Damaged { reason, .. } => reason,
+        other => other.to_string(),
+    })
+}

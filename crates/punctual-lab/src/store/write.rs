@@ -1,0 +1,158 @@
+//! Writing a run: each trial is durable before `append` returns.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::encode::encode;
+use super::{HEADER_FILE, Header, PARTIAL, SAMPLES_DIR, SUMMARY_FILE, StoreError};
+use crate::sample::{CellId, Samples};
+use crate::summary::Summary;
+
+/// Runs that start within the same second get a number; this many are a loop, not a user.
+const SAME_SECOND_MAX: u32 = 1000;
+
+/// A run that is being written.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    files: usize,
+}
+
+impl Store {
+    /// Makes the directory and writes `run.json`. Without `out` it is `runs/<time>-<experiment>`.
+    ///
+    /// # Errors
+    /// The directory holds something already, or cannot be written.
+    pub fn create(out: Option<&Path>, header: &Header) -> Result<Self, StoreError> {
+        let path = match out {
+            Some(path) => vacant(path)?,
+            None => fresh(Path::new("runs"), header)?,
+        };
+        let samples = path.join(SAMPLES_DIR);
+        fs::create_dir(&samples).map_err(|error| StoreError::from_io(&samples, error))?;
+        write_durably(&path.join(HEADER_FILE), json(header).as_bytes())?;
+        Ok(Self { path, files: 0 })
+    }
+
+    /// The run directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Stores one trial; when this returns, a power cut cannot take it away.
+    ///
+    /// # Errors
+    /// The disk is full or fails. What was stored before stays readable, and the trial can be tried again.
+    ///
+    /// # Panics
+    /// If the columns of `samples` differ in length.
+    pub fn append(&mut self, cell: &CellId, trial: u32, samples: &Samples) -> Result<PathBuf, StoreError> {
+        samples.assert_aligned();
+        let path = self.path.join(SAMPLES_DIR).join(file_name(self.files, cell, trial));
+        write_durably(&path, &encode(cell, trial, samples))?;
+        self.files += 1;
+        Ok(path)
+    }
+
+    /// Writes the summary, last.
+    ///
+    /// # Errors
+    /// The disk is full or fails.
+    pub fn finish(self, summary: &Summary) -> Result<PathBuf, StoreError> {
+        write_durably(&self.path.join(SUMMARY_FILE), summary.to_json().as_bytes())?;
+        Ok(self.path)
+    }
+}
+
+fn json(header: &Header) -> String {
+    serde_json::to_string_pretty(header).expect("every key of a header is a string") + "\n"
+}
+
+fn vacant(path: &Path) -> Result<PathBuf, StoreError> {
+    fs::create_dir_all(path).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => StoreError::Occupied { path: path.to_owned() },
+        _ => StoreError::from_io(path, error),
+    })?;
+    let mut entries = fs::read_dir(path).map_err(|error| StoreError::from_io(path, error))?;
+    if entries.next().is_some() {
+        return Err(StoreError::Occupied { path: path.to_owned() });
+    }
+    Ok(path.to_owned())
+}
+
+fn fresh(parent: &Path, header: &Header) -> Result<PathBuf, StoreError> {
+    fs::create_dir_all(parent).map_err(|error| StoreError::from_io(parent, error))?;
+    let stem = format!("{}-{}", header.started.replace(':', ""), plain(&header.experiment));
+    for attempt in 1..=SAME_SECOND_MAX {
+        let name = if attempt == 1 { stem.clone() } else { format!("{stem}-{attempt}") };
+        let path = parent.join(name);
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(StoreError::from_io(&path, error)),
+        }
+    }
+    Err(StoreError::Occupied { path: parent.join(stem) })
+}
+
+/// Sorts by the order of measurement.
+fn file_name(number: usize, cell: &CellId, trial: u32) -> String {
+    let (name, kind, load) = (plain(&cell.name), cell.kind.as_str(), cell.load.as_str());
+    let CellId { gap_us, size, .. } = cell;
+    format!("{number:04}-{name}-{kind}-{load}-{gap_us}us-{size}B-t{trial}.parquet")
+}
+
+/// Whatever a name holds, the file stays in its directory.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "+-.".contains(c) { c } else { '_' }).collect()
+}
+
+/// Whole or not at all under its own name: written aside, flushed to the device, then renamed.
+pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".");
+    aside.push(PARTIAL);
+    let aside = PathBuf::from(aside);
+    let parent = path.parent().expect("a file of a run lies in its directory");
+    let written = write_flushed(&aside, bytes)
+        .and_then(|()| fs::rename(&aside, path))
+        .and_then(|()| File::open(parent)?.sync_all());
+    written.map_err(|error| {
+        // The room it takes is needed more than its content; the error matters, not a second one.
+        let _ = fs::remove_file(&aside);
+        StoreError::from_io(path, error)
+    })
+}
+
+fn write_flushed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{file_name, write_flushed};
+    use crate::sample::CellId;
+    use crate::store::StoreError;
+
+    #[test]
+    fn a_full_disk_is_told_apart() {
+        let full = Path::new("/dev/full");
+        let error = write_flushed(full, b"anything").expect_err("nothing fits there");
+        let error = StoreError::from_io(full, error);
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        assert!(error.to_string().contains("/dev/full"), "{error}");
+    }
+
+    #[test]
+    fn no_name_leaves_the_directory() {
+        let cell = CellId::new("../../etc", "pass wd");
+        let name = file_name(7, &cell, 2);
+        assert_eq!(name, "0007-.._.._etc_pass_wd-round_trip-closed-0us-64B-t2.parquet");
+    }
+}
