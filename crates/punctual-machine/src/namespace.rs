@@ -1,0 +1,124 @@
+//! Network namespaces: several hosts' worth of network inside one process, for tests and experiments.
+//!
+//! A namespace belongs to a thread and lives as long as a thread, a descriptor or a veth peer of its own
+//! holds it: when its last thread ends, its interfaces go, and with one end of a veth pair the other. So
+//! nothing here needs cleaning up, and nothing survives a crash.
+use std::io;
+use std::process::Command;
+
+use crate::SystemError;
+
+/// Moves the calling thread, and no other, into a new network namespace with nothing but a loopback
+/// interface that is down. Needs CAP_SYS_ADMIN. Sockets that are already open stay where they were;
+/// processes the thread starts from now on inherit the new namespace.
+pub fn unshare_network() -> Result<(), SystemError> {
+    // SAFETY: CLONE_NEWNET changes which network later calls of this thread see; no memory or descriptor
+    // that safe code relies on changes.
+    let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    if answer == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    let error = match error.kind() {
+        io::ErrorKind::PermissionDenied => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "a new network namespace needs CAP_SYS_ADMIN: run as root",
+        ),
+        _ => error,
+    };
+    Err(SystemError::new("unshare", "the network namespace", error))
+}
+
+/// Sets an interface of the calling thread's namespace up. Needs CAP_NET_ADMIN.
+pub fn bring_up(interface: &str) -> Result<(), SystemError> {
+    crate::packet::bring_up(interface)
+}
+
+/// A number that is equal for two threads exactly if they share a network namespace.
+pub fn network_namespace_id() -> Result<u64, SystemError> {
+    const PATH: &str = "/proc/thread-self/ns/net";
+    let file = std::fs::metadata(PATH).map_err(|e| SystemError::new("read", PATH, e))?;
+    Ok(std::os::linux::fs::MetadataExt::st_ino(&file))
+}
+
+/// The calling thread's id: what [`create_veth`] on another thread takes as `peer`.
+pub fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// Creates a pair of virtual Ethernet interfaces: `name_here` in the calling thread's namespace,
+/// `name_there` in that of the process or thread `peer`. Both are down and have no address. Runs `ip`
+/// (iproute2); needs CAP_NET_ADMIN in both namespaces.
+pub fn create_veth(name_here: &str, name_there: &str, peer: u32) -> Result<(), SystemError> {
+    let peer = peer.to_string();
+    run_ip(&["link", "add", name_here, "type", "veth", "peer", "name", name_there, "netns", &peer])
+}
+
+/// Gives an interface of the calling thread's namespace an address, for example `10.77.0.1/24`. Runs `ip`.
+/// IPv6 addresses are usable at once (no duplicate address detection).
+pub fn add_address(interface: &str, address: &str) -> Result<(), SystemError> {
+    let mut arguments = vec!["address", "add", address, "dev", interface];
+    if address.contains(':') {
+        arguments.push("nodad");
+    }
+    run_ip(&arguments)
+}
+
+/// Changes the largest payload an interface of the calling thread's namespace carries. Runs `ip`.
+pub fn set_mtu(interface: &str, mtu: usize) -> Result<(), SystemError> {
+    run_ip(&["link", "set", interface, "mtu", &mtu.to_string()])
+}
+
+/// A child process inherits the namespace of the thread that starts it, so `ip` acts where we are.
+fn run_ip(arguments: &[&str]) -> Result<(), SystemError> {
+    let command = || format!("ip {}", arguments.join(" "));
+    let output = Command::new("ip").args(arguments).output().map_err(|e| {
+        let text = match e.kind() {
+            io::ErrorKind::NotFound => "ip was not found: install iproute2".to_owned(),
+            _ => e.to_string(),
+        };
+        SystemError::new("run", command(), io::Error::new(e.kind(), text))
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim();
+    let error = if said.contains("Operation not permitted") {
+        io::Error::new(io::ErrorKind::PermissionDenied, format!("{said}: run as root (CAP_NET_ADMIN)"))
+    } else {
+        io::Error::other(format!("{said} ({})", output.status))
+    };
+    Err(SystemError::new("run", command(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_leaves_and_others_stay() {
+        let here = network_namespace_id().expect("proc is mounted");
+        let there = std::thread::spawn(|| {
+            unshare_network()?;
+            bring_up("lo")?;
+            let error = bring_up("nowhere0").expect_err("no such interface");
+            assert!(error.to_string().contains("nowhere0"), "{error}");
+            network_namespace_id()
+        });
+        match there.join().expect("the thread ends") {
+            Ok(there) => assert_ne!(here, there),
+            Err(e) => {
+                assert_eq!(e.kind(), io::ErrorKind::PermissionDenied, "{e}");
+                eprintln!("SKIPPED the rest: {e}");
+            }
+        }
+        assert_eq!(network_namespace_id().expect("proc is mounted"), here);
+    }
+
+    #[test]
+    fn what_ip_says_is_passed_on() {
+        let error = run_ip(&["link", "set", "nowhere0", "up"]).expect_err("no such interface");
+        assert!(error.to_string().contains("nowhere0"), "{error}");
+    }
+}

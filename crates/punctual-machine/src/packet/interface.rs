@@ -1,0 +1,67 @@
+//! What an interface is: its index, address and MTU, asked once.
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::SystemError;
+
+#[derive(Debug, Clone)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) index: libc::c_int,
+    pub(super) mac: [u8; 6],
+    pub(super) mtu: usize,
+}
+
+impl Interface {
+    pub(super) fn find(fd: BorrowedFd<'_>, name: &str) -> Result<Self, SystemError> {
+        let failed = |operation| move |e| SystemError::new(operation, name, e);
+        let index = query(fd, name, libc::SIOCGIFINDEX).map_err(failed("find interface"))?;
+        let mtu = query(fd, name, libc::SIOCGIFMTU).map_err(failed("read mtu of"))?;
+        let hardware = query(fd, name, libc::SIOCGIFHWADDR).map_err(failed("read mac of"))?;
+        // SAFETY: the kernel filled the union member that belongs to the request, and every byte of the
+        // union was zeroed before, so each of these plain members is initialised.
+        let (index, mtu, address) =
+            unsafe { (index.ifr_ifru.ifru_ifindex, mtu.ifr_ifru.ifru_mtu, hardware.ifr_ifru.ifru_hwaddr) };
+        let mut mac = [0; 6];
+        for (target, source) in mac.iter_mut().zip(address.sa_data) {
+            *target = source as u8;
+        }
+        let mtu =
+            usize::try_from(mtu).map_err(|_| failed("read mtu of")(io::ErrorKind::InvalidData.into()))?;
+        Ok(Self { name: name.to_owned(), index, mac, mtu })
+    }
+}
+
+/// Sets the interface's "up" flag.
+pub(crate) fn bring_up(name: &str) -> Result<(), SystemError> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .map_err(|e| SystemError::new("open udp socket for", name, e))?;
+    let mut request = query(socket.as_fd(), name, libc::SIOCGIFFLAGS)
+        .map_err(|e| SystemError::new("find interface", name, e))?;
+    // SAFETY: the flags are the union member that SIOCGIFFLAGS filled.
+    unsafe { request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short };
+    ioctl(socket.as_fd(), libc::SIOCSIFFLAGS, &mut request)
+        .map_err(|e| SystemError::new("bring up interface", name, e))
+}
+
+fn query(fd: BorrowedFd<'_>, name: &str, request: libc::c_ulong) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq is bytes, integers and a raw pointer, for which all zero is a valid value.
+    let mut record: libc::ifreq = unsafe { std::mem::zeroed() };
+    // One byte stays zero: the kernel wants an ended string.
+    if name.is_empty() || name.len() >= record.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (target, source) in record.ifr_name.iter_mut().zip(name.bytes()) {
+        *target = source as libc::c_char;
+    }
+    ioctl(fd, request, &mut record)?;
+    Ok(record)
+}
+
+fn ioctl(fd: BorrowedFd<'_>, request: libc::c_ulong, record: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: every request passed here reads and writes one ifreq, borrowed mutably for the whole call.
+    let answer = unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(record)) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

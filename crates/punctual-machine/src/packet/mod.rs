@@ -1,0 +1,265 @@
+//! Raw Ethernet through an `AF_PACKET` socket with mapped rings: one EtherType on one interface.
+//!
+//! A frame to send is written where the kernel reads it and a received frame is read where the kernel
+//! wrote it; polling the receive ring costs no system call, sending costs one per [`PacketSocket::flush`].
+//! The rings are TPACKET_V2: V3 hands frames over only when a block is retired, which takes a millisecond.
+//!
+//! # Who may touch what
+//! 1. A frame belongs to whoever its status word names. Receiving: `TP_STATUS_USER` is ours, anything else
+//!    the kernel's. Sending: `TP_STATUS_AVAILABLE` and `TP_STATUS_WRONG_FORMAT` are ours,
+//!    `TP_STATUS_SEND_REQUEST` and `TP_STATUS_SENDING` the kernel's.
+//! 2. The status word is read with acquire ordering before anything else in the frame, and written with
+//!    release ordering after everything else: taking a frame sees what the kernel wrote, and handing one
+//!    over shows the kernel what we wrote. Other words are plain, because of rule 1.
+//! 3. The kernel reads the sending ring only inside a `send` on the socket. [`PacketSocket`] makes the only
+//!    such call and borrows the ring mutably for it, so that between flushes a `SEND_REQUEST` frame may be
+//!    touched by the ring's owner too. (A `SENDING` frame is still read by a device.)
+//! 4. Each ring holds the mapping, so that it outlives them, and masks every position into its half, so that
+//!    every pointer it forms lies inside.
+//! 5. One `ReceiveRing` and one `TransmitRing` exist per mapping and lie in disjoint halves of it.
+mod filter;
+mod interface;
+mod mapping;
+mod receive;
+mod transmit;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+pub(crate) use interface::bring_up;
+pub use receive::{RawFrame, ReceiveRing};
+pub use transmit::TransmitRing;
+
+use crate::SystemError;
+use crate::socket::set_option;
+use interface::Interface;
+use mapping::Mapping;
+
+/// EtherType for local experiments (IEEE 802, "Local Experimental EtherType 1").
+pub const ETHERTYPE_EXPERIMENTAL: u16 = 0x88B5;
+/// Target, source and EtherType.
+pub const ETHERNET_HEADER_SIZE: usize = 14;
+/// A packet for everybody on the segment.
+pub const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// The smallest frame slot: a status block, an address and an Ethernet frame of the least MTU (68).
+const FRAME_SIZE_MIN: usize = 256;
+/// The largest: the loopback interface's 64 KiB MTU fits.
+const FRAME_SIZE_MAX: usize = 128 * 1024;
+/// More frames than this are memory wasted on a queue that is already much too late.
+const FRAMES_MAX: usize = 1 << 16;
+/// What a received frame's slot holds before its payload: header and address (52), the Ethernet header
+/// rounded up (16), all rounded up again (`tpacket_rcv` in the kernel).
+const SLOT_OVERHEAD: usize = 80;
+const _: () = assert!(SLOT_OVERHEAD >= libc::TPACKET2_HDRLEN + ETHERNET_HEADER_SIZE);
+
+/// How a packet socket's rings are laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketOptions {
+    /// Frames in each ring; a power of two, at most 65,536.
+    pub frames: usize,
+    /// Bytes per frame; a power of two that holds the interface's MTU and 80 bytes of the kernel's.
+    pub frame_size: usize,
+    /// Hand frames to the device without a queueing discipline: a little faster, and traffic shaping does
+    /// not see them. A device that has no room then refuses at once instead of queueing.
+    pub bypass_queue: bool,
+}
+
+impl Default for PacketOptions {
+    /// 256 frames of 2 KiB: half a megabyte a ring, MTU 1,500.
+    fn default() -> Self {
+        Self { frames: 256, frame_size: 2_048, bypass_queue: true }
+    }
+}
+
+/// An open packet socket, its rings, and the interface it is bound to.
+#[derive(Debug)]
+pub struct PacketSocket {
+    receive: ReceiveRing,
+    transmit: TransmitRing,
+    fd: OwnedFd,
+    interface: Interface,
+    drops: u64,
+}
+
+impl PacketSocket {
+    /// Opens `interface` for frames of `ethertype`, and for no others. Needs CAP_NET_RAW.
+    ///
+    /// Frames that pass by for another station (a bridge floods them) and this host's own are filtered out
+    /// in the kernel.
+    pub fn open(interface: &str, ethertype: u16, options: &PacketOptions) -> Result<Self, SystemError> {
+        let fd = open_raw().map_err(|e| missing_privilege(interface, e))?;
+        let named = |operation| move |e: io::Error| SystemError::new(operation, interface, e);
+        let interface = Interface::find(fd.as_fd(), interface)?;
+        check_layout(options, interface.mtu)
+            .map_err(|e| SystemError::new("lay out packet rings for", &interface.name, e))?;
+        filter::attach(fd.as_fd()).map_err(named("filter packets of"))?;
+        set_int(fd.as_fd(), libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)
+            .map_err(named("ask for TPACKET_V2 on"))?;
+        if options.bypass_queue {
+            set_int(fd.as_fd(), libc::PACKET_QDISC_BYPASS, 1).map_err(named("bypass the queue of"))?;
+        }
+        let (receive, transmit) =
+            Mapping::rings(fd.as_fd(), options).map_err(named("map packet rings of"))?;
+        // Last, so that nothing arrives before the filter and the rings are in place.
+        bind(fd.as_fd(), interface.index, ethertype).map_err(named("bind packet socket to"))?;
+        let receive = ReceiveRing::new(receive);
+        let transmit = TransmitRing::new(transmit, &interface, ethertype);
+        Ok(Self { receive, transmit, fd, interface, drops: 0 })
+    }
+
+    /// The interface's own address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.interface.mac
+    }
+
+    /// The largest payload the interface carried when it was opened.
+    pub fn mtu(&self) -> usize {
+        self.interface.mtu
+    }
+
+    /// Both rings at once, so that a reply can be written while the frame it answers is read.
+    #[inline]
+    pub fn rings(&mut self) -> (&mut ReceiveRing, &mut TransmitRing) {
+        (&mut self.receive, &mut self.transmit)
+    }
+
+    /// [`ReceiveRing::recv`].
+    #[inline]
+    pub fn recv(&mut self) -> Option<RawFrame<'_>> {
+        self.receive.recv()
+    }
+
+    /// [`ReceiveRing::release`].
+    #[inline]
+    pub fn release(&mut self) {
+        self.receive.release();
+    }
+
+    /// [`TransmitRing::claim`].
+    #[inline]
+    pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
+        self.transmit.claim(size)
+    }
+
+    /// [`TransmitRing::commit`].
+    #[inline]
+    pub fn commit(&mut self, to: [u8; 6]) {
+        self.transmit.commit(to);
+    }
+
+    /// Hands every committed frame to the device, in one call. `Ok` without a call if there is none.
+    ///
+    /// On an error the frames that were not sent stay committed, in order, and the next flush tries them
+    /// again (`WouldBlock`, ENOBUFS: no room; ENETDOWN: the interface is down), save one: a frame that the
+    /// kernel rejects for good (longer than an MTU that has shrunk since) is taken out and counted in
+    /// [`TransmitRing::rejected`].
+    pub fn flush(&mut self) -> io::Result<()> {
+        if !self.transmit.has_committed() {
+            return Ok(());
+        }
+        loop {
+            // SAFETY: no buffer is passed; the kernel reads the ring, which rule 3 gives it for this call.
+            let answer = unsafe { libc::send(self.fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT) };
+            if answer >= 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                self.transmit.remove_rejected();
+                return Err(error);
+            }
+        }
+    }
+
+    /// How many frames the kernel had no slot for since the socket was opened.
+    pub fn drops(&mut self) -> io::Result<u64> {
+        let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut size = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        // SAFETY: the pointers describe `stats` and its true size, both borrowed for the whole call.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut stats).cast(),
+                &raw mut size,
+            )
+        };
+        if answer < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The kernel counts from its last answer, so the total is ours to keep.
+        self.drops += u64::from(stats.tp_drops);
+        Ok(self.drops)
+    }
+}
+
+impl AsFd for PacketSocket {
+    /// Readable while the newest frame that arrived is not released.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A packet socket that hears nothing yet: its protocol comes with `bind`.
+pub(crate) fn open_raw() -> io::Result<OwnedFd> {
+    let flags = rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC;
+    let family = rustix::net::AddressFamily::PACKET;
+    Ok(rustix::net::socket_with(family, rustix::net::SocketType::RAW, flags, None)?)
+}
+
+fn missing_privilege(interface: &str, error: io::Error) -> SystemError {
+    let error = match error.kind() {
+        io::ErrorKind::PermissionDenied => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "packet sockets need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep` the binary",
+        ),
+        _ => error,
+    };
+    SystemError::new("open packet socket on", interface, error)
+}
+
+fn check_layout(options: &PacketOptions, mtu: usize) -> io::Result<()> {
+    let PacketOptions { frames, frame_size, .. } = *options;
+    let bad = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    if !frames.is_power_of_two() || frames > FRAMES_MAX {
+        return bad(format!("{frames} frames: pass a power of two up to {FRAMES_MAX}"));
+    }
+    if !frame_size.is_power_of_two() || !(FRAME_SIZE_MIN..=FRAME_SIZE_MAX).contains(&frame_size) {
+        return bad(format!(
+            "frame size {frame_size}: pass a power of two from {FRAME_SIZE_MIN} to {FRAME_SIZE_MAX}"
+        ));
+    }
+    if frame_size < mtu + SLOT_OVERHEAD {
+        let enough = (mtu + SLOT_OVERHEAD).next_power_of_two();
+        return bad(format!(
+            "frame size {frame_size} holds {} of the mtu's {mtu} bytes: pass {enough}",
+            frame_size - SLOT_OVERHEAD
+        ));
+    }
+    Ok(())
+}
+
+fn set_int(fd: BorrowedFd<'_>, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    set_option(fd, libc::SOL_PACKET, name, &value)
+}
+
+fn bind(fd: BorrowedFd<'_>, index: libc::c_int, ethertype: u16) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: ethertype.to_be(),
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the pointer and the size describe `address`, borrowed for the whole call.
+    let answer = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
