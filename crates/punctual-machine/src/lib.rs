@@ -1,7 +1,37 @@
-//! The mistake this wall makes impossible: unsafe code or a system call anywhere else.
+//! What the machine can do for Punctual.
+//!
+//! The mistake this wall makes impossible: unsafe code, an atomic or a system call anywhere else.
+//! Everything offered here is safe to call; what a caller must uphold is checked at run time.
+
+#[cfg(not(loom))]
+pub mod clock;
+#[cfg(not(loom))]
+pub mod cpu;
+pub mod counter;
+pub mod doorbell;
+#[cfg(not(loom))]
+pub mod epoll;
 pub mod error;
+#[cfg(not(loom))]
+pub mod event_fd;
+#[cfg(not(loom))]
+pub mod fd_exchange;
+#[cfg(not(loom))]
 pub mod host;
+#[cfg(not(loom))]
+pub mod memory;
+mod memory_traits;
+#[cfg(not(loom))]
+pub mod namespace;
+#[cfg(not(loom))]
 pub mod packet;
+#[cfg(not(loom))]
+pub mod process;
+pub mod ring;
+#[cfg(not(loom))]
+pub mod signal;
+#[cfg(not(loom))]
 pub mod socket;
+pub mod sync;
 
 pub use error::SystemError;

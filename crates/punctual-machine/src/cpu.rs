@@ -1,0 +1,137 @@
+//! Where a thread runs and how it is scheduled.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::SystemError;
+
+/// How the kernel schedules a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchedulingClass {
+    /// The ordinary class.
+    Other,
+    /// First in, first out, at this priority (1–99). A thread that spins in it can take a CPU away from everybody.
+    Fifo(u8),
+    /// Round robin, at this priority (1–99).
+    RoundRobin(u8),
+}
+
+/// Binds the calling thread to one CPU.
+pub fn pin_to(cpu: usize) -> Result<(), SystemError> {
+    let refused = |source: io::Error| SystemError::new("pin thread to cpu", cpu.to_string(), source);
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refused(io::ErrorKind::InvalidInput.into()));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|error| refused(error.into()))
+}
+
+/// The CPUs that the calling thread may use.
+pub fn allowed() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
+        Err(_) => vec![0],
+    }
+}
+
+/// The CPU that the calling thread runs on at this instant.
+pub fn current() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// Sets the calling thread's scheduling class. The real-time classes need `CAP_SYS_NICE` or `ulimit -r`.
+pub fn set_scheduling_class(class: SchedulingClass) -> Result<(), SystemError> {
+    let (policy, priority) = match class {
+        SchedulingClass::Other => (libc::SCHED_OTHER, 0),
+        SchedulingClass::Fifo(priority) => (libc::SCHED_FIFO, priority),
+        SchedulingClass::RoundRobin(priority) => (libc::SCHED_RR, priority),
+    };
+    let parameters = libc::sched_param { sched_priority: i32::from(priority) };
+    // SAFETY: the pointer is to a live, initialised structure; pid 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+        -1 => Err(SystemError::last("set scheduling class", format!("{class:?}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Locks all present and future pages of the process into memory. Needs `ulimit -l` or `CAP_IPC_LOCK`.
+pub fn lock_memory() -> Result<(), SystemError> {
+    // SAFETY: the call takes no pointers.
+    match unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } {
+        -1 => Err(SystemError::last("lock memory of", "this process")),
+        _ => Ok(()),
+    }
+}
+
+/// Page faults and context switches of the calling thread since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadUsage {
+    /// Faults served without the disk.
+    pub faults_minor: u64,
+    /// Faults that read from the disk.
+    pub faults_major: u64,
+    /// Times the thread gave up the CPU to wait.
+    pub switches_voluntary: u64,
+    /// Times the thread was taken off the CPU.
+    pub switches_involuntary: u64,
+    /// CPU time in user space and kernel, nanoseconds.
+    pub cpu_ns: u64,
+}
+
+impl ThreadUsage {
+    /// The counters now.
+    pub fn now() -> Self {
+        // SAFETY: `rusage` is plain integers, for which all zeroes is a value.
+        let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+        // SAFETY: the pointer is to a live structure of the type that the call fills.
+        let answer = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        debug_assert_eq!(answer, 0, "RUSAGE_THREAD is known since Linux 2.6.26");
+        let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
+        Self {
+            faults_minor: count(usage.ru_minflt),
+            faults_major: count(usage.ru_majflt),
+            switches_voluntary: count(usage.ru_nvcsw),
+            switches_involuntary: count(usage.ru_nivcsw),
+            cpu_ns: crate::clock::thread_cpu_ns(),
+        }
+    }
+
+    /// What was added since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            faults_minor: self.faults_minor - earlier.faults_minor,
+            faults_major: self.faults_major - earlier.faults_major,
+            switches_voluntary: self.switches_voluntary - earlier.switches_voluntary,
+            switches_involuntary: self.switches_involuntary - earlier.switches_involuntary,
+            cpu_ns: self.cpu_ns - earlier.cpu_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_pins_to_a_cpu_it_may_use_and_to_no_other() {
+        std::thread::spawn(|| {
+            let cpu = *allowed().last().unwrap();
+            pin_to(cpu).unwrap();
+            assert_eq!(allowed(), [cpu]);
+            assert_eq!(current(), cpu);
+            assert!(pin_to(CpuSet::MAX_CPU).unwrap_err().to_string().starts_with("pin thread to cpu 1024"));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn usage_grows() {
+        let before = ThreadUsage::now();
+        let touched = vec![1_u8; 1 << 22];
+        std::hint::black_box(&touched);
+        assert!(ThreadUsage::now().since(before).faults_minor > 0);
+    }
+}

@@ -1,0 +1,81 @@
+//! A set of descriptors to wait for together.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+
+use crate::SystemError;
+use crate::event_fd::timespec;
+
+/// Descriptors reported by one wait. More are reported by the next.
+const EVENTS_MAX: usize = 16;
+
+/// An epoll set, level-triggered, closed on exec. It is itself a descriptor that others can wait for.
+pub struct EpollSet {
+    descriptor: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+impl EpollSet {
+    /// An empty set.
+    pub fn new() -> Result<Self, SystemError> {
+        let descriptor = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| SystemError::new("create", "epoll set", error))?;
+        Ok(Self { descriptor, events: Vec::with_capacity(EVENTS_MAX) })
+    }
+
+    /// Adds a descriptor that is waited for until it can be read.
+    pub fn add(&self, descriptor: BorrowedFd<'_>) -> Result<(), SystemError> {
+        epoll::add(&self.descriptor, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+            .map_err(|error| SystemError::new("add to epoll set", format!("{descriptor:?}"), error))
+    }
+
+    /// Waits until a descriptor can be read; returns how many can. 0 when `timeout` passed or a signal came first.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> usize {
+        let timeout = timeout.map(timespec);
+        self.events.clear();
+        match epoll::wait(&self.descriptor, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(count) => count,
+            // The only errors left are EINTR (look again) and misuse that the types exclude.
+            Err(error) => {
+                debug_assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Interrupted);
+                0
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for EpollSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("EpollSet").field(&self.descriptor).finish()
+    }
+}
+
+impl AsFd for EpollSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_fd::EventFd;
+
+    #[test]
+    fn a_set_reports_what_can_be_read() {
+        let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+        let mut set = EpollSet::new().unwrap();
+        set.add(one.as_fd()).unwrap();
+        set.add(two.as_fd()).unwrap();
+        assert_eq!(set.wait(Some(Duration::ZERO)), 0);
+        two.ring();
+        assert_eq!(set.wait(None), 1);
+        two.drain();
+        assert_eq!(set.wait(Some(Duration::from_millis(1))), 0);
+        assert!(set.add(one.as_fd()).is_err(), "twice in one set");
+    }
+}

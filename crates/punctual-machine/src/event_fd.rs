@@ -1,0 +1,78 @@
+//! A counter that the kernel keeps and that wakes whoever waits for it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::SystemError;
+
+/// An eventfd, non-blocking and closed on exec.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// A new counter at zero.
+    pub fn new() -> Result<Self, SystemError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        eventfd(0, flags).map(Self).map_err(|error| SystemError::new("create", "eventfd", error))
+    }
+
+    /// An eventfd that somebody else made.
+    pub fn from_descriptor(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// Wakes who waits. A counter that is full is as good as rung.
+    pub fn ring(&self) {
+        let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Sets the counter back; whether it had been rung.
+    pub fn drain(&self) -> bool {
+        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
+    }
+
+    /// Waits until it is rung, and sets it back; `false` when `timeout` passed or a signal came first.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        wait_readable(self.0.as_fd(), timeout).is_ok_and(|ready| ready) && self.drain()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until `descriptor` can be read; `false` when `timeout` passed first. A signal is an error of kind `Interrupted`.
+pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
+    let timeout = timeout.map(timespec);
+    let ready = poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], timeout.as_ref())?;
+    Ok(ready > 0)
+}
+
+/// A duration as the kernel takes it.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rung_is_rung_once() {
+        let bell = EventFd::new().unwrap();
+        assert!(!bell.drain());
+        assert!(!bell.wait(Some(Duration::from_millis(1))));
+        bell.ring();
+        bell.ring();
+        assert!(bell.wait(None));
+        assert!(!bell.drain());
+    }
+}

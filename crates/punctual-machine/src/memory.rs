@@ -1,0 +1,177 @@
+//! Memory that processes share.
+//!
+//! Rules, cited by the SAFETY comments:
+//! 1. A mapping lives as long as its `Mapping`; references into it borrow the `Mapping`.
+//! 2. Everything in shared memory is read and written through atomics, or copied by the processor
+//!    outside of the compiler's sight: a peer may write at any instant, and nothing here assumes that it does not.
+//! 3. Only types for which every bit pattern is a value may stand in shared memory ([`SharedObject`]).
+//! 4. A mapping that was opened for reading is never stored to: the processor would refuse (SIGSEGV).
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::SystemError;
+pub use crate::memory_traits::SharedObject;
+
+/// What a mapping is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only looking.
+    Read,
+    /// Looking and storing.
+    ReadWrite,
+}
+
+/// A range of shared memory.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: a `Mapping` is an address range; all access goes through atomics (rule 2).
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private memory, zeroed and present.
+    pub fn anonymous(size: usize) -> Result<Self, SystemError> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
+        let start = unsafe { mmap_anonymous(core::ptr::null_mut(), size, protection, flags) };
+        Self::checked(start, size, "anonymous memory")
+    }
+
+    /// A new file of `size` bytes with these permissions, zeroed and present.
+    ///
+    /// Its pages are reserved, so that a full file system is an error here and not a signal later.
+    pub fn create(path: &Path, size: usize, mode: u32) -> Result<Self, SystemError> {
+        let object = || path.display().to_string();
+        let failed = |error| SystemError::new("create shared memory", object(), error);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(path)
+            .map_err(failed)?;
+        let reserved = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size as u64);
+        if let Err(error) = reserved {
+            let _already_failing = std::fs::remove_file(path);
+            return Err(SystemError::new("reserve shared memory", object(), error));
+        }
+        // The permissions asked for are those meant, whatever the umask.
+        rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))
+            .map_err(|error| SystemError::new("set permissions of", object(), error))?;
+        Self::of_file(&file, size, Access::ReadWrite, path)
+    }
+
+    /// An existing file, whole. An empty one is refused.
+    pub fn open(path: &Path, access: Access) -> Result<Self, SystemError> {
+        let failed = |error| SystemError::new("open shared memory", path.display().to_string(), error);
+        let writable = access == Access::ReadWrite;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(writable)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+            .map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        Self::of_file(&file, size, access, path)
+    }
+
+    fn of_file(file: &File, size: usize, access: Access, path: &Path) -> Result<Self, SystemError> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing in this process;
+        // that others change it at any time is rule 2's concern.
+        let start = unsafe { mmap(core::ptr::null_mut(), size, protection, flags, file, 0) };
+        Self::checked(start, size, &path.display().to_string())
+    }
+
+    fn checked(
+        start: rustix::io::Result<*mut core::ffi::c_void>,
+        size: usize,
+        object: &str,
+    ) -> Result<Self, SystemError> {
+        let start = start.map_err(|error| SystemError::new("map", object, error))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| SystemError::last("map", object))?;
+        Ok(Self { start, size })
+    }
+
+    /// Size, bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The object at `offset`, if it lies inside and is aligned.
+    pub fn object<T: SharedObject>(&self, offset: usize) -> Option<&T> {
+        self.objects::<T>(offset, 1)?.first()
+    }
+
+    /// `count` objects from `offset` on, if they lie inside and are aligned.
+    pub fn objects<T: SharedObject>(&self, offset: usize, count: usize) -> Option<&[T]> {
+        let end = count.checked_mul(size_of::<T>())?.checked_add(offset)?;
+        if end > self.size || !offset.is_multiple_of(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: the range lies inside the mapping (checked), is aligned (mappings start at a page, and
+        // the offset was checked), lives as long as `self` (rule 1), holds a type for which every bit
+        // pattern is a value (rule 3) and whose interior is atomic (rule 2).
+        Some(unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset).cast::<T>(), count) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is the one that was mapped, and no reference into it outlives `self` (rule 1).
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
+        debug_assert!(unmapped.is_ok(), "the range is our own");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::{AtomicU64, Ordering};
+
+    #[test]
+    fn two_mappings_of_one_file_share_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("segment");
+        let ours = Mapping::create(&path, 8192, 0o600).unwrap();
+        let theirs = Mapping::open(&path, Access::Read).unwrap();
+        ours.object::<AtomicU64>(4096).unwrap().store(7, Ordering::Relaxed);
+        assert_eq!(theirs.object::<AtomicU64>(4096).unwrap().load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn what_lies_outside_is_not_there() {
+        let memory = Mapping::anonymous(4096).unwrap();
+        assert!(memory.object::<AtomicU64>(4088).is_some());
+        assert!(memory.object::<AtomicU64>(4089).is_none(), "misaligned");
+        assert!(memory.object::<AtomicU64>(4096).is_none(), "behind the end");
+        assert!(memory.objects::<AtomicU64>(0, usize::MAX).is_none(), "overflow");
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing");
+        let error = Mapping::open(&path, Access::Read).unwrap_err();
+        assert!(error.to_string().contains("missing"), "{error}");
+        std::fs::write(&path, b"").unwrap();
+        assert!(Mapping::open(&path, Access::Read).is_err(), "an empty file cannot be mapped");
+        assert!(Mapping::create(&path, 4096, 0o600).is_err(), "the path is taken");
+    }
+}

@@ -1,0 +1,82 @@
+//! Which process it is, so that a dead one's remains are told from a live one's.
+//!
+//! A pid alone is reused; with its start time it is not.
+
+use std::fs;
+
+/// One life of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessIdentity {
+    /// The pid, in the namespace of `namespace`.
+    pub pid: u32,
+    /// Start of the process since boot, clock ticks (field 22 of `/proc/<pid>/stat`).
+    pub start_time: u64,
+    /// Inode of the pid namespace in which `pid` counts.
+    pub namespace: u64,
+}
+
+impl ProcessIdentity {
+    /// The calling process.
+    pub fn of_self() -> Self {
+        let pid = std::process::id();
+        Self { pid, start_time: started_and_running(pid).unwrap_or(0), namespace: namespace() }
+    }
+
+    /// Whether that process still runs. A process of another pid namespace cannot be judged and counts as alive.
+    pub fn is_alive(self) -> bool {
+        self.namespace != namespace() || started_and_running(self.pid) == Some(self.start_time)
+    }
+}
+
+fn namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
+}
+
+/// The start time of a process that exists and is no zombie.
+fn started_and_running(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&stat).filter(|&(state, _)| !matches!(state, 'Z' | 'X' | 'x')).map(|(_, start)| start)
+}
+
+/// State and start time. The command name may hold blanks and brackets, so counting begins behind its last bracket.
+fn parse_stat(stat: &str) -> Option<(char, u64)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let start_time = fields.nth(18)?.parse().ok()?;
+    Some((state, start_time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_an_earlier_life_of_its_pid_is_not() {
+        let me = ProcessIdentity::of_self();
+        assert!(me.is_alive());
+        assert!(!ProcessIdentity { start_time: me.start_time + 1, ..me }.is_alive());
+        assert!(ProcessIdentity { namespace: 1, start_time: 0, ..me }.is_alive());
+    }
+
+    #[test]
+    fn a_killed_child_is_dead_even_before_it_is_reaped() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let start_time = started_and_running(child.id()).unwrap();
+        let identity = ProcessIdentity { pid: child.id(), start_time, namespace: namespace() };
+        assert!(identity.is_alive());
+        child.kill().unwrap();
+        while identity.is_alive() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_command_name_with_brackets_does_not_confuse() {
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2";
+        assert_eq!(parse_stat(stat), Some(('S', 4711)));
+        assert_eq!(parse_stat("7 (x"), None);
+        assert_eq!(parse_stat(""), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! The ring under loom: every interleaving and every value that the memory model allows a load to return.
+
+use super::*;
+use loom::thread;
+
+fn publish(writer: &mut RingWriter, number: u64) {
+    writer.claim(16).unwrap();
+    writer.write(0, &number.to_ne_bytes());
+    writer.write(8, &number.to_ne_bytes());
+    writer.commit();
+}
+
+/// Goal: a frame that is seen committed is seen whole, in order (pair C).
+#[test]
+fn a_committed_frame_is_whole() {
+    loom::model(|| {
+        let memory = RingMemory::on_heap(128);
+        let writer_memory = memory.clone();
+        let thread = thread::spawn(move || {
+            let mut writer = RingWriter::new(writer_memory);
+            publish(&mut writer, 1);
+            publish(&mut writer, 2);
+        });
+        let mut reader = RingReader::from_start(memory);
+        let mut expected = 1;
+        for _ in 0..3 {
+            let mut bytes = [0; 16];
+            match reader.next() {
+                Next::Frame(frame) => frame.copy_to(&mut bytes),
+                _ => continue,
+            };
+            assert!(reader.is_intact(), "two records fit into the ring");
+            assert_eq!(bytes[..8], u64::to_ne_bytes(expected));
+            assert_eq!(bytes[8..], u64::to_ne_bytes(expected));
+            reader.consume();
+            expected += 1;
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// Goal: a frame that is overwritten while it is read is not believed (pair D).
+#[test]
+fn a_torn_frame_is_not_believed() {
+    loom::model(|| {
+        let memory = RingMemory::on_heap(64);
+        let mut writer = RingWriter::new(memory.clone());
+        let mut reader = RingReader::from_start(memory);
+        publish(&mut writer, 1);
+        let thread = thread::spawn(move || {
+            publish(&mut writer, 2);
+            publish(&mut writer, 3);
+        });
+        let mut bytes = [0; 16];
+        let found = match reader.next() {
+            Next::Frame(frame) => frame.copy_to(&mut bytes) == 16,
+            _ => false,
+        };
+        if found && reader.is_intact() {
+            assert_eq!(bytes[..8], bytes[8..], "torn");
+        }
+        thread.join().unwrap();
+    });
+}

@@ -1,0 +1,144 @@
+//! Where a ring lies: in a shared mapping, or in memory of this process.
+
+use std::sync::Arc;
+
+use crate::memory_traits::SharedObject;
+use crate::sync::AtomicU64;
+
+/// A value on a cache line of its own.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(super) struct OwnLine(pub(super) AtomicU64);
+
+/// The two words through which writer and readers agree.
+#[repr(C)]
+#[derive(Debug)]
+pub struct RingControl {
+    /// The writer stores nothing at or above this position (rule 1). Read by all readers, moved rarely (rule 5).
+    pub(super) limit: OwnLine,
+    /// Where the next record will begin. Stored at every commit, read only by who joins, and by observers.
+    pub(super) tail: OwnLine,
+}
+
+/// Size of the control words, bytes.
+pub const RING_CONTROL_SIZE: usize = size_of::<RingControl>();
+
+// SAFETY: `repr(C)`, atomics only, every bit pattern is a value.
+unsafe impl SharedObject for RingControl {}
+
+impl Default for RingControl {
+    fn default() -> Self {
+        Self { limit: OwnLine(AtomicU64::new(0)), tail: OwnLine(AtomicU64::new(0)) }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Heap(Arc<(RingControl, Box<[AtomicU64]>)>),
+    #[cfg(not(loom))]
+    Mapped { mapping: Arc<crate::memory::Mapping>, control: core::ptr::NonNull<RingControl>, words: core::ptr::NonNull<[AtomicU64]> },
+}
+
+/// The memory of one ring, shared by its writer and its readers.
+#[derive(Clone, Debug)]
+pub struct RingMemory {
+    place: Place,
+    /// Bytes, a power of two.
+    capacity: usize,
+}
+
+// SAFETY: the pointers of `Place::Mapped` point into the mapping it owns, to atomics only.
+unsafe impl Send for RingMemory {}
+// SAFETY: as above.
+unsafe impl Sync for RingMemory {}
+
+/// Whether a ring can have this capacity, bytes.
+fn is_capacity(capacity: usize) -> bool {
+    capacity.is_power_of_two() && capacity >= 4 * super::RECORD_ALIGN && capacity <= 1 << 30
+}
+
+impl RingMemory {
+    /// A ring in memory of this process. `capacity` is a power of two, bytes.
+    ///
+    /// # Panics
+    /// If the capacity is none.
+    pub fn on_heap(capacity: usize) -> Self {
+        assert!(is_capacity(capacity), "a ring of {capacity} bytes");
+        let words = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
+        Self { place: Place::Heap(Arc::new((RingControl::default(), words))), capacity }
+    }
+
+    /// A ring in a mapping: its control words at `control_at`, its records at `records_at`. None if that
+    /// does not fit into the mapping, is not aligned, or is no capacity.
+    #[cfg(not(loom))]
+    pub fn in_mapping(
+        mapping: Arc<crate::memory::Mapping>,
+        control_at: usize,
+        records_at: usize,
+        capacity: usize,
+    ) -> Option<Self> {
+        if !is_capacity(capacity) {
+            return None;
+        }
+        let control = core::ptr::NonNull::from(mapping.object::<RingControl>(control_at)?);
+        let words = core::ptr::NonNull::from(mapping.objects::<AtomicU64>(records_at, capacity / 8)?);
+        Some(Self { place: Place::Mapped { mapping, control, words }, capacity })
+    }
+
+    /// Size of the ring, bytes.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(super) fn control(&self) -> &RingControl {
+        match &self.place {
+            Place::Heap(heap) => &heap.0,
+            // SAFETY: the pointer is to a live object of the mapping that `self` keeps alive.
+            #[cfg(not(loom))]
+            Place::Mapped { control, .. } => unsafe { control.as_ref() },
+        }
+    }
+
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        match &self.place {
+            Place::Heap(heap) => &heap.1,
+            // SAFETY: the pointer is to live objects of the mapping that `self` keeps alive.
+            #[cfg(not(loom))]
+            Place::Mapped { words, .. } => unsafe { words.as_ref() },
+        }
+    }
+
+    /// The word at a position.
+    #[inline]
+    pub(super) fn word(&self, position: u64) -> &AtomicU64 {
+        let index = (position as usize & (self.capacity - 1)) / 8;
+        &self.words()[index]
+    }
+
+    /// The words of a frame whose record begins at `position`, up to the end of the ring.
+    #[inline]
+    pub(super) fn frame_words(&self, position: u64) -> &[AtomicU64] {
+        let index = (position as usize & (self.capacity - 1)) / 8 + 1;
+        &self.words()[index..]
+    }
+
+    /// Bytes from a position to the end of the ring.
+    #[inline]
+    pub(super) fn to_end(&self, position: u64) -> usize {
+        self.capacity - (position as usize & (self.capacity - 1))
+    }
+
+    /// Where the next record will begin, as its writer last said.
+    pub fn tail(&self) -> u64 {
+        self.control().tail.0.load(crate::sync::Ordering::Acquire)
+    }
+
+    /// The mapping, where it lies in one.
+    #[cfg(not(loom))]
+    pub fn mapping(&self) -> Option<&Arc<crate::memory::Mapping>> {
+        match &self.place {
+            Place::Heap(_) => None,
+            Place::Mapped { mapping, .. } => Some(mapping),
+        }
+    }
+}

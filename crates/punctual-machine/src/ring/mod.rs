@@ -1,0 +1,70 @@
+//! The publication ring: one writer, many readers, no lock.
+//!
+//! The writer appends records; every reader follows at its own position and owns its cursor. A writer
+//! that dies leaves a record uncommitted, which readers never see. A reader that is too slow is told so.
+//!
+//! ```text
+//!  position   0                                                    capacity
+//!             ├────────┬──────────────┬──────────┬────────┬────────────┤
+//!             │ commit │ frame bytes  │ commit   │ frame… │ 0  (next)  │
+//!             └────────┴──────────────┴──────────┴────────┴────────────┘
+//! ```
+//! A record is a commit word (8 bytes) and its frame, padded to [`RECORD_ALIGN`]. The commit word holds the
+//! frame's size in its low half and a tag of its position in its high half; zero means *not yet written*.
+//!
+//! Rules, cited by the SAFETY comments:
+//! 1. Only the writer stores. It never stores below `position`, nor at or above `limit`, where `limit` is what
+//!    `control.limit` says: a reader knows by one load whether anything it read may have been overwritten.
+//! 2. Before a record is committed, the commit word behind it is set to zero. A reader that stands at that
+//!    place therefore sees zero until the next commit, whatever older bytes lay there.
+//! 3. (C) The commit word is stored with release and read with acquire: who sees it sees the frame.
+//! 4. (D) `limit` is raised before the stores that it allows (release fence), and read after the bytes it
+//!    guards (acquire fence): a reader that read an overwritten byte sees the raised limit. Boehm, "Can
+//!    seqlocks get along with programming language memory models?" (MSPC 2012).
+//! 5. `limit` moves in steps of [`LIMIT_STEPS`]th of the capacity, so that its cache line stays shared.
+//! 6. Sizes in commit words are a peer's word: they are checked against capacity before anything is read.
+
+mod memory;
+mod reader;
+mod words;
+mod writer;
+
+pub use memory::{RING_CONTROL_SIZE, RingControl, RingMemory};
+pub use reader::{Next, RingReader};
+pub use words::SharedBytes;
+pub use writer::{ClaimError, RingWriter};
+
+/// Alignment and granularity of records, bytes: one cache line, so that two records never share one.
+pub const RECORD_ALIGN: usize = if cfg!(loom) { 16 } else { 64 };
+
+/// Size of a commit word, bytes.
+pub const COMMIT_SIZE: usize = 8;
+
+/// The share of the capacity by which `limit` moves ahead: an eighth is what a lagging reader loses of it.
+pub const LIMIT_STEPS: u64 = 8;
+
+/// Records of this size in place of a frame's say: go on at the beginning of the ring.
+const PADDING: u32 = u32::MAX;
+
+/// Bytes that a record with a frame of `frame_size` takes.
+const fn record_size(frame_size: usize) -> usize {
+    (COMMIT_SIZE + frame_size).next_multiple_of(RECORD_ALIGN)
+}
+
+/// Largest frame for a ring of `capacity` bytes: a quarter of it, so that some always fit at once.
+pub const fn frame_size_max(capacity: usize) -> usize {
+    // loom's rings are as small as can be, so that few steps make a lap.
+    capacity / if cfg!(loom) { 2 } else { 4 } - COMMIT_SIZE
+}
+
+/// The commit word of a frame of this size at this position.
+const fn commit_word(position: u64, size: u32) -> u64 {
+    // The quotient's low half: it repeats after 2^32 records' worth of positions, far beyond any lap.
+    (position / RECORD_ALIGN as u64) << 32 | size as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -1,0 +1,230 @@
+//! The ring against a model: a plain list of what was written.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::*;
+use crate::sync::{AtomicU64, Ordering};
+
+fn pair(capacity: usize) -> (RingWriter, RingReader) {
+    let memory = RingMemory::on_heap(capacity);
+    (RingWriter::new(memory.clone()), RingReader::from_start(memory))
+}
+
+fn publish(writer: &mut RingWriter, bytes: &[u8]) {
+    writer.claim(bytes.len()).unwrap();
+    writer.write(0, bytes);
+    writer.commit();
+}
+
+fn read(reader: &mut RingReader) -> Option<Vec<u8>> {
+    let bytes = match reader.next() {
+        Next::Frame(bytes) => bytes.to_vec(),
+        Next::Empty => return None,
+        other => panic!("{other:?}"),
+    };
+    assert!(reader.is_intact());
+    reader.consume();
+    Some(bytes)
+}
+
+/// A frame whose size and bytes follow from its number.
+fn frame(number: u64, size_max: usize) -> Vec<u8> {
+    let size = 1 + (number.wrapping_mul(0x9E37_79B9) % size_max as u64) as usize;
+    (0..size).map(|at| (number as usize * 7 + at) as u8).collect()
+}
+
+#[test]
+fn frames_come_out_in_order_and_whole_over_many_laps() {
+    let (mut writer, mut reader) = pair(4096);
+    let mut model = VecDeque::new();
+    for number in 0..20_000 {
+        let bytes = frame(number, 900);
+        publish(&mut writer, &bytes);
+        model.push_back(bytes);
+        if number % 3 != 0 || model.len() > 2 {
+            assert_eq!(read(&mut reader), model.pop_front(), "frame {number}");
+        }
+    }
+    while let Some(bytes) = model.pop_front() {
+        assert_eq!(read(&mut reader), Some(bytes));
+    }
+    assert_eq!(read(&mut reader), None);
+}
+
+#[test]
+fn a_frame_may_be_written_in_place() {
+    let (mut writer, mut reader) = pair(1024);
+    for byte in 0..100 {
+        writer.claim(24).unwrap();
+        writer.claimed_bytes().fill(byte);
+        writer.commit();
+        assert_eq!(read(&mut reader), Some(vec![byte; 24]));
+    }
+}
+
+#[test]
+fn old_payload_that_looks_like_a_commit_is_not_one() {
+    let (mut writer, mut reader) = pair(1024);
+    // Every word of every frame is what a commit word at some position of the next laps looks like.
+    for number in 0..2_000_u64 {
+        let words: Vec<u8> =
+            (0..20).flat_map(|at| commit_word((number + at) * RECORD_ALIGN as u64, 40).to_le_bytes()).collect();
+        publish(&mut writer, &words);
+        assert_eq!(read(&mut reader), Some(words));
+        assert!(matches!(reader.next(), Next::Empty));
+    }
+}
+
+#[test]
+fn a_slow_reader_is_told_and_goes_on_with_the_newest() {
+    let (mut writer, mut reader) = pair(1024);
+    for number in 0..100 {
+        publish(&mut writer, &frame(number, 100));
+    }
+    assert!(matches!(reader.next(), Next::Overrun));
+    assert_eq!(read(&mut reader), None);
+    publish(&mut writer, b"newest");
+    assert_eq!(read(&mut reader).as_deref(), Some(&b"newest"[..]));
+}
+
+#[test]
+fn a_reader_lapped_by_exactly_one_ring_is_told() {
+    let (mut writer, mut reader) = pair(1024);
+    for _ in 0..1024 / RECORD_ALIGN {
+        publish(&mut writer, &[1; 8]);
+    }
+    assert!(matches!(reader.next(), Next::Overrun), "its commit word was set to zero by the newest commit");
+}
+
+#[test]
+fn bytes_overwritten_while_they_are_read_are_not_intact() {
+    let (mut writer, mut reader) = pair(1024);
+    publish(&mut writer, &[1; 40]);
+    assert!(matches!(reader.next(), Next::Frame(_)));
+    assert!(reader.is_intact());
+    for _ in 0..1024 / RECORD_ALIGN {
+        publish(&mut writer, &[2; 8]);
+    }
+    assert!(!reader.is_intact());
+}
+
+#[test]
+fn a_reader_holds_the_writer_back() {
+    let (mut writer, mut reader) = pair(1024);
+    let mut written = 0;
+    while writer.claim_held(40, &mut || reader.position()).is_ok() {
+        writer.write(0, &[written; 40]);
+        writer.commit();
+        written += 1;
+    }
+    assert_eq!(writer.claim_held(40, &mut || reader.position()), Err(ClaimError::Full));
+    assert!(usize::from(written) >= 1024 / RECORD_ALIGN - 1, "only {written} fitted");
+    for number in 0..written {
+        assert_eq!(read(&mut reader), Some(vec![number; 40]), "nothing was lost");
+    }
+    assert_eq!(writer.claim_held(40, &mut || reader.position()), Ok(()));
+}
+
+#[test]
+fn what_cannot_fit_is_refused() {
+    let (mut writer, _) = pair(1024);
+    assert_eq!(writer.claim(249), Err(ClaimError::TooLong { size: 249, size_max: 248 }));
+    assert_eq!(writer.claim(248), Ok(()));
+}
+
+#[test]
+fn a_claim_may_be_made_again_without_committing() {
+    let (mut writer, mut reader) = pair(1024);
+    for _ in 0..100 {
+        writer.claim(200).unwrap();
+        writer.write(0, &[9; 200]);
+    }
+    assert_eq!(read(&mut reader), None);
+    publish(&mut writer, b"only this");
+    assert_eq!(read(&mut reader).as_deref(), Some(&b"only this"[..]));
+}
+
+/// Goal: whatever a hostile writer stores anywhere in its ring, a reader neither panics nor reads outside.
+#[test]
+fn scribbles_are_corrupt_or_frames_never_a_panic() {
+    let mut random = 0x2545_F491_4F6C_DD1D_u64;
+    let mut next_random = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let memory = RingMemory::on_heap(1024);
+    let mut reader = RingReader::from_start(memory.clone());
+    let (mut frames, mut refused) = (0, 0);
+    for _ in 0..200_000 {
+        let position = reader.position();
+        let value = match next_random() % 4 {
+            0 => next_random(),
+            1 => commit_word(position, next_random() as u32),
+            2 => commit_word(position, (next_random() % 300) as u32),
+            _ => commit_word(position, PADDING),
+        };
+        memory.word(position).store(value, Ordering::Relaxed);
+        match next_random() % 50 {
+            0 => memory.control().limit.0.store(next_random(), Ordering::Relaxed),
+            1 => memory.control().tail.0.store(next_random(), Ordering::Relaxed),
+            2 => memory.control().limit.0.store(0, Ordering::Relaxed),
+            _ => {}
+        }
+        match reader.next() {
+            Next::Frame(bytes) => {
+                bytes.to_vec();
+                reader.is_intact();
+                reader.consume();
+                frames += 1;
+            }
+            Next::Empty => {}
+            Next::Overrun | Next::Corrupt => {
+                refused += 1;
+                reader = RingReader::from_start(memory.clone());
+            }
+        }
+    }
+    assert!(frames > 1_000 && refused > 1_000, "{frames} {refused}: the test tries both");
+}
+
+/// Goal: a fast writer and a slow reader in two threads; no frame that passes `is_intact` is torn.
+#[test]
+fn nothing_torn_is_believed() {
+    const READS: u64 = 20_000;
+    let memory = RingMemory::on_heap(4096);
+    let enough = Arc::new(AtomicU64::new(0));
+    let (writer_memory, writer_enough) = (memory.clone(), Arc::clone(&enough));
+    let thread = std::thread::spawn(move || {
+        let mut writer = RingWriter::new(writer_memory);
+        let mut number = 0_u64;
+        while writer_enough.load(Ordering::Relaxed) == 0 {
+            number += 1;
+            publish(&mut writer, &number.to_le_bytes().repeat(1 + (number % 60) as usize));
+        }
+    });
+    let mut reader = RingReader::from_start(memory);
+    let (mut buffer, mut last, mut read, mut overruns) = ([0; 1024], 0, 0_u64, 0_u64);
+    while read < READS || overruns == 0 {
+        match reader.next() {
+            Next::Frame(bytes) => {
+                let size = bytes.copy_to(&mut buffer);
+                if reader.is_intact() {
+                    let number = u64::from_le_bytes(*buffer.first_chunk().unwrap());
+                    assert!(number > last, "{number} after {last}");
+                    assert_eq!(size as u64, 8 * (1 + number % 60));
+                    assert!(buffer[..size].chunks(8).all(|word| word == number.to_le_bytes()), "torn {number}");
+                    (last, read) = (number, read + 1);
+                }
+                reader.consume();
+            }
+            Next::Overrun => overruns += 1,
+            Next::Corrupt => panic!("an honest writer"),
+            Next::Empty => std::thread::yield_now(),
+        }
+    }
+    enough.store(1, Ordering::Relaxed);
+    thread.join().unwrap();
+}
