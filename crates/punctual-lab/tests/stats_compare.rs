@@ -1,0 +1,123 @@
+//! Two runs of the same thing say so; a real change is found.
+
+use punctual_lab::compare::{Aspect, Comparison, Difference, Options, Order, compare};
+use punctual_lab::sample::{Load, Outcome, Samples};
+use punctual_lab::stats::Xorshift;
+
+/// A machine that drifts from trial to trial, with a heavy tail and bursts of stalls.
+struct Machine {
+    random: Xorshift,
+    median_ns: f64,
+    stalls_mean: f64,
+}
+
+impl Machine {
+    fn trial(&mut self, count: u64, drift: f64) -> Samples {
+        let random = &mut self.random;
+        let shift = (drift + 0.03 * random.normal()).exp();
+        let tail_chance = 0.02 * (0.4 * random.normal()).exp();
+        let stall_chance = self.stalls_mean * (0.6 * random.normal()).exp() / count as f64;
+        let mut samples = Samples::with_capacity(1000);
+        let mut now_ns = 0;
+        for index in 0..count {
+            let body = self.median_ns * shift * (0.15 * random.normal()).exp();
+            let tail = if random.unit() < tail_chance { body * random.unit().powf(-0.6) } else { 0.0 };
+            let stall = if random.unit() < stall_chance { 5e5 * random.unit().powf(-0.7) } else { 0.0 };
+            let total_ns = (body + tail + stall) as u64;
+            samples.push(index, now_ns, now_ns, total_ns, Outcome::Answered);
+            now_ns += 50_000 + total_ns;
+        }
+        samples
+    }
+}
+
+fn pairs(seed: u64, count: u64, factor: f64, stalls: [f64; 2]) -> [Vec<Samples>; 2] {
+    let mut a = Machine { random: Xorshift::new(seed), median_ns: 8_000.0, stalls_mean: stalls[0] };
+    let mut b = Machine { random: Xorshift::new(!seed), median_ns: 8_000.0 * factor, stalls_mean: stalls[1] };
+    let mut weather = Xorshift::new(seed + 7_000_000);
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let drift = 0.05 * weather.normal();
+        of_a.push(a.trial(count, drift));
+        of_b.push(b.trial(count, drift));
+    }
+    [of_a, of_b]
+}
+
+fn verdict(comparison: &Comparison, aspect: Aspect) -> Difference {
+    comparison.measures.iter().find(|m| m.aspect == aspect).expect("supported").difference
+}
+
+#[test]
+fn the_same_thing_is_rarely_called_different() {
+    const WORLDS: u64 = 200;
+    for order in [Order::Interleaved, Order::Separate] {
+        let options = Options { order, ..Options::new(Load::Closed, 10) };
+        let differs = |seed: &u64| {
+            let [a, b] = pairs(*seed, 2_500, 1.0, [3.0, 3.0]);
+            compare("same", &a, &b, &options).differs()
+        };
+        let alarms: Vec<u64> = (0..WORLDS).filter(differs).collect();
+        println!("{order:?}: {} false alarms of {WORLDS}: {alarms:?}", alarms.len());
+        assert!(alarms.len() as u64 * 20 <= WORLDS, "{order:?}: false alarms at seeds {alarms:?}");
+    }
+}
+
+/// In how many of 50 worlds a change of p50 by this factor is called so.
+fn found(factor: f64, expected: Difference) -> usize {
+    let options = Options::new(Load::Closed, 10);
+    let is_found = |seed: &u64| {
+        let [a, b] = pairs(*seed, 2_500, factor, [3.0, 3.0]);
+        verdict(&compare("changed", &a, &b, &options), Aspect::P50) == expected
+    };
+    (0..50).filter(is_found).count()
+}
+
+#[test]
+fn a_fifth_more_or_less_is_found() {
+    let (slower, faster) = (found(1.2, Difference::Slower), found(1.0 / 1.2, Difference::Faster));
+    println!("found: slower {slower}, faster {faster} of 50");
+    assert!(slower >= 40 && faster >= 40, "found: slower {slower}, faster {faster} of 50");
+}
+
+#[test]
+fn a_fix_that_creates_stalls_is_reported_as_both() {
+    let [a, b] = pairs(5, 4_000, 0.5, [0.0, 20.0]);
+    let comparison = compare("fix", &a, &b, &Options::new(Load::Closed, 10));
+    assert_eq!(verdict(&comparison, Aspect::P50), Difference::Faster);
+    assert_eq!(verdict(&comparison, Aspect::StallsPerMinute), Difference::Slower);
+    assert!(comparison.sentence.contains("B is faster: p50 -5"), "{}", comparison.sentence);
+    assert!(comparison.sentence.contains("but slower: "), "{}", comparison.sentence);
+}
+
+#[test]
+fn two_trials_are_doubted_and_one_says_nothing() {
+    let [a, b] = pairs(9, 2_500, 3.0, [0.0, 0.0]);
+    let options = Options::new(Load::Closed, 10);
+    let two = compare("two", &a[..2], &b[..2], &options);
+    assert!(two.doubts.iter().any(|d| d.what.contains("2 trials where 5 are needed")), "{:?}", two.doubts);
+    let one = compare("one", &a[..1], &b[..1], &options);
+    assert!(!one.differs() && one.sentence.starts_with("Cannot say"), "{}", one.sentence);
+    assert_eq!(compare("none", &[], &b, &options).measures, Vec::new());
+}
+
+#[test]
+fn a_lost_message_is_infinitely_late() {
+    let [a, mut b] = pairs(3, 2_500, 1.0, [0.0, 0.0]);
+    for trial in &mut b {
+        for row in (100..trial.len()).step_by(5) {
+            trial.outcome[row] = Outcome::Lost;
+        }
+    }
+    let comparison = compare("lossy", &a, &b, &Options::new(Load::Closed, 10));
+    let p90 = comparison.measures.iter().find(|m| m.aspect == Aspect::P90).expect("supported");
+    assert_eq!((p90.b, p90.ratio, p90.difference), (None, None, Difference::Slower));
+    assert!(comparison.sentence.ends_with("A lost 0, B lost 2400."), "{}", comparison.sentence);
+}
+
+#[test]
+fn a_seed_repeats_a_verdict() {
+    let [a, b] = pairs(11, 1_500, 1.1, [3.0, 3.0]);
+    let options = Options::new(Load::Open, 10);
+    assert_eq!(compare("again", &a, &b, &options), compare("again", &a, &b, &options));
+}
