@@ -25,8 +25,8 @@ fn a_committed_frame_is_whole() {
         let mut expected = 1;
         for _ in 0..3 {
             let mut bytes = [0; 16];
-            match reader.next() {
-                Next::Frame(frame) => frame.copy_to(&mut bytes),
+            match reader.peek() {
+                Next::Frame => reader.frame().copy_to(&mut bytes),
                 _ => continue,
             };
             assert!(reader.is_intact(), "two records fit into the ring");
@@ -52,8 +52,8 @@ fn a_torn_frame_is_not_believed() {
             publish(&mut writer, 3);
         });
         let mut bytes = [0; 16];
-        let found = match reader.next() {
-            Next::Frame(frame) => frame.copy_to(&mut bytes) == 16,
+        let found = match reader.peek() {
+            Next::Frame => reader.frame().copy_to(&mut bytes) == 16,
             _ => false,
         };
         if found && reader.is_intact() {

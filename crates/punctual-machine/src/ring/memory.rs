@@ -54,7 +54,7 @@ unsafe impl Sync for RingMemory {}
 
 /// Whether a ring can have this capacity, bytes.
 fn is_capacity(capacity: usize) -> bool {
-    capacity.is_power_of_two() && capacity >= 4 * super::RECORD_ALIGN && capacity <= 1 << 30
+    capacity.is_power_of_two() && (4 * super::RECORD_ALIGN..=1 << 30).contains(&capacity)
 }
 
 impl RingMemory {

@@ -5,12 +5,12 @@ use super::{PADDING, RECORD_ALIGN, RingMemory, commit_word, frame_size_max, reco
 use crate::sync::{Ordering, fence};
 
 /// What stands at a reader's position.
-#[derive(Debug)]
-pub enum Next<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
     /// Nothing yet.
     Empty,
-    /// A frame. Once its bytes are copied, [`RingReader::is_intact`] says whether they were whole.
-    Frame(SharedBytes<'a>),
+    /// A frame: [`RingReader::frame`]. Once its bytes are copied, [`RingReader::is_intact`] says whether they were whole.
+    Frame,
     /// The writer has been here again: what was not read is lost. The reader now stands at the newest end.
     Overrun,
     /// Bytes that no honest writer leaves. Nothing of this ring can be believed any more.
@@ -31,25 +31,25 @@ pub struct RingReader {
     memory: RingMemory,
     /// Where the next record to be read begins.
     position: u64,
-    /// Bytes that the record last returned by `next` takes.
-    pending: usize,
+    /// Size of the frame that `peek` last found there, bytes.
+    frame_size: usize,
 }
 
 impl RingReader {
     /// A reader of everything that was ever written, or is told by [`Next::Overrun`] that part of it is gone.
     pub fn from_start(memory: RingMemory) -> Self {
-        Self { memory, position: 0, pending: 0 }
+        Self { memory, position: 0, frame_size: 0 }
     }
 
     /// A reader of what will be written from now on.
     pub fn from_now(memory: RingMemory) -> Self {
         let position = believable(memory.tail()).unwrap_or(0);
-        Self { memory, position, pending: 0 }
+        Self { memory, position, frame_size: 0 }
     }
 
     /// Looks at the oldest record not yet consumed. Calling it again without [`Self::consume`] returns the same.
     #[inline]
-    pub fn next(&mut self) -> Next<'_> {
+    pub fn peek(&mut self) -> Next {
         let mut word = self.memory.word(self.position).load(Ordering::Acquire); // (C)
         if word == commit_word(self.position, PADDING) {
             self.position += self.memory.to_end(self.position) as u64;
@@ -60,13 +60,26 @@ impl RingReader {
         }
         let size = word as u32 as usize;
         let honest = word == commit_word(self.position, word as u32)
+            && size > 0
             && size <= frame_size_max(self.memory.capacity())
             && record_size(size) <= self.memory.to_end(self.position);
         if !honest {
             return if self.is_lapped() { self.overrun() } else { Next::Corrupt };
         }
-        self.pending = record_size(size);
-        Next::Frame(SharedBytes::new(self.memory.frame_words(self.position), size))
+        self.frame_size = size;
+        Next::Frame
+    }
+
+    /// The frame that [`Self::peek`] found; its bytes may change at any instant.
+    #[inline]
+    pub fn frame(&self) -> SharedBytes<'_> {
+        SharedBytes::new(self.memory.frame_words(self.position), self.frame_size)
+    }
+
+    /// Whether there is anything to look at, without moving.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.memory.word(self.position).load(Ordering::Acquire) != 0 || self.is_lapped()
     }
 
     /// Whether everything read at the present position was still as the writer left it. Ask after copying.
@@ -77,11 +90,12 @@ impl RingReader {
         !self.is_lapped()
     }
 
-    /// Moves behind the record last returned by [`Self::next`].
+    /// Moves behind the frame that [`Self::peek`] found.
     #[inline]
     pub fn consume(&mut self) {
-        self.position += self.pending as u64;
-        self.pending = 0;
+        debug_assert!(self.frame_size > 0, "nothing was found");
+        self.position += record_size(self.frame_size) as u64;
+        self.frame_size = 0;
     }
 
     /// Whether the writer may store where this reader stands.
@@ -92,11 +106,11 @@ impl RingReader {
     }
 
     #[cold]
-    fn overrun(&mut self) -> Next<'static> {
+    fn overrun(&mut self) -> Next {
         match believable(self.memory.tail()) {
             Some(tail) if tail > self.position => {
                 self.position = tail;
-                self.pending = 0;
+                self.frame_size = 0;
                 Next::Overrun
             }
             _ => Next::Corrupt,

@@ -18,8 +18,8 @@ fn publish(writer: &mut RingWriter, bytes: &[u8]) {
 }
 
 fn read(reader: &mut RingReader) -> Option<Vec<u8>> {
-    let bytes = match reader.next() {
-        Next::Frame(bytes) => bytes.to_vec(),
+    let bytes = match reader.peek() {
+        Next::Frame => reader.frame().to_vec(),
         Next::Empty => return None,
         other => panic!("{other:?}"),
     };
@@ -72,7 +72,7 @@ fn old_payload_that_looks_like_a_commit_is_not_one() {
             (0..20).flat_map(|at| commit_word((number + at) * RECORD_ALIGN as u64, 40).to_le_bytes()).collect();
         publish(&mut writer, &words);
         assert_eq!(read(&mut reader), Some(words));
-        assert!(matches!(reader.next(), Next::Empty));
+        assert!(matches!(reader.peek(), Next::Empty));
     }
 }
 
@@ -82,7 +82,7 @@ fn a_slow_reader_is_told_and_goes_on_with_the_newest() {
     for number in 0..100 {
         publish(&mut writer, &frame(number, 100));
     }
-    assert!(matches!(reader.next(), Next::Overrun));
+    assert!(matches!(reader.peek(), Next::Overrun));
     assert_eq!(read(&mut reader), None);
     publish(&mut writer, b"newest");
     assert_eq!(read(&mut reader).as_deref(), Some(&b"newest"[..]));
@@ -94,14 +94,14 @@ fn a_reader_lapped_by_exactly_one_ring_is_told() {
     for _ in 0..1024 / RECORD_ALIGN {
         publish(&mut writer, &[1; 8]);
     }
-    assert!(matches!(reader.next(), Next::Overrun), "its commit word was set to zero by the newest commit");
+    assert!(matches!(reader.peek(), Next::Overrun), "its commit word was set to zero by the newest commit");
 }
 
 #[test]
 fn bytes_overwritten_while_they_are_read_are_not_intact() {
     let (mut writer, mut reader) = pair(1024);
     publish(&mut writer, &[1; 40]);
-    assert!(matches!(reader.next(), Next::Frame(_)));
+    assert!(matches!(reader.peek(), Next::Frame));
     assert!(reader.is_intact());
     for _ in 0..1024 / RECORD_ALIGN {
         publish(&mut writer, &[2; 8]);
@@ -173,9 +173,9 @@ fn scribbles_are_corrupt_or_frames_never_a_panic() {
             2 => memory.control().limit.0.store(0, Ordering::Relaxed),
             _ => {}
         }
-        match reader.next() {
-            Next::Frame(bytes) => {
-                bytes.to_vec();
+        match reader.peek() {
+            Next::Frame => {
+                reader.frame().to_vec();
                 reader.is_intact();
                 reader.consume();
                 frames += 1;
@@ -208,9 +208,9 @@ fn nothing_torn_is_believed() {
     let mut reader = RingReader::from_start(memory);
     let (mut buffer, mut last, mut read, mut overruns) = ([0; 1024], 0, 0_u64, 0_u64);
     while read < READS || overruns == 0 {
-        match reader.next() {
-            Next::Frame(bytes) => {
-                let size = bytes.copy_to(&mut buffer);
+        match reader.peek() {
+            Next::Frame => {
+                let size = reader.frame().copy_to(&mut buffer);
                 if reader.is_intact() {
                     let number = u64::from_le_bytes(*buffer.first_chunk().unwrap());
                     assert!(number > last, "{number} after {last}");
