@@ -6,8 +6,10 @@
 pub mod cli;
 pub mod compare;
 pub mod doubt;
+pub mod report;
 pub mod sample;
 pub mod stall;
 pub mod stats;
 pub mod store;
 pub mod summary;
+pub mod table;

@@ -98,17 +98,6 @@ impl Distribution {
         all
     }
 
-    /// Answered messages only.
-    #[must_use]
-    pub fn of_answered(mut latencies_ns: Vec<u64>) -> Self {
-        let mut all = Self::default();
-        for ns in latencies_ns.drain(..) {
-            all.record(ns, Outcome::Answered);
-        }
-        all.finite_ns.sort_unstable();
-        all
-    }
-
     fn record(&mut self, total_ns: u64, outcome: Outcome) {
         match outcome {
             Outcome::Lost | Outcome::Mismatched => self.infinite += 1,

@@ -1,0 +1,143 @@
+//! A drawing: the few shapes that the charts are made of.
+
+use std::fmt::Write as _;
+
+use super::escape;
+use super::scale::{Log, short};
+
+/// Where a text hangs on its point.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+impl Anchor {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Middle => "middle",
+            Self::End => "end",
+        }
+    }
+}
+
+/// SVG in the making. Classes are ours; texts are escaped here.
+#[derive(Debug)]
+pub(crate) struct Canvas {
+    text: String,
+}
+
+impl Canvas {
+    pub(crate) fn new(width: f64, height: f64, label: &str) -> Self {
+        let label = escape(label);
+        Self {
+            text: format!("<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{label}\">"),
+        }
+    }
+
+    /// A drawing that keeps its size, for table cells.
+    pub(crate) fn fixed(width: f64, height: f64) -> Self {
+        let size =
+            format!("width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\"");
+        Self { text: format!("<svg {size} style=\"width:{width:.0}px\" aria-hidden=\"true\">") }
+    }
+
+    pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        let _ = write!(
+            self.text,
+            "<path class=\"{class}\" d=\"M{:.1} {:.1}L{:.1} {:.1}\"/>",
+            from.0, from.1, to.0, to.1
+        );
+    }
+
+    /// Through the points; closed if it is an area.
+    pub(crate) fn path(&mut self, class: &str, points: &[(f64, f64)], closed: bool) {
+        let _ = write!(self.text, "<path class=\"{class}\" d=\"");
+        for (place, (x, y)) in points.iter().enumerate() {
+            let _ = write!(self.text, "{}{x:.1} {y:.1}", if place == 0 { 'M' } else { 'L' });
+        }
+        self.text.push_str(if closed { "Z\"/>" } else { "\"/>" });
+    }
+
+    /// Many separate lines as one element.
+    pub(crate) fn bars(&mut self, class: &str, bars: &[(f64, f64, f64)]) {
+        let _ = write!(self.text, "<path class=\"{class}\" d=\"");
+        for (x, top, bottom) in bars {
+            let _ = write!(self.text, "M{x:.1} {top:.1}V{bottom:.1}");
+        }
+        self.text.push_str("\"/>");
+    }
+
+    pub(crate) fn rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64), tip: &str) {
+        let ((x, y), (w, h), tip) = (at, size, escape(tip));
+        let _ = write!(
+            self.text,
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\"><title>{tip}</title></rect>"
+        );
+    }
+
+    pub(crate) fn dot(&mut self, class: &str, at: (f64, f64), radius: f64, tip: &str) {
+        let ((x, y), tip) = (at, escape(tip));
+        let _ = write!(
+            self.text,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{tip}</title></circle>"
+        );
+    }
+
+    pub(crate) fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
+        let ((x, y), anchor, text) = (at, anchor.as_str(), escape(text));
+        let _ = write!(
+            self.text,
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
+        );
+    }
+
+    /// Vertical rules at round times, labelled below.
+    pub(crate) fn time_across(&mut self, scale: Log, top: f64, bottom: f64) {
+        for ns in scale.ticks() {
+            let x = scale.at(ns);
+            self.line("rule", (x, top), (x, bottom));
+            self.text("", (x, bottom + 15.0), Anchor::Middle, &short(ns));
+        }
+    }
+
+    /// Horizontal rules at round times, labelled at the left.
+    pub(crate) fn time_up(&mut self, scale: Log, left: f64, right: f64) {
+        for ns in scale.ticks() {
+            let y = scale.at(ns);
+            self.line("rule", (left, y), (right, y));
+            self.text("", (left - 6.0, y + 3.8), Anchor::End, &short(ns));
+        }
+    }
+
+    /// The pattern that the class `su` fills with.
+    pub(crate) fn hatch(&mut self) {
+        self.text.push_str(
+            "<defs><pattern id=\"hatch\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
+             <path class=\"rule\" d=\"M0 0V5\" style=\"stroke:var(--muted);stroke-width:1.6\"/></pattern></defs>",
+        );
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.text + "</svg>"
+    }
+}
+
+/// Labels pushed apart so that none covers another, as near to their places as that allows.
+pub(crate) fn spread(wanted: &[f64], apart: f64, low: f64, high: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
+    let mut placed = wanted.to_vec();
+    for pair in 1..order.len() {
+        let above = placed[order[pair - 1]];
+        placed[order[pair]] = placed[order[pair]].max(above + apart);
+    }
+    let mut limit = high;
+    for &place in order.iter().rev() {
+        placed[place] = placed[place].min(limit).max(low);
+        limit = placed[place] - apart;
+    }
+    placed
+}

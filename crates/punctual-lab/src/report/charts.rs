@@ -1,0 +1,220 @@
+//! Distributions side by side, latency against the idle gap, and where the time goes.
+
+use std::fmt::Write as _;
+
+use super::canvas::{Anchor, Canvas, spread};
+use super::cells::Cell;
+use super::scale::{Log, exact};
+use super::{ROUTES_MAX, View, escape};
+use crate::sample::Kind;
+use crate::stats::UNEXPLAINED;
+use crate::table::gap;
+
+const WIDTH: f64 = 1060.0;
+const NAME_WIDTH: f64 = 168.0;
+const ROW_HEIGHT: f64 = 30.0;
+/// How far a ridge may rise into the row above.
+const RIDGE_HEIGHT: f64 = 38.0;
+
+/// One ridge per route on a common scale of time.
+pub(super) fn ridges(page: &mut String, view: &View<'_>) {
+    let cells: Vec<&Cell> = view.cells.iter().copied().take(ROUTES_MAX).collect();
+    let scale = Log::covering(ends(&cells), NAME_WIDTH, WIDTH - 70.0);
+    let bottom = 16.0 + cells.len() as f64 * ROW_HEIGHT;
+    let mut canvas = Canvas::new(WIDTH, bottom + 22.0, "distribution of latency per route");
+    canvas.time_across(scale, 8.0, bottom);
+    for (place, cell) in cells.iter().enumerate() {
+        let y = 12.0 + (place + 1) as f64 * ROW_HEIGHT;
+        canvas.text("name", (0.0, y - 4.0), Anchor::Start, &cell.id().name);
+        canvas.line("rule", (NAME_WIDTH, y), (WIDTH - 70.0, y));
+        page_ridge(&mut canvas, cell, scale, y);
+    }
+    let _ = write!(
+        page,
+        "<p class=\"say\">Height is the square root of the share of messages, so that rare ones show. The mark is p50, \
+         the ring the slowest message.{}</p><div class=\"wide\">{}</div>",
+        left_out(view),
+        canvas.finish()
+    );
+}
+
+fn page_ridge(canvas: &mut Canvas, cell: &Cell, scale: Log, y: f64) {
+    let total: u64 = cell.bins.iter().map(|b| b.count).sum();
+    let Some(most) = cell.bins.iter().map(|b| b.count).max() else { return };
+    let mut points = Vec::new();
+    let mut edge = f64::NEG_INFINITY;
+    for bin in &cell.bins {
+        if bin.low_ns > edge * 1.001 {
+            points.extend([(scale.at(edge.max(0.1)), y), (scale.at(bin.low_ns), y)]);
+        }
+        let top = y - (bin.count as f64 / most as f64).sqrt() * (RIDGE_HEIGHT - 6.0);
+        points.extend([(scale.at(bin.low_ns), top), (scale.at(bin.high_ns), top)]);
+        edge = bin.high_ns;
+    }
+    points.push((scale.at(edge), y));
+    points.remove(0);
+    canvas.path(&format!("fill half c{}", cell.colour), &points, true);
+    canvas.path(&format!("wk c{}", cell.colour), &points, false);
+    let colour = format!("c{}", cell.colour);
+    if let Some(p50) = cell.result.figures.p50 {
+        let x = scale.at(p50 as f64);
+        canvas.line(&format!("wk {colour}"), (x, y - 2.0), (x, y + 5.0));
+    }
+    if let Some(max) = cell.result.figures.max_answered {
+        let tip = format!("{}: slowest of {total} {}", cell.id().name, exact(max as f64));
+        canvas.dot(&format!("ring {colour}"), (scale.at(max as f64), y), 3.2, &tip);
+    }
+    if cell.result.lost > 0 {
+        canvas.text("warn", (WIDTH, y - 2.0), Anchor::End, &format!("{} lost", cell.result.lost));
+    }
+}
+
+fn ends<'a>(cells: &'a [&Cell]) -> impl Iterator<Item = f64> + 'a {
+    let figures = cells.iter().map(|c| &c.result.figures);
+    figures.flat_map(|f| [f.min, f.max_answered]).flatten().map(|ns| ns.max(1) as f64)
+}
+
+pub(super) fn left_out(view: &View<'_>) -> String {
+    match view.cells.len().saturating_sub(ROUTES_MAX) {
+        0 => String::new(),
+        more => format!(" {more} more routes stand in the table only."),
+    }
+}
+
+/// p50 and p99 against the gap, a panel per engine, a line per wake.
+pub(super) fn gaps(page: &mut String, cells: &[Cell]) {
+    let mut panels: Vec<(String, Vec<&Cell>)> = Vec::new();
+    for cell in cells.iter().filter(|c| c.id().kind == Kind::RoundTrip || c.id().kind == Kind::OneWay) {
+        let id = cell.id();
+        let title = format!("{}|{}", id.engine, crate::table::conditions(id));
+        match panels.iter_mut().find(|(t, _)| *t == title) {
+            Some((_, members)) => members.push(cell),
+            None => panels.push((title, vec![cell])),
+        }
+    }
+    panels.retain(|(_, members)| gaps_of(members).len() > 1);
+    if panels.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<section><h2>What idleness costs</h2><p class=\"say\">Latency against the idle gap before the message: p50 as a line, \
+         p99 dashed. A waiter that sleeps pays for its sleep.</p><div class=\"grid\">",
+    );
+    let all: Vec<&Cell> = panels.iter().flat_map(|(_, m)| m.iter().copied()).collect();
+    for (title, members) in panels.iter().take(ROUTES_MAX) {
+        let (engine, conditions) = title.split_once('|').unwrap_or((title, ""));
+        let _ = write!(
+            page,
+            "<figure><figcaption>{}<span>{}</span></figcaption>{}</figure>",
+            escape(engine),
+            escape(conditions),
+            gap_panel(members, &all)
+        );
+    }
+    page.push_str("</div></section>\n");
+}
+
+fn gaps_of(cells: &[&Cell]) -> Vec<u64> {
+    let mut gaps: Vec<u64> = cells.iter().map(|c| c.id().gap_us).collect();
+    gaps.sort_unstable();
+    gaps.dedup();
+    gaps
+}
+
+fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
+    let (width, height, left, right, bottom) = (340.0, 220.0, 46.0, 262.0, 196.0);
+    let tails = all.iter().flat_map(|c| [c.result.figures.p50, c.result.figures.p99]).flatten();
+    let scale = Log::covering(tails.map(|ns| ns as f64), bottom, 8.0);
+    let mut canvas = Canvas::new(width, height, "latency against idle gap");
+    canvas.time_up(scale, left, right);
+    let gaps = gaps_of(cells);
+    let x = |gap_us: u64| {
+        let place = gaps.iter().position(|&g| g == gap_us).unwrap_or(0) as f64;
+        left + 14.0 + place * (right - left - 28.0) / (gaps.len() - 1) as f64
+    };
+    for &gap_us in &gaps {
+        canvas.text("", (x(gap_us), bottom + 17.0), Anchor::Middle, &gap(gap_us));
+    }
+    let mut ends: Vec<(usize, &str, f64)> = Vec::new();
+    let mut wakes: Vec<&str> = cells.iter().map(|c| c.id().wake.as_str()).collect();
+    wakes.dedup();
+    wakes.sort_unstable();
+    wakes.dedup();
+    for wake in wakes {
+        let mut line: Vec<&&Cell> = cells.iter().filter(|c| c.id().wake == wake).collect();
+        line.sort_by_key(|c| c.id().gap_us);
+        let points = |figure: fn(&Cell) -> Option<u64>| -> Vec<(f64, f64)> {
+            line.iter().filter_map(|c| figure(c).map(|ns| (x(c.id().gap_us), scale.at(ns as f64)))).collect()
+        };
+        let (p50, p99) = (points(|c| c.result.figures.p50), points(|c| c.result.figures.p99));
+        let colour = line[0].colour;
+        canvas.path(&format!("wk thin c{colour}"), &p99, false);
+        canvas.path(&format!("wk c{colour}"), &p50, false);
+        for &at in &p50 {
+            canvas.dot(&format!("fill c{colour}"), at, 2.4, wake);
+        }
+        ends.extend(p50.last().map(|end| (colour, wake, end.1)));
+    }
+    let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
+    for ((colour, wake, _), y) in ends.iter().zip(spread(&wanted, 13.0, 12.0, bottom)) {
+        canvas.text(&format!("lab c{colour}"), (right + 6.0, y + 4.0), Anchor::Start, wake);
+    }
+    canvas.finish()
+}
+
+/// Mean time per stage, stacked; what no stamp accounts for is hatched.
+pub(super) fn stages(page: &mut String, cells: &[Cell]) {
+    let staged: Vec<&Cell> = cells.iter().filter(|c| !c.result.stages.is_empty()).take(ROUTES_MAX).collect();
+    if staged.is_empty() {
+        return;
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for stage in staged.iter().flat_map(|c| &c.result.stages).filter(|s| s.name != UNEXPLAINED) {
+        if !names.contains(&stage.name.as_str()) {
+            names.push(&stage.name);
+        }
+    }
+    page.push_str(
+        "<section><h2>Where the time goes</h2><p class=\"say\">Mean time per stage of an answered message. \
+         Hatched: what no stamp accounts for.</p><div class=\"key\">",
+    );
+    for (place, name) in names.iter().enumerate() {
+        let _ = write!(
+            page,
+            "<span><i style=\"background:var(--s{})\"></i><b>{}</b></span>",
+            place % 10,
+            escape(name)
+        );
+    }
+    let _ = write!(page, "</div><div class=\"wide\">{}</div></section>", stage_bars(&staged, &names));
+}
+
+fn stage_bars(cells: &[&Cell], names: &[&str]) -> String {
+    let mean = |cell: &Cell| cell.result.figures.mean.unwrap_or(0.0);
+    let longest = cells.iter().map(|c| mean(c)).fold(1.0, f64::max);
+    let mut canvas = Canvas::new(WIDTH, cells.len() as f64 * 30.0 + 6.0, "mean time per stage");
+    canvas.hatch();
+    for (place, cell) in cells.iter().enumerate() {
+        let y = 4.0 + place as f64 * 30.0;
+        let label = if cell.id().gap_us == 0 {
+            cell.id().name.clone()
+        } else {
+            format!("{} · {}", cell.id().name, gap(cell.id().gap_us))
+        };
+        canvas.text("name", (0.0, y + 15.0), Anchor::Start, &label);
+        let mut x = NAME_WIDTH + 30.0;
+        let unit = (WIDTH - x - 80.0) / longest;
+        for stage in &cell.result.stages {
+            let ns = stage.share.max(0.0) * mean(cell);
+            let class = names
+                .iter()
+                .position(|n| *n == stage.name)
+                .map_or("su".to_owned(), |p| format!("s{}", p % 10));
+            let tip = format!("{}: {} on average, {:.0} %", stage.name, exact(ns), stage.share * 100.0);
+            canvas.rect(&class, (x, y), ((ns * unit - 0.8).max(0.4), 22.0), &tip);
+            x += ns * unit;
+        }
+        canvas.text("", (x + 6.0, y + 15.0), Anchor::Start, &exact(mean(cell)));
+    }
+    canvas.finish()
+}

@@ -1,0 +1,122 @@
+//! One self-contained HTML page from the store: no network, no script, no asset.
+
+mod canvas;
+mod cells;
+mod charts;
+mod facts;
+mod figures;
+mod ladder;
+mod scale;
+mod startup;
+
+use std::fmt::Write as _;
+
+use crate::sample::{CellId, Kind, Load};
+use crate::store::{Run, StoreError};
+use crate::summary::Summary;
+use crate::table::{conditions, gap};
+use cells::Cell;
+
+const CSS: &str = include_str!("page.css");
+/// Routes drawn per chart; the tables hold all.
+pub(crate) const ROUTES_MAX: usize = 24;
+
+/// The page. Figures that the stored summary lacks are computed from the samples.
+///
+/// # Errors
+/// A file of samples that was readable when the run was opened no longer is.
+pub fn render(run: &Run) -> Result<String, StoreError> {
+    let summary = run.summarise()?;
+    let cells = cells::load(run, &summary)?;
+    let mut page = String::with_capacity(1 << 18);
+    let title = format!("{} · {}", escape(&summary.experiment), escape(&summary.started));
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title>\n<style>{CSS}</style></head>\n<body><main>\n"
+    );
+    facts::head(&mut page, &summary);
+    let views = views(&cells);
+    figures::table(&mut page, &cells, &views);
+    for view in &views {
+        charts_of(&mut page, view);
+    }
+    charts::gaps(&mut page, &cells);
+    charts::stages(&mut page, &cells);
+    figures::stalls(&mut page, &cells);
+    facts::foot(&mut page, &summary, &doubts(run, &summary));
+    page.push_str("</main></body></html>\n");
+    Ok(page)
+}
+
+/// Those of the summary, and what became wrong with the files since.
+fn doubts(run: &Run, summary: &Summary) -> Vec<crate::doubt::Doubt> {
+    let mut doubts = summary.doubts.clone();
+    doubts.extend(run.doubts.iter().filter(|d| !summary.doubts.contains(d)).cloned());
+    doubts
+}
+
+/// Routes measured under one condition, which makes them comparable.
+pub(crate) struct View<'a> {
+    pub(crate) title: String,
+    pub(crate) cells: Vec<&'a Cell>,
+}
+
+type Condition = (Kind, Load, usize, u64);
+
+fn condition(cell: &CellId) -> Condition {
+    (cell.kind, cell.load, cell.size, cell.gap_us)
+}
+
+/// Per kind and load, the condition under which most routes were measured.
+fn views(cells: &[Cell]) -> Vec<View<'_>> {
+    let mut views = Vec::new();
+    for (kind, load) in
+        [Kind::RoundTrip, Kind::OneWay].into_iter().flat_map(|k| [(k, Load::Closed), (k, Load::Open)])
+    {
+        let of_kind: Vec<&Cell> =
+            cells.iter().filter(|c| c.id().kind == kind && c.id().load == load).collect();
+        let size = |wanted: Condition| of_kind.iter().filter(|c| condition(c.id()) == wanted).count();
+        let mut conditions_seen: Vec<Condition> = of_kind.iter().map(|c| condition(c.id())).collect();
+        conditions_seen.sort_unstable();
+        conditions_seen.dedup();
+        // The last of equals is kept by `max_by_key`: reversed, the smallest gap.
+        let Some(chosen) = conditions_seen.into_iter().rev().max_by_key(|&c| size(c)) else { continue };
+        let cells: Vec<&Cell> = of_kind.into_iter().filter(|c| condition(c.id()) == chosen).collect();
+        let id = cells[0].id();
+        views.push(View { title: format!("{} · gap {}", conditions(id), gap(id.gap_us)), cells });
+    }
+    views
+}
+
+fn charts_of(page: &mut String, view: &View<'_>) {
+    let condition = escape(&view.title);
+    let _ = write!(page, "<section><h2>Where the time lies <small>{condition}</small></h2>");
+    charts::ridges(page, view);
+    page.push_str("</section>");
+    let _ = write!(page, "<section><h2>How late the late ones are <small>{condition}</small></h2>");
+    ladder::percentiles(page, view);
+    page.push_str("</section>");
+    let _ = write!(page, "<section><h2>From the first message on <small>{condition}</small></h2>");
+    startup::panels(page, view);
+    page.push_str("</section>");
+}
+
+/// Text from outside, made harmless in elements and in quoted attributes.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c if c.is_control() && c != '\n' => safe.push('\u{fffd}'),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
