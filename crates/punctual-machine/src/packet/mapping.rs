@@ -1,10 +1,9 @@
-//! The memory shared with the kernel: two rings of frames in one mapping.
+//! The memory shared with the kernel: a ring of frames.
 #![expect(clippy::disallowed_types, reason = "the other side is the kernel: loom cannot stand in for it")]
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -15,7 +14,7 @@ use crate::socket::set_option;
 /// The status word is the first of the header.
 const _: () = assert!(std::mem::offset_of!(libc::tpacket2_hdr, tp_status) == 0);
 
-/// Both rings, unmapped when dropped.
+/// The ring's memory, unmapped when dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     memory: NonNull<u8>,
@@ -23,32 +22,18 @@ pub(super) struct Mapping {
     frame_size: usize,
 }
 
-// SAFETY: the mapping is process memory, not bound to the thread that made it, and `Mapping` itself never
-// reads or writes it: it hands out addresses, and unmaps when the last ring is gone.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
 impl Mapping {
-    /// Has the kernel allocate both rings and maps them; returns the receiving ring, then the sending one.
-    pub(super) fn rings(fd: BorrowedFd<'_>, options: &PacketOptions) -> io::Result<(Frames, Frames)> {
-        let mapping = Arc::new(Self::new(fd, options)?);
-        let receive = Frames::of(&mapping, 0);
-        let transmit = Frames::of(&mapping, mapping.frames * mapping.frame_size);
-        Ok((receive, transmit))
-    }
-
+    /// Has the kernel allocate the receiving ring of the socket, and maps it.
     fn new(fd: BorrowedFd<'_>, options: &PacketOptions) -> io::Result<Self> {
         let PacketOptions { frames, frame_size, .. } = *options;
         let request = ring_request(frames, frame_size)?;
         set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
-        set_option(fd, libc::SOL_PACKET, libc::PACKET_TX_RING, &request)?;
         // POPULATE touches every page now instead of in the hot path.
         // SAFETY: the address is the kernel's choice, so that no existing mapping is replaced.
         let memory = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
-                2 * frames * frame_size,
+                frames * frame_size,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::POPULATE,
                 fd,
@@ -62,8 +47,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is the one `new` mapped; each ring holds an `Arc` of it (rule 4), so none is left.
-        let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), 2 * self.frames * self.frame_size) };
+        // SAFETY: the range is the one `new` mapped; the ring that points into it is going with it (rule 3).
+        let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.frames * self.frame_size) };
     }
 }
 
@@ -89,24 +74,21 @@ fn ring_request(frames: usize, frame_size: usize) -> io::Result<libc::tpacket_re
 #[derive(Debug)]
 pub(super) struct Frames {
     /// Rule 4: never read, held so that the memory outlives the ring.
-    _mapping: Arc<Mapping>,
+    _mapping: Mapping,
     memory: *mut u8,
     mask: usize,
     size: usize,
 }
 
-// SAFETY: `memory` points into a mapping that is not bound to a thread, and by rule 5 each ring has one
-// owner at a time.
+// SAFETY: `memory` points into a mapping that the ring owns (rule 3) and that is not bound to a thread.
 unsafe impl Send for Frames {}
 
 impl Frames {
-    fn of(mapping: &Arc<Mapping>, offset: usize) -> Self {
-        Self {
-            _mapping: Arc::clone(mapping),
-            memory: mapping.memory.as_ptr().wrapping_add(offset),
-            mask: mapping.frames - 1,
-            size: mapping.frame_size,
-        }
+    /// The receiving ring of the socket, laid out by `options`.
+    pub(super) fn map(fd: BorrowedFd<'_>, options: &PacketOptions) -> io::Result<Self> {
+        let mapping = Mapping::new(fd, options)?;
+        let (memory, mask, size) = (mapping.memory.as_ptr(), mapping.frames - 1, mapping.frame_size);
+        Ok(Self { _mapping: mapping, memory, mask, size })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -120,7 +102,7 @@ impl Frames {
 
     #[inline]
     fn status_word(&self, position: usize) -> &AtomicU32 {
-        // SAFETY: by rule 4 the frame lies in the mapping, at a multiple of a power of two of at least 256,
+        // SAFETY: by rule 3 the frame lies in the mapping, at a multiple of a power of two of at least 256,
         // so it is aligned; the kernel touches the word only as a whole.
         unsafe { &*self.start(position).cast::<AtomicU32>() }
     }
@@ -140,17 +122,9 @@ impl Frames {
     /// The header but for its status. The caller owns the frame (rule 1).
     #[inline]
     pub(super) fn header(&self, position: usize) -> libc::tpacket2_hdr {
-        // SAFETY: by rule 4 the header lies in the mapping and is aligned; the kernel does not write a frame
+        // SAFETY: by rule 3 the header lies in the mapping and is aligned; the kernel does not write a frame
         // that rule 1 gives to us.
         unsafe { ptr::read(self.start(position).cast::<libc::tpacket2_hdr>()) }
-    }
-
-    /// Sets the length of a frame to be sent. The caller owns the frame (rule 1).
-    #[inline]
-    pub(super) fn set_length(&mut self, position: usize, length: u32) {
-        let header = self.start(position).cast::<libc::tpacket2_hdr>();
-        // SAFETY: by rule 4 the header lies in the mapping and is aligned; the frame is ours by rule 1.
-        unsafe { (&raw mut (*header).tp_len).write(length) };
     }
 
     /// Bytes of a frame that the caller owns (rule 1); `None` if the range leaves the frame.
@@ -159,20 +133,10 @@ impl Frames {
         if offset < STATUS_SIZE || offset.checked_add(size)? > self.size {
             return None;
         }
-        // SAFETY: the range lies in the frame, the frame in the mapping (rule 4), past the status word; the
+        // SAFETY: the range lies in the frame, the frame in the mapping (rule 3), past the status word; the
         // kernel does not write a frame that rule 1 gives to us, and `&self` keeps the ring from being
         // handed over meanwhile.
         Some(unsafe { std::slice::from_raw_parts(self.start(position).wrapping_add(offset), size) })
-    }
-
-    /// The same, to be written.
-    #[inline]
-    pub(super) fn bytes_mut(&mut self, position: usize, offset: usize, size: usize) -> Option<&mut [u8]> {
-        if offset < STATUS_SIZE || offset.checked_add(size)? > self.size {
-            return None;
-        }
-        // SAFETY: as in `bytes`; `&mut self` makes the slice the only reference into the ring.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.start(position).wrapping_add(offset), size) })
     }
 }
 

@@ -1,22 +1,19 @@
-//! Raw Ethernet through an `AF_PACKET` socket with mapped rings: one EtherType on one interface.
+//! Raw Ethernet through an `AF_PACKET` socket: one EtherType on one interface.
 //!
-//! A frame to send is written where the kernel reads it and a received frame is read where the kernel
-//! wrote it; polling the receive ring costs no system call, sending costs one per [`PacketSocket::flush`].
-//! The rings are TPACKET_V2: V3 hands frames over only when a block is retired, which takes a millisecond.
+//! A received frame is read where the kernel wrote it, in a mapped ring: polling costs no system call.
+//! The ring is TPACKET_V2: V3 hands frames over only when a block is retired, which takes a millisecond.
+//! Sending copies, with one system call per [`PacketSocket::flush`]: a mapped sending ring was measured
+//! and is slower, for one frame and for many, because the kernel must copy its pages before a veth or
+//! a bridge may keep them.
 //!
 //! # Who may touch what
-//! 1. A frame belongs to whoever its status word names. Receiving: `TP_STATUS_USER` is ours, anything else
-//!    the kernel's. Sending: `TP_STATUS_AVAILABLE` and `TP_STATUS_WRONG_FORMAT` are ours,
-//!    `TP_STATUS_SEND_REQUEST` and `TP_STATUS_SENDING` the kernel's.
+//! 1. A frame of the ring belongs to whoever its status word names: `TP_STATUS_USER` is us, anything else
+//!    the kernel.
 //! 2. The status word is read with acquire ordering before anything else in the frame, and written with
-//!    release ordering after everything else: taking a frame sees what the kernel wrote, and handing one
-//!    over shows the kernel what we wrote. Other words are plain, because of rule 1.
-//! 3. The kernel reads the sending ring only inside a `send` on the socket. [`PacketSocket`] makes the only
-//!    such call and borrows the ring mutably for it, so that between flushes a `SEND_REQUEST` frame may be
-//!    touched by the ring's owner too. (A `SENDING` frame is still read by a device.)
-//! 4. Each ring holds the mapping, so that it outlives them, and masks every position into its half, so that
+//!    release ordering after the last read of it: taking a frame sees what the kernel wrote, and the kernel
+//!    overwrites it only after we are done. Other words are plain, because of rule 1.
+//! 3. The ring owns the mapping, so that it does not outlive it, and masks every position into it, so that
 //!    every pointer it forms lies inside.
-//! 5. One `ReceiveRing` and one `TransmitRing` exist per mapping and lie in disjoint halves of it.
 mod filter;
 mod interface;
 mod mapping;
@@ -31,12 +28,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 pub(crate) use interface::bring_up;
 pub use receive::{RawFrame, ReceiveRing};
-pub use transmit::TransmitRing;
+pub use transmit::SendQueue;
 
 use crate::SystemError;
 use crate::socket::set_option;
 use interface::Interface;
-use mapping::Mapping;
+use mapping::Frames;
 
 /// EtherType for local experiments (IEEE 802, "Local Experimental EtherType 1").
 pub const ETHERTYPE_EXPERIMENTAL: u16 = 0x88B5;
@@ -56,30 +53,32 @@ const FRAMES_MAX: usize = 1 << 16;
 const SLOT_OVERHEAD: usize = 80;
 const _: () = assert!(SLOT_OVERHEAD >= libc::TPACKET2_HDRLEN + ETHERNET_HEADER_SIZE);
 
-/// How a packet socket's rings are laid out.
+/// How a packet socket's queues are laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketOptions {
-    /// Frames in each ring; a power of two, at most 65,536.
+    /// Frames in the receiving ring; a power of two, at most 65,536.
     pub frames: usize,
     /// Bytes per frame; a power of two that holds the interface's MTU and 80 bytes of the kernel's.
     pub frame_size: usize,
+    /// Frames that can be committed before a flush.
+    pub send_frames: usize,
     /// Hand frames to the device without a queueing discipline: a little faster, and traffic shaping does
     /// not see them. A device that has no room then refuses at once instead of queueing.
     pub bypass_queue: bool,
 }
 
 impl Default for PacketOptions {
-    /// 256 frames of 2 KiB: half a megabyte a ring, MTU 1,500.
+    /// 256 frames of 2 KiB: half a megabyte, MTU 1,500. Committing 64 at a time, without a queue below.
     fn default() -> Self {
-        Self { frames: 256, frame_size: 2_048, bypass_queue: true }
+        Self { frames: 256, frame_size: 2_048, send_frames: 64, bypass_queue: true }
     }
 }
 
-/// An open packet socket, its rings, and the interface it is bound to.
+/// An open packet socket, its queues, and the interface it is bound to.
 #[derive(Debug)]
 pub struct PacketSocket {
     receive: ReceiveRing,
-    transmit: TransmitRing,
+    send: SendQueue,
     fd: OwnedFd,
     interface: Interface,
     drops: u64,
@@ -95,20 +94,19 @@ impl PacketSocket {
         let named = |operation| move |e: io::Error| SystemError::new(operation, interface, e);
         let interface = Interface::find(fd.as_fd(), interface)?;
         check_layout(options, interface.mtu)
-            .map_err(|e| SystemError::new("lay out packet rings for", &interface.name, e))?;
+            .map_err(|e| SystemError::new("lay out packet ring for", &interface.name, e))?;
         filter::attach(fd.as_fd()).map_err(named("filter packets of"))?;
         set_int(fd.as_fd(), libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)
             .map_err(named("ask for TPACKET_V2 on"))?;
         if options.bypass_queue {
             set_int(fd.as_fd(), libc::PACKET_QDISC_BYPASS, 1).map_err(named("bypass the queue of"))?;
         }
-        let (receive, transmit) =
-            Mapping::rings(fd.as_fd(), options).map_err(named("map packet rings of"))?;
-        // Last, so that nothing arrives before the filter and the rings are in place.
+        let frames = Frames::map(fd.as_fd(), options).map_err(named("map packet ring of"))?;
+        // Last, so that nothing arrives before the filter and the ring are in place.
         bind(fd.as_fd(), interface.index, ethertype).map_err(named("bind packet socket to"))?;
-        let receive = ReceiveRing::new(receive);
-        let transmit = TransmitRing::new(transmit, &interface, ethertype);
-        Ok(Self { receive, transmit, fd, interface, drops: 0 })
+        let receive = ReceiveRing::new(frames);
+        let send = SendQueue::new(options.send_frames, &interface, ethertype);
+        Ok(Self { receive, send, fd, interface, drops: 0 })
     }
 
     /// The interface's own address.
@@ -121,10 +119,10 @@ impl PacketSocket {
         self.interface.mtu
     }
 
-    /// Both rings at once, so that a reply can be written while the frame it answers is read.
+    /// Both directions at once, so that a reply can be written while the frame it answers is read.
     #[inline]
-    pub fn rings(&mut self) -> (&mut ReceiveRing, &mut TransmitRing) {
-        (&mut self.receive, &mut self.transmit)
+    pub fn queues(&mut self) -> (&mut ReceiveRing, &mut SendQueue) {
+        (&mut self.receive, &mut self.send)
     }
 
     /// [`ReceiveRing::recv`].
@@ -139,40 +137,26 @@ impl PacketSocket {
         self.receive.release();
     }
 
-    /// [`TransmitRing::claim`].
+    /// [`SendQueue::claim`].
     #[inline]
     pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
-        self.transmit.claim(size)
+        self.send.claim(size)
     }
 
-    /// [`TransmitRing::commit`].
+    /// [`SendQueue::commit`].
     #[inline]
     pub fn commit(&mut self, to: [u8; 6]) {
-        self.transmit.commit(to);
+        self.send.commit(to);
     }
 
-    /// Hands every committed frame to the device, in one call. `Ok` without a call if there is none.
+    /// Hands every committed frame to the device, oldest first. `Ok` without a call if there is none.
     ///
     /// On an error the frames that were not sent stay committed, in order, and the next flush tries them
-    /// again (`WouldBlock`, ENOBUFS: no room; ENETDOWN: the interface is down), save one: a frame that the
-    /// kernel rejects for good (longer than an MTU that has shrunk since) is taken out and counted in
-    /// [`TransmitRing::rejected`].
+    /// again (`WouldBlock`, ENOBUFS: no room), save one: a frame that the kernel refuses for good (ENETDOWN,
+    /// or longer than an MTU that has shrunk since) is taken out and counted in [`SendQueue::refused`].
+    #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
-        if !self.transmit.has_committed() {
-            return Ok(());
-        }
-        loop {
-            // SAFETY: no buffer is passed; the kernel reads the ring, which rule 3 gives it for this call.
-            let answer = unsafe { libc::send(self.fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT) };
-            if answer >= 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                self.transmit.remove_rejected();
-                return Err(error);
-            }
-        }
+        self.send.flush(self.fd.as_raw_fd())
     }
 
     /// How many frames the kernel had no slot for since the socket was opened.
@@ -233,6 +217,9 @@ fn check_layout(options: &PacketOptions, mtu: usize) -> io::Result<()> {
         return bad(format!(
             "frame size {frame_size}: pass a power of two from {FRAME_SIZE_MIN} to {FRAME_SIZE_MAX}"
         ));
+    }
+    if options.send_frames == 0 || options.send_frames > FRAMES_MAX {
+        return bad(format!("{} frames to send: pass 1 to {FRAMES_MAX}", options.send_frames));
     }
     if frame_size < mtu + SLOT_OVERHEAD {
         let enough = (mtu + SLOT_OVERHEAD).next_power_of_two();

@@ -56,7 +56,7 @@ fn ran(result: Result<(), SystemError>) {
 }
 
 fn open(interface: &str, ethertype: u16, frames: usize) -> PacketSocket {
-    let options = PacketOptions { frames, ..PacketOptions::default() };
+    let options = PacketOptions { frames, send_frames: frames, ..PacketOptions::default() };
     PacketSocket::open(interface, ethertype, &options).expect("open")
 }
 
@@ -72,7 +72,7 @@ fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
 }
 
 fn send(socket: &mut PacketSocket, payload: &[u8]) {
-    until("room in the ring", || {
+    until("room in the queue", || {
         let bytes = socket.claim(payload.len())?;
         bytes.copy_from_slice(payload);
         socket.commit(BROADCAST);
@@ -81,9 +81,9 @@ fn send(socket: &mut PacketSocket, payload: &[u8]) {
     until("the device", || socket.flush().ok());
 }
 
-/// Goal: every payload comes back, in order, while both rings wrap ten times.
+/// Goal: every payload comes back, in order, while the queues wrap ten times.
 #[test]
-fn rings_wrap_without_loss() {
+fn queues_wrap_without_loss() {
     const FRAMES: usize = 16;
     const COUNT: u32 = 10 * FRAMES as u32;
     let (opened, is_open) = mpsc::channel();
@@ -93,12 +93,12 @@ fn rings_wrap_without_loss() {
         for _ in 0..COUNT {
             until("a request", || {
                 let mac = socket.mac();
-                let (receive, transmit) = socket.rings();
+                let (receive, sending) = socket.queues();
                 let frame = receive.recv()?;
-                let reply = transmit.claim(frame.bytes.len()).expect("room for the reply");
+                let reply = sending.claim(frame.bytes.len()).expect("room for the reply");
                 reply.copy_from_slice(frame.bytes);
                 assert_ne!(frame.source_mac, mac);
-                transmit.commit(frame.source_mac);
+                sending.commit(frame.source_mac);
                 receive.release();
                 Some(())
             });
@@ -199,9 +199,9 @@ fn readable(socket: &PacketSocket) -> bool {
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll") > 0
 }
 
-/// Goal: a frame the kernel rejects costs itself alone.
+/// Goal: a frame the kernel refuses costs itself alone.
 #[test]
-fn a_rejected_frame_is_counted_and_the_rest_goes() {
+fn a_refused_frame_is_counted_and_the_rest_goes() {
     let (opened, is_open) = mpsc::channel();
     let receiver = move || {
         let mut socket = open("punctual1", ETHERTYPE_EXPERIMENTAL, 16);
@@ -230,7 +230,7 @@ fn a_rejected_frame_is_counted_and_the_rest_goes() {
                 None
             }
         });
-        assert_eq!((errors, socket.rings().1.rejected()), (2, 2));
+        assert_eq!((errors, socket.queues().1.refused()), (2, 2));
     };
     ran(on_two_hosts(sender, receiver));
 }

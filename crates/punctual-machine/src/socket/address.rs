@@ -13,7 +13,7 @@ const FAMILY_V6: u16 = libc::AF_INET6 as u16;
 /// `sockaddr_in`: family (native), port (big-endian), address. `sockaddr_in6`: family, port, flow
 /// information, address, scope (native).
 #[repr(C, align(8))]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawAddress {
     pub(super) bytes: [u8; SIZE_MAX],
     /// How many of the bytes count; 0 is "the connected peer".

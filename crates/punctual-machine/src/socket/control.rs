@@ -34,6 +34,19 @@ impl<'a> Iterator for ControlMessages<'a> {
     }
 }
 
+/// A control message with one `u16`, padded to whole words.
+pub(super) const SEGMENT_CONTROL_SIZE: usize = HEADER_SIZE + WORD;
+
+/// The UDP_SEGMENT message: cut what is sent into datagrams of `size` bytes, which is at most 65,507.
+pub(super) fn segment_control(size: usize) -> [u8; SEGMENT_CONTROL_SIZE] {
+    let mut bytes = [0; SEGMENT_CONTROL_SIZE];
+    bytes[..WORD].copy_from_slice(&(HEADER_SIZE + size_of::<u16>()).to_ne_bytes());
+    bytes[WORD..WORD + 4].copy_from_slice(&libc::SOL_UDP.to_ne_bytes());
+    bytes[WORD + 4..HEADER_SIZE].copy_from_slice(&libc::UDP_SEGMENT.to_ne_bytes());
+    bytes[HEADER_SIZE..HEADER_SIZE + 2].copy_from_slice(&(size as u16).to_ne_bytes());
+    bytes
+}
+
 /// The software stamp of an SCM_TIMESTAMPING message: the first of its three `timespec`, in ns of
 /// CLOCK_REALTIME. All zero means the kernel took none.
 pub(super) fn software_stamp(data: &[u8]) -> Option<u64> {
@@ -67,6 +80,13 @@ mod tests {
         bytes.extend(message(HEADER_SIZE + 2, 2, 41, b"ab"));
         let all: Vec<_> = ControlMessages::new(&bytes).collect();
         assert_eq!(all, [(1, 40, &7_u32.to_ne_bytes()[..]), (2, 41, b"ab")]);
+    }
+
+    #[test]
+    fn a_segment_message_reads_back() {
+        let bytes = segment_control(1_448);
+        let all: Vec<_> = ControlMessages::new(&bytes).collect();
+        assert_eq!(all, [(libc::SOL_UDP, libc::UDP_SEGMENT, &1_448_u16.to_ne_bytes()[..])]);
     }
 
     #[test]

@@ -2,8 +2,12 @@
 use std::net::SocketAddr;
 use std::{io, mem, ptr};
 
-use super::UdpSocket;
 use super::address::RawAddress;
+use super::control::{SEGMENT_CONTROL_SIZE, segment_control};
+use super::{DATAGRAM_SIZE_MAX, UdpSocket};
+
+/// The most datagrams the kernel cuts out of one send (64 in older kernels, 128 in newer).
+const RUN_LEN_MAX: usize = 64;
 
 /// Datagrams waiting to be sent, in order, in slots that are allocated once.
 ///
@@ -17,6 +21,10 @@ pub struct SendBatch {
     /// Written anew before every call: between calls their pointers mean nothing.
     headers: Box<[libc::mmsghdr]>,
     vectors: Box<[libc::iovec]>,
+    /// One control message per header: the size at which a merged run is cut.
+    control: Box<[[u8; SEGMENT_CONTROL_SIZE]]>,
+    /// Cleared when the kernel refuses to cut a run that it takes uncut.
+    can_merge: bool,
     size_max: usize,
     /// The slot of the oldest datagram.
     first: usize,
@@ -50,6 +58,8 @@ impl SendBatch {
             slots: vec![Slot { size: 0, target: RawAddress::NONE }; capacity].into_boxed_slice(),
             headers: vec![header; capacity].into_boxed_slice(),
             vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; capacity].into_boxed_slice(),
+            control: vec![[0; SEGMENT_CONTROL_SIZE]; capacity].into_boxed_slice(),
+            can_merge: true,
             size_max,
             first: 0,
             len: 0,
@@ -122,6 +132,12 @@ impl SendBatch {
         self.refused
     }
 
+    /// Whether runs are merged on a socket with `UdpOptions::segmentation`: until the kernel refuses to cut
+    /// one (a path without checksum offload, or with an MTU below the datagrams).
+    pub fn is_merging(&self) -> bool {
+        self.can_merge
+    }
+
     /// The slot of the datagram `distance` behind the oldest.
     #[inline]
     fn slot(&self, distance: usize) -> usize {
@@ -139,26 +155,63 @@ impl SendBatch {
         self.claimed = None;
     }
 
-    /// Points the headers at everything that waits.
-    fn write_headers(&mut self) {
+    /// Points the headers at everything that waits and returns how many there are: one per datagram, or
+    /// with `merge` one per run that the kernel can cut.
+    fn write_headers(&mut self, merge: bool) -> usize {
         let bytes = self.bytes.as_mut_ptr();
-        let vectors = self.vectors.as_mut_ptr();
-        let slots = self.slots.as_mut_ptr();
-        for distance in 0..self.len {
-            let slot = self.slot(distance);
-            let Slot { size, target } = self.slots[slot];
-            let vector = vectors.wrapping_add(distance);
-            self.vectors[distance] =
-                libc::iovec { iov_base: bytes.wrapping_add(slot * self.size_max).cast(), iov_len: size };
-            let header = &mut self.headers[distance].msg_hdr;
-            header.msg_iov = vector;
-            header.msg_iovlen = 1;
-            header.msg_namelen = target.size;
-            header.msg_name = match target.size {
-                0 => ptr::null_mut(),
-                _ => slots.wrapping_add(slot).cast::<u8>().wrapping_add(NAME_OFFSET).cast(),
-            };
+        let (mut count, mut distance) = (0, 0);
+        while distance < self.len {
+            let run = if merge { self.run_len(distance) } else { 1 };
+            for behind in distance..distance + run {
+                let slot = self.slot(behind);
+                self.vectors[behind] = libc::iovec {
+                    iov_base: bytes.wrapping_add(slot * self.size_max).cast(),
+                    iov_len: self.slots[slot].size,
+                };
+            }
+            self.write_header(count, distance, run);
+            distance += run;
+            count += 1;
         }
+        count
+    }
+
+    fn write_header(&mut self, index: usize, distance: usize, run: usize) {
+        let slot = self.slot(distance);
+        let Slot { size, target } = self.slots[slot];
+        let header = &mut self.headers[index].msg_hdr;
+        header.msg_iov = self.vectors.as_mut_ptr().wrapping_add(distance);
+        header.msg_iovlen = run;
+        header.msg_namelen = target.size;
+        header.msg_name = match target.size {
+            0 => ptr::null_mut(),
+            _ => self.slots.as_mut_ptr().wrapping_add(slot).cast::<u8>().wrapping_add(NAME_OFFSET).cast(),
+        };
+        (header.msg_control, header.msg_controllen) = (ptr::null_mut(), 0);
+        if run > 1 {
+            self.control[index] = segment_control(size);
+            header.msg_control = self.control.as_mut_ptr().wrapping_add(index).cast();
+            header.msg_controllen = SEGMENT_CONTROL_SIZE;
+        }
+    }
+
+    /// How many datagrams from `distance` on go to one target in equal sizes (the last may be shorter) and
+    /// fit in one send.
+    fn run_len(&self, distance: usize) -> usize {
+        let Slot { size, target } = self.slots[self.slot(distance)];
+        let (mut run, mut total) = (1, size);
+        while distance + run < self.len && run < RUN_LEN_MAX && size > 0 {
+            let next = &self.slots[self.slot(distance + run)];
+            total += next.size;
+            if next.size == 0 || next.size > size || total > DATAGRAM_SIZE_MAX || next.target != target {
+                break;
+            }
+            run += 1;
+            if next.size < size {
+                break;
+            }
+        }
+        run
     }
 }
 
@@ -181,61 +234,79 @@ impl UdpSocket {
     /// An error that meets a later datagram ends the call with the count before it, and comes back as the
     /// error of the next call.
     pub fn send_batch(&self, batch: &mut SendBatch) -> io::Result<usize> {
-        if batch.is_empty() {
+        batch.send(self.raw(), self.segmentation)
+    }
+}
+
+impl SendBatch {
+    /// [`UdpSocket::send_batch`], on any socket that keeps message boundaries.
+    #[inline]
+    pub(crate) fn send(&mut self, fd: libc::c_int, merge: bool) -> io::Result<usize> {
+        if self.is_empty() {
             return Ok(0);
         }
-        match self.send_some(batch) {
+        match self.send_some(fd, merge) {
             Ok(count) => {
-                batch.drop_oldest(count);
+                self.drop_oldest(count);
                 Ok(count)
             }
-            Err(e) => self.settle_error(batch, e),
+            Err(e) => self.settle_error(fd, e),
         }
+    }
+
+    /// The claimed datagram once more, whole.
+    #[inline]
+    pub(crate) fn claimed_mut(&mut self) -> Option<&mut [u8]> {
+        let size = self.claimed?;
+        let start = self.slot(self.len) * self.size_max;
+        self.bytes.get_mut(start..start + size)
     }
 
     /// Decides whether the oldest datagram is to blame for `error`.
     #[cold]
-    fn settle_error(&self, batch: &mut SendBatch, error: io::Error) -> io::Result<usize> {
+    fn settle_error(&mut self, fd: libc::c_int, error: io::Error) -> io::Result<usize> {
         if is_passing(&error) || error.kind() == io::ErrorKind::ConnectionRefused {
             return Err(error);
         }
-        match self.send_oldest(batch) {
+        match self.send_oldest(fd) {
             Ok(()) => {
-                batch.drop_oldest(1);
+                self.drop_oldest(1);
+                // The kernel takes it alone: it was the merging that it refused.
+                self.can_merge &=
+                    !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE));
                 Ok(1)
             }
             Err(again) => {
                 if !is_passing(&again) {
-                    batch.drop_oldest(1);
-                    batch.refused += 1;
+                    self.drop_oldest(1);
+                    self.refused += 1;
                 }
                 Err(again)
             }
         }
     }
 
-    fn send_some(&self, batch: &mut SendBatch) -> io::Result<usize> {
-        if batch.len == 1 {
-            return self.send_oldest(batch).map(|()| 1);
+    fn send_some(&mut self, fd: libc::c_int, merge: bool) -> io::Result<usize> {
+        if self.len == 1 {
+            return self.send_oldest(fd).map(|()| 1);
         }
-        batch.write_headers();
-        let count = libc::c_uint::try_from(batch.len).unwrap_or(libc::c_uint::MAX);
+        let headers = self.write_headers(merge && self.can_merge);
+        let count = libc::c_uint::try_from(headers).unwrap_or(libc::c_uint::MAX);
         loop {
-            // SAFETY: `write_headers` has just pointed the first `len` headers at live slots, vectors and
-            // addresses of this batch, which is borrowed mutably for the whole call.
-            let answer =
-                unsafe { libc::sendmmsg(self.raw(), batch.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+            // SAFETY: `write_headers` has just pointed the first `headers` headers at live slots, vectors,
+            // control messages and addresses of this batch, which is borrowed mutably for the whole call.
+            let answer = unsafe { libc::sendmmsg(fd, self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
             if let Some(result) = settled(answer as isize) {
-                return result;
+                return result.map(|sent| self.headers[..sent].iter().map(|h| h.msg_hdr.msg_iovlen).sum());
             }
         }
     }
 
     /// One datagram alone: `sendto` spares the kernel the copy of the headers.
-    fn send_oldest(&self, batch: &SendBatch) -> io::Result<()> {
-        let slot = &batch.slots[batch.first];
-        let start = batch.first * batch.size_max;
-        let bytes = &batch.bytes[start..start + slot.size];
+    fn send_oldest(&self, fd: libc::c_int) -> io::Result<()> {
+        let slot = &self.slots[self.first];
+        let start = self.first * self.size_max;
+        let bytes = &self.bytes[start..start + slot.size];
         let name = match slot.target.size {
             0 => ptr::null(),
             _ => slot.target.bytes.as_ptr().cast(),
@@ -245,7 +316,7 @@ impl UdpSocket {
             // batch for the whole call; the kernel only reads them.
             let answer = unsafe {
                 libc::sendto(
-                    self.raw(),
+                    fd,
                     bytes.as_ptr().cast(),
                     bytes.len(),
                     libc::MSG_DONTWAIT,

@@ -23,7 +23,13 @@ impl UdpSocket {
     /// Has the kernel stamp every datagram as it goes to the device. The stamps are numbered from 0 by
     /// datagram sent on this socket since this call, and wait in the error queue, where they count against
     /// the receive buffer and make epoll report an error: read them, or they crowd out messages.
+    ///
+    /// `InvalidInput` on a socket with `UdpOptions::segmentation`.
     pub fn enable_transmit_timestamps(&self) -> io::Result<()> {
+        if self.segmentation {
+            let text = "stamps number whole sends: open the socket without segmentation";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let receive = if self.timestamps { RECEIVE } else { 0 };
         self.set_timestamping(TRANSMIT | receive)
     }

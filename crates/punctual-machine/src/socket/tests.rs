@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::namespace;
 
 const WATCHDOG: Duration = Duration::from_secs(10);
 
@@ -108,8 +109,14 @@ fn a_truncated_datagram_says_so() {
 /// Goal: whatever a receiver's buffer cannot hold is counted, to the datagram.
 #[test]
 fn the_kernel_counts_every_drop() {
+    for segmentation in [false, true] {
+        count_drops(&UdpOptions { segmentation, ..UdpOptions::default() });
+    }
+}
+
+fn count_drops(sending: &UdpOptions) {
     let options = UdpOptions { receive_buffer: Some(4_096), count_drops: true, ..UdpOptions::default() };
-    let (receiver, sender) = (open(&options), open(&UdpOptions::default()));
+    let (receiver, sender) = (open(&options), open(sending));
     let mut outgoing = SendBatch::new(16, 1_000);
     for _ in 0..16 {
         for _ in 0..16 {
@@ -128,6 +135,72 @@ fn the_kernel_counts_every_drop() {
     sender.send_batch(&mut outgoing).expect("send");
     receive(&receiver, &mut incoming, 8);
     assert_eq!(incoming.get(0).and_then(|datagram| datagram.drops), Some(256 - kept));
+}
+
+/// Goal: merging changes nothing that a receiver can see, whatever the sizes and targets.
+#[test]
+fn merged_runs_arrive_as_they_were_sent() {
+    let merging = UdpOptions { segmentation: true, ..UdpOptions::default() };
+    let roomy = UdpOptions { receive_buffer: Some(1 << 20), ..UdpOptions::default() };
+    let (one, two) = (open(&roomy), open(&roomy));
+    let sender = open(&merging);
+    assert!(sender.enable_transmit_timestamps().is_err());
+    let mut outgoing = SendBatch::new(100, 2_000);
+    // Runs that end in a shorter one, an empty one, a longer one, another target, or at the limits.
+    let sizes = [100, 100, 40, 40, 0, 0, 7, 8, 8, 8, 3, 1_448, 1_448, 1_448, 1_448, 5];
+    let mut expected = [Vec::new(), Vec::new()];
+    for number in 0..100_usize {
+        let size = if number < 64 { sizes[number % sizes.len()] } else { 1_448 };
+        let target = usize::from(number % 23 == 22);
+        let payload = vec![number as u8; size];
+        assert!(fill(&mut outgoing, address([&one, &two][target]), &payload));
+        expected[target].push(payload);
+    }
+    let mut seen = [Vec::new(), Vec::new()];
+    let mut incoming = RecvBatch::new(16, 2_000);
+    until("all to arrive", || {
+        if !outgoing.is_empty() {
+            sender.send_batch(&mut outgoing).expect("send");
+        }
+        for (receiver, seen) in [&one, &two].into_iter().zip(&mut seen) {
+            while receiver.recv_batch(&mut incoming, 16).expect("receive") > 0 {
+                seen.extend(incoming.iter().map(|datagram| datagram.bytes.to_vec()));
+            }
+        }
+        (seen.iter().map(Vec::len).sum::<usize>() == 100).then_some(())
+    });
+    assert!(seen == expected, "order, sizes and contents");
+    assert_eq!(outgoing.refused(), 0);
+    assert!(outgoing.is_merging(), "loopback can cut");
+}
+
+/// Goal: a run that the kernel will not cut goes out uncut, in order.
+#[test]
+fn a_run_beyond_the_mtu_is_sent_singly() {
+    let host = std::thread::spawn(|| -> Result<(), SystemError> {
+        namespace::unshare_network()?;
+        namespace::set_mtu("lo", 1_000)?;
+        namespace::bring_up("lo")?;
+        let receiver = open(&UdpOptions::default());
+        let sender = open(&UdpOptions { segmentation: true, ..UdpOptions::default() });
+        let mut outgoing = SendBatch::new(5, 1_400);
+        for number in 0..5 {
+            assert!(fill(&mut outgoing, address(&receiver), &[number; 1_400]));
+        }
+        assert_eq!(sender.send_batch(&mut outgoing).expect("the first alone"), 1);
+        assert!(!outgoing.is_merging());
+        assert_eq!(sender.send_batch(&mut outgoing).expect("the rest"), 4);
+        let mut incoming = RecvBatch::new(1, 1_400);
+        for number in 0..5 {
+            receive(&receiver, &mut incoming, 1);
+            assert_eq!(incoming.get(0).map(|datagram| datagram.bytes), Some(&[number; 1_400][..]));
+        }
+        Ok(())
+    });
+    if let Err(e) = host.join().expect("the thread ends") {
+        assert_eq!(e.kind(), io::ErrorKind::PermissionDenied, "{e}");
+        eprintln!("SKIPPED: {e}");
+    }
 }
 
 #[test]
@@ -180,7 +253,7 @@ fn a_full_kernel_leaves_the_batch_intact() {
     let reader = std::os::unix::net::UnixDatagram::bind(&path).expect("bind");
     let writer = std::os::unix::net::UnixDatagram::unbound().expect("open");
     writer.connect(&path).expect("connect");
-    let socket = UdpSocket { fd: writer.into(), timestamps: false, count_drops: false };
+    let socket = UdpSocket { fd: writer.into(), timestamps: false, count_drops: false, segmentation: false };
     let mut outgoing = SendBatch::new(64, 1_000);
     let mut sent = 0_u32;
     let mut next = 0_u32;
@@ -240,23 +313,23 @@ fn stamps_lie_between_send_and_receive() {
     let (receiver, sender) = (open(&options), open(&UdpOptions::default()));
     sender.enable_transmit_timestamps().expect("enable");
     let (mut outgoing, mut incoming) = (SendBatch::new(2, 8), RecvBatch::new(2, 8));
-    let mut sent_ids = 0_u32;
     let before = realtime_ns();
-    // The static key that turns receive stamps on flips late.
+    let (mut sent, mut left) = (0_u32, Vec::new());
+    // The static key that turns receive stamps on flips late: send until it has. Transmit stamps are read
+    // as they come, because those that nobody reads fill the sender's receive buffer.
     let arrived = until("a stamped datagram", || {
         assert!(fill(&mut outgoing, address(&receiver), b"when"));
         sender.send_batch(&mut outgoing).expect("send");
-        sent_ids += 1;
+        sent += 1;
+        until("its transmit stamp", || {
+            sender.read_transmit_timestamps(&mut |id, ns| left.push((id, ns))).expect("error queue");
+            (left.len() == sent as usize).then_some(())
+        });
         receive(&receiver, &mut incoming, 2);
         incoming.get(0).and_then(|datagram| datagram.kernel_receive_ns)
     });
-    let mut left = Vec::new();
-    until("transmit stamps", || {
-        sender.read_transmit_timestamps(&mut |id, ns| left.push((id, ns))).expect("error queue");
-        (left.len() == sent_ids as usize).then_some(())
-    });
     let after = realtime_ns();
-    assert!(left.iter().map(|(id, _)| *id).eq(0..sent_ids), "{left:?}");
+    assert!(left.iter().map(|(id, _)| *id).eq(0..sent), "{left:?}");
     let last_left = left.last().expect("one was sent").1;
     assert!(before <= last_left && last_left <= arrived && arrived <= after);
 }
