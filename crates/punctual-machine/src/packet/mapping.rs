@@ -1,15 +1,13 @@
 //! The memory shared with the kernel: a ring of frames.
-#![expect(clippy::disallowed_types, reason = "the other side is the kernel: loom cannot stand in for it")]
-
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::PacketOptions;
 use crate::socket::set_option;
+use crate::sync::{AtomicU32, Ordering};
 
 /// The status word is the first of the header.
 const _: () = assert!(std::mem::offset_of!(libc::tpacket2_hdr, tp_status) == 0);
