@@ -161,6 +161,22 @@ impl From<Cause> for Doubt {
     }
 }
 
+/// Doubts of one kind that are shown; the summary holds all.
+pub const ALIKE_MAX: usize = 5;
+
+/// Doubts that ask for the same, together, in the order of their first.
+#[must_use]
+pub fn by_advice(doubts: &[Doubt]) -> Vec<(&str, Vec<&str>)> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for doubt in doubts {
+        match groups.iter_mut().find(|(advice, _)| *advice == doubt.do_) {
+            Some((_, seen)) => seen.push(&doubt.what),
+            None => groups.push((&doubt.do_, vec![&doubt.what])),
+        }
+    }
+    groups
+}
+
 fn us(ns: u64) -> f64 {
     (ns as f64 / 100.0).round() / 10.0
 }

@@ -2,6 +2,8 @@
 //!
 //! Nothing is dropped here. A lost message keeps its row, and what it costs is decided by `stats`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::doubt::Doubt;
@@ -92,6 +94,36 @@ impl CellId {
             gap_us: 0,
             size: 64,
         }
+    }
+}
+
+impl CellId {
+    /// "round trip · closed load · 64 B".
+    #[must_use]
+    pub fn conditions(&self) -> String {
+        let kind = match self.kind {
+            Kind::RoundTrip => "round trip",
+            Kind::OneWay => "one way",
+        };
+        format!("{kind} · {} load · {} B", self.load.as_str(), self.size)
+    }
+
+    /// "0", "100 µs", "1 ms".
+    #[must_use]
+    pub fn gap(&self) -> String {
+        match self.gap_us {
+            0 => "0".to_owned(),
+            us if us % 1_000_000 == 0 => format!("{} s", us / 1_000_000),
+            us if us % 1000 == 0 => format!("{} ms", us / 1000),
+            us => format!("{us} µs"),
+        }
+    }
+}
+
+/// All of it, as a person reads it.
+impl fmt::Display for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} · {} · gap {}", self.name, self.conditions(), self.gap())
     }
 }
 

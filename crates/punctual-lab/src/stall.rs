@@ -108,8 +108,11 @@ pub fn steady_ns(samples: &Samples, load: Load, warmup: u64) -> u64 {
     last.saturating_sub(first)
 }
 
-/// `None` if no time passed.
+/// A rate per minute says nothing of a shorter time.
+const LASTED_NS_MIN: u64 = 1_000_000_000;
+
+/// `None` if less than a second was observed: one stall in 2 ms is not 30,000 a minute.
 #[must_use]
 pub fn per_minute(stalls: usize, lasted_ns: u64) -> Option<f64> {
-    (lasted_ns > 0).then(|| stalls as f64 * 60e9 / lasted_ns as f64)
+    (lasted_ns >= LASTED_NS_MIN).then(|| stalls as f64 * 60e9 / lasted_ns as f64)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::doubt::{Cause, Doubt};
-use crate::sample::{CellId, Kind, Load, Outcome, Phase, Samples};
+use crate::sample::{CellId, Outcome, Phase, Samples};
 use crate::stall::{self, StallRule};
 use crate::stats::{Distribution, Figure, Quantile, StageShare, UNEXPLAINED, stage_shares};
 use crate::store::{Header, Run, StoreError};
@@ -142,7 +142,7 @@ pub struct CellResult {
     pub reordered: u64,
     /// Standstills in the steady state.
     pub stalls: u64,
-    /// Per minute of steady state; `None` if it lasted no time.
+    /// Per minute of steady state; `None` if less than a second was observed.
     #[serde(default)]
     pub stalls_per_minute: Option<f64>,
     /// How often the cell was measured.
@@ -197,12 +197,6 @@ impl CellResult {
         }
     }
 
-    /// Kind, load, gap and size as a person reads them beside the name.
-    #[must_use]
-    pub fn key(&self) -> (Kind, Load, usize, u64) {
-        (self.cell.kind, self.cell.load, self.cell.size, self.cell.gap_us)
-    }
-
     /// Everything sent came once, right and in order, and the ledger sums.
     #[must_use]
     pub fn kept_promises(&self) -> bool {
@@ -211,16 +205,7 @@ impl CellResult {
     }
 
     fn doubts(&self, clock: &Clock) -> Vec<Doubt> {
-        let subject = || {
-            format!(
-                "{} {} {} {} µs {} B",
-                self.cell.name,
-                self.cell.kind.as_str(),
-                self.cell.load.as_str(),
-                self.cell.gap_us,
-                self.cell.size
-            )
-        };
+        let subject = || self.cell.to_string();
         let mut doubts: Vec<Doubt> = Vec::new();
         let mut add = |cause: Cause| doubts.push(cause.into());
         if self.lost > 0 {

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::compare::{Aspect, Comparison, Difference, Measure, RunComparison};
-use crate::doubt::Doubt;
-use crate::sample::{CellId, Kind, Load};
+use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
 use crate::summary::{CellResult, Summary};
 
 /// How the text looks.
@@ -58,31 +57,6 @@ pub fn grouped(number: i64) -> String {
     if number < 0 { format!("-{text}") } else { text }
 }
 
-/// "round trip · closed load · 64 B".
-#[must_use]
-pub fn conditions(cell: &CellId) -> String {
-    let kind = match cell.kind {
-        Kind::RoundTrip => "round trip",
-        Kind::OneWay => "one way",
-    };
-    let load = match cell.load {
-        Load::Closed => "closed load",
-        Load::Open => "open load",
-    };
-    format!("{kind} · {load} · {} B", grouped(i64::try_from(cell.size).unwrap_or(i64::MAX)))
-}
-
-/// 0, 100 µs, 1 ms.
-#[must_use]
-pub fn gap(gap_us: u64) -> String {
-    match gap_us {
-        0 => "0".to_owned(),
-        us if us % 1_000_000 == 0 => format!("{} s", us / 1_000_000),
-        us if us % 1000 == 0 => format!("{} ms", us / 1000),
-        us => format!("{us} µs"),
-    }
-}
-
 /// The texts of p50, p90, p99, p99.9 and max: a dash where the sample is too small, ∞ where it is lost.
 #[must_use]
 pub fn tail_texts(result: &CellResult) -> [String; 5] {
@@ -104,7 +78,7 @@ pub fn summary(summary: &Summary, style: Style) -> String {
     if let Some(recommendation) = &summary.recommendation {
         let _ = writeln!(text, "{}\n", style.heading(&recommendation.text));
         for choice in &recommendation.choices {
-            let _ = writeln!(text, "  {:<22} {:<24} {}", choice.need, choice.name, choice.because);
+            let _ = writeln!(text, "  {:<26} {:<22} {}", choice.need, choice.name, choice.because);
         }
         text.push('\n');
     }
@@ -125,11 +99,11 @@ pub fn results(results: &[CellResult], style: Style) -> String {
     let mut text = String::new();
     let mut done: Vec<(&str, String)> = Vec::new();
     for result in results {
-        let key = (result.cell.engine.as_str(), conditions(&result.cell));
+        let key = (result.cell.engine.as_str(), result.cell.conditions());
         if done.contains(&key) {
             continue;
         }
-        let same = |r: &&CellResult| r.cell.engine == key.0 && conditions(&r.cell) == key.1;
+        let same = |r: &&CellResult| r.cell.engine == key.0 && r.cell.conditions() == key.1;
         let mut rows: Vec<&CellResult> = results.iter().filter(same).collect();
         rows.sort_by_key(|r| r.cell.gap_us);
         rows.sort_by_key(|r| rows_before(results, &r.cell.wake));
@@ -155,8 +129,8 @@ fn rows_before(results: &[CellResult], wake: &str) -> Option<usize> {
 
 fn table(text: &mut String, rows: &[&CellResult], style: Style) {
     let head = format!(
-        "  {:<15}{:>8}{:>10}{:>6}{:>8}{:>8}{:>8}{:>8}{:>8}{:>9}{:>11}",
-        "wake", "gap", "count", "lost", "min", "p50", "p90", "p99", "p99.9", "max", "stalls/min"
+        "  {:<14}{:>7}{:>10}{:>5}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}",
+        "wake", "gap", "count", "lost", "min", "p50", "p90", "p99", "p99.9", "max", "stalls", "/min"
     );
     let _ = writeln!(text, "{}", style.faint(&head));
     let mut wake = "";
@@ -165,19 +139,21 @@ fn table(text: &mut String, rows: &[&CellResult], style: Style) {
         wake = &row.cell.wake;
         let [p50, p90, p99, p999, max] = tail_texts(row);
         let min = row.figures.min.map_or("–".to_owned(), |ns| micros(ns as f64));
-        let stalls = row.stalls_per_minute.map_or("–".to_owned(), rate);
+        let per_minute = row.stalls_per_minute.map_or("–".to_owned(), rate);
         let count = grouped(i64::try_from(row.figures.count).unwrap_or(i64::MAX));
-        let lost = format!("{:>6}", row.lost);
+        let lost = format!("{:>5}", row.lost);
         let lost = if row.lost > 0 { style.warning(&lost) } else { lost };
-        let gap = gap(row.cell.gap_us);
+        let (gap, stalls) = (row.cell.gap(), row.stalls);
         let _ = writeln!(
             text,
-            "  {shown:<15.15}{gap:>8}{count:>10}{lost}{min:>8}{p50:>8}{p90:>8}{p99:>8}{p999:>8}{max:>9}{stalls:>11}"
+            "  {shown:<14.14}{gap:>7}{count:>10}{lost}{min:>8}{p50:>8}{p90:>8}{p99:>8}{p999:>8}{max:>8}{stalls:>7}{per_minute:>7}"
         );
     }
 }
 
-fn rate(per_minute: f64) -> String {
+/// Events per minute: 0, 2.5, 1,204.
+#[must_use]
+pub fn rate(per_minute: f64) -> String {
     if per_minute > 0.0 && per_minute < 9.95 {
         format!("{per_minute:.1}")
     } else {
@@ -185,15 +161,21 @@ fn rate(per_minute: f64) -> String {
     }
 }
 
-/// Each with what to do.
+/// What to do, under what was seen.
 #[must_use]
 pub fn doubts(doubts: &[Doubt], style: Style) -> String {
     let mut text = String::new();
     if !doubts.is_empty() {
         let _ = writeln!(text, "{}", style.heading("Doubts"));
     }
-    for doubt in doubts {
-        let _ = writeln!(text, "  {}\n    {}", style.warning(&doubt.what), doubt.do_);
+    for (advice, seen) in by_advice(doubts) {
+        for what in seen.iter().take(ALIKE_MAX) {
+            let _ = writeln!(text, "  {}", style.warning(what));
+        }
+        if seen.len() > ALIKE_MAX {
+            let _ = writeln!(text, "  … and {} more like it", seen.len() - ALIKE_MAX);
+        }
+        let _ = writeln!(text, "    → {advice}");
     }
     text
 }
@@ -201,7 +183,7 @@ pub fn doubts(doubts: &[Doubt], style: Style) -> String {
 /// One comparison: the sentence, then the measures.
 #[must_use]
 pub fn comparison(title: &str, comparison: &Comparison, style: Style) -> String {
-    let mut text = format!("{}  {}\n", style.heading(title), comparison.sentence);
+    let mut text = format!("{}\n  {}\n", style.heading(title), comparison.sentence);
     let head = format!("  {:<12}{:>12}{:>12}{:>9}{:>18}   verdict", "", "A", "B", "B / A", "interval");
     let _ = writeln!(text, "{}", style.faint(&head));
     for measure in &comparison.measures {
@@ -237,9 +219,7 @@ pub fn run_comparison(runs: &RunComparison, style: Style) -> String {
     let mut text = String::new();
     let differing = runs.cells.iter().filter(|c| c.comparison.differs());
     for cell in differing.clone() {
-        let title =
-            format!("{} · {} · gap {}", cell.cell.name, conditions(&cell.cell), gap(cell.cell.gap_us));
-        text += &comparison(&title, &cell.comparison, style);
+        text += &comparison(&cell.cell.to_string(), &cell.comparison, style);
         text.push('\n');
     }
     let (all, differ) = (runs.cells.len(), differing.count());

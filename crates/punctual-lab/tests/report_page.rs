@@ -8,7 +8,7 @@ use punctual_lab::doubt::Doubt;
 use punctual_lab::report::{escape, render};
 use punctual_lab::sample::{CellId, Outcome, Samples};
 use punctual_lab::store::{Header, Run, Store};
-use punctual_lab::summary::{Skipped, Summary};
+use punctual_lab::summary::Skipped;
 use punctual_lab::table;
 
 /// With `PUNCTUAL_PAGE=file.html` the page is kept, to be looked at.
@@ -89,8 +89,7 @@ fn text_from_outside_is_harmless() {
         let cell = CellId { gap_us, ..CellId::new(hostile, hostile) };
         store.append(&cell, 0, &samples).expect("room");
     }
-    let run = Run::open(directory.path()).expect("a run");
-    let mut summary = Summary::of(&run).expect("readable");
+    let mut summary = store.summary().expect("readable");
     summary.doubt(Doubt { what: hostile.to_owned(), do_: hostile.to_owned() });
     summary.skipped.push(Skipped { what: hostile.to_owned(), reason: hostile.to_owned() });
     store.finish(&summary).expect("room");

@@ -6,6 +6,8 @@ use crate::stats::{Bin, Distribution, Quantile, bins};
 use crate::store::{Run, StoreError};
 use crate::summary::{CellResult, Summary};
 
+/// Classes c0 to c9 of the page.
+const COLOURS: usize = 10;
 /// Histogram bins in a decade of time.
 const BINS_PER_DECADE: u32 = 24;
 /// Buckets in a decade of message index.
@@ -46,22 +48,29 @@ impl Cell {
 /// All cells in the order of measurement.
 pub(crate) fn load(run: &Run, summary: &Summary) -> Result<Vec<Cell>, StoreError> {
     let ids = run.cells();
-    let mut wakes: Vec<&str> = Vec::new();
-    for id in &ids {
-        if !wakes.contains(&id.wake.as_str()) {
-            wakes.push(&id.wake);
-        }
-    }
+    let wakes = wakes(&ids);
     let mut cells = Vec::with_capacity(ids.len());
     for id in &ids {
         let trials = run.load(id)?;
         let numbers: Vec<u32> = run.trials_of(id).map(|t| t.trial).collect();
         let stored = summary.results.iter().find(|r| r.cell == *id).cloned();
         let result = stored.unwrap_or_else(|| CellResult::of(id, &trials, run.header.warmup));
-        let colour = wakes.iter().position(|w| *w == id.wake).unwrap_or(0) % 8;
+        let colour = wakes.iter().position(|w| *w == id.wake).unwrap_or(0) % COLOURS;
         cells.push(reduce(result, colour, &trials, &numbers, run.header.warmup));
     }
     Ok(cells)
+}
+
+/// The same wake has the same colour everywhere. Floors come last: their wakes are theirs alone.
+fn wakes(ids: &[CellId]) -> Vec<&str> {
+    let mut wakes: Vec<&str> = Vec::new();
+    let (floors, routes): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.engine == "floor");
+    for id in routes.into_iter().chain(floors) {
+        if !wakes.contains(&id.wake.as_str()) {
+            wakes.push(&id.wake);
+        }
+    }
+    wakes
 }
 
 fn reduce(result: CellResult, colour: usize, trials: &[Samples], numbers: &[u32], warmup: u64) -> Cell {

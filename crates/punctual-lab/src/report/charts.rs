@@ -6,15 +6,18 @@ use super::canvas::{Anchor, Canvas, spread};
 use super::cells::Cell;
 use super::scale::{Log, exact};
 use super::{ROUTES_MAX, View, escape};
-use crate::sample::Kind;
+use crate::sample::CellId;
 use crate::stats::UNEXPLAINED;
-use crate::table::gap;
+use crate::table::micros;
 
 const WIDTH: f64 = 1060.0;
 const NAME_WIDTH: f64 = 168.0;
 const ROW_HEIGHT: f64 = 30.0;
 /// How far a ridge may rise into the row above.
 const RIDGE_HEIGHT: f64 = 38.0;
+const STAGE_ROW: f64 = 28.0;
+/// Classes s0 to s9 of the page.
+const STAGE_COLOURS: usize = 10;
 
 /// One ridge per route on a common scale of time.
 pub(super) fn ridges(page: &mut String, view: &View<'_>) {
@@ -27,7 +30,7 @@ pub(super) fn ridges(page: &mut String, view: &View<'_>) {
         let y = 12.0 + (place + 1) as f64 * ROW_HEIGHT;
         canvas.text("name", (0.0, y - 4.0), Anchor::Start, &cell.id().name);
         canvas.line("rule", (NAME_WIDTH, y), (WIDTH - 70.0, y));
-        page_ridge(&mut canvas, cell, scale, y);
+        ridge(&mut canvas, cell, scale, y);
     }
     let _ = write!(
         page,
@@ -38,7 +41,7 @@ pub(super) fn ridges(page: &mut String, view: &View<'_>) {
     );
 }
 
-fn page_ridge(canvas: &mut Canvas, cell: &Cell, scale: Log, y: f64) {
+fn ridge(canvas: &mut Canvas, cell: &Cell, scale: Log, y: f64) {
     let total: u64 = cell.bins.iter().map(|b| b.count).sum();
     let Some(most) = cell.bins.iter().map(|b| b.count).max() else { return };
     let mut points = Vec::new();
@@ -84,9 +87,9 @@ pub(super) fn left_out(view: &View<'_>) -> String {
 /// p50 and p99 against the gap, a panel per engine, a line per wake.
 pub(super) fn gaps(page: &mut String, cells: &[Cell]) {
     let mut panels: Vec<(String, Vec<&Cell>)> = Vec::new();
-    for cell in cells.iter().filter(|c| c.id().kind == Kind::RoundTrip || c.id().kind == Kind::OneWay) {
+    for cell in cells {
         let id = cell.id();
-        let title = format!("{}|{}", id.engine, crate::table::conditions(id));
+        let title = format!("{}|{}", id.engine, id.conditions());
         match panels.iter_mut().find(|(t, _)| *t == title) {
             Some((_, members)) => members.push(cell),
             None => panels.push((title, vec![cell])),
@@ -128,12 +131,13 @@ fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
     let mut canvas = Canvas::new(width, height, "latency against idle gap");
     canvas.time_up(scale, left, right);
     let gaps = gaps_of(cells);
+    let label = |gap_us| CellId { gap_us, ..cells[0].id().clone() }.gap().replace(' ', "");
     let x = |gap_us: u64| {
         let place = gaps.iter().position(|&g| g == gap_us).unwrap_or(0) as f64;
         left + 14.0 + place * (right - left - 28.0) / (gaps.len() - 1) as f64
     };
     for &gap_us in &gaps {
-        canvas.text("", (x(gap_us), bottom + 17.0), Anchor::Middle, &gap(gap_us));
+        canvas.text("", (x(gap_us), bottom + 17.0), Anchor::Middle, &label(gap_us));
     }
     let mut ends: Vec<(usize, &str, f64)> = Vec::new();
     let mut wakes: Vec<&str> = cells.iter().map(|c| c.id().wake.as_str()).collect();
@@ -162,12 +166,11 @@ fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
     canvas.finish()
 }
 
-/// Mean time per stage, stacked; what no stamp accounts for is hatched.
+/// The share of each stage, stacked; what no stamp accounts for is hatched.
 pub(super) fn stages(page: &mut String, cells: &[Cell]) {
-    let staged: Vec<&Cell> = cells.iter().filter(|c| !c.result.stages.is_empty()).take(ROUTES_MAX).collect();
-    if staged.is_empty() {
-        return;
-    }
+    let stamped = || cells.iter().filter(|c| !c.result.stages.is_empty());
+    let Some(gap_us) = stamped().map(|c| c.id().gap_us).min() else { return };
+    let staged: Vec<&Cell> = stamped().filter(|c| c.id().gap_us == gap_us).take(ROUTES_MAX).collect();
     let mut names: Vec<&str> = Vec::new();
     for stage in staged.iter().flat_map(|c| &c.result.stages).filter(|s| s.name != UNEXPLAINED) {
         if !names.contains(&stage.name.as_str()) {
@@ -175,46 +178,45 @@ pub(super) fn stages(page: &mut String, cells: &[Cell]) {
         }
     }
     page.push_str(
-        "<section><h2>Where the time goes</h2><p class=\"say\">Mean time per stage of an answered message. \
-         Hatched: what no stamp accounts for.</p><div class=\"key\">",
+        "<section><h2>Where the time goes</h2><p class=\"say\">Share of each stage in the time of answered messages, with its \
+         median in µs where there is room; at the right the mean of the whole. Hatched: what no stamp accounts for.</p><div class=\"key\">",
     );
     for (place, name) in names.iter().enumerate() {
-        let _ = write!(
-            page,
-            "<span><i style=\"background:var(--s{})\"></i><b>{}</b></span>",
-            place % 10,
-            escape(name)
-        );
+        let colour = place % STAGE_COLOURS;
+        let _ =
+            write!(page, "<span><i style=\"background:var(--s{colour})\"></i><b>{}</b></span>", escape(name));
     }
     let _ = write!(page, "</div><div class=\"wide\">{}</div></section>", stage_bars(&staged, &names));
 }
 
 fn stage_bars(cells: &[&Cell], names: &[&str]) -> String {
-    let mean = |cell: &Cell| cell.result.figures.mean.unwrap_or(0.0);
-    let longest = cells.iter().map(|c| mean(c)).fold(1.0, f64::max);
-    let mut canvas = Canvas::new(WIDTH, cells.len() as f64 * 30.0 + 6.0, "mean time per stage");
+    let mut canvas = Canvas::new(WIDTH, cells.len() as f64 * STAGE_ROW + 6.0, "share of each stage");
     canvas.hatch();
     for (place, cell) in cells.iter().enumerate() {
-        let y = 4.0 + place as f64 * 30.0;
-        let label = if cell.id().gap_us == 0 {
-            cell.id().name.clone()
-        } else {
-            format!("{} · {}", cell.id().name, gap(cell.id().gap_us))
-        };
-        canvas.text("name", (0.0, y + 15.0), Anchor::Start, &label);
-        let mut x = NAME_WIDTH + 30.0;
-        let unit = (WIDTH - x - 80.0) / longest;
-        for stage in &cell.result.stages {
-            let ns = stage.share.max(0.0) * mean(cell);
-            let class = names
-                .iter()
-                .position(|n| *n == stage.name)
-                .map_or("su".to_owned(), |p| format!("s{}", p % 10));
-            let tip = format!("{}: {} on average, {:.0} %", stage.name, exact(ns), stage.share * 100.0);
-            canvas.rect(&class, (x, y), ((ns * unit - 0.8).max(0.4), 22.0), &tip);
-            x += ns * unit;
-        }
-        canvas.text("", (x + 6.0, y + 15.0), Anchor::Start, &exact(mean(cell)));
+        stage_bar(&mut canvas, cell, names, 4.0 + place as f64 * STAGE_ROW);
     }
     canvas.finish()
+}
+
+fn stage_bar(canvas: &mut Canvas, cell: &Cell, names: &[&str], y: f64) {
+    let id = cell.id();
+    let name = if id.gap_us == 0 { id.name.clone() } else { format!("{} · {}", id.name, id.gap()) };
+    canvas.text("name", (0.0, y + 15.0), Anchor::Start, &name);
+    let (left, right) = (NAME_WIDTH + 20.0, WIDTH - 84.0);
+    let mut x = left;
+    for stage in &cell.result.stages {
+        let width = stage.share.clamp(0.0, 1.0) * (right - left);
+        let class = names.iter().position(|n| *n == stage.name);
+        let class = class.map_or("su".to_owned(), |place| format!("s{}", place % STAGE_COLOURS));
+        let median = micros(stage.median_ns as f64);
+        let tip = format!("{}: median {median} µs, {:.1} % of the time", stage.name, stage.share * 100.0);
+        canvas.rect(&class, (x, y), ((width - 0.8).max(0.4), 22.0), &tip);
+        if width > 34.0 && stage.name != UNEXPLAINED {
+            canvas.text("on", (x + width / 2.0, y + 15.0), Anchor::Middle, &median);
+        }
+        x += width;
+    }
+    if let Some(mean) = cell.result.figures.mean {
+        canvas.text("value", (WIDTH, y + 15.0), Anchor::End, &exact(mean));
+    }
 }

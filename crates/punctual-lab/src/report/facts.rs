@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::escape;
-use crate::doubt::Doubt;
+use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
 use crate::summary::Summary;
 
 pub(super) fn head(page: &mut String, summary: &Summary) {
@@ -70,8 +70,15 @@ fn doubts(page: &mut String, doubts: &[Doubt]) {
         return;
     }
     page.push_str("<section><h2>Doubts</h2><p class=\"say\">What may be wrong with these numbers, and what to do about it.</p><ul class=\"plain\">");
-    for doubt in doubts {
-        let _ = write!(page, "<li><b>{}</b><span>{}</span></li>", escape(&doubt.what), escape(&doubt.do_));
+    for (advice, seen) in by_advice(doubts) {
+        page.push_str("<li>");
+        for what in seen.iter().take(ALIKE_MAX) {
+            let _ = write!(page, "<b>{}</b>", escape(what));
+        }
+        if seen.len() > ALIKE_MAX {
+            let _ = write!(page, "<i>… and {} more like it</i>", seen.len() - ALIKE_MAX);
+        }
+        let _ = write!(page, "<span>{}</span></li>", escape(advice));
     }
     page.push_str("</ul></section>\n");
 }

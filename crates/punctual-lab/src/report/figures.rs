@@ -6,9 +6,9 @@ use super::canvas::{Anchor, Canvas};
 use super::cells::Cell;
 use super::scale::{Log, short};
 use super::{View, condition, escape};
-use crate::table::{conditions, gap, grouped, micros, tail_texts};
+use crate::table::{grouped, micros, rate, tail_texts};
 
-const STRIP_WIDTH: f64 = 288.0;
+const STRIP_WIDTH: f64 = 270.0;
 const STRIP_HEIGHT: f64 = 18.0;
 /// Stalls listed; all are counted.
 const STALLS_MAX: usize = 20;
@@ -54,7 +54,7 @@ fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
     if with_conditions {
         page.push_str("<th class=\"l\">conditions</th><th>gap</th>");
     }
-    page.push_str("<th>count</th><th>lost</th><th>min</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>max</th><th>stalls/min</th>");
+    page.push_str("<th>count</th><th>lost</th><th>min</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>max</th><th>stalls</th><th>per min</th>");
     let _ = write!(page, "<th class=\"strip\">{}</th></tr></thead><tbody>", strip_axis(scale));
     let mut engines: Vec<&str> = Vec::new();
     for cell in cells {
@@ -63,7 +63,7 @@ fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
         }
     }
     for engine in engines {
-        let columns = if with_conditions { 13 } else { 11 };
+        let columns = if with_conditions { 14 } else { 12 };
         let _ = write!(page, "<tr class=\"engine\"><td colspan=\"{columns}\">{}</td></tr>", escape(engine));
         for cell in cells.iter().filter(|c| c.id().engine == engine) {
             row(page, cell, scale, with_conditions);
@@ -76,7 +76,7 @@ fn row(page: &mut String, cell: &Cell, scale: Log, with_conditions: bool) {
     let (id, result) = (cell.id(), &cell.result);
     let _ = write!(page, "<tr><td>{}</td>", escape(&id.wake));
     if with_conditions {
-        let _ = write!(page, "<td class=\"l\">{}</td><td>{}</td>", escape(&conditions(id)), gap(id.gap_us));
+        let _ = write!(page, "<td class=\"l\">{}</td><td>{}</td>", escape(&id.conditions()), id.gap());
     }
     let count = grouped(i64::try_from(result.figures.count).unwrap_or(i64::MAX));
     let lost = if result.lost > 0 { " class=\"bad\"" } else { " class=\"none\"" };
@@ -91,17 +91,9 @@ fn row(page: &mut String, cell: &Cell, scale: Log, with_conditions: bool) {
         };
         let _ = write!(page, "<td{class}>{text}</td>");
     }
-    match result.stalls_per_minute {
-        Some(rate) if rate > 0.0 => {
-            let _ = write!(
-                page,
-                "<td>{}</td>",
-                if rate < 9.95 { format!("{rate:.1}") } else { grouped(rate.round() as i64) }
-            );
-        }
-        Some(_) => page.push_str("<td class=\"none\">0</td>"),
-        None => page.push_str("<td class=\"none\">–</td>"),
-    }
+    let none = if result.stalls == 0 { " class=\"none\"" } else { "" };
+    let per_minute = result.stalls_per_minute.map_or("–".to_owned(), rate);
+    let _ = write!(page, "<td{none}>{}</td><td class=\"none\">{per_minute}</td>", result.stalls);
     let _ = write!(page, "<td class=\"strip c{}\">{}</td></tr>", cell.colour, strip(cell, scale));
 }
 
@@ -109,7 +101,7 @@ fn strip_axis(scale: Log) -> String {
     let mut canvas = Canvas::fixed(STRIP_WIDTH, STRIP_HEIGHT);
     let mut free_from = f64::NEG_INFINITY;
     for ns in scale.ticks() {
-        if scale.at(ns) > free_from && scale.at(ns) < STRIP_WIDTH - 12.0 {
+        if scale.at(ns) > free_from && scale.at(ns) < STRIP_WIDTH - 20.0 {
             canvas.text("", (scale.at(ns), 13.0), Anchor::Middle, &short(ns));
             free_from = scale.at(ns) + 40.0;
         }
@@ -165,8 +157,8 @@ pub(super) fn stalls(page: &mut String, cells: &[Cell]) {
             page,
             "<tr><td>{}</td><td class=\"l\">{}</td><td>{}</td><td>{trial}</td><td>{:.6}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&id.name),
-            escape(&conditions(id)),
-            gap(id.gap_us),
+            escape(&id.conditions()),
+            id.gap(),
             stall.release_ns as f64 / 1e9,
             count(stall.first_index),
             stall.messages,

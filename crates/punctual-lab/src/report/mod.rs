@@ -14,7 +14,6 @@ use std::fmt::Write as _;
 use crate::sample::{CellId, Kind, Load};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
-use crate::table::{conditions, gap};
 use cells::Cell;
 
 const CSS: &str = include_str!("page.css");
@@ -85,7 +84,7 @@ fn views(cells: &[Cell]) -> Vec<View<'_>> {
         let Some(chosen) = conditions_seen.into_iter().rev().max_by_key(|&c| size(c)) else { continue };
         let cells: Vec<&Cell> = of_kind.into_iter().filter(|c| condition(c.id()) == chosen).collect();
         let id = cells[0].id();
-        views.push(View { title: format!("{} · gap {}", conditions(id), gap(id.gap_us)), cells });
+        views.push(View { title: format!("{} · gap {}", id.conditions(), id.gap()), cells });
     }
     views
 }

@@ -23,7 +23,7 @@ pub struct Run {
     pub summary: Option<Summary>,
     /// Every readable trial, in the order of measurement.
     pub trials: Vec<Trial>,
-    /// What is missing.
+    /// The trials that cannot be read.
     pub doubts: Vec<Doubt>,
 }
 
@@ -52,9 +52,6 @@ impl Run {
         let mut run = Self { path: path.to_owned(), header, summary, trials: Vec::new(), doubts: Vec::new() };
         for file in sample_files(path)? {
             run.take(&file);
-        }
-        if run.summary.is_none() {
-            run.doubts.push(Cause::CutShort { trials: run.trials.len() }.into());
         }
         Ok(run)
     }
@@ -94,15 +91,17 @@ impl Run {
         self.trials_of(cell).map(Trial::load).collect()
     }
 
-    /// The stored summary, or what the samples say if the run was cut short.
+    /// The stored summary, or what the samples say if the run was cut short, which is a doubt then.
     ///
     /// # Errors
     /// A file can no longer be read.
     pub fn summarise(&self) -> Result<Summary, StoreError> {
-        match &self.summary {
-            Some(summary) => Ok(summary.clone()),
-            None => Summary::of(self),
+        if let Some(summary) = &self.summary {
+            return Ok(summary.clone());
         }
+        let mut summary = Summary::of(self)?;
+        summary.doubt(Cause::CutShort { trials: self.trials.len() });
+        Ok(summary)
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::encode::encode;
-use super::{HEADER_FILE, Header, PARTIAL, SAMPLES_DIR, SUMMARY_FILE, StoreError};
+use super::{HEADER_FILE, Header, PARTIAL, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
 use crate::sample::{CellId, Samples};
 use crate::summary::Summary;
 
@@ -54,6 +54,14 @@ impl Store {
         write_durably(&path, &encode(cell, trial, samples))?;
         self.files += 1;
         Ok(path)
+    }
+
+    /// What the samples stored so far say; add skips, advice and doubts, then [`Store::finish`].
+    ///
+    /// # Errors
+    /// A file of samples cannot be read back.
+    pub fn summary(&self) -> Result<Summary, StoreError> {
+        Summary::of(&Run::open(&self.path)?)
     }
 
     /// Writes the summary, last.

@@ -143,9 +143,7 @@ pub(crate) fn run(out: &Path, gaps: &[u64], trials: u32, count: u64) -> Run {
             store.append(cell, trial, &samples).expect("room");
         }
     }
-    let run = Run::open(store.path()).expect("a run");
-    let mut summary = Summary::of(&run).expect("readable");
-    summary.doubts.retain(|doubt| !doubt.what.contains("cut short"));
+    let mut summary = store.summary().expect("readable");
     advise(&mut summary);
     store.finish(&summary).expect("room");
     Run::open(out).expect("a run")
@@ -158,7 +156,7 @@ fn advise(summary: &mut Summary) {
         because: because.to_owned(),
     };
     summary.recommendation = Some(Recommendation {
-        text: "Between processes use shared memory with back-off: 0.34 µs while busy, and no core burnt while idle."
+        text: "Between processes use shared memory with backoff: 0.34 µs while busy, and no core burnt while idle."
             .to_owned(),
         choices: vec![
             choice("Fastest, a core to spare", "shared/spin", "p50 0.26 µs, p99.9 2.1 µs"),
