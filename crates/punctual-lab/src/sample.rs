@@ -270,8 +270,14 @@ impl Samples {
         let len = self.len();
         let columns = [self.due_ns.len(), self.sent_ns.len(), self.total_ns.len(), self.outcome.len()];
         assert!(columns.iter().all(|&l| l == len), "columns of {columns:?} rows beside {len} indices");
-        for stage in &self.stages {
+        for (place, stage) in self.stages.iter().enumerate() {
             assert_eq!(stage.ns.len(), len, "stage {} is not as long as the sample", stage.name);
+            let earlier = &self.stages[..place];
+            assert!(
+                earlier.iter().all(|other| other.name != stage.name),
+                "two columns of stage {}",
+                stage.name
+            );
         }
     }
 

@@ -11,11 +11,12 @@ use punctual_lab::store::{Header, Run, Store};
 use punctual_lab::summary::Skipped;
 use punctual_lab::table;
 
-/// With `PUNCTUAL_PAGE=file.html` the page is kept, to be looked at.
+/// With `PUNCTUAL_PAGE=file.html` the page is kept, with `PUNCTUAL_RUN=directory` the run, to be looked at.
 #[test]
 fn a_page_of_a_large_survey_is_small() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let run = plausible::run(&directory.path().join("run"), &[0, 100, 300, 1000, 3000, 10_000], 5, 2500);
+    let out = std::env::var_os("PUNCTUAL_RUN").map_or(directory.path().join("run"), Into::into);
+    let run = plausible::run(&out, &[0, 100, 300, 1000, 3000, 10_000], 5, 2500);
     assert_eq!(run.cells().len(), 150);
     let page = render(&run).expect("readable");
     let summary = run.summary.as_ref().expect("finished");

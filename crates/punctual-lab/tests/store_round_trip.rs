@@ -31,6 +31,8 @@ prop_compose! {
         }
         let [first, second] = stages;
         samples.stages.push(StageColumn { name: "request.sealed".to_owned(), ns: first });
+        samples.stages.push(StageColumn { name: "sent".to_owned(), ns: vec![ABSENT_NS; samples.len()] });
+        samples.stages.push(StageColumn { name: "of its own".to_owned(), ns: vec![7; samples.len()] });
         samples.stages.push(StageColumn { name: "responder".to_owned(), ns: second });
         samples.facts.duplicated = duplicated;
         samples.facts.doubts.push(Cause::Migrated { subject: "trial 0".to_owned(), times: 2 }.into());

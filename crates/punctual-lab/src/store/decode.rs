@@ -17,9 +17,12 @@ pub(super) const TRIAL_KEY: &str = "punctual.trial";
 pub(super) const CHECK_KEY: &str = "punctual.check";
 pub(super) const FACTS_KEY: &str = "punctual.facts";
 
-/// The columns before those of the stages.
-const FIXED: [&str; 11] =
-    ["name", "kind", "load", "gap_us", "size", "trial", "index", "due_ns", "sent_ns", "total_ns", "outcome"];
+pub(super) const STAGES_KEY: &str = "punctual.stages";
+
+/// A dot in the name of a column would have to be quoted in every query.
+pub(super) fn stage_column(stage: &str) -> String {
+    format!("stage_{}_ns", stage.replace('.', "_"))
+}
 
 /// An opened file of samples, its footer read.
 pub(super) struct TrialFile<'p> {
@@ -60,7 +63,9 @@ impl<'p> TrialFile<'p> {
     }
 
     pub(super) fn samples(&self) -> Result<Samples, StoreError> {
-        let mut samples = Samples { facts: self.json(FACTS_KEY)?, ..Samples::default() };
+        let stages: Vec<String> = self.json(STAGES_KEY)?;
+        let stages = stages.into_iter().map(|name| StageColumn { name, ns: Vec::new() }).collect();
+        let mut samples = Samples { facts: self.json(FACTS_KEY)?, stages, ..Samples::default() };
         for group in 0..self.file.num_row_groups() {
             let rows = self.file.get_row_group(group).map_err(|error| damaged(self.path, &error))?;
             self.take_rows(rows.as_ref(), &mut samples)?;
@@ -79,15 +84,8 @@ impl<'p> TrialFile<'p> {
         samples.sent_ns.extend(self.numbers(rows, "sent_ns", count)?);
         samples.total_ns.extend(self.numbers(rows, "total_ns", count)?);
         samples.outcome.extend(self.outcomes(rows, count)?);
-        let schema = rows.metadata().schema_descr();
-        let names: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
-        let stages = names.iter().filter(|name| !FIXED.contains(&name.as_str()));
-        for (place, name) in stages.enumerate() {
-            if samples.stages.len() <= place {
-                let stage = name.strip_suffix("_ns").unwrap_or(name).to_owned();
-                samples.stages.push(StageColumn { name: stage, ns: Vec::new() });
-            }
-            samples.stages[place].ns.extend(self.numbers(rows, name, count)?);
+        for stage in &mut samples.stages {
+            stage.ns.extend(self.numbers(rows, &stage_column(&stage.name), count)?);
         }
         Ok(())
     }

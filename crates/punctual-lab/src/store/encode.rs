@@ -1,5 +1,6 @@
 //! A trial as the bytes of a Parquet file. Pure: no file is touched here.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
@@ -11,8 +12,8 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
 use super::check::check;
-use super::decode::{CELL_KEY, CHECK_KEY, FACTS_KEY, TRIAL_KEY};
-use crate::sample::{ABSENT_NS, CellId, Outcome, Samples};
+use super::decode::{CELL_KEY, CHECK_KEY, FACTS_KEY, STAGES_KEY, TRIAL_KEY, stage_column};
+use crate::sample::{ABSENT_NS, CellId, Outcome, RESPONDER, STAGES, Samples};
 
 /// Level of a value that is there, in a column where values may be missing.
 const PRESENT: i16 = 1;
@@ -44,8 +45,12 @@ fn write(bytes: &mut Vec<u8>, cell: &CellId, trial: u32, samples: &Samples) -> R
         numbers(&mut rows, column)?;
     }
     texts(&mut rows, samples.outcome.iter().copied().map(Outcome::as_str))?;
-    for stage in &samples.stages {
-        optional_numbers(&mut rows, &stage.ns)?;
+    for name in stage_names(samples) {
+        optional_numbers(
+            &mut rows,
+            samples.stages.iter().find(|s| s.name == name).map(|s| s.ns.as_slice()),
+            count,
+        )?;
     }
     rows.close()?;
     file.close()?;
@@ -56,8 +61,11 @@ fn metadata(cell: &CellId, trial: u32, samples: &Samples) -> Vec<KeyValue> {
     let json = |text: serde_json::Result<String>| text.expect("every key is a string");
     let (cell, trial) = (json(serde_json::to_string(cell)), trial.to_string());
     let facts = json(serde_json::to_string(&samples.facts));
+    let stages: Vec<&str> = samples.stages.iter().map(|s| s.name.as_str()).collect();
+    let stages = json(serde_json::to_string(&stages));
     let check = check(&[&cell, &trial, &facts], samples);
-    let pairs = [(CELL_KEY, cell), (TRIAL_KEY, trial), (FACTS_KEY, facts), (CHECK_KEY, check)];
+    let pairs =
+        [(CELL_KEY, cell), (TRIAL_KEY, trial), (FACTS_KEY, facts), (STAGES_KEY, stages), (CHECK_KEY, check)];
     pairs.map(|(key, value)| KeyValue::new(key.to_owned(), value)).into()
 }
 
@@ -75,8 +83,8 @@ fn schema(samples: &Samples) -> Result<TypePtr> {
         fields.push(number(name, Repetition::REQUIRED)?);
     }
     fields.push(text("outcome")?);
-    for stage in &samples.stages {
-        fields.push(number(&format!("{}_ns", stage.name), Repetition::OPTIONAL)?);
+    for name in stage_names(samples) {
+        fields.push(number(&stage_column(&name), Repetition::OPTIONAL)?);
     }
     Ok(Arc::new(Type::group_type_builder("sample").with_fields(fields).build()?))
 }
@@ -118,10 +126,25 @@ fn numbers(rows: &mut Rows<'_, '_>, values: &[u64]) -> Result<()> {
     column.close()
 }
 
-fn optional_numbers(rows: &mut Rows<'_, '_>, values: &[u64]) -> Result<()> {
+/// Without values, all of them are missing.
+fn optional_numbers(rows: &mut Rows<'_, '_>, values: Option<&[u64]>, count: usize) -> Result<()> {
+    let values = values.map_or_else(|| Cow::Owned(vec![ABSENT_NS; count]), Cow::Borrowed);
     let levels: Vec<i16> = values.iter().map(|&v| if v == ABSENT_NS { 0 } else { PRESENT }).collect();
     let present: Vec<i64> = values.iter().filter(|&&v| v != ABSENT_NS).map(|v| v.cast_signed()).collect();
     let mut column = rows.next_column()?.expect("the schema has this column");
     column.typed::<Int64Type>().write_batch(&present, Some(&levels), None)?;
     column.close()
+}
+
+/// Every known stage, whether or not the trial has it, then its own: readers that take many files at once want
+/// the same columns in all of them.
+fn stage_names(samples: &Samples) -> Vec<String> {
+    let mut names: Vec<String> = STAGES.map(str::to_owned).into();
+    names.extend(STAGES.map(|stage| format!("request.{stage}")));
+    names.push(RESPONDER.to_owned());
+    names.extend(STAGES.map(|stage| format!("reply.{stage}")));
+    let own = samples.stages.iter().map(|s| &s.name).filter(|name| !names.contains(name)).cloned();
+    let own: Vec<String> = own.collect();
+    names.extend(own);
+    names
 }

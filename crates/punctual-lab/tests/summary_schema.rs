@@ -1,0 +1,120 @@
+//! What is written is what `docs/summary.schema.json` promises, and a broken summary is not.
+
+mod plausible;
+mod schema;
+
+use std::collections::BTreeMap;
+
+use punctual_lab::sample::{CellId, Outcome, Samples};
+use punctual_lab::store::Header;
+use punctual_lab::summary::{Ledger, Summary};
+use punctual_lab::table::{Style, summary as text_of};
+use serde_json::{Value, json};
+
+/// A summary with every optional part.
+fn full() -> Summary {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let run = plausible::run(&directory.path().join("run"), &[0, 1000], 2, 700);
+    let mut summary = run.summary.expect("finished");
+    let counters = BTreeMap::from([("full".to_owned(), 3), ("bad_tag".to_owned(), 1)]);
+    summary.results[0].ledger = Some(Ledger { taken: 1400, delivered: 1396, counters });
+    summary.more.insert("matrix".to_owned(), json!([[1, 2], [3, 4]]));
+    summary
+}
+
+fn faults(value: &Value) -> Vec<String> {
+    let schema = include_str!("../../../docs/summary.schema.json");
+    schema::faults(&serde_json::from_str(schema).expect("the schema is JSON"), value)
+}
+
+#[test]
+fn a_produced_summary_is_valid() {
+    let summary = full();
+    let value: Value = serde_json::from_str(&summary.to_json()).expect("JSON");
+    assert_eq!(faults(&value), Vec::<String>::new());
+    let lossy = value["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .find(|r| r["name"] == "packet/signal")
+        .expect("measured");
+    assert!(
+        lossy["lost"].as_u64() > Some(0) && lossy["max"].is_null() && lossy["infinite_from"] == "max",
+        "{lossy}"
+    );
+    assert!(value["results"][0]["p999"].is_null(), "1,198 steady messages support no p999");
+    assert!(
+        value["results"][0]["warmup"]["p50"].is_u64() && value["results"][0]["first_ns"].as_array().is_some()
+    );
+    if let Some(file) = std::env::var_os("PUNCTUAL_SUMMARY") {
+        std::fs::write(file, summary.to_json()).expect("room");
+    }
+}
+
+#[test]
+fn a_summary_is_read_back_as_it_was_written() {
+    let summary = full();
+    assert_eq!(serde_json::from_str::<Summary>(&summary.to_json()).expect("our own"), summary);
+}
+
+#[test]
+fn an_empty_sample_is_valid_too() {
+    let mut summary = Summary::new(&Header::new("response"));
+    summary.add(&CellId::new("datagram", "epoll"), &[Samples::default()], 10);
+    let mut lost = Samples::default();
+    lost.push(0, 0, 0, 5, Outcome::Lost);
+    summary.add(&CellId::new("datagram", "spin"), &[lost], 0);
+    let value: Value = serde_json::from_str(&summary.to_json()).expect("JSON");
+    assert_eq!(faults(&value), Vec::<String>::new());
+    assert!(!summary.kept_promises(), "a message was lost");
+}
+
+#[test]
+fn a_broken_summary_is_not_valid() {
+    let sound: Value = serde_json::from_str(&full().to_json()).expect("JSON");
+    let breaks: [(&str, Value); 9] = [
+        ("/schema", json!("punctual.summary.v2")),
+        ("/started", json!("yesterday")),
+        ("/host/cpus", json!("2")),
+        ("/results/0/p50", json!(12.5)),
+        ("/results/0/max", json!(-1)),
+        ("/results/0/kind", json!("half_trip")),
+        ("/results/0/stalls", Value::Null),
+        ("/results/0/ledger/counters/full", json!("three")),
+        ("/doubts/0/do", json!("")),
+    ];
+    for (place, broken) in breaks {
+        let mut value = sound.clone();
+        *value.pointer_mut(place).expect("a summary has this") = broken;
+        assert!(!faults(&value).is_empty(), "{place}");
+    }
+    for (object, field) in
+        [("", "doubts"), ("/clock", "step_ns"), ("/results/0", "p999"), ("/results/0", "engine")]
+    {
+        let mut value = sound.clone();
+        let object = value.pointer_mut(object).expect("a summary has this");
+        object.as_object_mut().expect("an object").remove(field);
+        assert!(!faults(&value).is_empty(), "without {field}");
+    }
+}
+
+#[test]
+fn a_ledger_that_does_not_sum_breaks_a_promise() {
+    let mut summary = full();
+    summary.results.retain(|result| result.lost == 0);
+    assert!(summary.kept_promises());
+    summary.results[0].ledger.as_mut().expect("set").delivered += 1;
+    assert!(!summary.kept_promises());
+}
+
+#[test]
+fn tables_fit_a_hundred_columns() {
+    let summary = full();
+    let text = text_of(&summary, Style::default());
+    for line in text.lines().filter(|line| !line.starts_with("    →")) {
+        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+    }
+    assert!(!text.contains('\x1b') && text_of(&summary, Style { colour: true }).contains('\x1b'));
+    assert!(text.contains('–') && text.contains('∞'), "{text}");
+    assert_eq!(text.matches("support no p99").count(), 0, "1,200 messages support a p99");
+}
