@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::table::micros;
+
 /// Printed with the result it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Doubt {
@@ -46,7 +48,7 @@ pub enum Cause {
     Unfinished { subject: String, count: u64 },
     /// Later messages came before earlier ones.
     Reordered { subject: String, count: u64 },
-    /// The start is much slower than the rest.
+    /// The steady state begins slower than it ends.
     FirstSlow { subject: String, count: u64, first_ns: u64, median_ns: u64 },
     /// Stages add up to more than the total.
     StagesOverlap { subject: String, count: u64 },
@@ -100,8 +102,11 @@ impl fmt::Display for Cause {
                 write!(f, "{subject}: {count} messages arrived after a younger one")
             }
             Self::FirstSlow { subject, count, first_ns, median_ns } => {
-                let (first, median) = (us(*first_ns), us(*median_ns));
-                write!(f, "{subject}: {count} slow first messages (the first {first} µs, then {median} µs)")
+                let (first, rest) = (micros(*first_ns as f64), micros(*median_ns as f64));
+                write!(
+                    f,
+                    "{subject}: after the warm-up {count} messages still take {first} µs, the rest {rest} µs"
+                )
             }
             Self::StagesOverlap { subject, count } => {
                 write!(f, "{subject}: the stages of {count} messages add up to more than their total")
@@ -175,8 +180,4 @@ pub fn by_advice(doubts: &[Doubt]) -> Vec<(&str, Vec<&str>)> {
         }
     }
     groups
-}
-
-fn us(ns: u64) -> f64 {
-    (ns as f64 / 100.0).round() / 10.0
 }

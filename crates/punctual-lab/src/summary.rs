@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::doubt::{Cause, Doubt};
-use crate::sample::{CellId, Outcome, Phase, Samples};
-use crate::stall::{self, StallRule};
-use crate::stats::{Distribution, Figure, Quantile, StageShare, UNEXPLAINED, stage_shares};
+use crate::sample::{CellId, Samples};
 use crate::store::{Header, Run, StoreError};
+
+mod result;
+
+pub use result::{CellResult, Figures, Ledger};
 
 /// The value of `schema`.
 pub const SCHEMA: &str = "punctual.summary.v1";
@@ -45,197 +47,6 @@ pub struct Clock {
     /// Which clock it is, and whatever else is known of it.
     #[serde(flatten)]
     pub more: BTreeMap<String, serde_json::Value>,
-}
-
-/// The figures of one phase. `None`: the sample cannot say, or the figure is infinite.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
-    /// Messages, however they ended.
-    pub count: u64,
-    /// The fastest answer.
-    pub min: Option<u64>,
-    /// Over answered messages only.
-    pub mean: Option<f64>,
-    /// Half are later.
-    pub p50: Option<u64>,
-    /// One in ten is later.
-    pub p90: Option<u64>,
-    /// One in a hundred is later.
-    pub p99: Option<u64>,
-    /// One in a thousand is later.
-    pub p999: Option<u64>,
-    /// The latest message; `None` if one was lost, for that is infinitely late.
-    pub max: Option<u64>,
-    /// The slowest answer.
-    pub max_answered: Option<u64>,
-    /// The lowest of p50 … max that is infinite.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub infinite_from: Option<String>,
-}
-
-impl Figures {
-    /// Those of one distribution.
-    #[must_use]
-    pub fn of(all: &Distribution) -> Self {
-        let printed = Quantile::PRINTED.map(|(name, quantile)| (name, all.quantile(quantile)));
-        let infinite =
-            printed.iter().copied().chain([("max", all.max())]).find(|(_, f)| *f == Figure::Infinite);
-        let [p50, p90, p99, p999] = printed.map(|(_, figure)| figure.ns());
-        Self {
-            count: all.count(),
-            min: all.min_ns(),
-            mean: all.mean_ns().map(|ns| (ns * 10.0).round() / 10.0),
-            p50,
-            p90,
-            p99,
-            p999,
-            max: all.max().ns(),
-            max_answered: all.answered_max_ns(),
-            infinite_from: infinite.map(|(name, _)| name.to_owned()),
-        }
-    }
-}
-
-/// What was taken and where it went: `taken` = `delivered` + every counter.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
-    /// Messages the system accepted.
-    pub taken: u64,
-    /// Messages that reached their application.
-    pub delivered: u64,
-    /// Every other end a message can have.
-    pub counters: BTreeMap<String, u64>,
-}
-
-impl Ledger {
-    /// Nothing vanished and nothing was invented.
-    #[must_use]
-    pub fn sums(&self) -> bool {
-        self.taken == self.delivered + self.counters.values().sum::<u64>()
-    }
-}
-
-/// One cell, all its trials pooled. The figures are those of the steady state; the counters of broken
-/// promises (`lost` to `reordered`) cover every phase.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CellResult {
-    /// Which cell.
-    #[serde(flatten)]
-    pub cell: CellId,
-    /// Of the steady state.
-    #[serde(flatten)]
-    pub figures: Figures,
-    /// Always `ns`.
-    pub unit: String,
-    /// Messages that never came.
-    pub lost: u64,
-    /// Messages answered wrongly.
-    pub mismatched: u64,
-    /// Messages not answered when the trial ended.
-    #[serde(default)]
-    pub unfinished: u64,
-    /// Messages that arrived once more.
-    #[serde(default)]
-    pub duplicated: u64,
-    /// Messages that arrived after a younger one.
-    #[serde(default)]
-    pub reordered: u64,
-    /// Standstills in the steady state.
-    pub stalls: u64,
-    /// Per minute of steady state; `None` if less than a second was observed.
-    #[serde(default)]
-    pub stalls_per_minute: Option<f64>,
-    /// How often the cell was measured.
-    #[serde(default)]
-    pub trials: u64,
-    /// Latency of the first message of each trial that opened everything anew; null if it never came.
-    #[serde(default)]
-    pub first_ns: Vec<Option<u64>>,
-    /// Of the warm-up, if there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warmup: Option<Figures>,
-    /// Where the time of the steady state went, if messages were stamped.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stages: Vec<StageShare>,
-    /// If the experiment keeps one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<Ledger>,
-    /// What the experiment adds (`docs/summary.md`).
-    #[serde(flatten)]
-    pub more: BTreeMap<String, serde_json::Value>,
-}
-
-impl CellResult {
-    /// From the trials of one cell.
-    #[must_use]
-    pub fn of(cell: &CellId, trials: &[Samples], warmup: u64) -> Self {
-        let steady = Distribution::of(trials, Phase::Steady, warmup);
-        let warm = Distribution::of(trials, Phase::WarmUp, warmup);
-        let rule = steady.median_ns().map(StallRule::for_median);
-        let stalls: usize = rule.map_or(0, |rule| {
-            trials.iter().map(|t| stall::steady_stalls(t, cell.load, rule, warmup).len()).sum()
-        });
-        let lasted_ns = trials.iter().map(|t| stall::steady_ns(t, cell.load, warmup)).sum();
-        let ended = |outcome| trials.iter().map(|t| t.count_of(outcome)).sum();
-        Self {
-            cell: cell.clone(),
-            figures: Figures::of(&steady),
-            unit: "ns".to_owned(),
-            lost: ended(Outcome::Lost),
-            mismatched: ended(Outcome::Mismatched),
-            unfinished: ended(Outcome::Unfinished),
-            duplicated: trials.iter().map(|t| t.facts.duplicated).sum(),
-            reordered: trials.iter().map(|t| t.facts.reordered).sum(),
-            stalls: stalls as u64,
-            stalls_per_minute: stall::per_minute(stalls, lasted_ns),
-            trials: trials.len() as u64,
-            first_ns: first_ns(trials, warmup),
-            warmup: (warm.count() > 0).then(|| Figures::of(&warm)),
-            stages: stage_shares(trials, warmup),
-            ledger: None,
-            more: BTreeMap::new(),
-        }
-    }
-
-    /// Everything sent came once, right and in order, and the ledger sums.
-    #[must_use]
-    pub fn kept_promises(&self) -> bool {
-        self.lost + self.mismatched + self.duplicated + self.reordered == 0
-            && self.ledger.as_ref().is_none_or(Ledger::sums)
-    }
-
-    fn doubts(&self, clock: &Clock) -> Vec<Doubt> {
-        let subject = || self.cell.to_string();
-        let mut doubts: Vec<Doubt> = Vec::new();
-        let mut add = |cause: Cause| doubts.push(cause.into());
-        if self.lost > 0 {
-            add(Cause::Lost { subject: subject(), count: self.lost });
-        }
-        if self.mismatched > 0 {
-            add(Cause::Mismatched { subject: subject(), count: self.mismatched });
-        }
-        if self.unfinished > 0 {
-            add(Cause::Unfinished { subject: subject(), count: self.unfinished });
-        }
-        if self.reordered > 0 {
-            add(Cause::Reordered { subject: subject(), count: self.reordered });
-        }
-        if !Quantile::P99.is_supported(self.figures.count) {
-            add(Cause::FewSamples { subject: subject(), count: self.figures.count, quantile: "p99" });
-        }
-        if let Some(figure_ns) = self.figures.p50.filter(|&ns| ns < 10 * clock.step_ns) {
-            add(Cause::BelowResolution { subject: subject(), figure_ns, step_ns: clock.step_ns });
-        }
-        if self.stages.iter().any(|s| s.name == UNEXPLAINED && s.median_ns < 0) {
-            add(Cause::StagesOverlap { subject: subject(), count: self.figures.count });
-        }
-        doubts
-    }
-}
-
-fn first_ns(trials: &[Samples], warmup: u64) -> Vec<Option<u64>> {
-    let answer = |t: &Samples, row: usize| (t.outcome[row] == Outcome::Answered).then(|| t.total_ns[row]);
-    trials.iter().flat_map(|t| t.rows(Phase::First, warmup).map(|row| answer(t, row))).collect()
 }
 
 /// What was not measured.
@@ -298,10 +109,10 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Without results.
+    /// Without results, with the doubts that the host and the clock raise.
     #[must_use]
     pub fn new(header: &Header) -> Self {
-        Self {
+        let mut summary = Self {
             schema: SCHEMA.to_owned(),
             experiment: header.experiment.clone(),
             started: header.started.clone(),
@@ -313,7 +124,9 @@ impl Summary {
             skipped: Vec::new(),
             recommendation: None,
             more: BTreeMap::new(),
-        }
+        };
+        header_doubts(header).into_iter().for_each(|cause| summary.doubt(cause));
+        summary
     }
 
     /// Everything the store can say. One cell at a time is in memory.
@@ -322,7 +135,7 @@ impl Summary {
     /// A trial that was readable when the run was opened no longer is.
     pub fn of(run: &Run) -> Result<Self, StoreError> {
         let mut summary = Self::new(&run.header);
-        summary.doubts.clone_from(&run.doubts);
+        run.doubts.iter().cloned().for_each(|doubt| summary.doubt(doubt));
         for cell in run.cells() {
             let trials = run.load(&cell)?;
             summary.add(&cell, &trials, run.header.warmup);
@@ -333,8 +146,9 @@ impl Summary {
     /// One more cell, with the doubts of its trials.
     pub fn add(&mut self, cell: &CellId, trials: &[Samples], warmup: u64) {
         let result = CellResult::of(cell, trials, warmup);
-        let doubts =
-            trials.iter().flat_map(|t| t.facts.doubts.iter().cloned()).chain(result.doubts(&self.clock));
+        let of_trials = trials.iter().flat_map(|t| t.facts.doubts.iter().cloned());
+        let start = result::slow_start(cell, trials, warmup).map(Doubt::from);
+        let doubts = of_trials.chain(result.doubts(&self.clock)).chain(start);
         for doubt in doubts {
             self.doubt(doubt);
         }
@@ -363,4 +177,26 @@ impl Summary {
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("every key of a summary is a string") + "\n"
     }
+}
+
+/// A step that hides what the fast routes differ by.
+const STEP_NS_MAX: u64 = 100;
+/// Busy processors per processor before the run.
+const LOAD_PART_MAX: f64 = 0.5;
+
+fn header_doubts(header: &Header) -> Vec<Cause> {
+    let (host, step_ns) = (&header.host, header.clock.step_ns);
+    let mut causes = Vec::new();
+    if step_ns > STEP_NS_MAX {
+        causes.push(Cause::ClockCoarse { step_ns });
+    }
+    if host.load_before > LOAD_PART_MAX * f64::from(host.cpus) {
+        causes.push(Cause::LoadBefore { load: host.load_before, cpus: host.cpus });
+    }
+    if let Some(name) =
+        host.more.get("governor").and_then(serde_json::Value::as_str).filter(|g| *g != "performance")
+    {
+        causes.push(Cause::Governor { name: name.to_owned() });
+    }
+    causes
 }

@@ -1,0 +1,112 @@
+//! What is measured.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What both ends of the interval are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// There and back, on one clock. Never halved silently.
+    RoundTrip,
+    /// From the sender's clock to the receiver's, which are one clock.
+    OneWay,
+}
+
+impl Kind {
+    /// As in the summary and in file names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RoundTrip => "round_trip",
+            Self::OneWay => "one_way",
+        }
+    }
+}
+
+/// When the next message leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// After the reply to the one before, and the idle gap.
+    Closed,
+    /// When it is due, whatever is outstanding; latency counts from the due time.
+    Open,
+}
+
+impl Load {
+    /// As in the summary and in file names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+        }
+    }
+}
+
+/// One thing that is measured. Equal ids are the same cell, in another trial or another run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CellId {
+    /// `<engine>/<wake>`.
+    pub name: String,
+    /// What carries the message.
+    pub engine: String,
+    /// How the waiter learns of it.
+    pub wake: String,
+    /// Both ends of the interval.
+    pub kind: Kind,
+    /// When the next message leaves.
+    pub load: Load,
+    /// Idle time before each message: between the due times under open load.
+    pub gap_us: u64,
+    /// Payload bytes.
+    pub size: usize,
+}
+
+impl CellId {
+    /// A closed-loop round trip without gap of 64 bytes; change what differs.
+    #[must_use]
+    pub fn new(engine: &str, wake: &str) -> Self {
+        Self {
+            name: format!("{engine}/{wake}"),
+            engine: engine.to_owned(),
+            wake: wake.to_owned(),
+            kind: Kind::RoundTrip,
+            load: Load::Closed,
+            gap_us: 0,
+            size: 64,
+        }
+    }
+}
+
+impl CellId {
+    /// "round trip · closed load · 64 B".
+    #[must_use]
+    pub fn conditions(&self) -> String {
+        let kind = match self.kind {
+            Kind::RoundTrip => "round trip",
+            Kind::OneWay => "one way",
+        };
+        format!("{kind} · {} load · {} B", self.load.as_str(), self.size)
+    }
+
+    /// "0", "100 µs", "1 ms".
+    #[must_use]
+    pub fn gap(&self) -> String {
+        match self.gap_us {
+            0 => "0".to_owned(),
+            us if us % 1_000_000 == 0 => format!("{} s", us / 1_000_000),
+            us if us % 1000 == 0 => format!("{} ms", us / 1000),
+            us => format!("{us} µs"),
+        }
+    }
+}
+
+/// All of it, as a person reads it.
+impl fmt::Display for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} · {} · gap {}", self.name, self.conditions(), self.gap())
+    }
+}

@@ -1,0 +1,230 @@
+//! One cell of a summary.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Clock;
+use crate::doubt::{Cause, Doubt};
+use crate::sample::{CellId, Outcome, Phase, Samples};
+use crate::stall::{self, StallRule};
+use crate::stats::{Distribution, Figure, Quantile, StageShare, UNEXPLAINED, stage_shares};
+
+/// The figures of one phase. `None`: the sample cannot say, or the figure is infinite.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Messages, however they ended.
+    pub count: u64,
+    /// The fastest answer.
+    pub min: Option<u64>,
+    /// Over answered messages only.
+    pub mean: Option<f64>,
+    /// Half are later.
+    pub p50: Option<u64>,
+    /// One in ten is later.
+    pub p90: Option<u64>,
+    /// One in a hundred is later.
+    pub p99: Option<u64>,
+    /// One in a thousand is later.
+    pub p999: Option<u64>,
+    /// The latest message; `None` if one was lost, for that is infinitely late.
+    pub max: Option<u64>,
+    /// The slowest answer.
+    pub max_answered: Option<u64>,
+    /// The lowest of p50 … max that is infinite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infinite_from: Option<String>,
+}
+
+impl Figures {
+    /// Those of one distribution.
+    #[must_use]
+    pub fn of(all: &Distribution) -> Self {
+        let printed = Quantile::PRINTED.map(|(name, quantile)| (name, all.quantile(quantile)));
+        let infinite =
+            printed.iter().copied().chain([("max", all.max())]).find(|(_, f)| *f == Figure::Infinite);
+        let [p50, p90, p99, p999] = printed.map(|(_, figure)| figure.ns());
+        Self {
+            count: all.count(),
+            min: all.min_ns(),
+            mean: all.mean_ns().map(|ns| (ns * 10.0).round() / 10.0),
+            p50,
+            p90,
+            p99,
+            p999,
+            max: all.max().ns(),
+            max_answered: all.answered_max_ns(),
+            infinite_from: infinite.map(|(name, _)| name.to_owned()),
+        }
+    }
+}
+
+/// What was taken and where it went: `taken` = `delivered` + every counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Messages the system accepted.
+    pub taken: u64,
+    /// Messages that reached their application.
+    pub delivered: u64,
+    /// Every other end a message can have.
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl Ledger {
+    /// Nothing vanished and nothing was invented.
+    #[must_use]
+    pub fn sums(&self) -> bool {
+        self.taken == self.delivered + self.counters.values().sum::<u64>()
+    }
+}
+
+/// One cell, all its trials pooled. The figures are those of the steady state; the counters of broken
+/// promises (`lost` to `reordered`) cover every phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellResult {
+    /// Which cell.
+    #[serde(flatten)]
+    pub cell: CellId,
+    /// Of the steady state.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Always `ns`.
+    pub unit: String,
+    /// Messages that never came.
+    pub lost: u64,
+    /// Messages answered wrongly.
+    pub mismatched: u64,
+    /// Messages not answered when the trial ended.
+    #[serde(default)]
+    pub unfinished: u64,
+    /// Messages that arrived once more.
+    #[serde(default)]
+    pub duplicated: u64,
+    /// Messages that arrived after a younger one.
+    #[serde(default)]
+    pub reordered: u64,
+    /// Standstills in the steady state.
+    pub stalls: u64,
+    /// Per minute of steady state; `None` if less than a second was observed.
+    #[serde(default)]
+    pub stalls_per_minute: Option<f64>,
+    /// How often the cell was measured.
+    #[serde(default)]
+    pub trials: u64,
+    /// Latency of the first message of each trial that opened everything anew; null if it never came.
+    #[serde(default)]
+    pub first_ns: Vec<Option<u64>>,
+    /// Of the warm-up, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<Figures>,
+    /// Where the time of the steady state went, if messages were stamped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageShare>,
+    /// If the experiment keeps one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
+    /// What the experiment adds (`docs/summary.md`).
+    #[serde(flatten)]
+    pub more: BTreeMap<String, serde_json::Value>,
+}
+
+impl CellResult {
+    /// From the trials of one cell.
+    #[must_use]
+    pub fn of(cell: &CellId, trials: &[Samples], warmup: u64) -> Self {
+        let steady = Distribution::of(trials, Phase::Steady, warmup);
+        let warm = Distribution::of(trials, Phase::WarmUp, warmup);
+        let rule = steady.median_ns().map(StallRule::for_median);
+        let stalls: usize = rule.map_or(0, |rule| {
+            trials.iter().map(|t| stall::steady_stalls(t, cell.load, rule, warmup).len()).sum()
+        });
+        let lasted_ns = trials.iter().map(|t| stall::steady_ns(t, cell.load, warmup)).sum();
+        let ended = |outcome| trials.iter().map(|t| t.count_of(outcome)).sum();
+        Self {
+            cell: cell.clone(),
+            figures: Figures::of(&steady),
+            unit: "ns".to_owned(),
+            lost: ended(Outcome::Lost),
+            mismatched: ended(Outcome::Mismatched),
+            unfinished: ended(Outcome::Unfinished),
+            duplicated: trials.iter().map(|t| t.facts.duplicated).sum(),
+            reordered: trials.iter().map(|t| t.facts.reordered).sum(),
+            stalls: stalls as u64,
+            stalls_per_minute: stall::per_minute(stalls, lasted_ns),
+            trials: trials.len() as u64,
+            first_ns: first_ns(trials, warmup),
+            warmup: (warm.count() > 0).then(|| Figures::of(&warm)),
+            stages: stage_shares(trials, warmup),
+            ledger: None,
+            more: BTreeMap::new(),
+        }
+    }
+
+    /// Everything sent came once, right and in order, and the ledger sums.
+    #[must_use]
+    pub fn kept_promises(&self) -> bool {
+        self.lost + self.mismatched + self.duplicated + self.reordered == 0
+            && self.ledger.as_ref().is_none_or(Ledger::sums)
+    }
+
+    pub(super) fn doubts(&self, clock: &Clock) -> Vec<Doubt> {
+        let subject = || self.cell.to_string();
+        let mut doubts: Vec<Doubt> = Vec::new();
+        let mut add = |cause: Cause| doubts.push(cause.into());
+        if self.lost > 0 {
+            add(Cause::Lost { subject: subject(), count: self.lost });
+        }
+        if self.mismatched > 0 {
+            add(Cause::Mismatched { subject: subject(), count: self.mismatched });
+        }
+        if self.unfinished > 0 {
+            add(Cause::Unfinished { subject: subject(), count: self.unfinished });
+        }
+        if self.reordered > 0 {
+            add(Cause::Reordered { subject: subject(), count: self.reordered });
+        }
+        if !Quantile::P99.is_supported(self.figures.count) {
+            add(Cause::FewSamples { subject: subject(), count: self.figures.count, quantile: "p99" });
+        }
+        if let Some(figure_ns) = self.figures.p50.filter(|&ns| ns < 10 * clock.step_ns) {
+            add(Cause::BelowResolution { subject: subject(), figure_ns, step_ns: clock.step_ns });
+        }
+        if self.stages.iter().any(|s| s.name == UNEXPLAINED && s.median_ns < 0) {
+            add(Cause::StagesOverlap { subject: subject(), count: self.figures.count });
+        }
+        doubts
+    }
+}
+
+fn first_ns(trials: &[Samples], warmup: u64) -> Vec<Option<u64>> {
+    let answer = |t: &Samples, row: usize| (t.outcome[row] == Outcome::Answered).then(|| t.total_ns[row]);
+    trials.iter().flat_map(|t| t.rows(Phase::First, warmup).map(|row| answer(t, row))).collect()
+}
+
+/// The start of the steady state that is compared with its second half, and when that is a doubt.
+const START_PART: usize = 10;
+const START_COUNT_MIN: usize = 20;
+const START_RATIO_MAX: f64 = 1.25;
+
+/// The start of the steady state is still slower than its end: the warm-up was too short.
+pub(super) fn slow_start(cell: &CellId, trials: &[Samples], warmup: u64) -> Option<Cause> {
+    let (mut start, mut end) = (Vec::new(), Vec::new());
+    for samples in trials.iter().filter(|t| t.index.first().is_some_and(|&index| index <= warmup)) {
+        let rows: Vec<usize> = samples.rows(Phase::Steady, warmup).collect();
+        let ns = |rows: &[usize]| rows.iter().map(|&row| samples.total_ns[row]).collect::<Vec<_>>();
+        start.extend(ns(&rows[..rows.len() / START_PART]));
+        end.extend(ns(&rows[rows.len() / 2..]));
+    }
+    if start.len() < START_COUNT_MIN {
+        return None;
+    }
+    let (first_ns, median_ns) = (median(&mut start), median(&mut end));
+    let count = (start.len() / trials.len()) as u64;
+    let is_slow = first_ns as f64 > median_ns as f64 * START_RATIO_MAX;
+    is_slow.then(|| Cause::FirstSlow { subject: cell.to_string(), count, first_ns, median_ns })
+}
+
+fn median(ns: &mut [u64]) -> u64 {
+    let middle = ns.len() / 2;
+    *ns.select_nth_unstable(middle).1
+}
