@@ -31,6 +31,7 @@ impl Machine {
     }
 }
 
+/// Trials of both machines under one weather, as interleaving gives them.
 fn pairs(seed: u64, count: u64, factor: f64, stalls: [f64; 2]) -> [Vec<Samples>; 2] {
     let mut a = Machine { random: Xorshift::new(seed), median_ns: 8_000.0, stalls_mean: stalls[0] };
     let mut b = Machine { random: Xorshift::new(!seed), median_ns: 8_000.0 * factor, stalls_mean: stalls[1] };
@@ -44,23 +45,48 @@ fn pairs(seed: u64, count: u64, factor: f64, stalls: [f64; 2]) -> [Vec<Samples>;
     [of_a, of_b]
 }
 
+/// The same under two weathers, which begin as far apart as trials do.
+fn apart(seed: u64, count: u64, factor: f64) -> [Vec<Samples>; 2] {
+    let side = |seed: u64, factor: f64| {
+        let mut machine =
+            Machine { random: Xorshift::new(seed), median_ns: 8_000.0 * factor, stalls_mean: 3.0 };
+        let mut weather = Xorshift::new(seed + 7_000_000);
+        let climate = 0.05 * weather.normal();
+        (0..5).map(|_| machine.trial(count, climate + 0.05 * weather.normal())).collect()
+    };
+    [side(2 * seed, 1.0), side(2 * seed + 1, factor)]
+}
+
 fn verdict(comparison: &Comparison, aspect: Aspect) -> Difference {
     comparison.measures.iter().find(|m| m.aspect == aspect).expect("supported").difference
 }
 
+const WORLDS: u64 = 200;
+
 #[test]
 fn the_same_thing_is_rarely_called_different() {
-    const WORLDS: u64 = 200;
-    for order in [Order::Interleaved, Order::Separate] {
-        let options = Options { order, ..Options::new(Load::Closed, 10) };
-        let differs = |seed: &u64| {
-            let [a, b] = pairs(*seed, 2_500, 1.0, [3.0, 3.0]);
-            compare("same", &a, &b, &options).differs()
-        };
-        let alarms: Vec<u64> = (0..WORLDS).filter(differs).collect();
-        println!("{order:?}: {} false alarms of {WORLDS}: {alarms:?}", alarms.len());
-        assert!(alarms.len() as u64 * 20 <= WORLDS, "{order:?}: false alarms at seeds {alarms:?}");
-    }
+    let options = Options::new(Load::Closed, 10);
+    let differs = |seed: &u64| {
+        let [a, b] = pairs(*seed, 2_500, 1.0, [3.0, 3.0]);
+        compare("same", &a, &b, &options).differs()
+    };
+    let alarms: Vec<u64> = (0..WORLDS).filter(differs).collect();
+    println!("interleaved: {} false alarms of {WORLDS}", alarms.len());
+    assert!(alarms.len() as u64 * 20 <= WORLDS, "false alarms at seeds {alarms:?}");
+}
+
+#[test]
+fn the_same_thing_on_another_day_is_rarely_called_different() {
+    let options = Options { order: Order::Separate, ..Options::new(Load::Closed, 10) };
+    let verdict = |seed: u64, factor: f64| {
+        let [a, b] = apart(seed, 2_500, factor);
+        compare("another day", &a, &b, &options)
+    };
+    let alarms: Vec<u64> = (0..WORLDS).filter(|&seed| verdict(seed, 1.0).differs()).collect();
+    let found = (0..50).filter(|&seed| verdict(seed, 2.0).differs()).count();
+    println!("apart: {} false alarms of {WORLDS}; a doubling found in {found} of 50", alarms.len());
+    assert!(alarms.len() as u64 * 20 <= WORLDS, "false alarms at seeds {alarms:?}");
+    assert!(found >= 45, "a doubling was found in {found} of 50");
 }
 
 /// In how many of 50 worlds a change of p50 by this factor is called so.

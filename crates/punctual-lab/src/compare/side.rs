@@ -198,7 +198,11 @@ impl Pair {
 
     fn half_width(&self, aspect: Aspect, moved: &[f64], options: &Options) -> f64 {
         let trials = self.a.trials().min(self.b.trials());
-        let t = student(trials - 1);
+        let t = match options.order {
+            Order::Interleaved => student(trials - 1),
+            // Apart, each side has a spread of its own.
+            Order::Separate => student(self.a.trials() + self.b.trials() - 2),
+        };
         // The bootstrap divides by n where an unbiased variance divides by n − 1.
         let small = if trials > 1 { trials as f64 / (trials - 1) as f64 } else { 1.0 };
         let mut variance = deviation(moved).powi(2) * small;
