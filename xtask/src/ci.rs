@@ -1,0 +1,88 @@
+//! The table of steps, and how they are run one after the other.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::command::Run;
+use crate::step::{Outcome, Step};
+use crate::{deny, fuzz, loom, miri, smoke, tidy};
+
+/// What to run, and how long.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    /// Per target.
+    pub(crate) fuzz_time: Duration,
+    /// Empty: all targets.
+    pub(crate) fuzz_only: Vec<String>,
+}
+
+/// In the order in which they run: what fails fast comes first.
+const STEPS: &[Step] = &[
+    Step { name: "fmt", run: fmt },
+    Step { name: "tidy", run: |_| tidy::run() },
+    Step { name: "clippy", run: clippy },
+    Step { name: "docs", run: docs },
+    Step { name: "deny", run: |_| deny::run() },
+    Step { name: "loom", run: |_| loom::run() },
+    Step { name: "smoke", run: |_| smoke::run() },
+    Step { name: "fuzz", run: |plan| fuzz::run(plan.fuzz_time, &plan.fuzz_only) },
+    Step { name: "miri", run: |_| miri::run() },
+];
+
+/// Steps that only a night has time for.
+const NIGHTLY: &[&str] = &["miri"];
+
+pub(crate) fn all() -> Vec<Step> {
+    STEPS.to_vec()
+}
+
+pub(crate) fn usual() -> Vec<Step> {
+    STEPS.iter().filter(|step| !NIGHTLY.contains(&step.name)).copied().collect()
+}
+
+pub(crate) fn names() -> Vec<&'static str> {
+    STEPS.iter().map(|step| step.name).collect()
+}
+
+/// The steps with these names, separated by commas.
+pub(crate) fn named(names: &str) -> Result<Vec<Step>, String> {
+    let find = |name| STEPS.iter().find(|step| step.name == name).copied();
+    names.split(',').map(|name| find(name).ok_or_else(|| format!("no step {name}"))).collect()
+}
+
+/// Runs every step, whatever became of those before it.
+pub(crate) fn run(plan: &Plan) -> ExitCode {
+    let mut done = Vec::new();
+    for step in &plan.steps {
+        println!("=== {} ===", step.name);
+        let started = Instant::now();
+        let outcome = (step.run)(plan);
+        let duration = started.elapsed();
+        println!("=== {}: {outcome} ({:.1} s) ===\n", step.name, duration.as_secs_f64());
+        done.push((step.name, duration, outcome));
+    }
+    for (name, duration, outcome) in &done {
+        println!("{name:<8} {:>7.1} s  {outcome}", duration.as_secs_f64());
+    }
+    if done.iter().any(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_))) {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn fmt(_: &Plan) -> Outcome {
+    let main = Run::cargo(&["fmt", "--all", "--", "--check"]).status();
+    let fuzz = Run::cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--", "--check"]).status();
+    Outcome::of(main.and(fuzz))
+}
+
+fn clippy(_: &Plan) -> Outcome {
+    let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    Outcome::of(Run::cargo(&arguments).status())
+}
+
+fn docs(_: &Plan) -> Outcome {
+    let doc = Run::cargo(&["doc", "--no-deps", "--workspace", "--quiet"]);
+    Outcome::of(doc.env("RUSTDOCFLAGS", "-D warnings").status())
+}

@@ -1,0 +1,155 @@
+//! Running a program: always with a deadline, so that a hang is a failure with a name.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::workspace;
+
+/// Longer than the slowest build on two cores by some margin.
+const DEADLINE: Duration = Duration::from_secs(1_800);
+
+/// A program about to run in the root of the repository.
+#[derive(Debug)]
+pub(crate) struct Run {
+    command: Command,
+    deadline: Duration,
+}
+
+impl Run {
+    pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
+        let mut command = Command::new(program);
+        command.current_dir(workspace::root()).stdin(Stdio::null());
+        Self { command, deadline: DEADLINE }
+    }
+
+    /// The cargo that runs this program.
+    pub(crate) fn cargo(arguments: &[&str]) -> Self {
+        Self::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).args(arguments)
+    }
+
+    pub(crate) fn args(mut self, arguments: &[&str]) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Runs it in plain sight.
+    pub(crate) fn status(mut self) -> Result<(), String> {
+        let name = self.name();
+        let child = self.command.spawn().map_err(|error| format!("{name}: {error}"))?;
+        match wait(child, self.deadline) {
+            Some(0) => Ok(()),
+            ended => Err(format!("{name} {}", how(ended, self.deadline))),
+        }
+    }
+
+    /// Runs it with its standard output in a file, returned as text with the exit code (`None`: killed).
+    pub(crate) fn output_to(mut self, file: &Path) -> Result<(Option<i32>, String), String> {
+        let output = created(file)?;
+        self.command.stdout(output);
+        self.captured(file)
+    }
+
+    /// As [`Self::output_to`], with standard error in the same file.
+    pub(crate) fn all_output_to(mut self, file: &Path) -> Result<(Option<i32>, String), String> {
+        let output = created(file)?;
+        let error = output.try_clone().map_err(|error| format!("{}: {error}", file.display()))?;
+        self.command.stdout(output).stderr(error);
+        self.captured(file)
+    }
+
+    fn captured(mut self, file: &Path) -> Result<(Option<i32>, String), String> {
+        let name = self.name();
+        let child = self.command.spawn().map_err(|error| format!("{name}: {error}"))?;
+        let ended = wait(child, self.deadline);
+        let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok((ended, String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn name(&self) -> String {
+        let first = self.command.get_args().next().unwrap_or_default();
+        let program = Path::new(self.command.get_program()).file_name().unwrap_or_default();
+        format!("{} {}", program.display(), first.display()).trim_end().to_owned()
+    }
+}
+
+/// How a program ended, for a message.
+pub(crate) fn how(ended: Option<i32>, deadline: Duration) -> String {
+    match ended {
+        Some(code) => format!("ended with {code}"),
+        None => format!("was killed by a signal, or had not ended after {} s", deadline.as_secs()),
+    }
+}
+
+/// The last lines of a long output.
+pub(crate) fn tail(output: &str, lines: usize) -> String {
+    let all: Vec<&str> = output.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// A new file, and the folder for it.
+fn created(file: &Path) -> Result<File, String> {
+    let failed = |error| format!("{}: {error}", file.display());
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    File::create(file).map_err(failed)
+}
+
+/// The exit code; `None` if a signal ended it, which is ours once the deadline has passed.
+fn wait(mut child: Child, deadline: Duration) -> Option<i32> {
+    let started = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.code(),
+            Ok(None) if started.elapsed() < deadline => thread::sleep(Duration::from_millis(20)),
+            _ => {
+                // It may have ended just now: then there is nothing to kill, and its status is collected below.
+                let _already_ended = child.kill();
+                let _status = child.wait();
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hang_is_a_failure() {
+        let error = Run::new("sleep").arg("600").within(Duration::from_millis(50)).status().unwrap_err();
+        assert!(error.starts_with("sleep 600 was killed"), "{error}");
+    }
+
+    #[test]
+    fn an_exit_code_is_reported() {
+        assert_eq!(Run::new("true").status(), Ok(()));
+        assert_eq!(Run::new("false").status(), Err("false ended with 1".into()));
+    }
+
+    #[test]
+    fn a_tail_is_the_end() {
+        assert_eq!(tail("a\nb\nc", 2), "b\nc");
+        assert_eq!(tail("a", 2), "a");
+    }
+}

@@ -1,0 +1,121 @@
+//! Fuzzing on the stable toolchain: every file in `fuzz/src/bin` is a target.
+//!
+//! New inputs go to the target directory; `fuzz/corpus` holds the seeds and is only read.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::command::{Run, how, tail};
+use crate::step::Outcome;
+use crate::workspace;
+
+/// What cargo-fuzz would pass: coverage counters, a table of their places, and the operands of comparisons.
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// Limits of one input: size, time and memory. A hang and a leak are findings like a crash.
+const LIMITS: &[&str] = &["-max_len=1000", "-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"];
+
+/// Beyond the time asked for: starting up, reading the corpus, and one input at its limit.
+const GRACE: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(time: Duration, only: &[String]) -> Outcome {
+    let log = workspace::target("fuzz").join("compiler.txt");
+    if !matches!(Run::new("c++").arg("--version").all_output_to(&log), Ok((Some(0), _))) {
+        return Outcome::Skipped("no C++ compiler for libFuzzer here: install g++ or clang".into());
+    }
+    Outcome::of(run_all(time, only))
+}
+
+fn run_all(time: Duration, only: &[String]) -> Result<(), String> {
+    let targets = targets(only)?;
+    let folder = build()?;
+    let failures: Vec<_> = targets.iter().filter_map(|target| fuzz(&folder, target, time).err()).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+}
+
+/// The names of the targets, or those of them that are asked for.
+fn targets(only: &[String]) -> Result<Vec<String>, String> {
+    let is_target = |path: &PathBuf| path.starts_with("fuzz/src/bin");
+    let name = |path: PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let all: Vec<String> = workspace::files().into_iter().filter(is_target).filter_map(name).collect();
+    match only.iter().find(|name| !all.contains(name)) {
+        Some(unknown) => Err(format!("no target {unknown} among {}", all.join(", "))),
+        None if only.is_empty() => Ok(all),
+        None => Ok(only.to_vec()),
+    }
+}
+
+/// Builds all targets; returns the folder of the programs.
+fn build() -> Result<PathBuf, String> {
+    let folder = workspace::target("fuzz");
+    let host = host(&folder)?;
+    Run::cargo(&["build", "--release", "--bins", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])
+        // Named, so that the flags do not reach build scripts.
+        .args(&["--target", &host, "--target-dir"])
+        .arg(&folder)
+        .env("RUSTFLAGS", FLAGS)
+        .status()?;
+    Ok(folder.join(host).join("release"))
+}
+
+/// The target triple of this machine.
+fn host(folder: &Path) -> Result<String, String> {
+    let (_, output) = Run::new("rustc").arg("-vV").all_output_to(&folder.join("rustc.txt"))?;
+    let host = output.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc names no host".into())
+}
+
+fn fuzz(programs: &Path, target: &str, time: Duration) -> Result<(), String> {
+    let found = workspace::target("fuzz").join("corpus").join(target);
+    let artifacts = workspace::target("fuzz").join("artifacts").join(target);
+    for folder in [&found, &artifacts] {
+        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    let mut run = Run::new(programs.join(target))
+        .args(LIMITS)
+        .arg(format!("-max_total_time={}", time.as_secs()))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg(&found);
+    let seeds = workspace::root().join("fuzz/corpus").join(target);
+    if seeds.is_dir() {
+        run = run.arg(seeds);
+    }
+    let deadline = time + GRACE;
+    let log = workspace::target("fuzz").join(format!("{target}.txt"));
+    let (ended, output) = run.within(deadline).all_output_to(&log)?;
+    println!("{target}: {}", done(&output));
+    if ended == Some(0) {
+        return Ok(());
+    }
+    println!("{}", tail(&output, 40));
+    Err(format!("{target} {}, artifacts in {}", how(ended, deadline), artifacts.display()))
+}
+
+/// What libFuzzer says of the work it did.
+fn done(output: &str) -> String {
+    let executed = output.lines().rev().find(|line| line.starts_with("Done "));
+    let covered = output.lines().rev().find_map(|line| line.split_once("cov: "));
+    let covered = covered.and_then(|(_, rest)| rest.split_whitespace().next()).unwrap_or("?");
+    format!("{}, {covered} edges covered", executed.unwrap_or("did not finish"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_work_done_is_told() {
+        let output =
+            "#2\tINITED cov: 28 ft: 29\n#9\tDONE   cov: 31 ft: 40 corp: 2\nDone 9 runs in 1 second(s)\n";
+        assert_eq!(done(output), "Done 9 runs in 1 second(s), 31 edges covered");
+        assert_eq!(done(""), "did not finish, ? edges covered");
+    }
+
+    #[test]
+    fn targets_are_the_files() {
+        assert!(targets(&[]).unwrap().contains(&"frame".to_owned()));
+        assert!(targets(&["nonsense".to_owned()]).unwrap_err().contains("frame"));
+    }
+}

@@ -1,0 +1,61 @@
+//! The main job, as a user runs it first: it must end well and say what it measured.
+
+use std::time::Duration;
+
+use crate::command::{Run, how, tail};
+use crate::json::Json;
+use crate::step::Outcome;
+use crate::workspace;
+
+/// A quick survey takes some fifteen seconds; this is for a busy machine.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+pub(crate) fn run() -> Outcome {
+    Outcome::of(survey())
+}
+
+fn survey() -> Result<(), String> {
+    Run::cargo(&["build", "--release", "--package", "punctual-lab", "--quiet"]).status()?;
+    let folder = workspace::target("xtask").join("smoke");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    let survey = Run::cargo(&["run", "--release", "--package", "punctual-lab", "--quiet", "--"])
+        .args(&["survey", "--quick", "--json", "-", "--out"])
+        .arg(folder.join("run"))
+        .within(DEADLINE);
+    let (ended, output) = survey.output_to(&folder.join("summary.json"))?;
+    if ended != Some(0) {
+        return Err(format!("survey {}; its output ends:\n{}", how(ended, DEADLINE), tail(&output, 20)));
+    }
+    let count = results(&output)?;
+    println!("{count} results");
+    Ok(())
+}
+
+/// How many results a summary has: none is an error.
+fn results(output: &str) -> Result<usize, String> {
+    let summary = Json::parse(output).map_err(|error| format!("standard output is not JSON: {error}"))?;
+    let schema = summary.get("schema").and_then(Json::text);
+    if schema != Some("punctual.summary.v1") {
+        return Err(format!("the schema is {schema:?}, not punctual.summary.v1"));
+    }
+    match summary.get("results").and_then(Json::list) {
+        Some(results) if !results.is_empty() => Ok(results.len()),
+        _ => Err("the summary has no results".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_has_results() {
+        let text = r#"{"schema": "punctual.summary.v1", "results": [{"name": "shared/spin"}]}"#;
+        assert_eq!(results(text), Ok(1));
+        assert!(results("").unwrap_err().contains("not JSON"));
+        assert!(results(r#"{"schema": "v2"}"#).unwrap_err().contains("v2"));
+        assert!(results(r#"{"schema": "punctual.summary.v1", "results": []}"#).is_err());
+    }
+}

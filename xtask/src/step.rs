@@ -1,0 +1,37 @@
+//! A step of CI and what can become of it.
+
+use std::fmt;
+
+use crate::ci::Plan;
+
+/// One check.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Plan) -> Outcome,
+}
+
+/// What became of a step.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Passed,
+    /// Not run: what is missing, and what to do.
+    Skipped(String),
+    Failed(String),
+}
+
+impl Outcome {
+    pub(crate) fn of(result: Result<(), String>) -> Self {
+        result.map_or_else(Self::Failed, |()| Self::Passed)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Skipped(reason) => write!(f, "SKIPPED, NOT CHECKED: {reason}"),
+            Self::Failed(reason) => write!(f, "FAILED: {reason}"),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Rules for every `Cargo.toml`: lints are inherited, walls stand in the dependencies too.
+
+use std::path::Path;
+
+use super::{Findings, walls};
+
+/// Folders of the main workspace that are packages.
+const MEMBERS: &[&str] = &["crates", "xtask"];
+
+pub(super) fn check(path: &Path, text: &str, findings: &mut Findings<'_>) {
+    let is_member = MEMBERS.iter().any(|member| path.starts_with(member));
+    if is_member && !inherits_lints(text) {
+        findings.add(1, "the lints of the workspace are not inherited: [lints] workspace = true");
+    }
+    for stranger in walls::strangers(path) {
+        for (line, package) in dependencies(text) {
+            if package.replace('-', "_") == *stranger {
+                findings.add(line, format!("a wall: no dependency on {package} here"));
+            }
+        }
+    }
+}
+
+/// Lines of a manifest with the table that they stand in, from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
+    let mut table = "";
+    text.lines().enumerate().map(move |(index, line)| {
+        let line = line.trim();
+        if line.starts_with('[') {
+            table = line.trim_matches(['[', ']']);
+        }
+        (index + 1, table, line)
+    })
+}
+
+fn inherits_lints(text: &str) -> bool {
+    lines(text).any(|(_, table, line)| table == "lints" && line.replace(' ', "") == "workspace=true")
+}
+
+/// The packages that a manifest names, by their keys.
+fn dependencies(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    lines(text).filter_map(|(line, table, entry)| {
+        let is_list = table.ends_with("dependencies");
+        let one = table.rsplit_once("dependencies.").map(|(_, package)| package);
+        let listed =
+            entry.split(['=', '.']).next().map(str::trim).filter(|_| is_list && !entry.starts_with('['));
+        listed.or(one.filter(|_| entry.starts_with('['))).map(|package| (line, package))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        let mut findings = Findings::of(Path::new(path));
+        check(Path::new(path), text, &mut findings);
+        findings.found.into_iter().map(|violation| violation.line).collect()
+    }
+
+    const LINTS: &str = "[lints]\nworkspace = true\n";
+
+    #[test]
+    fn lints_are_inherited() {
+        assert_eq!(lines("crates/a/Cargo.toml", "[package]\n"), [1]);
+        assert_eq!(lines("crates/a/Cargo.toml", LINTS), []);
+        assert_eq!(lines("fuzz/Cargo.toml", "[package]\n"), [], "a workspace of its own");
+    }
+
+    #[test]
+    fn dependencies_respect_the_walls() {
+        let proto = |text: &str| lines("crates/punctual-proto/Cargo.toml", &format!("{LINTS}{text}"));
+        assert_eq!(proto("[dependencies]\npunctual-machine.workspace = true\n"), [4]);
+        assert_eq!(proto("[dev-dependencies.punctual-machine]\npath = \"../a\"\n"), [3]);
+        assert_eq!(proto("[dependencies]\nlibc = \"0.2\" # unlike punctual-machine\n"), []);
+        let library =
+            format!("{LINTS}[dependencies]\npunctual-proto = {{ workspace = true }}\npunctual-lab = \"0\"\n");
+        assert_eq!(lines("crates/punctual/Cargo.toml", &library), [5]);
+    }
+}

@@ -1,0 +1,82 @@
+//! The rules of `STYLE.md` that no compiler checks. One file per kind of thing that is looked at.
+
+mod documents;
+mod manifests;
+mod rules;
+mod source;
+mod walls;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::step::Outcome;
+use crate::workspace;
+use source::Source;
+
+/// A broken rule: where, and why that matters.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    path: PathBuf,
+    line: usize,
+    reason: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path.display(), self.line, self.reason)
+    }
+}
+
+/// Collects the violations of one file.
+#[derive(Debug)]
+struct Findings<'a> {
+    path: &'a Path,
+    found: Vec<Violation>,
+}
+
+impl<'a> Findings<'a> {
+    fn of(path: &'a Path) -> Self {
+        Self { path, found: Vec::new() }
+    }
+
+    fn add(&mut self, line: usize, reason: impl Into<String>) {
+        self.found.push(Violation { path: self.path.to_owned(), line, reason: reason.into() });
+    }
+}
+
+pub(crate) fn run() -> Outcome {
+    let mut found = Vec::new();
+    let mut count = 0;
+    let exports = walls::Exports::of_library(&read(Path::new("crates/punctual/src/lib.rs")));
+    for path in workspace::files() {
+        let text = read(&path);
+        found.extend(check(&path, &text, &exports));
+        count += 1;
+    }
+    for violation in &found {
+        println!("{violation}");
+    }
+    println!("{count} files");
+    if found.is_empty() { Outcome::Passed } else { Outcome::Failed(format!("{} violations", found.len())) }
+}
+
+/// The text of a file; of one that is not text, as much as is.
+fn read(path: &Path) -> String {
+    let bytes = std::fs::read(workspace::root().join(path)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn check(path: &Path, text: &str, exports: &walls::Exports) -> Vec<Violation> {
+    let mut findings = Findings::of(path);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("rs") => {
+            let source = Source::of(path, text);
+            rules::check(&source, &mut findings);
+            walls::check(&source, exports, &mut findings);
+        }
+        Some("md") => documents::check(path, text, &mut findings),
+        Some("toml") if path.ends_with("Cargo.toml") => manifests::check(path, text, &mut findings),
+        _ => {}
+    }
+    findings.found
+}

@@ -1,0 +1,197 @@
+//! Rules for every Rust source, whatever crate it is of.
+
+use std::path::Path;
+
+use super::Findings;
+use super::source::{Source, find, is_word};
+
+/// Lines of a file that are not tests. A longer one is about two things.
+const PRODUCT_LINES_MAX: usize = 500;
+
+/// Words that must not occur in code, and why.
+const BANNED: &[(&str, &str)] = &[
+    ("todo!", "unfinished: finish it, or leave it out"),
+    ("unimplemented!", "unfinished: finish it, or leave it out"),
+    ("dbg!", "left over from debugging"),
+    ("#[ignore", "a test that does not run proves nothing: skip at run time and say why"),
+    ("#[allow(", "use #[expect(…, reason = …)]: it tells when it is no longer needed"),
+    ("#![allow(", "use #![expect(…, reason = …)]: it tells when it is no longer needed"),
+];
+
+/// Words that must not occur in comments.
+const BANNED_IN_COMMENTS: &[&str] = &["TODO", "FIXME", "XXX"];
+
+/// Words in type names that say nothing about what the type is.
+const EMPTY_NAMES: &[&str] = &["Manager", "Helper", "Utils"];
+
+/// Crates whose users own the terminal.
+const LIBRARIES: &[&str] =
+    &["crates/punctual-proto/src", "crates/punctual-machine/src", "crates/punctual/src"];
+
+pub(super) fn check(source: &Source<'_>, findings: &mut Findings<'_>) {
+    check_first_line(source, findings);
+    check_size(source, findings);
+    check_words(source, findings);
+    check_expectations(source, findings);
+    check_names(source, findings);
+    check_output(source, findings);
+    check_doorways(source, findings);
+}
+
+fn check_first_line(source: &Source<'_>, findings: &mut Findings<'_>) {
+    if !source.text.starts_with("//") {
+        findings.add(1, "the first line says what the file is: `//! …`");
+    }
+}
+
+fn check_size(source: &Source<'_>, findings: &mut Findings<'_>) {
+    let lines = source.product_lines();
+    if lines > PRODUCT_LINES_MAX {
+        findings.add(
+            1,
+            format!("{lines} lines without tests, where {PRODUCT_LINES_MAX} are the limit: split it"),
+        );
+    }
+}
+
+fn check_words(source: &Source<'_>, findings: &mut Findings<'_>) {
+    for (word, reason) in BANNED {
+        for line in source.lines_with(word) {
+            findings.add(line, format!("`{word}`: {reason}"));
+        }
+    }
+    for word in BANNED_IN_COMMENTS {
+        for at in find(&source.comments, word) {
+            findings.add(source.line(at), format!("{word} in a comment: do it, or open an issue"));
+        }
+    }
+}
+
+fn check_expectations(source: &Source<'_>, findings: &mut Findings<'_>) {
+    for opening in ["#[expect(", "#![expect("] {
+        for at in find(&source.code, opening) {
+            let inside = source.inside(at + opening.len() - 1);
+            if find(inside, "reason").next().is_none() {
+                findings.add(source.line(at), "#[expect] without a reason");
+            }
+        }
+    }
+}
+
+fn check_names(source: &Source<'_>, findings: &mut Findings<'_>) {
+    for keyword in ["struct ", "enum ", "trait ", "type ", "union "] {
+        for at in find(&source.code, keyword) {
+            let rest = &source.code[at + keyword.len()..];
+            let name = &rest[..rest.find(|character| !is_word(character)).unwrap_or(rest.len())];
+            if let Some(empty) = EMPTY_NAMES.iter().find(|empty| name.contains(*empty)) {
+                findings.add(source.line(at), format!("{name}: `{empty}` names nothing: what is it?"));
+            }
+        }
+    }
+}
+
+fn check_output(source: &Source<'_>, findings: &mut Findings<'_>) {
+    if !LIBRARIES.iter().any(|library| source.path.starts_with(library)) {
+        return;
+    }
+    for word in ["println!", "print!", "eprintln!", "eprint!"] {
+        for line in source.lines_with(word).into_iter().filter(|&line| !source.is_test(line)) {
+            findings.add(line, format!("`{word}` in a library: return it, its user owns the terminal"));
+        }
+    }
+}
+
+/// Unsafe code and atomics each have one place.
+fn check_doorways(source: &Source<'_>, findings: &mut Findings<'_>) {
+    if !source.path.starts_with("crates/punctual-machine") {
+        for line in source.lines_with("unsafe") {
+            findings.add(line, "unsafe code outside of punctual-machine");
+        }
+    }
+    if source.path == Path::new("crates/punctual-machine/src/sync.rs") {
+        return;
+    }
+    for word in ["sync::atomic", "atomic::"] {
+        for line in source.lines_with(word) {
+            let is_known =
+                findings.found.iter().any(|known| known.line == line && known.reason.contains("atomics"));
+            if !is_known {
+                findings
+                    .add(line, "atomics enter through punctual_machine::sync only, so that loom sees them");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines and reasons found in a source at this path.
+    fn found(path: &str, text: &str) -> Vec<(usize, String)> {
+        let path = Path::new(path);
+        let mut findings = Findings::of(path);
+        check(&Source::of(path, text), &mut findings);
+        findings.found.into_iter().map(|violation| (violation.line, violation.reason)).collect()
+    }
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        found(path, text).into_iter().map(|(line, _)| line).collect()
+    }
+
+    #[test]
+    fn a_clean_file_passes() {
+        let text = "//! What it is.\n#![forbid(unsafe_code)]\n// unsafe, sync::atomic, todo!\nfn a() {}\n";
+        assert_eq!(found("crates/punctual/src/a.rs", text), []);
+    }
+
+    #[test]
+    fn the_first_line_is_a_comment() {
+        assert_eq!(lines("a.rs", "use std::fmt;\n"), [1]);
+        assert_eq!(lines("a.rs", "// What it is.\n"), []);
+    }
+
+    #[test]
+    fn long_files_are_split() {
+        let long = format!("//! A.\n{}", "fn a() {}\n".repeat(PRODUCT_LINES_MAX));
+        assert_eq!(lines("a.rs", &long), [1]);
+        assert_eq!(lines("tests/a.rs", &long), []);
+    }
+
+    #[test]
+    fn left_overs_are_found() {
+        let text =
+            "//! A.\nfn a() { todo!() }\nfn b() { dbg!(1); }\n#[ignore = \"slow\"]\n// FIXME: c\n\"todo!\"\n";
+        assert_eq!(lines("a.rs", text), [2, 3, 4, 5]);
+        assert_eq!(lines("a.rs", "//! A.\n#[allow(dead_code)]\n#![allow(x)]\n"), [2, 3]);
+    }
+
+    #[test]
+    fn an_expectation_has_a_reason() {
+        let with = "//! A.\n#[expect(\n    dead_code,\n    reason = \"x)\"\n)]\n";
+        assert_eq!(lines("a.rs", with), []);
+        assert_eq!(lines("a.rs", "//! A.\n#[expect(dead_code)]\n"), [2]);
+    }
+
+    #[test]
+    fn names_say_something() {
+        assert_eq!(lines("a.rs", "//! A.\npub struct RingManager<T>(T);\nenum Help {}\n"), [2]);
+        assert_eq!(lines("a.rs", "//! A.\nlet manager = Manager;\n"), []);
+    }
+
+    #[test]
+    fn libraries_do_not_print() {
+        let text =
+            "//! A.\nfn a() { println!() }\n#[cfg(test)]\nmod tests {\n    fn b() { eprintln!() }\n}\n";
+        assert_eq!(lines("crates/punctual/src/a.rs", text), [2]);
+        assert_eq!(lines("crates/punctual-lab/src/a.rs", text), []);
+    }
+
+    #[test]
+    fn unsafe_code_and_atomics_have_one_place() {
+        let text = "//! A.\nunsafe { a() }\nuse std::sync::atomic::AtomicBool;\nuse std::sync::{Arc, atomic::fence};\n";
+        assert_eq!(lines("crates/punctual/src/a.rs", text), [2, 3, 4]);
+        assert_eq!(lines("crates/punctual-machine/src/a.rs", text), [3, 4]);
+        assert_eq!(lines("crates/punctual-machine/src/sync.rs", text), []);
+    }
+}
