@@ -1,10 +1,10 @@
 //! A set of descriptors to wait for together.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 
 use crate::SystemError;
@@ -14,9 +14,9 @@ use crate::event_fd::timespec;
 const EVENTS_MAX: usize = 16;
 
 /// An epoll set, level-triggered, closed on exec. It is itself a descriptor that others can wait for.
+#[derive(Debug)]
 pub struct EpollSet {
     descriptor: OwnedFd,
-    events: Vec<epoll::Event>,
 }
 
 impl EpollSet {
@@ -24,7 +24,7 @@ impl EpollSet {
     pub fn new() -> Result<Self, SystemError> {
         let descriptor = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| SystemError::new("create", "epoll set", error))?;
-        Ok(Self { descriptor, events: Vec::with_capacity(EVENTS_MAX) })
+        Ok(Self { descriptor })
     }
 
     /// Adds a descriptor that is waited for until it can be read.
@@ -34,23 +34,17 @@ impl EpollSet {
     }
 
     /// Waits until a descriptor can be read; returns how many can. 0 when `timeout` passed or a signal came first.
-    pub fn wait(&mut self, timeout: Option<Duration>) -> usize {
+    pub fn wait(&self, timeout: Option<Duration>) -> usize {
         let timeout = timeout.map(timespec);
-        self.events.clear();
-        match epoll::wait(&self.descriptor, spare_capacity(&mut self.events), timeout.as_ref()) {
-            Ok(count) => count,
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
+        match epoll::wait(&self.descriptor, &mut events, timeout.as_ref()) {
+            Ok((ready, _)) => ready.len(),
             // The only errors left are EINTR (look again) and misuse that the types exclude.
             Err(error) => {
                 debug_assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Interrupted);
                 0
             }
         }
-    }
-}
-
-impl std::fmt::Debug for EpollSet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("EpollSet").field(&self.descriptor).finish()
     }
 }
 
@@ -68,7 +62,7 @@ mod tests {
     #[test]
     fn a_set_reports_what_can_be_read() {
         let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
-        let mut set = EpollSet::new().unwrap();
+        let set = EpollSet::new().unwrap();
         set.add(one.as_fd()).unwrap();
         set.add(two.as_fd()).unwrap();
         assert_eq!(set.wait(Some(Duration::ZERO)), 0);

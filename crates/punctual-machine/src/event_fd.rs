@@ -34,9 +34,14 @@ impl EventFd {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 
-    /// Waits until it is rung, and sets it back; `false` when `timeout` passed or a signal came first.
-    pub fn wait(&self, timeout: Option<Duration>) -> bool {
-        wait_readable(self.0.as_fd(), timeout).is_ok_and(|ready| ready) && self.drain()
+    /// Waits until it is rung or one of two others can be read; `false` when `timeout` passed or a signal came first.
+    pub fn wait_with(&self, others: [Option<BorrowedFd<'_>>; 2], timeout: Option<Duration>) -> bool {
+        let timeout = timeout.map(timespec);
+        let watched = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+        let own = self.0.as_fd();
+        let others = others.map(|other| other.unwrap_or(own));
+        poll(&mut [watched(own), watched(others[0]), watched(others[1])], timeout.as_ref())
+            .is_ok_and(|ready| ready > 0)
     }
 }
 
@@ -69,10 +74,11 @@ mod tests {
     fn rung_is_rung_once() {
         let bell = EventFd::new().unwrap();
         assert!(!bell.drain());
-        assert!(!bell.wait(Some(Duration::from_millis(1))));
+        assert!(!bell.wait_with([None; 2], Some(Duration::from_millis(1))));
         bell.ring();
         bell.ring();
-        assert!(bell.wait(None));
+        assert!(bell.wait_with([None; 2], None));
+        assert!(bell.drain());
         assert!(!bell.drain());
     }
 }

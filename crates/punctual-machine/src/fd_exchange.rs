@@ -9,8 +9,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketAddrUnix, recvmsg, sendmsg_addr,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, recvmsg, sendmsg_addr,
 };
 
 use crate::SystemError;
@@ -41,8 +41,14 @@ impl PostBox {
     }
 
     /// Puts a note into the box at `path`, never waiting: a box that is full or gone is an error.
-    pub fn post(&self, path: &Path, text: &[u8; NOTE_SIZE], attached: Option<BorrowedFd<'_>>) -> Result<(), SystemError> {
-        let failed = |error: rustix::io::Errno| SystemError::new("post to", path.display().to_string(), error);
+    pub fn post(
+        &self,
+        path: &Path,
+        text: &[u8; NOTE_SIZE],
+        attached: Option<BorrowedFd<'_>>,
+    ) -> Result<(), SystemError> {
+        let failed =
+            |error: rustix::io::Errno| SystemError::new("post to", path.display().to_string(), error);
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);

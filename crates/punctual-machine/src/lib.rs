@@ -5,9 +5,9 @@
 
 #[cfg(not(loom))]
 pub mod clock;
+pub mod counter;
 #[cfg(not(loom))]
 pub mod cpu;
-pub mod counter;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod epoll;

@@ -28,6 +28,21 @@ impl ProcessIdentity {
     }
 }
 
+/// The effective user of the calling process.
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Sixty-four bits that nobody can guess or repeat, from the kernel.
+pub fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // Eight bytes are given whole or, before the kernel has gathered any, not at all.
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        _ => crate::clock::realtime_ns() ^ u64::from(std::process::id()) << 48,
+    }
+}
+
 fn namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())

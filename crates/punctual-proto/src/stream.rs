@@ -46,6 +46,8 @@ pub struct Stream {
     missing: u64,
     /// Numbers behind `next` that may still arrive; 0 where the medium keeps order.
     window: u32,
+    /// Numbers before this one are not ours to miss: they count when they arrive, not when they do not.
+    start: u64,
 }
 
 impl Stream {
@@ -53,12 +55,29 @@ impl Stream {
     pub fn starting_at(next: u32, ordered: bool) -> Self {
         // One wrap is set aside, so that numbers just before the start expand to something below it.
         let next = u64::from(next) + (1 << 32);
-        Self { next, missing: 0, window: if ordered { 0 } else { REORDER_WINDOW } }
+        Self { next, missing: 0, window: if ordered { 0 } else { REORDER_WINDOW }, start: next }
+    }
+
+    /// A stream of which is known only that `next` has not been sent yet: what was sent just before may be on its way to
+    /// us, or may never have been for us. It is taken if it comes, and not missed if it does not.
+    pub fn joined_at(next: u32, ordered: bool) -> Self {
+        let stream = Self::starting_at(next, ordered);
+        let missing = if ordered { 0 } else { u64::MAX >> (64 - stream.window) };
+        Self { missing, ..stream }
     }
 
     /// Numbers that are missing and may still come.
     pub fn missing(&self) -> u32 {
-        self.missing.count_ones()
+        self.ours(self.missing).count_ones()
+    }
+
+    /// Of a set of numbers behind `next`, those not before the start.
+    fn ours(&self, numbers: u64) -> u64 {
+        match self.next - self.start {
+            0 => 0,
+            count if count >= 64 => numbers,
+            count => numbers & ((1 << count) - 1),
+        }
     }
 
     /// Takes the number of a frame that arrived.
@@ -85,7 +104,12 @@ impl Stream {
 
     /// Nothing more will come before `sequence`. Returns how many numbers are lost now.
     pub fn handle_end(&mut self, sequence: u32) -> u64 {
-        let lost = self.handle_progress(sequence) + u64::from(self.missing());
+        self.handle_progress(sequence) + self.handle_stop()
+    }
+
+    /// Nothing more will come, and where the stream ended is not known. Returns how many numbers are lost now.
+    pub fn handle_stop(&mut self) -> u64 {
+        let lost = u64::from(self.missing());
         self.missing = 0;
         lost
     }
@@ -107,12 +131,13 @@ impl Stream {
     /// Returns how many numbers before `newest` are lost.
     fn advance(&mut self, newest: u64) -> u64 {
         let steps = newest + 1 - self.next;
+        let missed = self.ours(self.missing);
         self.next = newest + 1;
         if self.window == 0 {
             return steps - 1;
         }
         let kept = u64::from(self.window);
-        let falling = if steps >= kept { self.missing } else { self.missing >> (kept - steps) };
+        let falling = if steps >= kept { missed } else { missed >> (kept - steps) };
         let never_held = steps.saturating_sub(kept);
         self.missing = if steps >= kept { u64::MAX >> (64 - kept) } else { self.shifted(steps) };
         u64::from(falling.count_ones()) + never_held
@@ -172,6 +197,18 @@ mod tests {
         let mut stream = Stream::starting_at(0, false);
         assert!(!stream.accept(u32::MAX).is_deliverable());
         assert!(!stream.accept(u32::MAX - 1000).is_deliverable());
+    }
+
+    #[test]
+    fn who_joins_takes_what_is_on_its_way_and_misses_none_of_it() {
+        let mut stream = Stream::joined_at(500, false);
+        assert_eq!(stream.missing(), 0);
+        assert_eq!(stream.accept(499).verdict, Verdict::Late);
+        assert_eq!(stream.accept(499).verdict, Verdict::Duplicate);
+        assert_eq!(stream.accept(400).verdict, Verdict::Stale);
+        assert_eq!(stream.accept(700), Accepted { verdict: Verdict::New { skipped: 200 }, lost: 137 });
+        assert_eq!(stream.missing(), 63);
+        assert_eq!(stream.handle_end(701), 63);
     }
 
     proptest! {

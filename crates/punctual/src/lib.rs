@@ -1,2 +1,39 @@
-//! Messages between components, processes and hosts in microseconds.
+//! Messages between components, processes and hosts in microseconds, each late one explained.
+//!
+//! A [`Node`] is one process's presence on a [`Bus`]; a [`Communicator`] is an endpoint at a port of a node.
+//! The same calls work inside a process, over shared memory, UDP and raw Ethernet:
+//!
+//! ```
+//! use punctual::{Bus, Node, Target};
+//!
+//! let bus = Bus::loopback("example"); // or Bus::shared("example"), Bus::multicast(..), Bus::ethernet("eth0")
+//! let ping = Node::open(&bus, "ping")?;
+//! let pong = Node::open(&bus, "pong")?;
+//! let mut here = ping.bind(1)?;
+//! let mut there = pong.bind(7)?;
+//!
+//! here.send(Target::port("pong", 7), b"hello")?;
+//! let message = there.receive()?;
+//! assert_eq!(message.payload, b"hello");
+//! assert_eq!(message.source, here.address());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `ARCHITECTURE.md` has the map; `docs/` the wire format and the layout of shared memory.
 #![forbid(unsafe_code)]
+
+pub mod communicator;
+pub mod engine;
+pub mod ledger;
+pub mod node;
+pub mod trace;
+pub mod wake;
+
+pub use communicator::{Claim, Communicator, Message, ReceiveError};
+pub use engine::SendError;
+pub use ledger::Ledger;
+pub use node::{BindError, Bus, CommunicatorOptions, Node, NodeOptions, OpenError, PeerAccount};
+pub use punctual_machine::clock::{Clock, Ticks};
+pub use punctual_proto::{Address, NodeId, Port, Target};
+pub use trace::{Stage, Stages};
+pub use wake::Wake;

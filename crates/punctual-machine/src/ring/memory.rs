@@ -36,7 +36,11 @@ impl Default for RingControl {
 enum Place {
     Heap(Arc<(RingControl, Box<[AtomicU64]>)>),
     #[cfg(not(loom))]
-    Mapped { mapping: Arc<crate::memory::Mapping>, control: core::ptr::NonNull<RingControl>, words: core::ptr::NonNull<[AtomicU64]> },
+    Mapped {
+        mapping: Arc<crate::memory::Mapping>,
+        control: core::ptr::NonNull<RingControl>,
+        words: core::ptr::NonNull<[AtomicU64]>,
+    },
 }
 
 /// The memory of one ring, shared by its writer and its readers.

@@ -68,8 +68,9 @@ fn old_payload_that_looks_like_a_commit_is_not_one() {
     let (mut writer, mut reader) = pair(1024);
     // Every word of every frame is what a commit word at some position of the next laps looks like.
     for number in 0..2_000_u64 {
-        let words: Vec<u8> =
-            (0..20).flat_map(|at| commit_word((number + at) * RECORD_ALIGN as u64, 40).to_le_bytes()).collect();
+        let words: Vec<u8> = (0..20)
+            .flat_map(|at| commit_word((number + at) * RECORD_ALIGN as u64, 40).to_le_bytes())
+            .collect();
         publish(&mut writer, &words);
         assert_eq!(read(&mut reader), Some(words));
         assert!(matches!(reader.peek(), Next::Empty));
@@ -215,7 +216,10 @@ fn nothing_torn_is_believed() {
                     let number = u64::from_le_bytes(*buffer.first_chunk().unwrap());
                     assert!(number > last, "{number} after {last}");
                     assert_eq!(size as u64, 8 * (1 + number % 60));
-                    assert!(buffer[..size].chunks(8).all(|word| word == number.to_le_bytes()), "torn {number}");
+                    assert!(
+                        buffer[..size].chunks(8).all(|word| word == number.to_le_bytes()),
+                        "torn {number}"
+                    );
                     (last, read) = (number, read + 1);
                 }
                 reader.consume();

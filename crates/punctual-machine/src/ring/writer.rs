@@ -61,7 +61,11 @@ impl RingWriter {
     /// Claims a record unless that would overwrite what a reader has not read. `slowest` gives the position of the
     /// slowest reader (`u64::MAX` if there is none); it is asked only when the last answer does not suffice.
     #[inline]
-    pub fn claim_held(&mut self, frame_size: usize, slowest: &mut dyn FnMut() -> u64) -> Result<(), ClaimError> {
+    pub fn claim_held(
+        &mut self,
+        frame_size: usize,
+        slowest: &mut dyn FnMut() -> u64,
+    ) -> Result<(), ClaimError> {
         let size_max = frame_size_max(self.memory.capacity());
         if frame_size > size_max {
             return Err(ClaimError::TooLong { size: frame_size, size_max });

@@ -41,6 +41,17 @@ impl UdpSocket {
         joined.map_err(|e| SystemError::new("join multicast group", format!("{group} on {interface:?}"), e))
     }
 
+    /// Sends to multicast groups by this interface, also to other sockets of this host.
+    pub fn set_multicast_interface(&self, interface: MulticastInterface) -> Result<(), SystemError> {
+        let (address, index) = match interface {
+            MulticastInterface::Address(address) => (address, 0),
+            MulticastInterface::Index(index) => (Ipv4Addr::UNSPECIFIED, index),
+        };
+        sockopt::set_ip_multicast_if_with_ifindex(&self.fd, &Ipv4Addr::UNSPECIFIED, &address, index)
+            .and_then(|()| sockopt::set_ip_multicast_loop(&self.fd, true))
+            .map_err(|error| SystemError::new("send multicast by", format!("{interface:?}"), error))
+    }
+
     fn join_v4(&self, group: Ipv4Addr, interface: MulticastInterface) -> io::Result<()> {
         let (address, index) = match interface {
             MulticastInterface::Address(address) => (address, 0),

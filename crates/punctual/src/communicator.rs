@@ -1,0 +1,543 @@
+//! The endpoint that a component holds.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use punctual_machine::clock::Ticks;
+use punctual_machine::doorbell::Notification;
+use punctual_machine::epoll::EpollSet;
+use punctual_proto::limits::PREFIX_SIZE_MAX;
+use punctual_proto::{Address, Frame, Target};
+
+use crate::engine::{Bell, SendError};
+use crate::ledger::{Count, RowCount};
+use crate::node::inbox::{Inbox, InboxReader};
+use crate::node::receiving::{Found, Landing, Receiving, delist, enlist};
+use crate::node::sending::{Sending, Timing};
+use crate::node::{BindError, CommunicatorOptions, Core, HOUSEKEEPING_EVERY};
+use crate::trace::{ReceiverStamps, Record, Recorder, Stages};
+use crate::wake::{Bed, Waiter, epoll_set, waiter};
+
+/// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
+const POLLS_PER_LOOK: u32 = 32;
+
+/// Why no message was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveError {
+    /// Nothing is there now, or nothing came until the deadline.
+    Empty,
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("no message"),
+        }
+    }
+}
+
+impl std::error::Error for ReceiveError {}
+
+/// A message that arrived, in the communicator's own buffer: no peer can change it any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Who sent it.
+    pub source: Address,
+    /// Whom it was for: this port, all ports, everybody.
+    pub target: Target,
+    /// Its place in the stream from its node to this one, or from its node to everybody. 0 inside a node.
+    pub sequence: u32,
+    /// Messages of the same stream that were found lost by this one's arrival.
+    pub lost_before: u64,
+    /// Where its time went, if it carried stamps.
+    pub stages: Option<Stages>,
+    /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where the medium says.
+    pub kernel_ns: Option<u64>,
+    /// The message.
+    pub payload: &'a [u8],
+}
+
+/// Room for a message, written in place: in shared memory the payload is written once.
+///
+/// Dropped without [`Claim::commit`], nothing was sent. While it lives, other senders of the node wait.
+#[derive(Debug)]
+pub struct Claim<'a> {
+    sending: MutexGuard<'a, Sending>,
+    core: &'a Core,
+    inbox: &'a Inbox,
+}
+
+impl Claim<'_> {
+    /// The payload to be written. Its bytes are whatever was there before.
+    pub fn payload(&mut self) -> &mut [u8] {
+        self.sending.payload()
+    }
+
+    /// Sends it.
+    pub fn commit(mut self) {
+        self.sending.commit(self.core, self.inbox);
+        self.sending.flush();
+    }
+}
+
+/// An endpoint at a port of a node. One component holds it; it sends and receives.
+#[derive(Debug)]
+pub struct Communicator {
+    core: Arc<Core>,
+    inbox: Arc<Inbox>,
+    reader: InboxReader,
+    landing: Landing,
+    /// Waits for the engine.
+    lead: Box<dyn Waiter>,
+    lead_set: EpollSet,
+    /// Waits for the inbox while another component drives the engine.
+    follow: Box<dyn Waiter>,
+    follow_set: EpollSet,
+    /// Both together, for the user's own event loop.
+    own_set: EpollSet,
+    armed: bool,
+    stamps: bool,
+    recorder: Recorder,
+    polls: u32,
+}
+
+impl Communicator {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        inbox: Arc<Inbox>,
+        lead: Box<dyn Waiter>,
+        options: &CommunicatorOptions,
+    ) -> Result<Self, BindError> {
+        let sets = Self::sets(&core, &inbox);
+        let (lead_set, follow_set, own_set) =
+            sets.inspect_err(|_| core.close(&inbox)).map_err(BindError::System)?;
+        let follow = waiter(options.wake, true).map_err(BindError::CannotWait)?;
+        let buffer = vec![0; PREFIX_SIZE_MAX + core.payload_size_max];
+        Ok(Self {
+            reader: inbox.reader(),
+            landing: Landing { buffer, found: None },
+            lead,
+            lead_set,
+            follow,
+            follow_set,
+            own_set,
+            armed: false,
+            stamps: options.stamps,
+            recorder: Recorder::new(options.recorded),
+            polls: 0,
+            core,
+            inbox,
+        })
+    }
+
+    fn sets(
+        core: &Core,
+        inbox: &Inbox,
+    ) -> Result<(EpollSet, EpollSet, EpollSet), punctual_machine::SystemError> {
+        let receiving = core.receiving();
+        let lead = epoll_set(core.bell.event(), receiving.descriptors())?;
+        let follow = epoll_set(inbox.bell.event(), [None; 2])?;
+        let both = epoll_set(inbox.bell.event(), [Some(lead.as_fd()), None])?;
+        Ok((lead, follow, both))
+    }
+
+    /// This communicator's address.
+    pub fn address(&self) -> Address {
+        Address { node: self.core.node, port: self.inbox.port }
+    }
+
+    /// Largest message of this bus, bytes.
+    pub fn payload_size_max(&self) -> usize {
+        self.core.payload_size_max
+    }
+
+    /// Takes the message, or says why not; never waits. What was taken is delivered or counted.
+    ///
+    /// # Errors
+    /// See [`SendError`]; the message was then not sent.
+    #[inline]
+    pub fn try_send(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
+        self.try_send_due(target, payload, None)
+    }
+
+    /// As [`Self::try_send`], for a message that was due at an instant which the stages then count from.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    #[inline]
+    pub fn try_send_due(
+        &mut self,
+        target: Target,
+        payload: &[u8],
+        due: Option<Ticks>,
+    ) -> Result<(), SendError> {
+        let mut sending = self.queue_locked(target, payload, due)?;
+        sending.flush();
+        Ok(())
+    }
+
+    /// Takes the message without handing it to the medium yet: [`Self::flush`], or any later send, does that for all
+    /// that were queued. For streams over UDP and Ethernet, where one call of the kernel then takes many.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn queue(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
+        self.queue_locked(target, payload, None).map(drop)
+    }
+
+    #[inline]
+    fn queue_locked(
+        &self,
+        target: Target,
+        payload: &[u8],
+        due: Option<Ticks>,
+    ) -> Result<MutexGuard<'_, Sending>, SendError> {
+        let timing = self.stamps.then(|| Timing { due, sent: self.core.clock.now() });
+        let mut sending = self.core.sending();
+        sending.claim(&self.core, &self.inbox, target, payload.len(), timing)?;
+        sending.payload().copy_from_slice(payload);
+        sending.commit(&self.core, &self.inbox);
+        Ok(sending)
+    }
+
+    /// Hands everything that was queued to the medium.
+    pub fn flush(&mut self) {
+        self.core.sending().flush();
+    }
+
+    /// Room for a message of `size` bytes, to be written in place.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn claim(&mut self, target: Target, size: usize) -> Result<Claim<'_>, SendError> {
+        let timing = self.stamps.then(|| Timing { due: None, sent: self.core.clock.now() });
+        let mut sending = self.core.sending();
+        sending.claim(&self.core, &self.inbox, target, size, timing)?;
+        Ok(Claim { sending, core: &self.core, inbox: &self.inbox })
+    }
+
+    /// Sends, waiting for room and for a target that is not there yet, for as long as it takes.
+    ///
+    /// # Errors
+    /// [`SendError::TooLong`], [`SendError::TooManyNodes`]: waiting would not help.
+    pub fn send(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
+        self.send_until(target, payload, None)
+    }
+
+    /// As [`Self::send`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send_timeout(
+        &mut self,
+        target: Target,
+        payload: &[u8],
+        timeout: Duration,
+    ) -> Result<(), SendError> {
+        let deadline = self.core.clock.now().plus(self.core.clock.ticks(timeout));
+        self.send_until(target, payload, Some(deadline))
+    }
+
+    fn send_until(
+        &mut self,
+        target: Target,
+        payload: &[u8],
+        deadline: Option<Ticks>,
+    ) -> Result<(), SendError> {
+        let mut pause = Duration::from_micros(1);
+        loop {
+            match self.try_send(target, payload) {
+                Err(SendError::Full | SendError::Unreachable)
+                    if deadline.is_none_or(|deadline| self.core.clock.now() < deadline) => {}
+                result => return result,
+            }
+            // The reader of a full ring has no way to ring for room; looking again from time to time is what is left.
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+            if let Some(mut receiving) = self.core.try_receiving() {
+                self.core.housekeep(&mut receiving, self.core.clock.now());
+            }
+        }
+    }
+
+    /// The oldest message, if there is one; never waits.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`].
+    #[inline]
+    pub fn try_receive(&mut self) -> Result<Message<'_>, ReceiveError> {
+        self.disarm();
+        if let Some(found) = self.take_from_inbox() {
+            return Ok(self.message(found));
+        }
+        // Another component drives the engine just now: what is for us comes to the inbox.
+        let core = Arc::clone(&self.core);
+        let found = core.try_receiving().and_then(|mut receiving| self.poll_engine(&core, &mut receiving));
+        core.hand_over();
+        found.map(|found| self.message(found)).ok_or(ReceiveError::Empty)
+    }
+
+    /// The oldest message; waits for one in the way that was chosen at [`crate::Node::bind_with`].
+    ///
+    /// # Errors
+    /// None at present; a wait without a deadline ends with a message.
+    #[inline]
+    pub fn receive(&mut self) -> Result<Message<'_>, ReceiveError> {
+        self.receive_until(None)
+    }
+
+    /// As [`Self::receive`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] when it has passed.
+    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Message<'_>, ReceiveError> {
+        let deadline = self.core.clock.now().plus(self.core.clock.ticks(timeout));
+        self.receive_until(Some(deadline))
+    }
+
+    /// As [`Self::receive`], until an instant of [`crate::Clock`] at the most.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] when it has passed.
+    #[inline]
+    pub fn receive_until(&mut self, deadline: Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
+        self.disarm();
+        let core = Arc::clone(&self.core);
+        let found = loop {
+            if let Some(found) = self.take_from_inbox() {
+                break Some(found);
+            }
+            let led = match core.try_receiving() {
+                Some(mut receiving) => {
+                    let led = self.lead(&core, &mut receiving, deadline);
+                    drop(receiving);
+                    core.hand_over();
+                    led
+                }
+                None => self.follow(&core, deadline),
+            };
+            match led {
+                Step::Found(found) => break Some(found),
+                Step::Look => {}
+                Step::Late => break None,
+            }
+        };
+        self.lead.handle_found();
+        self.follow.handle_found();
+        found.map(|found| self.message(found)).ok_or(ReceiveError::Empty)
+    }
+
+    /// Drives the engine until there is a message for this communicator.
+    #[inline]
+    fn lead(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) -> Step {
+        self.inbox.leads.set(true);
+        let step = loop {
+            if let Some(found) = self.poll_engine(core, receiving) {
+                break Step::Found(found);
+            }
+            if self.reader.has_news() {
+                break Step::Look;
+            }
+            if self.is_late(core, Some(receiving), deadline) {
+                break Step::Late;
+            }
+            self.wait_leading(core, receiving, deadline);
+        };
+        self.inbox.leads.set(false);
+        step
+    }
+
+    fn wait_leading(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) {
+        let timeout = time_left(core, deadline);
+        let reader = &self.reader;
+        let waited =
+            receiving.wait(core, &mut *self.lead, &mut self.lead_set, timeout, &|| reader.has_news());
+        if waited.slept {
+            // The next look at the clock is due: a sleep may have been long.
+            self.polls = 0;
+            if !waited.rung && (receiving.rings_doorbell() && receiving.is_ready() || self.reader.has_news())
+            {
+                core.page.count(Count::Rescued).add_alone(1);
+            }
+        }
+    }
+
+    /// Waits for the inbox, or for the leader to leave.
+    fn follow(&mut self, core: &Arc<Core>, deadline: Option<Ticks>) -> Step {
+        enlist(core, &self.inbox);
+        let step = loop {
+            if self.reader.has_news() {
+                break Step::Look;
+            }
+            if core.try_receiving().is_some() {
+                break Step::Look;
+            }
+            if self.is_late(core, None, deadline) {
+                break Step::Late;
+            }
+            let timeout = time_left(core, deadline);
+            let mut bed = Bed {
+                bell: self.inbox.bell.doorbell(),
+                event: self.inbox.bell.event(),
+                descriptors: [None; 2],
+                set: &mut self.follow_set,
+            };
+            let reader = &self.reader;
+            let is_ready = &mut || reader.has_news() || core.try_receiving().is_some();
+            let waited = self.follow.wait(&mut bed, timeout, is_ready);
+            if waited.on_descriptor {
+                self.inbox.bell.event().drain();
+            }
+            if waited.rung && !self.reader.has_news() {
+                // Rung without a message: the leadership was offered, and the list has forgotten us.
+                break Step::Look;
+            }
+        };
+        delist(core, &self.inbox);
+        step
+    }
+
+    /// Whether the deadline has passed; does the housekeeping by the way. Looks at the clock now and then.
+    #[inline]
+    fn is_late(&mut self, core: &Core, receiving: Option<&mut Receiving>, deadline: Option<Ticks>) -> bool {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(POLLS_PER_LOOK) && self.polls != 1 {
+            return false;
+        }
+        let now = core.clock.now();
+        if let Some(receiving) = receiving
+            && receiving.is_housekeeping_due(core, now)
+        {
+            core.housekeep(receiving, now);
+        }
+        deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    #[inline]
+    fn poll_engine(&mut self, core: &Core, receiving: &mut Receiving) -> Option<Found> {
+        self.landing.found = None;
+        receiving.turn(core, &self.inbox, &mut self.landing);
+        self.landing.found.take().or_else(|| self.take_from_inbox())
+    }
+
+    #[inline]
+    fn take_from_inbox(&mut self) -> Option<Found> {
+        if !self.reader.has_news() {
+            return None;
+        }
+        let (circumstances, size) = self.reader.take(&self.inbox, &mut self.landing.buffer)?;
+        let frame = Frame::parse(&self.landing.buffer[..size]).expect("this process wrote it");
+        let payload_at = frame.header.prefix_size();
+        Some(Found { header: frame.header, stamps: frame.stamps, circumstances, payload_at })
+    }
+
+    /// The message that was found; it is delivered now.
+    #[inline]
+    fn message(&mut self, found: Found) -> Message<'_> {
+        let Found { header, stamps, circumstances, payload_at } = found;
+        self.core.page.row(self.inbox.row, RowCount::Delivered).add_alone(1);
+        let stages = stamps.map(|sender| Stages {
+            sender,
+            receiver: ReceiverStamps {
+                woken: circumstances.woken,
+                read: circumstances.read,
+                opened: circumstances.read,
+                delivered: self.core.clock.now(),
+            },
+            one_clock: sender.same_clock(self.core.clock.domain()),
+        });
+        if let Some(stages) = stages {
+            self.recorder.record(Record { source: header.source, sequence: header.sequence, stages });
+        }
+        let size = header.payload_size as usize;
+        Message {
+            source: header.source,
+            target: header.target,
+            sequence: header.sequence,
+            lost_before: circumstances.lost_before,
+            stages,
+            kernel_ns: Some(circumstances.kernel_ns).filter(|&ns| ns != 0),
+            payload: &self.landing.buffer[payload_at..payload_at + size],
+        }
+    }
+
+    /// The stages of the newest messages received, oldest first, as far as [`CommunicatorOptions::recorded`] keeps them.
+    pub fn recorded(&self) -> impl Iterator<Item = &Record> {
+        self.recorder.iter()
+    }
+
+    /// For an event loop of one's own: from now on [`Self::as_fd`] becomes readable when a message comes. Returns
+    /// `false`, and arms nothing, if there already is one. Receive until [`ReceiveError::Empty`], arm, wait; any receive
+    /// disarms.
+    ///
+    /// A component that drives the engine meanwhile hands messages over as usual.
+    pub fn arm(&mut self) -> bool {
+        self.inbox.leads.set(true);
+        self.inbox.bell.doorbell().arm(Notification::Descriptor);
+        self.armed = true;
+        // A leader that leaves disarms the engine's bell: it rings us then, and we arm anew.
+        enlist(&self.core, &self.inbox);
+        let quiet = match self.core.try_receiving() {
+            Some(receiving) => {
+                self.core.bell.doorbell().arm(Notification::Descriptor);
+                !receiving.is_ready()
+            }
+            None => true,
+        };
+        if !quiet || self.reader.has_news() {
+            self.disarm();
+            return false;
+        }
+        true
+    }
+
+    #[inline]
+    fn disarm(&mut self) {
+        if self.armed {
+            self.disarm_armed();
+        }
+    }
+
+    #[cold]
+    fn disarm_armed(&mut self) {
+        self.armed = false;
+        self.inbox.leads.set(false);
+        delist(&self.core, &self.inbox);
+        self.inbox.bell.doorbell().disarm();
+        self.inbox.bell.event().drain();
+        if let Some(mut receiving) = self.core.try_receiving() {
+            self.core.bell.doorbell().disarm();
+            receiving.handle_awake();
+        }
+    }
+}
+
+/// What a turn at the engine or at the inbox came to.
+#[derive(Debug)]
+enum Step {
+    Found(Found),
+    Look,
+    Late,
+}
+
+/// How long a waiter may sleep: until the deadline, and never past the next housekeeping.
+fn time_left(core: &Core, deadline: Option<Ticks>) -> Option<Duration> {
+    let left = deadline.map(|deadline| core.clock.duration(deadline.since(core.clock.now())));
+    Some(left.unwrap_or(HOUSEKEEPING_EVERY).min(HOUSEKEEPING_EVERY))
+}
+
+impl AsFd for Communicator {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.own_set.as_fd()
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.disarm();
+        self.core.close(&self.inbox);
+        self.core.hand_over();
+    }
+}

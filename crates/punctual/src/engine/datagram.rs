@@ -1,0 +1,297 @@
+//! UDP between hosts: to everybody by multicast, or to each of a list of peers.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use punctual_machine::SystemError;
+use punctual_machine::process::random;
+use punctual_machine::socket::{
+    DATAGRAM_SIZE_MAX, MulticastInterface, RecvBatch, SendBatch, UdpOptions, UdpSocket,
+};
+use punctual_proto::NodeId;
+use punctual_proto::limits::{CHECK_SIZE, DATAGRAM_PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
+
+use super::shared::{Joined, OpenError};
+use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
+use super::{Descriptors, Engine, Flow};
+
+/// Datagrams of one call of the kernel. Beyond some 16 a larger batch gains little.
+const BATCH: usize = 32;
+
+/// Polls of a node's own socket between two looks at the group's socket: what is for everybody is rarer, and a look at an
+/// empty socket costs 0.4 µs.
+const POLLS_PER_GROUP_LOOK: u32 = 8;
+
+/// How a node reaches everybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// By a multicast group. Several nodes of one host may share it.
+    Multicast {
+        /// The group's address and port.
+        group: SocketAddr,
+        /// The address of the interface to use.
+        interface: Ipv4Addr,
+    },
+    /// By one datagram to each peer.
+    Peers {
+        /// Our own address and port.
+        local: SocketAddr,
+        /// Everybody else's.
+        peers: Vec<SocketAddr>,
+    },
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Multicast { group, .. } => write!(f, "{group}"),
+            Self::Peers { local, .. } => write!(f, "{local}"),
+        }
+    }
+}
+
+/// A bus over UDP.
+#[derive(Clone, Debug)]
+pub struct DatagramOptions {
+    /// How a node reaches everybody.
+    pub reach: Reach,
+    /// Size of the kernel's receive buffer, bytes; the kernel caps it at `net.core.rmem_max`.
+    pub receive_buffer: usize,
+    /// Largest payload, bytes. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
+    pub payload_size_max: usize,
+    /// Ask the kernel when it received each datagram. Costs some 0.5 µs each.
+    pub timestamps: bool,
+}
+
+impl DatagramOptions {
+    /// A bus with a receive buffer of 1 MiB and the largest payload that UDP carries.
+    pub fn new(reach: Reach) -> Self {
+        Self {
+            reach,
+            receive_buffer: 1 << 20,
+            payload_size_max: DATAGRAM_PAYLOAD_SIZE_MAX,
+            timestamps: false,
+        }
+    }
+}
+
+/// Opens a node on a bus over UDP.
+pub(crate) fn open(options: &DatagramOptions, node: NodeId) -> Result<(Engine, Joined), OpenError> {
+    check(options)?;
+    let socket_options = UdpOptions {
+        receive_buffer: Some(options.receive_buffer),
+        count_drops: true,
+        timestamps: options.timestamps,
+        ..UdpOptions::default()
+    };
+    let (own_socket, group_socket, everybody) = sockets(&options.reach, &socket_options).map_err(system)?;
+    let own_socket = Arc::new(own_socket);
+    let frame_size_max = (options.payload_size_max + PREFIX_SIZE_MAX + CHECK_SIZE).min(DATAGRAM_SIZE_MAX);
+    let transmit = DatagramTransmit {
+        socket: Arc::clone(&own_socket),
+        batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max),
+        everybody,
+    };
+    let own_inlet = Inlet::new(own_socket, frame_size_max);
+    let group_inlet = group_socket.map(|socket| Inlet::new(Arc::new(socket), frame_size_max));
+    let receive = DatagramReceive { own: own_inlet, group: group_inlet, polls: 0, new_drops: 0 };
+    let incarnation = random() as u16;
+    let engine = wire::open(Own { node, incarnation }, transmit, receive).map_err(system)?;
+    Ok((engine, Joined { incarnation }))
+}
+
+fn check(options: &DatagramOptions) -> Result<(), OpenError> {
+    let invalid = |text: String| Err(OpenError::Invalid(text));
+    match &options.reach {
+        Reach::Multicast { group, .. } if !group.ip().is_multicast() || !group.is_ipv4() => {
+            invalid(format!("{group}: an IPv4 multicast address (224.0.0.0 to 239.255.255.255) is needed"))
+        }
+        Reach::Multicast { group, .. } if group.port() == 0 => invalid(format!("{group}: a port is needed")),
+        Reach::Peers { local, peers } if peers.iter().any(|peer| peer.is_ipv4() != local.is_ipv4()) => {
+            invalid(format!("{local}: all peers must be of the same address family"))
+        }
+        _ if options.payload_size_max > DATAGRAM_PAYLOAD_SIZE_MAX => invalid(format!(
+            "payload of {} bytes: a datagram carries at most {DATAGRAM_PAYLOAD_SIZE_MAX}",
+            options.payload_size_max
+        )),
+        _ => Ok(()),
+    }
+}
+
+type Sockets = (UdpSocket, Option<UdpSocket>, Vec<SocketAddr>);
+
+fn sockets(reach: &Reach, options: &UdpOptions) -> Result<Sockets, SystemError> {
+    match reach {
+        Reach::Peers { local, peers } => {
+            let socket = UdpSocket::bind(*local, options)?;
+            let others = peers.iter().filter(|peer| *peer != local).copied().collect();
+            Ok((socket, None, others))
+        }
+        Reach::Multicast { group, interface } => {
+            let own = UdpSocket::bind(SocketAddr::new(IpAddr::V4(*interface), 0), options)?;
+            own.set_multicast_interface(MulticastInterface::Address(*interface))?;
+            let shared = UdpOptions { reuse_address: true, ..options.clone() };
+            let all = UdpSocket::bind(*group, &shared)?;
+            all.join_multicast(group.ip(), MulticastInterface::Address(*interface))?;
+            Ok((own, Some(all), vec![*group]))
+        }
+    }
+}
+
+fn system(error: SystemError) -> OpenError {
+    let advice = match error.kind() {
+        std::io::ErrorKind::AddrInUse => "another program has the port: take another, or end it",
+        std::io::ErrorKind::AddrNotAvailable => "no interface of this host has that address: see `ip addr`",
+        std::io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
+        _ => "see the text before",
+    };
+    OpenError::System { error, advice }
+}
+
+#[derive(Debug)]
+struct DatagramTransmit {
+    socket: Arc<UdpSocket>,
+    batch: SendBatch,
+    /// The group, or every peer.
+    everybody: Vec<SocketAddr>,
+}
+
+impl MediumTransmit for DatagramTransmit {
+    type Address = SocketAddr;
+
+    fn frame_size_max(&self) -> usize {
+        self.batch.size_max()
+    }
+
+    fn make_room(&mut self, to: Option<SocketAddr>) -> bool {
+        let needed = if to.is_some() { 1 } else { self.everybody.len() };
+        let has_room = |batch: &SendBatch| batch.len() + needed <= batch.capacity();
+        if !has_room(&self.batch) {
+            self.flush();
+        }
+        has_room(&self.batch)
+    }
+
+    fn post(&mut self, frame: &[u8], to: Option<SocketAddr>) {
+        let everybody = if to.is_some() { &[][..] } else { &self.everybody[..] };
+        for address in to.iter().chain(everybody) {
+            match self.batch.claim(frame.len()) {
+                Some(slot) => {
+                    slot.copy_from_slice(frame);
+                    self.batch.commit(*address);
+                }
+                None => debug_assert!(false, "room was made"),
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        // What is refused for a while stays in the batch and goes with the next flush; what is refused for good the
+        // batch counts. A refusal that belongs to an earlier datagram (its port was closed) must not hold up the rest.
+        let mut tries = self.batch.len() + 1;
+        while !self.batch.is_empty() && tries > 0 {
+            match self.socket.send_batch(&mut self.batch) {
+                Err(error) if is_no_room(&error) => break,
+                _ => tries -= 1,
+            }
+        }
+    }
+
+    fn refused(&self) -> u64 {
+        self.batch.refused()
+    }
+}
+
+fn is_no_room(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::WouldBlock || matches!(error.raw_os_error(), Some(12 | 105))
+}
+
+/// One socket and what was taken from it.
+#[derive(Debug)]
+struct Inlet {
+    socket: Arc<UdpSocket>,
+    batch: RecvBatch,
+    /// The first datagram of the batch that was not shown yet.
+    next: usize,
+    /// Datagrams that the kernel dropped, as it last said.
+    drops_seen: u32,
+}
+
+impl Inlet {
+    fn new(socket: Arc<UdpSocket>, size_max: usize) -> Self {
+        Self { socket, batch: RecvBatch::new(BATCH, size_max), next: 0, drops_seen: 0 }
+    }
+
+    fn has_rest(&self) -> bool {
+        self.next < self.batch.len()
+    }
+
+    fn poll(
+        &mut self,
+        limit: usize,
+        new_drops: &mut u64,
+        visit: &mut dyn FnMut(RawFrame<'_, SocketAddr>) -> Flow,
+    ) -> (usize, Flow) {
+        if !self.has_rest() {
+            self.next = 0;
+            // An error belongs to an earlier datagram of ours (its port was closed): there is nothing to show for it.
+            if self.socket.recv_batch(&mut self.batch, limit).unwrap_or(0) == 0 {
+                return (0, Flow::Continue);
+            }
+        }
+        let (mut shown, mut flow) = (0, Flow::Continue);
+        while shown < limit && flow == Flow::Continue {
+            let Some(datagram) = self.batch.get(self.next) else { break };
+            self.next += 1;
+            shown += 1;
+            if let Some(drops) = datagram.drops {
+                *new_drops += u64::from(drops.wrapping_sub(self.drops_seen));
+                self.drops_seen = drops;
+            }
+            flow = visit(RawFrame {
+                bytes: datagram.bytes,
+                source: datagram.source,
+                truncated: datagram.truncated,
+                kernel_ns: datagram.kernel_receive_ns,
+            });
+        }
+        (shown, flow)
+    }
+}
+
+#[derive(Debug)]
+struct DatagramReceive {
+    own: Inlet,
+    group: Option<Inlet>,
+    polls: u32,
+    new_drops: u64,
+}
+
+impl MediumReceive for DatagramReceive {
+    type Address = SocketAddr;
+
+    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(RawFrame<'_, SocketAddr>) -> Flow) -> usize {
+        let (shown, flow) = self.own.poll(limit, &mut self.new_drops, visit);
+        self.polls = self.polls.wrapping_add(1);
+        let Some(group) = &mut self.group else { return shown };
+        let look = group.has_rest() || self.polls.is_multiple_of(POLLS_PER_GROUP_LOOK);
+        if !look || flow == Flow::Stop || shown == limit {
+            return shown;
+        }
+        shown + group.poll(limit - shown, &mut self.new_drops, visit).0
+    }
+
+    fn is_ready(&self) -> bool {
+        self.own.has_rest() || self.group.as_ref().is_some_and(Inlet::has_rest)
+    }
+
+    fn new_drops(&mut self) -> u64 {
+        std::mem::take(&mut self.new_drops)
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [Some(self.own.socket.as_fd()), self.group.as_ref().map(|group| group.socket.as_fd())]
+    }
+}

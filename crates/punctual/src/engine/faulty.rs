@@ -1,0 +1,251 @@
+//! Loses, corrupts, doubles, moves and delays frames on purpose, by a seed. A fault is a layer around an engine, never a
+//! flag inside one.
+//!
+//! Faults happen to messages that arrive, not to announcements: each receiver has its own, as on a real medium. The same seed and the same arrivals
+//! give the same faults.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_proto::{FrameError, Header, Kind, Stamps};
+
+use super::{Arrival, Bell, Descriptors, Engine, Event, Flow, Payload, Receive, Trouble};
+
+/// Frames that are held back at a time, for reordering and delay. A full hold releases its oldest.
+const HELD_MAX: usize = 1024;
+
+/// What goes wrong, per arriving frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// The same seed gives the same faults.
+    pub seed: u64,
+    /// Frames that vanish, of a thousand.
+    pub loss_permille: u32,
+    /// Frames whose bytes are altered, of a thousand. They arrive as bad frames, as the check value would say.
+    pub corruption_permille: u32,
+    /// Frames that arrive twice, of a thousand.
+    pub duplication_permille: u32,
+    /// Frames that the next one overtakes, of a thousand.
+    pub reordering_permille: u32,
+    /// How long every frame is held.
+    pub delay: Duration,
+}
+
+impl Faults {
+    /// No faults yet.
+    pub fn seeded(seed: u64) -> Self {
+        Self {
+            seed,
+            loss_permille: 0,
+            corruption_permille: 0,
+            duplication_permille: 0,
+            reordering_permille: 0,
+            delay: Duration::ZERO,
+        }
+    }
+
+    /// Loses this many frames of a thousand.
+    #[must_use]
+    pub fn loss(mut self, permille: u32) -> Self {
+        self.loss_permille = permille;
+        self
+    }
+
+    /// Alters this many frames of a thousand.
+    #[must_use]
+    pub fn corruption(mut self, permille: u32) -> Self {
+        self.corruption_permille = permille;
+        self
+    }
+
+    /// Doubles this many frames of a thousand.
+    #[must_use]
+    pub fn duplication(mut self, permille: u32) -> Self {
+        self.duplication_permille = permille;
+        self
+    }
+
+    /// Lets this many frames of a thousand be overtaken.
+    #[must_use]
+    pub fn reordering(mut self, permille: u32) -> Self {
+        self.reordering_permille = permille;
+        self
+    }
+
+    /// Holds every frame for this long.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+}
+
+/// The engine with faults at its receiving half.
+pub(crate) fn wrap(engine: Engine, faults: &Faults) -> Engine {
+    let delay = Clock::get().ticks(faults.delay);
+    let receive = FaultyReceive {
+        inner: engine.receive,
+        faults: *faults,
+        dice: Dice(faults.seed | 1),
+        held: VecDeque::with_capacity(HELD_MAX),
+        delay,
+    };
+    Engine { transmit: engine.transmit, receive: Box::new(receive) }
+}
+
+/// Xorshift64* (Vigna 2016): the same numbers for the same seed, on every machine.
+#[derive(Clone, Copy, Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn happens(&mut self, permille: u32) -> bool {
+        (self.next() >> 32) % 1000 < u64::from(permille)
+    }
+}
+
+/// A frame that is held back.
+#[derive(Debug)]
+struct Held {
+    header: Header,
+    stamps: Option<Stamps>,
+    payload: Vec<u8>,
+    kernel_ns: Option<u64>,
+    /// When it is let go at the latest; at once after the next frame, if it is only to be overtaken.
+    release: Ticks,
+    overtaken: bool,
+}
+
+impl Held {
+    fn new(arrival: &Arrival<'_>, release: Ticks, overtaken: bool) -> Self {
+        let Arrival { header, stamps, kernel_ns, .. } = *arrival;
+        Self { header, stamps, payload: arrival.payload.to_vec(), kernel_ns, release, overtaken }
+    }
+
+    fn show(&self, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
+        visit(Event::Frame(Arrival {
+            header: self.header,
+            stamps: self.stamps,
+            payload: Payload::Private(&self.payload),
+            kernel_ns: self.kernel_ns,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct FaultyReceive {
+    inner: Box<dyn Receive>,
+    faults: Faults,
+    dice: Dice,
+    held: VecDeque<Held>,
+    delay: Ticks,
+}
+
+/// How long a frame that is to be overtaken waits for another: nothing may wait for ever.
+const OVERTAKING_MAX: Duration = Duration::from_millis(5);
+
+impl FaultyReceive {
+    fn show_released(&mut self, now: Ticks, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> (usize, Flow) {
+        let mut shown = 0;
+        while let Some(position) = self.held.iter().position(|held| held.release <= now) {
+            let Some(held) = self.held.remove(position) else { break };
+            shown += 1;
+            if held.show(visit) == Flow::Stop {
+                return (shown, Flow::Stop);
+            }
+        }
+        (shown, Flow::Continue)
+    }
+}
+
+/// What one arrival suffers.
+fn suffer(
+    faults: &Faults,
+    dice: &mut Dice,
+    held: &mut VecDeque<Held>,
+    (now, delay): (Ticks, Ticks),
+    arrival: &Arrival<'_>,
+    visit: &mut dyn FnMut(Event<'_>) -> Flow,
+) -> Flow {
+    if dice.happens(faults.loss_permille) {
+        return Flow::Continue;
+    }
+    if dice.happens(faults.corruption_permille) {
+        // The check value would have said so; a whole frame with wrong bytes is what no fault may pass on.
+        return visit(Event::Trouble(Trouble::BadFrame(FrameError::NotAFrame)));
+    }
+    let twice = dice.happens(faults.duplication_permille);
+    let overtaken = dice.happens(faults.reordering_permille);
+    if (overtaken || delay.0 > 0) && held.len() < HELD_MAX {
+        let clock = Clock::get();
+        let wait = if overtaken { delay.0.max(clock.ticks(OVERTAKING_MAX).0) } else { delay.0 };
+        held.push_back(Held::new(arrival, now.plus(Ticks(wait)), overtaken));
+        if twice {
+            held.push_back(Held::new(arrival, now.plus(delay), false));
+        }
+        return Flow::Continue;
+    }
+    // This one overtakes those that wait for it.
+    for waiting in held.iter_mut().filter(|waiting| waiting.overtaken) {
+        (waiting.release, waiting.overtaken) = (now, false);
+    }
+    if twice && held.len() < HELD_MAX {
+        held.push_back(Held::new(arrival, now, false));
+    }
+    visit(Event::Frame(Arrival { payload: arrival.payload, ..*arrival }))
+}
+
+impl Receive for FaultyReceive {
+    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
+        let now = Clock::get().now();
+        let (shown, flow) = self.show_released(now, visit);
+        if flow == Flow::Stop || shown >= limit {
+            return shown;
+        }
+        let Self { inner, faults, dice, held, delay } = self;
+        shown
+            + inner.poll(limit - shown, &mut |event| match event {
+                Event::Frame(arrival) if arrival.header.kind == Kind::Data => {
+                    suffer(faults, dice, held, (now, *delay), &arrival, visit)
+                }
+                other => visit(other),
+            })
+    }
+
+    fn is_ready(&self) -> bool {
+        // What is held must be let go in time; its release rings no bell.
+        !self.held.is_empty() || self.inner.is_ready()
+    }
+
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        self.inner.bell()
+    }
+
+    fn rings_doorbell(&self) -> bool {
+        self.inner.rings_doorbell()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.inner.descriptors()
+    }
+
+    fn handle_awake(&mut self) {
+        self.inner.handle_awake();
+    }
+
+    fn housekeep(&mut self, now: Ticks) {
+        self.inner.housekeep(now);
+    }
+}

@@ -1,0 +1,324 @@
+//! Engines move frames over one medium.
+//!
+//! An engine never blocks, never allocates once open, never retries, and knows nothing of ports, waiting policies
+//! or other engines. It comes in two halves, so that a thread that waits for frames does not hold up one that sends.
+//! Faults and capture are layers around an engine ([`faulty`], [`tap`]), never flags inside one.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::Ticks;
+use punctual_machine::doorbell::{Doorbell, Notification};
+use punctual_machine::event_fd::EventFd;
+use punctual_machine::ring::{RingReader, SharedBytes};
+use punctual_proto::{FrameError, Header, NodeId, Stamps};
+
+pub mod datagram;
+pub mod faulty;
+pub mod loopback;
+pub mod packet;
+pub mod shared;
+pub mod tap;
+mod wire;
+
+/// Both halves of an open engine.
+#[derive(Debug)]
+pub struct Engine {
+    /// The sending half.
+    pub transmit: Box<dyn Transmit>,
+    /// The receiving half.
+    pub receive: Box<dyn Receive>,
+}
+
+/// Why a frame was not taken. Every variant asks for a different reaction; the message stays with the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// No room now. Retry after the receivers have read, or drop it.
+    Full,
+    /// No such node is on the bus (only media that know their members say so), or no such port at this node.
+    Unreachable,
+    /// A bug in the caller: the limit is known before the send ([`Transmit::payload_size_max`]).
+    TooLong {
+        /// Bytes that were to be sent.
+        size: usize,
+        /// Largest payload of this medium, bytes.
+        size_max: usize,
+    },
+    /// More nodes than [`punctual_proto::limits::NODES_MAX`] have been sent to.
+    TooManyNodes,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("no room now"),
+            Self::Unreachable => f.write_str("nobody there by that address"),
+            Self::TooLong { size, size_max } => {
+                write!(f, "message of {size} bytes where {size_max} is the most")
+            }
+            Self::TooManyNodes => f.write_str("sent to more nodes than a bus has room for"),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// The sending half of an engine.
+///
+/// `claim`, write, `commit`, `flush`. What was committed was taken: it is delivered, or it stands in a counter.
+pub trait Transmit: Send + fmt::Debug {
+    /// Largest payload that one frame of this medium carries, bytes.
+    fn payload_size_max(&self) -> usize;
+
+    /// Room for a frame of `size` bytes (header, stamps, payload) for one node, or for all others; returns the sequence
+    /// number that its header must have. A claim that is not committed has no effect.
+    fn claim(&mut self, target: Option<NodeId>, size: usize) -> Result<u32, SendError>;
+
+    /// Where the claimed frame is written.
+    fn claimed(&mut self) -> &mut [u8];
+
+    /// Takes the claimed frame.
+    fn commit(&mut self);
+
+    /// Hands what was committed to the medium, as far as it goes now. The rest goes with a later call.
+    fn flush(&mut self);
+
+    /// What has to be done from time to time even if nothing is sent: notice the dead, say that one is alive.
+    fn housekeep(&mut self, now: Ticks);
+
+    /// Frames committed so far for this node, or for everybody: what the receivers' accounts must sum to.
+    fn sent_to(&self, target: Option<NodeId>) -> u64;
+
+    /// Frames that the medium refused for good after they were taken, such as with the interface down.
+    fn refused(&self) -> u64 {
+        0
+    }
+}
+
+/// How far a node's streams are: the number after the last frame sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// To this node alone; unknown where the announcement was for everybody.
+    pub unicast: Option<u32>,
+    /// To everybody.
+    pub broadcast: u32,
+}
+
+/// What an engine has to say.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A frame arrived.
+    Frame(Arrival<'a>),
+    /// A node is there, and its streams begin here for us.
+    Joined {
+        /// The node.
+        node: NodeId,
+        /// Which life of it.
+        incarnation: u16,
+        /// Where its streams stood.
+        progress: Progress,
+        /// Whether that is exact. If not, the first frame of a stream says where it begins.
+        exact: bool,
+    },
+    /// A node says how far it is, so that the loss of the last frames before a pause is noticed.
+    Progressed {
+        /// The node.
+        node: NodeId,
+        /// Which life of it.
+        incarnation: u16,
+        /// How far.
+        progress: Progress,
+    },
+    /// A node left or died; nothing more will come of this life of it.
+    Left {
+        /// The node.
+        node: NodeId,
+        /// Which life of it.
+        incarnation: u16,
+        /// Where its streams ended, where that is known.
+        progress: Option<Progress>,
+        /// Whether it died without saying so.
+        died: bool,
+    },
+    /// Something that explains losses which the sequence numbers will show.
+    Trouble(Trouble),
+}
+
+/// Why frames of an engine go missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// We were too slow: this node's ring was written over before we read it.
+    Overrun {
+        /// The writer.
+        node: NodeId,
+    },
+    /// The kernel's receive buffer was full for this many frames.
+    BufferFull {
+        /// Frames.
+        frames: u64,
+    },
+    /// Bytes arrived that are no frame.
+    BadFrame(FrameError),
+    /// A frame whose check value does not match its bytes.
+    BadCheck,
+    /// A peer's shared memory holds what no honest peer writes; it is not read any more.
+    Corrupt {
+        /// The peer.
+        node: NodeId,
+    },
+}
+
+/// A frame that arrived, in place.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// Its header, a private copy.
+    pub header: Header,
+    /// The sender's stages, a private copy.
+    pub stamps: Option<Stamps>,
+    /// The message.
+    pub payload: Payload<'a>,
+    /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where it says.
+    pub kernel_ns: Option<u64>,
+}
+
+/// A message where it lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// In memory of this process.
+    Private(&'a [u8]),
+    /// In shared memory that its writer may change at any instant.
+    Shared {
+        /// The bytes.
+        bytes: SharedBytes<'a>,
+        /// Who knows whether they are still what they were.
+        reader: &'a RingReader,
+    },
+}
+
+impl Payload<'_> {
+    /// Size, bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Private(bytes) => bytes.len(),
+            Self::Shared { bytes, .. } => bytes.len(),
+        }
+    }
+
+    /// Whether the message is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies as many bytes as fit into `target`; returns how many.
+    pub fn copy_to(&self, target: &mut [u8]) -> usize {
+        match self {
+            Self::Private(bytes) => {
+                let size = bytes.len().min(target.len());
+                target[..size].copy_from_slice(&bytes[..size]);
+                size
+            }
+            Self::Shared { bytes, .. } => bytes.copy_to(target),
+        }
+    }
+
+    /// A copy.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+
+    /// Whether all that was read of it until now was what its sender wrote. Ask after reading.
+    pub fn is_intact(&self) -> bool {
+        match self {
+            Self::Private(_) => true,
+            Self::Shared { reader, .. } => reader.is_intact(),
+        }
+    }
+}
+
+/// The descriptors of a medium: at most two.
+pub type Descriptors<'a> = [Option<BorrowedFd<'a>>; 2];
+
+/// How a sleeping receiver is woken, from any thread.
+pub trait Bell: Send + Sync + fmt::Debug {
+    /// The handshake.
+    fn doorbell(&self) -> &Doorbell;
+
+    /// What becomes readable when the armed doorbell is rung for a descriptor.
+    fn event(&self) -> &EventFd;
+}
+
+/// Rings a bell of this process.
+pub fn ring(bell: &dyn Bell) {
+    match bell.doorbell().ring(0) {
+        None => {}
+        Some(Notification::Futex) => bell.doorbell().wake_futex(),
+        Some(Notification::Descriptor) => bell.event().ring(),
+    }
+}
+
+/// A bell in memory of this process.
+#[derive(Debug)]
+pub struct PrivateBell {
+    doorbell: Doorbell,
+    event: EventFd,
+}
+
+impl PrivateBell {
+    /// A new bell.
+    ///
+    /// # Errors
+    /// If the process has no more descriptors.
+    pub fn new() -> Result<Self, SystemError> {
+        Ok(Self { doorbell: Doorbell::default(), event: EventFd::new()? })
+    }
+}
+
+impl Bell for PrivateBell {
+    fn doorbell(&self) -> &Doorbell {
+        &self.doorbell
+    }
+
+    fn event(&self) -> &EventFd {
+        &self.event
+    }
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// With the next event.
+    Continue,
+    /// Not now: the batch is over.
+    Stop,
+}
+
+/// The receiving half of an engine.
+pub trait Receive: Send + fmt::Debug {
+    /// Shows at most `limit` events to `visit`, oldest first per source, until it says stop. Returns how many.
+    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize;
+
+    /// Whether a poll would find something that rings no descriptor. Looked at between arming and sleeping.
+    fn is_ready(&self) -> bool;
+
+    /// Whether frames of one source arrive in the order in which they were sent, if at all.
+    fn keeps_order(&self) -> bool;
+
+    /// What senders ring, and the node's own components.
+    fn bell(&self) -> Arc<dyn Bell>;
+
+    /// Whether the doorbell alone wakes. If not, the medium is the kernel's and only its descriptors wake.
+    fn rings_doorbell(&self) -> bool;
+
+    /// Descriptors of the medium that become readable when there is something.
+    fn descriptors(&self) -> Descriptors<'_>;
+
+    /// The waiter is awake again after sleeping on descriptors. Takes back what the bell left behind.
+    fn handle_awake(&mut self);
+
+    /// What has to be done from time to time even if nothing arrives.
+    fn housekeep(&mut self, now: Ticks);
+}

@@ -1,0 +1,169 @@
+//! Raw Ethernet frames between hosts of one segment.
+//!
+//! The kernel does not show a frame to sockets of the interface that sent it: nodes of one host need an interface each.
+//! Frames are padded to 60 bytes on real wires; the header says how long the payload is. AF_PACKET checks nothing: the
+//! check value behind the frame is all that stands between a flipped bit and the application.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use punctual_machine::SystemError;
+use punctual_machine::packet::{BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketSocket};
+use punctual_machine::process::random;
+use punctual_proto::NodeId;
+use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
+
+use super::shared::{Joined, OpenError};
+use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
+use super::{Descriptors, Engine, Flow};
+
+/// Smallest MTU that leaves room for a message, bytes: IPv4's minimum.
+const MTU_MIN: usize = 68;
+const _: () = assert!(MTU_MIN > PREFIX_SIZE_MAX + CHECK_SIZE);
+
+/// A bus of raw Ethernet.
+#[derive(Clone, Debug)]
+pub struct PacketBusOptions {
+    /// The interface.
+    pub interface: String,
+    /// The EtherType of the bus's frames. 0x88B5 is IEEE 802's for local experiments.
+    pub ethertype: u16,
+}
+
+impl PacketBusOptions {
+    /// The bus on that interface with EtherType 0x88B5.
+    pub fn new(interface: &str) -> Self {
+        Self { interface: interface.to_owned(), ethertype: ETHERTYPE_EXPERIMENTAL }
+    }
+}
+
+/// Opens a node on a bus of raw Ethernet.
+pub(crate) fn open(options: &PacketBusOptions, node: NodeId) -> Result<(Engine, Joined), OpenError> {
+    let socket = PacketSocket::open(&options.interface, options.ethertype, &PacketOptions::default())
+        .map_err(system)?;
+    let frame_size_max = socket.mtu();
+    if frame_size_max < MTU_MIN {
+        let text = format!("interface {}: an MTU of at least {MTU_MIN} bytes is needed", options.interface);
+        return Err(OpenError::Invalid(text));
+    }
+    let descriptor = socket.as_fd().try_clone_to_owned();
+    let descriptor =
+        descriptor.map_err(|error| system(SystemError::new("watch", options.interface.clone(), error)))?;
+    let socket = Arc::new(Mutex::new(socket));
+    let transmit = PacketTransmit { socket: Arc::clone(&socket), frame_size_max };
+    let receive = PacketReceive { socket, descriptor, polls: 0, drops_seen: 0 };
+    let incarnation = random() as u16;
+    let engine = wire::open(Own { node, incarnation }, transmit, receive).map_err(system)?;
+    Ok((engine, Joined { incarnation }))
+}
+
+fn system(error: SystemError) -> OpenError {
+    let advice = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "raw Ethernet needs CAP_NET_RAW: run as root, or give the program that capability"
+        }
+        std::io::ErrorKind::NotFound => "see `ip link` for the interfaces of this host",
+        _ => "see the text before",
+    };
+    OpenError::System { error, advice }
+}
+
+/// Both halves use one socket; the lock is held for one batch.
+type Shared = Arc<Mutex<PacketSocket>>;
+
+fn lock(socket: &Shared) -> MutexGuard<'_, PacketSocket> {
+    socket.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+struct PacketTransmit {
+    socket: Shared,
+    frame_size_max: usize,
+}
+
+impl MediumTransmit for PacketTransmit {
+    type Address = [u8; 6];
+
+    fn frame_size_max(&self) -> usize {
+        self.frame_size_max
+    }
+
+    fn make_room(&mut self, _to: Option<[u8; 6]>) -> bool {
+        if lock(&self.socket).claim(self.frame_size_max).is_some() {
+            return true;
+        }
+        self.flush();
+        lock(&self.socket).claim(self.frame_size_max).is_some()
+    }
+
+    fn post(&mut self, frame: &[u8], to: Option<[u8; 6]>) {
+        let mut socket = lock(&self.socket);
+        match socket.claim(frame.len()) {
+            Some(slot) => {
+                slot[..frame.len()].copy_from_slice(frame);
+                socket.commit(to.unwrap_or(BROADCAST));
+            }
+            None => debug_assert!(false, "room was made"),
+        }
+    }
+
+    fn flush(&mut self) {
+        // An error costs at most one frame, which the socket counts as refused; what has to wait stays queued.
+        let _refused_or_later = lock(&self.socket).flush();
+    }
+
+    fn refused(&self) -> u64 {
+        lock(&self.socket).queues().1.refused()
+    }
+}
+
+/// Polls between two questions for drops: each is a system call.
+const POLLS_PER_DROPS_LOOK: u32 = 4096;
+
+#[derive(Debug)]
+struct PacketReceive {
+    socket: Shared,
+    /// The socket's descriptor, without its lock.
+    descriptor: OwnedFd,
+    polls: u32,
+    drops_seen: u64,
+}
+
+impl MediumReceive for PacketReceive {
+    type Address = [u8; 6];
+
+    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(RawFrame<'_, [u8; 6]>) -> Flow) -> usize {
+        let mut shown = 0;
+        let mut flow = Flow::Continue;
+        while shown < limit && flow == Flow::Continue {
+            let mut socket = lock(&self.socket);
+            let Some(frame) = socket.recv() else { break };
+            flow = visit(RawFrame {
+                bytes: frame.bytes,
+                source: frame.source_mac,
+                truncated: frame.truncated,
+                kernel_ns: frame.kernel_ns,
+            });
+            socket.release();
+            shown += 1;
+        }
+        shown
+    }
+
+    fn is_ready(&self) -> bool {
+        false
+    }
+
+    fn new_drops(&mut self) -> u64 {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(POLLS_PER_DROPS_LOOK) {
+            return 0;
+        }
+        let drops = lock(&self.socket).drops().unwrap_or(self.drops_seen);
+        drops - std::mem::replace(&mut self.drops_seen, drops)
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [Some(self.descriptor.as_fd()), None]
+    }
+}

@@ -1,0 +1,164 @@
+//! Nodes of one host find each other in a folder of shared-memory files.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_machine::SystemError;
+use punctual_machine::event_fd::EventFd;
+use punctual_machine::fd_exchange::{NOTE_SIZE, PostBox};
+use punctual_proto::NodeId;
+
+use super::segment::{Modes, Owner, Paths, Segment};
+use super::venue::{Found, Venue};
+use super::{SharedOptions, Sharing};
+
+/// The folder of one bus, and our own files in it.
+#[derive(Debug)]
+pub(super) struct Folder {
+    folder: PathBuf,
+    own: Paths,
+    post: PostBox,
+    event: Arc<EventFd>,
+    own_life: u64,
+    /// Bells that others sent, by their life.
+    events: Mutex<HashMap<u64, Arc<EventFd>>>,
+}
+
+impl Folder {
+    /// Makes the folder if need be and puts our segment into it.
+    pub(super) fn enter(
+        options: &SharedOptions,
+        owner: Owner,
+        name: &str,
+        event: &Arc<EventFd>,
+    ) -> Result<(Self, Segment), SystemError> {
+        let folder = make_folder(options)?;
+        let own = Paths::new(&folder, owner.node, owner.life);
+        let modes = match options.sharing {
+            Sharing::Private => Modes { ring: 0o600, bell: 0o600 },
+            Sharing::Group(_) => Modes { ring: 0o640, bell: 0o660 },
+        };
+        let post = PostBox::open(&own.post)?;
+        if matches!(options.sharing, Sharing::Group(_)) {
+            fs::set_permissions(&own.post, fs::Permissions::from_mode(0o660)).map_err(|error| {
+                SystemError::new("set permissions of", own.post.display().to_string(), error)
+            })?;
+        }
+        let segment =
+            Segment::create(&own, owner, name, options.ring_size, modes).inspect_err(|_| own.remove())?;
+        let events = Mutex::default();
+        let venue = Self { folder, own, post, event: Arc::clone(event), own_life: owner.life, events };
+        Ok((venue, segment))
+    }
+
+    fn paths_of(&self, owner: &Owner) -> Paths {
+        Paths::new(&self.folder, owner.node, owner.life)
+    }
+}
+
+/// The bus's folder, owned by us or shared with a group of ours. Others' folders are refused: they could replace files.
+fn make_folder(options: &SharedOptions) -> Result<PathBuf, SystemError> {
+    let user = punctual_machine::process::user();
+    let (name, mode) = match options.sharing {
+        Sharing::Private => (format!("punctual.{user}.{}", options.name), 0o700),
+        Sharing::Group(group) => (format!("punctual.g{group}.{}", options.name), 0o2770),
+    };
+    let folder = options.directory.join(name);
+    let failed = |error| SystemError::new("make bus folder", folder.display().to_string(), error);
+    match fs::DirBuilder::new().mode(mode).create(&folder) {
+        Ok(()) => {
+            if let Sharing::Group(group) = options.sharing {
+                std::os::unix::fs::chown(&folder, None, Some(group)).map_err(failed)?;
+            }
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(error)),
+    }
+    refuse_strangers(&folder, options, user).map_err(failed)?;
+    Ok(folder)
+}
+
+fn refuse_strangers(folder: &Path, options: &SharedOptions, user: u32) -> std::io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    let trusted = match options.sharing {
+        Sharing::Private => found.uid() == user && found.mode() & 0o077 == 0,
+        Sharing::Group(group) => found.gid() == group && found.mode() & 0o007 == 0,
+    };
+    if found.is_dir() && trusted {
+        return Ok(());
+    }
+    Err(std::io::Error::new(
+        std::io::ErrorKind::PermissionDenied,
+        "it belongs to somebody else or is open to everybody: remove it, or take another bus name",
+    ))
+}
+
+impl Venue for Folder {
+    fn newcomers(&self, is_known: &dyn Fn(NodeId, u64) -> bool) -> Vec<Found> {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        entries
+            .filter_map(|entry| Paths::parse(entry.ok()?.file_name().to_str()?))
+            .filter(|&(node, life)| life != self.own_life && !is_known(node, life))
+            .filter_map(|(node, life)| {
+                let segment = Segment::open(&Paths::new(&self.folder, node, life))?;
+                // A file that says something else than its name is somebody's forgery.
+                let honest = segment.owner.node == node && segment.owner.life == life;
+                honest.then_some(Found { segment, event: None })
+            })
+            .collect()
+    }
+
+    fn introduce(&self, to: &Owner) {
+        // A box that is full or gone: the peer wakes us by a note instead (`wake`).
+        let _reached =
+            self.post.post(&self.paths_of(to).post, &note(self.own_life), Some(self.event.as_fd()));
+    }
+
+    fn event_of(&self, owner: &Owner) -> Option<Arc<EventFd>> {
+        self.drain();
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).get(&owner.life).cloned()
+    }
+
+    fn wake(&self, owner: &Owner) {
+        // Full: there are notes enough to wake it. Gone: nobody is left to wake.
+        let _reached = self.post.post(&self.paths_of(owner).post, &note(self.own_life), None);
+    }
+
+    fn drain(&self) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(note) = self.post.take() {
+            let (life, _) = note.text.split_at(8);
+            let life = life.iter().rev().fold(0, |life, &byte| life << 8 | u64::from(byte));
+            let room = events.len() < punctual_proto::limits::NODES_MAX;
+            if let (Some(descriptor), true) = (note.descriptor, room) {
+                events.insert(life, Arc::new(EventFd::from_descriptor(descriptor)));
+            }
+        }
+    }
+
+    fn bury(&self, owner: &Owner) {
+        self.paths_of(owner).remove();
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).remove(&owner.life);
+    }
+
+    fn leave(&self) {
+        self.own.remove();
+        // The last one out; somebody else's files keep it.
+        let _others_there = fs::remove_dir(&self.folder);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.post.as_fd())
+    }
+}
+
+fn note(life: u64) -> [u8; NOTE_SIZE] {
+    let mut text = [0; NOTE_SIZE];
+    text[..8].copy_from_slice(&life.to_le_bytes());
+    text
+}

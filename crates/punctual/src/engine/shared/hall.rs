@@ -1,0 +1,72 @@
+//! Nodes of one process find each other in a list.
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use punctual_machine::event_fd::EventFd;
+use punctual_proto::NodeId;
+
+use super::segment::{Owner, Segment};
+use super::venue::{Found, Venue};
+
+type Members = HashMap<u64, (Segment, Arc<EventFd>)>;
+
+/// All in-process buses, by name.
+static HALLS: LazyLock<Mutex<HashMap<String, Members>>> = LazyLock::new(Mutex::default);
+
+fn halls() -> MutexGuard<'static, HashMap<String, Members>> {
+    HALLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Our place in one of them.
+#[derive(Debug)]
+pub(super) struct Hall {
+    name: String,
+    own_life: u64,
+}
+
+impl Hall {
+    pub(super) fn enter(name: &str, segment: &Segment, event: &Arc<EventFd>) -> Self {
+        let own_life = segment.owner.life;
+        halls().entry(name.to_owned()).or_default().insert(own_life, (segment.clone(), Arc::clone(event)));
+        Self { name: name.to_owned(), own_life }
+    }
+}
+
+impl Venue for Hall {
+    fn newcomers(&self, is_known: &dyn Fn(NodeId, u64) -> bool) -> Vec<Found> {
+        let halls = halls();
+        let members = halls.get(&self.name).into_iter().flatten();
+        members
+            .filter(|(life, (segment, _))| **life != self.own_life && !is_known(segment.owner.node, **life))
+            .map(|(_, (segment, event))| Found { segment: segment.clone(), event: Some(Arc::clone(event)) })
+            .collect()
+    }
+
+    fn introduce(&self, _to: &Owner) {}
+
+    fn event_of(&self, _owner: &Owner) -> Option<Arc<EventFd>> {
+        None
+    }
+
+    fn wake(&self, _owner: &Owner) {}
+
+    fn drain(&self) {}
+
+    fn bury(&self, _owner: &Owner) {}
+
+    fn leave(&self) {
+        let mut halls = halls();
+        if let Some(members) = halls.get_mut(&self.name) {
+            members.remove(&self.own_life);
+            if members.is_empty() {
+                halls.remove(&self.name);
+            }
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,298 @@
+//! The receiving half: a reader of every peer's ring.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_machine::clock::Ticks;
+use punctual_machine::ring::{Next, RingReader};
+use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::limits::{NODES_MAX, PREFIX_SIZE_MAX};
+use punctual_proto::{FrameError, Header, NodeId, Stamps};
+
+use super::roster::{Pace, Peer, Roster};
+use crate::engine::{Arrival, Bell, Descriptors, Event, Flow, Payload, Progress, Receive, Trouble};
+
+/// How often the living are counted. Counting reads one small file of /proc per peer.
+const LIVENESS_EVERY: Duration = Duration::from_millis(250);
+
+/// One peer's ring, as far as we have read it.
+#[derive(Debug)]
+struct Follower {
+    peer: Arc<Peer>,
+    ring: RingReader,
+    /// Our entry in our table of cursors.
+    slot: usize,
+    /// Bytes that no honest writer leaves were found.
+    corrupt: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct SharedReceive {
+    roster: Arc<Roster>,
+    followers: Vec<Follower>,
+    /// Where the next poll begins, so that a busy peer does not starve the others.
+    first: usize,
+    /// Peers that joined and were not yet told of, with whether their progress is exact.
+    joined: VecDeque<(Arc<Peer>, Progress, bool)>,
+    version_seen: u64,
+    visits_seen: u32,
+    liveness: Pace,
+}
+
+/// What reading one record came to.
+enum Step {
+    Nothing,
+    Skipped,
+    Shown(Flow),
+}
+
+impl SharedReceive {
+    pub(super) fn new(roster: Arc<Roster>) -> Self {
+        let visits_seen = roster.own.doorbell().visits();
+        let mut receive = Self {
+            followers: Vec::with_capacity(NODES_MAX),
+            first: 0,
+            joined: VecDeque::with_capacity(NODES_MAX),
+            version_seen: roster.version(),
+            visits_seen,
+            liveness: Pace::new(LIVENESS_EVERY),
+            roster,
+        };
+        receive.follow_newcomers();
+        receive
+    }
+
+    #[inline]
+    fn look_around(&mut self) {
+        if self.roster.is_visited(self.visits_seen) {
+            self.visits_seen = self.roster.handle_visits();
+        }
+        if self.roster.version() != self.version_seen {
+            self.version_seen = self.roster.version();
+            self.follow_newcomers();
+        }
+    }
+
+    #[cold]
+    fn follow_newcomers(&mut self) {
+        for peer in self.roster.peers() {
+            let life = peer.segment.owner.life;
+            if self.followers.iter().any(|follower| follower.peer.segment.owner.life == life) {
+                continue;
+            }
+            self.follow(peer);
+        }
+    }
+
+    fn follow(&mut self, peer: Arc<Peer>) {
+        let cursors = self.roster.own.cursors();
+        let Some(slot) = cursors.chunks(2).position(|entry| entry[0].get() == 0) else { return };
+        // Who was here before us has sent things that were not for us; who came later, everything.
+        let (ring, progress) = if peer.was_here {
+            (
+                RingReader::from_now(peer.segment.ring().clone()),
+                progress_of(&peer, self.roster.own.owner.node),
+            )
+        } else {
+            let start = Progress { unicast: Some(0), broadcast: 0 };
+            (RingReader::from_start(peer.segment.ring().clone()), start)
+        };
+        cursors[2 * slot + 1].set(ring.position());
+        cursors[2 * slot].publish(peer.segment.owner.life);
+        let exact = !peer.was_here;
+        self.joined.push_back((Arc::clone(&peer), progress, exact));
+        self.followers.push(Follower { peer, ring, slot, corrupt: false });
+    }
+
+    /// Tells of one that joined or left, if there is one.
+    fn show_membership(&mut self, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Option<Flow> {
+        if let Some((peer, progress, exact)) = self.joined.pop_front() {
+            let owner = peer.segment.owner;
+            return Some(visit(Event::Joined {
+                node: owner.node,
+                incarnation: owner.incarnation(),
+                progress,
+                exact,
+            }));
+        }
+        let left = self.followers.iter_mut().position(|follower| {
+            follower.peer.gone.is_raised() && (follower.corrupt || follower.ring.peek() == Next::Empty)
+        })?;
+        let follower = self.followers.swap_remove(left);
+        let cursors = self.roster.own.cursors();
+        cursors[2 * follower.slot].publish(0);
+        let owner = follower.peer.segment.owner;
+        Some(visit(Event::Left {
+            node: owner.node,
+            incarnation: owner.incarnation(),
+            progress: Some(progress_of(&follower.peer, self.roster.own.owner.node)),
+            died: follower.peer.died.is_raised(),
+        }))
+    }
+
+    /// Reads the next record of one peer.
+    #[inline]
+    fn step(&mut self, index: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Step {
+        let own = self.roster.own.owner.node;
+        let follower = &mut self.followers[index];
+        let node = follower.peer.segment.owner.node;
+        if follower.corrupt {
+            return Step::Nothing;
+        }
+        match follower.ring.peek() {
+            Next::Empty => Step::Nothing,
+            Next::Frame => follower.show_frame(own, visit),
+            Next::Overrun => Step::Shown(visit(Event::Trouble(Trouble::Overrun { node }))),
+            Next::Corrupt => {
+                follower.corrupt = true;
+                Step::Shown(visit(Event::Trouble(Trouble::Corrupt { node })))
+            }
+        }
+    }
+}
+
+impl Follower {
+    #[inline]
+    fn show_frame(&mut self, own: NodeId, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Step {
+        let bytes = self.ring.frame();
+        let mut prefix = [0; PREFIX_SIZE_MAX];
+        let present = bytes.copy_to(&mut prefix);
+        let parsed = parse_prefix(&prefix, present, bytes.len()).and_then(|(header, stamps)| {
+            let owner = self.peer.segment.owner;
+            let genuine = header.source.node == owner.node && header.incarnation == owner.incarnation();
+            if genuine { Ok((header, stamps)) } else { Err(FrameError::BadAddress) }
+        });
+        if !self.ring.is_intact() {
+            // The next look finds the overrun and says so.
+            return Step::Skipped;
+        }
+        let step = match parsed {
+            Ok((header, _)) if !header.target.includes_node(own) => Step::Skipped,
+            Ok((header, stamps)) => {
+                let payload = bytes.skip(header.prefix_size()).expect("the sizes were compared");
+                let payload = Payload::Shared { bytes: payload, reader: &self.ring };
+                Step::Shown(visit(Event::Frame(Arrival { header, stamps, payload, kernel_ns: None })))
+            }
+            Err(error) => Step::Shown(visit(Event::Trouble(Trouble::BadFrame(error)))),
+        };
+        self.ring.consume();
+        step
+    }
+
+    /// Lets the writer know how far we are, where it waits for that.
+    #[inline]
+    fn publish_cursor(&self, roster: &Roster) {
+        let cursor = &roster.own.cursors()[2 * self.slot + 1];
+        if cursor.get() != self.ring.position() {
+            cursor.publish(self.ring.position());
+        }
+    }
+}
+
+/// Header and stamps from a private copy of a frame's first bytes; the whole frame has `size` bytes.
+#[inline]
+fn parse_prefix(
+    prefix: &[u8; PREFIX_SIZE_MAX],
+    present: usize,
+    size: usize,
+) -> Result<(Header, Option<Stamps>), FrameError> {
+    let short = |needed| FrameError::Short { present: size, needed };
+    if present < HEADER_SIZE {
+        return Err(short(HEADER_SIZE));
+    }
+    let (head, rest) = prefix.split_first_chunk().ok_or(short(HEADER_SIZE))?;
+    let header = Header::read(head)?;
+    if header.frame_size() != size {
+        return Err(short(header.frame_size()));
+    }
+    let stamps = header.stamped.then(|| rest.first_chunk().map(Stamps::read)).flatten();
+    Ok((header, stamps))
+}
+
+fn progress_of(peer: &Peer, own: NodeId) -> Progress {
+    let unicast = Some(peer.segment.sent_to(own) as u32);
+    Progress { unicast, broadcast: peer.segment.broadcast().get() as u32 }
+}
+
+impl Receive for SharedReceive {
+    #[inline]
+    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
+        self.look_around();
+        let mut shown = 0;
+        let mut flow = Flow::Continue;
+        // A peer's streams begin before its frames are shown, and end after the last of them.
+        while !self.joined.is_empty() && shown < limit && flow == Flow::Continue {
+            flow = self.show_membership(visit).unwrap_or(flow);
+            shown += 1;
+        }
+        let count = if shown < limit && flow == Flow::Continue { self.followers.len() } else { 0 };
+        for turn in 0..count {
+            let index = (self.first + turn) % count;
+            // Frames for others cost time too: a batch is bounded in all that was looked at.
+            for _ in 0..limit {
+                match self.step(index, visit) {
+                    Step::Nothing => break,
+                    Step::Skipped => {}
+                    Step::Shown(next) => {
+                        shown += 1;
+                        flow = next;
+                    }
+                }
+                if flow == Flow::Stop || shown == limit {
+                    break;
+                }
+            }
+            self.followers[index].publish_cursor(&self.roster);
+            if flow == Flow::Stop || shown == limit {
+                self.first = index + 1;
+                return shown;
+            }
+        }
+        while shown < limit && flow == Flow::Continue {
+            match self.show_membership(visit) {
+                Some(next) => flow = next,
+                None => break,
+            }
+            shown += 1;
+        }
+        shown
+    }
+
+    fn is_ready(&self) -> bool {
+        let news = |follower: &Follower| !follower.corrupt && follower.ring.has_news();
+        !self.joined.is_empty()
+            || self.roster.is_visited(self.visits_seen)
+            || self.roster.version() != self.version_seen
+            || self.followers.iter().any(news)
+    }
+
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::clone(&self.roster) as Arc<dyn Bell>
+    }
+
+    fn rings_doorbell(&self) -> bool {
+        true
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [self.roster.venue.descriptor(), None]
+    }
+
+    fn handle_awake(&mut self) {
+        if !self.roster.event.drain() {
+            self.roster.venue.drain();
+        }
+    }
+
+    fn housekeep(&mut self, now: Ticks) {
+        if self.liveness.is_due(now) {
+            self.roster.handle_housekeeping();
+        }
+        self.look_around();
+    }
+}

@@ -1,0 +1,247 @@
+//! Who is on the bus: found once, shared by both halves of the engine.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::doorbell::{Doorbell, Notification};
+use punctual_machine::event_fd::EventFd;
+use punctual_proto::limits::NODES_MAX;
+
+use super::OpenError;
+use super::segment::{Segment, State};
+use super::venue::{Found, Venue};
+use crate::engine::Bell;
+
+/// How long a node that joins waits for another with the same id to make up its mind.
+const TIE_WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// Another node.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) segment: Segment,
+    /// It was there before us: it reads our ring from the start. Who came later reads from where it found us.
+    pub(super) was_here: bool,
+    event: OnceLock<Arc<EventFd>>,
+    /// It left or died.
+    pub(super) gone: Flag,
+    /// It died.
+    pub(super) died: Flag,
+}
+
+impl Peer {
+    fn new(found: Found, was_here: bool) -> Self {
+        let event = found.event.map_or_else(OnceLock::new, OnceLock::from);
+        Self { segment: found.segment, was_here, event, gone: Flag::default(), died: Flag::default() }
+    }
+
+    fn look_whether_gone(&self) -> bool {
+        if self.gone.is_raised() {
+            return true;
+        }
+        if self.segment.state() == State::Closed {
+            self.gone.raise();
+        } else if !self.segment.owner.process.is_alive() {
+            self.died.raise();
+            self.gone.raise();
+        }
+        self.gone.is_raised()
+    }
+}
+
+#[derive(Debug, Default)]
+struct List {
+    peers: Vec<Arc<Peer>>,
+    visits_seen: u32,
+}
+
+/// Our own segment and everybody else's.
+#[derive(Debug)]
+pub(super) struct Roster {
+    pub(super) own: Segment,
+    pub(super) event: Arc<EventFd>,
+    pub(super) venue: Box<dyn Venue>,
+    list: Mutex<List>,
+    /// Changes whenever the list does.
+    version: Counter,
+}
+
+impl Roster {
+    /// Looks around, settles who has the id, and says hello.
+    pub(super) fn join(own: Segment, event: Arc<EventFd>, venue: Box<dyn Venue>) -> Result<Self, OpenError> {
+        let roster = Self { own, event, venue, list: Mutex::default(), version: Counter::default() };
+        roster.scan(true);
+        if let Err(error) = roster.settle_id() {
+            roster.venue.leave();
+            return Err(error);
+        }
+        roster.own.set_state(State::Ready);
+        for peer in roster.peers() {
+            roster.visit(&peer);
+        }
+        Ok(roster)
+    }
+
+    /// Two lives with one id: the ready one keeps it; of two that join, the one with the smaller life.
+    fn settle_id(&self) -> Result<(), OpenError> {
+        let own = self.own.owner;
+        let clock = Clock::get();
+        let give_up = clock.now().plus(clock.ticks(TIE_WAIT_MAX));
+        loop {
+            let peers = self.peers();
+            let rival =
+                peers.iter().find(|peer| peer.segment.owner.node == own.node && !peer.look_whether_gone());
+            let Some(rival) = rival else { return Ok(()) };
+            let theirs = rival.segment.owner;
+            if rival.segment.state() == State::Ready || theirs.life < own.life || clock.now() > give_up {
+                return Err(OpenError::NodeTaken { node: own.node, pid: theirs.process.pid });
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Everybody else, as of now.
+    pub(super) fn peers(&self) -> Vec<Arc<Peer>> {
+        self.lock().peers.clone()
+    }
+
+    /// Changes when [`Self::peers`] may have.
+    pub(super) fn version(&self) -> u64 {
+        self.version.get_published()
+    }
+
+    /// Whether somebody announced himself since the last look. One load of our own cache line.
+    #[inline]
+    pub(super) fn is_visited(&self, visits_seen: u32) -> bool {
+        self.own.doorbell().visits() != visits_seen
+    }
+
+    /// Looks who is new; returns the number of visits that this look covers.
+    pub(super) fn handle_visits(&self) -> u32 {
+        self.venue.drain();
+        self.scan(false)
+    }
+
+    /// Looks who has died or left.
+    pub(super) fn handle_housekeeping(&self) {
+        let mut list = self.lock();
+        let before = list.peers.len();
+        list.peers.retain(|peer| !self.is_to_be_dropped(peer));
+        if list.peers.len() != before {
+            self.changed();
+        }
+    }
+
+    fn is_to_be_dropped(&self, peer: &Peer) -> bool {
+        let gone = peer.look_whether_gone();
+        if gone && peer.died.is_raised() {
+            self.venue.bury(&peer.segment.owner);
+        }
+        gone
+    }
+
+    fn scan(&self, at_start: bool) -> u32 {
+        let mut list = self.lock();
+        list.visits_seen = self.own.doorbell().visits();
+        let known = |node, life| {
+            list.peers.iter().any(|peer| peer.segment.owner.life == life && peer.segment.owner.node == node)
+        };
+        let found = self.venue.newcomers(&known);
+        let before = list.peers.len();
+        for found in found {
+            let peer = Peer::new(found, at_start);
+            if self.is_to_be_dropped(&peer) || list.peers.len() + 1 >= NODES_MAX {
+                continue;
+            }
+            self.venue.introduce(&peer.segment.owner);
+            list.peers.push(Arc::new(peer));
+        }
+        // A peer that left may have visited to say so.
+        list.peers.retain(|peer| !self.is_to_be_dropped(peer));
+        if list.peers.len() != before || at_start {
+            self.changed();
+        }
+        list.visits_seen
+    }
+
+    /// Rings the bell of a node for which something was stored.
+    #[inline]
+    pub(super) fn ring(&self, peer: &Peer) {
+        match peer.segment.doorbell().ring(self.own.owner.node.get() as u32) {
+            None => {}
+            Some(Notification::Futex) => peer.segment.doorbell().wake_futex(),
+            Some(Notification::Descriptor) => self.ring_descriptor(peer),
+        }
+    }
+
+    #[cold]
+    fn ring_descriptor(&self, peer: &Peer) {
+        let owner = &peer.segment.owner;
+        if peer.event.get().is_none()
+            && let Some(event) = self.venue.event_of(owner)
+        {
+            let _set_meanwhile = peer.event.set(event);
+        }
+        match peer.event.get() {
+            Some(event) => event.ring(),
+            None => self.venue.wake(owner),
+        }
+    }
+
+    /// Asks a node to look around.
+    fn visit(&self, peer: &Peer) {
+        peer.segment.doorbell().announce_visit();
+        self.ring(peer);
+    }
+
+    fn changed(&self) {
+        self.version.publish(self.version.get() + 1);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bell for Roster {
+    fn doorbell(&self) -> &Doorbell {
+        self.own.doorbell()
+    }
+
+    fn event(&self) -> &EventFd {
+        &self.event
+    }
+}
+
+impl Drop for Roster {
+    fn drop(&mut self) {
+        self.own.set_state(State::Closed);
+        for peer in self.peers() {
+            self.visit(&peer);
+        }
+        self.venue.leave();
+    }
+}
+
+/// When something was last done that has to be done from time to time.
+#[derive(Debug)]
+pub(super) struct Pace {
+    every: Ticks,
+    next: Ticks,
+}
+
+impl Pace {
+    pub(super) fn new(every: Duration) -> Self {
+        Self { every: Clock::get().ticks(every), next: Ticks(0) }
+    }
+
+    /// Whether it is time again; if so, the next time is set.
+    pub(super) fn is_due(&mut self, now: Ticks) -> bool {
+        let due = now >= self.next;
+        if due {
+            self.next = now.plus(self.every);
+        }
+        due
+    }
+}

@@ -1,0 +1,258 @@
+//! What one node of a shared-memory bus shows to the others. Byte by byte in `docs/shared-memory.md`.
+//!
+//! | offset | size | what | written by |
+//! |---|---|---|---|
+//! | 0 | 4,096 | identity: magic, layout, who, how | owner |
+//! | 4,096 | 4,096 | sent: (target node, frames) × 256 | owner |
+//! | 8,192 | 4,096 | cursors: (writer's life, position) × 256 | owner |
+//! | 12,288 | 128 | control words of the ring | owner |
+//! | 16,384 | capacity | the ring | owner |
+//!
+//! Its doorbell lies in a file of its own, because peers write to it; they map all else for reading only.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use punctual_machine::SystemError;
+use punctual_machine::counter::Counter;
+use punctual_machine::doorbell::Doorbell;
+use punctual_machine::memory::{Access, Mapping};
+use punctual_machine::process::ProcessIdentity;
+use punctual_machine::ring::RingMemory;
+use punctual_proto::NodeId;
+use punctual_proto::limits::{NAME_SIZE_MAX, NODES_MAX};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"PUNCTUAL");
+const LAYOUT_VERSION: u64 = 1;
+
+const SENT_AT: usize = 4096;
+const CURSORS_AT: usize = 8192;
+const CONTROL_AT: usize = 12_288;
+const RING_AT: usize = 16_384;
+const BELL_SIZE: usize = 4096;
+
+const IDENTITY_WORDS: usize = 16;
+const _: () = assert!(IDENTITY_WORDS * 8 <= SENT_AT);
+const _: () = assert!(SENT_AT + NODES_MAX * 16 <= CURSORS_AT);
+const _: () = assert!(CURSORS_AT + NODES_MAX * 16 <= CONTROL_AT);
+const _: () = assert!(CONTROL_AT + punctual_machine::ring::RING_CONTROL_SIZE <= RING_AT);
+const _: () = assert!(NAME_SIZE_MAX == 32, "the name takes four words");
+
+/// Words of the identity, by index.
+mod word {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const VERSION: usize = 1;
+    pub(super) const NODE: usize = 2;
+    pub(super) const LIFE: usize = 3;
+    pub(super) const PID: usize = 4;
+    pub(super) const START_TIME: usize = 5;
+    pub(super) const NAMESPACE: usize = 6;
+    pub(super) const CAPACITY: usize = 7;
+    pub(super) const HELD_BACK: usize = 8;
+    pub(super) const STATE: usize = 9;
+    pub(super) const BROADCAST: usize = 10;
+    pub(super) const NAME: usize = 12;
+}
+
+/// Where a node's life is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It looks around and may still leave, if its id is taken.
+    Joining,
+    /// On the bus.
+    Ready,
+    /// It has left; what it wrote may still be read.
+    Closed,
+}
+
+/// Who a segment belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) node: NodeId,
+    /// Drawn at random for each life of a node; names its files and is never reused.
+    pub(super) life: u64,
+    pub(super) process: ProcessIdentity,
+    pub(super) held_back: bool,
+}
+
+impl Owner {
+    /// The part of a life that travels in frames.
+    pub(super) fn incarnation(&self) -> u16 {
+        self.life as u16
+    }
+}
+
+/// One node's segment and doorbell.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    memory: Arc<Mapping>,
+    bell: Arc<Mapping>,
+    ring: RingMemory,
+    pub(super) owner: Owner,
+}
+
+/// The files of one life of a node.
+#[derive(Clone, Debug)]
+pub(super) struct Paths {
+    pub(super) ring: PathBuf,
+    pub(super) bell: PathBuf,
+    pub(super) post: PathBuf,
+}
+
+impl Paths {
+    pub(super) fn new(folder: &Path, node: NodeId, life: u64) -> Self {
+        let path = |ending| folder.join(format!("{node}.{life:016x}.{ending}"));
+        Self { ring: path("ring"), bell: path("bell"), post: path("post") }
+    }
+
+    /// Node and life of a ring file's name.
+    pub(super) fn parse(name: &str) -> Option<(NodeId, u64)> {
+        let (node, life) = name.strip_suffix(".ring")?.split_once('.')?;
+        let hex = |digits: &str| (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten();
+        Some((NodeId::new(hex(node)?)?, hex(life)?))
+    }
+
+    pub(super) fn remove(&self) {
+        // The ring goes first: without it nobody finds the others. What is already gone is as good as removed.
+        for path in [&self.ring, &self.bell, &self.post] {
+            let _gone = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Permissions of the two files: peers write to the bell, and only to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Modes {
+    pub(super) ring: u32,
+    pub(super) bell: u32,
+}
+
+impl Segment {
+    /// A new segment in files. The ring's file appears whole: it is made under another name.
+    pub(super) fn create(
+        paths: &Paths,
+        owner: Owner,
+        name: &str,
+        capacity: usize,
+        modes: Modes,
+    ) -> Result<Self, SystemError> {
+        let unfinished = paths.ring.with_extension("new");
+        let bell = Mapping::create(&paths.bell, BELL_SIZE, modes.bell)?;
+        let memory =
+            Mapping::create(&unfinished, RING_AT + capacity, modes.ring).inspect_err(|_| paths.remove())?;
+        let segment = Self::fill(memory, bell, owner, name, capacity);
+        std::fs::rename(&unfinished, &paths.ring)
+            .map_err(|error| SystemError::new("publish", paths.ring.display().to_string(), error))?;
+        Ok(segment)
+    }
+
+    /// A new segment in memory of this process.
+    pub(super) fn private(owner: Owner, name: &str, capacity: usize) -> Result<Self, SystemError> {
+        let memory = Mapping::anonymous(RING_AT + capacity)?;
+        let bell = Mapping::anonymous(BELL_SIZE)?;
+        Ok(Self::fill(memory, bell, owner, name, capacity))
+    }
+
+    fn fill(memory: Mapping, bell: Mapping, owner: Owner, name: &str, capacity: usize) -> Self {
+        let memory = Arc::new(memory);
+        let words = identity(&memory);
+        words[word::VERSION].set(LAYOUT_VERSION);
+        words[word::NODE].set(owner.node.get());
+        words[word::LIFE].set(owner.life);
+        words[word::PID].set(owner.process.pid.into());
+        words[word::START_TIME].set(owner.process.start_time);
+        words[word::NAMESPACE].set(owner.process.namespace);
+        words[word::CAPACITY].set(capacity as u64);
+        words[word::HELD_BACK].set(owner.held_back.into());
+        for (at, part) in name.as_bytes().chunks(8).take(NAME_SIZE_MAX / 8).enumerate() {
+            let mut bytes = [0; 8];
+            bytes[..part.len()].copy_from_slice(part);
+            words[word::NAME + at].set(u64::from_le_bytes(bytes));
+        }
+        words[word::MAGIC].publish(MAGIC);
+        let ring = RingMemory::in_mapping(Arc::clone(&memory), CONTROL_AT, RING_AT, capacity)
+            .expect("the mapping was made for this capacity");
+        Self { memory, bell: Arc::new(bell), ring, owner }
+    }
+
+    /// A peer's segment; `None` for files that are none, or of a layout that is not known.
+    pub(super) fn open(paths: &Paths) -> Option<Self> {
+        let memory = Arc::new(Mapping::open(&paths.ring, Access::Read).ok()?);
+        let words = memory.objects::<Counter>(0, IDENTITY_WORDS)?;
+        if words[word::MAGIC].get_published() != MAGIC || words[word::VERSION].get() != LAYOUT_VERSION {
+            return None;
+        }
+        let owner = Owner {
+            node: NodeId::new(words[word::NODE].get())?,
+            life: words[word::LIFE].get(),
+            process: ProcessIdentity {
+                pid: u32::try_from(words[word::PID].get()).ok()?,
+                start_time: words[word::START_TIME].get(),
+                namespace: words[word::NAMESPACE].get(),
+            },
+            held_back: words[word::HELD_BACK].get() != 0,
+        };
+        let capacity = usize::try_from(words[word::CAPACITY].get()).ok()?;
+        memory.objects::<Counter>(SENT_AT, 2 * NODES_MAX)?;
+        let ring = RingMemory::in_mapping(Arc::clone(&memory), CONTROL_AT, RING_AT, capacity)?;
+        let bell = Arc::new(Mapping::open(&paths.bell, Access::ReadWrite).ok()?);
+        bell.object::<Doorbell>(0)?;
+        Some(Self { memory, bell, ring, owner })
+    }
+
+    pub(super) fn ring(&self) -> &RingMemory {
+        &self.ring
+    }
+
+    pub(super) fn doorbell(&self) -> &Doorbell {
+        self.bell.object(0).expect("looked at when the segment was made or opened")
+    }
+
+    pub(super) fn state(&self) -> State {
+        match identity(&self.memory)[word::STATE].get_published() {
+            0 => State::Joining,
+            1 => State::Ready,
+            _ => State::Closed,
+        }
+    }
+
+    pub(super) fn set_state(&self, state: State) {
+        identity(&self.memory)[word::STATE].publish(match state {
+            State::Joining => 0,
+            State::Ready => 1,
+            State::Closed => 2,
+        });
+    }
+
+    /// Frames sent to everybody.
+    pub(super) fn broadcast(&self) -> &Counter {
+        &identity(&self.memory)[word::BROADCAST]
+    }
+
+    /// The table of frames sent: pairs of target node and count.
+    pub(super) fn sent(&self) -> &[Counter] {
+        self.memory.objects(SENT_AT, 2 * NODES_MAX).expect("looked at when the segment was made or opened")
+    }
+
+    /// The table of cursors: pairs of the writer's life and the position up to which it has been read.
+    pub(super) fn cursors(&self) -> &[Counter] {
+        self.memory.objects(CURSORS_AT, 2 * NODES_MAX).expect("looked at when the segment was made or opened")
+    }
+
+    /// Frames sent to one node.
+    pub(super) fn sent_to(&self, node: NodeId) -> u64 {
+        self.sent()
+            .chunks(2)
+            .find(|entry| entry[0].get_published() == node.get())
+            .map_or(0, |entry| entry[1].get())
+    }
+
+    /// How far this owner has read the ring of the writer with this life; `None` before it began.
+    pub(super) fn cursor_of(&self, life: u64) -> Option<u64> {
+        self.cursors().chunks(2).find(|entry| entry[0].get_published() == life).map(|entry| entry[1].get())
+    }
+}
+
+fn identity(memory: &Mapping) -> &[Counter] {
+    memory.objects(0, IDENTITY_WORDS).expect("a segment is never smaller than its first page")
+}

@@ -1,0 +1,199 @@
+//! The sending half: one ring that all peers read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::counter::Counter;
+use punctual_machine::ring::{ClaimError, RingWriter};
+use punctual_proto::NodeId;
+use punctual_proto::limits::PREFIX_SIZE_MAX;
+
+use super::payload_size_max;
+use super::roster::{Pace, Peer, Roster};
+use crate::engine::{SendError, Transmit};
+
+/// How often a full ring's readers are asked whether they still live. Asking costs some 10 µs each.
+const LIVENESS_EVERY: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub(super) struct SharedTransmit {
+    roster: Arc<Roster>,
+    writer: RingWriter,
+    peers: Vec<Arc<Peer>>,
+    version_seen: u64,
+    visits_seen: u32,
+    /// Whom the claimed frame is for, and its entry in the table of frames sent.
+    claimed: (Option<NodeId>, usize),
+    /// Committed frames that nobody was rung for yet: for one peer, or for all.
+    unrung: Unrung,
+    liveness: Pace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unrung {
+    Nobody,
+    One(NodeId),
+    Everybody,
+}
+
+impl SharedTransmit {
+    pub(super) fn new(roster: Arc<Roster>) -> Self {
+        let writer = RingWriter::new(roster.own.ring().clone());
+        let (version_seen, peers) = (roster.version(), roster.peers());
+        let visits_seen = roster.own.doorbell().visits();
+        let liveness = Pace::new(LIVENESS_EVERY);
+        let unrung = Unrung::Nobody;
+        Self { roster, writer, peers, version_seen, visits_seen, claimed: (None, 0), unrung, liveness }
+    }
+
+    #[inline]
+    fn look_around(&mut self) {
+        if self.roster.is_visited(self.visits_seen) {
+            self.visits_seen = self.roster.handle_visits();
+        }
+        if self.roster.version() != self.version_seen {
+            self.version_seen = self.roster.version();
+            self.peers = self.roster.peers();
+        }
+    }
+
+    /// The entry of a target in the table of frames sent; the broadcast counter has none.
+    #[inline]
+    fn entry_of(&self, target: NodeId) -> Result<usize, SendError> {
+        let table = self.roster.own.sent();
+        let (last_target, last) = self.claimed;
+        if last_target == Some(target) {
+            return Ok(last);
+        }
+        let entry = table.chunks(2).position(|entry| entry[0].get() == target.get());
+        entry.map_or_else(|| self.new_entry(table, target), Ok)
+    }
+
+    #[cold]
+    fn new_entry(&self, table: &[Counter], target: NodeId) -> Result<usize, SendError> {
+        let is_free = |entry: &[Counter]| match NodeId::new(entry[0].get()) {
+            None => true,
+            Some(node) => !self.peers.iter().any(|peer| peer.segment.owner.node == node),
+        };
+        let entry = table.chunks(2).position(|entry| entry[0].get() == 0);
+        let entry = entry.or_else(|| table.chunks(2).position(is_free)).ok_or(SendError::TooManyNodes)?;
+        table[2 * entry].set(0);
+        table[2 * entry + 1].set(0);
+        table[2 * entry].publish(target.get());
+        Ok(entry)
+    }
+
+    fn sent_counter(&self, (target, entry): (Option<NodeId>, usize)) -> &Counter {
+        match target {
+            None => self.roster.own.broadcast(),
+            Some(_) => &self.roster.own.sent()[2 * entry + 1],
+        }
+    }
+
+    fn claim_record(&mut self, size: usize) -> Result<(), ClaimError> {
+        if !self.roster.own.owner.held_back {
+            return self.writer.claim(size);
+        }
+        let (peers, life) = (&self.peers, self.roster.own.owner.life);
+        let slowest = || peers.iter().map(|peer| position_of(peer, life)).min().unwrap_or(u64::MAX);
+        self.writer.claim_held(size, &mut { slowest })
+    }
+
+    /// A reader that died holds nothing: forget the dead, then try once more.
+    #[cold]
+    fn claim_without_the_dead(&mut self, size: usize) -> Result<(), ClaimError> {
+        if !self.liveness.is_due(Clock::get().now()) {
+            return Err(ClaimError::Full);
+        }
+        self.roster.handle_housekeeping();
+        self.look_around();
+        self.claim_record(size)
+    }
+}
+
+/// Up to where a peer has read our ring.
+fn position_of(peer: &Peer, life: u64) -> u64 {
+    match peer.segment.cursor_of(life) {
+        Some(position) => position,
+        // It was there before us and will read from the start, as soon as it looks.
+        None if peer.was_here && !peer.gone.is_raised() => 0,
+        None => u64::MAX,
+    }
+}
+
+impl Transmit for SharedTransmit {
+    fn payload_size_max(&self) -> usize {
+        payload_size_max(self.roster.own.ring().capacity())
+    }
+
+    #[inline]
+    fn claim(&mut self, target: Option<NodeId>, size: usize) -> Result<u32, SendError> {
+        self.look_around();
+        let entry = match target {
+            None => 0,
+            Some(node) if !self.peers.iter().any(|peer| peer.segment.owner.node == node) => {
+                return Err(SendError::Unreachable);
+            }
+            Some(node) => self.entry_of(node)?,
+        };
+        let claimed = match self.claim_record(size) {
+            Err(ClaimError::Full) => self.claim_without_the_dead(size),
+            claimed => claimed,
+        };
+        claimed.map_err(|error| match error {
+            ClaimError::Full => SendError::Full,
+            ClaimError::TooLong { .. } => {
+                let size_max = self.payload_size_max();
+                SendError::TooLong { size: size.saturating_sub(PREFIX_SIZE_MAX), size_max }
+            }
+        })?;
+        self.claimed = (target, entry);
+        Ok(self.sent_counter(self.claimed).get() as u32)
+    }
+
+    #[inline]
+    fn claimed(&mut self) -> &mut [u8] {
+        self.writer.claimed_bytes()
+    }
+
+    #[inline]
+    fn commit(&mut self) {
+        // Counted first: a frame that its writer dies over is then missing, and its receivers' accounts say so.
+        self.sent_counter(self.claimed).add_alone(1);
+        self.writer.commit();
+        self.unrung = match (self.unrung, self.claimed.0) {
+            (Unrung::Nobody, Some(node)) => Unrung::One(node),
+            (Unrung::One(first), Some(node)) if first == node => Unrung::One(node),
+            _ => Unrung::Everybody,
+        };
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        match std::mem::replace(&mut self.unrung, Unrung::Nobody) {
+            Unrung::Nobody => {}
+            Unrung::One(node) => {
+                if let Some(peer) = self.peers.iter().find(|peer| peer.segment.owner.node == node) {
+                    self.roster.ring(peer);
+                }
+            }
+            Unrung::Everybody => {
+                for peer in &self.peers {
+                    self.roster.ring(peer);
+                }
+            }
+        }
+    }
+
+    fn housekeep(&mut self, _now: Ticks) {
+        self.look_around();
+    }
+
+    fn sent_to(&self, target: Option<NodeId>) -> u64 {
+        match target {
+            None => self.roster.own.broadcast().get(),
+            Some(node) => self.roster.own.sent_to(node),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Writes every frame that is sent or arrives into a file that Wireshark opens (pcapng, IETF draft-ietf-opsawg-pcapng).
+//! Capture is a layer around an engine, never a flag inside one.
+//!
+//! Frames stand as the link type *user 0* (147): the bytes of `docs/wire.md`, without the medium's own headers. Times
+//! are `CLOCK_REALTIME`, in nanoseconds. A disk that is full ends the capture, not the traffic.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::{Ticks, realtime_ns};
+use punctual_proto::limits::PREFIX_SIZE_MAX;
+use punctual_proto::{Header, NodeId, Stamps};
+
+use super::shared::OpenError;
+use super::{Bell, Descriptors, Engine, Event, Flow, Receive, SendError, Transmit};
+
+/// Bytes of one frame that are kept.
+const SNAP_SIZE: usize = 65_535;
+
+const LINK_TYPE_USER_0: u16 = 147;
+const BLOCK_SECTION: u32 = 0x0A0D_0D0A;
+const BLOCK_INTERFACE: u32 = 1;
+const BLOCK_PACKET: u32 = 6;
+const OPTION_RESOLUTION: u16 = 9;
+const OPTION_FLAGS: u16 = 2;
+
+/// Which way a frame went, as pcapng's flags say it.
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    In = 1,
+    Out = 2,
+}
+
+#[derive(Debug)]
+struct Capture {
+    /// None once writing has failed.
+    file: Option<BufWriter<File>>,
+}
+
+impl Capture {
+    fn create(path: &Path) -> std::io::Result<Self> {
+        let mut file = BufWriter::new(File::create(path)?);
+        file.write_all(&section_block())?;
+        file.write_all(&interface_block())?;
+        file.flush()?;
+        Ok(Self { file: Some(file) })
+    }
+
+    fn frame(&mut self, direction: Direction, parts: &[&[u8]]) {
+        let Some(file) = &mut self.file else { return };
+        if file.write_all(&packet_block(direction, realtime_ns(), parts)).is_err() {
+            // The disk is full or gone: what was captured stays readable, the traffic goes on.
+            self.file = None;
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.file.as_mut().is_some_and(|file| file.flush().is_err()) {
+            self.file = None;
+        }
+    }
+}
+
+/// Type, body and length as every pcapng block has them, padded to four bytes.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let size = (12 + body.len().next_multiple_of(4)) as u32;
+    let mut bytes = Vec::with_capacity(size as usize);
+    bytes.extend_from_slice(&kind.to_le_bytes());
+    bytes.extend_from_slice(&size.to_le_bytes());
+    bytes.extend_from_slice(body);
+    bytes.resize(size as usize - 4, 0);
+    bytes.extend_from_slice(&size.to_le_bytes());
+    bytes
+}
+
+fn section_block() -> Vec<u8> {
+    let mut body = Vec::new();
+    body.extend_from_slice(&0x1A2B_3C4D_u32.to_le_bytes());
+    body.extend_from_slice(&1_u16.to_le_bytes());
+    body.extend_from_slice(&0_u16.to_le_bytes());
+    body.extend_from_slice(&(-1_i64).to_le_bytes());
+    block(BLOCK_SECTION, &body)
+}
+
+fn interface_block() -> Vec<u8> {
+    let mut body = Vec::new();
+    body.extend_from_slice(&LINK_TYPE_USER_0.to_le_bytes());
+    body.extend_from_slice(&[0, 0]);
+    body.extend_from_slice(&(SNAP_SIZE as u32).to_le_bytes());
+    body.extend_from_slice(&OPTION_RESOLUTION.to_le_bytes());
+    body.extend_from_slice(&1_u16.to_le_bytes());
+    // Ten to the minus nine.
+    body.extend_from_slice(&[9, 0, 0, 0]);
+    body.extend_from_slice(&[0; 4]);
+    block(BLOCK_INTERFACE, &body)
+}
+
+fn packet_block(direction: Direction, ns: u64, parts: &[&[u8]]) -> Vec<u8> {
+    let size: usize = parts.iter().map(|part| part.len()).sum();
+    let kept = size.min(SNAP_SIZE);
+    let mut body = Vec::with_capacity(32 + kept);
+    body.extend_from_slice(&0_u32.to_le_bytes());
+    body.extend_from_slice(&((ns >> 32) as u32).to_le_bytes());
+    body.extend_from_slice(&(ns as u32).to_le_bytes());
+    body.extend_from_slice(&(kept as u32).to_le_bytes());
+    body.extend_from_slice(&(size as u32).to_le_bytes());
+    let data_at = body.len();
+    for part in parts {
+        let room = kept - (body.len() - data_at);
+        body.extend_from_slice(&part[..part.len().min(room)]);
+    }
+    body.resize(body.len().next_multiple_of(4), 0);
+    body.extend_from_slice(&OPTION_FLAGS.to_le_bytes());
+    body.extend_from_slice(&4_u16.to_le_bytes());
+    body.extend_from_slice(&(direction as u32).to_le_bytes());
+    body.extend_from_slice(&[0; 4]);
+    block(BLOCK_PACKET, &body)
+}
+
+/// The engine with a capture of all its frames.
+pub(crate) fn wrap(engine: Engine, path: &Path) -> Result<Engine, OpenError> {
+    let capture = Capture::create(path).map_err(|error| OpenError::System {
+        error: SystemError::new("create capture", path.display().to_string(), error),
+        advice: "the folder must exist and be writable",
+    })?;
+    let capture = Arc::new(Mutex::new(capture));
+    let transmit = TapTransmit { inner: engine.transmit, capture: Arc::clone(&capture) };
+    let receive = TapReceive { inner: engine.receive, capture };
+    Ok(Engine { transmit: Box::new(transmit), receive: Box::new(receive) })
+}
+
+type Shared = Arc<Mutex<Capture>>;
+
+fn with(capture: &Shared, work: impl FnOnce(&mut Capture)) {
+    work(&mut capture.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+#[derive(Debug)]
+struct TapTransmit {
+    inner: Box<dyn Transmit>,
+    capture: Shared,
+}
+
+impl Transmit for TapTransmit {
+    fn payload_size_max(&self) -> usize {
+        self.inner.payload_size_max()
+    }
+
+    fn claim(&mut self, target: Option<NodeId>, size: usize) -> Result<u32, SendError> {
+        self.inner.claim(target, size)
+    }
+
+    fn claimed(&mut self) -> &mut [u8] {
+        self.inner.claimed()
+    }
+
+    fn commit(&mut self) {
+        let frame = self.inner.claimed();
+        with(&self.capture, |capture| capture.frame(Direction::Out, &[frame]));
+        self.inner.commit();
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn housekeep(&mut self, now: Ticks) {
+        self.inner.housekeep(now);
+        with(&self.capture, Capture::flush);
+    }
+
+    fn sent_to(&self, target: Option<NodeId>) -> u64 {
+        self.inner.sent_to(target)
+    }
+
+    fn refused(&self) -> u64 {
+        self.inner.refused()
+    }
+}
+
+#[derive(Debug)]
+struct TapReceive {
+    inner: Box<dyn Receive>,
+    capture: Shared,
+}
+
+fn prefix(header: &Header, stamps: Option<Stamps>) -> ([u8; PREFIX_SIZE_MAX], usize) {
+    let mut bytes = [0; PREFIX_SIZE_MAX];
+    if let Some((head, rest)) = bytes.split_first_chunk_mut() {
+        header.write(head);
+        if let (Some(stamps), Some(rest)) = (stamps, rest.first_chunk_mut()) {
+            stamps.write(rest);
+        }
+    }
+    (bytes, header.prefix_size())
+}
+
+impl Receive for TapReceive {
+    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
+        let Self { inner, capture } = self;
+        inner.poll(limit, &mut |event| {
+            if let Event::Frame(arrival) = &event {
+                let (bytes, size) = prefix(&arrival.header, arrival.stamps);
+                let payload = arrival.payload.to_vec();
+                with(capture, |capture| capture.frame(Direction::In, &[&bytes[..size], &payload]));
+            }
+            visit(event)
+        })
+    }
+
+    fn is_ready(&self) -> bool {
+        self.inner.is_ready()
+    }
+
+    fn keeps_order(&self) -> bool {
+        self.inner.keeps_order()
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        self.inner.bell()
+    }
+
+    fn rings_doorbell(&self) -> bool {
+        self.inner.rings_doorbell()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.inner.descriptors()
+    }
+
+    fn handle_awake(&mut self) {
+        self.inner.handle_awake();
+    }
+
+    fn housekeep(&mut self, now: Ticks) {
+        self.inner.housekeep(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_have_their_length_at_both_ends() {
+        for block in [section_block(), interface_block(), packet_block(Direction::In, 7, &[b"abc", b"defgh"])]
+        {
+            let size = block.len() as u32;
+            assert_eq!(size % 4, 0);
+            assert_eq!(block[4..8], size.to_le_bytes());
+            assert_eq!(block[block.len() - 4..], size.to_le_bytes());
+        }
+    }
+
+    #[test]
+    fn a_long_frame_is_cut_and_says_so() {
+        let long = vec![1; SNAP_SIZE + 10];
+        let block = packet_block(Direction::Out, 0, &[b"ab", &long]);
+        assert_eq!(block[20..24], (SNAP_SIZE as u32).to_le_bytes());
+        assert_eq!(block[24..28], (SNAP_SIZE as u32 + 12).to_le_bytes());
+    }
+}

@@ -1,0 +1,540 @@
+//! What UDP and raw Ethernet have in common: frames with a check value, nodes that announce themselves, addresses that
+//! are learned. Byte by byte in `docs/wire.md`.
+//!
+//! A frame for a node whose address is not known yet goes to everybody; the first frame heard from a node teaches its
+//! address. Announcements say how far a node's streams are, so that the loss of the last frames before a pause is noticed.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::counter::Counter;
+use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
+use punctual_proto::{Address, Frame, FrameError, Header, Kind, NodeId, Port, Target};
+
+use super::{
+    Arrival, Bell, Descriptors, Event, Flow, Payload, PrivateBell, Progress, Receive, SendError, Transmit,
+    Trouble,
+};
+
+/// How often a node says how far it is.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
+
+/// Size of an announcement, bytes: next broadcast number, next unicast number to its target, flags.
+const ANNOUNCEMENT_SIZE: usize = 9;
+
+const UNICAST_KNOWN: u8 = 1;
+const ANSWER_WANTED: u8 = 2;
+
+/// The sending half of a medium.
+pub(super) trait MediumTransmit: Send + std::fmt::Debug {
+    /// How a node is reached.
+    type Address: Copy + PartialEq + Send + std::fmt::Debug + 'static;
+
+    /// Largest frame with its check value, bytes.
+    fn frame_size_max(&self) -> usize;
+
+    /// Makes sure that the next [`Self::post`] finds room: `false` if there is none even after a flush.
+    fn make_room(&mut self, to: Option<Self::Address>) -> bool;
+
+    /// Takes the frame for one address, or for everybody.
+    fn post(&mut self, frame: &[u8], to: Option<Self::Address>);
+
+    /// Hands what was posted to the kernel, as far as it goes now.
+    fn flush(&mut self);
+
+    /// Frames that the kernel refused for good.
+    fn refused(&self) -> u64;
+}
+
+/// A raw frame that arrived.
+pub(super) struct RawFrame<'a, A> {
+    pub(super) bytes: &'a [u8],
+    pub(super) source: A,
+    pub(super) truncated: bool,
+    pub(super) kernel_ns: Option<u64>,
+}
+
+/// The receiving half of a medium.
+pub(super) trait MediumReceive: Send + std::fmt::Debug {
+    /// How a node is reached.
+    type Address: Copy + PartialEq + Send + std::fmt::Debug + 'static;
+
+    /// Shows at most `limit` frames, until told to stop. Returns how many.
+    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(RawFrame<'_, Self::Address>) -> Flow) -> usize;
+
+    /// Frames that were taken from the kernel and not yet shown.
+    fn is_ready(&self) -> bool;
+
+    /// Frames that the kernel had no room for since it was last asked.
+    fn new_drops(&mut self) -> u64;
+
+    /// What becomes readable.
+    fn descriptors(&self) -> Descriptors<'_>;
+}
+
+/// What both halves know of the other nodes.
+#[derive(Debug)]
+struct AddressBook<A> {
+    entries: Mutex<Vec<Entry<A>>>,
+    /// Changes whenever an address does.
+    version: Counter,
+    /// Nodes that asked to be told that we are here.
+    unanswered: Mutex<VecDeque<NodeId>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Entry<A> {
+    node: NodeId,
+    address: A,
+}
+
+impl<A: Copy + PartialEq> AddressBook<A> {
+    fn new() -> Self {
+        Self { entries: Mutex::default(), version: Counter::default(), unanswered: Mutex::default() }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry<A>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, VecDeque<NodeId>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn learn(&self, node: NodeId, address: A) {
+        let mut entries = self.entries();
+        match entries.iter().position(|entry| entry.node == node) {
+            Some(index) => entries[index].address = address,
+            // A stranger too many: frames for it go to everybody, as before it was heard.
+            None if entries.len() == NODES_MAX => return,
+            None => entries.push(Entry { node, address }),
+        }
+        self.version.publish(self.version.get() + 1);
+    }
+
+    fn forget(&self, node: NodeId) {
+        self.entries().retain(|entry| entry.node != node);
+        self.version.publish(self.version.get() + 1);
+    }
+}
+
+/// Who we are on the medium.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own {
+    pub(super) node: NodeId,
+    pub(super) incarnation: u16,
+}
+
+/// Both halves over a medium.
+pub(super) fn open<T, R>(
+    own: Own,
+    transmit: T,
+    receive: R,
+) -> Result<super::Engine, punctual_machine::SystemError>
+where
+    T: MediumTransmit + 'static,
+    R: MediumReceive<Address = T::Address> + 'static,
+    T::Address: Sync,
+{
+    let book = Arc::new(AddressBook::new());
+    let bell: Arc<dyn Bell> = Arc::new(PrivateBell::new()?);
+    let mut transmit = WireTransmit::new(own, transmit, Arc::clone(&book));
+    transmit.announce(Kind::Hello, None, ANSWER_WANTED);
+    transmit.flush();
+    let receive = WireReceive { own, medium: receive, book, bell, last: None };
+    Ok(super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) })
+}
+
+#[derive(Debug)]
+struct WireTransmit<T: MediumTransmit> {
+    own: Own,
+    medium: T,
+    book: Arc<AddressBook<T::Address>>,
+    /// Our copy of the book.
+    entries: Vec<Entry<T::Address>>,
+    version_seen: u64,
+    /// The frame in the making, with room for its check value.
+    staged: Vec<u8>,
+    claimed: usize,
+    target: Option<NodeId>,
+    broadcast: u64,
+    unicast: Vec<(NodeId, u64)>,
+    /// Where the last target stands in `unicast`.
+    last: usize,
+    next_announcement: Ticks,
+}
+
+impl<T: MediumTransmit> WireTransmit<T> {
+    fn new(own: Own, medium: T, book: Arc<AddressBook<T::Address>>) -> Self {
+        let staged = vec![0; medium.frame_size_max()];
+        Self {
+            own,
+            medium,
+            book,
+            entries: Vec::with_capacity(NODES_MAX),
+            version_seen: 0,
+            staged,
+            claimed: 0,
+            target: None,
+            broadcast: 0,
+            unicast: Vec::with_capacity(NODES_MAX),
+            last: 0,
+            next_announcement: Ticks(0),
+        }
+    }
+
+    #[inline]
+    fn address_of(&mut self, target: Option<NodeId>) -> Option<T::Address> {
+        let target = target?;
+        if self.book.version.get_published() != self.version_seen {
+            self.version_seen = self.book.version.get_published();
+            self.entries.clone_from(&self.book.entries());
+        }
+        self.entries.iter().find(|entry| entry.node == target).map(|entry| entry.address)
+    }
+
+    /// Where the count of frames to a node stands.
+    #[inline]
+    fn unicast_index(&mut self, target: NodeId) -> Result<usize, SendError> {
+        if self.unicast.get(self.last).is_none_or(|&(node, _)| node != target) {
+            self.last = match self.unicast.iter().position(|&(node, _)| node == target) {
+                Some(index) => index,
+                None if self.unicast.len() == NODES_MAX => return Err(SendError::TooManyNodes),
+                None => {
+                    self.unicast.push((target, 0));
+                    self.unicast.len() - 1
+                }
+            };
+        }
+        Ok(self.last)
+    }
+
+    /// Says that we are here, or leave, and how far our streams are.
+    fn announce(&mut self, kind: Kind, target: Option<NodeId>, flags: u8) {
+        let unicast =
+            target.map(|node| self.unicast.iter().find(|entry| entry.0 == node).map_or(0, |entry| entry.1));
+        let header = Header {
+            kind,
+            incarnation: self.own.incarnation,
+            source: Address { node: self.own.node, port: Port::from(0) },
+            target: Target { node: target, port: None },
+            sequence: 0,
+            payload_size: ANNOUNCEMENT_SIZE as u32,
+            stamped: false,
+        };
+        let size = header.frame_size();
+        let mut frame = [0; PREFIX_SIZE_MAX + ANNOUNCEMENT_SIZE + CHECK_SIZE];
+        header.write(frame.first_chunk_mut().expect("a frame is never shorter than its header"));
+        let body = &mut frame[header.prefix_size()..size];
+        body[0..4].copy_from_slice(&(self.broadcast as u32).to_le_bytes());
+        body[4..8].copy_from_slice(&(unicast.unwrap_or(0) as u32).to_le_bytes());
+        body[8] = flags | if unicast.is_some() { UNICAST_KNOWN } else { 0 };
+        let size = seal_with_check(&mut frame, size);
+        let address = self.address_of(target);
+        if self.medium.make_room(address) {
+            self.medium.post(&frame[..size], address);
+        }
+        self.medium.flush();
+    }
+}
+
+/// Puts the check value behind the frame; returns the size with it.
+fn seal_with_check(bytes: &mut [u8], size: usize) -> usize {
+    let check = crc32c::crc32c(&bytes[..size]);
+    bytes[size..size + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
+    size + CHECK_SIZE
+}
+
+impl<T: MediumTransmit> Transmit for WireTransmit<T> {
+    fn payload_size_max(&self) -> usize {
+        self.medium.frame_size_max() - PREFIX_SIZE_MAX - CHECK_SIZE
+    }
+
+    fn claim(&mut self, target: Option<NodeId>, size: usize) -> Result<u32, SendError> {
+        let size_max = self.payload_size_max();
+        if size > size_max + PREFIX_SIZE_MAX {
+            return Err(SendError::TooLong { size: size - PREFIX_SIZE_MAX, size_max });
+        }
+        let sequence = match target {
+            None => self.broadcast,
+            Some(node) => {
+                let index = self.unicast_index(node)?;
+                self.unicast[index].1
+            }
+        };
+        let address = self.address_of(target);
+        if !self.medium.make_room(address) {
+            return Err(SendError::Full);
+        }
+        (self.claimed, self.target) = (size, target);
+        Ok(sequence as u32)
+    }
+
+    fn claimed(&mut self) -> &mut [u8] {
+        &mut self.staged[..self.claimed]
+    }
+
+    fn commit(&mut self) {
+        match self.target {
+            None => self.broadcast += 1,
+            Some(_) => self.unicast[self.last].1 += 1,
+        }
+        let size = seal_with_check(&mut self.staged, self.claimed);
+        let address = self.address_of(self.target);
+        self.medium.post(&self.staged[..size], address);
+    }
+
+    fn flush(&mut self) {
+        self.medium.flush();
+    }
+
+    fn housekeep(&mut self, now: Ticks) {
+        while let Some(node) = { self.book.unanswered().pop_front() } {
+            self.announce(Kind::Hello, Some(node), 0);
+        }
+        if now >= self.next_announcement {
+            let clock = Clock::get();
+            self.next_announcement = now.plus(clock.ticks(ANNOUNCE_EVERY));
+            self.announce(Kind::Hello, None, 0);
+            for index in 0..self.unicast.len() {
+                self.announce(Kind::Hello, Some(self.unicast[index].0), 0);
+            }
+        }
+    }
+
+    fn sent_to(&self, target: Option<NodeId>) -> u64 {
+        match target {
+            None => self.broadcast,
+            Some(node) => self.unicast.iter().find(|entry| entry.0 == node).map_or(0, |entry| entry.1),
+        }
+    }
+
+    fn refused(&self) -> u64 {
+        self.medium.refused()
+    }
+}
+
+impl<T: MediumTransmit> Drop for WireTransmit<T> {
+    fn drop(&mut self) {
+        for index in 0..self.unicast.len() {
+            self.announce(Kind::Goodbye, Some(self.unicast[index].0), 0);
+        }
+        self.announce(Kind::Goodbye, None, 0);
+    }
+}
+
+#[derive(Debug)]
+struct WireReceive<R: MediumReceive> {
+    own: Own,
+    medium: R,
+    book: Arc<AddressBook<R::Address>>,
+    bell: Arc<dyn Bell>,
+    /// The last sender and its address, so that the book is opened only when something changed.
+    last: Option<(NodeId, R::Address)>,
+}
+
+/// An announcement as it was read.
+struct Announcement {
+    progress: Progress,
+    answer_wanted: bool,
+}
+
+fn parse_announcement(payload: &[u8]) -> Option<Announcement> {
+    let bytes: &[u8; ANNOUNCEMENT_SIZE] = payload.first_chunk()?;
+    let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let unicast = (bytes[8] & UNICAST_KNOWN != 0).then(|| number(4));
+    let progress = Progress { unicast, broadcast: number(0) };
+    Some(Announcement { progress, answer_wanted: bytes[8] & ANSWER_WANTED != 0 })
+}
+
+/// Takes a frame apart and compares its check value.
+fn parse_checked<'a, A>(raw: &RawFrame<'a, A>) -> Result<Frame<'a>, Trouble> {
+    let frame = Frame::parse(raw.bytes).map_err(Trouble::BadFrame)?;
+    let size = frame.header.frame_size();
+    let needed = size + CHECK_SIZE;
+    let short = Trouble::BadFrame(FrameError::Short { present: raw.bytes.len(), needed });
+    if raw.truncated {
+        return Err(short);
+    }
+    // Short Ethernet frames are padded: what stands behind the check value is nobody's.
+    let check = raw.bytes.get(size..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
+    if u32::from_le_bytes(*check) == crc32c::crc32c(&raw.bytes[..size]) {
+        Ok(frame)
+    } else {
+        Err(Trouble::BadCheck)
+    }
+}
+
+/// What one raw frame means to the node.
+fn handle_raw<A: Copy + PartialEq>(
+    own: Own,
+    book: &AddressBook<A>,
+    last: &mut Option<(NodeId, A)>,
+    raw: &RawFrame<'_, A>,
+    visit: &mut dyn FnMut(Event<'_>) -> Flow,
+) -> Flow {
+    let frame = match parse_checked(raw) {
+        Ok(frame) => frame,
+        Err(trouble) => return visit(Event::Trouble(trouble)),
+    };
+    let header = frame.header;
+    let node = header.source.node;
+    if node == own.node || !header.target.includes_node(own.node) {
+        return Flow::Continue;
+    }
+    if *last != Some((node, raw.source)) {
+        *last = Some((node, raw.source));
+        book.learn(node, raw.source);
+    }
+    if header.kind == Kind::Data {
+        let payload = Payload::Private(frame.payload);
+        return visit(Event::Frame(Arrival {
+            header,
+            stamps: frame.stamps,
+            payload,
+            kernel_ns: raw.kernel_ns,
+        }));
+    }
+    match parse_announcement(frame.payload) {
+        Some(announcement) => {
+            let flow = handle_announcement(book, &header, &announcement, visit);
+            if header.kind == Kind::Goodbye {
+                *last = None;
+            }
+            flow
+        }
+        None => visit(Event::Trouble(Trouble::BadFrame(FrameError::Unknown))),
+    }
+}
+
+fn handle_announcement<A: Copy + PartialEq>(
+    book: &AddressBook<A>,
+    header: &Header,
+    announcement: &Announcement,
+    visit: &mut dyn FnMut(Event<'_>) -> Flow,
+) -> Flow {
+    let (node, incarnation, progress) = (header.source.node, header.incarnation, announcement.progress);
+    if header.kind == Kind::Goodbye {
+        // The goodbye to everybody is the last; those to single nodes before it say where their streams end.
+        if header.target.node.is_some() {
+            return visit(Event::Progressed { node, incarnation, progress });
+        }
+        book.forget(node);
+        return visit(Event::Left { node, incarnation, progress: Some(progress), died: false });
+    }
+    if announcement.answer_wanted {
+        let mut unanswered = book.unanswered();
+        if unanswered.len() < NODES_MAX {
+            unanswered.push_back(node);
+        }
+        drop(unanswered);
+        // It has just opened: its streams begin here, the one to us at zero.
+        let progress = Progress { unicast: Some(0), ..progress };
+        return visit(Event::Joined { node, incarnation, progress, exact: true });
+    }
+    visit(Event::Progressed { node, incarnation, progress })
+}
+
+impl<R: MediumReceive> Receive for WireReceive<R>
+where
+    R::Address: Sync,
+{
+    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
+        let Self { own, medium, book, last, .. } = self;
+        medium.poll(limit, &mut |raw| handle_raw(*own, book, last, &raw, visit))
+            + match medium.new_drops() {
+                0 => 0,
+                frames => {
+                    visit(Event::Trouble(Trouble::BufferFull { frames }));
+                    1
+                }
+            }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.medium.is_ready()
+    }
+
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::clone(&self.bell)
+    }
+
+    fn rings_doorbell(&self) -> bool {
+        false
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.medium.descriptors()
+    }
+
+    fn handle_awake(&mut self) {
+        self.bell.event().drain();
+    }
+
+    fn housekeep(&mut self, _now: Ticks) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(bytes: &[u8]) -> RawFrame<'_, u8> {
+        RawFrame { bytes, source: 1, truncated: false, kernel_ns: None }
+    }
+
+    fn frame(payload: &[u8]) -> Vec<u8> {
+        let header = Header {
+            kind: Kind::Data,
+            incarnation: 3,
+            source: Address { node: NodeId::named("a"), port: Port::from(1) },
+            target: Target::EVERYONE,
+            sequence: 9,
+            payload_size: payload.len() as u32,
+            stamped: false,
+        };
+        let mut bytes = vec![0; header.frame_size() + CHECK_SIZE];
+        header.write(bytes.first_chunk_mut().unwrap());
+        bytes[header.prefix_size()..header.frame_size()].copy_from_slice(payload);
+        seal_with_check(&mut bytes, header.frame_size());
+        bytes
+    }
+
+    #[test]
+    fn no_altered_byte_goes_unnoticed() {
+        let good = frame(b"payload");
+        assert_eq!(parse_checked(&raw(&good)).unwrap().payload, b"payload");
+        for at in 0..good.len() {
+            for flip in [1, 0x80, 0xFF] {
+                let mut bad = good.clone();
+                bad[at] ^= flip;
+                assert!(parse_checked(&raw(&bad)).is_err(), "byte {at} flipped by {flip:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn padding_is_nobodys_and_a_cut_frame_is_refused() {
+        let good = frame(b"x");
+        let padded = [good.clone(), vec![0xAA; 20]].concat();
+        assert_eq!(parse_checked(&raw(&padded)).unwrap().payload, b"x");
+        for size in 0..good.len() {
+            assert!(parse_checked(&raw(&good[..size])).is_err());
+        }
+        assert!(parse_checked(&RawFrame { truncated: true, ..raw(&good) }).is_err());
+    }
+
+    #[test]
+    fn an_announcement_that_is_too_short_is_none() {
+        assert!(parse_announcement(&[0; 8]).is_none());
+        let announcement = parse_announcement(&[1, 0, 0, 0, 2, 0, 0, 0, 3]).unwrap();
+        assert_eq!(announcement.progress, Progress { unicast: Some(2), broadcast: 1 });
+        assert!(announcement.answer_wanted);
+    }
+}

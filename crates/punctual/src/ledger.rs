@@ -1,0 +1,386 @@
+//! The loss ledger: every message is delivered or stands in exactly one counter, and the sums show it.
+//!
+//! Counters lie in a page of shared memory per node, readable by any process of the same user without disturbing
+//! anyone ([`read_all`], `punctual stat`). Layout: `docs/shared-memory.md`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use punctual_machine::counter::Counter;
+use punctual_machine::memory::{Access, Mapping};
+use punctual_machine::process::{ProcessIdentity, user};
+use punctual_proto::NodeId;
+use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"PUNCOUNT");
+const LAYOUT_VERSION: u64 = 1;
+const PAGE_SIZE: usize = ROWS_AT + COMMUNICATORS_MAX * ROW_SIZE;
+const COUNTERS_AT: usize = 1024;
+const ROWS_AT: usize = 4096;
+const ROW_SIZE: usize = 64;
+const IDENTITY_WORDS: usize = 16;
+const COUNTERS_MAX: usize = 64;
+
+/// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
+/// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, the `Closed…` by atomic addition, all
+/// others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Sent,
+    Copies,
+    CopiesLocal,
+    Arrived,
+    NoSuchPort,
+    LostOverrun,
+    LostBufferFull,
+    LostBadFrame,
+    LostMedium,
+    LostPeerDied,
+    Duplicates,
+    BadFrames,
+    BufferDrops,
+    Overruns,
+    CorruptPeers,
+    SendFull,
+    Refused,
+    Rescued,
+    Joined,
+    Left,
+    Died,
+    ClosedEnqueued,
+    ClosedDelivered,
+    ClosedInboxFull,
+    ClosedUnread,
+}
+
+const _: () = assert!((Count::ClosedUnread as usize) < COUNTERS_MAX);
+
+/// What a node did with every message, at one instant.
+///
+/// Two sums hold whenever nothing is on its way:
+/// - `copies = delivered + waiting + no_such_port + inbox_full + unread`
+/// - for each peer: what it sent to this node and to everybody `= arrived + lost` ([`crate::PeerAccount`])
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Messages taken from this node's communicators.
+    pub sent: u64,
+    /// Frames of other nodes that arrived for this node, each once.
+    pub arrived: u64,
+    /// Copies made of arrived and of local messages: one per port that is meant, at least one per arrived frame.
+    pub copies: u64,
+    /// Copies that the application has.
+    pub delivered: u64,
+    /// Copies in inboxes.
+    pub waiting: u64,
+    /// Copies for a port that does not exist here.
+    pub no_such_port: u64,
+    /// Copies for which an inbox had no room.
+    pub inbox_full: u64,
+    /// Copies that were in an inbox when its communicator closed.
+    pub unread: u64,
+    /// Frames written over in a peer's ring before this node read them.
+    pub lost_overrun: u64,
+    /// Frames for which the kernel's receive buffer had no room.
+    pub lost_buffer_full: u64,
+    /// Frames that arrived damaged.
+    pub lost_bad_frame: u64,
+    /// Frames that the medium lost.
+    pub lost_medium: u64,
+    /// Frames that their sender died over.
+    pub lost_peer_died: u64,
+    /// Frames that arrived again and were not delivered again.
+    pub duplicates: u64,
+    /// Bytes that arrived and were no frame, or damaged.
+    pub bad_frames: u64,
+    /// Frames that the kernel says its receive buffer had no room for.
+    pub buffer_drops: u64,
+    /// Times a ring was written over before it was read.
+    pub overruns: u64,
+    /// Peers whose shared memory held what no honest peer writes.
+    pub corrupt_peers: u64,
+    /// Times a message was not taken for want of room.
+    pub send_full: u64,
+    /// Frames that the medium refused for good after they were taken.
+    pub refused: u64,
+    /// Sleeps that ended by the clock although a message was there: lost wake-ups.
+    pub rescued: u64,
+    /// Nodes that joined.
+    pub joined: u64,
+    /// Nodes that left or died.
+    pub left: u64,
+    /// Nodes that died.
+    pub died: u64,
+}
+
+impl Ledger {
+    /// Frames that were sent to this node and never arrived, whatever the cause.
+    pub fn lost(&self) -> u64 {
+        self.lost_overrun
+            + self.lost_buffer_full
+            + self.lost_bad_frame
+            + self.lost_medium
+            + self.lost_peer_died
+    }
+
+    /// Whether every copy is in exactly one place.
+    pub fn is_balanced(&self) -> bool {
+        self.copies == self.delivered + self.waiting + self.no_such_port + self.inbox_full + self.unread
+    }
+
+    /// Names and values, for tables.
+    pub fn entries(&self) -> [(&'static str, u64); 24] {
+        [
+            ("sent", self.sent),
+            ("arrived", self.arrived),
+            ("copies", self.copies),
+            ("delivered", self.delivered),
+            ("waiting", self.waiting),
+            ("no_such_port", self.no_such_port),
+            ("inbox_full", self.inbox_full),
+            ("unread", self.unread),
+            ("lost_overrun", self.lost_overrun),
+            ("lost_buffer_full", self.lost_buffer_full),
+            ("lost_bad_frame", self.lost_bad_frame),
+            ("lost_medium", self.lost_medium),
+            ("lost_peer_died", self.lost_peer_died),
+            ("duplicates", self.duplicates),
+            ("bad_frames", self.bad_frames),
+            ("buffer_drops", self.buffer_drops),
+            ("overruns", self.overruns),
+            ("corrupt_peers", self.corrupt_peers),
+            ("send_full", self.send_full),
+            ("refused", self.refused),
+            ("rescued", self.rescued),
+            ("joined", self.joined),
+            ("left", self.left),
+            ("died", self.died),
+        ]
+    }
+}
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (name, value) in self.entries().into_iter().filter(|&(_, value)| value > 0) {
+            write!(f, "{separator}{name} {value}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// Counters of one communicator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RowCount {
+    /// Port number plus one; 0 = the row is free.
+    Port,
+    Enqueued,
+    Delivered,
+    InboxFull,
+}
+
+/// Who a page belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageOwner {
+    /// The node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// The bus, as [`crate::Bus`] prints it, cut to 32 bytes.
+    pub bus: String,
+    /// Its process.
+    pub process: ProcessIdentity,
+}
+
+/// A node's page of counters.
+#[derive(Debug)]
+pub(crate) struct Page {
+    memory: Mapping,
+    path: Option<PathBuf>,
+}
+
+impl Page {
+    /// A page that other processes find, or a private one where there is no memory file system.
+    pub(crate) fn create(owner: &PageOwner, life: u64) -> Result<Self, punctual_machine::SystemError> {
+        let folder = folder();
+        sweep(&folder);
+        let path = folder.join(format!("{}.{life:016x}.counters", owner.node));
+        let (memory, path) =
+            match make_folder(&folder).and_then(|()| Mapping::create(&path, PAGE_SIZE, 0o600).ok()) {
+                Some(memory) => (memory, Some(path)),
+                None => (Mapping::anonymous(PAGE_SIZE)?, None),
+            };
+        let page = Self { memory, path };
+        page.write_owner(owner);
+        Ok(page)
+    }
+
+    fn write_owner(&self, owner: &PageOwner) {
+        let words: &[Counter] = self.memory.objects(0, IDENTITY_WORDS).expect("made for this layout");
+        words[1].set(LAYOUT_VERSION);
+        words[2].set(owner.node.get());
+        words[3].set(owner.process.pid.into());
+        words[4].set(owner.process.start_time);
+        words[5].set(owner.process.namespace);
+        write_name(&words[8..12], &owner.name);
+        write_name(&words[12..16], &owner.bus);
+        words[0].publish(MAGIC);
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, count: Count) -> &Counter {
+        let counters: &[Counter] =
+            self.memory.objects(COUNTERS_AT, COUNTERS_MAX).expect("made for this layout");
+        &counters[count as usize]
+    }
+
+    #[inline]
+    pub(crate) fn row(&self, row: usize, count: RowCount) -> &Counter {
+        let row: &[Counter] =
+            self.memory.objects(ROWS_AT + row * ROW_SIZE, ROW_SIZE / 8).expect("rows are bounded");
+        &row[count as usize]
+    }
+
+    /// A row nobody uses.
+    pub(crate) fn free_row(&self) -> Option<usize> {
+        (0..COMMUNICATORS_MAX).find(|&row| self.row(row, RowCount::Port).get() == 0)
+    }
+
+    /// Adds a closing communicator's row to the node's own counters, and frees it.
+    pub(crate) fn close_row(&self, row: usize) {
+        let [enqueued, delivered, full] = [RowCount::Enqueued, RowCount::Delivered, RowCount::InboxFull]
+            .map(|count| self.row(row, count).get());
+        self.count(Count::ClosedEnqueued).add(enqueued);
+        self.count(Count::ClosedDelivered).add(delivered);
+        self.count(Count::ClosedInboxFull).add(full);
+        self.count(Count::ClosedUnread).add(enqueued - delivered.min(enqueued));
+        for count in [RowCount::Enqueued, RowCount::Delivered, RowCount::InboxFull, RowCount::Port] {
+            self.row(row, count).set(0);
+        }
+    }
+
+    pub(crate) fn ledger(&self) -> Ledger {
+        let count = |which: Count| self.count(which).get();
+        let rows =
+            |which: RowCount| (0..COMMUNICATORS_MAX).map(|row| self.row(row, which).get()).sum::<u64>();
+        // A message that moves while we read is counted as waiting, never as negative.
+        let delivered = count(Count::ClosedDelivered) + rows(RowCount::Delivered);
+        let unread = count(Count::ClosedUnread);
+        let enqueued = count(Count::ClosedEnqueued) + rows(RowCount::Enqueued);
+        Ledger {
+            sent: count(Count::Sent),
+            arrived: count(Count::Arrived),
+            copies: count(Count::Copies) + count(Count::CopiesLocal),
+            delivered,
+            waiting: enqueued.saturating_sub(delivered + unread),
+            no_such_port: count(Count::NoSuchPort),
+            inbox_full: count(Count::ClosedInboxFull) + rows(RowCount::InboxFull),
+            unread,
+            lost_overrun: count(Count::LostOverrun),
+            lost_buffer_full: count(Count::LostBufferFull),
+            lost_bad_frame: count(Count::LostBadFrame),
+            lost_medium: count(Count::LostMedium),
+            lost_peer_died: count(Count::LostPeerDied),
+            duplicates: count(Count::Duplicates),
+            bad_frames: count(Count::BadFrames),
+            buffer_drops: count(Count::BufferDrops),
+            overruns: count(Count::Overruns),
+            corrupt_peers: count(Count::CorruptPeers),
+            send_full: count(Count::SendFull),
+            refused: count(Count::Refused),
+            rescued: count(Count::Rescued),
+            joined: count(Count::Joined),
+            left: count(Count::Left),
+            died: count(Count::Died),
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _swept_meanwhile = std::fs::remove_file(path);
+            let _others_there = std::fs::remove_dir(folder());
+        }
+    }
+}
+
+fn write_name(words: &[Counter], name: &str) {
+    for (word, part) in words.iter().zip(name.as_bytes().chunks(8)) {
+        let mut bytes = [0; 8];
+        bytes[..part.len()].copy_from_slice(part);
+        word.set(u64::from_le_bytes(bytes));
+    }
+}
+
+fn read_name(words: &[Counter]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.get().to_le_bytes()).take(NAME_SIZE_MAX).collect();
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    // What a page says goes to a terminal: nothing in it may move the cursor.
+    String::from_utf8_lossy(&bytes[..end])
+        .chars()
+        .map(|char| if char.is_control() { '?' } else { char })
+        .collect()
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(format!("/dev/shm/punctual-counters.{}", user()))
+}
+
+fn make_folder(folder: &Path) -> Option<()> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    let _exists = std::fs::DirBuilder::new().mode(0o700).create(folder);
+    let found = std::fs::symlink_metadata(folder).ok()?;
+    (found.is_dir() && found.uid() == user()).then_some(())
+}
+
+fn pages(folder: &Path) -> Vec<(PathBuf, PageOwner, Page)> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|ending| ending == "counters"))
+        .filter_map(|path| {
+            let memory =
+                Mapping::open(&path, Access::Read).ok().filter(|memory| memory.size() >= PAGE_SIZE)?;
+            let owner = read_owner(&memory)?;
+            Some((path, owner, Page { memory, path: None }))
+        })
+        .collect()
+}
+
+fn read_owner(memory: &Mapping) -> Option<PageOwner> {
+    let words: &[Counter] = memory.objects(0, IDENTITY_WORDS)?;
+    if words[0].get_published() != MAGIC || words[1].get() != LAYOUT_VERSION {
+        return None;
+    }
+    Some(PageOwner {
+        node: NodeId::new(words[2].get())?,
+        name: read_name(&words[8..12]),
+        bus: read_name(&words[12..16]),
+        process: ProcessIdentity {
+            pid: u32::try_from(words[3].get()).ok()?,
+            start_time: words[4].get(),
+            namespace: words[5].get(),
+        },
+    })
+}
+
+/// Removes the pages of the dead.
+fn sweep(folder: &Path) {
+    for (path, owner, _) in pages(folder) {
+        if !owner.process.is_alive() {
+            let _somebody_else_did = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The ledgers of all live nodes of this user on this host, read without disturbing them.
+pub fn read_all() -> Vec<(PageOwner, Ledger)> {
+    let mut ledgers: Vec<_> = pages(&folder())
+        .into_iter()
+        .filter(|(_, owner, _)| owner.process.is_alive())
+        .map(|(_, owner, page)| (owner, page.ledger()))
+        .collect();
+    ledgers.sort_by(|(a, _), (b, _)| (&a.bus, &a.name, a.node).cmp(&(&b.bus, &b.name, b.node)));
+    ledgers
+}

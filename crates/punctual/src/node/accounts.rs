@@ -1,0 +1,276 @@
+//! Each peer's account: which of its frames arrived, and why the others did not.
+
+use punctual_proto::limits::NODES_MAX;
+use punctual_proto::{Accepted, Header, NodeId, Stream};
+
+use crate::engine::{Progress, Trouble};
+use crate::ledger::{Count, Page};
+
+/// What this node knows of the frames that one life of one peer sent to it and to everybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAccount {
+    /// The peer.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: u16,
+    /// Frames that arrived, each once.
+    pub arrived: u64,
+    /// Frames that never will.
+    pub lost: u64,
+    /// Frames that did not arrive but still may.
+    pub missing: u64,
+    /// Whether it is still there.
+    pub present: bool,
+}
+
+/// A stream, and whether its beginning is known or still to be learned from its first frame.
+#[derive(Debug)]
+struct Tracked {
+    stream: Stream,
+    begun: bool,
+}
+
+impl Tracked {
+    fn new(next: u32, ordered: bool, begun: bool) -> Self {
+        Self { stream: Stream::starting_at(next, ordered), begun }
+    }
+
+    fn accept(&mut self, sequence: u32, ordered: bool) -> Accepted {
+        if !self.begun {
+            *self = Self::new(sequence, ordered, true);
+        }
+        self.stream.accept(sequence)
+    }
+}
+
+#[derive(Debug)]
+struct Account {
+    public: PeerAccount,
+    unicast: Tracked,
+    broadcast: Tracked,
+    /// Our reader of this peer was overrun since the last loss was accounted for.
+    overrun: bool,
+}
+
+/// The accounts of all peers of a node.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    accounts: Vec<Account>,
+    /// Where the last frame's account was found.
+    last: usize,
+    ordered: bool,
+    /// Frames that the kernel dropped and that no gap has been charged with yet.
+    buffer_drops_open: u64,
+    /// The same for damaged frames.
+    bad_frames_open: u64,
+}
+
+/// What became of a frame's number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged {
+    pub(crate) deliver: bool,
+    /// Messages of the same source found lost by this one.
+    pub(crate) lost_before: u64,
+}
+
+impl Accounts {
+    pub(crate) fn new(ordered: bool) -> Self {
+        let accounts = Vec::with_capacity(NODES_MAX);
+        Self { accounts, last: 0, ordered, buffer_drops_open: 0, bad_frames_open: 0 }
+    }
+
+    /// The account of a frame's sender, found at the first look while one peer talks.
+    #[inline]
+    fn account_of(&mut self, node: NodeId, incarnation: u16, page: &Page) -> usize {
+        let is_it =
+            |account: &Account| account.public.node == node && account.public.incarnation == incarnation;
+        if self.accounts.get(self.last).is_some_and(is_it) {
+            return self.last;
+        }
+        self.last = match self.accounts.iter().position(is_it) {
+            Some(index) => index,
+            None => self.open(node, incarnation, Progress::default(), false, page),
+        };
+        self.last
+    }
+
+    fn open(
+        &mut self,
+        node: NodeId,
+        incarnation: u16,
+        progress: Progress,
+        exact: bool,
+        page: &Page,
+    ) -> usize {
+        // An earlier life is over; nothing of it can come any more.
+        let earlier =
+            self.accounts.iter().position(|account| account.public.node == node && account.public.present);
+        if let Some(index) = earlier {
+            self.end(index, None, false, page);
+        }
+        if self.accounts.len() == NODES_MAX {
+            let gone = self.accounts.iter().position(|account| !account.public.present).unwrap_or(0);
+            self.accounts.swap_remove(gone);
+        }
+        page.count(Count::Joined).add_alone(1);
+        let public = PeerAccount { node, incarnation, arrived: 0, lost: 0, missing: 0, present: true };
+        let unicast =
+            Tracked::new(progress.unicast.unwrap_or(0), self.ordered, exact && progress.unicast.is_some());
+        let broadcast = Tracked::new(progress.broadcast, self.ordered, exact);
+        self.accounts.push(Account { public, unicast, broadcast, overrun: false });
+        self.accounts.len() - 1
+    }
+
+    /// A node is there, and its streams begin here.
+    pub(crate) fn handle_joined(
+        &mut self,
+        node: NodeId,
+        life: u16,
+        progress: Progress,
+        exact: bool,
+        page: &Page,
+    ) {
+        let known = |account: &Account| account.public.node == node && account.public.incarnation == life;
+        if !self.accounts.iter().any(known) {
+            self.open(node, life, progress, exact, page);
+        }
+    }
+
+    /// A frame for this node arrived.
+    #[inline]
+    pub(crate) fn accept(&mut self, header: &Header, page: &Page) -> Judged {
+        let index = self.account_of(header.source.node, header.incarnation, page);
+        let ordered = self.ordered;
+        let account = &mut self.accounts[index];
+        let tracked =
+            if header.target.node.is_some() { &mut account.unicast } else { &mut account.broadcast };
+        let accepted = tracked.accept(header.sequence, ordered);
+        if accepted.lost > 0 {
+            self.charge(index, accepted.lost, false, page);
+        }
+        let account = &mut self.accounts[index];
+        if accepted.is_deliverable() {
+            account.public.arrived += 1;
+            page.count(Count::Arrived).add_alone(1);
+        } else {
+            page.count(Count::Duplicates).add_alone(1);
+        }
+        Judged { deliver: accepted.is_deliverable(), lost_before: accepted.lost }
+    }
+
+    /// A node says how far it is.
+    pub(crate) fn handle_progress(
+        &mut self,
+        node: NodeId,
+        incarnation: u16,
+        progress: Progress,
+        page: &Page,
+    ) {
+        let index = self.account_of(node, incarnation, page);
+        let account = &mut self.accounts[index];
+        let mut lost = 0;
+        for (tracked, next) in
+            [(&mut account.unicast, progress.unicast), (&mut account.broadcast, Some(progress.broadcast))]
+        {
+            match next {
+                Some(next) if tracked.begun => lost += tracked.stream.handle_progress(next),
+                Some(next) => {
+                    *tracked = Tracked { stream: Stream::joined_at(next, self.ordered), begun: true }
+                }
+                None => {}
+            }
+        }
+        self.charge(index, lost, false, page);
+    }
+
+    /// A node left: what has not arrived of it is lost.
+    pub(crate) fn handle_left(
+        &mut self,
+        node: NodeId,
+        incarnation: u16,
+        progress: Option<Progress>,
+        died: bool,
+        page: &Page,
+    ) {
+        let index = self.account_of(node, incarnation, page);
+        self.end(index, progress, died, page);
+        page.count(Count::Left).add_alone(1);
+        if died {
+            page.count(Count::Died).add_alone(1);
+        }
+    }
+
+    fn end(&mut self, index: usize, progress: Option<Progress>, died: bool, page: &Page) {
+        let account = &mut self.accounts[index];
+        account.public.present = false;
+        let mut lost = 0;
+        let unicast_end = progress.and_then(|progress| progress.unicast);
+        let broadcast_end = progress.map(|progress| progress.broadcast);
+        for (tracked, end) in [(&mut account.unicast, unicast_end), (&mut account.broadcast, broadcast_end)] {
+            lost += match end {
+                Some(end) => tracked.stream.handle_end(end),
+                None => tracked.stream.handle_stop(),
+            };
+        }
+        self.charge(index, lost, died, page);
+    }
+
+    /// Something that explains losses.
+    pub(crate) fn handle_trouble(&mut self, trouble: Trouble, page: &Page) {
+        match trouble {
+            Trouble::Overrun { node } => {
+                page.count(Count::Overruns).add_alone(1);
+                self.mark_overrun(node);
+            }
+            Trouble::BufferFull { frames } => {
+                page.count(Count::BufferDrops).add_alone(frames);
+                self.buffer_drops_open += frames;
+            }
+            Trouble::BadFrame(_) | Trouble::BadCheck => {
+                page.count(Count::BadFrames).add_alone(1);
+                self.bad_frames_open += 1;
+            }
+            Trouble::Corrupt { node } => {
+                page.count(Count::CorruptPeers).add_alone(1);
+                self.mark_overrun(node);
+            }
+        }
+    }
+
+    fn mark_overrun(&mut self, node: NodeId) {
+        let present = |account: &&mut Account| account.public.node == node && account.public.present;
+        if let Some(account) = self.accounts.iter_mut().find(present) {
+            account.overrun = true;
+        }
+    }
+
+    /// Puts losses under their causes: each under exactly one.
+    #[cold]
+    fn charge(&mut self, index: usize, lost: u64, died: bool, page: &Page) {
+        let account = &mut self.accounts[index];
+        account.public.lost += lost;
+        if std::mem::take(&mut account.overrun) && lost > 0 {
+            page.count(Count::LostOverrun).add_alone(lost);
+            return;
+        }
+        let bad = lost.min(self.bad_frames_open);
+        self.bad_frames_open -= bad;
+        let full = (lost - bad).min(self.buffer_drops_open);
+        self.buffer_drops_open -= full;
+        let rest = if died { Count::LostPeerDied } else { Count::LostMedium };
+        page.count(Count::LostBadFrame).add_alone(bad);
+        page.count(Count::LostBufferFull).add_alone(full);
+        page.count(rest).add_alone(lost - bad - full);
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<PeerAccount> {
+        let missing = |tracked: &Tracked| u64::from(tracked.stream.missing());
+        self.accounts
+            .iter()
+            .map(|account| PeerAccount {
+                missing: missing(&account.unicast) + missing(&account.broadcast),
+                ..account.public.clone()
+            })
+            .collect()
+    }
+}

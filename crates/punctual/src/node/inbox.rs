@@ -1,0 +1,201 @@
+//! Where messages for one communicator wait, put there by other threads of its node.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::Ticks;
+use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::ring::{COMMIT_SIZE, Next, RingMemory, RingReader, RingWriter};
+use punctual_proto::limits::PREFIX_SIZE_MAX;
+use punctual_proto::{Port, Stamps};
+
+use crate::engine::{Bell, PrivateBell, ring};
+use crate::ledger::{Count, Page, RowCount};
+
+/// What the receiving side knows of a message besides its frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Circumstances {
+    /// When the thread that read it had woken, and when it read it.
+    pub(crate) woken: Ticks,
+    pub(crate) read: Ticks,
+    /// Messages of its source that were lost just before it.
+    pub(crate) lost_before: u64,
+    /// When the kernel received it; 0 = not known.
+    pub(crate) kernel_ns: u64,
+}
+
+const CIRCUMSTANCES_SIZE: usize = 32;
+
+impl Circumstances {
+    fn write(&self, bytes: &mut [u8]) {
+        let words = [self.woken.0, self.read.0, self.lost_before, self.kernel_ns];
+        for (part, word) in bytes.chunks_exact_mut(8).zip(words) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    fn read(words: [u64; 4]) -> Self {
+        Self { woken: Ticks(words[0]), read: Ticks(words[1]), lost_before: words[2], kernel_ns: words[3] }
+    }
+}
+
+/// The shared half of a communicator.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) port: Port,
+    /// Its row in the node's page of counters.
+    pub(crate) row: usize,
+    writer: Mutex<RingWriter>,
+    /// Up to where its owner has read.
+    cursor: Counter,
+    memory: RingMemory,
+    pub(crate) bell: PrivateBell,
+    /// Its owner waits for the engine: ring the engine's bell too.
+    pub(crate) leads: Leading,
+    closed: Flag,
+}
+
+/// Whether a communicator waits for the engine. Raised and lowered by its owner, read by who rings.
+#[derive(Debug, Default)]
+pub(crate) struct Leading(Counter);
+
+impl Leading {
+    pub(crate) fn set(&self, value: bool) {
+        self.0.publish(value.into());
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.get_published() != 0
+    }
+}
+
+impl Inbox {
+    /// An inbox that holds `size` bytes, a power of two.
+    pub(crate) fn new(port: Port, row: usize, size: usize) -> Result<Arc<Self>, SystemError> {
+        let memory = RingMemory::on_heap(size);
+        Ok(Arc::new(Self {
+            port,
+            row,
+            writer: Mutex::new(RingWriter::new(memory.clone())),
+            cursor: Counter::default(),
+            memory,
+            bell: PrivateBell::new()?,
+            leads: Leading::default(),
+            closed: Flag::default(),
+        }))
+    }
+
+    /// Its one reader.
+    pub(crate) fn reader(&self) -> InboxReader {
+        InboxReader { ring: RingReader::from_start(self.memory.clone()) }
+    }
+
+    /// Puts a message in, if there is room. `prefix` is header and stamps.
+    pub(crate) fn push(
+        &self,
+        circumstances: &Circumstances,
+        prefix: &[u8],
+        payload: &[u8],
+        page: &Page,
+    ) -> bool {
+        let mut writer = self.writer();
+        if self.closed.is_raised() {
+            // Its owner went while we looked at an older list: the copy is unread like those that were in it.
+            page.count(Count::ClosedEnqueued).add(1);
+            page.count(Count::ClosedUnread).add(1);
+            return false;
+        }
+        let size = CIRCUMSTANCES_SIZE + prefix.len() + payload.len();
+        if writer.claim_held(size, &mut || self.cursor.get_published()).is_err() {
+            page.row(self.row, RowCount::InboxFull).add_alone(1);
+            return false;
+        }
+        let record = writer.claimed_bytes();
+        let (head, rest) = record.split_at_mut(CIRCUMSTANCES_SIZE);
+        circumstances.write(head);
+        rest[..prefix.len()].copy_from_slice(prefix);
+        rest[prefix.len()..].copy_from_slice(payload);
+        page.row(self.row, RowCount::Enqueued).add_alone(1);
+        writer.commit();
+        true
+    }
+
+    fn writer(&self) -> MutexGuard<'_, RingWriter> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is put in from now on.
+    pub(crate) fn close(&self) {
+        let _writer = self.writer();
+        self.closed.raise();
+    }
+
+    /// Whether a message of this size would find room now.
+    pub(crate) fn has_room(&self, size: usize) -> bool {
+        let mut writer = self.writer();
+        writer.claim_held(CIRCUMSTANCES_SIZE + size, &mut || self.cursor.get_published()).is_ok()
+    }
+
+    /// Counts a message that went to its owner without passing through the inbox.
+    pub(crate) fn count_direct(&self, page: &Page) {
+        // Under the same lock as `push`, which is the other writer of this counter.
+        let _writer = self.writer();
+        page.row(self.row, RowCount::Enqueued).add_alone(1);
+    }
+
+    /// Wakes its owner, wherever it sleeps.
+    pub(crate) fn ring(&self, engine_bell: &dyn Bell) {
+        // The first ring's fence also stands between the message and the flag.
+        ring(&self.bell);
+        if self.leads.is_set() {
+            ring(engine_bell);
+        }
+    }
+}
+
+/// The reading half of an inbox.
+#[derive(Debug)]
+pub(crate) struct InboxReader {
+    ring: RingReader,
+}
+
+impl InboxReader {
+    /// Whether there is a message.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.ring.has_news()
+    }
+
+    /// Moves the oldest message into `buffer`; returns what is known of it and the size of its frame.
+    pub(crate) fn take(&mut self, inbox: &Inbox, buffer: &mut [u8]) -> Option<(Circumstances, usize)> {
+        if self.ring.peek() != Next::Frame {
+            return None;
+        }
+        let record = self.ring.frame();
+        let words = [0, 1, 2, 3].map(|index| record.word(index).unwrap_or(0));
+        let frame_size = record.skip(CIRCUMSTANCES_SIZE)?.copy_to(buffer);
+        self.ring.consume();
+        inbox.cursor.publish(self.ring.position());
+        Some((Circumstances::read(words), frame_size))
+    }
+}
+
+/// Smallest inbox, bytes: room for a few hundred small messages.
+const SIZE_MIN: usize = 1 << 17;
+
+/// The size of an inbox that takes the largest message of a bus, bytes.
+pub(crate) fn size_for(payload_size_max: usize) -> usize {
+    let frame = CIRCUMSTANCES_SIZE + PREFIX_SIZE_MAX + payload_size_max + COMMIT_SIZE;
+    (4 * frame).next_power_of_two().max(SIZE_MIN)
+}
+
+/// The stamps of a message that one communicator of a node sends to another: it is sealed and posted at once.
+pub(crate) fn local_stamps(sent: Ticks, due: Option<Ticks>, domain: u32) -> Stamps {
+    let due = due.unwrap_or(sent);
+    Stamps {
+        sent: sent.0,
+        due_to_sent: punctual_proto::stamps::interval(due.0, sent.0),
+        domain,
+        ..Stamps::default()
+    }
+}

@@ -1,0 +1,263 @@
+//! The receiving side of a node: whoever waits drives the engine, keeps what is its own and hands on the rest.
+
+use std::sync::Arc;
+
+use punctual_machine::clock::Ticks;
+use punctual_machine::epoll::EpollSet;
+use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::limits::PREFIX_SIZE_MAX;
+use punctual_proto::{Header, Stamps};
+
+use super::accounts::{Accounts, PeerAccount};
+use super::inbox::{Circumstances, Inbox};
+use super::{Core, Ports};
+use crate::engine::{Arrival, Event, Flow, Receive};
+use crate::ledger::Count;
+use crate::wake::{Bed, Waited, Waiter};
+
+/// Events taken from the engine at a time, so that a flood cannot keep its driver from anything else.
+const BATCH: usize = 32;
+
+/// A message for the component that drives the engine, in that component's own buffer.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) found: Option<Found>,
+}
+
+/// What is known of a message that landed; its payload is in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) header: Header,
+    pub(crate) stamps: Option<Stamps>,
+    pub(crate) circumstances: Circumstances,
+    /// Where the payload begins in the buffer.
+    pub(crate) payload_at: usize,
+}
+
+/// The receiving half, under the node's lock for receivers.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    receive: Box<dyn Receive>,
+    ports: Ports,
+    accounts: Accounts,
+    /// A frame for others than the driver, before it goes to their inboxes.
+    staged: Vec<u8>,
+    /// When the driver last woke, if it has slept since the last frame.
+    woken: Option<Ticks>,
+    next_housekeeping: Ticks,
+}
+
+impl Receiving {
+    pub(crate) fn new(receive: Box<dyn Receive>, payload_size_max: usize) -> Self {
+        let accounts = Accounts::new(receive.keeps_order());
+        let staged = vec![0; payload_size_max];
+        Self { receive, ports: Ports::default(), accounts, staged, woken: None, next_housekeeping: Ticks(0) }
+    }
+
+    /// One bounded batch. Stops at the first message for `own`, which lands in `landing`. Returns events seen.
+    #[inline]
+    pub(crate) fn turn(&mut self, core: &Core, own: &Inbox, landing: &mut Landing) -> usize {
+        self.ports.renew(&core.registry);
+        let Self { receive, ports, accounts, staged, woken, .. } = self;
+        let mut desk = Desk { core, ports, accounts, staged, woken, own, landing, newcomers: false };
+        let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
+        if desk.newcomers
+            && let Some(mut sending) = core.try_sending()
+        {
+            // Who has just joined may want an answer.
+            sending.housekeep(core, core.clock.now());
+        }
+        seen
+    }
+
+    /// Lets time pass by `waiter`'s way: at most `timeout`.
+    pub(crate) fn wait(
+        &mut self,
+        core: &Core,
+        waiter: &mut dyn Waiter,
+        set: &mut EpollSet,
+        timeout: Option<std::time::Duration>,
+        has_news: &dyn Fn() -> bool,
+    ) -> Waited {
+        let receive = &*self.receive;
+        let mut bed = Bed {
+            bell: core.bell.doorbell(),
+            event: core.bell.event(),
+            descriptors: receive.descriptors(),
+            set,
+        };
+        let waited = waiter.wait(&mut bed, timeout, &mut || has_news() || receive.is_ready());
+        if waited.slept {
+            self.woken = Some(core.clock.now());
+        }
+        if waited.on_descriptor {
+            self.receive.handle_awake();
+        }
+        waited
+    }
+
+    /// Whether the engine has something, or its bell must not be slept on.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.receive.is_ready()
+    }
+
+    pub(crate) fn rings_doorbell(&self) -> bool {
+        self.receive.rings_doorbell()
+    }
+
+    pub(crate) fn handle_awake(&mut self) {
+        self.receive.handle_awake();
+    }
+
+    /// Descriptors of the medium, for an epoll set.
+    pub(crate) fn descriptors(&self) -> crate::engine::Descriptors<'_> {
+        self.receive.descriptors()
+    }
+
+    pub(crate) fn is_housekeeping_due(&mut self, core: &Core, now: Ticks) -> bool {
+        let due = now >= self.next_housekeeping;
+        if due {
+            self.next_housekeeping = now.plus(core.clock.ticks(super::HOUSEKEEPING_EVERY));
+        }
+        due
+    }
+
+    pub(crate) fn housekeep(&mut self, now: Ticks) {
+        self.receive.housekeep(now);
+    }
+
+    pub(crate) fn accounts(&self) -> Vec<PeerAccount> {
+        self.accounts.snapshot()
+    }
+}
+
+/// One batch's work: the parts of [`Receiving`] that the engine does not own, and who drives it.
+struct Desk<'a> {
+    core: &'a Core,
+    ports: &'a Ports,
+    accounts: &'a mut Accounts,
+    staged: &'a mut Vec<u8>,
+    woken: &'a mut Option<Ticks>,
+    own: &'a Inbox,
+    landing: &'a mut Landing,
+    newcomers: bool,
+}
+
+impl Desk<'_> {
+    #[inline]
+    fn handle(&mut self, event: Event<'_>) -> Flow {
+        let page = &self.core.page;
+        match event {
+            Event::Frame(arrival) => return self.handle_frame(&arrival),
+            Event::Joined { node, incarnation, progress, exact } => {
+                self.newcomers = true;
+                self.accounts.handle_joined(node, incarnation, progress, exact, page);
+            }
+            Event::Progressed { node, incarnation, progress } => {
+                self.accounts.handle_progress(node, incarnation, progress, page);
+            }
+            Event::Left { node, incarnation, progress, died } => {
+                self.accounts.handle_left(node, incarnation, progress, died, page);
+            }
+            Event::Trouble(trouble) => self.accounts.handle_trouble(trouble, page),
+        }
+        Flow::Continue
+    }
+
+    #[inline]
+    fn handle_frame(&mut self, arrival: &Arrival<'_>) -> Flow {
+        let read = if arrival.header.stamped { self.core.clock.now() } else { Ticks::default() };
+        let woken = self.woken.take().unwrap_or(read).min(read);
+        let mut circumstances =
+            Circumstances { woken, read, lost_before: 0, kernel_ns: arrival.kernel_ns.unwrap_or(0) };
+        if self.is_for_own_alone(arrival.header) {
+            return self.land(arrival, &mut circumstances);
+        }
+        self.hand_on(arrival, &mut circumstances)
+    }
+
+    fn is_for_own_alone(&self, header: Header) -> bool {
+        match header.target.port {
+            Some(port) => port == self.own.port,
+            None => self.ports.inboxes.len() == 1,
+        }
+    }
+
+    /// The frequent case: the message is for who drives the engine.
+    #[inline]
+    fn land(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
+        let size = arrival.payload.copy_to(&mut self.landing.buffer[PREFIX_SIZE_MAX..]);
+        if !arrival.payload.is_intact() {
+            return Flow::Continue;
+        }
+        debug_assert_eq!(size, arrival.header.payload_size as usize, "the buffer holds the largest");
+        let judged = self.accounts.accept(&arrival.header, &self.core.page);
+        if !judged.deliver {
+            return Flow::Continue;
+        }
+        circumstances.lost_before = judged.lost_before;
+        self.core.page.count(Count::Copies).add_alone(1);
+        self.own.count_direct(&self.core.page);
+        self.landing.found = Some(Found {
+            header: arrival.header,
+            stamps: arrival.stamps,
+            circumstances: *circumstances,
+            payload_at: PREFIX_SIZE_MAX,
+        });
+        Flow::Stop
+    }
+
+    /// The message is for others, or for several: a copy goes into each inbox.
+    fn hand_on(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
+        let size = arrival.payload.copy_to(self.staged);
+        if !arrival.payload.is_intact() {
+            return Flow::Continue;
+        }
+        let page = &self.core.page;
+        let judged = self.accounts.accept(&arrival.header, page);
+        if !judged.deliver {
+            return Flow::Continue;
+        }
+        circumstances.lost_before = judged.lost_before;
+        let mut prefix = [0; PREFIX_SIZE_MAX];
+        let prefix = write_prefix(&mut prefix, arrival);
+        let (mut copies, mut own_served) = (0, false);
+        for inbox in self.ports.inboxes.iter().filter(|inbox| arrival.header.target.includes_port(inbox.port))
+        {
+            copies += 1;
+            page.count(Count::Copies).add_alone(1);
+            let taken = inbox.push(circumstances, prefix, &self.staged[..size], page);
+            if std::ptr::eq(&raw const **inbox, self.own) {
+                own_served = true;
+            } else if taken {
+                inbox.ring(&*self.core.bell);
+            }
+        }
+        if copies == 0 {
+            page.count(Count::Copies).add_alone(1);
+            page.count(Count::NoSuchPort).add_alone(1);
+        }
+        if own_served { Flow::Stop } else { Flow::Continue }
+    }
+}
+
+fn write_prefix<'a>(bytes: &'a mut [u8; PREFIX_SIZE_MAX], arrival: &Arrival<'_>) -> &'a [u8] {
+    let (head, rest) =
+        bytes.split_first_chunk_mut::<HEADER_SIZE>().expect("the prefix begins with the header");
+    arrival.header.write(head);
+    if let (Some(stamps), Some(rest)) = (arrival.stamps, rest.first_chunk_mut()) {
+        stamps.write(rest);
+    }
+    &bytes[..arrival.header.prefix_size()]
+}
+
+/// Shares an inbox with the list of those who wait for the leader to leave.
+pub(crate) fn enlist(core: &Core, inbox: &Arc<Inbox>) {
+    core.registry.followers().push(Arc::clone(inbox));
+}
+
+/// Takes an inbox off that list.
+pub(crate) fn delist(core: &Core, inbox: &Arc<Inbox>) {
+    core.registry.followers().retain(|other| !Arc::ptr_eq(other, inbox));
+}

@@ -1,0 +1,204 @@
+//! The sending side of a node: one message to the bus, to ports of this node, or to both.
+
+use punctual_machine::clock::Ticks;
+use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
+use punctual_proto::stamps::{STAMPS_SIZE, interval};
+use punctual_proto::{Address, Header, Kind, NodeId, Stamps, Target};
+
+use super::inbox::{Circumstances, Inbox, local_stamps};
+use super::{Core, Ports};
+use crate::engine::{SendError, Transmit};
+use crate::ledger::Count;
+
+/// The sending half, under the node's lock for senders.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    transmit: Box<dyn Transmit>,
+    ports: Ports,
+    /// The message in the making, where it is not made in the engine.
+    staged: Vec<u8>,
+    /// What the claim in the making needs when it is committed.
+    open: Option<Open>,
+}
+
+/// A claim in the making.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    source: Address,
+    target: Target,
+    size: usize,
+    stamps: Option<Stamps>,
+    to_bus: bool,
+    /// Ports of this node are meant, besides the sender's own.
+    to_ports: bool,
+}
+
+impl Open {
+    fn prefix_size(&self) -> usize {
+        if self.stamps.is_some() { PREFIX_SIZE_MAX } else { HEADER_SIZE }
+    }
+
+    fn header(&self, core: &Core, sequence: u32) -> Header {
+        Header {
+            kind: Kind::Data,
+            incarnation: core.incarnation,
+            source: self.source,
+            target: self.target,
+            sequence,
+            payload_size: self.size as u32,
+            stamped: self.stamps.is_some(),
+        }
+    }
+}
+
+/// When a message was due and sent, if its stages are to be recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) due: Option<Ticks>,
+    pub(crate) sent: Ticks,
+}
+
+impl Sending {
+    pub(crate) fn new(transmit: Box<dyn Transmit>) -> Self {
+        let size_max = transmit.payload_size_max() + PREFIX_SIZE_MAX + CHECK_SIZE;
+        Self { transmit, ports: Ports::default(), staged: vec![0; size_max], open: None }
+    }
+
+    /// Room for a message. It is taken by [`Self::commit`]; without that nothing happened.
+    #[inline]
+    pub(crate) fn claim(
+        &mut self,
+        core: &Core,
+        source: &Inbox,
+        target: Target,
+        size: usize,
+        timing: Option<Timing>,
+    ) -> Result<(), SendError> {
+        let size_max = core.payload_size_max;
+        if size > size_max {
+            return Err(SendError::TooLong { size, size_max });
+        }
+        let stamps = timing.map(|timing| local_stamps(timing.sent, timing.due, core.clock.domain()));
+        let address = Address { node: core.node, port: source.port };
+        let to_bus = target.node != Some(core.node);
+        let to_ports = target.includes_node(core.node) && self.meets_ports(core, source, target);
+        let open = Open { source: address, target, size, stamps, to_bus, to_ports };
+        let claimed = if to_bus { self.claim_on_bus(core, &open) } else { self.claim_here(source, &open) };
+        self.open = claimed.is_ok().then_some(open);
+        if claimed == Err(SendError::Full) {
+            core.page.count(Count::SendFull).add_alone(1);
+        }
+        claimed
+    }
+
+    fn claim_on_bus(&mut self, core: &Core, open: &Open) -> Result<(), SendError> {
+        let sequence = self.transmit.claim(open.target.node, open.prefix_size() + open.size)?;
+        let head =
+            self.transmit.claimed().first_chunk_mut().expect("a frame is never shorter than its header");
+        open.header(core, sequence).write(head);
+        Ok(())
+    }
+
+    /// A message for ports of this node alone: they must be there, and a single one must have room.
+    fn claim_here(&mut self, source: &Inbox, open: &Open) -> Result<(), SendError> {
+        let mut meant = self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target));
+        let Some(first) = meant.next() else { return Err(SendError::Unreachable) };
+        if meant.next().is_none() && !first.has_room(PREFIX_SIZE_MAX + open.size) {
+            return Err(SendError::Full);
+        }
+        Ok(())
+    }
+
+    fn meets_ports(&mut self, core: &Core, source: &Inbox, target: Target) -> bool {
+        self.ports.renew(&core.registry);
+        self.ports.inboxes.iter().any(|inbox| is_meant(inbox, source, target))
+    }
+
+    /// Where the claimed message is written.
+    ///
+    /// # Panics
+    /// If nothing was claimed.
+    #[inline]
+    pub(crate) fn payload(&mut self) -> &mut [u8] {
+        let open = self.open.expect("a claim is open");
+        let prefix = open.prefix_size();
+        if open.to_bus {
+            &mut self.transmit.claimed()[prefix..prefix + open.size]
+        } else {
+            &mut self.staged[prefix..prefix + open.size]
+        }
+    }
+
+    /// Takes the claimed message: it is delivered from now on, or counted.
+    #[inline]
+    pub(crate) fn commit(&mut self, core: &Core, source: &Inbox) {
+        let Some(open) = self.open.take() else { return };
+        if open.to_ports && open.to_bus {
+            // Copied before the bus takes the frame: from then on it is the receivers' to read.
+            let size = open.prefix_size() + open.size;
+            self.staged[..size].copy_from_slice(&self.transmit.claimed()[..size]);
+        }
+        if open.to_bus {
+            if let Some(stamps) = open.stamps {
+                write_stamps(self.transmit.claimed(), stamps, core.clock.now());
+            }
+            self.transmit.commit();
+        }
+        if open.to_ports {
+            self.deliver_here(core, source, &open);
+        }
+        core.page.count(Count::Sent).add_alone(1);
+    }
+
+    fn deliver_here(&mut self, core: &Core, source: &Inbox, open: &Open) {
+        let prefix_size = open.prefix_size();
+        let (prefix, payload) = self.staged.split_at_mut(prefix_size);
+        let head = prefix.first_chunk_mut().expect("a frame is never shorter than its header");
+        open.header(core, 0).write(head);
+        let now = open.stamps.map_or_else(Ticks::default, |_| core.clock.now());
+        if let Some(stamps) = open.stamps {
+            write_stamps(prefix, stamps, now);
+        }
+        let circumstances = Circumstances { woken: now, read: now, ..Circumstances::default() };
+        let mut copies = 0;
+        for inbox in self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target)) {
+            copies += 1;
+            core.page.count(Count::CopiesLocal).add_alone(1);
+            if inbox.push(&circumstances, prefix, &payload[..open.size], &core.page) {
+                inbox.ring(&*core.bell);
+            }
+        }
+        debug_assert!(copies > 0, "it was asked before");
+    }
+
+    /// Hands what was committed to the medium.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        self.transmit.flush();
+    }
+
+    pub(crate) fn housekeep(&mut self, core: &Core, now: Ticks) {
+        self.transmit.flush();
+        self.transmit.housekeep(now);
+        core.page.count(Count::Refused).set(self.transmit.refused());
+    }
+
+    pub(crate) fn sent_to(&self, target: Option<NodeId>) -> u64 {
+        self.transmit.sent_to(target)
+    }
+}
+
+fn is_meant(inbox: &Inbox, source: &Inbox, target: Target) -> bool {
+    // Everybody but the sender itself; a message to one's own port is sent on purpose.
+    let itself = std::ptr::eq(inbox, source) && target.port.is_none();
+    target.includes_port(inbox.port) && !itself
+}
+
+/// Completes the stamps: without a tag, sealed is sent; the engine takes the frame now.
+#[inline]
+fn write_stamps(frame: &mut [u8], stamps: Stamps, posted: Ticks) {
+    let stamps = Stamps { sealed_to_posted: interval(stamps.sent, posted.0), ..stamps };
+    let (_, rest) = frame.split_at_mut(HEADER_SIZE);
+    stamps.write(rest.first_chunk_mut::<STAMPS_SIZE>().expect("room was claimed for them"));
+}

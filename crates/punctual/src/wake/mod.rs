@@ -1,0 +1,170 @@
+//! How a waiter learns that something arrived.
+//!
+//! A loop polls; when a poll found nothing it calls [`Waiter::wait`], which passes some time or sleeps, and the loop
+//! polls again. Sleeping follows the doorbell's handshake: arm, look once more, sleep, disarm.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::str::FromStr;
+use std::time::Duration;
+
+use punctual_machine::SystemError;
+use punctual_machine::doorbell::{Doorbell, Notification};
+use punctual_machine::epoll::EpollSet;
+use punctual_machine::event_fd::EventFd;
+
+mod backoff;
+mod descriptor;
+mod futex;
+mod spin;
+
+use backoff::Backoff;
+use descriptor::{SleepInEpoll, SleepOnEvent};
+use futex::SleepOnFutex;
+use spin::Spin;
+
+/// A way of waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Wake {
+    /// Poll without pause. The fastest, and one CPU is gone.
+    Spin,
+    /// Poll, then yield, then sleep: fast while messages are frequent, idle when they are not.
+    #[default]
+    Backoff,
+    /// Sleep on a futex. Only for media whose senders ring the doorbell (shared memory, loopback).
+    Futex,
+    /// Sleep on an eventfd. Only for media whose senders ring the doorbell.
+    EventFd,
+    /// Sleep in epoll, on the doorbell and the medium's descriptors together.
+    Epoll,
+}
+
+impl Wake {
+    /// All ways of waiting.
+    pub const ALL: [Self; 5] = [Self::Spin, Self::Backoff, Self::Futex, Self::EventFd, Self::Epoll];
+
+    /// Its name in tables and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Backoff => "backoff",
+            Self::Futex => "futex",
+            Self::EventFd => "eventfd",
+            Self::Epoll => "epoll",
+        }
+    }
+
+    /// Whether it can wait for a medium, by whether senders ring that medium's doorbell.
+    pub const fn can_wait_for(self, rings_doorbell: bool) -> bool {
+        rings_doorbell || !matches!(self, Self::Futex | Self::EventFd)
+    }
+}
+
+impl fmt::Display for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Wake {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|wake| wake.name() == name);
+        known.copied().ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("unknown way of waiting {name:?}; known are {names}")
+        })
+    }
+}
+
+/// What a waiter can sleep on.
+#[derive(Debug)]
+pub struct Bed<'a> {
+    /// Rung by senders.
+    pub bell: &'a Doorbell,
+    /// Becomes readable when the bell is armed for a descriptor and rung.
+    pub event: &'a EventFd,
+    /// Descriptors of the medium.
+    pub descriptors: [Option<BorrowedFd<'a>>; 2],
+    /// The event and the medium's descriptors.
+    pub set: &'a mut EpollSet,
+}
+
+/// What a wait came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// The thread slept, or tried to.
+    pub slept: bool,
+    /// Somebody rang.
+    pub rung: bool,
+    /// It slept on descriptors, so that these must be taken back.
+    pub on_descriptor: bool,
+}
+
+impl Waited {
+    /// Some time passed; nobody slept.
+    pub const AWAKE: Self = Self { slept: false, rung: false, on_descriptor: false };
+}
+
+/// One waiter's way of waiting, with its state.
+pub trait Waiter: Send + fmt::Debug {
+    /// Passes some time: at most `timeout`, and less if there may be something. `is_ready` says whether there is; it is
+    /// asked after arming the bell.
+    fn wait(
+        &mut self,
+        bed: &mut Bed<'_>,
+        timeout: Option<Duration>,
+        is_ready: &mut dyn FnMut() -> bool,
+    ) -> Waited;
+
+    /// Something was found: the next wait begins anew.
+    fn handle_found(&mut self) {}
+}
+
+/// The waiter for a way of waiting; `rings_doorbell` says whether senders of the medium ring.
+///
+/// # Errors
+/// The way of waiting, if it cannot wait for such a medium.
+pub fn waiter(wake: Wake, rings_doorbell: bool) -> Result<Box<dyn Waiter>, Wake> {
+    if !wake.can_wait_for(rings_doorbell) {
+        return Err(wake);
+    }
+    Ok(match wake {
+        Wake::Spin => Box::new(Spin),
+        Wake::Backoff if rings_doorbell => Box::new(Backoff::new(SleepOnFutex)),
+        Wake::Backoff => Box::new(Backoff::new(SleepInEpoll)),
+        Wake::Futex => Box::new(SleepOnFutex),
+        Wake::EventFd => Box::new(SleepOnEvent),
+        Wake::Epoll => Box::new(SleepInEpoll),
+    })
+}
+
+/// A set of the event and all of these descriptors.
+///
+/// # Errors
+/// If the process has no more descriptors.
+pub fn epoll_set(event: &EventFd, descriptors: [Option<BorrowedFd<'_>>; 2]) -> Result<EpollSet, SystemError> {
+    let set = EpollSet::new()?;
+    set.add(event.as_fd())?;
+    for descriptor in descriptors.into_iter().flatten() {
+        set.add(descriptor)?;
+    }
+    Ok(set)
+}
+
+/// The handshake around every sleep: arm, look once more, sleep, disarm.
+fn sleep_armed(
+    bed: &mut Bed<'_>,
+    how: Notification,
+    is_ready: &mut dyn FnMut() -> bool,
+    sleep: impl FnOnce(&mut Bed<'_>),
+) -> Waited {
+    bed.bell.arm(how);
+    let slept = !is_ready();
+    if slept {
+        sleep(bed);
+    }
+    let rung = bed.bell.disarm().rung;
+    Waited { slept, rung, on_descriptor: how == Notification::Descriptor && (slept || rung) }
+}
