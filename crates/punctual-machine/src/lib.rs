@@ -31,6 +31,8 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod signal;
 #[cfg(not(loom))]
+pub mod slot;
+#[cfg(not(loom))]
 pub mod socket;
 pub mod sync;
 

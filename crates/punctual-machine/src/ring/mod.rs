@@ -32,6 +32,8 @@ mod writer;
 pub use memory::{RING_CONTROL_SIZE, RingControl, RingMemory};
 pub use reader::{Next, RingReader};
 pub use words::SharedBytes;
+#[cfg(not(loom))]
+pub(crate) use words::{copy_in, copy_out};
 pub use writer::{ClaimError, RingWriter};
 
 /// Alignment and granularity of records, bytes: one cache line, so that two records never share one.

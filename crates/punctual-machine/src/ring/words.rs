@@ -65,7 +65,7 @@ impl<'a> SharedBytes<'a> {
 
 /// Copies out of shared words. `target` is no longer than they are.
 #[inline]
-fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
+pub(crate) fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
     assert!(target.len() <= words.len() * 8);
     if target.len() >= BLOCK_COPY_MIN && block_copy_out(words, target) {
         return;
@@ -84,7 +84,7 @@ fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
 
 /// Copies into shared words that only the caller stores to. `source` is no longer than they are.
 #[inline]
-pub(super) fn copy_in(words: &[AtomicU64], source: &[u8]) {
+pub(crate) fn copy_in(words: &[AtomicU64], source: &[u8]) {
     assert!(source.len() <= words.len() * 8);
     if source.len() >= BLOCK_COPY_MIN && block_copy_in(words, source) {
         return;
