@@ -15,6 +15,10 @@ use crate::workspace;
 const MUTANTS: &[&str] =
     &["bell_sender_fence", "bell_sleeper_fence", "ring_reader_fence", "ring_writer_fence"];
 
+/// How often the checker may take the CPU from a thread that could go on. Without a bound a test of three
+/// threads takes hours; every mutant is caught at this one.
+const PREEMPTIONS_MAX: &str = "4";
+
 /// The tests take some ten seconds; a mutant that spins forever must not.
 const DEADLINE: Duration = Duration::from_secs(300);
 
@@ -48,7 +52,8 @@ fn mutant(name: &str) -> Result<(), String> {
 fn tests(mutant: Option<&str>) -> Result<(Option<i32>, String), String> {
     let program = build(mutant)?;
     let log = workspace::target("loom").join(format!("{}.txt", mutant.unwrap_or("tests")));
-    Run::new(program).arg("loom").within(DEADLINE).all_output_to(&log)
+    let bound = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| PREEMPTIONS_MAX.into());
+    Run::new(program).arg("loom").env("LOOM_MAX_PREEMPTIONS", bound).within(DEADLINE).all_output_to(&log)
 }
 
 /// The test program.
