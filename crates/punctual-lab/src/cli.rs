@@ -1,8 +1,246 @@
-//! The command line.
+//! The command line: `docs/cli.md` is its contract.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::command;
+use crate::sample::Load;
+
+/// Measures how long messages take on this machine, says where the time goes and what to use.
+#[derive(Debug, Parser)]
+#[command(name = "punctual", version, about, after_help = "Without a verb: punctual survey.")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Measure every route and way of waiting of this machine, recommend, report (about a minute)
+    Survey(SurveyArguments),
+    /// Compare two runs: ratios with intervals, per quantile, max and stalls per minute
+    Compare(CompareArguments),
+    /// Write the page of a run again, from its store
+    Report(ReportArguments),
+    /// Show the live counters of this user's nodes on this host
+    Stat(StatArguments),
+    /// Show the facts that make numbers comparable, and what this process can use here
+    Host(HostArguments),
+    /// The other end of a measurement; started by the command itself
+    #[command(hide = true)]
+    Respond,
+}
+
+/// Options of everything that measures.
+#[derive(Debug, Default, Args)]
+pub struct Common {
+    /// Directory of the run, new or empty [default: runs/<time>-<experiment>/]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the summary as JSON to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Time for all trials together, such as 30s, 500ms, 2m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Most messages of one trial
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub count: Option<u64>,
+    /// Only this idle gap (closed load) or period (open load), such as 0, 100us, 1ms
+    #[arg(long, value_name = "TIME", value_parser = gap)]
+    pub gap: Option<Duration>,
+    /// Only this load
+    #[arg(long, value_enum)]
+    pub load: Option<LoadArgument>,
+    /// Repeats whatever is random
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// No progress, no table
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// [`Load`] as it is written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LoadArgument {
+    /// The next message waits for the reply
+    Closed,
+    /// Message k is due at its time, whatever is outstanding
+    Open,
+}
+
+impl From<LoadArgument> for Load {
+    fn from(load: LoadArgument) -> Self {
+        match load {
+            LoadArgument::Closed => Self::Closed,
+            LoadArgument::Open => Self::Open,
+        }
+    }
+}
+
+/// Options of the survey.
+#[derive(Debug, Default, Args)]
+pub struct SurveyArguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// Messages of 64 B only, in about 15 s
+    #[arg(long)]
+    pub quick: bool,
+    /// Only routes whose name contains this, such as shared/ or /spin
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+}
+
+/// Options of the comparison.
+#[derive(Debug, Args)]
+pub struct CompareArguments {
+    /// The run to compare with
+    pub a: PathBuf,
+    /// The run that is compared
+    pub b: PathBuf,
+}
+
+/// Options of the report.
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// The run
+    pub run: PathBuf,
+    /// Where to write the page [default: report.html in the run]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// Options of the live counters.
+#[derive(Debug, Args)]
+pub struct StatArguments {
+    /// Show once and end
+    #[arg(long)]
+    pub once: bool,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    pub every: Duration,
+}
+
+/// Options of the host's facts.
+#[derive(Debug, Args)]
+pub struct HostArguments {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Longest duration that an option takes.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// A time with its unit: ns, us (or µs), ms, s, m.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "" if number == "0" => 0.0,
+        _ => return Err("a number with its unit (ns, us, ms, s, m) is needed, such as 500ms".to_owned()),
+    };
+    let number: f64 = number.parse().map_err(|_| "a number with its unit is needed, such as 500ms".to_owned())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = time(text)?;
+    if duration.is_zero() || duration > DURATION_MAX {
+        return Err("from 1ns to 24 hours (1440m)".to_owned());
+    }
+    Ok(duration)
+}
+
+fn gap(text: &str) -> Result<Duration, String> {
+    let gap = time(text)?;
+    if gap > Duration::from_secs(10) {
+        return Err("from 0 to 10s".to_owned());
+    }
+    Ok(gap)
+}
+
+/// Why the command ended, as the contract's exit codes say it.
+#[derive(Debug)]
+pub enum Failure {
+    /// Exit 1: done, but a promise did not hold.
+    Promise(String),
+    /// Exit 2: the call is off.
+    Usage(String),
+    /// Exit 3: the machine cannot; the text says what is missing and what to do.
+    Machine(String),
+}
+
+impl Failure {
+    fn report(&self) -> ExitCode {
+        let (text, code) = match self {
+            Self::Promise(text) => (text, 1),
+            Self::Usage(text) => (text, 2),
+            Self::Machine(text) => (text, 3),
+        };
+        eprintln!("punctual: {text}");
+        ExitCode::from(code)
+    }
+}
 
 /// Runs the command; the exit code is the contract of `docs/cli.md`.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => {
+            // One line that names the option, the value and the range.
+            let text = error.to_string();
+            let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("usage: see punctual --help");
+            let line = line.trim_start_matches("error: ");
+            return Failure::Usage(format!("{line} (see punctual --help)")).report();
+        }
+        Err(help) => {
+            print!("{help}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    let done = match arguments.verb.unwrap_or(Verb::Survey(SurveyArguments::default())) {
+        Verb::Survey(survey) => command::survey(&survey),
+        Verb::Compare(compare) => command::compare(&compare),
+        Verb::Report(report) => command::report(&report),
+        Verb::Stat(stat) => command::stat(&stat),
+        Verb::Host(host) => command::host(&host),
+        Verb::Respond => command::respond(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("100us"), Ok(Duration::from_micros(100)));
+        assert_eq!(time("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(time("0"), Ok(Duration::ZERO));
+        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "5", "ms", "-1s", "1h", "1e9s", "..s"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+        assert!(duration("0s").is_err());
+        assert!(gap("11s").is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
 }

@@ -4,12 +4,17 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+mod command;
 pub mod compare;
 pub mod doubt;
+mod facts;
+mod link;
+mod load;
 pub mod report;
 pub mod sample;
 pub mod stall;
 pub mod stats;
 pub mod store;
 pub mod summary;
+pub mod survey;
 pub mod table;

@@ -108,6 +108,9 @@ pub struct CellResult {
     /// Per minute of steady state; `None` if less than a second was observed.
     #[serde(default)]
     pub stalls_per_minute: Option<f64>,
+    /// CPU time of both measuring threads per message; `None` if it was not taken.
+    #[serde(default)]
+    pub cpu_ns_per_message: Option<f64>,
     /// How often the cell was measured.
     #[serde(default)]
     pub trials: u64,
@@ -151,6 +154,7 @@ impl CellResult {
             reordered: trials.iter().map(|t| t.facts.reordered).sum(),
             stalls: stalls as u64,
             stalls_per_minute: stall::per_minute(stalls, lasted_ns),
+            cpu_ns_per_message: cpu_ns_per_message(trials),
             trials: trials.len() as u64,
             first_ns: first_ns(trials, warmup),
             warmup: (warm.count() > 0).then(|| Figures::of(&warm)),
@@ -194,6 +198,12 @@ impl CellResult {
         }
         doubts
     }
+}
+
+fn cpu_ns_per_message(trials: &[Samples]) -> Option<f64> {
+    let messages: usize = trials.iter().map(Samples::len).sum();
+    let cpu_ns: u64 = trials.iter().map(|trial| trial.facts.cpu_ns).sum();
+    (cpu_ns > 0 && messages > 0).then(|| (cpu_ns as f64 / messages as f64).round())
 }
 
 fn first_ns(trials: &[Samples], warmup: u64) -> Vec<Option<u64>> {

@@ -1,0 +1,32 @@
+//! `punctual host`.
+
+use punctual_machine::host::{FacilityState, HostFacts};
+use serde_json::{Map, Value, json};
+
+use super::print;
+use crate::cli::{Failure, HostArguments};
+use crate::facts;
+
+/// Prints the facts that make numbers comparable, and what limits them.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn host(arguments: &HostArguments) -> Result<(), Failure> {
+    let read = HostFacts::read();
+    if !arguments.json {
+        return print(&facts::page(&read));
+    }
+    let facilities: Map<String, Value> = read
+        .facilities
+        .iter()
+        .map(|facility| {
+            let state = match &facility.state {
+                FacilityState::Available => json!({ "available": true }),
+                FacilityState::Missing { reason } => json!({ "available": false, "reason": reason }),
+            };
+            (facility.name.to_owned(), state)
+        })
+        .collect();
+    let all = json!({ "host": facts::host(&read, &[]), "clock": facts::clock(), "facilities": facilities });
+    print(&format!("{all:#}\n"))
+}

@@ -1,0 +1,47 @@
+//! What each verb does.
+
+mod compare;
+mod host;
+mod report;
+mod stat;
+mod survey;
+
+pub use compare::compare;
+pub use host::host;
+pub use report::report;
+pub use stat::stat;
+pub use survey::{respond, survey};
+
+use std::io::{IsTerminal, Write};
+
+use crate::cli::Failure;
+use crate::store::StoreError;
+use crate::table::Style;
+
+/// A store that cannot be read is a wrong argument; one that cannot be written is the machine's.
+fn store_failure(error: &StoreError) -> Failure {
+    match error {
+        StoreError::Occupied { .. } | StoreError::NotARun { .. } | StoreError::UnknownVersion { .. } => {
+            Failure::Usage(error.to_string())
+        }
+        _ => Failure::Machine(error.to_string()),
+    }
+}
+
+/// Prints to standard output; a reader that went away ends the command quietly, as it does for others.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Failure::Machine(format!("standard output: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn style() -> Style {
+    Style { colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+}
+
+fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::Machine(format!("cannot write {}: {error}", path.display())))
+}

@@ -1,0 +1,6 @@
+//! Loads: who sends what when, and what became of it.
+
+pub mod client;
+pub mod ping;
+pub mod recording;
+pub mod responder;

@@ -1,0 +1,130 @@
+//! What a measuring message carries, and how its answer says where the time went.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 8 | sequence number of the trial |
+//! | 8 | 8 | the sender's clock when it was sent, ticks |
+//! | 16 | 8 | the responder's clock when its application had it, ticks; 0 in the request |
+//! | 24 | 28 | the request's seven stages, ticks each, as the responder saw them |
+//! | 52 | 4 | 1 = the last message of the trial: no answer is wanted |
+//! | 56 | | a pattern that follows from the number, compared whole |
+
+use punctual::{Stage, Stages, Ticks};
+
+/// Smallest measuring message, bytes.
+pub const SIZE_MIN: usize = 64;
+
+const PATTERN_AT: usize = 56;
+const STAGES_AT: usize = 24;
+const STOP_AT: usize = 52;
+
+/// Time in each stage of one way, ticks, in the order of [`Stage::ALL`].
+pub type StageTicks = [u32; Stage::ALL.len()];
+
+fn put(bytes: &mut [u8], at: usize, number: u64) {
+    bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+}
+
+fn get(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
+}
+
+/// Fills in the pattern of a message; done once per trial, since only the first eight bytes change with the number.
+pub fn prepare(bytes: &mut [u8]) {
+    bytes.fill(0);
+    for (at, byte) in bytes.iter_mut().enumerate().skip(PATTERN_AT) {
+        *byte = (at * 31 % 251) as u8;
+    }
+}
+
+/// Makes the message the request of this number.
+#[inline]
+pub fn write_request(bytes: &mut [u8], sequence: u64, sent: Ticks) {
+    put(bytes, 0, sequence);
+    put(bytes, 8, sent.0);
+    let mark = (sequence as u8).wrapping_mul(167);
+    bytes[PATTERN_AT] = mark;
+    if let Some(last) = bytes.last_mut() {
+        *last = !mark;
+    }
+}
+
+/// Makes the message the one that ends a trial.
+pub fn write_stop(bytes: &mut [u8]) {
+    bytes[STOP_AT] = 1;
+}
+
+/// Whether the message ends the trial.
+#[inline]
+pub fn is_stop(bytes: &[u8]) -> bool {
+    bytes.get(STOP_AT) == Some(&1)
+}
+
+/// Turns a request into its answer: what the responder knows of it is added.
+#[inline]
+pub fn write_answer(bytes: &mut [u8], delivered: Ticks, stages: Option<&Stages>) {
+    put(bytes, 16, delivered.0);
+    let Some(stages) = stages else { return };
+    for (place, stage) in Stage::ALL.into_iter().enumerate() {
+        let ticks = stages.time_in(stage).map_or(u32::MAX, |ticks| u32::try_from(ticks.0).unwrap_or(u32::MAX - 1));
+        let at = STAGES_AT + 4 * place;
+        bytes[at..at + 4].copy_from_slice(&ticks.to_le_bytes());
+    }
+}
+
+/// An answer, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// The request's number.
+    pub sequence: u64,
+    /// When the responder's application had the request, ticks of its clock.
+    pub delivered: Ticks,
+    /// The request's stages; `u32::MAX` where not known.
+    pub stages: StageTicks,
+}
+
+/// Takes an answer apart. `prepared` is what the request looked like; `None` if a byte of the pattern differs.
+#[inline]
+pub fn read_answer(bytes: &[u8], prepared: &[u8]) -> Option<Answer> {
+    let sequence = get(bytes, 0);
+    let mark = (sequence as u8).wrapping_mul(167);
+    let inside = PATTERN_AT + 1..prepared.len().saturating_sub(1);
+    let whole = bytes.len() == prepared.len() && bytes.len() >= SIZE_MIN
+        && bytes.get(PATTERN_AT) == Some(&mark)
+        && bytes.last() == Some(&!mark)
+        && bytes.get(inside.clone()) == prepared.get(inside);
+    if !whole {
+        return None;
+    }
+    let mut stages = [0; Stage::ALL.len()];
+    for (place, ticks) in stages.iter_mut().enumerate() {
+        let at = STAGES_AT + 4 * place;
+        *ticks = u32::from_le_bytes(*bytes[at..].first_chunk()?);
+    }
+    Some(Answer { sequence, delivered: Ticks(get(bytes, 16)), stages })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_compared_whole() {
+        for size in [SIZE_MIN, 65, 1024] {
+            let mut prepared = vec![0; size];
+            prepare(&mut prepared);
+            let mut message = prepared.clone();
+            write_request(&mut message, 77, Ticks(5));
+            write_answer(&mut message, Ticks(9), None);
+            let answer = read_answer(&message, &prepared).unwrap();
+            assert_eq!((answer.sequence, answer.delivered), (77, Ticks(9)));
+            for at in (0..8).chain(PATTERN_AT..size) {
+                let mut wrong = message.clone();
+                wrong[at] ^= 1;
+                let read = read_answer(&wrong, &prepared);
+                assert!(read.is_none_or(|answer| answer.sequence != 77), "byte {at} of {size}");
+            }
+            assert!(read_answer(&message[..size - 1], &prepared).is_none());
+        }
+    }
+}

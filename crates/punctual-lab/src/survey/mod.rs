@@ -1,0 +1,230 @@
+//! The survey: how long a message takes on this machine by every route and every way of waiting.
+//!
+//! Trials of all cells are taken in turns, so that drift of the machine meets all alike; each is on disk before the next.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use punctual::{Clock, Ticks};
+use punctual_machine::host::{Facility, HostFacts};
+use punctual_machine::signal::interrupted;
+
+use crate::doubt::Cause;
+use crate::sample::{Kind, Load, Samples};
+use crate::store::{Store, StoreError};
+use crate::summary::{Skipped, Summary};
+
+mod advice;
+mod field;
+mod plan;
+mod site;
+
+pub use advice::advise;
+pub use field::Field;
+pub use plan::{Cell, Place, Plan, Route, Wishes};
+pub use site::{Made, Order, Site, serve};
+
+/// Messages of a cell that count as warm-up: caches, branch predictors and sockets settle within some hundred.
+pub const WARMUP: u64 = 200;
+
+/// A survey in the making.
+struct Survey<'a> {
+    plan: &'a Plan,
+    field: Field,
+    sites: HashMap<Place, Site>,
+    /// Places that could not be opened, so that the reason is given once.
+    closed: HashSet<Place>,
+    cpus: [Option<usize>; 2],
+    start: Ticks,
+    /// Messages of each cell so far.
+    counts: HashMap<usize, u64>,
+    skipped: Vec<Skipped>,
+    store: &'a mut Store,
+}
+
+/// Which CPUs the two ends are pinned to: the first and the last that this process may use.
+pub fn choose_cpus() -> [Option<usize>; 2] {
+    let allowed = punctual_machine::cpu::allowed();
+    [allowed.first().copied(), allowed.last().copied()]
+}
+
+/// Makes all trials of the plan. What was measured is in the store, also when it is cut short.
+///
+/// # Errors
+/// When the store cannot be written, or this machine has no port to spare.
+pub fn run(plan: &Plan, facts: &HostFacts, store: &mut Store, bar: &ProgressBar) -> Result<Outcome, SurveyError> {
+    let field = Field::new().map_err(|error| SurveyError::Machine(format!("no free UDP port: {error}")))?;
+    let mut survey = Survey {
+        plan,
+        field,
+        sites: HashMap::new(),
+        closed: HashSet::new(),
+        cpus: choose_cpus(),
+        start: Clock::get().now(),
+        counts: HashMap::new(),
+        skipped: Vec::new(),
+        store,
+    };
+    let cells = survey.feasible(facts);
+    let planned = cells.len() * plan.trials as usize;
+    bar.set_length(planned as u64);
+    let made = survey.all_trials(&cells, bar)?;
+    Ok(Outcome { skipped: survey.skipped, made, planned })
+}
+
+/// How a survey ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was not measured, and why.
+    pub skipped: Vec<Skipped>,
+    /// Trials made.
+    pub made: usize,
+    /// Trials planned.
+    pub planned: usize,
+}
+
+/// Why a survey ended early.
+#[derive(Debug)]
+pub enum SurveyError {
+    /// The store could not be written.
+    Store(StoreError),
+    /// The machine cannot: what is missing and what to do.
+    Machine(String),
+}
+
+impl Survey<'_> {
+    /// The plan's cells that this machine can measure; the others are noted with the reason.
+    fn feasible(&mut self, facts: &HostFacts) -> Vec<Cell> {
+        let one_cpu = self.cpus[0] == self.cpus[1];
+        if one_cpu {
+            self.skip("every polling route", "two processors are needed to poll, and this process may use one only");
+        }
+        let missing = |name| facts.facility(name).filter(|facility| !facility.is_available()).map(describe);
+        let packet = missing(Facility::PACKET_SOCKETS);
+        let memory = missing(Facility::SHARED_MEMORY);
+        if let Some(reason) = &packet {
+            self.skip("raw Ethernet", reason);
+            self.closed.insert(Place::Segment);
+        }
+        if let Some(reason) = &memory {
+            self.skip("shared memory", reason);
+        }
+        let cells = self.plan.cells.iter().filter(|cell| {
+            let shared = matches!(cell.route, Route::Shared(_));
+            !(one_cpu && cell.route.spins())
+                && !(memory.is_some() && shared)
+                && !self.closed.contains(&cell.route.place())
+        });
+        cells.copied().collect()
+    }
+
+    fn skip(&mut self, what: &str, reason: &str) {
+        self.skipped.push(Skipped { what: what.to_owned(), reason: reason.to_owned() });
+    }
+
+    fn all_trials(&mut self, cells: &[Cell], bar: &ProgressBar) -> Result<usize, SurveyError> {
+        let unit = self.plan.unit();
+        let mut made = 0;
+        let mut failed: HashSet<String> = HashSet::new();
+        for trial in 0..self.plan.trials {
+            for (index, cell) in cells.iter().enumerate() {
+                if interrupted() {
+                    return Ok(made);
+                }
+                let name = cell.id(Kind::RoundTrip).name;
+                bar.set_message(name.clone());
+                bar.inc(1);
+                if self.closed.contains(&cell.route.place()) || failed.contains(&name) {
+                    continue;
+                }
+                match self.one_trial(index, cell, trial, unit) {
+                    Ok(()) => made += 1,
+                    Err(SurveyError::Machine(reason)) => {
+                        self.skip(&name, &reason);
+                        failed.insert(name);
+                    }
+                    Err(store) => return Err(store),
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    fn one_trial(&mut self, index: usize, cell: &Cell, trial: u32, unit: Duration) -> Result<(), SurveyError> {
+        let order = Order { cell: *cell, trial: cell.trial(unit, self.plan.count_max) };
+        let Some(site) = self.site(cell.route.place()) else { return Ok(()) };
+        let made = site.make(order).map_err(SurveyError::Machine)?;
+        let clock = Clock::get();
+        let open_load = cell.load == Load::Open;
+        let first_index = self.counts.get(&index).copied().unwrap_or(0);
+        self.counts.insert(index, first_index + made.recording.len() as u64);
+        let mut round_trips = made.recording.round_trips(clock, self.start, first_index, open_load);
+        note_facts(&mut round_trips, cell, &made);
+        let one_ways = made.recording.one_ways(clock, self.start, first_index, open_load);
+        self.append(cell, Kind::RoundTrip, trial, &round_trips)?;
+        if let Some(one_ways) = one_ways.filter(|_| !cell.route.is_floor()) {
+            self.append(cell, Kind::OneWay, trial, &one_ways)?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, cell: &Cell, kind: Kind, trial: u32, samples: &Samples) -> Result<(), SurveyError> {
+        self.store.append(&cell.id(kind), trial, samples).map(drop).map_err(SurveyError::Store)
+    }
+
+    /// The place's two ends, started when they are first needed. `None` if they cannot be.
+    fn site(&mut self, place: Place) -> Option<&Site> {
+        if !self.sites.contains_key(&place) && !self.closed.contains(&place) {
+            match Site::start(&self.field, place, self.cpus) {
+                Ok(site) => {
+                    self.sites.insert(place, site);
+                }
+                Err(reason) => {
+                    self.skip(&format!("everything {}", place.name()), &reason);
+                    self.closed.insert(place);
+                }
+            }
+        }
+        self.sites.get(&place)
+    }
+}
+
+fn describe(facility: &Facility) -> String {
+    match &facility.state {
+        punctual_machine::host::FacilityState::Missing { reason } => reason.clone(),
+        punctual_machine::host::FacilityState::Available => String::new(),
+    }
+}
+
+/// What happened during a trial that may have changed it.
+fn note_facts(samples: &mut Samples, cell: &Cell, made: &Made) {
+    let facts = &mut samples.facts;
+    facts.duplicated = made.recording.duplicated;
+    facts.reordered = made.recording.reordered;
+    facts.cpu_ns = made.client.usage.cpu_ns + made.responder.cpu_ns;
+    let subject = || cell.id(Kind::RoundTrip).to_string();
+    let mut doubt = |cause: Cause| facts.doubts.push(cause.into());
+    let migrations = made.client.migrations + made.responder.migrations;
+    if migrations > 0 {
+        doubt(Cause::Migrated { subject: subject(), times: migrations });
+    }
+    if made.steal_ticks > 0 {
+        // Kernel ticks of user space are hundredths of a second.
+        doubt(Cause::Steal { subject: subject(), ms: 10 * made.steal_ticks });
+    }
+}
+
+/// The summary of what is stored, with what was skipped and what it recommends.
+///
+/// # Errors
+/// When the store cannot be read back.
+pub fn summarise(store: &Store, outcome: Outcome) -> Result<Summary, StoreError> {
+    let mut summary = store.summary()?;
+    summary.skipped.extend(outcome.skipped);
+    if outcome.made < outcome.planned && interrupted() {
+        summary.doubt(Cause::CutShort { trials: outcome.made });
+    }
+    summary.recommendation = advise(&summary.results);
+    Ok(summary)
+}

@@ -1,0 +1,305 @@
+//! One place with both its ends: a client thread here, and a responder in another thread, process or namespace.
+//!
+//! The two talk over a stream of JSON lines, which rests while a trial runs.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use serde::{Deserialize, Serialize};
+
+use super::field::{Ends, Field, INTERFACES, LinkPlan, Side};
+use super::plan::{Cell, Place};
+use crate::load::client::{self, ClientFacts, Trial};
+use crate::load::recording::Recording;
+use crate::load::responder::{ResponderFacts, respond};
+
+/// What the responder is told when it starts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Station {
+    /// Where everything is.
+    pub field: Field,
+    /// What kind of place.
+    pub place: Place,
+    /// The CPU to run on.
+    pub cpu: Option<usize>,
+}
+
+/// What the responder says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Reply {
+    /// It is in its namespace; its process or thread has this id.
+    Started { id: u32 },
+    /// It listens for the trial's messages.
+    Ready,
+    /// The trial is over.
+    Done(ResponderFacts),
+    /// It cannot: in words for people.
+    Failed(String),
+}
+
+fn say(output: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
+    let line = serde_json::to_string(what)?;
+    writeln!(output, "{line}")?;
+    output.flush()
+}
+
+fn hear<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T, String> {
+    let mut line = String::new();
+    match input.read_line(&mut line) {
+        Ok(0) => Err("the responder ended".to_owned()),
+        Ok(_) => serde_json::from_str(&line).map_err(|error| format!("the responder said {line:?}: {error}")),
+        Err(error) => Err(format!("the responder cannot be heard: {error}")),
+    }
+}
+
+/// The responder: answers trial after trial until the input ends.
+///
+/// # Errors
+/// When nobody listens any more.
+pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
+    let station: Station = hear(input)?;
+    let unheard = |error: std::io::Error| error.to_string();
+    if let Some(cpu) = station.cpu {
+        // Unpinned is slower, not wrong; the client says so.
+        let _unpinned = punctual_machine::cpu::pin_to(cpu);
+    }
+    if station.place == Place::Segment
+        && let Err(error) = punctual_machine::namespace::unshare_network()
+    {
+        return say(output, &Reply::Failed(error.to_string())).map_err(unheard);
+    }
+    say(output, &Reply::Started { id: punctual_machine::namespace::thread_id() }).map_err(unheard)?;
+    let mut ends = Ends::new(station.field, Side::There);
+    while let Ok(plan) = hear::<LinkPlan>(input) {
+        if station.place == Place::Segment {
+            // The interface was put here by now. Up twice is up.
+            let _seen_when_opened = punctual_machine::namespace::bring_up(INTERFACES[1]);
+        }
+        match ends.open(&plan) {
+            Ok(mut link) => {
+                say(output, &Reply::Ready).map_err(unheard)?;
+                let facts = respond(&mut *link, plan.size);
+                drop(link);
+                say(output, &Reply::Done(facts)).map_err(unheard)?;
+            }
+            Err(text) => say(output, &Reply::Failed(text)).map_err(unheard)?,
+        }
+    }
+    Ok(())
+}
+
+/// The other end, wherever it runs. Ends with this value.
+#[derive(Debug)]
+enum Responder {
+    Process { child: Child, input: ChildStdin, output: BufReader<ChildStdout> },
+    Thread { input: UnixStream, output: BufReader<UnixStream>, thread: Option<JoinHandle<()>> },
+}
+
+impl Responder {
+    fn start(place: Place) -> Result<Self, String> {
+        if place == Place::Process { Self::start_thread() } else { Self::start_process() }
+    }
+
+    fn start_process() -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let mut child = Command::new(program)
+            .arg("respond")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start the responder: {error}"))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.ok_or("the responder has no pipes")?;
+        Ok(Self::Process { child, input, output: BufReader::new(output) })
+    }
+
+    fn start_thread() -> Result<Self, String> {
+        let (ours, theirs) = UnixStream::pair().map_err(|error| format!("cannot talk to a thread: {error}"))?;
+        let clone = |stream: &UnixStream| stream.try_clone().map_err(|error| error.to_string());
+        let (mut reading, mut writing) = (BufReader::new(clone(&theirs)?), theirs);
+        let thread = std::thread::Builder::new().name("responder".to_owned()).spawn(move || {
+            // It ends when nobody listens; why is then nobody's concern.
+            let _ended = serve(&mut reading, &mut writing);
+        });
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Self::Thread { output: BufReader::new(clone(&ours)?), input: ours, thread: Some(thread) })
+    }
+
+    fn say(&mut self, what: &impl Serialize) -> Result<(), String> {
+        match self {
+            Self::Process { input, .. } => say(input, what),
+            Self::Thread { input, .. } => say(input, what),
+        }
+        .map_err(|error| format!("the responder does not listen: {error}"))
+    }
+
+    fn hear(&mut self) -> Result<Reply, String> {
+        match self {
+            Self::Process { output, .. } => hear(output),
+            Self::Thread { output, .. } => hear(output),
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        match self {
+            Self::Process { child, .. } => {
+                // A child of ours, by its handle; it may have ended by itself.
+                let _ended = child.kill();
+                let _reaped = child.wait();
+            }
+            Self::Thread { input, thread, .. } => {
+                let _closed = input.shutdown(std::net::Shutdown::Both);
+                if let Some(thread) = thread.take() {
+                    let _ended = thread.join();
+                }
+            }
+        }
+    }
+}
+
+/// One trial to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Of which cell.
+    pub cell: Cell,
+    /// What it sends.
+    pub trial: Trial,
+}
+
+/// A trial that was made.
+#[derive(Debug)]
+pub struct Made {
+    /// Its messages.
+    pub recording: Recording,
+    /// What the client went through.
+    pub client: ClientFacts,
+    /// What the responder went through.
+    pub responder: ResponderFacts,
+    /// CPU time that a hypervisor took from this machine meanwhile, kernel ticks.
+    pub steal_ticks: u64,
+}
+
+/// A place whose client runs in a thread of its own, pinned, in its own namespace where need be.
+#[derive(Debug)]
+pub struct Site {
+    orders: mpsc::Sender<Order>,
+    results: mpsc::Receiver<Result<Made, String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Site {
+    /// Starts both ends.
+    ///
+    /// # Errors
+    /// In words for people: what is missing and what to do.
+    pub fn start(field: &Field, place: Place, cpus: [Option<usize>; 2]) -> Result<Self, String> {
+        let (orders, inbox) = mpsc::channel();
+        let (outbox, results) = mpsc::channel();
+        let (started, start) = mpsc::channel();
+        let field = field.clone();
+        let thread = std::thread::Builder::new().name(format!("client-{place:?}")).spawn(move || {
+            match Client::start(field, place, cpus) {
+                Ok(mut client) => {
+                    let _waiting = started.send(Ok(()));
+                    while let Ok(order) = inbox.recv() {
+                        if outbox.send(client.make(&order)).is_err() {
+                            break;
+                        }
+                    }
+                }
+                Err(text) => {
+                    let _waiting = started.send(Err(text));
+                }
+            }
+        });
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        start.recv().map_err(|_| "the client thread ended".to_owned())??;
+        Ok(Self { orders, results, thread: Some(thread) })
+    }
+
+    /// Makes one trial.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn make(&self, order: Order) -> Result<Made, String> {
+        let gone = |_| "the client thread ended".to_owned();
+        self.orders.send(order).map_err(|_| gone(()))?;
+        self.results.recv().map_err(|_| gone(()))?
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let (closed, _) = mpsc::channel();
+        self.orders = closed;
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// The client's end, in its own thread.
+struct Client {
+    responder: Responder,
+    ends: Ends,
+}
+
+impl Client {
+    fn start(field: Field, place: Place, [here, there]: [Option<usize>; 2]) -> Result<Self, String> {
+        if let Some(cpu) = here {
+            punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
+        }
+        if place == Place::Segment {
+            punctual_machine::namespace::unshare_network().map_err(|error| error.to_string())?;
+        }
+        let mut responder = Responder::start(place)?;
+        responder.say(&Station { field: field.clone(), place, cpu: there })?;
+        let id = match responder.hear()? {
+            Reply::Started { id } => id,
+            Reply::Failed(text) => return Err(text),
+            other => return Err(format!("the responder said {other:?} where its start was due")),
+        };
+        if place == Place::Segment {
+            join_by_veth(id).map_err(|error| error.to_string())?;
+        }
+        Ok(Self { responder, ends: Ends::new(field, Side::Here) })
+    }
+
+    fn make(&mut self, order: &Order) -> Result<Made, String> {
+        let Cell { route, load, size, .. } = order.cell;
+        let plan = LinkPlan { route, size, due_counts: load == crate::sample::Load::Open };
+        let mut recording = Recording::new(capacity(&order.trial));
+        let mut link = self.ends.open(&plan)?;
+        self.responder.say(&plan)?;
+        match self.responder.hear()? {
+            Reply::Ready => {}
+            Reply::Failed(text) => return Err(text),
+            other => return Err(format!("the responder said {other:?} where it was to be ready")),
+        }
+        let steal = punctual_machine::host::steal_ticks().unwrap_or(0);
+        let client = client::run(&mut *link, &order.trial, &mut recording);
+        let steal_ticks = punctual_machine::host::steal_ticks().unwrap_or(0).saturating_sub(steal);
+        match self.responder.hear()? {
+            Reply::Done(responder) => Ok(Made { recording, client, responder, steal_ticks }),
+            other => Err(format!("the responder said {other:?} where the trial was over")),
+        }
+    }
+}
+
+/// Joins this namespace with the responder's. Nothing is left behind: a veth pair dies with its namespaces.
+fn join_by_veth(peer: u32) -> Result<(), punctual_machine::SystemError> {
+    punctual_machine::namespace::create_veth(INTERFACES[0], INTERFACES[1], peer)?;
+    punctual_machine::namespace::bring_up(INTERFACES[0])
+}
+
+/// Room for all messages of a trial, however fast the route: none takes less than 100 ns there and back.
+fn capacity(trial: &Trial) -> usize {
+    let fastest = trial.gap.max(std::time::Duration::from_nanos(100));
+    let messages = trial.duration.as_nanos() / fastest.as_nanos() + 16;
+    trial.count_max.min(usize::try_from(messages).unwrap_or(usize::MAX))
+}
