@@ -47,6 +47,16 @@ impl RingReader {
         Self { memory, position, frame_size: 0 }
     }
 
+    /// Moves to the newest end. A reader that has published its cursor before is never overrun from there on by a writer
+    /// that it holds back: either that writer has seen the cursor, or the end that is read here is where it looked.
+    pub fn move_to_now(&mut self) {
+        fence(Ordering::SeqCst); // (E) pairs with the fence in `RingWriter::raise_limit`.
+        if let Some(tail) = believable(self.memory.tail()) {
+            self.position = self.position.max(tail);
+        }
+        self.frame_size = 0;
+    }
+
     /// Looks at the oldest record not yet consumed. Calling it again without [`Self::consume`] returns the same.
     #[inline]
     pub fn peek(&mut self) -> Next {

@@ -232,3 +232,44 @@ fn nothing_torn_is_believed() {
     enough.store(1, Ordering::Relaxed);
     thread.join().unwrap();
 }
+
+/// Goal: a writer that had no reader for longer than a lap is held back by one that joins then.
+#[test]
+fn who_joins_late_holds_back_too() {
+    let memory = RingMemory::on_heap(4096);
+    let mut writer = RingWriter::new(memory.clone());
+    for _ in 0..1000 {
+        writer.claim_held(56, &mut || u64::MAX).unwrap();
+        writer.commit();
+    }
+    let mut reader = RingReader::from_now(memory);
+    let mut cursor = reader.position();
+    reader.move_to_now();
+    let mut taken = 0;
+    while writer.claim_held(56, &mut || cursor).is_ok() {
+        writer.commit();
+        taken += 1;
+        assert!(taken < 1000, "nobody holds the writer back");
+    }
+    for _ in 0..taken {
+        assert_eq!(reader.peek(), Next::Frame);
+        reader.consume();
+    }
+    assert_eq!(reader.peek(), Next::Empty);
+    cursor = reader.position();
+    writer.claim_held(56, &mut || cursor).unwrap();
+}
+
+/// Goal: the count of records is exact for who reads it before the ring, and for who reads it after the tail.
+#[test]
+fn a_record_is_counted_between_its_commit_word_and_the_tail() {
+    let memory = RingMemory::on_heap(4096);
+    let mut writer = RingWriter::new(memory.clone());
+    let mut reader = RingReader::from_start(memory.clone());
+    writer.claim(8).unwrap();
+    writer.commit_counting(|| {
+        assert_eq!(reader.peek(), Next::Frame);
+        assert_eq!(memory.tail(), 0);
+    });
+    assert_eq!(memory.tail(), 64);
+}

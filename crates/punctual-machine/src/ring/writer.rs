@@ -79,7 +79,7 @@ impl RingWriter {
             self.raise_limit(end, slowest)?;
         }
         if padding > 0 {
-            self.publish(PADDING, padding);
+            self.publish(PADDING, padding, || {});
         }
         self.claimed = frame_size;
         Ok(())
@@ -90,7 +90,12 @@ impl RingWriter {
     fn raise_limit(&mut self, end: u64, slowest: &mut dyn FnMut() -> u64) -> Result<(), ClaimError> {
         let capacity = self.memory.capacity() as u64;
         if end > self.held_at {
-            self.held_at = slowest().saturating_add(capacity);
+            // (E) pairs with the fence in `RingReader::move_to_now`: we see the cursor of a reader that joins, or it
+            // sees our position.
+            fence(Ordering::SeqCst);
+            // No reader is ahead of us, and one that joins later begins here: with no reader at all this answer holds for
+            // one lap, not for ever.
+            self.held_at = slowest().min(self.position) + capacity;
             if end > self.held_at {
                 return Err(ClaimError::Full);
             }
@@ -131,19 +136,30 @@ impl RingWriter {
     /// If nothing was claimed.
     #[inline]
     pub fn commit(&mut self) {
+        self.commit_counting(|| {});
+    }
+
+    /// As [`Self::commit`]; `count` runs when readers can see the record and before the tail says so. A counter that it
+    /// publishes never counts a record that readers cannot see yet, and counts all that lie below the tail.
+    ///
+    /// # Panics
+    /// If nothing was claimed.
+    #[inline]
+    pub fn commit_counting(&mut self, count: impl FnOnce()) {
         assert!(self.claimed > 0, "nothing was claimed");
         // Frames are at most a quarter of a ring of at most 2^30 bytes.
-        self.publish(self.claimed as u32, record_size(self.claimed));
+        self.publish(self.claimed as u32, record_size(self.claimed), count);
         self.claimed = 0;
     }
 
     /// Stores the commit word and moves behind the record.
     #[inline]
-    fn publish(&mut self, size: u32, record: usize) {
+    fn publish(&mut self, size: u32, record: usize, count: impl FnOnce()) {
         let next = self.position + record as u64;
         self.memory.word(next).store(0, Ordering::Relaxed); // rule 2
         self.memory.word(self.position).store(commit_word(self.position, size), Ordering::Release); // (C)
         self.position = next;
+        count();
         self.memory.control().tail.0.store(next, Ordering::Release);
     }
 
