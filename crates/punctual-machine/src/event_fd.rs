@@ -1,7 +1,7 @@
 //! A counter that the kernel keeps and that wakes whoever waits for it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -19,9 +19,13 @@ impl EventFd {
         eventfd(0, flags).map(Self).map_err(|error| SystemError::new("create", "eventfd", error))
     }
 
-    /// An eventfd that somebody else made.
-    pub fn from_descriptor(descriptor: OwnedFd) -> Self {
-        Self(descriptor)
+    /// An eventfd that somebody else made. `None` for anything else, and for one on which ringing could wait: a peer may
+    /// send whatever it likes.
+    pub fn from_descriptor(descriptor: OwnedFd) -> Option<Self> {
+        let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+        let is_event = std::fs::read_link(path).is_ok_and(|what| what.as_os_str() == "anon_inode:[eventfd]");
+        let flags = rustix::fs::fcntl_getfl(&descriptor).ok()?;
+        (is_event && flags.contains(rustix::fs::OFlags::NONBLOCK)).then_some(Self(descriptor))
     }
 
     /// Wakes who waits. A counter that is full is as good as rung.
@@ -69,6 +73,15 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_eventfd_is_refused() {
+        let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
+        assert!(EventFd::from_descriptor(pipe).is_none());
+        let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        assert!(EventFd::from_descriptor(blocking).is_none());
+        assert!(EventFd::from_descriptor(EventFd::new().unwrap().0).is_some());
+    }
 
     #[test]
     fn rung_is_rung_once() {

@@ -40,6 +40,12 @@ impl PostBox {
         Ok(Self(socket))
     }
 
+    /// Whether there is a box at `path` whose owner is gone.
+    pub fn is_abandoned(path: &Path) -> bool {
+        let Ok(probe) = UnixDatagram::unbound() else { return false };
+        probe.connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+    }
+
     /// Puts a note into the box at `path`, never waiting: a box that is full or gone is an error.
     pub fn post(
         &self,
@@ -100,11 +106,14 @@ mod tests {
 
         let first = receiver.take().unwrap();
         assert_eq!(first.text, [7; NOTE_SIZE]);
-        EventFd::from_descriptor(first.descriptor.unwrap()).ring();
+        EventFd::from_descriptor(first.descriptor.unwrap()).unwrap().ring();
         assert!(bell.drain(), "the far end rings the same counter");
         assert!(receiver.take().unwrap().descriptor.is_none());
 
         assert!(sender.post(&folder.path().join("nobody"), &[0; NOTE_SIZE], None).is_err());
         assert!(PostBox::open(&here).is_err(), "the path is taken");
+        assert!(!PostBox::is_abandoned(&here) && !PostBox::is_abandoned(&folder.path().join("nobody")));
+        drop(sender);
+        assert!(PostBox::is_abandoned(&here));
     }
 }

@@ -17,6 +17,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use crate::SystemError;
 pub use crate::memory_traits::SharedObject;
 
+/// Largest file that is mapped, bytes: the largest ring, and a megabyte for what stands before it.
+pub const FILE_SIZE_MAX: usize = (1 << 30) + (1 << 20);
+
 /// What a mapping is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -72,18 +75,22 @@ impl Mapping {
         Self::of_file(&file, size, Access::ReadWrite, path)
     }
 
-    /// An existing file, whole. An empty one is refused.
+    /// An existing file, whole. Refused are an empty one, one of more than [`FILE_SIZE_MAX`] bytes, and what is no file.
     pub fn open(path: &Path, access: Access) -> Result<Self, SystemError> {
         let failed = |error| SystemError::new("open shared memory", path.display().to_string(), error);
         let writable = access == Access::ReadWrite;
         let file = OpenOptions::new()
             .read(true)
             .write(writable)
-            .custom_flags(libc::O_NOFOLLOW)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)
             .map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let found = file.metadata().map_err(failed)?;
+        let size = usize::try_from(found.len()).unwrap_or(usize::MAX);
+        if !found.is_file() || size > FILE_SIZE_MAX {
+            let text = format!("no file of at most {FILE_SIZE_MAX} bytes");
+            return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidData, text)));
+        }
         Self::of_file(&file, size, access, path)
     }
 

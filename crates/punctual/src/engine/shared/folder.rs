@@ -37,6 +37,7 @@ impl Folder {
         event: &Arc<EventFd>,
     ) -> Result<(Self, Segment), SystemError> {
         let folder = make_folder(options)?;
+        sweep(&folder);
         let own = Paths::new(&folder, owner.node, owner.life);
         let modes = match options.sharing {
             Sharing::Private => Modes { ring: 0o600, bell: 0o600 },
@@ -57,6 +58,18 @@ impl Folder {
 
     fn paths_of(&self, owner: &Owner) -> Paths {
         Paths::new(&self.folder, owner.node, owner.life)
+    }
+}
+
+/// Removes what processes left that died while they entered or left. Who has a ring is judged when it is looked at.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let posts = entries.filter_map(|entry| Paths::parse_post(entry.ok()?.file_name().to_str()?));
+    for (node, life) in posts {
+        let paths = Paths::new(folder, node, life);
+        if !paths.ring.exists() && PostBox::is_abandoned(&paths.post) {
+            paths.remove();
+        }
     }
 }
 
@@ -135,14 +148,16 @@ impl Venue for Folder {
             let (life, _) = note.text.split_at(8);
             let life = life.iter().rev().fold(0, |life, &byte| life << 8 | u64::from(byte));
             let room = events.len() < punctual_proto::limits::NODES_MAX;
-            if let (Some(descriptor), true) = (note.descriptor, room) {
-                events.insert(life, Arc::new(EventFd::from_descriptor(descriptor)));
+            if let (Some(event), true) = (note.descriptor.and_then(EventFd::from_descriptor), room) {
+                events.insert(life, Arc::new(event));
             }
         }
     }
 
-    fn bury(&self, owner: &Owner) {
-        self.paths_of(owner).remove();
+    fn forget(&self, owner: &Owner, died: bool) {
+        if died {
+            self.paths_of(owner).remove();
+        }
         self.events.lock().unwrap_or_else(PoisonError::into_inner).remove(&owner.life);
     }
 

@@ -54,7 +54,7 @@ impl Venue for Hall {
 
     fn drain(&self) {}
 
-    fn bury(&self, _owner: &Owner) {}
+    fn forget(&self, _owner: &Owner, _died: bool) {}
 
     fn leave(&self) {
         let mut halls = halls();

@@ -12,7 +12,7 @@ use punctual_machine::event_fd::EventFd;
 use punctual_machine::process::{ProcessIdentity, random};
 use punctual_machine::ring::frame_size_max;
 use punctual_proto::NodeId;
-use punctual_proto::limits::{NAME_SIZE_MAX, PREFIX_SIZE_MAX};
+use punctual_proto::limits::{NAME_SIZE_MAX, PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
 
 use super::Engine;
 use folder::Folder;
@@ -56,7 +56,8 @@ pub enum Sharing {
 pub struct SharedOptions {
     /// Its name: letters, digits, `-` and `_`, at most 32.
     pub name: String,
-    /// Size of this node's ring, bytes: a power of two, 4 KiB to 1 GiB. A message is at most a quarter of it.
+    /// Size of this node's ring, bytes: a power of two, 4 KiB to 1 GiB. A message is at most a quarter of it,
+    /// and 16 MiB.
     pub ring_size: usize,
     /// What happens when a reader is too slow for what this node writes.
     pub when_full: WhenFull,
@@ -144,7 +145,7 @@ fn check(options: &SharedOptions) -> Result<(), OpenError> {
 
 /// Largest payload in a ring of this size, bytes.
 pub(crate) fn payload_size_max(ring_size: usize) -> usize {
-    frame_size_max(ring_size) - PREFIX_SIZE_MAX
+    (frame_size_max(ring_size) - PREFIX_SIZE_MAX).min(PAYLOAD_SIZE_MAX)
 }
 
 fn system(error: SystemError) -> OpenError {

@@ -25,6 +25,8 @@ struct Follower {
     slot: usize,
     /// Bytes that no honest writer leaves were found.
     corrupt: bool,
+    /// It was overrun, and its writer's count of what was sent has not been compared since.
+    behind: bool,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,7 @@ enum Step {
 
 impl SharedReceive {
     pub(super) fn new(roster: Arc<Roster>) -> Self {
-        let visits_seen = roster.own.doorbell().visits();
+        let visits_seen = roster.visits_seen();
         let mut receive = Self {
             followers: Vec::with_capacity(NODES_MAX),
             first: 0,
@@ -89,20 +91,22 @@ impl SharedReceive {
         let cursors = self.roster.own.cursors();
         let Some(slot) = cursors.chunks(2).position(|entry| entry[0].get() == 0) else { return };
         // Who was here before us has sent things that were not for us; who came later, everything.
-        let (ring, progress) = if peer.was_here {
-            (
-                RingReader::from_now(peer.segment.ring().clone()),
-                progress_of(&peer, self.roster.own.owner.node),
-            )
-        } else {
-            let start = Progress { unicast: Some(0), broadcast: 0 };
-            (RingReader::from_start(peer.segment.ring().clone()), start)
-        };
-        cursors[2 * slot + 1].set(ring.position());
+        let memory = peer.segment.ring().clone();
+        let mut ring =
+            if peer.was_here { RingReader::from_now(memory) } else { RingReader::from_start(memory) };
+        cursors[2 * slot + 1].publish(ring.position());
         cursors[2 * slot].publish(peer.segment.owner.life);
+        let mut progress = Progress { unicast: Some(0), broadcast: 0 };
+        if peer.was_here {
+            // Between the look at the end and the cursor the writer may have gone on: from here on it waits for us. Its
+            // count is read after its end, so that our streams begin there or earlier, never later.
+            ring.move_to_now();
+            cursors[2 * slot + 1].publish(ring.position());
+            progress = progress_of(&peer, self.roster.own.owner.node);
+        }
         let exact = !peer.was_here;
         self.joined.push_back((Arc::clone(&peer), progress, exact));
-        self.followers.push(Follower { peer, ring, slot, corrupt: false });
+        self.followers.push(Follower { peer, ring, slot, corrupt: false, behind: false });
     }
 
     /// Tells of one that joined or left, if there is one.
@@ -116,8 +120,8 @@ impl SharedReceive {
                 exact,
             }));
         }
-        let left = self.followers.iter_mut().position(|follower| {
-            follower.peer.gone.is_raised() && (follower.corrupt || follower.ring.peek() == Next::Empty)
+        let left = self.followers.iter().position(|follower| {
+            follower.peer.gone.is_raised() && (follower.corrupt || !follower.ring.has_news())
         })?;
         let follower = self.followers.swap_remove(left);
         let cursors = self.roster.own.cursors();
@@ -126,7 +130,8 @@ impl SharedReceive {
         Some(visit(Event::Left {
             node: owner.node,
             incarnation: owner.incarnation(),
-            progress: Some(progress_of(&follower.peer, self.roster.own.owner.node)),
+            // Nothing that a corrupt peer says is believed.
+            progress: (!follower.corrupt).then(|| progress_of(&follower.peer, self.roster.own.owner.node)),
             died: follower.peer.died.is_raised(),
         }))
     }
@@ -141,9 +146,13 @@ impl SharedReceive {
             return Step::Nothing;
         }
         match follower.ring.peek() {
+            Next::Empty if follower.behind => follower.compare(own, visit),
             Next::Empty => Step::Nothing,
             Next::Frame => follower.show_frame(own, visit),
-            Next::Overrun => Step::Shown(visit(Event::Trouble(Trouble::Overrun { node }))),
+            Next::Overrun => {
+                follower.behind = true;
+                Step::Shown(visit(Event::Trouble(Trouble::Overrun { node })))
+            }
             Next::Corrupt => {
                 follower.corrupt = true;
                 Step::Shown(visit(Event::Trouble(Trouble::Corrupt { node })))
@@ -180,6 +189,18 @@ impl Follower {
         step
     }
 
+    /// After an overrun: everything counted before the ring was found empty has arrived or is lost.
+    #[cold]
+    fn compare(&mut self, own: NodeId, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Step {
+        let progress = progress_of(&self.peer, own);
+        if self.ring.peek() != Next::Empty {
+            return Step::Skipped;
+        }
+        self.behind = false;
+        let owner = self.peer.segment.owner;
+        Step::Shown(visit(Event::Progressed { node: owner.node, incarnation: owner.incarnation(), progress }))
+    }
+
     /// Lets the writer know how far we are, where it waits for that.
     #[inline]
     fn publish_cursor(&self, roster: &Roster) {
@@ -212,7 +233,7 @@ fn parse_prefix(
 
 fn progress_of(peer: &Peer, own: NodeId) -> Progress {
     let unicast = Some(peer.segment.sent_to(own) as u32);
-    Progress { unicast, broadcast: peer.segment.broadcast().get() as u32 }
+    Progress { unicast, broadcast: peer.segment.broadcast().get_published() as u32 }
 }
 
 impl Receive for SharedReceive {
@@ -260,7 +281,7 @@ impl Receive for SharedReceive {
     }
 
     fn is_ready(&self) -> bool {
-        let news = |follower: &Follower| !follower.corrupt && follower.ring.has_news();
+        let news = |follower: &Follower| !follower.corrupt && (follower.behind || follower.ring.has_news());
         !self.joined.is_empty()
             || self.roster.is_visited(self.visits_seen)
             || self.roster.version() != self.version_seen

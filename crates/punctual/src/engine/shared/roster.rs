@@ -117,6 +117,11 @@ impl Roster {
         self.own.doorbell().visits() != visits_seen
     }
 
+    /// Visits that the last look covers.
+    pub(super) fn visits_seen(&self) -> u32 {
+        self.lock().visits_seen
+    }
+
     /// Looks who is new; returns the number of visits that this look covers.
     pub(super) fn handle_visits(&self) -> u32 {
         self.venue.drain();
@@ -135,8 +140,8 @@ impl Roster {
 
     fn is_to_be_dropped(&self, peer: &Peer) -> bool {
         let gone = peer.look_whether_gone();
-        if gone && peer.died.is_raised() {
-            self.venue.bury(&peer.segment.owner);
+        if gone {
+            self.venue.forget(&peer.segment.owner, peer.died.is_raised());
         }
         gone
     }
@@ -197,6 +202,8 @@ impl Roster {
 
     fn changed(&self) {
         self.version.publish(self.version.get() + 1);
+        // The other half of the engine, if it sleeps, has somebody to follow or to leave.
+        crate::engine::ring(self);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, List> {

@@ -107,14 +107,29 @@ impl Paths {
 
     /// Node and life of a ring file's name.
     pub(super) fn parse(name: &str) -> Option<(NodeId, u64)> {
-        let (node, life) = name.strip_suffix(".ring")?.split_once('.')?;
+        Self::parse_ending(name, ".ring")
+    }
+
+    fn parse_ending(name: &str, ending: &str) -> Option<(NodeId, u64)> {
+        let (node, life) = name.strip_suffix(ending)?.split_once('.')?;
         let hex = |digits: &str| (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten();
         Some((NodeId::new(hex(node)?)?, hex(life)?))
     }
 
+    /// The ring before it is whole.
+    fn unfinished(&self) -> PathBuf {
+        self.ring.with_extension("new")
+    }
+
+    /// Node and life of a post box's name.
+    pub(super) fn parse_post(name: &str) -> Option<(NodeId, u64)> {
+        Self::parse_ending(name, ".post")
+    }
+
     pub(super) fn remove(&self) {
-        // The ring goes first: without it nobody finds the others. What is already gone is as good as removed.
-        for path in [&self.ring, &self.bell, &self.post] {
+        // The ring goes first: without it nobody finds the others. The post box goes last: an opener that finds it
+        // without its ring and its process removes what is left. What is already gone is as good as removed.
+        for path in [&self.unfinished(), &self.ring, &self.bell, &self.post] {
             let _gone = std::fs::remove_file(path);
         }
     }
@@ -136,7 +151,7 @@ impl Segment {
         capacity: usize,
         modes: Modes,
     ) -> Result<Self, SystemError> {
-        let unfinished = paths.ring.with_extension("new");
+        let unfinished = paths.unfinished();
         let bell = Mapping::create(&paths.bell, BELL_SIZE, modes.bell)?;
         let memory =
             Mapping::create(&unfinished, RING_AT + capacity, modes.ring).inspect_err(|_| paths.remove())?;
@@ -244,12 +259,15 @@ impl Segment {
         self.sent()
             .chunks(2)
             .find(|entry| entry[0].get_published() == node.get())
-            .map_or(0, |entry| entry[1].get())
+            .map_or(0, |entry| entry[1].get_published())
     }
 
     /// How far this owner has read the ring of the writer with this life; `None` before it began.
     pub(super) fn cursor_of(&self, life: u64) -> Option<u64> {
-        self.cursors().chunks(2).find(|entry| entry[0].get_published() == life).map(|entry| entry[1].get())
+        self.cursors()
+            .chunks(2)
+            .find(|entry| entry[0].get_published() == life)
+            .map(|entry| entry[1].get_published())
     }
 }
 

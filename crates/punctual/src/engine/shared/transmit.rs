@@ -41,7 +41,7 @@ impl SharedTransmit {
     pub(super) fn new(roster: Arc<Roster>) -> Self {
         let writer = RingWriter::new(roster.own.ring().clone());
         let (version_seen, peers) = (roster.version(), roster.peers());
-        let visits_seen = roster.own.doorbell().visits();
+        let visits_seen = roster.visits_seen();
         let liveness = Pace::new(LIVENESS_EVERY);
         let unrung = Unrung::Nobody;
         Self { roster, writer, peers, version_seen, visits_seen, claimed: (None, 0), unrung, liveness }
@@ -63,7 +63,7 @@ impl SharedTransmit {
     fn entry_of(&self, target: NodeId) -> Result<usize, SendError> {
         let table = self.roster.own.sent();
         let (last_target, last) = self.claimed;
-        if last_target == Some(target) {
+        if last_target == Some(target) && table[2 * last].get() == target.get() {
             return Ok(last);
         }
         let entry = table.chunks(2).position(|entry| entry[0].get() == target.get());
@@ -96,23 +96,30 @@ impl SharedTransmit {
             return self.writer.claim(size);
         }
         let (peers, life) = (&self.peers, self.roster.own.owner.life);
-        let slowest = || peers.iter().map(|peer| position_of(peer, life)).min().unwrap_or(u64::MAX);
+        let (roster, visits_seen) = (&self.roster, self.visits_seen);
+        let slowest = || match roster.is_visited(visits_seen) {
+            // Somebody joins just now, and we do not know him yet: nothing is written over until we do.
+            true => 0,
+            false => peers.iter().map(|peer| position_of(peer, life)).min().unwrap_or(u64::MAX),
+        };
         self.writer.claim_held(size, &mut { slowest })
     }
 
     /// A reader that died holds nothing: forget the dead, then try once more.
     #[cold]
     fn claim_without_the_dead(&mut self, size: usize) -> Result<(), ClaimError> {
-        if !self.liveness.is_due(Clock::get().now()) {
+        let joining = self.roster.is_visited(self.visits_seen);
+        if self.liveness.is_due(Clock::get().now()) {
+            self.roster.handle_housekeeping();
+        } else if !joining {
             return Err(ClaimError::Full);
         }
-        self.roster.handle_housekeeping();
         self.look_around();
         self.claim_record(size)
     }
 }
 
-/// Up to where a peer has read our ring.
+/// Up to where a peer has read our ring. Only asked where readers hold the writer back.
 fn position_of(peer: &Peer, life: u64) -> u64 {
     match peer.segment.cursor_of(life) {
         Some(position) => position,
@@ -159,9 +166,12 @@ impl Transmit for SharedTransmit {
 
     #[inline]
     fn commit(&mut self) {
-        // Counted first: a frame that its writer dies over is then missing, and its receivers' accounts say so.
-        self.sent_counter(self.claimed).add_alone(1);
-        self.writer.commit();
+        let counter = match self.claimed {
+            (None, _) => self.roster.own.broadcast(),
+            (Some(_), entry) => &self.roster.own.sent()[2 * entry + 1],
+        };
+        // Counted as soon as readers can see it: a frame that its writer dies over before that was never sent.
+        self.writer.commit_counting(|| counter.publish(counter.get() + 1));
         self.unrung = match (self.unrung, self.claimed.0) {
             (Unrung::Nobody, Some(node)) => Unrung::One(node),
             (Unrung::One(first), Some(node)) if first == node => Unrung::One(node),

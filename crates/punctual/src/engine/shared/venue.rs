@@ -32,8 +32,8 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     /// Takes in what others sent.
     fn drain(&self);
 
-    /// Removes what a dead node left behind.
-    fn bury(&self, owner: &Owner);
+    /// Forgets a node that is gone; removes what it left behind if it died.
+    fn forget(&self, owner: &Owner, died: bool);
 
     /// Removes ourselves.
     fn leave(&self);
