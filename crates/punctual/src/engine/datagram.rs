@@ -96,7 +96,7 @@ pub(crate) fn open(options: &DatagramOptions, node: NodeId) -> Result<(Engine, J
     };
     let own_inlet = Inlet::new(own_socket, frame_size_max);
     let group_inlet = group_socket.map(|socket| Inlet::new(Arc::new(socket), frame_size_max));
-    let receive = DatagramReceive { own: own_inlet, group: group_inlet, polls: 0, new_drops: 0 };
+    let receive = DatagramReceive { own: own_inlet, group: group_inlet, polls: 0 };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -231,7 +231,6 @@ impl Inlet {
     fn poll(
         &mut self,
         limit: usize,
-        new_drops: &mut u64,
         visit: &mut dyn FnMut(RawFrame<'_, SocketAddr>) -> Flow,
     ) -> (usize, Flow) {
         if !self.has_rest() {
@@ -246,15 +245,14 @@ impl Inlet {
             let Some(datagram) = self.batch.get(self.next) else { break };
             self.next += 1;
             shown += 1;
-            if let Some(drops) = datagram.drops {
-                *new_drops += u64::from(drops.wrapping_sub(self.drops_seen));
-                self.drops_seen = drops;
-            }
+            let drops = datagram.drops.unwrap_or(self.drops_seen);
+            let drops_before = drops.wrapping_sub(std::mem::replace(&mut self.drops_seen, drops)).into();
             flow = visit(RawFrame {
                 bytes: datagram.bytes,
                 source: datagram.source,
                 truncated: datagram.truncated,
                 kernel_ns: datagram.kernel_receive_ns,
+                drops_before,
             });
         }
         (shown, flow)
@@ -266,29 +264,28 @@ struct DatagramReceive {
     own: Inlet,
     group: Option<Inlet>,
     polls: u32,
-    new_drops: u64,
 }
 
 impl MediumReceive for DatagramReceive {
     type Address = SocketAddr;
 
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(RawFrame<'_, SocketAddr>) -> Flow) -> usize {
-        let (shown, flow) = self.own.poll(limit, &mut self.new_drops, visit);
+        let (shown, flow) = self.own.poll(limit, visit);
         self.polls = self.polls.wrapping_add(1);
         let Some(group) = &mut self.group else { return shown };
         let look = group.has_rest() || self.polls.is_multiple_of(POLLS_PER_GROUP_LOOK);
         if !look || flow == Flow::Stop || shown == limit {
             return shown;
         }
-        shown + group.poll(limit - shown, &mut self.new_drops, visit).0
+        shown + group.poll(limit - shown, visit).0
     }
 
     fn is_ready(&self) -> bool {
         self.own.has_rest() || self.group.as_ref().is_some_and(Inlet::has_rest)
     }
 
-    fn new_drops(&mut self) -> u64 {
-        std::mem::take(&mut self.new_drops)
+    fn look_everywhere(&mut self) {
+        self.polls = POLLS_PER_GROUP_LOOK - 1;
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

@@ -166,6 +166,14 @@ impl FaultyReceive {
     }
 }
 
+/// Holds a frame back, unless it was written over while we copied: the engine says so next.
+fn keep(held: &mut VecDeque<Held>, arrival: &Arrival<'_>, release: Ticks, overtaken: bool) {
+    let kept = Held::new(arrival, release, overtaken);
+    if arrival.payload.is_intact() {
+        held.push_back(kept);
+    }
+}
+
 /// What one arrival suffers.
 fn suffer(
     faults: &Faults,
@@ -187,9 +195,9 @@ fn suffer(
     if (overtaken || delay.0 > 0) && held.len() < HELD_MAX {
         let clock = Clock::get();
         let wait = if overtaken { delay.0.max(clock.ticks(OVERTAKING_MAX).0) } else { delay.0 };
-        held.push_back(Held::new(arrival, now.plus(Ticks(wait)), overtaken));
+        keep(held, arrival, now.plus(Ticks(wait)), overtaken);
         if twice {
-            held.push_back(Held::new(arrival, now.plus(delay), false));
+            keep(held, arrival, now.plus(delay), false);
         }
         return Flow::Continue;
     }
@@ -198,7 +206,7 @@ fn suffer(
         (waiting.release, waiting.overtaken) = (now, false);
     }
     if twice && held.len() < HELD_MAX {
-        held.push_back(Held::new(arrival, now, false));
+        keep(held, arrival, now, false);
     }
     visit(Event::Frame(Arrival { payload: arrival.payload, ..*arrival }))
 }
@@ -243,6 +251,10 @@ impl Receive for FaultyReceive {
 
     fn handle_awake(&mut self) {
         self.inner.handle_awake();
+    }
+
+    fn look_everywhere(&mut self) {
+        self.inner.look_everywhere();
     }
 
     fn housekeep(&mut self, now: Ticks) {

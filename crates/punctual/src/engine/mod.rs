@@ -119,7 +119,7 @@ pub enum Event<'a> {
         incarnation: u16,
         /// Where its streams stood.
         progress: Progress,
-        /// Whether that is exact. If not, the first frame of a stream says where it begins.
+        /// Whether that is exact. If not, a stream begins there or a little earlier: its first frame says where.
         exact: bool,
     },
     /// A node says how far it is, so that the loss of the last frames before a pause is noticed.
@@ -318,6 +318,9 @@ pub trait Receive: Send + fmt::Debug {
 
     /// The waiter is awake again after sleeping on descriptors. Takes back what the bell left behind.
     fn handle_awake(&mut self);
+
+    /// The next poll looks everywhere, also where it usually looks less often.
+    fn look_everywhere(&mut self) {}
 
     /// What has to be done from time to time even if nothing arrives.
     fn housekeep(&mut self, now: Ticks);

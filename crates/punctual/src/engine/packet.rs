@@ -51,7 +51,7 @@ pub(crate) fn open(options: &PacketBusOptions, node: NodeId) -> Result<(Engine, 
         descriptor.map_err(|error| system(SystemError::new("watch", options.interface.clone(), error)))?;
     let socket = Arc::new(Mutex::new(socket));
     let transmit = PacketTransmit { socket: Arc::clone(&socket), frame_size_max };
-    let receive = PacketReceive { socket, descriptor, polls: 0, drops_seen: 0 };
+    let receive = PacketReceive { socket, descriptor, drops_seen: 0 };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -117,15 +117,11 @@ impl MediumTransmit for PacketTransmit {
     }
 }
 
-/// Polls between two questions for drops: each is a system call.
-const POLLS_PER_DROPS_LOOK: u32 = 4096;
-
 #[derive(Debug)]
 struct PacketReceive {
     socket: Shared,
     /// The socket's descriptor, without its lock.
     descriptor: OwnedFd,
-    polls: u32,
     drops_seen: u64,
 }
 
@@ -138,11 +134,17 @@ impl MediumReceive for PacketReceive {
         while shown < limit && flow == Flow::Continue {
             let mut socket = lock(&self.socket);
             let Some(frame) = socket.recv() else { break };
+            // The frame says that some before it found no room; the socket knows how many.
+            let drops =
+                if frame.after_drops { socket.drops().unwrap_or(self.drops_seen) } else { self.drops_seen };
+            let drops_before = drops - std::mem::replace(&mut self.drops_seen, drops);
+            let Some(frame) = socket.recv() else { break };
             flow = visit(RawFrame {
                 bytes: frame.bytes,
                 source: frame.source_mac,
                 truncated: frame.truncated,
                 kernel_ns: frame.kernel_ns,
+                drops_before,
             });
             socket.release();
             shown += 1;
@@ -152,15 +154,6 @@ impl MediumReceive for PacketReceive {
 
     fn is_ready(&self) -> bool {
         false
-    }
-
-    fn new_drops(&mut self) -> u64 {
-        self.polls = self.polls.wrapping_add(1);
-        if !self.polls.is_multiple_of(POLLS_PER_DROPS_LOOK) {
-            return 0;
-        }
-        let drops = lock(&self.socket).drops().unwrap_or(self.drops_seen);
-        drops - std::mem::replace(&mut self.drops_seen, drops)
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

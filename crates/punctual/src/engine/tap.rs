@@ -205,7 +205,9 @@ impl Receive for TapReceive {
             if let Event::Frame(arrival) = &event {
                 let (bytes, size) = prefix(&arrival.header, arrival.stamps);
                 let payload = arrival.payload.to_vec();
-                with(capture, |capture| capture.frame(Direction::In, &[&bytes[..size], &payload]));
+                if arrival.payload.is_intact() {
+                    with(capture, |capture| capture.frame(Direction::In, &[&bytes[..size], &payload]));
+                }
             }
             visit(event)
         })
@@ -233,6 +235,10 @@ impl Receive for TapReceive {
 
     fn handle_awake(&mut self) {
         self.inner.handle_awake();
+    }
+
+    fn look_everywhere(&mut self) {
+        self.inner.look_everywhere();
     }
 
     fn housekeep(&mut self, now: Ticks) {

@@ -54,6 +54,8 @@ pub(super) struct RawFrame<'a, A> {
     pub(super) source: A,
     pub(super) truncated: bool,
     pub(super) kernel_ns: Option<u64>,
+    /// Frames that the kernel had no room for since the one before, as far as it says so by then.
+    pub(super) drops_before: u64,
 }
 
 /// The receiving half of a medium.
@@ -67,8 +69,8 @@ pub(super) trait MediumReceive: Send + std::fmt::Debug {
     /// Frames that were taken from the kernel and not yet shown.
     fn is_ready(&self) -> bool;
 
-    /// Frames that the kernel had no room for since it was last asked.
-    fn new_drops(&mut self) -> u64;
+    /// The next poll looks everywhere, also where it usually looks less often.
+    fn look_everywhere(&mut self) {}
 
     /// What becomes readable.
     fn descriptors(&self) -> Descriptors<'_>;
@@ -160,6 +162,8 @@ struct WireTransmit<T: MediumTransmit> {
     staged: Vec<u8>,
     claimed: usize,
     target: Option<NodeId>,
+    /// Where the claimed frame goes: room was made for just that.
+    address: Option<T::Address>,
     broadcast: u64,
     unicast: Vec<(NodeId, u64)>,
     /// Where the last target stands in `unicast`.
@@ -179,6 +183,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             staged,
             claimed: 0,
             target: None,
+            address: None,
             broadcast: 0,
             unicast: Vec::with_capacity(NODES_MAX),
             last: 0,
@@ -269,7 +274,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         if !self.medium.make_room(address) {
             return Err(SendError::Full);
         }
-        (self.claimed, self.target) = (size, target);
+        (self.claimed, self.target, self.address) = (size, target, address);
         Ok(sequence as u32)
     }
 
@@ -283,8 +288,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
             Some(_) => self.unicast[self.last].1 += 1,
         }
         let size = seal_with_check(&mut self.staged, self.claimed);
-        let address = self.address_of(self.target);
-        self.medium.post(&self.staged[..size], address);
+        self.medium.post(&self.staged[..size], self.address);
     }
 
     fn flush(&mut self) {
@@ -376,6 +380,10 @@ fn handle_raw<A: Copy + PartialEq>(
     raw: &RawFrame<'_, A>,
     visit: &mut dyn FnMut(Event<'_>) -> Flow,
 ) -> Flow {
+    if raw.drops_before > 0 {
+        // Before the frame whose number will show the gap.
+        visit(Event::Trouble(Trouble::BufferFull { frames: raw.drops_before }));
+    }
     let frame = match parse_checked(raw) {
         Ok(frame) => frame,
         Err(trouble) => return visit(Event::Trouble(trouble)),
@@ -445,13 +453,6 @@ where
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
         let Self { own, medium, book, last, .. } = self;
         medium.poll(limit, &mut |raw| handle_raw(*own, book, last, &raw, visit))
-            + match medium.new_drops() {
-                0 => 0,
-                frames => {
-                    visit(Event::Trouble(Trouble::BufferFull { frames }));
-                    1
-                }
-            }
     }
 
     fn is_ready(&self) -> bool {
@@ -476,6 +477,11 @@ where
 
     fn handle_awake(&mut self) {
         self.bell.event().drain();
+        self.medium.look_everywhere();
+    }
+
+    fn look_everywhere(&mut self) {
+        self.medium.look_everywhere();
     }
 
     fn housekeep(&mut self, _now: Ticks) {}
@@ -486,7 +492,7 @@ mod tests {
     use super::*;
 
     fn raw(bytes: &[u8]) -> RawFrame<'_, u8> {
-        RawFrame { bytes, source: 1, truncated: false, kernel_ns: None }
+        RawFrame { bytes, source: 1, truncated: false, kernel_ns: None, drops_before: 0 }
     }
 
     fn frame(payload: &[u8]) -> Vec<u8> {

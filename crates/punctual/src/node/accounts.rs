@@ -23,23 +23,63 @@ pub struct PeerAccount {
     pub present: bool,
 }
 
-/// A stream, and whether its beginning is known or still to be learned from its first frame.
+/// What is known of where a stream begins for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// Its first number.
+    Known,
+    /// Its first number is at most this: an earlier one begins it, a later one shows a loss.
+    NoLater,
+    /// Nothing: what is heard first begins it.
+    Unknown,
+}
+
+/// A stream, and what is known of its beginning.
 #[derive(Debug)]
 struct Tracked {
     stream: Stream,
-    begun: bool,
+    first: u32,
+    start: Start,
 }
 
 impl Tracked {
-    fn new(next: u32, ordered: bool, begun: bool) -> Self {
-        Self { stream: Stream::starting_at(next, ordered), begun }
+    fn new(first: u32, ordered: bool, start: Start) -> Self {
+        Self { stream: Stream::starting_at(first, ordered), first, start }
     }
 
+    #[inline]
     fn accept(&mut self, sequence: u32, ordered: bool) -> Accepted {
-        if !self.begun {
-            *self = Self::new(sequence, ordered, true);
+        if self.start != Start::Known {
+            self.begin(sequence, ordered);
         }
         self.stream.accept(sequence)
+    }
+
+    #[cold]
+    fn begin(&mut self, sequence: u32, ordered: bool) {
+        let is_earlier = sequence.wrapping_sub(self.first).cast_signed() < 0;
+        if self.start == Start::Unknown || is_earlier {
+            *self = Self::new(sequence, ordered, Start::Known);
+        }
+        self.start = Start::Known;
+    }
+
+    /// Everything before `next` was sent. Returns how many numbers are lost now.
+    fn handle_progress(&mut self, next: u32, ordered: bool) -> u64 {
+        if self.start == Start::Unknown {
+            let stream = Stream::joined_at(next, ordered);
+            *self = Self { stream, first: next, start: Start::Known };
+            return 0;
+        }
+        self.stream.handle_progress(next)
+    }
+
+    /// Nothing more will come, as far as is known before `end`. Returns how many numbers are lost now.
+    fn handle_end(&mut self, end: Option<u32>) -> u64 {
+        match end {
+            Some(end) if self.start != Start::Unknown => self.stream.handle_end(end),
+            _ => self.stream.handle_stop(),
+        }
     }
 }
 
@@ -89,7 +129,7 @@ impl Accounts {
         }
         self.last = match self.accounts.iter().position(is_it) {
             Some(index) => index,
-            None => self.open(node, incarnation, Progress::default(), false, page),
+            None => self.open(node, incarnation, Progress::default(), Start::Unknown, page),
         };
         self.last
     }
@@ -99,7 +139,7 @@ impl Accounts {
         node: NodeId,
         incarnation: u16,
         progress: Progress,
-        exact: bool,
+        start: Start,
         page: &Page,
     ) -> usize {
         // An earlier life is over; nothing of it can come any more.
@@ -114,9 +154,9 @@ impl Accounts {
         }
         page.count(Count::Joined).add_alone(1);
         let public = PeerAccount { node, incarnation, arrived: 0, lost: 0, missing: 0, present: true };
-        let unicast =
-            Tracked::new(progress.unicast.unwrap_or(0), self.ordered, exact && progress.unicast.is_some());
-        let broadcast = Tracked::new(progress.broadcast, self.ordered, exact);
+        let unicast_start = progress.unicast.map_or(Start::Unknown, |_| start);
+        let unicast = Tracked::new(progress.unicast.unwrap_or(0), self.ordered, unicast_start);
+        let broadcast = Tracked::new(progress.broadcast, self.ordered, start);
         self.accounts.push(Account { public, unicast, broadcast, overrun: false });
         self.accounts.len() - 1
     }
@@ -132,7 +172,8 @@ impl Accounts {
     ) {
         let known = |account: &Account| account.public.node == node && account.public.incarnation == life;
         if !self.accounts.iter().any(known) {
-            self.open(node, life, progress, exact, page);
+            let start = if exact { Start::Known } else { Start::NoLater };
+            self.open(node, life, progress, start, page);
         }
     }
 
@@ -172,13 +213,7 @@ impl Accounts {
         for (tracked, next) in
             [(&mut account.unicast, progress.unicast), (&mut account.broadcast, Some(progress.broadcast))]
         {
-            match next {
-                Some(next) if tracked.begun => lost += tracked.stream.handle_progress(next),
-                Some(next) => {
-                    *tracked = Tracked { stream: Stream::joined_at(next, self.ordered), begun: true }
-                }
-                None => {}
-            }
+            lost += next.map_or(0, |next| tracked.handle_progress(next, self.ordered));
         }
         self.charge(index, lost, false, page);
     }
@@ -207,10 +242,7 @@ impl Accounts {
         let unicast_end = progress.and_then(|progress| progress.unicast);
         let broadcast_end = progress.map(|progress| progress.broadcast);
         for (tracked, end) in [(&mut account.unicast, unicast_end), (&mut account.broadcast, broadcast_end)] {
-            lost += match end {
-                Some(end) => tracked.stream.handle_end(end),
-                None => tracked.stream.handle_stop(),
-            };
+            lost += tracked.handle_end(end);
         }
         self.charge(index, lost, died, page);
     }
