@@ -14,7 +14,7 @@ use punctual_proto::{Address, Frame, Target};
 use crate::engine::{Bell, SendError};
 use crate::ledger::{Count, RowCount};
 use crate::node::inbox::{Inbox, InboxReader};
-use crate::node::receiving::{Found, Landing, Receiving, delist, enlist};
+use crate::node::receiving::{Found, Landing, Receiving};
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core, HOUSEKEEPING_EVERY};
 use crate::trace::{ReceiverStamps, Record, Recorder, Stages};
@@ -22,6 +22,9 @@ use crate::wake::{Bed, Waiter, epoll_set, waiter};
 
 /// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
 const POLLS_PER_LOOK: u32 = 32;
+
+/// Turns at the engine between two looks at the clock while every turn finds a message.
+const TURNS_PER_LOOK: u32 = 256;
 
 /// Why no message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +104,7 @@ pub struct Communicator {
     stamps: bool,
     recorder: Recorder,
     polls: u32,
+    turns: u32,
 }
 
 impl Communicator {
@@ -127,6 +131,7 @@ impl Communicator {
             stamps: options.stamps,
             recorder: Recorder::new(options.recorded),
             polls: 0,
+            turns: 0,
             core,
             inbox,
         })
@@ -136,8 +141,9 @@ impl Communicator {
         core: &Core,
         inbox: &Inbox,
     ) -> Result<(EpollSet, EpollSet, EpollSet), punctual_machine::SystemError> {
-        let receiving = core.receiving();
-        let lead = epoll_set(core.bell.event(), receiving.descriptors())?;
+        let [first, second] = &core.descriptors;
+        let descriptors = [first, second].map(|descriptor| descriptor.as_ref().map(AsFd::as_fd));
+        let lead = epoll_set(core.bell.event(), descriptors)?;
         let follow = epoll_set(inbox.bell.event(), [None; 2])?;
         let both = epoll_set(inbox.bell.event(), [Some(lead.as_fd()), None])?;
         Ok((lead, follow, both))
@@ -258,6 +264,8 @@ impl Communicator {
             pause = (pause * 2).min(Duration::from_millis(1));
             if let Some(mut receiving) = self.core.try_receiving() {
                 self.core.housekeep(&mut receiving, self.core.clock.now());
+                drop(receiving);
+                self.core.hand_over();
             }
         }
     }
@@ -268,14 +276,22 @@ impl Communicator {
     /// [`ReceiveError::Empty`].
     #[inline]
     pub fn try_receive(&mut self) -> Result<Message<'_>, ReceiveError> {
-        self.disarm();
+        let was_armed = self.disarm();
         if let Some(found) = self.take_from_inbox() {
+            if was_armed {
+                self.core.hand_over();
+            }
             return Ok(self.message(found));
         }
         // Another component drives the engine just now: what is for us comes to the inbox.
         let core = Arc::clone(&self.core);
-        let found = core.try_receiving().and_then(|mut receiving| self.poll_engine(&core, &mut receiving));
-        core.hand_over();
+        let found = core.try_receiving().and_then(|mut receiving| {
+            receiving.look_everywhere();
+            let found = self.poll_engine(&core, &mut receiving);
+            drop(receiving);
+            core.hand_over();
+            found
+        });
         found.map(|found| self.message(found)).ok_or(ReceiveError::Empty)
     }
 
@@ -303,27 +319,36 @@ impl Communicator {
     /// [`ReceiveError::Empty`] when it has passed.
     #[inline]
     pub fn receive_until(&mut self, deadline: Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
-        self.disarm();
+        let was_armed = self.disarm();
         let core = Arc::clone(&self.core);
         let found = loop {
             if let Some(found) = self.take_from_inbox() {
                 break Some(found);
             }
-            let led = match core.try_receiving() {
-                Some(mut receiving) => {
-                    let led = self.lead(&core, &mut receiving, deadline);
-                    drop(receiving);
-                    core.hand_over();
-                    led
-                }
-                None => self.follow(&core, deadline),
+            let receiving = match core.try_receiving() {
+                Some(receiving) => Some(receiving),
+                None => match self.follow(&core, deadline) {
+                    Turn::Lead(receiving) => Some(receiving),
+                    Turn::Look => None,
+                    Turn::Late => break None,
+                },
             };
-            match led {
+            let Some(mut receiving) = receiving else { continue };
+            let step = self.lead(&core, &mut receiving, deadline);
+            drop(receiving);
+            core.hand_over();
+            match step {
                 Step::Found(found) => break Some(found),
                 Step::Look => {}
                 Step::Late => break None,
             }
+            if core.has_visitors() {
+                std::thread::yield_now();
+            }
         };
+        if was_armed {
+            core.hand_over();
+        }
         self.lead.handle_found();
         self.follow.handle_found();
         found.map(|found| self.message(found)).ok_or(ReceiveError::Empty)
@@ -333,11 +358,12 @@ impl Communicator {
     #[inline]
     fn lead(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) -> Step {
         self.inbox.leads.set(true);
+        core.handle_lead(receiving);
         let step = loop {
             if let Some(found) = self.poll_engine(core, receiving) {
                 break Step::Found(found);
             }
-            if self.reader.has_news() {
+            if core.has_visitors() {
                 break Step::Look;
             }
             if self.is_late(core, Some(receiving), deadline) {
@@ -352,8 +378,8 @@ impl Communicator {
     fn wait_leading(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) {
         let timeout = time_left(core, deadline);
         let reader = &self.reader;
-        let waited =
-            receiving.wait(core, &mut *self.lead, &mut self.lead_set, timeout, &|| reader.has_news());
+        let has_news = || reader.has_news() || core.has_visitors();
+        let waited = receiving.wait(core, &mut *self.lead, &mut self.lead_set, timeout, &has_news);
         if waited.slept {
             // The next look at the clock is due: a sleep may have been long.
             self.polls = 0;
@@ -365,38 +391,61 @@ impl Communicator {
     }
 
     /// Waits for the inbox, or for the leader to leave.
-    fn follow(&mut self, core: &Arc<Core>, deadline: Option<Ticks>) -> Step {
-        enlist(core, &self.inbox);
-        let step = loop {
-            if self.reader.has_news() {
-                break Step::Look;
+    fn follow<'c>(&mut self, core: &'c Core, deadline: Option<Ticks>) -> Turn<'c> {
+        let turn = loop {
+            if !self.inbox.is_listed() {
+                core.registry.enlist(&self.inbox);
             }
-            if core.try_receiving().is_some() {
-                break Step::Look;
+            if self.reader.has_news() {
+                break Turn::Look;
+            }
+            if let Some(receiving) = core.try_receiving() {
+                break Turn::Lead(receiving);
             }
             if self.is_late(core, None, deadline) {
-                break Step::Late;
+                break Turn::Late;
             }
-            let timeout = time_left(core, deadline);
-            let mut bed = Bed {
-                bell: self.inbox.bell.doorbell(),
-                event: self.inbox.bell.event(),
-                descriptors: [None; 2],
-                set: &mut self.follow_set,
-            };
-            let reader = &self.reader;
-            let is_ready = &mut || reader.has_news() || core.try_receiving().is_some();
-            let waited = self.follow.wait(&mut bed, timeout, is_ready);
-            if waited.on_descriptor {
-                self.inbox.bell.event().drain();
-            }
-            if waited.rung && !self.reader.has_news() {
-                // Rung without a message: the leadership was offered, and the list has forgotten us.
-                break Step::Look;
+            if let Some(receiving) = self.wait_following(core, deadline) {
+                break Turn::Lead(receiving);
             }
         };
-        delist(core, &self.inbox);
-        step
+        if !core.registry.delist(&self.inbox) && !matches!(turn, Turn::Lead(_)) {
+            // The leadership was ours, and we go away with a message or without: it is the next one's.
+            core.hand_over();
+        }
+        turn
+    }
+
+    fn wait_following<'c>(
+        &mut self,
+        core: &'c Core,
+        deadline: Option<Ticks>,
+    ) -> Option<MutexGuard<'c, Receiving>> {
+        let timeout = time_left(core, deadline);
+        let mut bed = Bed {
+            bell: self.inbox.bell.doorbell(),
+            event: self.inbox.bell.event(),
+            descriptors: [None; 2],
+            set: &mut self.follow_set,
+        };
+        let (inbox, reader) = (&self.inbox, &self.reader);
+        let mut taken = None;
+        let is_ready = &mut || {
+            // Whoever was taken off the list must not sleep: nobody would ring.
+            if reader.has_news() || !inbox.is_listed() {
+                return true;
+            }
+            taken = core.try_receiving();
+            taken.is_some()
+        };
+        let waited = self.follow.wait(&mut bed, timeout, is_ready);
+        if waited.on_descriptor {
+            self.inbox.bell.event().drain();
+        }
+        if waited.slept {
+            self.polls = 0;
+        }
+        taken
     }
 
     /// Whether the deadline has passed; does the housekeeping by the way. Looks at the clock now and then.
@@ -415,8 +464,25 @@ impl Communicator {
         deadline.is_some_and(|deadline| now >= deadline)
     }
 
+    /// For who never waits here.
+    #[cold]
+    fn housekeep_if_due(&self, core: &Core, receiving: &mut Receiving) {
+        let now = core.clock.now();
+        if receiving.is_housekeeping_due(core, now) {
+            core.housekeep(receiving, now);
+        }
+    }
+
     #[inline]
     fn poll_engine(&mut self, core: &Core, receiving: &mut Receiving) -> Option<Found> {
+        // What is in the inbox is older than what the engine has: its last driver put it there.
+        if let Some(found) = self.take_from_inbox() {
+            return Some(found);
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS_PER_LOOK) {
+            self.housekeep_if_due(core, receiving);
+        }
         self.landing.found = None;
         receiving.turn(core, &self.inbox, &mut self.landing);
         self.landing.found.take().or_else(|| self.take_from_inbox())
@@ -469,49 +535,54 @@ impl Communicator {
     }
 
     /// For an event loop of one's own: from now on [`Self::as_fd`] becomes readable when a message comes. Returns
-    /// `false`, and arms nothing, if there already is one. Receive until [`ReceiveError::Empty`], arm, wait; any receive
+    /// `false`, and arms nothing, if there may already be one. Receive until [`ReceiveError::Empty`], arm, wait; any receive
     /// disarms.
     ///
-    /// A component that drives the engine meanwhile hands messages over as usual.
+    /// Another component of the node that drives the engine meanwhile hands messages over as usual. Arming does the
+    /// node's housekeeping when it is due: a loop that waits for long calls [`crate::Node::housekeep`] now and then.
     pub fn arm(&mut self) -> bool {
-        self.inbox.leads.set(true);
+        self.disarm();
         self.inbox.bell.doorbell().arm(Notification::Descriptor);
         self.armed = true;
-        // A leader that leaves disarms the engine's bell: it rings us then, and we arm anew.
-        enlist(&self.core, &self.inbox);
-        let quiet = match self.core.try_receiving() {
-            Some(receiving) => {
-                self.core.bell.doorbell().arm(Notification::Descriptor);
-                !receiving.is_ready()
-            }
-            None => true,
-        };
+        if let Some(mut receiving) = self.core.try_receiving() {
+            self.housekeep_if_due(&self.core, &mut receiving);
+        }
+        let quiet = self.core.arm();
         if !quiet || self.reader.has_news() {
             self.disarm();
+            self.core.hand_over();
             return false;
         }
         true
     }
 
+    /// Whether it was armed. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
     #[inline]
-    fn disarm(&mut self) {
-        if self.armed {
+    fn disarm(&mut self) -> bool {
+        let was_armed = self.armed;
+        if was_armed {
             self.disarm_armed();
         }
+        was_armed
     }
 
     #[cold]
     fn disarm_armed(&mut self) {
         self.armed = false;
-        self.inbox.leads.set(false);
-        delist(&self.core, &self.inbox);
         self.inbox.bell.doorbell().disarm();
         self.inbox.bell.event().drain();
-        if let Some(mut receiving) = self.core.try_receiving() {
-            self.core.bell.doorbell().disarm();
-            receiving.handle_awake();
-        }
+        self.core.disarm();
     }
+}
+
+/// Whose turn it is after waiting for another component that drives the engine.
+enum Turn<'c> {
+    /// Ours to drive it.
+    Lead(MutexGuard<'c, Receiving>),
+    /// There is something in the inbox.
+    Look,
+    /// The deadline has passed.
+    Late,
 }
 
 /// What a turn at the engine or at the inbox came to.
@@ -537,6 +608,8 @@ impl AsFd for Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         self.disarm();
+        // What was queued goes before its sender does.
+        self.core.sending().flush();
         self.core.close(&self.inbox);
         self.core.hand_over();
     }

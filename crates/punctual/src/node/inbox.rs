@@ -53,6 +53,8 @@ pub(crate) struct Inbox {
     /// Its owner waits for the engine: ring the engine's bell too.
     pub(crate) leads: Leading,
     closed: Flag,
+    /// 1 while it stands in the list of those who wait for the leader to leave; changed under the list's lock.
+    listed: Counter,
 }
 
 /// Whether a communicator waits for the engine. Raised and lowered by its owner, read by who rings.
@@ -82,7 +84,17 @@ impl Inbox {
             bell: PrivateBell::new()?,
             leads: Leading::default(),
             closed: Flag::default(),
+            listed: Counter::default(),
         }))
+    }
+
+    pub(crate) fn set_listed(&self, listed: bool) {
+        self.listed.publish(listed.into());
+    }
+
+    /// Whether who leaves the leadership would find it.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.get_published() != 0
     }
 
     /// Its one reader.
@@ -153,6 +165,14 @@ impl Inbox {
     }
 }
 
+/// A peer's ring may be larger than ours, and its messages too; the size field of the header is the limit.
+#[inline]
+pub(crate) fn make_room(buffer: &mut Vec<u8>, size: usize) {
+    if buffer.len() < size {
+        buffer.resize(size, 0);
+    }
+}
+
 /// The reading half of an inbox.
 #[derive(Debug)]
 pub(crate) struct InboxReader {
@@ -167,13 +187,15 @@ impl InboxReader {
     }
 
     /// Moves the oldest message into `buffer`; returns what is known of it and the size of its frame.
-    pub(crate) fn take(&mut self, inbox: &Inbox, buffer: &mut [u8]) -> Option<(Circumstances, usize)> {
+    pub(crate) fn take(&mut self, inbox: &Inbox, buffer: &mut Vec<u8>) -> Option<(Circumstances, usize)> {
         if self.ring.peek() != Next::Frame {
             return None;
         }
         let record = self.ring.frame();
         let words = [0, 1, 2, 3].map(|index| record.word(index).unwrap_or(0));
-        let frame_size = record.skip(CIRCUMSTANCES_SIZE)?.copy_to(buffer);
+        let frame = record.skip(CIRCUMSTANCES_SIZE)?;
+        make_room(buffer, frame.len());
+        let frame_size = frame.copy_to(buffer);
         self.ring.consume();
         inbox.cursor.publish(self.ring.position());
         Some((Circumstances::read(words), frame_size))

@@ -1,17 +1,19 @@
 //! A node: one process's presence on a bus.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::counter::Counter;
+use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::doorbell::Notification;
 use punctual_machine::process::{ProcessIdentity, random};
 use punctual_proto::limits::COMMUNICATORS_MAX;
 use punctual_proto::{NodeId, Port};
 
 use crate::communicator::Communicator;
-use crate::engine::{Bell, ring};
+use crate::engine::{Bell, Receive, ring};
 use crate::ledger::{Count, Ledger, Page, PageOwner, RowCount};
 use crate::wake::{Wake, waiter};
 
@@ -74,8 +76,18 @@ pub(crate) struct Registry {
     inboxes: Mutex<Vec<Arc<Inbox>>>,
     /// Changes whenever the list does.
     version: Counter,
+    waiting: Mutex<Waiting>,
+    /// Somebody has used an event loop of his own.
+    has_event_loops: Flag,
+}
+
+/// Who waits while nobody drives the engine, or somebody else does.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
     /// Followers that wait for the leader to leave.
-    followers: Mutex<Vec<Arc<Inbox>>>,
+    followers: Vec<Arc<Inbox>>,
+    /// Communicators that wait in event loops of their users, for the engine's bell and their own.
+    armed: usize,
 }
 
 impl Registry {
@@ -83,14 +95,32 @@ impl Registry {
         self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn followers(&self) -> MutexGuard<'_, Vec<Arc<Inbox>>> {
-        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether more than one communicator exists, so that somebody may wait for the leader to leave.
-    pub(crate) fn is_shared(&self) -> bool {
+    /// Puts a follower into the list of those who wait for the leader to leave.
+    pub(crate) fn enlist(&self, inbox: &Arc<Inbox>) {
+        let mut waiting = self.waiting();
+        if !inbox.is_listed() {
+            inbox.set_listed(true);
+            waiting.followers.push(Arc::clone(inbox));
+        }
+    }
+
+    /// Takes a follower off the list; `false` if a leader that left has done so, and means it to take over.
+    pub(crate) fn delist(&self, inbox: &Arc<Inbox>) -> bool {
+        let mut waiting = self.waiting();
+        waiting.followers.retain(|other| !Arc::ptr_eq(other, inbox));
+        let listed = inbox.is_listed();
+        inbox.set_listed(false);
+        listed
+    }
+
+    /// Whether somebody may wait for the leader to leave.
+    fn is_shared(&self) -> bool {
         // The version counts binds and closes: one bind and no close is one communicator.
-        self.version.get_published() > 1
+        self.version.get_published() > 1 || self.has_event_loops.is_raised()
     }
 }
 
@@ -123,6 +153,10 @@ pub(crate) struct Core {
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) rings_doorbell: bool,
     pub(crate) payload_size_max: usize,
+    /// The medium's descriptors, for epoll sets made while somebody drives the engine.
+    pub(crate) descriptors: [Option<OwnedFd>; 2],
+    /// Threads that want the receiving half for a moment while its driver may sleep.
+    visitors: Counter,
     // Sending before receiving: fields are dropped in this order, and goodbye is said first.
     sending: Mutex<Sending>,
     receiving: Mutex<Receiving>,
@@ -137,21 +171,90 @@ impl Core {
         ignore_poison(self.sending.try_lock())
     }
 
-    pub(crate) fn receiving(&self) -> MutexGuard<'_, Receiving> {
-        self.receiving.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Borrows the engine's receiving half for a moment; its driver, if there is one, makes way.
+    pub(crate) fn visit<T>(&self, work: impl FnOnce(&mut Receiving) -> T) -> T {
+        self.visitors.add(1);
+        ring(&*self.bell);
+        let mut receiving = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+        self.visitors.add(1_u64.wrapping_neg());
+        let done = work(&mut receiving);
+        drop(receiving);
+        self.hand_over();
+        done
     }
 
-    /// The engine's receiving half, if no other component of this node drives it.
+    /// Whether the driver must make way.
+    #[inline]
+    pub(crate) fn has_visitors(&self) -> bool {
+        self.visitors.get() != 0
+    }
+
+    /// The engine's receiving half, if no other component of this node drives it. Who gives it back calls
+    /// [`Self::hand_over`]: others may have gone to sleep because it was taken.
     pub(crate) fn try_receiving(&self) -> Option<MutexGuard<'_, Receiving>> {
         ignore_poison(self.receiving.try_lock())
     }
 
-    /// The leader leaves: somebody who waits for that takes over.
+    /// The leader has left: a follower takes over, or the engine's bell wakes the users' event loops.
+    #[inline]
     pub(crate) fn hand_over(&self) {
-        if self.registry.is_shared()
-            && let Some(next) = self.registry.followers().pop()
-        {
-            ring(&next.bell);
+        if self.registry.is_shared() {
+            self.hand_over_to_next();
+        }
+    }
+
+    fn hand_over_to_next(&self) {
+        let mut waiting = self.registry.waiting();
+        if !self.hand_over_locked(&mut waiting) && waiting.armed > 0 {
+            ring(&*self.bell);
+        }
+    }
+
+    /// `false` if nobody drives the engine and it has something already.
+    fn hand_over_locked(&self, waiting: &mut Waiting) -> bool {
+        // Whoever goes to sleep because the engine was taken has said so before, under the lock of `waiting`: either we
+        // find him, or he finds the engine free. If it is taken again, who has it hands it over.
+        let Some(receiving) = self.try_receiving() else { return true };
+        match waiting.followers.pop() {
+            Some(next) => {
+                next.set_listed(false);
+                drop(receiving);
+                ring(&next.bell);
+                true
+            }
+            None if waiting.armed > 0 => {
+                self.bell.doorbell().arm(Notification::Descriptor);
+                !receiving.is_ready()
+            }
+            None => true,
+        }
+    }
+
+    /// A communicator goes to wait in its user's event loop. `false` if the engine has something already.
+    pub(crate) fn arm(&self) -> bool {
+        if !self.registry.has_event_loops.is_raised() {
+            self.registry.has_event_loops.raise();
+            // Who took the engine before it was raised would not look for us.
+            self.visit(|_| ());
+        }
+        let mut waiting = self.registry.waiting();
+        waiting.armed += 1;
+        self.hand_over_locked(&mut waiting)
+    }
+
+    /// It waits no more. Ends with [`Self::hand_over`], once it has looked for messages: others may still wait.
+    pub(crate) fn disarm(&self) {
+        self.registry.waiting().armed -= 1;
+        if let Some(mut receiving) = self.try_receiving() {
+            self.bell.doorbell().disarm();
+            receiving.handle_awake();
+        }
+    }
+
+    /// Takes back what the bell left behind for event loops: a leader that sleeps by other means never would.
+    pub(crate) fn handle_lead(&self, receiving: &mut Receiving) {
+        if self.registry.has_event_loops.is_raised() {
+            receiving.handle_awake();
         }
     }
 
@@ -168,7 +271,7 @@ impl Core {
         let mut inboxes = self.registry.lock();
         inboxes.retain(|other| !Arc::ptr_eq(other, inbox));
         self.registry.version.publish(self.registry.version.get() + 1);
-        self.registry.followers().retain(|other| !Arc::ptr_eq(other, inbox));
+        self.registry.delist(inbox);
         inbox.close();
         self.page.close_row(inbox.row);
     }
@@ -182,6 +285,19 @@ fn ignore_poison<'a, T>(
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
+}
+
+/// The medium's descriptors once more, so that they can be watched without the engine.
+fn own_descriptors(receive: &dyn Receive, name: &str) -> Result<[Option<OwnedFd>; 2], OpenError> {
+    let mut owned = [None, None];
+    for (owned, descriptor) in owned.iter_mut().zip(receive.descriptors()) {
+        let again = descriptor.map(|descriptor| descriptor.try_clone_to_owned()).transpose();
+        *owned = again.map_err(|error| OpenError::System {
+            error: SystemError::new("watch the medium of", name, error),
+            advice: "most likely for want of descriptors: see `ulimit -n`",
+        })?;
+    }
+    Ok(owned)
 }
 
 /// One process's presence on a bus. Cheap to clone; the last clone or communicator that goes leaves the bus.
@@ -215,6 +331,7 @@ impl Node {
         let page = Page::create(&owner, random())
             .map_err(|error| OpenError::System { error, advice: "counters need a little memory" })?;
         let payload_size_max = engine.transmit.payload_size_max();
+        let descriptors = own_descriptors(&*engine.receive, &options.name)?;
         let core = Core {
             node,
             incarnation: joined.incarnation,
@@ -224,6 +341,8 @@ impl Node {
             bell: engine.receive.bell(),
             rings_doorbell: engine.receive.rings_doorbell(),
             payload_size_max,
+            descriptors,
+            visitors: Counter::default(),
             sending: Mutex::new(Sending::new(engine.transmit)),
             receiving: Mutex::new(Receiving::new(engine.receive, payload_size_max)),
         };
@@ -274,6 +393,12 @@ impl Node {
         self.core.page.row(row, RowCount::Port).set(u64::from(port.get()) + 1);
         inboxes.push(Arc::clone(&inbox));
         self.core.registry.version.publish(self.core.registry.version.get() + 1);
+        let is_second = inboxes.len() == 2;
+        drop(inboxes);
+        if is_second {
+            // Who took the engine while there was one communicator would not look for another.
+            self.core.visit(|_| ());
+        }
         Ok(inbox)
     }
 
@@ -284,7 +409,7 @@ impl Node {
 
     /// The accounts of all peers: what they sent to this node, and what of it arrived.
     pub fn peers(&self) -> Vec<PeerAccount> {
-        self.core.receiving().accounts()
+        self.core.visit(|receiving| receiving.accounts())
     }
 
     /// Frames sent so far to one node, or to everybody: what the receivers' accounts must sum to.
@@ -297,6 +422,8 @@ impl Node {
         let now = self.core.clock.now();
         if let Some(mut receiving) = self.core.try_receiving() {
             self.core.housekeep(&mut receiving, now);
+            drop(receiving);
+            self.core.hand_over();
         }
     }
 

@@ -1,7 +1,5 @@
 //! The receiving side of a node: whoever waits drives the engine, keeps what is its own and hands on the rest.
 
-use std::sync::Arc;
-
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::frame::HEADER_SIZE;
@@ -9,7 +7,7 @@ use punctual_proto::limits::PREFIX_SIZE_MAX;
 use punctual_proto::{Header, Stamps};
 
 use super::accounts::{Accounts, PeerAccount};
-use super::inbox::{Circumstances, Inbox};
+use super::inbox::{Circumstances, Inbox, make_room};
 use super::{Core, Ports};
 use crate::engine::{Arrival, Event, Flow, Receive};
 use crate::ledger::Count;
@@ -97,6 +95,11 @@ impl Receiving {
         waited
     }
 
+    /// The next turn finds a message if there is one, wherever.
+    pub(crate) fn look_everywhere(&mut self) {
+        self.receive.look_everywhere();
+    }
+
     /// Whether the engine has something, or its bell must not be slept on.
     pub(crate) fn is_ready(&self) -> bool {
         self.receive.is_ready()
@@ -108,11 +111,6 @@ impl Receiving {
 
     pub(crate) fn handle_awake(&mut self) {
         self.receive.handle_awake();
-    }
-
-    /// Descriptors of the medium, for an epoll set.
-    pub(crate) fn descriptors(&self) -> crate::engine::Descriptors<'_> {
-        self.receive.descriptors()
     }
 
     pub(crate) fn is_housekeeping_due(&mut self, core: &Core, now: Ticks) -> bool {
@@ -187,6 +185,7 @@ impl Desk<'_> {
     /// The frequent case: the message is for who drives the engine.
     #[inline]
     fn land(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
+        make_room(&mut self.landing.buffer, PREFIX_SIZE_MAX + arrival.payload.len());
         let size = arrival.payload.copy_to(&mut self.landing.buffer[PREFIX_SIZE_MAX..]);
         if !arrival.payload.is_intact() {
             return Flow::Continue;
@@ -210,6 +209,7 @@ impl Desk<'_> {
 
     /// The message is for others, or for several: a copy goes into each inbox.
     fn hand_on(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
+        make_room(self.staged, arrival.payload.len());
         let size = arrival.payload.copy_to(self.staged);
         if !arrival.payload.is_intact() {
             return Flow::Continue;
@@ -250,14 +250,4 @@ fn write_prefix<'a>(bytes: &'a mut [u8; PREFIX_SIZE_MAX], arrival: &Arrival<'_>)
         stamps.write(rest);
     }
     &bytes[..arrival.header.prefix_size()]
-}
-
-/// Shares an inbox with the list of those who wait for the leader to leave.
-pub(crate) fn enlist(core: &Core, inbox: &Arc<Inbox>) {
-    core.registry.followers().push(Arc::clone(inbox));
-}
-
-/// Takes an inbox off that list.
-pub(crate) fn delist(core: &Core, inbox: &Arc<Inbox>) {
-    core.registry.followers().retain(|other| !Arc::ptr_eq(other, inbox));
 }
