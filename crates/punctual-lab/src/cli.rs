@@ -84,6 +84,7 @@ impl From<LoadArgument> for Load {
 /// Options of the survey.
 #[derive(Debug, Default, Args)]
 pub struct SurveyArguments {
+    /// What all that measure have in common
     #[command(flatten)]
     pub common: Common,
     /// Messages of 64 B only, in about 15 s
@@ -92,6 +93,9 @@ pub struct SurveyArguments {
     /// Only routes whose name contains this, such as shared/ or /spin
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// Print every figure of every cell too, not only the overview
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// Options of the comparison.

@@ -28,6 +28,8 @@ pub enum Cause {
     ClockStepped { subject: String, times: u64 },
     /// A measuring thread changed its core.
     Migrated { subject: String, times: u64 },
+    /// Sleeps that ended by the clock although a message was there.
+    Rescued { subject: String, count: u64 },
     /// Memory was touched for the first time while measuring.
     PageFaults { subject: String, count: u64 },
     /// The hypervisor gave the processor to somebody else.
@@ -77,6 +79,9 @@ impl fmt::Display for Cause {
             }
             Self::ClockStepped { subject, times } => write!(f, "{subject}: the clock jumped {times} times"),
             Self::Migrated { subject, times } => write!(f, "{subject}: changed core {times} times"),
+            Self::Rescued { subject, count } => {
+                write!(f, "{subject}: {count} wake-ups were lost and rescued by the clock")
+            }
             Self::PageFaults { subject, count } => {
                 write!(f, "{subject}: {count} page faults while measuring")
             }
@@ -134,8 +139,9 @@ impl Cause {
             Self::ClockCoarse { .. } => "read nothing into differences below ten steps",
             Self::BelowResolution { .. } => "measure batches of messages, or a machine with an invariant TSC",
             Self::ClockStepped { .. } => "stop whatever sets the clock and run again",
-            Self::Migrated { .. } => "pin the threads: --core",
-            Self::PageFaults { .. } => "raise --warmup, or touch and lock the memory before measuring",
+            Self::Migrated { .. } => "pin the threads: taskset, or isolate their processors",
+            Self::Rescued { .. } => "report it with the run: no wake-up may be lost",
+            Self::PageFaults { .. } => "touch and lock the memory before measuring",
             Self::Steal { .. } => "use a dedicated host, or run again and compare the trials",
             Self::Throttled { .. } => {
                 "raise cpu.max of the control group, or wait by blocking instead of spinning"
@@ -147,7 +153,7 @@ impl Cause {
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
             Self::Unfinished { .. } => "raise --duration, or lower --rate until nothing is left outstanding",
             Self::Reordered { .. } => "do not rely on the order of this route",
-            Self::FirstSlow { .. } => "raise --warmup; look at the plot by message index",
+            Self::FirstSlow { .. } => "look at the plot by message index; a longer run (--duration) weighs it less",
             Self::StagesOverlap { .. } => "do not trust the stages of this cell; report it as a bug",
             Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",

@@ -4,12 +4,12 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
-mod command;
+pub mod command;
 pub mod compare;
 pub mod doubt;
-mod facts;
-mod link;
-mod load;
+pub mod facts;
+pub mod link;
+pub mod load;
 pub mod report;
 pub mod sample;
 pub mod stall;

@@ -98,7 +98,8 @@ pub struct Facts {
     pub duplicated: u64,
     /// Messages that arrived after a younger one.
     pub reordered: u64,
-    /// CPU time that both measuring threads used during the trial, nanoseconds; 0 = not known.
+    /// CPU time that the responder's thread used during the trial, nanoseconds; 0 = not known. The client's says nothing:
+    /// it spins through idle gaps so as to be in time.
     pub cpu_ns: u64,
     /// What happened during the trial that may have changed it.
     pub doubts: Vec<Doubt>,

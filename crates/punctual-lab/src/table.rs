@@ -18,7 +18,7 @@ impl Style {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    fn heading(self, text: &str) -> String {
+    pub(crate) fn heading(self, text: &str) -> String {
         self.paint("1", text)
     }
 
@@ -26,7 +26,7 @@ impl Style {
         self.paint("33", text)
     }
 
-    fn faint(self, text: &str) -> String {
+    pub(crate) fn faint(self, text: &str) -> String {
         self.paint("2", text)
     }
 }

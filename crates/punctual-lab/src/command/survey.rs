@@ -97,7 +97,10 @@ fn conclude(path: &Path, summary: &Summary, arguments: &SurveyArguments) -> Resu
         None => {}
     }
     if !arguments.common.quiet && !to_stdout {
-        print(&table::summary(summary, style()))?;
+        print(&survey::overview(summary, style()))?;
+        if arguments.all {
+            print(&format!("\n{}", table::results(&summary.results, style())))?;
+        }
         print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
     }
     if summary.results.is_empty() {

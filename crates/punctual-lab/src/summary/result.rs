@@ -108,7 +108,7 @@ pub struct CellResult {
     /// Per minute of steady state; `None` if less than a second was observed.
     #[serde(default)]
     pub stalls_per_minute: Option<f64>,
-    /// CPU time of both measuring threads per message; `None` if it was not taken.
+    /// CPU time of the responder per message, waiting included; `None` if it was not taken.
     #[serde(default)]
     pub cpu_ns_per_message: Option<f64>,
     /// How often the cell was measured.

@@ -10,6 +10,9 @@ const EQUAL: f64 = 1.10;
 /// The idle gap at which *rare* messages are judged, µs.
 const RARE_GAP_US: u64 = 1000;
 
+/// How the sentences begin that answer a need, in the recommendation's text.
+pub(super) const NEED_BEGINS: &str = "For messages ";
+
 /// A question that a user has, and which results may answer it.
 struct Need {
     need: &'static str,
@@ -105,7 +108,7 @@ impl Need {
     fn because(&self, best: &CellResult, equals: &[&CellResult]) -> String {
         let mut text = format!("round trip {}", figures(best));
         if let Some(cpu_ns) = best.cpu_ns_per_message {
-            text.push_str(&format!(", {} µs of CPU a message at both ends", micros(cpu_ns)));
+            text.push_str(&format!(", {} µs of the receiver's CPU a message", micros(cpu_ns)));
         }
         if !equals.is_empty() {
             let names: Vec<&str> = equals.iter().map(|result| result.cell.name.as_str()).collect();
@@ -152,7 +155,7 @@ pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
     for need in NEEDS {
         let Some((best, equals)) = need.choose(results) else { continue };
         let because = need.because(best, &equals);
-        sentences.push(format!("For messages {}: {} ({}).", need.need, best.cell.name, figures(best)));
+        sentences.push(format!("{NEED_BEGINS}{}: {} ({}).", need.need, best.cell.name, figures(best)));
         choices.push(Choice { need: need.need.to_owned(), name: best.cell.name.clone(), because });
     }
     let ratios = against_floor(results);

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
-use punctual::{Bus, CommunicatorOptions, Node, Target};
+use punctual::{Bus, CommunicatorOptions, Node, Target, Wake};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Place, Route, Way};
 use crate::link::{CommunicatorLink, Link, PacketLink, SlotLink, UdpLink};
 
 /// Interfaces of the veth pair, each in a namespace of its own.
-pub const INTERFACES: [&str; 2] = ["punctual0", "punctual1"];
+pub(super) const INTERFACES: [&str; 2] = ["punctual0", "punctual1"];
 
 /// EtherType of the bare packet floor: IEEE 802's second one for local experiments, so that it does not meet the bus's.
 const FLOOR_ETHERTYPE: u16 = 0x88B6;
@@ -22,7 +22,7 @@ const PORT: u16 = 1;
 /// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Side {
+pub(super) enum Side {
     /// The client's.
     Here,
     /// The responder's.
@@ -31,7 +31,7 @@ pub enum Side {
 
 /// The addresses of one survey.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Field {
+pub(super) struct Field {
     /// Name of the shared-memory and the in-process bus.
     bus: String,
     /// UDP addresses of both ends, for nodes and for the floor.
@@ -43,7 +43,7 @@ pub struct Field {
 
 impl Field {
     /// Names and ports that nobody else uses.
-    pub fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         // All four at once, so that they differ; free again when this returns.
         let sockets = (0..4).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<Vec<_>, _>>()?;
         let addresses = sockets.iter().map(UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
@@ -73,17 +73,9 @@ impl Field {
     }
 }
 
-impl Drop for Ends {
-    fn drop(&mut self) {
-        if self.side == Side::Here {
-            let _never_made = std::fs::remove_file(&self.field.slots);
-        }
-    }
-}
-
 /// One end's open nodes, kept over all trials: start-up is not the hot path.
 #[derive(Debug)]
-pub struct Ends {
+pub(super) struct Ends {
     field: Field,
     side: Side,
     nodes: HashMap<&'static str, Node>,
@@ -91,18 +83,18 @@ pub struct Ends {
 
 /// What a trial needs to know of its link.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct LinkPlan {
+pub(super) struct LinkPlan {
     /// The way.
-    pub route: Route,
+    pub(super) route: Route,
     /// Payload, bytes.
-    pub size: usize,
+    pub(super) size: usize,
     /// Whether messages are due at instants that the load chooses.
-    pub due_counts: bool,
+    pub(super) due_counts: bool,
 }
 
 impl Ends {
     /// This end of all routes.
-    pub fn new(field: Field, side: Side) -> Self {
+    pub(super) fn new(field: Field, side: Side) -> Self {
         Self { field, side, nodes: HashMap::new() }
     }
 
@@ -110,7 +102,7 @@ impl Ends {
     ///
     /// # Errors
     /// In words for people: what is missing and what to do.
-    pub fn open(&mut self, plan: &LinkPlan) -> Result<Box<dyn Link>, String> {
+    pub(super) fn open(&mut self, plan: &LinkPlan) -> Result<Box<dyn Link>, String> {
         match plan.route {
             Route::Loopback(way) | Route::Shared(way) | Route::Datagram(way) | Route::Packet(way) => {
                 self.open_communicator(plan, way)
@@ -127,7 +119,9 @@ impl Ends {
             let node = Node::open(&bus, name).map_err(|error| error.to_string())?;
             self.nodes.insert(engine, node);
         }
-        let options = CommunicatorOptions::waiting(way.wake()).stamped().recording(1024);
+        // Under open load the client polls, whatever is measured: its own sleep would make messages late.
+        let wake = if plan.due_counts && self.side == Side::Here { Wake::Spin } else { way.wake() };
+        let options = CommunicatorOptions::waiting(wake).stamped().recording(1024);
         let communicator = self.nodes[engine].bind_with(PORT, &options).map_err(|error| error.to_string())?;
         Ok(match self.side {
             Side::Here => {
@@ -136,6 +130,11 @@ impl Ends {
             }
             Side::There => Box::new(CommunicatorLink::answering(communicator)),
         })
+    }
+
+    /// Wake-ups that this end's node on a route's bus lost, and the clock made up for, so far.
+    pub(super) fn rescued(&self, route: Route) -> u64 {
+        self.nodes.get(route.names().0).map_or(0, |node| node.ledger().rescued)
     }
 
     fn open_floor(&self, plan: &LinkPlan) -> Result<Box<dyn Link>, punctual_machine::SystemError> {
@@ -157,16 +156,19 @@ impl Ends {
             _ => Box::new(SlotLink::open(&self.field.slots, plan.size, asleep)?),
         })
     }
+}
 
-    /// What became of every message of this end's nodes, by engine.
-    pub fn ledgers(&self) -> Vec<(&'static str, punctual::Ledger)> {
-        self.nodes.iter().map(|(engine, node)| (*engine, node.ledger())).collect()
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if self.side == Side::Here {
+            let _never_made = std::fs::remove_file(&self.field.slots);
+        }
     }
 }
 
 impl Place {
     /// Its name for people.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Process => "in one process",
             Self::Host => "between processes of this host",

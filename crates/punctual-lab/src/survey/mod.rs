@@ -17,21 +17,24 @@ use crate::summary::{Skipped, Summary};
 
 mod advice;
 mod field;
+mod overview;
 mod plan;
 mod site;
 
 pub use advice::advise;
-pub use field::Field;
+pub use overview::overview;
 pub use plan::{Cell, Place, Plan, Route, Wishes};
-pub use site::{Made, Order, Site, serve};
+pub use site::serve;
+use site::{Made, Order, Site};
 
-/// Messages of a cell that count as warm-up: caches, branch predictors and sockets settle within some hundred.
-pub const WARMUP: u64 = 200;
+/// Messages of a cell that count as warm-up. Nodes stay open over all trials, so that caches and branch predictors are
+/// all that has to settle; more would be most of what a cell with an idle gap of a millisecond has.
+pub const WARMUP: u64 = 20;
 
 /// A survey in the making.
 struct Survey<'a> {
     plan: &'a Plan,
-    field: Field,
+    field: field::Field,
     sites: HashMap<Place, Site>,
     /// Places that could not be opened, so that the reason is given once.
     closed: HashSet<Place>,
@@ -54,7 +57,7 @@ pub fn choose_cpus() -> [Option<usize>; 2] {
 /// # Errors
 /// When the store cannot be written, or this machine has no port to spare.
 pub fn run(plan: &Plan, facts: &HostFacts, store: &mut Store, bar: &ProgressBar) -> Result<Outcome, SurveyError> {
-    let field = Field::new().map_err(|error| SurveyError::Machine(format!("no free UDP port: {error}")))?;
+    let field = field::Field::new().map_err(|error| SurveyError::Machine(format!("no free UDP port: {error}")))?;
     let mut survey = Survey {
         plan,
         field,
@@ -98,7 +101,7 @@ impl Survey<'_> {
     fn feasible(&mut self, facts: &HostFacts) -> Vec<Cell> {
         let one_cpu = self.cpus[0] == self.cpus[1];
         if one_cpu {
-            self.skip("every polling route", "two processors are needed to poll, and this process may use one only");
+            self.skip("every polling route, and open load, whose client polls", "two processors are needed to poll, and this process may use one only");
         }
         let missing = |name| facts.facility(name).filter(|facility| !facility.is_available()).map(describe);
         let packet = missing(Facility::PACKET_SOCKETS);
@@ -112,7 +115,7 @@ impl Survey<'_> {
         }
         let cells = self.plan.cells.iter().filter(|cell| {
             let shared = matches!(cell.route, Route::Shared(_));
-            !(one_cpu && cell.route.spins())
+            !(one_cpu && (cell.route.spins() || cell.load == Load::Open))
                 && !(memory.is_some() && shared)
                 && !self.closed.contains(&cell.route.place())
         });
@@ -202,12 +205,15 @@ fn note_facts(samples: &mut Samples, cell: &Cell, made: &Made) {
     let facts = &mut samples.facts;
     facts.duplicated = made.recording.duplicated;
     facts.reordered = made.recording.reordered;
-    facts.cpu_ns = made.client.usage.cpu_ns + made.responder.cpu_ns;
+    facts.cpu_ns = made.responder.cpu_ns;
     let subject = || cell.id(Kind::RoundTrip).to_string();
     let mut doubt = |cause: Cause| facts.doubts.push(cause.into());
     let migrations = made.client.migrations + made.responder.migrations;
     if migrations > 0 {
         doubt(Cause::Migrated { subject: subject(), times: migrations });
+    }
+    if made.rescued > 0 {
+        doubt(Cause::Rescued { subject: subject(), count: made.rescued });
     }
     if made.steal_ticks > 0 {
         // Kernel ticks of user space are hundredths of a second.

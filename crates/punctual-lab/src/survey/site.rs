@@ -18,13 +18,13 @@ use crate::load::responder::{ResponderFacts, respond};
 
 /// What the responder is told when it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Station {
+struct Station {
     /// Where everything is.
-    pub field: Field,
+    field: Field,
     /// What kind of place.
-    pub place: Place,
+    place: Place,
     /// The CPU to run on.
-    pub cpu: Option<usize>,
+    cpu: Option<usize>,
 }
 
 /// What the responder says.
@@ -35,7 +35,7 @@ enum Reply {
     /// It listens for the trial's messages.
     Ready,
     /// The trial is over.
-    Done(ResponderFacts),
+    Done { facts: ResponderFacts, rescued: u64 },
     /// It cannot: in words for people.
     Failed(String),
 }
@@ -81,9 +81,11 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
         match ends.open(&plan) {
             Ok(mut link) => {
                 say(output, &Reply::Ready).map_err(unheard)?;
+                let before = ends.rescued(plan.route);
                 let facts = respond(&mut *link, plan.size);
                 drop(link);
-                say(output, &Reply::Done(facts)).map_err(unheard)?;
+                let rescued = ends.rescued(plan.route) - before;
+                say(output, &Reply::Done { facts, rescued }).map_err(unheard)?;
             }
             Err(text) => say(output, &Reply::Failed(text)).map_err(unheard)?,
         }
@@ -164,29 +166,31 @@ impl Drop for Responder {
 
 /// One trial to be made.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub(super) struct Order {
     /// Of which cell.
-    pub cell: Cell,
+    pub(super) cell: Cell,
     /// What it sends.
-    pub trial: Trial,
+    pub(super) trial: Trial,
 }
 
 /// A trial that was made.
 #[derive(Debug)]
-pub struct Made {
+pub(super) struct Made {
     /// Its messages.
-    pub recording: Recording,
+    pub(super) recording: Recording,
     /// What the client went through.
-    pub client: ClientFacts,
+    pub(super) client: ClientFacts,
     /// What the responder went through.
-    pub responder: ResponderFacts,
+    pub(super) responder: ResponderFacts,
+    /// Wake-ups lost by either end's node, and made up for by the clock.
+    pub(super) rescued: u64,
     /// CPU time that a hypervisor took from this machine meanwhile, kernel ticks.
-    pub steal_ticks: u64,
+    pub(super) steal_ticks: u64,
 }
 
 /// A place whose client runs in a thread of its own, pinned, in its own namespace where need be.
 #[derive(Debug)]
-pub struct Site {
+pub(super) struct Site {
     orders: mpsc::Sender<Order>,
     results: mpsc::Receiver<Result<Made, String>>,
     thread: Option<JoinHandle<()>>,
@@ -197,7 +201,7 @@ impl Site {
     ///
     /// # Errors
     /// In words for people: what is missing and what to do.
-    pub fn start(field: &Field, place: Place, cpus: [Option<usize>; 2]) -> Result<Self, String> {
+    pub(super) fn start(field: &Field, place: Place, cpus: [Option<usize>; 2]) -> Result<Self, String> {
         let (orders, inbox) = mpsc::channel();
         let (outbox, results) = mpsc::channel();
         let (started, start) = mpsc::channel();
@@ -226,7 +230,7 @@ impl Site {
     ///
     /// # Errors
     /// In words for people.
-    pub fn make(&self, order: Order) -> Result<Made, String> {
+    pub(super) fn make(&self, order: Order) -> Result<Made, String> {
         let gone = |_| "the client thread ended".to_owned();
         self.orders.send(order).map_err(|_| gone(()))?;
         self.results.recv().map_err(|_| gone(()))?
@@ -281,11 +285,15 @@ impl Client {
             Reply::Failed(text) => return Err(text),
             other => return Err(format!("the responder said {other:?} where it was to be ready")),
         }
+        let rescued_before = self.ends.rescued(route);
         let steal = punctual_machine::host::steal_ticks().unwrap_or(0);
         let client = client::run(&mut *link, &order.trial, &mut recording);
         let steal_ticks = punctual_machine::host::steal_ticks().unwrap_or(0).saturating_sub(steal);
         match self.responder.hear()? {
-            Reply::Done(responder) => Ok(Made { recording, client, responder, steal_ticks }),
+            Reply::Done { facts: responder, rescued } => {
+                let rescued = rescued + self.ends.rescued(route) - rescued_before;
+                Ok(Made { recording, client, responder, rescued, steal_ticks })
+            }
             other => Err(format!("the responder said {other:?} where the trial was over")),
         }
     }

@@ -1,0 +1,133 @@
+//! The survey's table for a terminal: one line per route and way of waiting, understood at once.
+
+use std::fmt::Write as _;
+
+use crate::sample::{CellId, Kind, Load};
+use crate::summary::{CellResult, Recommendation, Skipped, Summary};
+use crate::table::{self, Style, micros};
+
+/// Columns of a terminal that the text keeps to.
+const WIDTH: usize = 100;
+
+/// The whole answer of `punctual survey`: the table, the advice, what was skipped, the doubts.
+pub fn overview(summary: &Summary, style: Style) -> String {
+    let mut text = routes(&summary.results, style);
+    if let Some(recommendation) = &summary.recommendation {
+        text += &advice(recommendation, style);
+    }
+    text += &skipped(&summary.skipped, style);
+    text + &table::doubts(&summary.doubts, style)
+}
+
+/// Round trips at each idle gap, then what else was measured of the same route.
+fn routes(results: &[CellResult], style: Style) -> String {
+    let mut text = format!("{}\n", style.heading("Round trips of 64 bytes, closed load, by the idle gap before each message, µs"));
+    let head = format!(
+        "{:<18}{:>8}{:>8} {:>8}{:>8} {:>8}{:>8} {:>8} {:>8} {:>8}\n{:<18}{:>8}{:>8} {:>8}{:>8} {:>8}{:>8} {:>8} {:>8} {:>8}",
+        "", "gap 0", "", "100 µs", "", "1 ms", "", "CPU/msg", "one way", "1 KiB", "", "p50", "p99", "p50", "p99", "p50",
+        "p99", "at 1 ms", "p50", "p50"
+    );
+    let _infallible = writeln!(text, "{}", style.faint(&head));
+    let mut names: Vec<(&str, &str)> = Vec::new();
+    for result in results {
+        let name = (result.cell.engine.as_str(), result.cell.name.as_str());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut engine = "";
+    for (of, name) in names {
+        if !engine.is_empty() && engine != of {
+            text.push('\n');
+        }
+        engine = of;
+        let _infallible = writeln!(text, "{}", line(results, name));
+    }
+    let _infallible = writeln!(
+        text,
+        "{}\n",
+        style.faint("–: the sample does not support it (ten messages beyond are needed; --duration). CPU: of the responder, per message.")
+    );
+    text
+}
+
+fn line(results: &[CellResult], name: &str) -> String {
+    let find = |kind: Kind, gap_us: u64, size: usize| {
+        let is_it = |cell: &CellId| {
+            cell.name == name && cell.kind == kind && cell.load == Load::Closed && cell.gap_us == gap_us && cell.size == size
+        };
+        results.iter().find(|result| is_it(&result.cell))
+    };
+    let mut text = format!("{name:<18}");
+    for gap_us in [0, 100, 1000] {
+        let [p50, _, p99, ..] = find(Kind::RoundTrip, gap_us, 64).map_or_else(unknown, table::tail_texts);
+        let _infallible = write!(text, "{p50:>8}{p99:>8} ");
+    }
+    let cpu = find(Kind::RoundTrip, 1000, 64).and_then(|result| result.cpu_ns_per_message).map_or("–".to_owned(), micros);
+    let [one_way, ..] = find(Kind::OneWay, 0, 64).map_or_else(unknown, table::tail_texts);
+    let [large, ..] = find(Kind::RoundTrip, 0, 1024).map_or_else(unknown, table::tail_texts);
+    let _infallible = write!(text, "{cpu:>8} {one_way:>8} {large:>8}");
+    text
+}
+
+fn unknown() -> [String; 5] {
+    std::array::from_fn(|_| "–".to_owned())
+}
+
+fn advice(recommendation: &Recommendation, style: Style) -> String {
+    let mut text = format!("{}\n", style.heading("What to use on this machine"));
+    for choice in &recommendation.choices {
+        let _infallible = writeln!(text, "  {}", choice.need);
+        let first = format!("{}: {}", choice.name, choice.because);
+        text += &wrapped(&first, "    → ", "      ");
+    }
+    for rest in recommendation.text.lines().filter(|line| !line.starts_with(super::advice::NEED_BEGINS)) {
+        text += &wrapped(rest, "  ", "  ");
+    }
+    text.push('\n');
+    text
+}
+
+fn skipped(skipped: &[Skipped], style: Style) -> String {
+    if skipped.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("{}\n", style.heading("Not measured"));
+    for one in skipped {
+        text += &wrapped(&format!("{}: {}", one.what, one.reason), "  ", "    ");
+    }
+    text.push('\n');
+    text
+}
+
+/// The words on lines of at most [`WIDTH`] characters.
+fn wrapped(words: &str, first: &str, others: &str) -> String {
+    let (mut text, mut line) = (String::new(), first.to_owned());
+    let mut is_fresh = true;
+    for word in words.split_whitespace() {
+        if !is_fresh && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            text += &line;
+            text.push('\n');
+            line = others.to_owned();
+            is_fresh = true;
+        }
+        if !is_fresh {
+            line.push(' ');
+        }
+        line += word;
+        is_fresh = false;
+    }
+    text + &line + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_between_words() {
+        let text = wrapped(&"word ".repeat(50), "→ ", "  ");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert_eq!(text.split_whitespace().filter(|word| *word == "word").count(), 50);
+    }
+}
