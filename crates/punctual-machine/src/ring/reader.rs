@@ -76,6 +76,10 @@ impl RingReader {
         if !honest {
             return if self.is_lapped() { self.overrun() } else { Next::Corrupt };
         }
+        if self.is_lapped() {
+            // The commit word still stands, but what follows it may not, or not for long.
+            return self.overrun();
+        }
         self.frame_size = size;
         Next::Frame
     }
@@ -100,7 +104,8 @@ impl RingReader {
         !self.is_lapped()
     }
 
-    /// Moves behind the frame that [`Self::peek`] found.
+    /// Moves behind the frame that [`Self::peek`] found. Never after [`Self::is_intact`] said no: the size may then be
+    /// half of one record's and half of another's. The next look says [`Next::Overrun`] instead.
     #[inline]
     pub fn consume(&mut self) {
         debug_assert!(self.frame_size > 0, "nothing was found");

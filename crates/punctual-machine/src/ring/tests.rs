@@ -111,6 +111,19 @@ fn bytes_overwritten_while_they_are_read_are_not_intact() {
 }
 
 #[test]
+fn a_lapped_reader_is_told_although_its_record_still_stands() {
+    let (mut writer, mut reader) = pair(2048);
+    for number in 0..8 {
+        if number == 1 {
+            assert!(read(&mut reader).is_some());
+        }
+        publish(&mut writer, &[1; 240]);
+    }
+    assert_eq!(reader.peek(), Next::Overrun);
+    assert_eq!(reader.peek(), Next::Empty, "and goes on with the newest");
+}
+
+#[test]
 fn a_reader_holds_the_writer_back() {
     let (mut writer, mut reader) = pair(1024);
     let mut written = 0;
@@ -177,8 +190,9 @@ fn scribbles_are_corrupt_or_frames_never_a_panic() {
         match reader.peek() {
             Next::Frame => {
                 reader.frame().to_vec();
-                reader.is_intact();
-                reader.consume();
+                if reader.is_intact() {
+                    reader.consume();
+                }
                 frames += 1;
             }
             Next::Empty => {}
@@ -221,8 +235,8 @@ fn nothing_torn_is_believed() {
                         "torn {number}"
                     );
                     (last, read) = (number, read + 1);
+                    reader.consume();
                 }
-                reader.consume();
             }
             Next::Overrun => overruns += 1,
             Next::Corrupt => panic!("an honest writer"),
