@@ -152,7 +152,8 @@ fn time(text: &str) -> Result<Duration, String> {
         "" if number == "0" => 0.0,
         _ => return Err("a number with its unit (ns, us, ms, s, m) is needed, such as 500ms".to_owned()),
     };
-    let number: f64 = number.parse().map_err(|_| "a number with its unit is needed, such as 500ms".to_owned())?;
+    let number: f64 =
+        number.parse().map_err(|_| "a number with its unit is needed, such as 500ms".to_owned())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
 }
 
@@ -202,7 +203,8 @@ pub fn main() -> ExitCode {
         Err(error) if error.use_stderr() => {
             // One line that names the option, the value and the range.
             let text = error.to_string();
-            let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("usage: see punctual --help");
+            let line =
+                text.lines().find(|line| !line.trim().is_empty()).unwrap_or("usage: see punctual --help");
             let line = line.trim_start_matches("error: ");
             return Failure::Usage(format!("{line} (see punctual --help)")).report();
         }

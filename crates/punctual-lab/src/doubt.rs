@@ -153,7 +153,9 @@ impl Cause {
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
             Self::Unfinished { .. } => "raise --duration, or lower --rate until nothing is left outstanding",
             Self::Reordered { .. } => "do not rely on the order of this route",
-            Self::FirstSlow { .. } => "look at the plot by message index; a longer run (--duration) weighs it less",
+            Self::FirstSlow { .. } => {
+                "look at the plot by message index; a longer run (--duration) weighs it less"
+            }
             Self::StagesOverlap { .. } => "do not trust the stages of this cell; report it as a bug",
             Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",

@@ -103,10 +103,16 @@ pub fn page(facts: &HostFacts) -> String {
     let clock = clock();
     let mut lines = vec![
         ("processor".to_owned(), host.cpu),
-        ("processors allowed".to_owned(), format!("{} of {}", host.cpus, facts.cpus_online.as_ref().map_or(0, Vec::len))),
+        (
+            "processors allowed".to_owned(),
+            format!("{} of {}", host.cpus, facts.cpus_online.as_ref().map_or(0, Vec::len)),
+        ),
         ("kernel".to_owned(), host.kernel),
         ("virtual".to_owned(), if host.r#virtual { "yes".to_owned() } else { "no".to_owned() }),
-        ("load average".to_owned(), facts.load_average.map_or_else(unknown, |load| load.map(|one| one.to_string()).join(" "))),
+        (
+            "load average".to_owned(),
+            facts.load_average.map_or_else(unknown, |load| load.map(|one| one.to_string()).join(" ")),
+        ),
         ("locked memory limit".to_owned(), limit(facts.memlock_bytes.soft)),
         ("real-time priority limit".to_owned(), limit(facts.realtime_priority.soft)),
         ("clock step".to_owned(), format!("{} ns", clock.step_ns)),

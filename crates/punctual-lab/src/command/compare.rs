@@ -12,7 +12,8 @@ use crate::table;
 /// See [`Failure`].
 pub fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
     let open = |path| Run::open(path).map_err(|error| store_failure(&error));
-    let comparison = compare_runs(&open(&arguments.a)?, &open(&arguments.b)?).map_err(|error| store_failure(&error))?;
+    let comparison =
+        compare_runs(&open(&arguments.a)?, &open(&arguments.b)?).map_err(|error| store_failure(&error))?;
     if comparison.cells.is_empty() {
         return Err(Failure::Usage("the two runs have measured nothing in common".to_owned()));
     }

@@ -43,5 +43,6 @@ fn style() -> Style {
 }
 
 fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::Machine(format!("cannot write {}: {error}", path.display())))
+    std::fs::write(path, text)
+        .map_err(|error| Failure::Machine(format!("cannot write {}: {error}", path.display())))
 }

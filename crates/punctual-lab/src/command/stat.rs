@@ -52,7 +52,8 @@ fn page(nodes: &[(PageOwner, Ledger)], earlier: &HashMap<u64, Ledger>, passed: D
         let rate = before.map_or_else(
             || "–".to_owned(),
             |before| {
-                let new = ledger.delivered.saturating_sub(before.delivered) + ledger.sent.saturating_sub(before.sent);
+                let new = ledger.delivered.saturating_sub(before.delivered)
+                    + ledger.sent.saturating_sub(before.sent);
                 grouped((new as f64 / passed.as_secs_f64().max(1e-3)) as i64)
             },
         );
@@ -69,7 +70,8 @@ fn page(nodes: &[(PageOwner, Ledger)], earlier: &HashMap<u64, Ledger>, passed: D
             number(ledger.waiting),
             number(undelivered),
         );
-        let causes: Vec<String> = causes(ledger).map(|(name, count)| format!("{name} {}", number(count))).collect();
+        let causes: Vec<String> =
+            causes(ledger).map(|(name, count)| format!("{name} {}", number(count))).collect();
         if !causes.is_empty() {
             let _infallible = writeln!(page, "    {}", causes.join(", "));
         }

@@ -107,7 +107,8 @@ fn conclude(path: &Path, summary: &Summary, arguments: &SurveyArguments) -> Resu
         return Err(Failure::Machine("nothing could be measured here; the reasons are above".to_owned()));
     }
     if !summary.kept_promises() {
-        let text = "a promise did not hold: messages were lost, doubled, out of order or wrong; see the doubts";
+        let text =
+            "a promise did not hold: messages were lost, doubled, out of order or wrong; see the doubts";
         return Err(Failure::Promise(text.to_owned()));
     }
     Ok(())

@@ -139,7 +139,11 @@ pub struct PacketLink {
 impl PacketLink {
     /// On an interface, with an EtherType of its own.
     pub fn open(interface: &str, ethertype: u16, size: usize) -> Result<Self, SystemError> {
-        Ok(Self { socket: PacketSocket::open(interface, ethertype, &PacketOptions::default())?, size, peer: BROADCAST })
+        Ok(Self {
+            socket: PacketSocket::open(interface, ethertype, &PacketOptions::default())?,
+            size,
+            peer: BROADCAST,
+        })
     }
 }
 

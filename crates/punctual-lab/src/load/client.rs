@@ -147,7 +147,8 @@ impl Run<'_> {
     fn receive_one(&mut self, deadline: Ticks) -> Option<Option<u64>> {
         let Got { size, stages } = self.link.receive(&mut self.buffer, deadline)?;
         let done = self.clock.now();
-        let Some(answer) = self.buffer.get(..size).and_then(|bytes| ping::read_answer(bytes, &self.prepared)) else {
+        let Some(answer) = self.buffer.get(..size).and_then(|bytes| ping::read_answer(bytes, &self.prepared))
+        else {
             self.recording.note_mismatch(done);
             return Some(None);
         };

@@ -66,7 +66,8 @@ pub fn write_answer(bytes: &mut [u8], delivered: Ticks, stages: Option<&Stages>)
     put(bytes, 16, delivered.0);
     let Some(stages) = stages else { return };
     for (place, stage) in Stage::ALL.into_iter().enumerate() {
-        let ticks = stages.time_in(stage).map_or(u32::MAX, |ticks| u32::try_from(ticks.0).unwrap_or(u32::MAX - 1));
+        let ticks =
+            stages.time_in(stage).map_or(u32::MAX, |ticks| u32::try_from(ticks.0).unwrap_or(u32::MAX - 1));
         let at = STAGES_AT + 4 * place;
         bytes[at..at + 4].copy_from_slice(&ticks.to_le_bytes());
     }
@@ -89,7 +90,8 @@ pub fn read_answer(bytes: &[u8], prepared: &[u8]) -> Option<Answer> {
     let sequence = get(bytes, 0);
     let mark = (sequence as u8).wrapping_mul(167);
     let inside = PATTERN_AT + 1..prepared.len().saturating_sub(1);
-    let whole = bytes.len() == prepared.len() && bytes.len() >= SIZE_MIN
+    let whole = bytes.len() == prepared.len()
+        && bytes.len() >= SIZE_MIN
         && bytes.get(PATTERN_AT) == Some(&mark)
         && bytes.last() == Some(&!mark)
         && bytes.get(inside.clone()) == prepared.get(inside);

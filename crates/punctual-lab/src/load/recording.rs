@@ -27,7 +27,15 @@ pub struct Row {
 impl Row {
     fn sent_at(due: Ticks, sent: Ticks) -> Self {
         let request = [u32::MAX; Stage::ALL.len()];
-        Self { due, sent, done: sent, outcome: Outcome::Unfinished, delivered: Ticks(0), request, reply: None }
+        Self {
+            due,
+            sent,
+            done: sent,
+            outcome: Outcome::Unfinished,
+            delivered: Ticks(0),
+            request,
+            reply: None,
+        }
     }
 }
 
@@ -136,7 +144,11 @@ impl Recording {
             let request = self.rows.iter().map(|row| ns(known(row.request[place]))).collect();
             columns.push(StageColumn { name: format!("request.{}", stage.name()), ns: request });
             let reply = |row: &Row| row.reply.and_then(|reply| reply.time_in(stage));
-            let reply = self.rows.iter().map(|row| reply(row).map_or(ABSENT_NS, |ticks| clock.nanos(ticks))).collect();
+            let reply = self
+                .rows
+                .iter()
+                .map(|row| reply(row).map_or(ABSENT_NS, |ticks| clock.nanos(ticks)))
+                .collect();
             columns.push(StageColumn { name: format!("reply.{}", stage.name()), ns: reply });
         }
         let responder = |row: &Row| {
@@ -149,13 +161,22 @@ impl Recording {
             let late = |row: &Row| {
                 if row.reply.is_some() { clock.nanos(row.sent.since(row.due)) } else { ABSENT_NS }
             };
-            columns.push(StageColumn { name: "request.sent".to_owned(), ns: self.rows.iter().map(late).collect() });
+            columns.push(StageColumn {
+                name: "request.sent".to_owned(),
+                ns: self.rows.iter().map(late).collect(),
+            });
         }
         columns
     }
 
     /// The requests' way alone, where both ends read one clock. `None` if no row knows it.
-    pub fn one_ways(&self, clock: &Clock, start: Ticks, first_index: u64, open_load: bool) -> Option<Samples> {
+    pub fn one_ways(
+        &self,
+        clock: &Clock,
+        start: Ticks,
+        first_index: u64,
+        open_load: bool,
+    ) -> Option<Samples> {
         if !self.rows.iter().any(|row| row.delivered.0 != 0) {
             return None;
         }
@@ -166,14 +187,16 @@ impl Recording {
             // Without an answer the request's way is as unknown as the whole: it keeps its place and its age.
             let known = row.outcome == Outcome::Answered && row.delivered.0 != 0;
             let done = if known { row.delivered } else { row.done };
-            let outcome = if known || row.outcome != Outcome::Answered { row.outcome } else { Outcome::Unfinished };
+            let outcome =
+                if known || row.outcome != Outcome::Answered { row.outcome } else { Outcome::Unfinished };
             samples.push(index, at(row.due), at(row.sent), clock.nanos(done.since(from)), outcome);
         }
         for (place, stage) in Stage::ALL.into_iter().enumerate() {
             if stage == Stage::Sent && !open_load {
                 continue;
             }
-            let known = |ticks: u32| if ticks == u32::MAX { ABSENT_NS } else { clock.nanos(Ticks(ticks.into())) };
+            let known =
+                |ticks: u32| if ticks == u32::MAX { ABSENT_NS } else { clock.nanos(Ticks(ticks.into())) };
             let ns = self.rows.iter().map(|row| known(row.request[place])).collect();
             samples.stages.push(StageColumn { name: stage.name().to_owned(), ns });
         }

@@ -39,7 +39,9 @@ pub fn respond(link: &mut dyn Link, size_max: usize) -> ResponderFacts {
     let mut deadline = clock.now().plus(patience);
     while let Some(Got { size, stages }) = link.receive(&mut buffer, deadline) {
         let delivered = stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
-        let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else { continue };
+        let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else {
+            continue;
+        };
         if ping::is_stop(message) {
             break;
         }

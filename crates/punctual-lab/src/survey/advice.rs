@@ -10,12 +10,11 @@ const EQUAL: f64 = 1.10;
 /// The idle gap at which *rare* messages are judged, µs.
 const RARE_GAP_US: u64 = 1000;
 
-/// How the sentences begin that answer a need, in the recommendation's text.
-pub(super) const NEED_BEGINS: &str = "For messages ";
-
 /// A question that a user has, and which results may answer it.
 struct Need {
     need: &'static str,
+    /// The same in a headline.
+    short: Option<&'static str>,
     /// Engines, in order of preference where figures are equal.
     engines: &'static [&'static str],
     gap_us: u64,
@@ -33,6 +32,7 @@ enum By {
 const NEEDS: [Need; 6] = [
     Need {
         need: "between processes, frequent messages, a CPU to spare for each receiver",
+        short: Some("between processes"),
         engines: &["shared"],
         gap_us: 0,
         polls: true,
@@ -40,6 +40,7 @@ const NEEDS: [Need; 6] = [
     },
     Need {
         need: "between processes, frequent messages, no CPU to spare",
+        short: None,
         engines: &["shared"],
         gap_us: 0,
         polls: false,
@@ -47,6 +48,7 @@ const NEEDS: [Need; 6] = [
     },
     Need {
         need: "between processes, rare messages (one a millisecond), asleep in between",
+        short: Some("between processes, asleep until a rare message"),
         engines: &["shared", "datagram"],
         gap_us: RARE_GAP_US,
         polls: false,
@@ -54,6 +56,7 @@ const NEEDS: [Need; 6] = [
     },
     Need {
         need: "between processes, rare messages, least CPU time",
+        short: None,
         engines: &["shared", "datagram"],
         gap_us: RARE_GAP_US,
         polls: false,
@@ -61,6 +64,7 @@ const NEEDS: [Need; 6] = [
     },
     Need {
         need: "between hosts, a CPU to spare",
+        short: Some("between hosts"),
         engines: &["packet", "datagram"],
         gap_us: 0,
         polls: true,
@@ -68,6 +72,7 @@ const NEEDS: [Need; 6] = [
     },
     Need {
         need: "between hosts, rare messages, asleep in between",
+        short: None,
         engines: &["packet", "datagram"],
         gap_us: RARE_GAP_US,
         polls: false,
@@ -97,11 +102,19 @@ impl Need {
 
     /// The best result, and those that one run cannot tell from it.
     fn choose<'a>(&self, results: &'a [CellResult]) -> Option<(&'a CellResult, Vec<&'a CellResult>)> {
-        let mut met: Vec<(&CellResult, f64)> =
-            results.iter().filter(|result| self.is_met_by(result)).filter_map(|result| Some((result, self.cost(result)?))).collect();
+        let mut met: Vec<(&CellResult, f64)> = results
+            .iter()
+            .filter(|result| self.is_met_by(result))
+            .filter_map(|result| Some((result, self.cost(result)?)))
+            .collect();
         met.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         let (best, least) = *met.first()?;
-        let equals = met.iter().skip(1).filter(|(_, cost)| *cost <= least * EQUAL).map(|(result, _)| *result).collect();
+        let equals = met
+            .iter()
+            .skip(1)
+            .filter(|(_, cost)| *cost <= least * EQUAL)
+            .map(|(result, _)| *result)
+            .collect();
         Some((best, equals))
     }
 
@@ -120,7 +133,8 @@ impl Need {
 
 /// "p50 6.04 µs, p99 12.1 µs": as many quantiles as the sample supports.
 fn figures(result: &CellResult) -> String {
-    let all = [("p50", result.figures.p50), ("p99", result.figures.p99), ("max", result.figures.max_answered)];
+    let all =
+        [("p50", result.figures.p50), ("p99", result.figures.p99), ("max", result.figures.max_answered)];
     let known = all.into_iter().filter_map(|(name, ns)| Some(format!("{name} {} µs", micros(ns? as f64))));
     known.collect::<Vec<_>>().join(", ")
 }
@@ -137,7 +151,11 @@ fn against_floor(results: &[CellResult]) -> Vec<String> {
     let find = |name: &str, gap_us: u64| {
         let result = results.iter().find(|result| {
             let cell = &result.cell;
-            cell.name == name && cell.gap_us == gap_us && cell.size == 64 && cell.kind == Kind::RoundTrip && cell.load == Load::Closed
+            cell.name == name
+                && cell.gap_us == gap_us
+                && cell.size == 64
+                && cell.kind == Kind::RoundTrip
+                && cell.load == Load::Closed
         })?;
         result.figures.p50.filter(|&ns| ns > 0)
     };
@@ -151,18 +169,22 @@ fn against_floor(results: &[CellResult]) -> Vec<String> {
 /// The survey's advice; `None` if nothing was measured that could answer any need.
 pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
     let mut choices = Vec::new();
-    let mut sentences = Vec::new();
+    let mut headlines = Vec::new();
     for need in NEEDS {
         let Some((best, equals)) = need.choose(results) else { continue };
+        if let (Some(short), Some(p50)) = (need.short, best.figures.p50) {
+            headlines.push(format!("{} {short} ({} µs there and back)", best.cell.name, micros(p50 as f64)));
+        }
         let because = need.because(best, &equals);
-        sentences.push(format!("{NEED_BEGINS}{}: {} ({}).", need.need, best.cell.name, figures(best)));
         choices.push(Choice { need: need.need.to_owned(), name: best.cell.name.clone(), because });
     }
     let ratios = against_floor(results);
     if !ratios.is_empty() {
-        sentences.push(format!("At p50 the library takes {} of the bare mechanism.", ratios.join(", ")));
+        let need = "what the library costs: its p50 against the bare mechanism's".to_owned();
+        choices.push(Choice { need, name: "floor".to_owned(), because: ratios.join(", ") });
     }
-    (!choices.is_empty()).then(|| Recommendation { text: sentences.join("\n"), choices })
+    (!headlines.is_empty())
+        .then(|| Recommendation { text: format!("Use {}.", headlines.join(", ")), choices })
 }
 
 #[cfg(test)]
@@ -190,7 +212,8 @@ mod tests {
         assert_eq!(advice.choices[0].name, "shared/spin");
         assert_eq!(advice.choices[1].name, "shared/futex");
         assert!(advice.choices[1].because.contains("shared/epoll"), "{}", advice.choices[1].because);
-        assert!(advice.text.contains("1.20 × floor/slot"), "{}", advice.text);
+        assert!(advice.choices.iter().any(|choice| choice.because.contains("1.20 × floor/slot")));
+        assert_eq!(advice.text, "Use shared/spin between processes (0.60 µs there and back).");
     }
 
     #[test]

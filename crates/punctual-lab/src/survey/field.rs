@@ -45,7 +45,8 @@ impl Field {
     /// Names and ports that nobody else uses.
     pub(super) fn new() -> std::io::Result<Self> {
         // All four at once, so that they differ; free again when this returns.
-        let sockets = (0..4).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<Vec<_>, _>>()?;
+        let sockets =
+            (0..4).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<Vec<_>, _>>()?;
         let addresses = sockets.iter().map(UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
         let bus = format!("survey-{:08x}", punctual_machine::process::random() as u32);
         let memory = PathBuf::from("/dev/shm");
@@ -147,7 +148,9 @@ impl Ends {
             Route::FloorUdpSpin | Route::FloorUdpBlock => {
                 Box::new(UdpLink::open(self.field.udp_floor[here], self.field.udp_floor[there], asleep)?)
             }
-            Route::FloorPacketSpin => Box::new(PacketLink::open(INTERFACES[here], FLOOR_ETHERTYPE, plan.size)?),
+            Route::FloorPacketSpin => {
+                Box::new(PacketLink::open(INTERFACES[here], FLOOR_ETHERTYPE, plan.size)?)
+            }
             _ if self.side == Side::Here => {
                 // The slots of the trial before, if it was cut short.
                 let _not_there = std::fs::remove_file(&self.field.slots);

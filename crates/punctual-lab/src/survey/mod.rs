@@ -56,8 +56,14 @@ pub fn choose_cpus() -> [Option<usize>; 2] {
 ///
 /// # Errors
 /// When the store cannot be written, or this machine has no port to spare.
-pub fn run(plan: &Plan, facts: &HostFacts, store: &mut Store, bar: &ProgressBar) -> Result<Outcome, SurveyError> {
-    let field = field::Field::new().map_err(|error| SurveyError::Machine(format!("no free UDP port: {error}")))?;
+pub fn run(
+    plan: &Plan,
+    facts: &HostFacts,
+    store: &mut Store,
+    bar: &ProgressBar,
+) -> Result<Outcome, SurveyError> {
+    let field =
+        field::Field::new().map_err(|error| SurveyError::Machine(format!("no free UDP port: {error}")))?;
     let mut survey = Survey {
         plan,
         field,
@@ -101,7 +107,10 @@ impl Survey<'_> {
     fn feasible(&mut self, facts: &HostFacts) -> Vec<Cell> {
         let one_cpu = self.cpus[0] == self.cpus[1];
         if one_cpu {
-            self.skip("every polling route, and open load, whose client polls", "two processors are needed to poll, and this process may use one only");
+            self.skip(
+                "every polling route, and open load, whose client polls",
+                "two processors are needed to poll, and this process may use one only",
+            );
         }
         let missing = |name| facts.facility(name).filter(|facility| !facility.is_available()).map(describe);
         let packet = missing(Facility::PACKET_SOCKETS);
@@ -154,7 +163,13 @@ impl Survey<'_> {
         Ok(made)
     }
 
-    fn one_trial(&mut self, index: usize, cell: &Cell, trial: u32, unit: Duration) -> Result<(), SurveyError> {
+    fn one_trial(
+        &mut self,
+        index: usize,
+        cell: &Cell,
+        trial: u32,
+        unit: Duration,
+    ) -> Result<(), SurveyError> {
         let order = Order { cell: *cell, trial: cell.trial(unit, self.plan.count_max) };
         let Some(site) = self.site(cell.route.place()) else { return Ok(()) };
         let made = site.make(order).map_err(SurveyError::Machine)?;

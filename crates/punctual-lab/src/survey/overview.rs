@@ -21,11 +21,32 @@ pub fn overview(summary: &Summary, style: Style) -> String {
 
 /// Round trips at each idle gap, then what else was measured of the same route.
 fn routes(results: &[CellResult], style: Style) -> String {
-    let mut text = format!("{}\n", style.heading("Round trips of 64 bytes, closed load, by the idle gap before each message, µs"));
+    let mut text = format!(
+        "{}\n",
+        style.heading("Round trips of 64 bytes, closed load, by the idle gap before each message, µs")
+    );
     let head = format!(
         "{:<18}{:>8}{:>8} {:>8}{:>8} {:>8}{:>8} {:>8} {:>8} {:>8}\n{:<18}{:>8}{:>8} {:>8}{:>8} {:>8}{:>8} {:>8} {:>8} {:>8}",
-        "", "gap 0", "", "100 µs", "", "1 ms", "", "CPU/msg", "one way", "1 KiB", "", "p50", "p99", "p50", "p99", "p50",
-        "p99", "at 1 ms", "p50", "p50"
+        "",
+        "gap 0",
+        "",
+        "100 µs",
+        "",
+        "1 ms",
+        "",
+        "CPU/msg",
+        "one way",
+        "1 KiB",
+        "",
+        "p50",
+        "p99",
+        "p50",
+        "p99",
+        "p50",
+        "p99",
+        "at 1 ms",
+        "p50",
+        "p50"
     );
     let _infallible = writeln!(text, "{}", style.faint(&head));
     let mut names: Vec<(&str, &str)> = Vec::new();
@@ -54,7 +75,11 @@ fn routes(results: &[CellResult], style: Style) -> String {
 fn line(results: &[CellResult], name: &str) -> String {
     let find = |kind: Kind, gap_us: u64, size: usize| {
         let is_it = |cell: &CellId| {
-            cell.name == name && cell.kind == kind && cell.load == Load::Closed && cell.gap_us == gap_us && cell.size == size
+            cell.name == name
+                && cell.kind == kind
+                && cell.load == Load::Closed
+                && cell.gap_us == gap_us
+                && cell.size == size
         };
         results.iter().find(|result| is_it(&result.cell))
     };
@@ -63,7 +88,9 @@ fn line(results: &[CellResult], name: &str) -> String {
         let [p50, _, p99, ..] = find(Kind::RoundTrip, gap_us, 64).map_or_else(unknown, table::tail_texts);
         let _infallible = write!(text, "{p50:>8}{p99:>8} ");
     }
-    let cpu = find(Kind::RoundTrip, 1000, 64).and_then(|result| result.cpu_ns_per_message).map_or("–".to_owned(), micros);
+    let cpu = find(Kind::RoundTrip, 1000, 64)
+        .and_then(|result| result.cpu_ns_per_message)
+        .map_or("–".to_owned(), micros);
     let [one_way, ..] = find(Kind::OneWay, 0, 64).map_or_else(unknown, table::tail_texts);
     let [large, ..] = find(Kind::RoundTrip, 0, 1024).map_or_else(unknown, table::tail_texts);
     let _infallible = write!(text, "{cpu:>8} {one_way:>8} {large:>8}");
@@ -80,9 +107,6 @@ fn advice(recommendation: &Recommendation, style: Style) -> String {
         let _infallible = writeln!(text, "  {}", choice.need);
         let first = format!("{}: {}", choice.name, choice.because);
         text += &wrapped(&first, "    → ", "      ");
-    }
-    for rest in recommendation.text.lines().filter(|line| !line.starts_with(super::advice::NEED_BEGINS)) {
-        text += &wrapped(rest, "  ", "  ");
     }
     text.push('\n');
     text

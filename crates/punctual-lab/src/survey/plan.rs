@@ -106,7 +106,9 @@ impl Route {
         match self {
             Self::FloorSlot | Self::FloorUdpSpin | Self::FloorPacketSpin => true,
             Self::FloorFutex | Self::FloorUdpBlock => false,
-            Self::Loopback(way) | Self::Shared(way) | Self::Datagram(way) | Self::Packet(way) => way == Way::Spin,
+            Self::Loopback(way) | Self::Shared(way) | Self::Datagram(way) | Self::Packet(way) => {
+                way == Way::Spin
+            }
         }
     }
 
@@ -264,7 +266,8 @@ mod tests {
     fn cells_have_names_of_their_own() {
         for quick in [false, true] {
             let plan = Plan::survey(&Wishes { quick, ..Wishes::default() });
-            let ids: std::collections::HashSet<_> = plan.cells.iter().map(|cell| cell.id(Kind::RoundTrip)).collect();
+            let ids: std::collections::HashSet<_> =
+                plan.cells.iter().map(|cell| cell.id(Kind::RoundTrip)).collect();
             assert_eq!(ids.len(), plan.cells.len());
             for engine in ["floor", "loopback", "shared", "datagram", "packet"] {
                 assert!(ids.iter().any(|id| id.engine == engine), "{engine}");

@@ -106,7 +106,8 @@ impl Responder {
     }
 
     fn start_process() -> Result<Self, String> {
-        let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let program =
+            std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut child = Command::new(program)
             .arg("respond")
             .stdin(Stdio::piped())
@@ -119,7 +120,8 @@ impl Responder {
     }
 
     fn start_thread() -> Result<Self, String> {
-        let (ours, theirs) = UnixStream::pair().map_err(|error| format!("cannot talk to a thread: {error}"))?;
+        let (ours, theirs) =
+            UnixStream::pair().map_err(|error| format!("cannot talk to a thread: {error}"))?;
         let clone = |stream: &UnixStream| stream.try_clone().map_err(|error| error.to_string());
         let (mut reading, mut writing) = (BufReader::new(clone(&theirs)?), theirs);
         let thread = std::thread::Builder::new().name("responder".to_owned()).spawn(move || {
@@ -206,8 +208,10 @@ impl Site {
         let (outbox, results) = mpsc::channel();
         let (started, start) = mpsc::channel();
         let field = field.clone();
-        let thread = std::thread::Builder::new().name(format!("client-{place:?}")).spawn(move || {
-            match Client::start(field, place, cpus) {
+        let thread =
+            std::thread::Builder::new().name(format!("client-{place:?}")).spawn(move || match Client::start(
+                field, place, cpus,
+            ) {
                 Ok(mut client) => {
                     let _waiting = started.send(Ok(()));
                     while let Ok(order) = inbox.recv() {
@@ -219,8 +223,7 @@ impl Site {
                 Err(text) => {
                     let _waiting = started.send(Err(text));
                 }
-            }
-        });
+            });
         let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         start.recv().map_err(|_| "the client thread ended".to_owned())??;
         Ok(Self { orders, results, thread: Some(thread) })
