@@ -12,11 +12,11 @@ use punctual_proto::limits::PREFIX_SIZE_MAX;
 use punctual_proto::{Address, Frame, Target};
 
 use crate::engine::{Bell, SendError};
-use crate::ledger::{Count, RowCount};
+use crate::ledger::RowCount;
 use crate::node::inbox::{Inbox, InboxReader};
-use crate::node::receiving::{Found, Landing, Receiving};
+use crate::node::receiving::{Found, Landing, Receiving, time_left};
 use crate::node::sending::{Sending, Timing};
-use crate::node::{BindError, CommunicatorOptions, Core, HOUSEKEEPING_EVERY};
+use crate::node::{BindError, CommunicatorOptions, Core};
 use crate::trace::{ReceiverStamps, Record, Recorder, Stages};
 use crate::wake::{Bed, Waiter, epoll_set, waiter};
 
@@ -25,6 +25,9 @@ const POLLS_PER_LOOK: u32 = 32;
 
 /// Turns at the engine between two looks at the clock while every turn finds a message.
 const TURNS_PER_LOOK: u32 = 256;
+
+/// Turns at the engine in which one try gets past what is not for us: frames for others, announcements.
+const TURNS_PER_TRY: u32 = 64;
 
 /// Why no message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,8 @@ pub struct Communicator {
     recorder: Recorder,
     polls: u32,
     turns: u32,
+    /// Events of the last turn.
+    seen: usize,
 }
 
 impl Communicator {
@@ -132,6 +137,7 @@ impl Communicator {
             recorder: Recorder::new(options.recorded),
             polls: 0,
             turns: 0,
+            seen: 0,
             core,
             inbox,
         })
@@ -286,8 +292,14 @@ impl Communicator {
         // Another component drives the engine just now: what is for us comes to the inbox.
         let core = Arc::clone(&self.core);
         let found = core.try_receiving().and_then(|mut receiving| {
-            receiving.look_everywhere();
-            let found = self.poll_engine(&core, &mut receiving);
+            let mut found = None;
+            for _ in 0..TURNS_PER_TRY {
+                receiving.look_everywhere();
+                found = self.poll_engine(&core, &mut receiving);
+                if found.is_some() || self.seen == 0 && !receiving.is_ready() {
+                    break;
+                }
+            }
             drop(receiving);
             core.hand_over();
             found
@@ -376,17 +388,12 @@ impl Communicator {
     }
 
     fn wait_leading(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) {
-        let timeout = time_left(core, deadline);
         let reader = &self.reader;
         let has_news = || reader.has_news() || core.has_visitors();
-        let waited = receiving.wait(core, &mut *self.lead, &mut self.lead_set, timeout, &has_news);
+        let waited = receiving.wait(core, &mut *self.lead, &mut self.lead_set, deadline, &has_news);
         if waited.slept {
             // The next look at the clock is due: a sleep may have been long.
             self.polls = 0;
-            if !waited.rung && (receiving.rings_doorbell() && receiving.is_ready() || self.reader.has_news())
-            {
-                core.page.count(Count::Rescued).add_alone(1);
-            }
         }
     }
 
@@ -421,7 +428,10 @@ impl Communicator {
         core: &'c Core,
         deadline: Option<Ticks>,
     ) -> Option<MutexGuard<'c, Receiving>> {
-        let timeout = time_left(core, deadline);
+        let timeout = || {
+            let left = time_left(core, core.clock.now(), deadline);
+            Some(core.clock.duration(left))
+        };
         let mut bed = Bed {
             bell: self.inbox.bell.doorbell(),
             event: self.inbox.bell.event(),
@@ -438,7 +448,7 @@ impl Communicator {
             taken = core.try_receiving();
             taken.is_some()
         };
-        let waited = self.follow.wait(&mut bed, timeout, is_ready);
+        let waited = self.follow.wait(&mut bed, &timeout, is_ready);
         if waited.on_descriptor {
             self.inbox.bell.event().drain();
         }
@@ -484,7 +494,7 @@ impl Communicator {
             self.housekeep_if_due(core, receiving);
         }
         self.landing.found = None;
-        receiving.turn(core, &self.inbox, &mut self.landing);
+        self.seen = receiving.turn(core, &self.inbox, &mut self.landing);
         self.landing.found.take().or_else(|| self.take_from_inbox())
     }
 
@@ -591,12 +601,6 @@ enum Step {
     Found(Found),
     Look,
     Late,
-}
-
-/// How long a waiter may sleep: until the deadline, and never past the next housekeeping.
-fn time_left(core: &Core, deadline: Option<Ticks>) -> Option<Duration> {
-    let left = deadline.map(|deadline| core.clock.duration(deadline.since(core.clock.now())));
-    Some(left.unwrap_or(HOUSEKEEPING_EVERY).min(HOUSEKEEPING_EVERY))
 }
 
 impl AsFd for Communicator {

@@ -229,8 +229,12 @@ impl Receive for FaultyReceive {
     }
 
     fn is_ready(&self) -> bool {
+        self.next_due().is_some_and(|due| due <= Clock::get().now()) || self.inner.is_ready()
+    }
+
+    fn next_due(&self) -> Option<Ticks> {
         // What is held must be let go in time; its release rings no bell.
-        !self.held.is_empty() || self.inner.is_ready()
+        self.held.iter().map(|held| held.release).min()
     }
 
     fn keeps_order(&self) -> bool {

@@ -304,6 +304,11 @@ pub trait Receive: Send + fmt::Debug {
     /// Whether a poll would find something that rings no descriptor. Looked at between arming and sleeping.
     fn is_ready(&self) -> bool;
 
+    /// When something will be there that rings nothing, if that is known.
+    fn next_due(&self) -> Option<Ticks> {
+        None
+    }
+
     /// Whether frames of one source arrive in the order in which they were sent, if at all.
     fn keeps_order(&self) -> bool;
 

@@ -217,6 +217,10 @@ impl Receive for TapReceive {
         self.inner.is_ready()
     }
 
+    fn next_due(&self) -> Option<Ticks> {
+        self.inner.next_due()
+    }
+
     fn keeps_order(&self) -> bool {
         self.inner.keeps_order()
     }

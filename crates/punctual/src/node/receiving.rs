@@ -1,5 +1,7 @@
 //! The receiving side of a node: whoever waits drives the engine, keeps what is its own and hands on the rest.
 
+use std::cell::Cell;
+
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::frame::HEADER_SIZE;
@@ -69,13 +71,13 @@ impl Receiving {
         seen
     }
 
-    /// Lets time pass by `waiter`'s way: at most `timeout`.
+    /// Lets time pass by `waiter`'s way: until the deadline at most, or the next housekeeping.
     pub(crate) fn wait(
         &mut self,
         core: &Core,
         waiter: &mut dyn Waiter,
         set: &mut EpollSet,
-        timeout: Option<std::time::Duration>,
+        deadline: Option<Ticks>,
         has_news: &dyn Fn() -> bool,
     ) -> Waited {
         let receive = &*self.receive;
@@ -85,9 +87,21 @@ impl Receiving {
             descriptors: receive.descriptors(),
             set,
         };
-        let waited = waiter.wait(&mut bed, timeout, &mut || has_news() || receive.is_ready());
+        let (due, until) = (receive.next_due(), Cell::new(Ticks(u64::MAX)));
+        let timeout = || {
+            let now = core.clock.now();
+            let end = time_left(core, now, deadline);
+            until.set(now.plus(end));
+            Some(core.clock.duration(due.map_or(end, |due| due.since(now).min(end))))
+        };
+        let waited = waiter.wait(&mut bed, &timeout, &mut || has_news() || receive.is_ready());
         if waited.slept {
-            self.woken = Some(core.clock.now());
+            let now = core.clock.now();
+            self.woken = Some(now);
+            let by_clock = !waited.rung && due.is_none() && now >= until.get();
+            if by_clock && (has_news() || self.rings_doorbell() && self.is_ready()) {
+                core.page.count(Count::Rescued).add_alone(1);
+            }
         }
         if waited.on_descriptor {
             self.receive.handle_awake();
@@ -128,6 +142,12 @@ impl Receiving {
     pub(crate) fn accounts(&self) -> Vec<PeerAccount> {
         self.accounts.snapshot()
     }
+}
+
+/// How long a waiter may sleep: until the deadline, and never past the next housekeeping.
+pub(crate) fn time_left(core: &Core, now: Ticks, deadline: Option<Ticks>) -> Ticks {
+    let end = core.clock.ticks(super::HOUSEKEEPING_EVERY);
+    deadline.map_or(end, |deadline| deadline.since(now).min(end))
 }
 
 /// One batch's work: the parts of [`Receiving`] that the engine does not own, and who drives it.

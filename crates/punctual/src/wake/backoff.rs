@@ -26,7 +26,7 @@ impl<S: Waiter> Waiter for Backoff<S> {
     fn wait(
         &mut self,
         bed: &mut Bed<'_>,
-        timeout: Option<Duration>,
+        timeout: &dyn Fn() -> Option<Duration>,
         is_ready: &mut dyn FnMut() -> bool,
     ) -> Waited {
         self.waits = self.waits.saturating_add(1);

@@ -14,11 +14,11 @@ impl Waiter for SleepOnEvent {
     fn wait(
         &mut self,
         bed: &mut Bed<'_>,
-        timeout: Option<Duration>,
+        timeout: &dyn Fn() -> Option<Duration>,
         is_ready: &mut dyn FnMut() -> bool,
     ) -> Waited {
         sleep_armed(bed, Notification::Descriptor, is_ready, |bed| {
-            bed.event.wait_with(bed.descriptors, timeout);
+            bed.event.wait_with(bed.descriptors, timeout());
         })
     }
 }
@@ -31,11 +31,11 @@ impl Waiter for SleepInEpoll {
     fn wait(
         &mut self,
         bed: &mut Bed<'_>,
-        timeout: Option<Duration>,
+        timeout: &dyn Fn() -> Option<Duration>,
         is_ready: &mut dyn FnMut() -> bool,
     ) -> Waited {
         sleep_armed(bed, Notification::Descriptor, is_ready, |bed| {
-            bed.set.wait(timeout);
+            bed.set.wait(timeout());
         })
     }
 }

@@ -13,9 +13,9 @@ impl Waiter for SleepOnFutex {
     fn wait(
         &mut self,
         bed: &mut Bed<'_>,
-        timeout: Option<Duration>,
+        timeout: &dyn Fn() -> Option<Duration>,
         is_ready: &mut dyn FnMut() -> bool,
     ) -> Waited {
-        sleep_armed(bed, Notification::Futex, is_ready, |bed| bed.bell.sleep_futex(timeout))
+        sleep_armed(bed, Notification::Futex, is_ready, |bed| bed.bell.sleep_futex(timeout()))
     }
 }

@@ -109,12 +109,12 @@ impl Waited {
 
 /// One waiter's way of waiting, with its state.
 pub trait Waiter: Send + fmt::Debug {
-    /// Passes some time: at most `timeout`, and less if there may be something. `is_ready` says whether there is; it is
-    /// asked after arming the bell.
+    /// Passes some time: at most `timeout`, asked for by who sleeps, and less if there may be something. `is_ready` says
+    /// whether there is; it is asked after arming the bell.
     fn wait(
         &mut self,
         bed: &mut Bed<'_>,
-        timeout: Option<Duration>,
+        timeout: &dyn Fn() -> Option<Duration>,
         is_ready: &mut dyn FnMut() -> bool,
     ) -> Waited;
 

@@ -13,7 +13,7 @@ impl Waiter for Spin {
     fn wait(
         &mut self,
         _bed: &mut Bed<'_>,
-        _timeout: Option<Duration>,
+        _timeout: &dyn Fn() -> Option<Duration>,
         _is_ready: &mut dyn FnMut() -> bool,
     ) -> Waited {
         std::hint::spin_loop();
