@@ -4,27 +4,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Medium, media, on_ethernet, unique, watchdog, ways};
+use common::{PATIENCE, on_every_medium, open_both, unique, watchdog, ways};
 use punctual::{Bus, CommunicatorOptions, Node, ReceiveError, SendError, Target, Wake};
-
-const PATIENCE: Duration = Duration::from_secs(10);
-
-fn on_every_medium(check: impl Fn(&Medium) + Send + Sync) {
-    for medium in media() {
-        eprintln!("on {}", medium.name);
-        check(&medium);
-    }
-    on_ethernet(|medium| {
-        eprintln!("on {}", medium.name);
-        check(medium);
-    });
-}
-
-fn open_both(medium: &Medium) -> (Node, Node) {
-    let here = Node::open(&medium.here, "here").unwrap();
-    let there = Node::open(&medium.there, "there").unwrap();
-    (here, there)
-}
 
 #[test]
 fn a_message_arrives_whole_and_says_who_sent_it() {

@@ -4,7 +4,17 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use punctual::{Bus, Wake};
+use punctual::{Bus, Node, Wake};
+
+/// Longer than anything takes that does not hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+// Every suite uses a part of this file.
+const _: () = {
+    let _ = (watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
+    let _ = (Dice::below, Dice::pause, Medium::fields);
+    let _: fn(fn(&Medium)) = on_every_medium;
+};
 
 /// Ends the process if a test hangs: a lost wake-up must fail, not wait for CI's patience.
 pub(crate) fn watchdog(seconds: u64) -> mpsc::Sender<()> {
@@ -40,6 +50,51 @@ pub(crate) struct Medium {
     pub(crate) rings: bool,
 }
 
+impl Medium {
+    fn fields(&self) -> (&'static str, bool) {
+        (self.name, self.rings)
+    }
+}
+
+/// Pseudo-random numbers (xorshift64, Marsaglia 2003), the same for the same seed.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+
+    /// Lets some time pass: mostly none, often less than a wake-up takes, now and then enough for the other to sleep.
+    pub(crate) fn pause(&mut self) {
+        match self.below(16) {
+            0 => std::thread::sleep(Duration::from_micros(self.below(100))),
+            1..=6 => (0..self.below(2_000)).for_each(|_| std::hint::spin_loop()),
+            7 => std::thread::yield_now(),
+            _ => {}
+        }
+    }
+}
+
+pub(crate) fn open_both(medium: &Medium) -> (Node, Node) {
+    let here = Node::open(&medium.here, "here").unwrap();
+    let there = Node::open(&medium.there, "there").unwrap();
+    (here, there)
+}
+
+pub(crate) fn on_every_medium(check: impl Fn(&Medium) + Send + Sync) {
+    for medium in media() {
+        eprintln!("on {}", medium.name);
+        check(&medium);
+    }
+    on_ethernet(|medium| {
+        eprintln!("on {}", medium.name);
+        check(medium);
+    });
+}
+
 /// Every medium that needs no privilege.
 pub(crate) fn media() -> Vec<Medium> {
     let same = |name, bus: Bus, rings| Medium { name, here: bus.clone(), there: bus, rings };
@@ -65,6 +120,7 @@ pub(crate) fn on_ethernet(work: impl FnOnce(&Medium) + Send) {
         let prepared = scope.spawn(move || {
             unshare_network()?;
             create_veth("pta", "ptb", thread_id())?;
+            bring_up("lo")?;
             bring_up("pta")?;
             bring_up("ptb")?;
             work(&Medium {
