@@ -25,7 +25,7 @@ struct Follower {
     slot: usize,
     /// Bytes that no honest writer leaves were found.
     corrupt: bool,
-    /// It was overrun, and its writer's count of what was sent has not been compared since.
+    /// Its writer's count of what was sent is to be compared with what arrived.
     behind: bool,
 }
 
@@ -189,7 +189,7 @@ impl Follower {
         step
     }
 
-    /// After an overrun: everything counted before the ring was found empty has arrived or is lost.
+    /// Everything counted before the ring was found empty has arrived or is lost.
     #[cold]
     fn compare(&mut self, own: NodeId, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Step {
         let progress = progress_of(&self.peer, own);
@@ -313,6 +313,8 @@ impl Receive for SharedReceive {
     fn housekeep(&mut self, now: Ticks) {
         if self.liveness.is_due(now) {
             self.roster.handle_housekeeping();
+            // A layer above us may have lost the last frames before a pause.
+            self.followers.iter_mut().for_each(|follower| follower.behind = true);
         }
         self.look_around();
     }

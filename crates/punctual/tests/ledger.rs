@@ -1,0 +1,356 @@
+//! The identity: every message that was taken is delivered, or stands in exactly one counter of its receiver.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, open_both, unique, watchdog};
+use punctual::engine::datagram::{DatagramOptions, Reach};
+use punctual::engine::faulty::Faults;
+use punctual::engine::shared::{SharedOptions, WhenFull};
+use punctual::{
+    Bus, Communicator, CommunicatorOptions, Ledger, Node, NodeOptions, PeerAccount, SendError, Target,
+};
+
+fn shared(name: &str, ring_size: usize, when_full: WhenFull) -> Bus {
+    Bus::Shared(SharedOptions { ring_size, when_full, ..SharedOptions::new(&unique(name)) })
+}
+
+/// The account of the life of `peer` that is there now.
+fn account(node: &Node, peer: &Node) -> PeerAccount {
+    let accounts = node.peers();
+    let found = accounts.into_iter().find(|account| account.node == peer.id() && account.present);
+    found.unwrap_or_else(|| panic!("no account of {}", peer.id()))
+}
+
+fn sent_for(sender: &Node, receiver: &Node) -> u64 {
+    sender.sent_to(Some(receiver.id())) + sender.sent_to(None)
+}
+
+/// Delivers until nothing has come for a while; returns how many messages came.
+fn drain(receiver: &mut Communicator) -> u64 {
+    let mut count = 0;
+    while receiver.receive_timeout(Duration::from_millis(30)).is_ok() {
+        count += 1;
+    }
+    count
+}
+
+/// Lets nodes tell each other how far they are, until the sums agree; says what they were if they never do.
+fn settle(sender: &Node, receiver: &Node, inbox: &mut Communicator) -> (PeerAccount, Ledger) {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        sender.housekeep();
+        drain(inbox);
+        let (account, ledger) = (account(receiver, sender), receiver.ledger());
+        let sum = account.arrived + account.lost + account.missing;
+        let sent = sent_for(sender, receiver);
+        assert!(sum <= sent, "more than was sent ({sent}): {account:?}; {ledger}");
+        if sum == sent && ledger.is_balanced() {
+            return (account, ledger);
+        }
+        assert!(Instant::now() < give_up, "{sent} sent: {account:?}; {ledger}");
+    }
+}
+
+/// Goal: with nothing in the way, all that is sent arrives, of every kind, from two senders at once.
+/// Method: unicast to a port, to all ports, to everybody, to a port of everybody, in a random mixture.
+#[test]
+fn a_mixture_sums() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let senders = [here.bind(1).unwrap(), here.bind(2).unwrap()];
+        let mut receiver = there.bind(1).unwrap();
+        let targets =
+            [Target::port("there", 1), Target::node("there"), Target::EVERYONE, Target::everyone_at(1)];
+        std::thread::scope(|scope| {
+            for (index, mut sender) in senders.into_iter().enumerate() {
+                scope.spawn(move || {
+                    let mut dice = Dice(index as u64 + 1);
+                    for _ in 0..400 {
+                        let target = targets[dice.below(4) as usize];
+                        sender.send_timeout(target, &[0; 40], PATIENCE).unwrap();
+                        std::thread::sleep(Duration::from_micros(50));
+                    }
+                });
+            }
+            drain(&mut receiver);
+        });
+        let (account, ledger) = settle(&here, &there, &mut receiver);
+        assert_eq!((account.arrived, account.lost), (800, 0), "{ledger}");
+        assert_eq!((ledger.arrived, ledger.delivered, ledger.lost()), (800, 800, 0), "{ledger}");
+    });
+}
+
+/// Goal: what a slow reader loses of a ring is counted, also when nothing comes after it.
+#[test]
+fn an_overrun_sums() {
+    let _alive = watchdog(60);
+    let bus = shared("overrun", 1 << 14, WhenFull::Overrun);
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    let mut dice = Dice(1);
+    let mut delivered = 0;
+    for _ in 0..50 {
+        for _ in 0..dice.below(1_000) {
+            let target = if dice.below(2) == 0 { Target::port("there", 1) } else { Target::EVERYONE };
+            sender.try_send(target, &[1; 32]).unwrap();
+        }
+        for _ in 0..dice.below(100) {
+            delivered += u64::from(receiver.try_receive().is_ok());
+        }
+    }
+    sender.send(Target::EVERYONE, &[2; 32]).unwrap();
+    delivered += drain(&mut receiver);
+    let (account, ledger) = settle(&here, &there, &mut receiver);
+    assert_eq!(ledger.delivered, delivered);
+    assert!(account.lost > 10_000 && account.missing == 0, "{ledger}");
+    assert_eq!(ledger.lost_overrun, account.lost, "the cause is known: {ledger}");
+}
+
+/// Goal: as above for who joins late, and for who reads nothing at all before the writer has left.
+#[test]
+fn an_overrun_sums_for_who_joins_late_and_for_who_never_read() {
+    let _alive = watchdog(60);
+    let bus = shared("late", 1 << 12, WhenFull::Overrun);
+    let here = Node::open(&bus, "here").unwrap();
+    let mut sender = here.bind(1).unwrap();
+    for _ in 0..100 {
+        sender.try_send(Target::EVERYONE, b"before anybody was there").unwrap();
+    }
+    let there = Node::open(&bus, "there").unwrap();
+    let mut receiver = there.bind(1).unwrap();
+    let before = sent_for(&here, &there);
+    for _ in 0..1_000 {
+        sender.try_send(Target::EVERYONE, b"after").unwrap();
+    }
+    let sent = sent_for(&here, &there) - before;
+    drop((sender, here));
+    let delivered = drain(&mut receiver);
+    let give_up = Instant::now() + PATIENCE;
+    while there.ledger().left == 0 {
+        there.housekeep();
+        drain(&mut receiver);
+        assert!(Instant::now() < give_up);
+    }
+    let account = there.peers().remove(0);
+    assert_eq!(account.arrived + account.lost, sent, "{account:?}; {}", there.ledger());
+    assert_eq!(account.arrived, delivered);
+}
+
+/// Goal: where readers hold the writer back, nothing is lost and nothing is dropped without a word.
+/// Method: a ring far smaller than the load, a reader that pauses; who joins in the middle is held for too.
+#[test]
+fn holding_back_loses_nothing() {
+    const MESSAGES: u64 = 5_000;
+    let _alive = watchdog(60);
+    let buses = [
+        shared("held", 1 << 12, WhenFull::HoldBack),
+        Bus::Loopback(SharedOptions { ring_size: 1 << 12, ..SharedOptions::new(&unique("held")) }),
+    ];
+    for bus in buses {
+        let here = Node::open(&bus, "here").unwrap();
+        let mut sender = here.bind(1).unwrap();
+        for _ in 0..1_000 {
+            // More than a lap with nobody there.
+            sender.try_send(Target::EVERYONE, &[0; 8]).unwrap();
+        }
+        let there = Node::open(&bus, "there").unwrap();
+        let mut receiver = there.bind(1).unwrap();
+        let late_bus = bus.clone();
+        let full = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut dice = Dice(9);
+                for number in 0..MESSAGES {
+                    let message = receiver.receive_timeout(PATIENCE).unwrap();
+                    assert_eq!(message.payload, number.to_le_bytes());
+                    dice.pause();
+                }
+            });
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                let late = Node::open(&late_bus, "late").unwrap();
+                let mut receiver = late.bind(1).unwrap();
+                let mut expected: Option<u64> = None;
+                while expected != Some(MESSAGES) {
+                    let message = receiver.receive_timeout(PATIENCE).unwrap();
+                    let number = u64::from_le_bytes(message.payload.try_into().unwrap());
+                    assert_eq!(expected.unwrap_or(number), number, "none is missed");
+                    expected = Some(number + 1);
+                }
+                assert_eq!(late.ledger().lost(), 0, "{}", late.ledger());
+                assert_eq!(late.ledger().overruns, 0);
+            });
+            let mut full = 0;
+            for number in 0..MESSAGES {
+                while sender.try_send(Target::EVERYONE, &number.to_le_bytes()) == Err(SendError::Full) {
+                    full += 1;
+                    std::thread::yield_now();
+                }
+                if number == MESSAGES / 2 {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+            full
+        });
+        assert!(full > 0, "{bus}: the reader was never too slow");
+        assert_eq!(here.ledger().send_full, full);
+        assert_eq!(account(&there, &here).lost, 0);
+        assert_eq!(there.ledger().delivered, MESSAGES);
+    }
+}
+
+/// Goal: what the kernel drops for want of buffer is charged to that cause, and summed.
+/// Method: a small buffer, a reader that looks away while thousands of frames come.
+fn check_buffer_full(medium: &Medium, burst: u64, pause: Duration) {
+    let (here, there) = open_both(medium);
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    sender.send_timeout(Target::port("there", 1), b"first", PATIENCE).unwrap();
+    receiver.receive_timeout(PATIENCE).unwrap();
+    for _ in 0..3 {
+        for number in 0..burst {
+            sender.send_timeout(Target::port("there", 1), &[3; 600], PATIENCE).unwrap();
+            if number % 64 == 0 {
+                std::thread::sleep(pause);
+            }
+        }
+        drain(&mut receiver);
+        sender.send_timeout(Target::port("there", 1), b"after the burst", PATIENCE).unwrap();
+        drain(&mut receiver);
+    }
+    let (account, ledger) = settle(&here, &there, &mut receiver);
+    assert!(account.lost > 64, "nothing was lost: {ledger}");
+    assert!(ledger.buffer_drops > 0, "{ledger}");
+    let charged = ledger.lost_buffer_full;
+    assert!(charged + account.missing >= ledger.buffer_drops, "{account:?}; {ledger}");
+    assert_eq!(ledger.lost(), account.lost, "{ledger}");
+    assert_eq!(ledger.lost_medium, 0, "the cause is known: {account:?}; {ledger}");
+}
+
+#[test]
+fn a_full_socket_buffer_sums() {
+    let _alive = watchdog(60);
+    let (a, b) = free_ports();
+    let bus = |local, peer| {
+        let reach = Reach::Peers { local, peers: vec![peer] };
+        Bus::Datagram(DatagramOptions { receive_buffer: 8 << 10, ..DatagramOptions::new(reach) })
+    };
+    let medium = Medium { name: "udp", here: bus(a, b), there: bus(b, a), rings: false };
+    check_buffer_full(&medium, 500, Duration::ZERO);
+    common::on_ethernet(|medium| check_buffer_full(medium, 20_000, Duration::ZERO));
+}
+
+/// Goal: copies that find no port or no room, or whose communicator closes, stand in the ledger of their node.
+#[test]
+fn copies_that_nobody_reads_are_counted() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let mut sender = here.bind(1).unwrap();
+        let mut receiver = there.bind(1).unwrap();
+        let small = CommunicatorOptions { inbox_size: Some(1 << 12), ..CommunicatorOptions::default() };
+        let neighbour = there.bind_with(2, &small).unwrap();
+        for round in 0..60 {
+            sender.send_timeout(Target::port("there", 7), b"nobody's port", PATIENCE).unwrap();
+            sender.send_timeout(Target::port("there", 2), &[round; 100], PATIENCE).unwrap();
+            sender.send_timeout(Target::EVERYONE, b"everybody", PATIENCE).unwrap();
+            receiver.receive_timeout(PATIENCE).unwrap();
+        }
+        let (account, ledger) = settle(&here, &there, &mut receiver);
+        assert_eq!((account.arrived, account.lost), (180, 0));
+        assert_eq!(ledger.no_such_port, 60, "{ledger}");
+        assert!(ledger.inbox_full > 0, "{ledger}");
+        assert_eq!(ledger.waiting + ledger.inbox_full, 120, "{ledger}");
+        drop(neighbour);
+        let ledger = there.ledger();
+        assert_eq!((ledger.waiting, ledger.unread + ledger.inbox_full), (0, 120), "{ledger}");
+        assert!(ledger.is_balanced(), "{ledger}");
+        sender.send_timeout(Target::port("there", 2), b"closed", PATIENCE).unwrap();
+        settle(&here, &there, &mut receiver);
+        assert_eq!(there.ledger().no_such_port, 61);
+    });
+}
+
+/// Goal: a node that closes and comes back under its name has a new account, and both lives sum.
+#[test]
+fn each_life_of_a_node_sums() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let there = Node::open(&medium.there, "there").unwrap();
+        let mut receiver = there.bind(1).unwrap();
+        for life in 1..=4_u64 {
+            let here = Node::open(&medium.here, "here").unwrap();
+            let mut sender = here.bind(1).unwrap();
+            for number in 0..20 * life {
+                let target = if number % 2 == 0 { Target::port("there", 1) } else { Target::everyone_at(1) };
+                sender.send_timeout(target, b"again", PATIENCE).unwrap();
+            }
+            let (account, ledger) = settle(&here, &there, &mut receiver);
+            assert_eq!((account.arrived, account.lost, account.missing), (20 * life, 0, 0), "{ledger}");
+            drop((sender, here));
+            let give_up = Instant::now() + PATIENCE;
+            while there.peers().iter().any(|account| account.present) {
+                drain(&mut receiver);
+                assert!(Instant::now() < give_up, "{:?}", there.peers());
+            }
+        }
+        assert_eq!(there.peers().len(), 4);
+        assert_eq!(there.ledger().delivered, 200);
+    });
+}
+
+/// Goal: under every fault each message is delivered at most once and the sums hold.
+/// Method: faults by a seed, on every medium, unicast and broadcast mixed; the seed in a failure replays it.
+#[test]
+fn faults_sum() {
+    let _alive = watchdog(120);
+    on_every_medium(|medium| {
+        for seed in 1..=4 {
+            let faults = Faults::seeded(seed).loss(50).corruption(20).duplication(40).reordering(60);
+            let faults = if seed % 2 == 0 { faults.delay(Duration::from_micros(300)) } else { faults };
+            let here = Node::open(&medium.here, "here").unwrap();
+            let there = NodeOptions::new("there").faults(faults).open(&medium.there).unwrap();
+            let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+            let mut seen = std::collections::HashSet::new();
+            let mut dice = Dice(seed);
+            for number in 0..600_u32 {
+                let target = if dice.below(3) == 0 { Target::EVERYONE } else { Target::port("there", 1) };
+                sender.send_timeout(target, &number.to_le_bytes(), PATIENCE).unwrap();
+                if number % 16 == 0 {
+                    while let Ok(message) = receiver.receive_timeout(Duration::from_micros(200)) {
+                        assert!(seen.insert(message.payload.to_vec()), "seed {seed}: {number} twice");
+                    }
+                }
+            }
+            while let Ok(message) = receiver.receive_timeout(Duration::from_millis(30)) {
+                assert!(seen.insert(message.payload.to_vec()), "seed {seed}: twice");
+            }
+            let (account, ledger) = settle(&here, &there, &mut receiver);
+            assert_eq!(account.arrived, ledger.delivered, "seed {seed}: {ledger}");
+            assert!(account.arrived < 600 && account.arrived > 300, "seed {seed}: {ledger}");
+            assert!(ledger.duplicates > 0 && ledger.bad_frames > 0, "seed {seed}: {ledger}");
+        }
+    });
+}
+
+/// Goal: a message may be larger than the receiver's own ring allows it to send.
+#[test]
+fn rings_may_differ_in_size() {
+    let _alive = watchdog(60);
+    let options = SharedOptions::new(&unique("sizes"));
+    let large = Bus::Shared(SharedOptions { ring_size: 1 << 20, ..options.clone() });
+    let small = Bus::Shared(SharedOptions { ring_size: 1 << 12, ..options });
+    let (here, there) = (Node::open(&large, "here").unwrap(), Node::open(&small, "there").unwrap());
+    let mut sender = here.bind(1).unwrap();
+    let (mut one, mut two) = (there.bind(1).unwrap(), there.bind(2).unwrap());
+    let payload = vec![7; 100_000];
+    sender.send(Target::port("there", 1), &payload).unwrap();
+    assert_eq!(one.receive_timeout(PATIENCE).unwrap().payload, payload);
+    sender.send(Target::node("there"), &payload[..20_000]).unwrap();
+    assert_eq!(one.receive_timeout(PATIENCE).unwrap().payload, &payload[..20_000]);
+    assert_eq!(two.receive_timeout(PATIENCE).unwrap().payload, &payload[..20_000]);
+    sender.send(Target::port("there", 2), &payload).unwrap();
+    one.receive_timeout(Duration::from_millis(50)).unwrap_err();
+    assert_eq!(there.ledger().inbox_full, 1, "an inbox is no larger than was asked for: {}", there.ledger());
+}
