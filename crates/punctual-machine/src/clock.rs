@@ -112,27 +112,39 @@ impl Clock {
         1000.0 * (1_u64 << SCALE_BITS) as f64 / self.scale as f64
     }
 
-    /// The smallest distance between two different readings, and the mean cost of one reading, nanoseconds.
+    /// The step by which readings grow, and the mean cost of one reading, nanoseconds.
+    ///
+    /// Some processors' counters do not count every tick: AMD's since Zen grow by what passes in 10 ns. Such a step
+    /// shows in the distances between readings that follow each other at once: all are multiples of it.
     pub fn measure_itself(&self) -> (u64, f64) {
-        const READINGS: u32 = 20_000;
-        let mut step = u64::MAX;
-        let start = self.now();
-        let mut last = start;
-        for _ in 0..READINGS {
-            let now = self.now();
-            if now > last {
-                step = step.min(now.since(last).0);
-            }
-            last = now;
+        const READINGS: usize = 20_000;
+        let mut readings = vec![Ticks(0); READINGS];
+        for reading in &mut readings {
+            *reading = self.now();
         }
-        let cost_ns = self.nanos(last.since(start)) as f64 / f64::from(READINGS);
-        // Readings that are further apart than the counter's own step show their cost, not the step.
-        let step_ns = match self.source {
-            ClockSource::TimeStampCounter => self.nanos(Ticks(1)).max(1),
-            ClockSource::Monotonic => step,
-        };
-        (step_ns, cost_ns)
+        let distances: Vec<u64> =
+            readings.windows(2).map(|pair| pair[1].since(pair[0]).0).filter(|&d| d > 0).collect();
+        let total = readings[READINGS - 1].since(readings[0]);
+        let cost_ns = self.nanos(total) as f64 / READINGS as f64;
+        let step = Ticks(step_of(&distances).round() as u64);
+        (self.nanos(step).max(1), cost_ns)
     }
+}
+
+/// The step of which nearly all distances are multiples, ticks; 1 if there is none.
+fn step_of(distances: &[u64]) -> f64 {
+    let Some(&shortest) = distances.iter().min() else { return 1.0 };
+    // Steps need not be whole ticks: the mean of the shortest distances is nearer to the truth than any of them.
+    let short: Vec<u64> = distances.iter().copied().filter(|&d| d <= shortest + 1).collect();
+    let step = short.iter().sum::<u64>() as f64 / short.len() as f64;
+    if step < 4.0 {
+        return 1.0;
+    }
+    // Few steps away, an error of the step itself does not yet matter.
+    let near: Vec<f64> = distances.iter().map(|&d| d as f64).filter(|&d| d < 6.0 * step).collect();
+    let multiples = near.iter().filter(|&&d| (d - (d / step).round() * step).abs() <= 1.5).count();
+    let distinct = near.iter().any(|&d| d > 1.5 * step);
+    if distinct && multiples * 100 >= near.len() * 97 { step } else { 1.0 }
 }
 
 /// FNV-1a over the boot's identity and the kind of clock; 0 (unknown) where there is no identity.
@@ -211,6 +223,16 @@ mod tests {
         let (ours, kernels) = (clock.nanos(end.since(start)), kernel_end - kernel_start);
         // Preemption between the two readings of a pair moves them apart, so the bound is wide.
         assert!(ours.abs_diff(kernels) < kernels / 5, "{ours} ns against {kernels} ns");
+    }
+
+    #[test]
+    fn a_counter_that_does_not_count_every_tick_is_found_out() {
+        let coarse = [24, 49, 25, 73, 24, 98, 74, 49, 24, 122, 25, 49];
+        assert!((24.0..=25.0).contains(&step_of(&coarse)), "{}", step_of(&coarse));
+        let fine = [24, 26, 31, 29, 27, 40, 24, 33, 36, 28, 44, 51];
+        assert!((step_of(&fine) - 1.0).abs() < 1e-9);
+        assert!((step_of(&[]) - 1.0).abs() < 1e-9);
+        assert!((step_of(&[1, 2, 1, 3]) - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! Everything offered here is safe to call; what a caller must uphold is checked at run time.
 
 #[cfg(not(loom))]
+pub mod allocation;
+#[cfg(not(loom))]
 pub mod clock;
 pub mod counter;
 #[cfg(not(loom))]

@@ -8,9 +8,11 @@
 //! 4. A mapping that was opened for reading is never stored to: the processor would refuse (SIGSEGV).
 
 use std::fs::{File, OpenOptions};
+use std::ops::Deref;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
@@ -139,6 +141,48 @@ impl Mapping {
     }
 }
 
+/// Objects in a mapping, found once: a slice that keeps its mapping alive.
+#[derive(Debug)]
+pub struct MappedSlice<T: SharedObject> {
+    mapping: Arc<Mapping>,
+    start: NonNull<T>,
+    count: usize,
+}
+
+// SAFETY: it points to objects of the mapping that it keeps alive, and shares them only as `&T`.
+unsafe impl<T: SharedObject + Sync> Send for MappedSlice<T> {}
+// SAFETY: as above.
+unsafe impl<T: SharedObject + Sync> Sync for MappedSlice<T> {}
+
+impl<T: SharedObject> MappedSlice<T> {
+    /// `count` objects from `offset` on, if they lie inside and are aligned.
+    pub fn new(mapping: &Arc<Mapping>, offset: usize, count: usize) -> Option<Self> {
+        let start = NonNull::from(mapping.objects::<T>(offset, count)?).cast();
+        Some(Self { mapping: Arc::clone(mapping), start, count })
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+impl<T: SharedObject> Clone for MappedSlice<T> {
+    fn clone(&self) -> Self {
+        Self { mapping: Arc::clone(&self.mapping), ..*self }
+    }
+}
+
+impl<T: SharedObject> Deref for MappedSlice<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: the range was checked by `Mapping::objects` when this was made, and the mapping lives (rule 1).
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is the one that was mapped, and no reference into it outlives `self` (rule 1).
@@ -160,6 +204,16 @@ mod tests {
         let theirs = Mapping::open(&path, Access::Read).unwrap();
         ours.object::<AtomicU64>(4096).unwrap().store(7, Ordering::Relaxed);
         assert_eq!(theirs.object::<AtomicU64>(4096).unwrap().load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn a_slice_keeps_its_mapping() {
+        let memory = Arc::new(Mapping::anonymous(4096).unwrap());
+        let slice = MappedSlice::<AtomicU64>::new(&memory, 8, 4).unwrap();
+        assert!(MappedSlice::<AtomicU64>::new(&memory, 4096, 1).is_none());
+        drop(memory);
+        slice[3].store(9, Ordering::Relaxed);
+        assert_eq!((slice.clone()[3].load(Ordering::Relaxed), slice.len()), (9, 4));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A pid alone is reused; with its start time it is not.
 
 use std::fs;
+use std::io::{Read, Write};
 
 /// One life of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,8 +51,19 @@ fn namespace() -> u64 {
 
 /// The start time of a process that exists and is no zombie.
 fn started_and_running(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(&stat).filter(|&(state, _)| !matches!(state, 'Z' | 'X' | 'x')).map(|(_, start)| start)
+    // Asked from time to time while messages move: nothing here allocates.
+    let mut path = [0; 32];
+    let mut rest = &mut path[..];
+    write!(rest, "/proc/{pid}/stat").ok()?;
+    let unused = rest.len();
+    let path = std::str::from_utf8(&path[..path.len() - unused]).ok()?;
+    let mut bytes = [0; 1024];
+    let size = fs::File::open(path).ok()?.read(&mut bytes).ok()?;
+    // A command name may be any bytes, and only what follows it is looked at.
+    let name_end = bytes[..size].iter().rposition(|&byte| byte == b')')?;
+    parse_stat(std::str::from_utf8(&bytes[name_end..size]).ok()?)
+        .filter(|&(state, _)| !matches!(state, 'Z' | 'X' | 'x'))
+        .map(|(_, start)| start)
 }
 
 /// State and start time. The command name may hold blanks and brackets, so counting begins behind its last bracket.

@@ -1,5 +1,6 @@
 //! Where a ring lies: in a shared mapping, or in memory of this process.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::memory_traits::SharedObject;
@@ -32,26 +33,25 @@ impl Default for RingControl {
     }
 }
 
+/// What keeps the memory of a ring alive.
 #[derive(Clone, Debug)]
-enum Place {
-    Heap(Arc<(RingControl, Box<[AtomicU64]>)>),
+enum Keeper {
+    Heap { _heap: Arc<(RingControl, Box<[AtomicU64]>)> },
     #[cfg(not(loom))]
-    Mapped {
-        mapping: Arc<crate::memory::Mapping>,
-        control: core::ptr::NonNull<RingControl>,
-        words: core::ptr::NonNull<[AtomicU64]>,
-    },
+    Mapping { _mapping: Arc<crate::memory::Mapping> },
 }
 
 /// The memory of one ring, shared by its writer and its readers.
 #[derive(Clone, Debug)]
 pub struct RingMemory {
-    place: Place,
+    control: NonNull<RingControl>,
+    words: NonNull<[AtomicU64]>,
     /// Bytes, a power of two.
     capacity: usize,
+    _keeper: Keeper,
 }
 
-// SAFETY: the pointers of `Place::Mapped` point into the mapping it owns, to atomics only.
+// SAFETY: the pointers point to what `_keeper` keeps alive and in place, and to atomics only.
 unsafe impl Send for RingMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RingMemory {}
@@ -68,8 +68,10 @@ impl RingMemory {
     /// If the capacity is none.
     pub fn on_heap(capacity: usize) -> Self {
         assert!(is_capacity(capacity), "a ring of {capacity} bytes");
-        let words = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
-        Self { place: Place::Heap(Arc::new((RingControl::default(), words))), capacity }
+        let words: Box<[AtomicU64]> = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
+        let heap = Arc::new((RingControl::default(), words));
+        let (control, words) = (NonNull::from(&heap.0), NonNull::from(&*heap.1));
+        Self { control, words, capacity, _keeper: Keeper::Heap { _heap: heap } }
     }
 
     /// A ring in a mapping: its control words at `control_at`, its records at `records_at`. None if that
@@ -84,9 +86,9 @@ impl RingMemory {
         if !is_capacity(capacity) {
             return None;
         }
-        let control = core::ptr::NonNull::from(mapping.object::<RingControl>(control_at)?);
-        let words = core::ptr::NonNull::from(mapping.objects::<AtomicU64>(records_at, capacity / 8)?);
-        Some(Self { place: Place::Mapped { mapping, control, words }, capacity })
+        let control = NonNull::from(mapping.object::<RingControl>(control_at)?);
+        let words = NonNull::from(mapping.objects::<AtomicU64>(records_at, capacity / 8)?);
+        Some(Self { control, words, capacity, _keeper: Keeper::Mapping { _mapping: mapping } })
     }
 
     /// Size of the ring, bytes.
@@ -94,22 +96,16 @@ impl RingMemory {
         self.capacity
     }
 
+    #[inline]
     pub(super) fn control(&self) -> &RingControl {
-        match &self.place {
-            Place::Heap(heap) => &heap.0,
-            // SAFETY: the pointer is to a live object of the mapping that `self` keeps alive.
-            #[cfg(not(loom))]
-            Place::Mapped { control, .. } => unsafe { control.as_ref() },
-        }
+        // SAFETY: the pointer is to a live object that `_keeper` keeps alive and in place.
+        unsafe { self.control.as_ref() }
     }
 
+    #[inline]
     pub(super) fn words(&self) -> &[AtomicU64] {
-        match &self.place {
-            Place::Heap(heap) => &heap.1,
-            // SAFETY: the pointer is to live objects of the mapping that `self` keeps alive.
-            #[cfg(not(loom))]
-            Place::Mapped { words, .. } => unsafe { words.as_ref() },
-        }
+        // SAFETY: as above; the boxed slice of a heap ring does not move with its box.
+        unsafe { self.words.as_ref() }
     }
 
     /// The word at a position.
@@ -135,14 +131,5 @@ impl RingMemory {
     /// Where the next record will begin, as its writer last said.
     pub fn tail(&self) -> u64 {
         self.control().tail.0.load(crate::sync::Ordering::Acquire)
-    }
-
-    /// The mapping, where it lies in one.
-    #[cfg(not(loom))]
-    pub fn mapping(&self) -> Option<&Arc<crate::memory::Mapping>> {
-        match &self.place {
-            Place::Heap(_) => None,
-            Place::Mapped { mapping, .. } => Some(mapping),
-        }
     }
 }
