@@ -1,0 +1,113 @@
+//! Once started, sending and receiving allocate nothing, on any medium, in any way of waiting.
+
+mod common;
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use common::{Dice, PATIENCE, on_every_medium, open_both, watchdog, ways};
+use punctual::{Communicator, CommunicatorOptions, ReceiveError, Target, Wake};
+use punctual_machine::allocation::{Counting, count};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ROUNDS: u32 = 150;
+
+/// Messages of one round, in this order: for one port, for all ports, for everybody, for a port nobody has.
+const TARGETS: [fn() -> Target; 4] = [
+    || Target::port("there", 1),
+    || Target::node("there"),
+    || Target::EVERYONE,
+    || Target::port("there", 99),
+];
+
+/// Receives what is for its port in so many rounds: two or three messages each.
+fn receive_rounds(receiver: &mut Communicator, rounds: u32) {
+    let per_round = if receiver.address().port.get() == 1 { 3 } else { 2 };
+    for _ in 0..rounds * per_round {
+        // Short waits end by the clock now and then: that path allocates nothing either.
+        while let Err(ReceiveError::Empty) = receiver.receive_timeout(Duration::from_millis(2)) {}
+    }
+}
+
+fn send_rounds(sender: &mut Communicator, rounds: u32, dice: &mut Dice) {
+    for _ in 0..rounds {
+        for target in TARGETS {
+            sender.send_timeout(target(), &[7; 100], PATIENCE).unwrap();
+        }
+        dice.pause();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Goal: after the first messages no thread allocates, also where a message goes through an inbox or for nobody.
+/// Method: an allocator that counts per thread; enough rounds for housekeeping to fall into them.
+#[test]
+fn the_hot_path_allocates_nothing() {
+    let _alive = watchdog(90);
+    on_every_medium(|medium| {
+        for wake in ways(medium.rings) {
+            let (here, there) = open_both(medium);
+            let mut sender = here.bind(1).unwrap();
+            let receivers = [1, 2].map(|port| {
+                let options = CommunicatorOptions::waiting(wake).stamped().recording(16);
+                there.bind_with(port, &options).unwrap()
+            });
+            let (warm, done) = (Barrier::new(3), Barrier::new(3));
+            let allocated = std::thread::scope(|scope| {
+                let (warm, done) = (&warm, &done);
+                let receivers = receivers.map(|mut receiver| {
+                    scope.spawn(move || {
+                        receive_rounds(&mut receiver, 20);
+                        warm.wait();
+                        let before = count();
+                        receive_rounds(&mut receiver, ROUNDS);
+                        let allocated = count() - before;
+                        done.wait();
+                        allocated
+                    })
+                });
+                let mut dice = Dice(2);
+                send_rounds(&mut sender, 20, &mut dice);
+                warm.wait();
+                let before = count();
+                send_rounds(&mut sender, ROUNDS, &mut dice);
+                let sent = count() - before;
+                done.wait();
+                let [one, two] = receivers.map(|receiver| receiver.join().unwrap());
+                [sent, one, two]
+            });
+            assert_eq!(allocated, [0; 3], "{wake}: sender and receivers allocated");
+            let ledger = there.ledger();
+            assert!(ledger.is_balanced() && ledger.no_such_port > 0, "{ledger}");
+        }
+    });
+}
+
+/// The same for one thread that tries, claims in place, queues and arms its own event loop.
+#[test]
+fn trying_and_arming_allocate_nothing() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let mut sender = here.bind(1).unwrap();
+        let mut receiver = there.bind_with(1, &CommunicatorOptions::waiting(Wake::Spin)).unwrap();
+        let mut round = || {
+            let target = Target::port("there", 1);
+            sender.queue(target, b"queued").unwrap();
+            let mut claim = sender.claim(target, 6).unwrap();
+            claim.payload().copy_from_slice(b"placed");
+            claim.commit();
+            for _ in 0..2 {
+                receiver.receive_timeout(PATIENCE).unwrap();
+            }
+            assert!(receiver.try_receive().is_err());
+            receiver.arm();
+        };
+        (0..20).for_each(|_| round());
+        let before = count();
+        (0..500).for_each(|_| round());
+        assert_eq!(count() - before, 0);
+    });
+}
