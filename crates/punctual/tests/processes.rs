@@ -1,0 +1,372 @@
+//! Real processes: they start in any order, leave, are killed and stopped, and come back.
+//!
+//! The test binary starts itself anew with a role in its environment.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use common::{Dice, PATIENCE, free_ports, on_ethernet, unique, watchdog};
+use punctual::engine::shared::{SharedOptions, WhenFull};
+use punctual::{Bus, Communicator, CommunicatorOptions, Node, NodeId, SendError, Target, Wake, ledger};
+use punctual_machine::process::user;
+use punctual_machine::signal;
+
+/// A bus as it is told to another process: `shared NAME RING_SIZE held|free`, `udp LOCAL PEER`, `ethernet INTERFACE`.
+fn bus_of(text: &str) -> Bus {
+    let words: Vec<&str> = text.split(' ').collect();
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    match words[..] {
+        ["shared", name, ring_size, when_full] => Bus::Shared(SharedOptions {
+            ring_size: ring_size.parse().unwrap(),
+            when_full: if when_full == "held" { WhenFull::HoldBack } else { WhenFull::Overrun },
+            ..SharedOptions::new(name)
+        }),
+        ["udp", local, peer] => Bus::peers(address(local), &[address(peer)]),
+        ["ethernet", interface] => Bus::ethernet(interface),
+        _ => panic!("{text}: no bus"),
+    }
+}
+
+/// Another process in a role; it ends with us.
+struct Role(Child);
+
+impl Role {
+    fn start(role: &str, bus: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["role", "--exact", "--nocapture", "--quiet", "--test-threads=1"]);
+        command.env("PUNCTUAL_TEST_ROLE", role).env("PUNCTUAL_TEST_BUS", bus);
+        Self(command.stdout(std::process::Stdio::null()).spawn().unwrap())
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn end(mut self) {
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _reaped_already = self.0.wait();
+    }
+}
+
+/// Not a test of its own: what the other process does.
+#[test]
+fn role() {
+    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
+    else {
+        return;
+    };
+    signal::end_with_parent();
+    let bus = bus_of(&bus);
+    match role.split_once(' ').unwrap_or((&role, "")) {
+        ("pong", _) => answer(&bus),
+        ("writer", name) => write_for_ever(&bus, name),
+        ("reader", expected) => read_in_order(&bus, expected.parse().unwrap()),
+        ("sleeper", wake) => sleep_through_signals(&bus, wake.parse().unwrap()),
+        _ => panic!("{role}: no role"),
+    }
+}
+
+/// Sends every message back until one says `end`.
+fn answer(bus: &Bus) {
+    let node = Node::open(bus, "pong").unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    loop {
+        let message = communicator.receive().unwrap();
+        let (back, payload) = (Target::from(message.source), message.payload.to_vec());
+        communicator.send_timeout(back, &payload, PATIENCE).unwrap();
+        if payload == b"end" {
+            return;
+        }
+    }
+}
+
+/// The message of that number: its size differs, and every word of it is the number.
+fn numbered(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(1 + number as usize % 40)
+}
+
+/// The number of a message, if it is whole.
+fn whole(payload: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(payload[..8].try_into().unwrap());
+    assert_eq!(payload, numbered(number), "a torn message");
+    number
+}
+
+fn write_for_ever(bus: &Bus, name: &str) {
+    let node = Node::open(bus, name).unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    for number in 0.. {
+        let target = if number % 3 == 0 { Target::port("survivor", 1) } else { Target::EVERYONE };
+        communicator.send(target, &numbered(number)).unwrap();
+    }
+}
+
+fn read_in_order(bus: &Bus, expected: u64) {
+    let node = Node::open(bus, "reader").unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    for number in 0..expected {
+        assert_eq!(whole(communicator.receive().unwrap().payload), number);
+    }
+    assert_eq!(node.ledger().lost(), 0);
+}
+
+fn sleep_through_signals(bus: &Bus, wake: Wake) {
+    signal::catch_interrupts().unwrap();
+    let node = Node::open(bus, "sleeper").unwrap();
+    let mut communicator = node.bind_with(1, &CommunicatorOptions::waiting(wake)).unwrap();
+    communicator.send_timeout(Target::port("waker", 1), b"ready", PATIENCE).unwrap();
+    assert_eq!(communicator.receive().unwrap().payload, b"the first message");
+    assert!(signal::interrupted(), "the signal came before the message");
+}
+
+/// Goal: a signal does not end a wait without deadline, in no way of waiting; nor does being stopped and continued.
+#[test]
+fn a_signal_ends_no_wait() {
+    let _alive = watchdog(60);
+    for wake in Wake::ALL {
+        let bus = format!("shared {} 65536 free", unique("signals"));
+        let node = Node::open(&bus_of(&bus), "waker").unwrap();
+        let mut communicator = node.bind(1).unwrap();
+        let sleeper = Role::start(&format!("sleeper {wake}"), &bus);
+        assert_eq!(communicator.receive_timeout(PATIENCE).unwrap().payload, b"ready");
+        for signal in ["-INT", "-STOP", "-CONT", "-TERM"] {
+            std::thread::sleep(Duration::from_millis(5));
+            sleeper.signal(signal);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        communicator.send(Target::port("sleeper", 1), b"the first message").unwrap();
+        sleeper.end();
+    }
+}
+
+/// Asks until the answer comes: over UDP and Ethernet a message to nobody is lost, as it must be.
+fn ask(communicator: &mut Communicator, payload: &[u8]) {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        communicator.send_timeout(Target::port("pong", 1), payload, PATIENCE).unwrap();
+        while let Ok(message) = communicator.receive_timeout(Duration::from_millis(100)) {
+            if message.payload == payload {
+                return;
+            }
+        }
+        assert!(Instant::now() < give_up, "no answer");
+    }
+}
+
+/// Goal: two processes talk, whoever starts first, and go on after one has left and come back under its name.
+fn check_ping_pong(here: &str, there: &str) {
+    for ours_first in [true, false] {
+        let mut pong = None;
+        if !ours_first {
+            pong = Some(Role::start("pong", there));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let node = Node::open(&bus_of(here), "ping").unwrap();
+        let mut communicator = node.bind(1).unwrap();
+        for _ in 0..3 {
+            let pong = pong.take().unwrap_or_else(|| Role::start("pong", there));
+            for round in 0..100_u64 {
+                ask(&mut communicator, &numbered(round));
+            }
+            ask(&mut communicator, b"end");
+            pong.end();
+        }
+        assert!(node.ledger().is_balanced());
+    }
+}
+
+#[test]
+fn two_processes_talk_and_come_back() {
+    let _alive = watchdog(90);
+    let shared = format!("shared {} 65536 free", unique("pair"));
+    check_ping_pong(&shared, &shared);
+    let (a, b) = free_ports();
+    check_ping_pong(&format!("udp {a} {b}"), &format!("udp {b} {a}"));
+    on_ethernet(|_| check_ping_pong("ethernet pta", "ethernet ptb"));
+}
+
+/// The files of a bus, without their endings: one entry per life.
+fn lives_in(bus_name: &str) -> BTreeSet<String> {
+    let folder = format!("/dev/shm/punctual.{}.{bus_name}", user());
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries
+        .map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name.rsplit_once('.').unwrap().0.to_owned()
+        })
+        .collect()
+}
+
+/// Names of the live nodes of a bus, as any process can read them.
+fn nodes_on(bus: &Bus) -> Vec<String> {
+    let cut: String = bus.to_string().chars().take(32).collect();
+    ledger::read_all().into_iter().filter(|(page, _)| page.bus == cut).map(|(page, _)| page.name).collect()
+}
+
+/// Pages of counters of nodes of that name.
+fn counter_pages(node: &str) -> usize {
+    let prefix = NodeId::named(node).to_string();
+    let entries = std::fs::read_dir(format!("/dev/shm/punctual-counters.{}", user())).into_iter().flatten();
+    entries.filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with(&prefix)).count()
+}
+
+/// Reads one life of the writer until it is dead and everything of it was read. Returns messages and losses.
+fn read_one_life(node: &Node, communicator: &mut Communicator, writer: Role, pause: Duration) -> (u64, u64) {
+    let died_before = node.ledger().died;
+    let (mut expected, mut lost, mut count) = (0, 0, 0);
+    let mut take = |communicator: &mut Communicator, patience| {
+        let Ok(message) = communicator.receive_timeout(patience) else { return false };
+        let number = whole(message.payload);
+        assert!(number >= expected, "{number} after {expected}");
+        lost += message.lost_before;
+        count += 1;
+        expected = number + 1;
+        assert!(count + lost <= expected, "no more than was sent");
+        true
+    };
+    assert!(take(communicator, PATIENCE), "the writer never came");
+    let kill_at = Instant::now() + pause;
+    while Instant::now() < kill_at {
+        take(communicator, Duration::from_millis(1));
+    }
+    writer.kill();
+    let give_up = Instant::now() + PATIENCE;
+    while node.ledger().died == died_before || take(communicator, Duration::ZERO) {
+        take(communicator, Duration::from_millis(1));
+        assert!(Instant::now() < give_up, "its death went unnoticed");
+    }
+    // What was lost shows in the numbers; only the end of the two streams is not seen in them.
+    assert!(expected >= count + lost);
+    (count, expected)
+}
+
+/// Goal: a writer killed in the middle of whatever it does leaves whole messages in order and nothing else; the survivor
+/// notices, sums, cleans up, and goes on with the next life of the same name.
+#[test]
+fn a_killed_writer_leaves_whole_messages_and_no_files() {
+    let _alive = watchdog(120);
+    for (when_full, lives) in [("held", 15), ("free", 15)] {
+        let name = unique("killed");
+        let text = format!("shared {name} 16384 {when_full}");
+        let bus = bus_of(&text);
+        let node = Node::open(&bus, "survivor").unwrap();
+        let mut communicator = node.bind(1).unwrap();
+        let mut dice = Dice(u64::from(std::process::id()));
+        for life in 1..=lives {
+            let writer = Role::start("writer writer", &text);
+            let pause = Duration::from_micros(dice.below(4_000));
+            let (count, expected) = read_one_life(&node, &mut communicator, writer, pause);
+            let accounts = node.peers();
+            assert_eq!(accounts.len(), life);
+            let account = accounts.last().unwrap();
+            assert_eq!((account.arrived, account.missing, account.present), (count, 0, false));
+            assert!(account.arrived + account.lost >= expected, "{account:?}");
+            if when_full == "held" {
+                assert_eq!((count, account.lost), (expected, 0), "{}", node.ledger());
+            }
+        }
+        let ledger = node.ledger();
+        assert!(ledger.is_balanced(), "{ledger}");
+        assert_eq!((ledger.died, ledger.corrupt_peers, ledger.bad_frames), (lives as u64, 0, 0), "{ledger}");
+        assert_eq!(lives_in(&name).len(), 1, "only the survivor's files: {:?}", lives_in(&name));
+        assert_eq!(nodes_on(&bus), ["survivor"]);
+    }
+}
+
+/// Goal: a reader that dies holds nobody back.
+#[test]
+fn a_killed_reader_does_not_hold_its_writer() {
+    let _alive = watchdog(60);
+    let text = format!("shared {} 4096 held", unique("reader"));
+    let node = Node::open(&bus_of(&text), "writer").unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    for life in 0..5 {
+        let reader = Role::start("reader 1000000", &text);
+        for number in 0..100 + 50 * life {
+            communicator.send_timeout(Target::port("reader", 1), &numbered(number), PATIENCE).unwrap();
+        }
+        reader.kill();
+        for number in 0..500 {
+            communicator.send_timeout(Target::EVERYONE, &numbered(number), PATIENCE).unwrap();
+        }
+    }
+}
+
+/// Goal: a reader that is stopped holds its writer, which is told so; nothing is lost when it goes on.
+#[test]
+fn a_stopped_reader_holds_its_writer_and_loses_nothing() {
+    const MESSAGES: u64 = 2_000;
+    let _alive = watchdog(60);
+    let text = format!("shared {} 4096 held", unique("stopped"));
+    let node = Node::open(&bus_of(&text), "writer").unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    let reader = Role::start(&format!("reader {MESSAGES}"), &text);
+    communicator.send_timeout(Target::port("reader", 1), &numbered(0), PATIENCE).unwrap();
+    reader.signal("-STOP");
+    std::thread::sleep(Duration::from_millis(20));
+    let mut number = 1;
+    while communicator.try_send(Target::port("reader", 1), &numbered(number)).is_ok() {
+        number += 1;
+        assert!(number < MESSAGES, "the ring is smaller than that");
+    }
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(2));
+        let refused = communicator.try_send(Target::port("reader", 1), &numbered(number));
+        assert_eq!(refused, Err(SendError::Full));
+    }
+    reader.signal("-CONT");
+    for number in number..MESSAGES {
+        communicator.send_timeout(Target::port("reader", 1), &numbered(number), PATIENCE).unwrap();
+    }
+    reader.end();
+}
+
+/// Goal: what dead processes left is removed by who opens the bus next, also where they died while entering; the living
+/// are seen from another process, the dead are not.
+#[test]
+fn the_dead_are_swept_and_the_living_are_seen() {
+    let _alive = watchdog(60);
+    let name = unique("stale");
+    let text = format!("shared {name} 65536 free");
+    let bus = bus_of(&text);
+    let writer_name = unique("w");
+    let writer = Role::start(&format!("writer {writer_name}"), &text);
+    let give_up = Instant::now() + PATIENCE;
+    while nodes_on(&bus) != [writer_name.as_str()] {
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(Instant::now() < give_up, "another process's node is not seen: {:?}", nodes_on(&bus));
+    }
+    writer.kill();
+    assert!(nodes_on(&bus).is_empty(), "the dead are not shown");
+    let folder = std::path::PathBuf::from(format!("/dev/shm/punctual.{}.{name}", user()));
+    let left = folder.join("00000000000000aa.00000000000000bb");
+    drop(
+        punctual_machine::fd_exchange::PostBox::open(&left.with_extension("00000000000000bb.post")).unwrap(),
+    );
+    std::fs::write(left.with_extension("00000000000000bb.bell"), [0; 4096]).unwrap();
+    std::fs::write(left.with_extension("00000000000000bb.new"), [0; 4096]).unwrap();
+    assert_eq!(lives_in(&name).len(), 2, "{:?}", lives_in(&name));
+    assert_eq!(counter_pages(&writer_name), 1);
+    let node = Node::open(&bus, "next").unwrap();
+    assert_eq!(lives_in(&name).len(), 1, "{:?}", lives_in(&name));
+    assert_eq!(counter_pages(&writer_name), 0, "its counters went too");
+    assert_eq!(nodes_on(&bus), ["next"]);
+    drop(node);
+    assert!(!folder.exists(), "the last one out removes the folder");
+}
