@@ -37,11 +37,13 @@ impl Counter {
     }
 
     /// Sets the number and everything stored before it: who sees it by [`Counter::get_published`] sees all that.
+    #[inline]
     pub fn publish(&self, value: u64) {
         self.0.store(value, Ordering::Release);
     }
 
     /// The number, and everything stored before it was published.
+    #[inline]
     pub fn get_published(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -53,11 +55,13 @@ pub struct Flag(AtomicBool);
 
 impl Flag {
     /// Yes, together with everything stored before.
+    #[inline]
     pub fn raise(&self) {
         self.0.store(true, Ordering::Release);
     }
 
     /// Whether it is raised.
+    #[inline]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

@@ -17,6 +17,7 @@ pub struct NodeId(NonZeroU64);
 
 impl NodeId {
     /// The id with this number, unless the number is reserved (0 and `u64::MAX`).
+    #[inline]
     pub const fn new(number: u64) -> Option<Self> {
         match NonZeroU64::new(number) {
             Some(number) if number.get() != u64::MAX => Some(Self(number)),
@@ -44,12 +45,14 @@ impl NodeId {
     }
 
     /// The number.
+    #[inline]
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 }
 
 impl From<&str> for NodeId {
+    #[inline]
     fn from(name: &str) -> Self {
         Self::named(name)
     }
@@ -73,17 +76,20 @@ pub struct Port(u16);
 
 impl Port {
     /// The port with this number, unless it is the reserved one.
+    #[inline]
     pub const fn new(number: u16) -> Option<Self> {
         if number == u16::MAX { None } else { Some(Self(number)) }
     }
 
     /// The number.
+    #[inline]
     pub const fn get(self) -> u16 {
         self.0
     }
 }
 
 impl From<u8> for Port {
+    #[inline]
     fn from(number: u8) -> Self {
         Self(u16::from(number))
     }
@@ -139,17 +145,20 @@ impl Target {
     }
 
     /// Whether this node is meant.
+    #[inline]
     pub fn includes_node(self, node: NodeId) -> bool {
         self.node.is_none_or(|target| target == node)
     }
 
     /// Whether this port is meant, at a node that is.
+    #[inline]
     pub fn includes_port(self, port: Port) -> bool {
         self.port.is_none_or(|target| target == port)
     }
 }
 
 impl From<Address> for Target {
+    #[inline]
     fn from(address: Address) -> Self {
         Self { node: Some(address.node), port: Some(address.port) }
     }

@@ -43,6 +43,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    #[inline]
     const fn code(self) -> u8 {
         match self {
             Self::Data => 0,
@@ -51,6 +52,7 @@ impl Kind {
         }
     }
 
+    #[inline]
     const fn of(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Data),
@@ -115,16 +117,19 @@ pub struct Header {
 
 impl Header {
     /// Size of what stands before the payload, bytes.
+    #[inline]
     pub const fn prefix_size(&self) -> usize {
         if self.stamped { HEADER_SIZE + STAMPS_SIZE } else { HEADER_SIZE }
     }
 
     /// Size of the whole frame, bytes.
+    #[inline]
     pub const fn frame_size(&self) -> usize {
         self.prefix_size() + self.payload_size as usize
     }
 
     /// Writes the header.
+    #[inline]
     pub fn write(&self, bytes: &mut [u8; HEADER_SIZE]) {
         let flags = if self.stamped { FLAG_STAMPED } else { 0 };
         let size_and_flags = (self.payload_size & 0x00FF_FFFF) | u32::from(flags) << 24;
@@ -140,6 +145,7 @@ impl Header {
     }
 
     /// Reads a header. The payload is not looked at.
+    #[inline]
     pub fn read(bytes: &[u8; HEADER_SIZE]) -> Result<Self, FrameError> {
         let word16 = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let word32 = |at: usize| u32::from(word16(at)) | u32::from(word16(at + 2)) << 16;
@@ -185,6 +191,7 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Takes apart the frame at the start of `bytes`; more may follow it (padding, a check value).
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
         let short = |needed| FrameError::Short { present: bytes.len(), needed };
         let (head, rest) = bytes.split_first_chunk::<HEADER_SIZE>().ok_or(short(HEADER_SIZE))?;

@@ -32,12 +32,14 @@ pub struct Stamps {
 }
 
 /// An interval as it is stored: saturated, because an overflow must not look short.
+#[inline]
 pub fn interval(from: u64, to: u64) -> u32 {
     u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX)
 }
 
 impl Stamps {
     /// Writes the stamps as they ride in a frame.
+    #[inline]
     pub fn write(&self, bytes: &mut [u8; STAMPS_SIZE]) {
         bytes[0..8].copy_from_slice(&self.sent.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.due_to_sent.to_le_bytes());
@@ -47,6 +49,7 @@ impl Stamps {
     }
 
     /// Reads stamps; every bit pattern is one.
+    #[inline]
     pub fn read(bytes: &[u8; STAMPS_SIZE]) -> Self {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Self {
@@ -59,6 +62,7 @@ impl Stamps {
     }
 
     /// Clock reading at which the engine took the frame, ticks of `domain`.
+    #[inline]
     pub fn posted(&self) -> u64 {
         self.sent
             .saturating_add(u64::from(self.sent_to_sealed))
@@ -66,11 +70,13 @@ impl Stamps {
     }
 
     /// Clock reading at which the message was due, ticks of `domain`.
+    #[inline]
     pub fn due(&self) -> u64 {
         self.sent.saturating_sub(u64::from(self.due_to_sent))
     }
 
     /// Whether both ends read the same clock.
+    #[inline]
     pub fn same_clock(&self, domain: u32) -> bool {
         self.domain != 0 && self.domain == domain
     }

@@ -32,6 +32,7 @@ pub struct Accepted {
 
 impl Accepted {
     /// Whether the message is to be delivered.
+    #[inline]
     pub fn is_deliverable(self) -> bool {
         matches!(self.verdict, Verdict::New { .. } | Verdict::Late)
     }
@@ -72,6 +73,7 @@ impl Stream {
     }
 
     /// Of a set of numbers behind `next`, those not before the start.
+    #[inline]
     fn ours(&self, numbers: u64) -> u64 {
         match self.next - self.start {
             0 => 0,
@@ -81,6 +83,7 @@ impl Stream {
     }
 
     /// Takes the number of a frame that arrived.
+    #[inline]
     pub fn accept(&mut self, sequence: u32) -> Accepted {
         let number = self.expand(sequence);
         if number < self.next {
@@ -129,6 +132,7 @@ impl Stream {
 
     /// Moves on so that `newest` is the newest number, itself marked missing where a window is kept.
     /// Returns how many numbers before `newest` are lost.
+    #[inline]
     fn advance(&mut self, newest: u64) -> u64 {
         let steps = newest + 1 - self.next;
         let missed = self.ours(self.missing);
@@ -150,6 +154,7 @@ impl Stream {
     }
 
     /// The full number that `sequence` is the low half of: the one nearest to the expected.
+    #[inline]
     fn expand(&self, sequence: u32) -> u64 {
         let distance = sequence.wrapping_sub(self.next as u32).cast_signed();
         self.next.saturating_add_signed(i64::from(distance))

@@ -36,9 +36,13 @@ impl Default for RingControl {
 /// What keeps the memory of a ring alive.
 #[derive(Clone, Debug)]
 enum Keeper {
-    Heap { _heap: Arc<(RingControl, Box<[AtomicU64]>)> },
+    Heap {
+        _heap: Arc<(RingControl, Box<[AtomicU64]>)>,
+    },
     #[cfg(not(loom))]
-    Mapping { _mapping: Arc<crate::memory::Mapping> },
+    Mapping {
+        _mapping: Arc<crate::memory::Mapping>,
+    },
 }
 
 /// The memory of one ring, shared by its writer and its readers.

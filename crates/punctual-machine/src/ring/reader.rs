@@ -21,6 +21,7 @@ pub enum Next {
 const POSITION_MAX: u64 = 1 << 62;
 
 /// A position that a peer says, if an honest one could (rule 6).
+#[inline]
 fn believable(position: u64) -> Option<u64> {
     (position <= POSITION_MAX && position.is_multiple_of(RECORD_ALIGN as u64)).then_some(position)
 }
