@@ -115,16 +115,19 @@ pub struct Ledger {
 impl Ledger {
     /// Frames that were sent to this node and never arrived, whatever the cause.
     pub fn lost(&self) -> u64 {
-        self.lost_overrun
-            + self.lost_buffer_full
-            + self.lost_bad_frame
-            + self.lost_medium
-            + self.lost_peer_died
+        sum([
+            self.lost_overrun,
+            self.lost_buffer_full,
+            self.lost_bad_frame,
+            self.lost_medium,
+            self.lost_peer_died,
+        ])
     }
 
     /// Whether every copy is in exactly one place.
     pub fn is_balanced(&self) -> bool {
-        self.copies == self.delivered + self.waiting + self.no_such_port + self.inbox_full + self.unread
+        let places = [self.delivered, self.waiting, self.no_such_port, self.inbox_full, self.unread];
+        self.copies == sum(places)
     }
 
     /// Names and values, for tables.
@@ -167,6 +170,11 @@ impl fmt::Display for Ledger {
         }
         Ok(())
     }
+}
+
+/// A page belongs to whoever wrote it: sums of what it says must not overflow.
+fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Counters of one communicator.
@@ -253,7 +261,7 @@ impl Page {
         self.count(Count::ClosedEnqueued).add(enqueued);
         self.count(Count::ClosedDelivered).add(delivered);
         self.count(Count::ClosedInboxFull).add(full);
-        self.count(Count::ClosedUnread).add(enqueued - delivered.min(enqueued));
+        self.count(Count::ClosedUnread).add(enqueued.saturating_sub(delivered));
         for count in [RowCount::Enqueued, RowCount::Delivered, RowCount::InboxFull, RowCount::Port] {
             self.row(row, count).set(0);
         }
@@ -261,20 +269,19 @@ impl Page {
 
     pub(crate) fn ledger(&self) -> Ledger {
         let count = |which: Count| self.count(which).get();
-        let rows =
-            |which: RowCount| (0..COMMUNICATORS_MAX).map(|row| self.row(row, which).get()).sum::<u64>();
+        let rows = |which: RowCount| sum((0..COMMUNICATORS_MAX).map(|row| self.row(row, which).get()));
         // A message that moves while we read is counted as waiting, never as negative.
-        let delivered = count(Count::ClosedDelivered) + rows(RowCount::Delivered);
+        let delivered = sum([count(Count::ClosedDelivered), rows(RowCount::Delivered)]);
         let unread = count(Count::ClosedUnread);
-        let enqueued = count(Count::ClosedEnqueued) + rows(RowCount::Enqueued);
+        let enqueued = sum([count(Count::ClosedEnqueued), rows(RowCount::Enqueued)]);
         Ledger {
             sent: count(Count::Sent),
             arrived: count(Count::Arrived),
-            copies: count(Count::Copies) + count(Count::CopiesLocal),
+            copies: sum([count(Count::Copies), count(Count::CopiesLocal)]),
             delivered,
-            waiting: enqueued.saturating_sub(delivered + unread),
+            waiting: enqueued.saturating_sub(sum([delivered, unread])),
             no_such_port: count(Count::NoSuchPort),
-            inbox_full: count(Count::ClosedInboxFull) + rows(RowCount::InboxFull),
+            inbox_full: sum([count(Count::ClosedInboxFull), rows(RowCount::InboxFull)]),
             unread,
             lost_overrun: count(Count::LostOverrun),
             lost_buffer_full: count(Count::LostBufferFull),
@@ -383,4 +390,32 @@ pub fn read_all() -> Vec<(PageOwner, Ledger)> {
         .collect();
     ledgers.sort_by(|(a, _), (b, _)| (&a.bus, &a.name, a.node).cmp(&(&b.bus, &b.name, b.node)));
     ledgers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Goal: whatever stands in a page, it is refused or read: no panic, no character that moves a cursor.
+        #[test]
+        fn any_page_is_refused_or_read(words in proptest::collection::vec(any::<u64>(), 64), likely: bool) {
+            let memory = Mapping::anonymous(PAGE_SIZE).unwrap();
+            let all: &[Counter] = memory.objects(0, PAGE_SIZE / 8).unwrap();
+            for (counter, word) in all.iter().zip(words.iter().cycle()) {
+                counter.set(*word);
+            }
+            if likely {
+                all[0].set(MAGIC);
+                all[1].set(LAYOUT_VERSION);
+                all[3].set(words[3] >> 32);
+            }
+            if let Some(owner) = read_owner(&memory) {
+                prop_assert!(!owner.name.chars().chain(owner.bus.chars()).any(char::is_control));
+            }
+            let ledger = Page { memory, path: None }.ledger();
+            let _any_answer_will_do = (ledger.is_balanced(), ledger.lost(), ledger.to_string());
+        }
+    }
 }

@@ -543,4 +543,31 @@ mod tests {
         assert_eq!(announcement.progress, Progress { unicast: Some(2), broadcast: 1 });
         assert!(announcement.answer_wanted);
     }
+
+    proptest::proptest! {
+        /// Goal: bytes from outside are refused or understood; what is shown is for us and from somebody else.
+        /// Method: random bytes, half of them behind a likely header and with a check value that is right.
+        #[test]
+        fn any_bytes_are_refused_or_understood(mut bytes: Vec<u8>, likely: bool, kind in 0_u8..3, truncated: bool) {
+            if likely && bytes.len() >= punctual_proto::frame::HEADER_SIZE + CHECK_SIZE {
+                (bytes[0], bytes[1], bytes[29], bytes[30], bytes[31]) = (0xB5, 0x10 | kind, 0, 0, 0);
+                bytes[28] = (bytes.len() - punctual_proto::frame::HEADER_SIZE - CHECK_SIZE) as u8;
+                bytes[16..24].copy_from_slice(&[0xFF; 8]);
+                let size = usize::from(bytes[28]) + punctual_proto::frame::HEADER_SIZE;
+                seal_with_check(&mut bytes, size);
+            }
+            let own = Own { node: NodeId::named("we"), incarnation: 1 };
+            let book = AddressBook::new();
+            let mut shown = 0;
+            handle_raw(own, &book, &mut None, &RawFrame { truncated, ..raw(&bytes) }, &mut |event| {
+                shown += 1;
+                if let Event::Frame(arrival) = event {
+                    assert!(arrival.header.source.node != own.node && !truncated);
+                    assert!(arrival.payload.len() < bytes.len());
+                }
+                Flow::Continue
+            });
+            proptest::prop_assert!(shown <= 1);
+        }
+    }
 }

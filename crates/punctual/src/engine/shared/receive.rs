@@ -185,7 +185,9 @@ impl Follower {
             }
             Err(error) => Step::Shown(visit(Event::Trouble(Trouble::BadFrame(error)))),
         };
-        self.ring.consume();
+        if self.ring.is_intact() {
+            self.ring.consume();
+        }
         step
     }
 

@@ -274,3 +274,89 @@ impl Segment {
 fn identity(memory: &Mapping) -> &[Counter] {
     memory.objects(0, IDENTITY_WORDS).expect("a segment is never smaller than its first page")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use punctual_machine::ring::{Next, RingReader};
+
+    fn write_words(path: &Path, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        /// Goal: a file of any bytes is refused, or read without harm.
+        /// Method: random words, half of them behind an identity that is nearly right; everything a reader looks at.
+        #[test]
+        fn any_file_is_refused_or_harmless(
+            words in proptest::collection::vec(any::<u64>(), 64),
+            size in prop_oneof![0_usize..4096, Just(2048 + 512), 2500_usize..4000],
+            bell_size in prop_oneof![Just(512_usize), 0_usize..16],
+            likely: bool,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let paths = Paths::new(folder.path(), NodeId::named("forger"), 7);
+            let mut content: Vec<u64> = words.iter().copied().cycle().take(size).collect();
+            if likely && size > 16 {
+                content[word::MAGIC] = MAGIC;
+                content[word::VERSION] = LAYOUT_VERSION;
+                content[word::PID] >>= 32;
+                content[word::CAPACITY] = 4096;
+            }
+            write_words(&paths.ring, &content);
+            write_words(&paths.bell, &vec![words[0]; bell_size]);
+            if let Some(segment) = Segment::open(&paths) {
+                prop_assert!(size * 8 >= RING_AT + segment.ring().capacity());
+                segment.state();
+                segment.sent_to(NodeId::named("we"));
+                segment.cursor_of(words[1]);
+                segment.doorbell().ring(3);
+                for mut reader in [
+                    RingReader::from_start(segment.ring().clone()),
+                    RingReader::from_now(segment.ring().clone()),
+                ] {
+                    for _ in 0..100 {
+                        if reader.peek() == Next::Frame {
+                            reader.frame().to_vec();
+                            reader.consume();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The figures of `docs/shared-memory.md`.
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let document = include_str!("../../../../../docs/shared-memory.md");
+        for (at, what) in [
+            (0, "identity"),
+            (SENT_AT, "sent"),
+            (CURSORS_AT, "cursors"),
+            (CONTROL_AT, "control"),
+            (RING_AT, "ring"),
+        ] {
+            assert!(document.contains(&format!("| {at} | {what}")), "{at}: {what}");
+        }
+        for (index, what) in [
+            (word::MAGIC, "magic"),
+            (word::VERSION, "layout version"),
+            (word::NODE, "node id"),
+            (word::LIFE, "life"),
+            (word::PID, "pid"),
+            (word::START_TIME, "start time"),
+            (word::NAMESPACE, "pid namespace"),
+            (word::CAPACITY, "capacity"),
+            (word::HELD_BACK, "held back"),
+            (word::STATE, "state"),
+            (word::BROADCAST, "frames sent to everybody"),
+            (word::NAME, "name"),
+        ] {
+            assert!(document.contains(&format!("| {} | {what}", 8 * index)), "{index}: {what}");
+        }
+    }
+}
