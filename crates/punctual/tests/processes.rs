@@ -6,10 +6,9 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use common::{Dice, PATIENCE, free_ports, on_ethernet, unique, watchdog};
+use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, unique, watchdog};
 use punctual::engine::shared::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, CommunicatorOptions, Node, NodeId, SendError, Target, Wake, ledger};
 use punctual_machine::process::user;
@@ -28,39 +27,6 @@ fn bus_of(text: &str) -> Bus {
         ["udp", local, peer] => Bus::peers(address(local), &[address(peer)]),
         ["ethernet", interface] => Bus::ethernet(interface),
         _ => panic!("{text}: no bus"),
-    }
-}
-
-/// Another process in a role; it ends with us.
-struct Role(Child);
-
-impl Role {
-    fn start(role: &str, bus: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["role", "--exact", "--nocapture", "--quiet", "--test-threads=1"]);
-        command.env("PUNCTUAL_TEST_ROLE", role).env("PUNCTUAL_TEST_BUS", bus);
-        Self(command.stdout(std::process::Stdio::null()).spawn().unwrap())
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
-    }
-
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    fn end(mut self) {
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Role {
-    fn drop(&mut self) {
-        let _ended_already = self.0.kill();
-        let _reaped_already = self.0.wait();
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the suites share: pairs of buses for every medium, and a watchdog.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Command};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 // Every suite uses a part of this file.
 const _: () = {
     let _ = (watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
+    let _ = (Role::start, Role::signal, Role::kill, Role::end);
     let _ = (Dice::below, Dice::pause, Medium::fields);
     let _: fn(fn(&Medium)) = on_every_medium;
 };
@@ -111,6 +113,39 @@ pub(crate) fn media() -> Vec<Medium> {
 /// The ways of waiting that a medium allows.
 pub(crate) fn ways(rings: bool) -> impl Iterator<Item = Wake> {
     Wake::ALL.into_iter().filter(move |wake| wake.can_wait_for(rings))
+}
+
+/// Another process in a role, this binary's test `role`; it ends with us.
+pub(crate) struct Role(Child);
+
+impl Role {
+    pub(crate) fn start(role: &str, bus: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["role", "--exact", "--nocapture", "--quiet", "--test-threads=1"]);
+        command.env("PUNCTUAL_TEST_ROLE", role).env("PUNCTUAL_TEST_BUS", bus);
+        Self(command.stdout(std::process::Stdio::null()).spawn().unwrap())
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    pub(crate) fn end(mut self) {
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _reaped_already = self.0.wait();
+    }
 }
 
 /// Runs `work` with two ends of an Ethernet segment in namespaces of their own, or says loudly why not.

@@ -1,0 +1,227 @@
+//! Bytes from whoever means harm: no panic, nothing believed that was not sent, nobody else disturbed.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, unique, watchdog};
+use punctual::{Address, Bus, Communicator, Node, NodeId, Target};
+use punctual_machine::counter::Counter;
+use punctual_machine::memory::{Access, Mapping};
+use punctual_machine::packet::{BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketSocket};
+use punctual_machine::process::user;
+use punctual_machine::signal;
+use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::{Header, Kind, Port};
+
+fn folder_of(bus: &str) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/punctual.{}.{bus}", user()))
+}
+
+/// Not a test of its own: what the other process does.
+#[test]
+fn role() {
+    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
+    else {
+        return;
+    };
+    signal::end_with_parent();
+    assert_eq!(role, "scribbler");
+    scribble(&bus);
+}
+
+/// Joins, sends a little, then writes random words over all files of its own and over everybody's bells.
+fn scribble(bus: &str) {
+    let node = Node::open(&Bus::shared(bus), "scribbler").unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    for _ in 0..10 {
+        communicator.send_timeout(Target::port("honest", 1), b"still honest", PATIENCE).unwrap();
+    }
+    let own = node.id().to_string();
+    let files = std::fs::read_dir(folder_of(bus)).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<Mapping> = files
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.ends_with(".bell") || name.ends_with(".ring") && name.starts_with(&own)
+        })
+        .map(|path| Mapping::open(&path, Access::ReadWrite).unwrap())
+        .collect();
+    assert!(files.len() >= 4);
+    let mut dice = Dice(u64::from(std::process::id()));
+    loop {
+        let file = &files[dice.below(files.len() as u64) as usize];
+        let words: &[Counter] = file.objects(0, file.size() / 8).unwrap();
+        // Mostly where something stands: the tables, the control words, the first records.
+        let range = if dice.below(2) == 0 { words.len().min(4096) } else { words.len() };
+        let word = &words[dice.below(range as u64) as usize];
+        match dice.below(4) {
+            0 => word.set(dice.below(u64::MAX)),
+            1 => word.set(dice.below(256)),
+            2 => word.set(word.get() ^ 1 << dice.below(64)),
+            _ => word.set(word.get().wrapping_add(dice.below(64) << 32)),
+        }
+    }
+}
+
+/// Sends numbers from one to the other and checks that each arrives, while `disturb` is at work.
+fn exchange(
+    (sender, receiver): (&mut Communicator, &mut Communicator),
+    to: NodeId,
+    rounds: u64,
+    mut disturb: impl FnMut(),
+) {
+    let genuine: [NodeId; 2] = [sender.address().node, NodeId::named("scribbler")];
+    for number in 0..rounds {
+        disturb();
+        sender.send_timeout(Target::port(to, 1_u8), &number.to_le_bytes(), PATIENCE).unwrap();
+        loop {
+            let message = receiver.receive_timeout(PATIENCE).expect("an honest message was lost");
+            assert!(genuine.contains(&message.source.node), "from {}", message.source);
+            if message.source.node == genuine[0] {
+                assert_eq!(message.payload, number.to_le_bytes());
+                break;
+            }
+        }
+    }
+}
+
+/// Goal: a process that scribbles over its own ring, tables and header, and over all doorbells, harms nobody.
+#[test]
+fn a_scribbler_harms_nobody_else() {
+    let _alive = watchdog(90);
+    for _ in 0..6 {
+        let bus = unique("scribble");
+        let here = Node::open(&Bus::shared(&bus), "here").unwrap();
+        let honest = Node::open(&Bus::shared(&bus), "honest").unwrap();
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), honest.bind(1).unwrap());
+        let scribbler = Role::start("scribbler", &bus);
+        let message = receiver.receive_timeout(PATIENCE).unwrap();
+        assert_eq!(message.payload, b"still honest");
+        let end = Instant::now() + Duration::from_millis(250);
+        while Instant::now() < end {
+            exchange((&mut sender, &mut receiver), honest.id(), 50, || {});
+        }
+        scribbler.kill();
+        exchange((&mut sender, &mut receiver), honest.id(), 50, || {});
+        let account = honest.peers().into_iter().find(|account| account.node == here.id()).unwrap();
+        assert_eq!((account.lost, account.missing), (0, 0), "{}", honest.ledger());
+        assert!(honest.ledger().is_balanced());
+    }
+}
+
+/// Random bytes, bytes that begin like a frame, and genuine frames with one byte altered.
+fn garbage(dice: &mut Dice, to: NodeId) -> Vec<u8> {
+    let size = [0, 1, 31, 32, 60, 100, 1400][dice.below(7) as usize];
+    let mut bytes: Vec<u8> = (0..size).map(|_| dice.below(256) as u8).collect();
+    if let (true, Some(head)) = (dice.below(2) == 0, bytes.first_chunk_mut::<HEADER_SIZE>()) {
+        let header = Header {
+            kind: [Kind::Data, Kind::Hello, Kind::Goodbye][dice.below(3) as usize],
+            incarnation: dice.below(65_536) as u16,
+            source: Address { node: NodeId::named("here"), port: Port::from(1) },
+            target: Target::node(to),
+            sequence: dice.below(1 << 32) as u32,
+            payload_size: dice.below(2_000) as u32,
+            stamped: dice.below(2) == 0,
+        };
+        header.write(head);
+    }
+    bytes
+}
+
+/// Goal: garbage on the wire, also in the name of a peer, is counted and believed by nobody.
+#[test]
+fn garbage_on_the_wire_is_counted_and_not_believed() {
+    let _alive = watchdog(90);
+    let (a, b) = free_ports();
+    let here = Node::open(&Bus::peers(a, &[b]), "here").unwrap();
+    let there = Node::open(&Bus::peers(b, &[a]), "there").unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut dice = Dice(23);
+    check_garbage(&here, &there, &mut || {
+        socket.send_to(&garbage(&mut dice, NodeId::named("there")), b).unwrap();
+    });
+    let (mut sender, mut receiver) = (here.bind(2).unwrap(), there.bind(1).unwrap());
+    socket.send_to(&vec![0xB5; 65_507], b).unwrap();
+    exchange((&mut sender, &mut receiver), there.id(), 1, || {});
+    on_ethernet(|medium| {
+        let (here, there) = common::open_both(medium);
+        let options = PacketOptions::default();
+        let mut socket = PacketSocket::open("pta", ETHERTYPE_EXPERIMENTAL, &options).unwrap();
+        let mut dice = Dice(29);
+        check_garbage(&here, &there, &mut || {
+            let bytes = garbage(&mut dice, NodeId::named("there"));
+            let slot = socket.claim(bytes.len()).unwrap();
+            slot[..bytes.len()].copy_from_slice(&bytes);
+            socket.commit(BROADCAST);
+            socket.flush().unwrap();
+        });
+    });
+}
+
+fn check_garbage(here: &Node, there: &Node, throw: &mut dyn FnMut()) {
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    exchange((&mut sender, &mut receiver), there.id(), 2_000, throw);
+    let (account, ledger) = (there.peers().remove(0), there.ledger());
+    assert_eq!((account.arrived, account.lost, account.missing), (2_000, 0, 0), "{ledger}");
+    assert_eq!(there.peers().len(), 1, "nobody was made up");
+    assert!(ledger.bad_frames > 1_900 && ledger.is_balanced(), "{ledger}");
+}
+
+/// Goal: folders that others could write to, or that are none, are refused in words, and so are names that lead elsewhere.
+#[test]
+fn others_folders_and_strange_names_are_refused() {
+    let _alive = watchdog(30);
+    for name in ["", ".", "..", "a/b", "a\0b", "ä", &"x".repeat(33), "a b", "a\nb"] {
+        assert!(Node::open(&Bus::shared(name), "node").is_err(), "{name:?}");
+        assert!(Node::open(&Bus::loopback(&unique("names")), name).is_err(), "{name:?}");
+    }
+    let refused = |bus: &str, why: &str| {
+        let error = Node::open(&Bus::shared(bus), "node").expect_err(why).to_string();
+        assert!(error.contains("somebody else"), "{why}: {error}");
+    };
+    let open = unique("open");
+    std::fs::create_dir(folder_of(&open)).unwrap();
+    std::fs::set_permissions(folder_of(&open), std::fs::Permissions::from_mode(0o777)).unwrap();
+    refused(&open, "a folder that everybody may write to");
+    std::fs::remove_dir(folder_of(&open)).unwrap();
+    let link = unique("link");
+    let elsewhere = tempfile::tempdir().unwrap();
+    symlink(elsewhere.path(), folder_of(&link)).unwrap();
+    refused(&link, "a link to somewhere else");
+    std::fs::remove_file(folder_of(&link)).unwrap();
+    let file = unique("file");
+    std::fs::write(folder_of(&file), b"").unwrap();
+    refused(&file, "a file");
+    std::fs::remove_file(folder_of(&file)).unwrap();
+    let theirs = unique("theirs");
+    std::fs::DirBuilder::new().create(folder_of(&theirs)).unwrap();
+    std::fs::set_permissions(folder_of(&theirs), std::fs::Permissions::from_mode(0o700)).unwrap();
+    match std::os::unix::fs::chown(folder_of(&theirs), Some(65_534), None) {
+        Ok(()) => refused(&theirs, "another user's folder"),
+        Err(error) => eprintln!("SKIPPED another user's folder: {error}"),
+    }
+    std::fs::remove_dir(folder_of(&theirs)).unwrap();
+}
+
+/// Goal: what lies in a bus's folder and is no segment is passed over: pipes, links, huge and empty files.
+#[test]
+fn what_is_no_segment_is_passed_over() {
+    let _alive = watchdog(30);
+    let bus = unique("strange");
+    let here = Node::open(&Bus::shared(&bus), "here").unwrap();
+    let ring = |node: &str| folder_of(&bus).join(format!("{node}.00000000000000ff.ring"));
+    let pipe = ring("00000000000000a1");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    std::fs::File::create(ring("00000000000000a2")).unwrap().set_len(1 << 40).unwrap();
+    std::fs::File::create(ring("00000000000000a3")).unwrap();
+    symlink("/dev/zero", ring("00000000000000a4")).unwrap();
+    let there = Node::open(&Bus::shared(&bus), "there").unwrap();
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    exchange((&mut sender, &mut receiver), there.id(), 10, || {});
+    drop((sender, receiver, here, there));
+    std::fs::remove_dir_all(folder_of(&bus)).unwrap();
+}
