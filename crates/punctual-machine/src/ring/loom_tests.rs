@@ -62,3 +62,34 @@ fn a_torn_frame_is_not_believed() {
         thread.join().unwrap();
     });
 }
+
+/// Goal: a reader that joins is not overrun by a writer that it holds back, however late the writer sees it (pair E).
+#[test]
+fn who_joins_is_held_for() {
+    use crate::sync::{AtomicU64, Ordering};
+    loom::model(|| {
+        let memory = RingMemory::on_heap(64);
+        let cursor = loom::sync::Arc::new(AtomicU64::new(u64::MAX));
+        let mut writer = RingWriter::new(memory.clone());
+        let write = |writer: &mut RingWriter, cursor: &AtomicU64| {
+            let claimed = writer.claim_held(8, &mut || cursor.load(Ordering::Acquire));
+            if claimed.is_ok() {
+                writer.commit();
+            }
+        };
+        (0..3).for_each(|_| write(&mut writer, &cursor));
+        let seen = loom::sync::Arc::clone(&cursor);
+        let thread = thread::spawn(move || (0..5).for_each(|_| write(&mut writer, &seen)));
+        let mut reader = RingReader::from_now(memory);
+        cursor.store(reader.position(), Ordering::Release);
+        reader.move_to_now();
+        for _ in 0..2 {
+            match reader.peek() {
+                Next::Frame => reader.consume(),
+                Next::Empty => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        thread.join().unwrap();
+    });
+}
