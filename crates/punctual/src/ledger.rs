@@ -5,9 +5,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use punctual_machine::counter::Counter;
-use punctual_machine::memory::{Access, Mapping};
+use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::{ProcessIdentity, user};
 use punctual_proto::NodeId;
 use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
@@ -182,9 +183,13 @@ fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
 pub(crate) enum RowCount {
     /// Port number plus one; 0 = the row is free.
     Port,
+    /// Put into the inbox.
     Enqueued,
+    /// Taken by the application.
     Delivered,
     InboxFull,
+    /// Taken by the application straight from the engine, without passing through the inbox.
+    Direct,
 }
 
 /// Who a page belongs to.
@@ -203,7 +208,7 @@ pub struct PageOwner {
 /// A node's page of counters.
 #[derive(Debug)]
 pub(crate) struct Page {
-    memory: Mapping,
+    words: MappedSlice<Counter>,
     path: Option<PathBuf>,
 }
 
@@ -218,13 +223,19 @@ impl Page {
                 Some(memory) => (memory, Some(path)),
                 None => (Mapping::anonymous(PAGE_SIZE)?, None),
             };
-        let page = Self { memory, path };
+        let mut page = Self::of(&Arc::new(memory)).expect("made for this layout");
+        page.path = path;
         page.write_owner(owner);
         Ok(page)
     }
 
+    /// The page in a mapping that is large enough.
+    fn of(memory: &Arc<Mapping>) -> Option<Self> {
+        Some(Self { words: MappedSlice::new(memory, 0, PAGE_SIZE / 8)?, path: None })
+    }
+
     fn write_owner(&self, owner: &PageOwner) {
-        let words: &[Counter] = self.memory.objects(0, IDENTITY_WORDS).expect("made for this layout");
+        let words = &self.words;
         words[1].set(LAYOUT_VERSION);
         words[2].set(owner.node.get());
         words[3].set(owner.process.pid.into());
@@ -237,43 +248,45 @@ impl Page {
 
     #[inline]
     pub(crate) fn count(&self, count: Count) -> &Counter {
-        let counters: &[Counter] =
-            self.memory.objects(COUNTERS_AT, COUNTERS_MAX).expect("made for this layout");
-        &counters[count as usize]
+        &self.words[COUNTERS_AT / 8 + count as usize]
     }
 
+    /// The counters of one communicator, by [`RowCount`].
     #[inline]
-    pub(crate) fn row(&self, row: usize, count: RowCount) -> &Counter {
-        let row: &[Counter] =
-            self.memory.objects(ROWS_AT + row * ROW_SIZE, ROW_SIZE / 8).expect("rows are bounded");
-        &row[count as usize]
+    pub(crate) fn row(&self, row: usize) -> &[Counter] {
+        &self.words[(ROWS_AT + row * ROW_SIZE) / 8..][..ROW_SIZE / 8]
     }
 
     /// A row nobody uses.
     pub(crate) fn free_row(&self) -> Option<usize> {
-        (0..COMMUNICATORS_MAX).find(|&row| self.row(row, RowCount::Port).get() == 0)
+        (0..COMMUNICATORS_MAX).find(|&row| self.row(row)[RowCount::Port as usize].get() == 0)
     }
 
     /// Adds a closing communicator's row to the node's own counters, and frees it.
     pub(crate) fn close_row(&self, row: usize) {
-        let [enqueued, delivered, full] = [RowCount::Enqueued, RowCount::Delivered, RowCount::InboxFull]
-            .map(|count| self.row(row, count).get());
-        self.count(Count::ClosedEnqueued).add(enqueued);
+        let row = self.row(row);
+        let [enqueued, direct, delivered, full] =
+            [RowCount::Enqueued, RowCount::Direct, RowCount::Delivered, RowCount::InboxFull]
+                .map(|count| row[count as usize].get());
+        let entered = sum([enqueued, direct]);
+        self.count(Count::ClosedEnqueued).add(entered);
         self.count(Count::ClosedDelivered).add(delivered);
         self.count(Count::ClosedInboxFull).add(full);
-        self.count(Count::ClosedUnread).add(enqueued.saturating_sub(delivered));
-        for count in [RowCount::Enqueued, RowCount::Delivered, RowCount::InboxFull, RowCount::Port] {
-            self.row(row, count).set(0);
+        self.count(Count::ClosedUnread).add(entered.saturating_sub(delivered));
+        for counter in row.iter().rev() {
+            // The port goes last: with it the row is free.
+            counter.set(0);
         }
     }
 
     pub(crate) fn ledger(&self) -> Ledger {
         let count = |which: Count| self.count(which).get();
-        let rows = |which: RowCount| sum((0..COMMUNICATORS_MAX).map(|row| self.row(row, which).get()));
+        let rows =
+            |which: RowCount| sum((0..COMMUNICATORS_MAX).map(|row| self.row(row)[which as usize].get()));
         // A message that moves while we read is counted as waiting, never as negative.
         let delivered = sum([count(Count::ClosedDelivered), rows(RowCount::Delivered)]);
         let unread = count(Count::ClosedUnread);
-        let enqueued = sum([count(Count::ClosedEnqueued), rows(RowCount::Enqueued)]);
+        let enqueued = sum([count(Count::ClosedEnqueued), rows(RowCount::Enqueued), rows(RowCount::Direct)]);
         Ledger {
             sent: count(Count::Sent),
             arrived: count(Count::Arrived),
@@ -347,10 +360,9 @@ fn pages(folder: &Path) -> Vec<(PathBuf, PageOwner, Page)> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|ending| ending == "counters"))
         .filter_map(|path| {
-            let memory =
-                Mapping::open(&path, Access::Read).ok().filter(|memory| memory.size() >= PAGE_SIZE)?;
+            let memory = Arc::new(Mapping::open(&path, Access::Read).ok()?);
             let owner = read_owner(&memory)?;
-            Some((path, owner, Page { memory, path: None }))
+            Some((path, owner, Page::of(&memory)?))
         })
         .collect()
 }
@@ -401,7 +413,7 @@ mod tests {
         /// Goal: whatever stands in a page, it is refused or read: no panic, no character that moves a cursor.
         #[test]
         fn any_page_is_refused_or_read(words in proptest::collection::vec(any::<u64>(), 64), likely: bool) {
-            let memory = Mapping::anonymous(PAGE_SIZE).unwrap();
+            let memory = Arc::new(Mapping::anonymous(PAGE_SIZE).unwrap());
             let all: &[Counter] = memory.objects(0, PAGE_SIZE / 8).unwrap();
             for (counter, word) in all.iter().zip(words.iter().cycle()) {
                 counter.set(*word);
@@ -414,7 +426,7 @@ mod tests {
             if let Some(owner) = read_owner(&memory) {
                 prop_assert!(!owner.name.chars().chain(owner.bus.chars()).any(char::is_control));
             }
-            let ledger = Page { memory, path: None }.ledger();
+            let ledger = Page::of(&memory).unwrap().ledger();
             let _any_answer_will_do = (ledger.is_balanced(), ledger.lost(), ledger.to_string());
         }
     }

@@ -119,7 +119,7 @@ impl Inbox {
         }
         let size = CIRCUMSTANCES_SIZE + prefix.len() + payload.len();
         if writer.claim_held(size, &mut || self.cursor.get_published()).is_err() {
-            page.row(self.row, RowCount::InboxFull).add_alone(1);
+            page.row(self.row)[RowCount::InboxFull as usize].add_alone(1);
             return false;
         }
         let record = writer.claimed_bytes();
@@ -127,7 +127,7 @@ impl Inbox {
         circumstances.write(head);
         rest[..prefix.len()].copy_from_slice(prefix);
         rest[prefix.len()..].copy_from_slice(payload);
-        page.row(self.row, RowCount::Enqueued).add_alone(1);
+        page.row(self.row)[RowCount::Enqueued as usize].add_alone(1);
         writer.commit();
         true
     }
@@ -146,13 +146,6 @@ impl Inbox {
     pub(crate) fn has_room(&self, size: usize) -> bool {
         let mut writer = self.writer();
         writer.claim_held(CIRCUMSTANCES_SIZE + size, &mut || self.cursor.get_published()).is_ok()
-    }
-
-    /// Counts a message that went to its owner without passing through the inbox.
-    pub(crate) fn count_direct(&self, page: &Page) {
-        // Under the same lock as `push`, which is the other writer of this counter.
-        let _writer = self.writer();
-        page.row(self.row, RowCount::Enqueued).add_alone(1);
     }
 
     /// Wakes its owner, wherever it sleeps.

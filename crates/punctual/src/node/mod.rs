@@ -390,7 +390,7 @@ impl Node {
         }
         let row = self.core.page.free_row().ok_or(BindError::TooMany)?;
         let inbox = Inbox::new(port, row, size).map_err(BindError::System)?;
-        self.core.page.row(row, RowCount::Port).set(u64::from(port.get()) + 1);
+        self.core.page.row(row)[RowCount::Port as usize].set(u64::from(port.get()) + 1);
         inboxes.push(Arc::clone(&inbox));
         self.core.registry.version.publish(self.core.registry.version.get() + 1);
         let is_second = inboxes.len() == 2;

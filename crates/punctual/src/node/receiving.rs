@@ -33,6 +33,8 @@ pub(crate) struct Found {
     pub(crate) circumstances: Circumstances,
     /// Where the payload begins in the buffer.
     pub(crate) payload_at: usize,
+    /// It came straight from the engine, not through the inbox.
+    pub(crate) direct: bool,
 }
 
 /// The receiving half, under the node's lock for receivers.
@@ -217,12 +219,12 @@ impl Desk<'_> {
         }
         circumstances.lost_before = judged.lost_before;
         self.core.page.count(Count::Copies).add_alone(1);
-        self.own.count_direct(&self.core.page);
         self.landing.found = Some(Found {
             header: arrival.header,
             stamps: arrival.stamps,
             circumstances: *circumstances,
             payload_at: PREFIX_SIZE_MAX,
+            direct: true,
         });
         Flow::Stop
     }

@@ -5,29 +5,23 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use punctual_machine::SystemError;
 use punctual_machine::clock::Ticks;
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
-use punctual_proto::limits::PREFIX_SIZE_MAX;
-use punctual_proto::{Address, Frame, Target};
+use punctual_proto::{Address, Target};
 
 use crate::engine::{Bell, SendError};
 use crate::ledger::RowCount;
-use crate::node::inbox::{Inbox, InboxReader};
-use crate::node::receiving::{Found, Landing, Receiving, time_left};
+use crate::node::inbox::Inbox;
+use crate::node::receiving::Found;
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core};
 use crate::trace::{ReceiverStamps, Record, Recorder, Stages};
-use crate::wake::{Bed, Waiter, epoll_set, waiter};
+use crate::wake::{Waiter, epoll_set, waiter};
+use reception::Reception;
 
-/// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
-const POLLS_PER_LOOK: u32 = 32;
-
-/// Turns at the engine between two looks at the clock while every turn finds a message.
-const TURNS_PER_LOOK: u32 = 256;
-
-/// Turns at the engine in which one try gets past what is not for us: frames for others, announcements.
-const TURNS_PER_TRY: u32 = 64;
+mod reception;
 
 /// Why no message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,24 +86,12 @@ impl Claim<'_> {
 #[derive(Debug)]
 pub struct Communicator {
     core: Arc<Core>,
-    inbox: Arc<Inbox>,
-    reader: InboxReader,
-    landing: Landing,
-    /// Waits for the engine.
-    lead: Box<dyn Waiter>,
-    lead_set: EpollSet,
-    /// Waits for the inbox while another component drives the engine.
-    follow: Box<dyn Waiter>,
-    follow_set: EpollSet,
-    /// Both together, for the user's own event loop.
+    reception: Reception,
+    /// The engine's descriptors and the inbox's together, for the user's own event loop.
     own_set: EpollSet,
     armed: bool,
     stamps: bool,
     recorder: Recorder,
-    polls: u32,
-    turns: u32,
-    /// Events of the last turn.
-    seen: usize,
 }
 
 impl Communicator {
@@ -119,45 +101,28 @@ impl Communicator {
         lead: Box<dyn Waiter>,
         options: &CommunicatorOptions,
     ) -> Result<Self, BindError> {
-        let sets = Self::sets(&core, &inbox);
-        let (lead_set, follow_set, own_set) =
-            sets.inspect_err(|_| core.close(&inbox)).map_err(BindError::System)?;
         let follow = waiter(options.wake, true).map_err(BindError::CannotWait)?;
-        let buffer = vec![0; PREFIX_SIZE_MAX + core.payload_size_max];
-        Ok(Self {
-            reader: inbox.reader(),
-            landing: Landing { buffer, found: None },
-            lead,
-            lead_set,
-            follow,
-            follow_set,
-            own_set,
-            armed: false,
-            stamps: options.stamps,
-            recorder: Recorder::new(options.recorded),
-            polls: 0,
-            turns: 0,
-            seen: 0,
-            core,
-            inbox,
-        })
+        let (reception, own_set) = Self::open_sets(&core, &inbox, lead, follow)
+            .inspect_err(|_| core.close(&inbox))
+            .map_err(BindError::System)?;
+        let recorder = Recorder::new(options.recorded);
+        Ok(Self { core, reception, own_set, armed: false, stamps: options.stamps, recorder })
     }
 
-    fn sets(
+    fn open_sets(
         core: &Core,
-        inbox: &Inbox,
-    ) -> Result<(EpollSet, EpollSet, EpollSet), punctual_machine::SystemError> {
-        let [first, second] = &core.descriptors;
-        let descriptors = [first, second].map(|descriptor| descriptor.as_ref().map(AsFd::as_fd));
-        let lead = epoll_set(core.bell.event(), descriptors)?;
-        let follow = epoll_set(inbox.bell.event(), [None; 2])?;
-        let both = epoll_set(inbox.bell.event(), [Some(lead.as_fd()), None])?;
-        Ok((lead, follow, both))
+        inbox: &Arc<Inbox>,
+        lead: Box<dyn Waiter>,
+        follow: Box<dyn Waiter>,
+    ) -> Result<(Reception, EpollSet), SystemError> {
+        let reception = Reception::new(core, Arc::clone(inbox), lead, follow)?;
+        let own_set = epoll_set(inbox.bell.event(), [Some(reception.lead_set.as_fd()), None])?;
+        Ok((reception, own_set))
     }
 
     /// This communicator's address.
     pub fn address(&self) -> Address {
-        Address { node: self.core.node, port: self.inbox.port }
+        Address { node: self.core.node, port: self.reception.inbox.port }
     }
 
     /// Largest message of this bus, bytes.
@@ -208,9 +173,9 @@ impl Communicator {
     ) -> Result<MutexGuard<'_, Sending>, SendError> {
         let timing = self.stamps.then(|| Timing { due, sent: self.core.clock.now() });
         let mut sending = self.core.sending();
-        sending.claim(&self.core, &self.inbox, target, payload.len(), timing)?;
+        sending.claim(&self.core, &self.reception.inbox, target, payload.len(), timing)?;
         sending.payload().copy_from_slice(payload);
-        sending.commit(&self.core, &self.inbox);
+        sending.commit(&self.core, &self.reception.inbox);
         Ok(sending)
     }
 
@@ -226,8 +191,8 @@ impl Communicator {
     pub fn claim(&mut self, target: Target, size: usize) -> Result<Claim<'_>, SendError> {
         let timing = self.stamps.then(|| Timing { due: None, sent: self.core.clock.now() });
         let mut sending = self.core.sending();
-        sending.claim(&self.core, &self.inbox, target, size, timing)?;
-        Ok(Claim { sending, core: &self.core, inbox: &self.inbox })
+        sending.claim(&self.core, &self.reception.inbox, target, size, timing)?;
+        Ok(Claim { sending, core: &self.core, inbox: &self.reception.inbox })
     }
 
     /// Sends, waiting for room and for a target that is not there yet, for as long as it takes.
@@ -283,27 +248,10 @@ impl Communicator {
     #[inline]
     pub fn try_receive(&mut self) -> Result<Message<'_>, ReceiveError> {
         let was_armed = self.disarm();
-        if let Some(found) = self.take_from_inbox() {
-            if was_armed {
-                self.core.hand_over();
-            }
-            return Ok(self.message(found));
+        let found = self.reception.try_receive(&self.core);
+        if was_armed {
+            self.core.hand_over();
         }
-        // Another component drives the engine just now: what is for us comes to the inbox.
-        let core = Arc::clone(&self.core);
-        let found = core.try_receiving().and_then(|mut receiving| {
-            let mut found = None;
-            for _ in 0..TURNS_PER_TRY {
-                receiving.look_everywhere();
-                found = self.poll_engine(&core, &mut receiving);
-                if found.is_some() || self.seen == 0 && !receiving.is_ready() {
-                    break;
-                }
-            }
-            drop(receiving);
-            core.hand_over();
-            found
-        });
         found.map(|found| self.message(found)).ok_or(ReceiveError::Empty)
     }
 
@@ -332,188 +280,20 @@ impl Communicator {
     #[inline]
     pub fn receive_until(&mut self, deadline: Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
         let was_armed = self.disarm();
-        let core = Arc::clone(&self.core);
-        let found = loop {
-            if let Some(found) = self.take_from_inbox() {
-                break Some(found);
-            }
-            let receiving = match core.try_receiving() {
-                Some(receiving) => Some(receiving),
-                None => match self.follow(&core, deadline) {
-                    Turn::Lead(receiving) => Some(receiving),
-                    Turn::Look => None,
-                    Turn::Late => break None,
-                },
-            };
-            let Some(mut receiving) = receiving else { continue };
-            let step = self.lead(&core, &mut receiving, deadline);
-            drop(receiving);
-            core.hand_over();
-            match step {
-                Step::Found(found) => break Some(found),
-                Step::Look => {}
-                Step::Late => break None,
-            }
-            if core.has_visitors() {
-                std::thread::yield_now();
-            }
-        };
+        let found = self.reception.receive_until(&self.core, deadline);
         if was_armed {
-            core.hand_over();
+            self.core.hand_over();
         }
-        self.lead.handle_found();
-        self.follow.handle_found();
         found.map(|found| self.message(found)).ok_or(ReceiveError::Empty)
-    }
-
-    /// Drives the engine until there is a message for this communicator.
-    #[inline]
-    fn lead(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) -> Step {
-        self.inbox.leads.set(true);
-        core.handle_lead(receiving);
-        let step = loop {
-            if let Some(found) = self.poll_engine(core, receiving) {
-                break Step::Found(found);
-            }
-            if core.has_visitors() {
-                break Step::Look;
-            }
-            if self.is_late(core, Some(receiving), deadline) {
-                break Step::Late;
-            }
-            self.wait_leading(core, receiving, deadline);
-        };
-        self.inbox.leads.set(false);
-        step
-    }
-
-    fn wait_leading(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) {
-        let reader = &self.reader;
-        let has_news = || reader.has_news() || core.has_visitors();
-        let waited = receiving.wait(core, &mut *self.lead, &mut self.lead_set, deadline, &has_news);
-        if waited.slept {
-            // The next look at the clock is due: a sleep may have been long.
-            self.polls = 0;
-        }
-    }
-
-    /// Waits for the inbox, or for the leader to leave.
-    fn follow<'c>(&mut self, core: &'c Core, deadline: Option<Ticks>) -> Turn<'c> {
-        let turn = loop {
-            if !self.inbox.is_listed() {
-                core.registry.enlist(&self.inbox);
-            }
-            if self.reader.has_news() {
-                break Turn::Look;
-            }
-            if let Some(receiving) = core.try_receiving() {
-                break Turn::Lead(receiving);
-            }
-            if self.is_late(core, None, deadline) {
-                break Turn::Late;
-            }
-            if let Some(receiving) = self.wait_following(core, deadline) {
-                break Turn::Lead(receiving);
-            }
-        };
-        if !core.registry.delist(&self.inbox) && !matches!(turn, Turn::Lead(_)) {
-            // The leadership was ours, and we go away with a message or without: it is the next one's.
-            core.hand_over();
-        }
-        turn
-    }
-
-    fn wait_following<'c>(
-        &mut self,
-        core: &'c Core,
-        deadline: Option<Ticks>,
-    ) -> Option<MutexGuard<'c, Receiving>> {
-        let timeout = || {
-            let left = time_left(core, core.clock.now(), deadline);
-            Some(core.clock.duration(left))
-        };
-        let mut bed = Bed {
-            bell: self.inbox.bell.doorbell(),
-            event: self.inbox.bell.event(),
-            descriptors: [None; 2],
-            set: &mut self.follow_set,
-        };
-        let (inbox, reader) = (&self.inbox, &self.reader);
-        let mut taken = None;
-        let is_ready = &mut || {
-            // Whoever was taken off the list must not sleep: nobody would ring.
-            if reader.has_news() || !inbox.is_listed() {
-                return true;
-            }
-            taken = core.try_receiving();
-            taken.is_some()
-        };
-        let waited = self.follow.wait(&mut bed, &timeout, is_ready);
-        if waited.on_descriptor {
-            self.inbox.bell.event().drain();
-        }
-        if waited.slept {
-            self.polls = 0;
-        }
-        taken
-    }
-
-    /// Whether the deadline has passed; does the housekeeping by the way. Looks at the clock now and then.
-    #[inline]
-    fn is_late(&mut self, core: &Core, receiving: Option<&mut Receiving>, deadline: Option<Ticks>) -> bool {
-        self.polls = self.polls.wrapping_add(1);
-        if !self.polls.is_multiple_of(POLLS_PER_LOOK) && self.polls != 1 {
-            return false;
-        }
-        let now = core.clock.now();
-        if let Some(receiving) = receiving
-            && receiving.is_housekeeping_due(core, now)
-        {
-            core.housekeep(receiving, now);
-        }
-        deadline.is_some_and(|deadline| now >= deadline)
-    }
-
-    /// For who never waits here.
-    #[cold]
-    fn housekeep_if_due(&self, core: &Core, receiving: &mut Receiving) {
-        let now = core.clock.now();
-        if receiving.is_housekeeping_due(core, now) {
-            core.housekeep(receiving, now);
-        }
-    }
-
-    #[inline]
-    fn poll_engine(&mut self, core: &Core, receiving: &mut Receiving) -> Option<Found> {
-        // What is in the inbox is older than what the engine has: its last driver put it there.
-        if let Some(found) = self.take_from_inbox() {
-            return Some(found);
-        }
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(TURNS_PER_LOOK) {
-            self.housekeep_if_due(core, receiving);
-        }
-        self.landing.found = None;
-        self.seen = receiving.turn(core, &self.inbox, &mut self.landing);
-        self.landing.found.take().or_else(|| self.take_from_inbox())
-    }
-
-    #[inline]
-    fn take_from_inbox(&mut self) -> Option<Found> {
-        if !self.reader.has_news() {
-            return None;
-        }
-        let (circumstances, size) = self.reader.take(&self.inbox, &mut self.landing.buffer)?;
-        let frame = Frame::parse(&self.landing.buffer[..size]).expect("this process wrote it");
-        let payload_at = frame.header.prefix_size();
-        Some(Found { header: frame.header, stamps: frame.stamps, circumstances, payload_at })
     }
 
     /// The message that was found; it is delivered now.
     #[inline]
     fn message(&mut self, found: Found) -> Message<'_> {
-        let Found { header, stamps, circumstances, payload_at } = found;
-        self.core.page.row(self.inbox.row, RowCount::Delivered).add_alone(1);
+        let Found { header, stamps, circumstances, payload_at, direct } = found;
+        let row = self.core.page.row(self.reception.inbox.row);
+        row[RowCount::Delivered as usize].add_alone(1);
+        row[RowCount::Direct as usize].add_alone(direct.into());
         let stages = stamps.map(|sender| Stages {
             sender,
             receiver: ReceiverStamps {
@@ -535,7 +315,7 @@ impl Communicator {
             lost_before: circumstances.lost_before,
             stages,
             kernel_ns: Some(circumstances.kernel_ns).filter(|&ns| ns != 0),
-            payload: &self.landing.buffer[payload_at..payload_at + size],
+            payload: &self.reception.bytes()[payload_at..payload_at + size],
         }
     }
 
@@ -552,13 +332,13 @@ impl Communicator {
     /// node's housekeeping when it is due: a loop that waits for long calls [`crate::Node::housekeep`] now and then.
     pub fn arm(&mut self) -> bool {
         self.disarm();
-        self.inbox.bell.doorbell().arm(Notification::Descriptor);
+        self.reception.inbox.bell.doorbell().arm(Notification::Descriptor);
         self.armed = true;
         if let Some(mut receiving) = self.core.try_receiving() {
-            self.housekeep_if_due(&self.core, &mut receiving);
+            reception::housekeep_if_due(&self.core, &mut receiving);
         }
         let quiet = self.core.arm();
-        if !quiet || self.reader.has_news() {
+        if !quiet || self.reception.has_news() {
             self.disarm();
             self.core.hand_over();
             return false;
@@ -579,28 +359,10 @@ impl Communicator {
     #[cold]
     fn disarm_armed(&mut self) {
         self.armed = false;
-        self.inbox.bell.doorbell().disarm();
-        self.inbox.bell.event().drain();
+        self.reception.inbox.bell.doorbell().disarm();
+        self.reception.inbox.bell.event().drain();
         self.core.disarm();
     }
-}
-
-/// Whose turn it is after waiting for another component that drives the engine.
-enum Turn<'c> {
-    /// Ours to drive it.
-    Lead(MutexGuard<'c, Receiving>),
-    /// There is something in the inbox.
-    Look,
-    /// The deadline has passed.
-    Late,
-}
-
-/// What a turn at the engine or at the inbox came to.
-#[derive(Debug)]
-enum Step {
-    Found(Found),
-    Look,
-    Late,
 }
 
 impl AsFd for Communicator {
@@ -614,7 +376,7 @@ impl Drop for Communicator {
         self.disarm();
         // What was queued goes before its sender does.
         self.core.sending().flush();
-        self.core.close(&self.inbox);
+        self.core.close(&self.reception.inbox);
         self.core.hand_over();
     }
 }

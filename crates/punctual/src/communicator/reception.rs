@@ -1,0 +1,302 @@
+//! How a component comes by its messages: from its inbox, by driving the node's engine, or by waiting for who does.
+//!
+//! Leader and followers: whichever component of a node waits first drives the engine and hands frames to the others
+//! through their inboxes; when it leaves, a follower takes over.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, MutexGuard};
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::Ticks;
+use punctual_machine::epoll::EpollSet;
+use punctual_proto::Frame;
+use punctual_proto::limits::PREFIX_SIZE_MAX;
+
+use crate::engine::Bell;
+use crate::node::Core;
+use crate::node::inbox::{Inbox, InboxReader};
+use crate::node::receiving::{Found, Landing, Receiving, time_left};
+use crate::wake::{Bed, Waiter, epoll_set};
+
+/// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
+const POLLS_PER_LOOK: u32 = 32;
+
+/// Turns at the engine between two looks at the clock while every turn finds a message.
+const TURNS_PER_LOOK: u32 = 256;
+
+/// Turns at the engine in which one try gets past what is not for us: frames for others, announcements.
+const TURNS_PER_TRY: u32 = 64;
+
+/// The receiving side of a communicator.
+#[derive(Debug)]
+pub(super) struct Reception {
+    pub(super) inbox: Arc<Inbox>,
+    reader: InboxReader,
+    landing: Landing,
+    /// Waits for the engine.
+    lead: Box<dyn Waiter>,
+    pub(super) lead_set: EpollSet,
+    /// Waits for the inbox while another component drives the engine.
+    follow: Box<dyn Waiter>,
+    follow_set: EpollSet,
+    polls: u32,
+    turns: u32,
+    /// Events of the last turn.
+    seen: usize,
+}
+
+/// Whose turn it is after waiting for another component that drives the engine.
+enum Turn<'c> {
+    /// Ours to drive it.
+    Lead(MutexGuard<'c, Receiving>),
+    /// There is something in the inbox.
+    Look,
+    /// The deadline has passed.
+    Late,
+}
+
+/// What a turn at the engine or at the inbox came to.
+#[derive(Debug)]
+enum Step {
+    Found(Found),
+    Look,
+    Late,
+}
+
+impl Reception {
+    pub(super) fn new(
+        core: &Core,
+        inbox: Arc<Inbox>,
+        lead: Box<dyn Waiter>,
+        follow: Box<dyn Waiter>,
+    ) -> Result<Self, SystemError> {
+        let buffer = vec![0; PREFIX_SIZE_MAX + core.payload_size_max];
+        let [first, second] = &core.descriptors;
+        let descriptors = [first, second].map(|descriptor| descriptor.as_ref().map(AsFd::as_fd));
+        Ok(Self {
+            reader: inbox.reader(),
+            landing: Landing { buffer, found: None },
+            lead,
+            lead_set: epoll_set(core.bell.event(), descriptors)?,
+            follow,
+            follow_set: epoll_set(inbox.bell.event(), [None; 2])?,
+            polls: 0,
+            turns: 0,
+            seen: 0,
+            inbox,
+        })
+    }
+
+    /// Whether something is in the inbox.
+    pub(super) fn has_news(&self) -> bool {
+        self.reader.has_news()
+    }
+
+    /// The bytes that the last message found landed in.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.landing.buffer
+    }
+
+    /// The oldest message, if there is one.
+    #[inline]
+    pub(super) fn try_receive(&mut self, core: &Core) -> Option<Found> {
+        if let Some(found) = self.take_from_inbox() {
+            return Some(found);
+        }
+        // Another component drives the engine just now: what is for us comes to the inbox.
+        let mut receiving = core.try_receiving()?;
+        let mut found = None;
+        for _ in 0..TURNS_PER_TRY {
+            receiving.look_everywhere();
+            found = self.poll_engine(core, &mut receiving);
+            if found.is_some() || self.seen == 0 && !receiving.is_ready() {
+                break;
+            }
+        }
+        drop(receiving);
+        core.hand_over();
+        found
+    }
+
+    /// The oldest message; waits for one until the deadline.
+    #[inline]
+    pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> Option<Found> {
+        let found = self.wait_for_message(core, deadline);
+        self.lead.handle_found();
+        self.follow.handle_found();
+        found
+    }
+
+    #[inline]
+    fn wait_for_message(&mut self, core: &Core, deadline: Option<Ticks>) -> Option<Found> {
+        loop {
+            if let Some(found) = self.take_from_inbox() {
+                return Some(found);
+            }
+            let receiving = match core.try_receiving() {
+                Some(receiving) => Some(receiving),
+                None => match self.follow(core, deadline) {
+                    Turn::Lead(receiving) => Some(receiving),
+                    Turn::Look => None,
+                    Turn::Late => return None,
+                },
+            };
+            let Some(mut receiving) = receiving else { continue };
+            let step = self.lead(core, &mut receiving, deadline);
+            drop(receiving);
+            core.hand_over();
+            match step {
+                Step::Found(found) => return Some(found),
+                Step::Look => {}
+                Step::Late => return None,
+            }
+            if core.has_visitors() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Drives the engine until there is a message for this communicator.
+    #[inline]
+    fn lead(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) -> Step {
+        self.inbox.leads.set(true);
+        core.handle_lead(receiving);
+        let step = loop {
+            if let Some(found) = self.poll_engine(core, receiving) {
+                break Step::Found(found);
+            }
+            if core.has_visitors() {
+                break Step::Look;
+            }
+            if self.is_late(core, Some(receiving), deadline) {
+                break Step::Late;
+            }
+            self.wait_leading(core, receiving, deadline);
+        };
+        self.inbox.leads.set(false);
+        step
+    }
+
+    fn wait_leading(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) {
+        let reader = &self.reader;
+        let has_news = || reader.has_news() || core.has_visitors();
+        let waited = receiving.wait(core, &mut *self.lead, &mut self.lead_set, deadline, &has_news);
+        if waited.slept {
+            // The next look at the clock is due: a sleep may have been long.
+            self.polls = 0;
+        }
+    }
+
+    /// Waits for the inbox, or for the leader to leave.
+    fn follow<'c>(&mut self, core: &'c Core, deadline: Option<Ticks>) -> Turn<'c> {
+        let turn = loop {
+            if !self.inbox.is_listed() {
+                core.registry.enlist(&self.inbox);
+            }
+            if self.reader.has_news() {
+                break Turn::Look;
+            }
+            if let Some(receiving) = core.try_receiving() {
+                break Turn::Lead(receiving);
+            }
+            if self.is_late(core, None, deadline) {
+                break Turn::Late;
+            }
+            if let Some(receiving) = self.wait_following(core, deadline) {
+                break Turn::Lead(receiving);
+            }
+        };
+        if !core.registry.delist(&self.inbox) && !matches!(turn, Turn::Lead(_)) {
+            // The leadership was ours, and we go away with a message or without: it is the next one's.
+            core.hand_over();
+        }
+        turn
+    }
+
+    fn wait_following<'c>(
+        &mut self,
+        core: &'c Core,
+        deadline: Option<Ticks>,
+    ) -> Option<MutexGuard<'c, Receiving>> {
+        let timeout = || {
+            let left = time_left(core, core.clock.now(), deadline);
+            Some(core.clock.duration(left))
+        };
+        let mut bed = Bed {
+            bell: self.inbox.bell.doorbell(),
+            event: self.inbox.bell.event(),
+            descriptors: [None; 2],
+            set: &mut self.follow_set,
+        };
+        let (inbox, reader) = (&self.inbox, &self.reader);
+        let mut taken = None;
+        let is_ready = &mut || {
+            // Whoever was taken off the list must not sleep: nobody would ring.
+            if reader.has_news() || !inbox.is_listed() {
+                return true;
+            }
+            taken = core.try_receiving();
+            taken.is_some()
+        };
+        let waited = self.follow.wait(&mut bed, &timeout, is_ready);
+        if waited.on_descriptor {
+            self.inbox.bell.event().drain();
+        }
+        if waited.slept {
+            self.polls = 0;
+        }
+        taken
+    }
+
+    /// Whether the deadline has passed; does the housekeeping by the way. Looks at the clock now and then.
+    #[inline]
+    fn is_late(&mut self, core: &Core, receiving: Option<&mut Receiving>, deadline: Option<Ticks>) -> bool {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(POLLS_PER_LOOK) && self.polls != 1 {
+            return false;
+        }
+        let now = core.clock.now();
+        if let Some(receiving) = receiving
+            && receiving.is_housekeeping_due(core, now)
+        {
+            core.housekeep(receiving, now);
+        }
+        deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    #[inline]
+    fn poll_engine(&mut self, core: &Core, receiving: &mut Receiving) -> Option<Found> {
+        // What is in the inbox is older than what the engine has: its last driver put it there.
+        if let Some(found) = self.take_from_inbox() {
+            return Some(found);
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS_PER_LOOK) {
+            housekeep_if_due(core, receiving);
+        }
+        self.landing.found = None;
+        self.seen = receiving.turn(core, &self.inbox, &mut self.landing);
+        self.landing.found.take().or_else(|| self.take_from_inbox())
+    }
+
+    #[inline]
+    fn take_from_inbox(&mut self) -> Option<Found> {
+        if !self.reader.has_news() {
+            return None;
+        }
+        let (circumstances, size) = self.reader.take(&self.inbox, &mut self.landing.buffer)?;
+        let frame = Frame::parse(&self.landing.buffer[..size]).expect("this process wrote it");
+        let payload_at = frame.header.prefix_size();
+        Some(Found { header: frame.header, stamps: frame.stamps, circumstances, payload_at, direct: false })
+    }
+}
+
+/// For who never waits here.
+#[cold]
+pub(super) fn housekeep_if_due(core: &Core, receiving: &mut Receiving) {
+    let now = core.clock.now();
+    if receiving.is_housekeeping_due(core, now) {
+        core.housekeep(receiving, now);
+    }
+}
