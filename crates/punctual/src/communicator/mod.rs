@@ -97,13 +97,13 @@ pub struct Communicator {
 impl Communicator {
     pub(crate) fn new(
         core: Arc<Core>,
-        inbox: Arc<Inbox>,
+        inbox: &Arc<Inbox>,
         lead: Box<dyn Waiter>,
         options: &CommunicatorOptions,
     ) -> Result<Self, BindError> {
         let follow = waiter(options.wake, true).map_err(BindError::CannotWait)?;
-        let (reception, own_set) = Self::open_sets(&core, &inbox, lead, follow)
-            .inspect_err(|_| core.close(&inbox))
+        let (reception, own_set) = Self::open_sets(&core, inbox, lead, follow)
+            .inspect_err(|_| core.close(inbox))
             .map_err(BindError::System)?;
         let recorder = Recorder::new(options.recorded);
         Ok(Self { core, reception, own_set, armed: false, stamps: options.stamps, recorder })

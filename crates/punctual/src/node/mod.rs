@@ -375,7 +375,7 @@ impl Node {
         let port = Port::new(port).ok_or(BindError::Reserved)?;
         let lead = waiter(options.wake, self.core.rings_doorbell).map_err(BindError::CannotWait)?;
         let inbox = self.new_inbox(port, options)?;
-        Communicator::new(Arc::clone(&self.core), inbox, lead, options)
+        Communicator::new(Arc::clone(&self.core), &inbox, lead, options)
     }
 
     fn new_inbox(&self, port: Port, options: &CommunicatorOptions) -> Result<Arc<Inbox>, BindError> {
