@@ -16,7 +16,7 @@ use std::sync::Arc;
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Doorbell;
-use punctual_machine::memory::{Access, Mapping};
+use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::ProcessIdentity;
 use punctual_machine::ring::RingMemory;
 use punctual_proto::NodeId;
@@ -85,8 +85,10 @@ impl Owner {
 /// One node's segment and doorbell.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
-    memory: Arc<Mapping>,
-    bell: Arc<Mapping>,
+    identity: MappedSlice<Counter>,
+    sent: MappedSlice<Counter>,
+    cursors: MappedSlice<Counter>,
+    bell: MappedSlice<Doorbell>,
     ring: RingMemory,
     pub(super) owner: Owner,
 }
@@ -170,7 +172,7 @@ impl Segment {
 
     fn fill(memory: Mapping, bell: Mapping, owner: Owner, name: &str, capacity: usize) -> Self {
         let memory = Arc::new(memory);
-        let words = identity(&memory);
+        let words: &[Counter] = memory.objects(0, IDENTITY_WORDS).expect("larger than its first page");
         words[word::VERSION].set(LAYOUT_VERSION);
         words[word::NODE].set(owner.node.get());
         words[word::LIFE].set(owner.life);
@@ -185,9 +187,20 @@ impl Segment {
             words[word::NAME + at].set(u64::from_le_bytes(bytes));
         }
         words[word::MAGIC].publish(MAGIC);
-        let ring = RingMemory::in_mapping(Arc::clone(&memory), CONTROL_AT, RING_AT, capacity)
-            .expect("the mapping was made for this capacity");
-        Self { memory, bell: Arc::new(bell), ring, owner }
+        Self::assemble(&memory, &Arc::new(bell), owner, capacity)
+            .expect("the mappings were made for this layout")
+    }
+
+    /// The parts of a segment, where they lie inside of its mappings.
+    fn assemble(memory: &Arc<Mapping>, bell: &Arc<Mapping>, owner: Owner, capacity: usize) -> Option<Self> {
+        Some(Self {
+            identity: MappedSlice::new(memory, 0, IDENTITY_WORDS)?,
+            sent: MappedSlice::new(memory, SENT_AT, 2 * NODES_MAX)?,
+            cursors: MappedSlice::new(memory, CURSORS_AT, 2 * NODES_MAX)?,
+            bell: MappedSlice::new(bell, 0, 1)?,
+            ring: RingMemory::in_mapping(Arc::clone(memory), CONTROL_AT, RING_AT, capacity)?,
+            owner,
+        })
     }
 
     /// A peer's segment; `None` for files that are none, or of a layout that is not known.
@@ -208,11 +221,8 @@ impl Segment {
             held_back: words[word::HELD_BACK].get() != 0,
         };
         let capacity = usize::try_from(words[word::CAPACITY].get()).ok()?;
-        memory.objects::<Counter>(SENT_AT, 2 * NODES_MAX)?;
-        let ring = RingMemory::in_mapping(Arc::clone(&memory), CONTROL_AT, RING_AT, capacity)?;
         let bell = Arc::new(Mapping::open(&paths.bell, Access::ReadWrite).ok()?);
-        bell.object::<Doorbell>(0)?;
-        Some(Self { memory, bell, ring, owner })
+        Self::assemble(&memory, &bell, owner, capacity)
     }
 
     pub(super) fn ring(&self) -> &RingMemory {
@@ -220,11 +230,11 @@ impl Segment {
     }
 
     pub(super) fn doorbell(&self) -> &Doorbell {
-        self.bell.object(0).expect("looked at when the segment was made or opened")
+        &self.bell[0]
     }
 
     pub(super) fn state(&self) -> State {
-        match identity(&self.memory)[word::STATE].get_published() {
+        match self.identity[word::STATE].get_published() {
             0 => State::Joining,
             1 => State::Ready,
             _ => State::Closed,
@@ -232,7 +242,7 @@ impl Segment {
     }
 
     pub(super) fn set_state(&self, state: State) {
-        identity(&self.memory)[word::STATE].publish(match state {
+        self.identity[word::STATE].publish(match state {
             State::Joining => 0,
             State::Ready => 1,
             State::Closed => 2,
@@ -241,17 +251,17 @@ impl Segment {
 
     /// Frames sent to everybody.
     pub(super) fn broadcast(&self) -> &Counter {
-        &identity(&self.memory)[word::BROADCAST]
+        &self.identity[word::BROADCAST]
     }
 
     /// The table of frames sent: pairs of target node and count.
     pub(super) fn sent(&self) -> &[Counter] {
-        self.memory.objects(SENT_AT, 2 * NODES_MAX).expect("looked at when the segment was made or opened")
+        &self.sent
     }
 
     /// The table of cursors: pairs of the writer's life and the position up to which it has been read.
     pub(super) fn cursors(&self) -> &[Counter] {
-        self.memory.objects(CURSORS_AT, 2 * NODES_MAX).expect("looked at when the segment was made or opened")
+        &self.cursors
     }
 
     /// Frames sent to one node.
@@ -269,10 +279,6 @@ impl Segment {
             .find(|entry| entry[0].get_published() == life)
             .map(|entry| entry[1].get_published())
     }
-}
-
-fn identity(memory: &Mapping) -> &[Counter] {
-    memory.objects(0, IDENTITY_WORDS).expect("a segment is never smaller than its first page")
 }
 
 #[cfg(test)]
