@@ -40,6 +40,7 @@ fn scribble(bus: &str) {
     for _ in 0..10 {
         communicator.send_timeout(Target::port("honest", 1), b"still honest", PATIENCE).unwrap();
     }
+    assert_eq!(communicator.receive_timeout(PATIENCE).unwrap().payload, b"read");
     let own = node.id().to_string();
     let files = std::fs::read_dir(folder_of(bus)).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<Mapping> = files
@@ -100,6 +101,7 @@ fn a_scribbler_harms_nobody_else() {
         let scribbler = Role::start("scribbler", &bus);
         let message = receiver.receive_timeout(PATIENCE).unwrap();
         assert_eq!(message.payload, b"still honest");
+        receiver.send_timeout(Target::port("scribbler", 1), b"read", PATIENCE).unwrap();
         let end = Instant::now() + Duration::from_millis(250);
         while Instant::now() < end {
             exchange((&mut sender, &mut receiver), honest.id(), 50, || {});
