@@ -1,6 +1,7 @@
 //! What is written is what `docs/summary.schema.json` promises, and a broken summary is not.
 
 mod plausible;
+#[path = "common/schema.rs"]
 mod schema;
 
 use std::collections::BTreeMap;

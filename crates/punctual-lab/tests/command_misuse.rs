@@ -1,0 +1,62 @@
+//! What is off is said in one line that names it, and nothing is measured.
+
+mod common;
+
+use std::fs;
+
+use common::Place;
+
+/// Exit 2, one line on standard error with these words, nothing on standard output.
+#[track_caller]
+fn refused(place: &Place, arguments: &[&str], words: &[&str]) {
+    let ended = place.punctual(arguments).with(2);
+    assert_eq!(ended.out, "", "{arguments:?}");
+    assert_eq!(ended.err.lines().count(), 1, "{arguments:?}: {}", ended.err);
+    for word in words {
+        assert!(ended.err.contains(word), "{arguments:?} without {word:?}: {}", ended.err);
+    }
+}
+
+#[test]
+fn a_wrong_call_is_refused_in_one_line() {
+    let place = Place::new();
+    refused(&place, &["frobnicate"], &["frobnicate"]);
+    refused(&place, &["survey", "--duration", "soon"], &["--duration", "soon", "500ms"]);
+    refused(&place, &["survey", "--duration", "0s"], &["--duration", "0s", "24 hours"]);
+    refused(&place, &["survey", "--gap", "11s"], &["--gap", "11s", "10s"]);
+    refused(&place, &["survey", "--gap", "7us"], &["--gap", "100us"]);
+    refused(&place, &["survey", "--count", "0"], &["--count", "'0'", "10000000"]);
+    refused(&place, &["survey", "--seed", "x"], &["--seed", "'x'"]);
+    refused(&place, &["survey", "--load", "half"], &["--load", "half"]);
+    refused(&place, &["survey", "--only", "nothing"], &["--only"]);
+    refused(&place, &["survey", "--frequently"], &["--frequently"]);
+    refused(&place, &["stat", "--every", "0"], &["--every", "'0'"]);
+    assert!(!place.path("runs").exists(), "something was measured");
+}
+
+#[test]
+fn a_directory_with_something_in_it_is_not_written_to() {
+    let place = Place::new();
+    fs::create_dir(place.path("mine")).expect("room");
+    fs::write(place.path("mine/letter"), "dear").expect("room");
+    refused(&place, &["survey", "--out", "mine"], &["mine", "--out", "not empty"]);
+    assert_eq!(fs::read_dir(place.path("mine")).expect("there").count(), 1);
+}
+
+#[test]
+fn what_is_no_run_is_refused() {
+    let place = Place::new();
+    fs::create_dir(place.path("mine")).expect("room");
+    for verb in [&["report", "mine"][..], &["report", "nowhere"], &["compare", "mine", "mine"]] {
+        refused(&place, verb, &[verb[1], "not a run"]);
+    }
+}
+
+/// Method: not even root makes a directory in `/proc`.
+#[test]
+fn a_place_that_cannot_be_written_is_the_machines() {
+    let place = Place::new();
+    let ended = place.punctual(&["survey", "--quick", "--out", "/proc/punctual"]).with(3);
+    assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1), "{}", ended.err);
+    assert!(ended.err.contains("/proc/punctual") && ended.err.contains("--out"), "{}", ended.err);
+}

@@ -1,0 +1,156 @@
+//! `punctual survey`, as scripts and people call it.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::{Place, alone, punctual, punctual_by, short_survey, summary_of, survey, text};
+use punctual_lab::store::Run;
+use serde_json::Value;
+
+fn names(summary: &Value) -> Vec<&str> {
+    let results = summary["results"].as_array().expect("results");
+    results.iter().map(|result| result["name"].as_str().expect("a name")).collect()
+}
+
+/// The reason why something was not measured.
+fn skipped(summary: &Value, what: &str) -> Option<String> {
+    let list = summary["skipped"].as_array()?;
+    let entry = list.iter().find(|entry| entry["what"].as_str().is_some_and(|text| text.contains(what)))?;
+    entry["reason"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn the_summary_on_standard_output_keeps_the_contract() {
+    let _turn = alone();
+    let place = Place::new();
+    let ended = survey(&place, &["--json", "-", "--out", "run"]);
+    let summary = summary_of(&ended.out);
+    let names = names(&summary);
+    assert!(names.contains(&"shared/spin") && names.contains(&"shared/futex"), "{names:?}");
+    assert!(names.iter().all(|name| name.starts_with("shared/")), "{names:?}");
+    assert_eq!(ended.out.trim(), text(&place.path("run/summary.json")).trim());
+    let samples = fs::read_dir(place.path("run/samples")).expect("samples").count();
+    let run = Run::open(&place.path("run")).expect("a run");
+    assert!(
+        run.doubts.is_empty() && run.trials.len() == samples && samples > 0,
+        "{samples}: {:?}",
+        run.doubts
+    );
+}
+
+#[test]
+fn the_page_needs_no_network() {
+    let _turn = alone();
+    let place = Place::new();
+    survey(&place, &["--quiet", "--out", "run"]);
+    let page = text(&place.path("run/report.html"));
+    for outside in ["http:", "https:", "src=", "@import", "<link", "<script"] {
+        assert!(!page.contains(outside), "the page holds {outside:?}");
+    }
+    for opening in ["href=\"", "url("] {
+        let targets = page.match_indices(opening).map(|(at, found)| &page[at + found.len()..]);
+        assert!(targets.into_iter().all(|target| target.starts_with('#')), "{opening} leaves the page");
+    }
+}
+
+#[test]
+fn a_summary_in_a_file_leaves_the_table_to_people() {
+    let _turn = alone();
+    let place = Place::new();
+    let ended = survey(&place, &["--json", "summary.json"]);
+    summary_of(&text(&place.path("summary.json")));
+    assert!(ended.out.contains("shared/backoff") && ended.out.contains("What to use"), "{}", ended.out);
+    for line in ended.out.lines().filter(|line| !line.starts_with("page ") && !line.starts_with("samples ")) {
+        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+    }
+    assert!(!ended.out.contains('\x1b'), "colours in a file");
+    let runs: Vec<_> = fs::read_dir(place.path("runs")).expect("the default place").collect();
+    assert_eq!(runs.len(), 1);
+}
+
+#[test]
+fn quiet_says_nothing() {
+    let _turn = alone();
+    let place = Place::new();
+    let ended = survey(&place, &["--quiet", "--out", "run"]);
+    assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", ""));
+}
+
+/// Method: Ctrl-C reaches the whole group as soon as a few trials are stored, long before the survey is over.
+#[test]
+fn an_interrupted_survey_keeps_what_it_measured() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = ["survey", "--quick", "--only", "shared/", "--duration", "60s", "--out", "run"];
+    let mut started = place.start(punctual(&arguments));
+    let samples = place.path("run/samples");
+    let stored = || fs::read_dir(&samples).map_or(0, |entries| entries.flatten().count());
+    started.has("a few trials", || stored() >= 4);
+    started.signal_group("-INT");
+    let ended = started.end().with(0);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let doubts = summary["doubts"].as_array().expect("doubts");
+    let cut_short = |doubt: &Value| doubt["what"].as_str().is_some_and(|what| what.contains("cut short"));
+    assert!(doubts.iter().any(cut_short), "{}", ended.out);
+    assert!(!names(&summary).is_empty());
+    fs::remove_file(place.path("run/report.html")).expect("it was made");
+    place.punctual(&["report", "run"]).with(0);
+    assert!(text(&place.path("run/report.html")).contains("cut short"));
+    let files = fs::read_dir(&samples).expect("samples").flatten();
+    assert!(files.into_iter().all(|file| file.path().extension().is_some_and(|kind| kind == "parquet")));
+}
+
+/// Method: the user that owns nothing, without any capability; as that user already, as we are.
+#[test]
+fn without_privilege_raw_ethernet_is_left_out_and_said() {
+    let _turn = alone();
+    let place = Place::world_writable();
+    let mut way = Vec::new();
+    if is_root() {
+        way = vec!["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        way.extend(["--inh-caps=-all", "--bounding-set=-all", "--"]);
+        let mut probe = Command::new(way[0]);
+        let probe = probe.args(&way[1..]).args(["test", "-x", env!("CARGO_BIN_EXE_punctual")]);
+        if !probe.status().is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED: no setpriv here, or nobody may not run {}", env!("CARGO_BIN_EXE_punctual"));
+            return;
+        }
+    }
+    let arguments = ["survey", "--quick", "--gap", "0", "--only", "/spin", "--duration", "2s", "--json", "-"];
+    let command = if way.is_empty() { punctual(&arguments) } else { punctual_by(&way, &arguments) };
+    let summary = summary_of(&place.start(command).end().with(0).out);
+    let measured = names(&summary);
+    assert!(measured.contains(&"shared/spin") && measured.contains(&"datagram/spin"), "{measured:?}");
+    if !is_root() && measured.contains(&"packet/spin") {
+        eprintln!("SKIPPED: this user may open packet sockets");
+        return;
+    }
+    let reason = skipped(&summary, "raw Ethernet");
+    assert!(reason.as_ref().is_some_and(|reason| reason.contains("CAP_NET_RAW")), "{reason:?}");
+}
+
+fn is_root() -> bool {
+    let status = text("/proc/self/status".as_ref());
+    status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
+}
+
+#[test]
+fn on_one_processor_it_says_what_it_left_out() {
+    let _turn = alone();
+    let place = Place::new();
+    let status = text("/proc/self/status".as_ref());
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
+    let first = list.trim().split(['-', ',']).next().expect("one processor");
+    if Command::new("taskset").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: no taskset here (util-linux)");
+        return;
+    }
+    let arguments = short_survey(&["--json", "-"]);
+    let summary =
+        summary_of(&place.start(punctual_by(&["taskset", "-c", first], &arguments)).end().with(0).out);
+    let measured = names(&summary);
+    assert!(measured.contains(&"shared/futex") && !measured.contains(&"shared/spin"), "{measured:?}");
+    assert!(skipped(&summary, "polling").is_some_and(|reason| reason.contains("two processors")));
+}

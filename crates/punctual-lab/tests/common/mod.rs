@@ -1,0 +1,167 @@
+//! What the tests of the command share: the real program as a child, under a watchdog.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) mod schema;
+
+/// Longer than anything takes that does not hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+// Every suite uses a part of this file.
+const _: () = {
+    let _ = (schema::faults, summary_of, text, alone, survey, short_survey, punctual_by);
+    let _ = (Started::signal_group, Place::world_writable, Place::path);
+    let _ = |started: &mut Started| started.has("", || true);
+};
+
+/// A directory of one test, where its command runs.
+pub(crate) struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    /// One that another user may write to.
+    pub(crate) fn world_writable() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let place = Self::new();
+        fs::set_permissions(place.directory.path(), fs::Permissions::from_mode(0o777)).expect("ours");
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs `punctual` here to its end.
+    pub(crate) fn punctual(&self, arguments: &[&str]) -> Ended {
+        self.start(punctual(arguments)).end()
+    }
+
+    /// Starts a command here, in a process group of its own, as a shell does.
+    pub(crate) fn start(&self, mut command: Command) -> Started {
+        // Files, not pipes: nobody has to read them for the command to go on.
+        let out = tempfile::NamedTempFile::new().expect("room");
+        let err = tempfile::NamedTempFile::new().expect("room");
+        let to = |file: &File| Stdio::from(file.try_clone().expect("a descriptor"));
+        command.stdin(Stdio::null()).stdout(to(out.as_file())).stderr(to(err.as_file()));
+        let child = command.current_dir(self.directory.path()).process_group(0).spawn().expect("a program");
+        Started { shown: format!("{command:?}"), child, out, err, started: Instant::now() }
+    }
+}
+
+pub(crate) fn punctual(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.args(arguments);
+    command
+}
+
+/// `punctual` by way of another program, such as `taskset -c 0`.
+pub(crate) fn punctual_by(way: &[&str], arguments: &[&str]) -> Command {
+    let mut command = Command::new(way[0]);
+    command.args(&way[1..]).arg(env!("CARGO_BIN_EXE_punctual")).args(arguments);
+    command
+}
+
+/// A command that runs.
+pub(crate) struct Started {
+    shown: String,
+    child: Child,
+    out: tempfile::NamedTempFile,
+    err: tempfile::NamedTempFile,
+    started: Instant,
+}
+
+impl Started {
+    /// What Ctrl-C does on a terminal: everybody in the foreground gets it.
+    pub(crate) fn signal_group(&self, name: &str) {
+        let group = format!("-{}", self.child.id());
+        let sent = Command::new("kill").args([name, "--", &group]).status().expect("kill is a program");
+        assert!(sent.success());
+    }
+
+    /// Waits until something is so, and fails if the command ends or hangs before.
+    pub(crate) fn has(&mut self, what: &str, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            let ended = self.child.try_wait().expect("our child");
+            assert!(ended.is_none(), "{} ended before {what}: {}", self.shown, text(self.err.path()));
+            self.look_at_the_clock();
+        }
+    }
+
+    fn look_at_the_clock(&mut self) {
+        if self.started.elapsed() > PATIENCE {
+            let _gone = self.child.kill();
+            let (out, err) = (text(self.out.path()), text(self.err.path()));
+            panic!("{} hangs\n{out}\n{err}", self.shown);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+
+    pub(crate) fn end(mut self) -> Ended {
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                let (out, err) = (text(self.out.path()), text(self.err.path()));
+                return Ended { shown: self.shown, code: status.code(), out, err };
+            }
+            self.look_at_the_clock();
+        }
+    }
+}
+
+/// How a command ended, and what it said.
+pub(crate) struct Ended {
+    shown: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    /// Fails unless the command ended so; shows what it said.
+    #[track_caller]
+    pub(crate) fn with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{}\n{}\n{}", self.shown, self.out, self.err);
+        self
+    }
+}
+
+pub(crate) fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A summary, once it is known to keep the contract.
+pub(crate) fn summary_of(json: &str) -> Value {
+    let contract = serde_json::from_str(include_str!("../../../../docs/summary.schema.json"));
+    let value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
+    assert_eq!(schema::faults(&contract.expect("the schema is JSON"), &value), Vec::<String>::new());
+    value
+}
+
+/// One survey at a time: they would measure each other.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A survey of shared memory in about two seconds.
+pub(crate) fn short_survey<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["survey", "--quick", "--only", "shared/", "--duration", "2s"];
+    arguments.extend(more);
+    arguments
+}
+
+pub(crate) fn survey(place: &Place, more: &[&str]) -> Ended {
+    place.punctual(&short_survey(more)).with(0)
+}
