@@ -11,7 +11,7 @@ use crate::sample::Load;
 
 /// Measures how long messages take on this machine, says where the time goes and what to use.
 #[derive(Debug, Parser)]
-#[command(name = "punctual", version, about, after_help = "Without a verb: punctual survey.")]
+#[command(name = "punctual", version, after_help = "Without a verb: punctual survey.")]
 struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,
@@ -19,7 +19,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Measure every route and way of waiting of this machine, recommend, report (about a minute)
+    /// Measure every route and way of waiting of this machine, recommend, report (a minute)
     Survey(SurveyArguments),
     /// Compare two runs: ratios with intervals, per quantile, max and stalls per minute
     Compare(CompareArguments),

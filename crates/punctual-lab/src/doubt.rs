@@ -149,9 +149,9 @@ impl Cause {
             Self::LoadBefore { .. } => "stop the other programs and run again",
             Self::FewSamples { .. } => "raise --count or --duration",
             Self::FewTrials { .. } => "measure at least five trials of each side",
-            Self::Lost { .. } => "see `punctual explain`: a full receive buffer is the usual cause",
+            Self::Lost { .. } => "see its stalls: a receive buffer that filled up meanwhile is the usual cause",
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
-            Self::Unfinished { .. } => "raise --duration, or lower --rate until nothing is left outstanding",
+            Self::Unfinished { .. } => "raise --duration, or take the longer period (--gap 1ms)",
             Self::Reordered { .. } => "do not rely on the order of this route",
             Self::FirstSlow { .. } => {
                 "look at the plot by message index; a longer run (--duration) weighs it less"
@@ -159,7 +159,7 @@ impl Cause {
             Self::StagesOverlap { .. } => "do not trust the stages of this cell; report it as a bug",
             Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",
-            Self::NotInterleaved => "confirm with `punctual verify`, which takes both sides in turn",
+            Self::NotInterleaved => "take runs of both in turn (A B A B …), and believe what repeats",
             Self::Unmatched { .. } => "take both runs with the same plan",
             Self::UnequalCounts { .. } => "take both sides with the same --count",
             Self::HostsDiffer { .. } => "compare runs of the same host only",

@@ -55,7 +55,7 @@ impl fmt::Display for StoreError {
             Self::NotARun { path } => {
                 write!(
                     f,
-                    "{} is not a run (no run.json): name a directory that `punctual run` or `survey` wrote",
+                    "{} is not a run (no run.json): name a directory that `punctual survey` wrote",
                     path.display()
                 )
             }

@@ -67,7 +67,7 @@ fn routes(results: &[CellResult], style: Style) -> String {
     let _infallible = writeln!(
         text,
         "{}\n",
-        style.faint("–: the sample does not support it (ten messages beyond are needed; --duration). CPU: of the responder, per message.")
+        style.faint("–: not measured, or too few messages for it (a longer --duration helps). CPU: of the responder.")
     );
     text
 }
