@@ -14,7 +14,7 @@ use punctual_proto::{Address, Target};
 use crate::engine::{Bell, SendError};
 use crate::ledger::RowCount;
 use crate::node::inbox::Inbox;
-use crate::node::receiving::Found;
+use crate::node::receiving::{Found, Landing};
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core};
 use crate::trace::{ReceiverStamps, Record, Recorder, Stages};
@@ -252,7 +252,7 @@ impl Communicator {
         if was_armed {
             self.core.hand_over();
         }
-        found.map(|found| self.message(found)).ok_or(ReceiveError::Empty)
+        if found { Ok(self.message()) } else { Err(ReceiveError::Empty) }
     }
 
     /// The oldest message; waits for one in the way that was chosen at [`crate::Node::bind_with`].
@@ -284,16 +284,20 @@ impl Communicator {
         if was_armed {
             self.core.hand_over();
         }
-        found.map(|found| self.message(found)).ok_or(ReceiveError::Empty)
+        if found { Ok(self.message()) } else { Err(ReceiveError::Empty) }
     }
 
-    /// The message that was found; it is delivered now.
+    /// The message that has landed; it is delivered now.
+    ///
+    /// Read where it landed: moving what is known of it costs more than the message.
     #[inline]
-    fn message(&mut self, found: Found) -> Message<'_> {
-        let Found { header, stamps, circumstances, payload_at, direct } = found;
+    fn message(&mut self) -> Message<'_> {
+        let Landing { buffer, found } = self.reception.landing();
+        let Found { header, stamps, circumstances, payload_at, direct } =
+            found.as_ref().expect("asked for only when something has landed");
         let row = self.core.page.row(self.reception.inbox.row);
         row[RowCount::Delivered as usize].add_alone(1);
-        row[RowCount::Direct as usize].add_alone(direct.into());
+        row[RowCount::Direct as usize].add_alone((*direct).into());
         let stages = stamps.map(|sender| Stages {
             sender,
             receiver: ReceiverStamps {
@@ -315,7 +319,7 @@ impl Communicator {
             lost_before: circumstances.lost_before,
             stages,
             kernel_ns: Some(circumstances.kernel_ns).filter(|&ns| ns != 0),
-            payload: &self.reception.bytes()[payload_at..payload_at + size],
+            payload: &buffer[*payload_at..payload_at + size],
         }
     }
 

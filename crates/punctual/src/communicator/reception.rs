@@ -58,7 +58,7 @@ enum Turn<'c> {
 /// What a turn at the engine or at the inbox came to.
 #[derive(Debug)]
 enum Step {
-    Found(Found),
+    Found,
     Look,
     Late,
 }
@@ -92,25 +92,25 @@ impl Reception {
         self.reader.has_news()
     }
 
-    /// The bytes that the last message found landed in.
+    /// Where the last message found has landed.
     #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.landing.buffer
+    pub(super) fn landing(&self) -> &Landing {
+        &self.landing
     }
 
-    /// The oldest message, if there is one.
+    /// Lets the oldest message land, if there is one.
     #[inline]
-    pub(super) fn try_receive(&mut self, core: &Core) -> Option<Found> {
-        if let Some(found) = self.take_from_inbox() {
-            return Some(found);
+    pub(super) fn try_receive(&mut self, core: &Core) -> bool {
+        if self.take_from_inbox() {
+            return true;
         }
         // Another component drives the engine just now: what is for us comes to the inbox.
-        let mut receiving = core.try_receiving()?;
-        let mut found = None;
+        let Some(mut receiving) = core.try_receiving() else { return false };
+        let mut found = false;
         for _ in 0..TURNS_PER_TRY {
             receiving.look_everywhere();
             found = self.poll_engine(core, &mut receiving);
-            if found.is_some() || self.seen == 0 && !receiving.is_ready() {
+            if found || self.seen == 0 && !receiving.is_ready() {
                 break;
             }
         }
@@ -119,9 +119,9 @@ impl Reception {
         found
     }
 
-    /// The oldest message; waits for one until the deadline.
+    /// Lets the oldest message land; waits for one until the deadline.
     #[inline]
-    pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> Option<Found> {
+    pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         let found = self.wait_for_message(core, deadline);
         self.lead.handle_found();
         self.follow.handle_found();
@@ -129,17 +129,17 @@ impl Reception {
     }
 
     #[inline]
-    fn wait_for_message(&mut self, core: &Core, deadline: Option<Ticks>) -> Option<Found> {
+    fn wait_for_message(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         loop {
-            if let Some(found) = self.take_from_inbox() {
-                return Some(found);
+            if self.take_from_inbox() {
+                return true;
             }
             let receiving = match core.try_receiving() {
                 Some(receiving) => Some(receiving),
                 None => match self.follow(core, deadline) {
                     Turn::Lead(receiving) => Some(receiving),
                     Turn::Look => None,
-                    Turn::Late => return None,
+                    Turn::Late => return false,
                 },
             };
             let Some(mut receiving) = receiving else { continue };
@@ -147,9 +147,9 @@ impl Reception {
             drop(receiving);
             core.hand_over();
             match step {
-                Step::Found(found) => return Some(found),
+                Step::Found => return true,
                 Step::Look => {}
-                Step::Late => return None,
+                Step::Late => return false,
             }
             if core.has_visitors() {
                 std::thread::yield_now();
@@ -163,8 +163,8 @@ impl Reception {
         self.inbox.leads.set(true);
         core.handle_lead(receiving);
         let step = loop {
-            if let Some(found) = self.poll_engine(core, receiving) {
-                break Step::Found(found);
+            if self.poll_engine(core, receiving) {
+                break Step::Found;
             }
             if core.has_visitors() {
                 break Step::Look;
@@ -266,10 +266,10 @@ impl Reception {
     }
 
     #[inline]
-    fn poll_engine(&mut self, core: &Core, receiving: &mut Receiving) -> Option<Found> {
+    fn poll_engine(&mut self, core: &Core, receiving: &mut Receiving) -> bool {
         // What is in the inbox is older than what the engine has: its last driver put it there.
-        if let Some(found) = self.take_from_inbox() {
-            return Some(found);
+        if self.take_from_inbox() {
+            return true;
         }
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(TURNS_PER_LOOK) {
@@ -277,18 +277,22 @@ impl Reception {
         }
         self.landing.found = None;
         self.seen = receiving.turn(core, &self.inbox, &mut self.landing);
-        self.landing.found.take().or_else(|| self.take_from_inbox())
+        self.landing.found.is_some() || self.take_from_inbox()
     }
 
     #[inline]
-    fn take_from_inbox(&mut self) -> Option<Found> {
-        if !self.reader.has_news() {
-            return None;
-        }
-        let (circumstances, size) = self.reader.take(&self.inbox, &mut self.landing.buffer)?;
+    fn take_from_inbox(&mut self) -> bool {
+        self.reader.has_news() && self.take_news()
+    }
+
+    fn take_news(&mut self) -> bool {
+        let Some((circumstances, size)) = self.reader.take(&self.inbox, &mut self.landing.buffer) else {
+            return false;
+        };
         let frame = Frame::parse(&self.landing.buffer[..size]).expect("this process wrote it");
-        let payload_at = frame.header.prefix_size();
-        Some(Found { header: frame.header, stamps: frame.stamps, circumstances, payload_at, direct: false })
+        let (header, stamps, payload_at) = (frame.header, frame.stamps, frame.header.prefix_size());
+        self.landing.found = Some(Found { header, stamps, circumstances, payload_at, direct: false });
+        true
     }
 }
 
