@@ -111,6 +111,9 @@ fn a_scribbler_harms_nobody_else() {
         let account = honest.peers().into_iter().find(|account| account.node == here.id()).unwrap();
         assert_eq!((account.lost, account.missing), (0, 0), "{}", honest.ledger());
         assert!(honest.ledger().is_balanced());
+        drop((sender, receiver, here, honest));
+        // What it scribbled over may say that it left of its own accord: then nobody tidies up after it.
+        let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
     }
 }
 

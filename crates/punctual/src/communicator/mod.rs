@@ -332,8 +332,9 @@ impl Communicator {
     /// `false`, and arms nothing, if there may already be one. Receive until [`ReceiveError::Empty`], arm, wait; any receive
     /// disarms.
     ///
-    /// Another component of the node that drives the engine meanwhile hands messages over as usual. Arming does the
-    /// node's housekeeping when it is due: a loop that waits for long calls [`crate::Node::housekeep`] now and then.
+    /// Another component of the node that drives the engine meanwhile hands messages over as usual; on media of
+    /// the kernel the loop may look in vain until it has. Arming does the node's housekeeping when it is due: a loop that
+    /// waits for long calls [`crate::Node::housekeep`] now and then.
     pub fn arm(&mut self) -> bool {
         self.disarm();
         self.reception.inbox.bell.doorbell().arm(Notification::Descriptor);

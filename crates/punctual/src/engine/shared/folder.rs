@@ -61,13 +61,13 @@ impl Folder {
     }
 }
 
-/// Removes what processes left that died while they entered or left. Who has a ring is judged when it is looked at.
+/// Removes what processes left that died: while they entered or left, or with a ring that nobody can read.
 fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let posts = entries.filter_map(|entry| Paths::parse_post(entry.ok()?.file_name().to_str()?));
     for (node, life) in posts {
         let paths = Paths::new(folder, node, life);
-        if !paths.ring.exists() && PostBox::is_abandoned(&paths.post) {
+        if PostBox::is_abandoned(&paths.post) {
             paths.remove();
         }
     }
