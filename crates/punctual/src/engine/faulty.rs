@@ -131,7 +131,7 @@ impl Held {
     }
 
     fn show(&self, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
-        visit(Event::Frame(Arrival {
+        visit(Event::Frame(&Arrival {
             header: self.header,
             stamps: self.stamps,
             payload: Payload::Private(&self.payload),
@@ -208,7 +208,7 @@ fn suffer(
     if twice && held.len() < HELD_MAX {
         keep(held, arrival, now, false);
     }
-    visit(Event::Frame(Arrival { payload: arrival.payload, ..*arrival }))
+    visit(Event::Frame(arrival))
 }
 
 impl Receive for FaultyReceive {
@@ -222,7 +222,7 @@ impl Receive for FaultyReceive {
         shown
             + inner.poll(limit - shown, &mut |event| match event {
                 Event::Frame(arrival) if arrival.header.kind == Kind::Data => {
-                    suffer(faults, dice, held, (now, *delay), &arrival, visit)
+                    suffer(faults, dice, held, (now, *delay), arrival, visit)
                 }
                 other => visit(other),
             })

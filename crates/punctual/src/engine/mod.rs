@@ -107,10 +107,10 @@ pub struct Progress {
 }
 
 /// What an engine has to say.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A frame arrived.
-    Frame(Arrival<'a>),
+    Frame(&'a Arrival<'a>),
     /// A node is there, and its streams begin here for us.
     Joined {
         /// The node.

@@ -202,7 +202,7 @@ impl Receive for TapReceive {
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
         let Self { inner, capture } = self;
         inner.poll(limit, &mut |event| {
-            if let Event::Frame(arrival) = &event {
+            if let Event::Frame(arrival) = event {
                 let (bytes, size) = prefix(&arrival.header, arrival.stamps);
                 let payload = arrival.payload.to_vec();
                 if arrival.payload.is_intact() {

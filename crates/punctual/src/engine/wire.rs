@@ -399,7 +399,7 @@ fn handle_raw<A: Copy + PartialEq>(
     }
     if header.kind == Kind::Data {
         let payload = Payload::Private(frame.payload);
-        return visit(Event::Frame(Arrival {
+        return visit(Event::Frame(&Arrival {
             header,
             stamps: frame.stamps,
             payload,

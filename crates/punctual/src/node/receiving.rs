@@ -169,7 +169,7 @@ impl Desk<'_> {
     fn handle(&mut self, event: Event<'_>) -> Flow {
         let page = &self.core.page;
         match event {
-            Event::Frame(arrival) => return self.handle_frame(&arrival),
+            Event::Frame(arrival) => return self.handle_frame(arrival),
             Event::Joined { node, incarnation, progress, exact } => {
                 self.newcomers = true;
                 self.accounts.handle_joined(node, incarnation, progress, exact, page);

@@ -181,7 +181,7 @@ impl Follower {
             Ok((header, stamps)) => {
                 let payload = bytes.skip(header.prefix_size()).expect("the sizes were compared");
                 let payload = Payload::Shared { bytes: payload, reader: &self.ring };
-                Step::Shown(visit(Event::Frame(Arrival { header, stamps, payload, kernel_ns: None })))
+                Step::Shown(visit(Event::Frame(&Arrival { header, stamps, payload, kernel_ns: None })))
             }
             Err(error) => Step::Shown(visit(Event::Trouble(Trouble::BadFrame(error)))),
         };
