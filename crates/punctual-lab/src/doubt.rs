@@ -149,7 +149,9 @@ impl Cause {
             Self::LoadBefore { .. } => "stop the other programs and run again",
             Self::FewSamples { .. } => "raise --count or --duration",
             Self::FewTrials { .. } => "measure at least five trials of each side",
-            Self::Lost { .. } => "see its stalls: a receive buffer that filled up meanwhile is the usual cause",
+            Self::Lost { .. } => {
+                "see its stalls: a receive buffer that filled up meanwhile is the usual cause"
+            }
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
             Self::Unfinished { .. } => "raise --duration, or take the longer period (--gap 1ms)",
             Self::Reordered { .. } => "do not rely on the order of this route",

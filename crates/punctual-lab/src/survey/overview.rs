@@ -67,7 +67,9 @@ fn routes(results: &[CellResult], style: Style) -> String {
     let _infallible = writeln!(
         text,
         "{}\n",
-        style.faint("–: not measured, or too few messages for it (a longer --duration helps). CPU: of the responder.")
+        style.faint(
+            "–: not measured, or too few messages for it (a longer --duration helps). CPU: of the responder."
+        )
     );
     text
 }
