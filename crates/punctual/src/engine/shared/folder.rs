@@ -16,6 +16,9 @@ use super::segment::{Modes, Owner, Paths, Segment};
 use super::venue::{Found, Venue};
 use super::{SharedOptions, Sharing};
 
+/// How often a folder may vanish under who enters it. Each time somebody else has left.
+const ENTRY_TRIES_MAX: u32 = 100;
+
 /// The folder of one bus, and our own files in it.
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -36,14 +39,27 @@ impl Folder {
         name: &str,
         event: &Arc<EventFd>,
     ) -> Result<(Self, Segment), SystemError> {
-        let folder = make_folder(options)?;
+        sweep_all(&options.directory);
+        let mut tries = 0;
+        let (folder, own, post) = loop {
+            let entered = make_folder(options).and_then(|folder| {
+                let own = Paths::new(&folder, owner.node, owner.life);
+                PostBox::open(&own.post).map(|post| (folder, own, post))
+            });
+            match entered {
+                Ok(entered) => break entered,
+                // The last one out has just removed the folder that we found.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && tries < ENTRY_TRIES_MAX => {
+                    tries += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        };
         sweep(&folder);
-        let own = Paths::new(&folder, owner.node, owner.life);
         let modes = match options.sharing {
             Sharing::Private => Modes { ring: 0o600, bell: 0o600 },
             Sharing::Group(_) => Modes { ring: 0o640, bell: 0o660 },
         };
-        let post = PostBox::open(&own.post)?;
         if matches!(options.sharing, Sharing::Group(_)) {
             fs::set_permissions(&own.post, fs::Permissions::from_mode(0o660)).map_err(|error| {
                 SystemError::new("set permissions of", own.post.display().to_string(), error)
@@ -61,14 +77,31 @@ impl Folder {
     }
 }
 
-/// Removes what processes left that died: while they entered or left, or with a ring that nobody can read.
-fn sweep(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+/// Removes what processes left that died: while they entered or left, or with a ring that nobody can read. Returns whether there
+/// was any.
+fn sweep(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    let mut swept = false;
     let posts = entries.filter_map(|entry| Paths::parse_post(entry.ok()?.file_name().to_str()?));
     for (node, life) in posts {
         let paths = Paths::new(folder, node, life);
         if PostBox::is_abandoned(&paths.post) {
             paths.remove();
+            swept = true;
+        }
+    }
+    swept
+}
+
+/// The same in all buses of this user: who was killed as the last on a bus has nobody else to tidy up.
+fn sweep_all(directory: &Path) {
+    let prefix = format!("punctual.{}.", punctual_machine::process::user());
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let is_bus =
+        |entry: &fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix));
+    for bus in entries.filter_map(Result::ok).filter(is_bus) {
+        if bus.file_type().is_ok_and(|kind| kind.is_dir()) && sweep(&bus.path()) {
+            let _others_there = fs::remove_dir(bus.path());
         }
     }
 }
