@@ -11,10 +11,13 @@ use crate::sample::Load;
 
 /// Measures how long messages take on this machine, says where the time goes and what to use.
 #[derive(Debug, Parser)]
-#[command(name = "punctual", version, after_help = "Without a verb: punctual survey.")]
+#[command(name = "punctual", version, args_conflicts_with_subcommands = true)]
+#[command(after_help = "Without a verb: punctual survey, with its options.")]
 struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,
+    #[command(flatten)]
+    survey: SurveyArguments,
 }
 
 #[derive(Debug, Subcommand)]
@@ -203,17 +206,18 @@ pub fn main() -> ExitCode {
         Err(error) if error.use_stderr() => {
             // One line that names the option, the value and the range.
             let text = error.to_string();
-            let line =
-                text.lines().find(|line| !line.trim().is_empty()).unwrap_or("usage: see punctual --help");
+            let said =
+                text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+            let words: Vec<&str> = said.flat_map(str::split_whitespace).collect();
+            let line = words.join(" ");
             let line = line.trim_start_matches("error: ");
             return Failure::Usage(format!("{line} (see punctual --help)")).report();
         }
         Err(help) => {
-            print!("{help}");
-            return ExitCode::SUCCESS;
+            return finish(command::print(&help.to_string()));
         }
     };
-    let done = match arguments.verb.unwrap_or(Verb::Survey(SurveyArguments::default())) {
+    let done = match arguments.verb.unwrap_or(Verb::Survey(arguments.survey)) {
         Verb::Survey(survey) => command::survey(&survey),
         Verb::Compare(compare) => command::compare(&compare),
         Verb::Report(report) => command::report(&report),
@@ -221,6 +225,10 @@ pub fn main() -> ExitCode {
         Verb::Host(host) => command::host(&host),
         Verb::Respond => command::respond(),
     };
+    finish(done)
+}
+
+fn finish(done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

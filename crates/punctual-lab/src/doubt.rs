@@ -93,7 +93,7 @@ impl fmt::Display for Cause {
                 write!(f, "load {load:.1} on {cpus} processors before the run")
             }
             Self::FewSamples { subject, count, quantile } => {
-                write!(f, "{subject}: {count} messages support no {quantile}")
+                write!(f, "{subject}: as few as {count} messages, which support no {quantile}")
             }
             Self::FewTrials { subject, trials, trials_min } => {
                 write!(f, "{subject}: {trials} trials where {trials_min} are needed")

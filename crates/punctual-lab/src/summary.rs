@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::doubt::{Cause, Doubt};
 use crate::sample::{CellId, Samples};
+use crate::stats::Quantile;
 use crate::store::{Header, Run, StoreError};
 
 mod result;
@@ -140,7 +141,21 @@ impl Summary {
             let trials = run.load(&cell)?;
             summary.add(&cell, &trials, run.header.warmup);
         }
+        summary.doubt_small_samples();
+        // Broken promises first.
+        let lost = Cause::Lost { subject: String::new(), count: 0 }.advice();
+        summary.doubts.sort_by_key(|doubt| doubt.do_ != lost);
         Ok(summary)
+    }
+
+    /// One doubt for all cells whose samples are too small for a p99: most runs have many by their plan.
+    fn doubt_small_samples(&mut self) {
+        let small = self.results.iter().filter(|result| !Quantile::P99.is_supported(result.figures.count));
+        let counts: Vec<u64> = small.map(|result| result.figures.count).collect();
+        if let (Some(&fewest), all) = (counts.iter().min(), self.results.len()) {
+            let subject = format!("{} of {all} cells", counts.len());
+            self.doubt(Cause::FewSamples { subject, count: fewest, quantile: "p99" });
+        }
     }
 
     /// One more cell, with the doubts of its trials.

@@ -29,7 +29,7 @@ fn store_failure(error: &StoreError) -> Failure {
 }
 
 /// Prints to standard output; a reader that went away ends the command quietly, as it does for others.
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

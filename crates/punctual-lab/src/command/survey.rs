@@ -23,6 +23,10 @@ pub fn survey(arguments: &SurveyArguments) -> Result<(), Failure> {
     let plan = plan(arguments)?;
     let common = &arguments.common;
     catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    if let Some(file) = common.json.as_deref().filter(|file| *file != Path::new("-")) {
+        // Found out now, not after a minute of measuring.
+        write_file(file, "")?;
+    }
     let host = HostFacts::read();
     let header = header(&host, &plan, common.seed);
     let mut store = Store::create(common.out.as_deref(), &header).map_err(|error| store_failure(&error))?;

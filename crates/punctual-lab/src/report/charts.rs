@@ -6,7 +6,7 @@ use super::canvas::{Anchor, Canvas, spread};
 use super::cells::Cell;
 use super::scale::{Log, exact};
 use super::{ROUTES_MAX, View, escape};
-use crate::sample::CellId;
+use crate::sample::{CellId, Kind, Load};
 use crate::stats::UNEXPLAINED;
 use crate::table::micros;
 
@@ -168,13 +168,16 @@ fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
 
 /// The share of each stage, stacked; what no stamp accounts for is hatched.
 pub(super) fn stages(page: &mut String, cells: &[Cell]) {
-    let stamped = || cells.iter().filter(|c| !c.result.stages.is_empty());
+    // Round trips show both ways; a one-way row would repeat half of each.
+    let is_shown =
+        |c: &&Cell| c.id().kind == Kind::RoundTrip && c.id().load == Load::Closed && c.id().size == 64;
+    let stamped = || cells.iter().filter(is_shown).filter(|c| !c.result.stages.is_empty());
     let Some(gap_us) = stamped().map(|c| c.id().gap_us).min() else { return };
     let staged: Vec<&Cell> = stamped().filter(|c| c.id().gap_us == gap_us).take(ROUTES_MAX).collect();
     let mut names: Vec<&str> = Vec::new();
     for stage in staged.iter().flat_map(|c| &c.result.stages).filter(|s| s.name != UNEXPLAINED) {
-        if !names.contains(&stage.name.as_str()) {
-            names.push(&stage.name);
+        if !names.contains(&both_ways(&stage.name)) {
+            names.push(both_ways(&stage.name));
         }
     }
     page.push_str(
@@ -187,6 +190,11 @@ pub(super) fn stages(page: &mut String, cells: &[Cell]) {
             write!(page, "<span><i style=\"background:var(--s{colour})\"></i><b>{}</b></span>", escape(name));
     }
     let _ = write!(page, "</div><div class=\"wide\">{}</div></section>", stage_bars(&staged, &names));
+}
+
+/// A stage's name without its way: there and back have one colour, in the order of the bar.
+fn both_ways(name: &str) -> &str {
+    name.trim_start_matches("request.").trim_start_matches("reply.")
 }
 
 fn stage_bars(cells: &[&Cell], names: &[&str]) -> String {
@@ -206,7 +214,7 @@ fn stage_bar(canvas: &mut Canvas, cell: &Cell, names: &[&str], y: f64) {
     let mut x = left;
     for stage in &cell.result.stages {
         let width = stage.share.clamp(0.0, 1.0) * (right - left);
-        let class = names.iter().position(|n| *n == stage.name);
+        let class = names.iter().position(|n| *n == both_ways(&stage.name));
         let class = class.map_or("su".to_owned(), |place| format!("s{}", place % STAGE_COLOURS));
         let median = micros(stage.median_ns as f64);
         let tip = format!("{}: median {median} µs, {:.1} % of the time", stage.name, stage.share * 100.0);

@@ -38,8 +38,16 @@ pub fn render(run: &Run) -> Result<String, StoreError> {
     facts::head(&mut page, &summary);
     let views = views(&cells);
     figures::table(&mut page, &cells, &views);
-    for view in &views {
+    let (first, others) = views.split_at(views.len().min(1));
+    for view in first {
         charts_of(&mut page, view);
+    }
+    if !others.is_empty() {
+        page.push_str("<details><summary>The same three pictures under other conditions</summary>");
+        for view in others {
+            charts_of(&mut page, view);
+        }
+        page.push_str("</details>");
     }
     charts::gaps(&mut page, &cells);
     charts::stages(&mut page, &cells);

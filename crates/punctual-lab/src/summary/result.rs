@@ -187,9 +187,6 @@ impl CellResult {
         if self.reordered > 0 {
             add(Cause::Reordered { subject: subject(), count: self.reordered });
         }
-        if !Quantile::P99.is_supported(self.figures.count) {
-            add(Cause::FewSamples { subject: subject(), count: self.figures.count, quantile: "p99" });
-        }
         if let Some(figure_ns) = self.figures.p50.filter(|&ns| ns < 10 * clock.step_ns) {
             add(Cause::BelowResolution { subject: subject(), figure_ns, step_ns: clock.step_ns });
         }

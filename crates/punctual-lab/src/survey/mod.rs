@@ -115,11 +115,14 @@ impl Survey<'_> {
         let missing = |name| facts.facility(name).filter(|facility| !facility.is_available()).map(describe);
         let packet = missing(Facility::PACKET_SOCKETS);
         let memory = missing(Facility::SHARED_MEMORY);
-        if let Some(reason) = &packet {
+        let wants = |test: fn(&Cell) -> bool| self.plan.cells.iter().any(test);
+        let wants_segment = wants(|cell| cell.route.place() == Place::Segment);
+        let wants_shared = wants(|cell| matches!(cell.route, Route::Shared(_)));
+        if let Some(reason) = packet.as_ref().filter(|_| wants_segment) {
             self.skip("raw Ethernet", reason);
             self.closed.insert(Place::Segment);
         }
-        if let Some(reason) = &memory {
+        if let Some(reason) = memory.as_ref().filter(|_| wants_shared) {
             self.skip("shared memory", reason);
         }
         let cells = self.plan.cells.iter().filter(|cell| {

@@ -43,7 +43,7 @@ fn routes(results: &[CellResult], style: Style) -> String {
         "p50",
         "p99",
         "p50",
-        "p99",
+        "p90",
         "at 1 ms",
         "p50",
         "p50"
@@ -87,8 +87,10 @@ fn line(results: &[CellResult], name: &str) -> String {
     };
     let mut text = format!("{name:<18}");
     for gap_us in [0, 100, 1000] {
-        let [p50, _, p99, ..] = find(Kind::RoundTrip, gap_us, 64).map_or_else(unknown, table::tail_texts);
-        let _infallible = write!(text, "{p50:>8}{p99:>8} ");
+        let [p50, p90, p99, ..] = find(Kind::RoundTrip, gap_us, 64).map_or_else(unknown, table::tail_texts);
+        // A message a millisecond: a minute for all routes leaves too few of each for a p99.
+        let late = if gap_us == 1000 { p90 } else { p99 };
+        let _infallible = write!(text, "{p50:>8}{late:>8} ");
     }
     let cpu = find(Kind::RoundTrip, 1000, 64)
         .and_then(|result| result.cpu_ns_per_message)

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +72,8 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     {
         return say(output, &Reply::Failed(error.to_string())).map_err(unheard);
     }
+    // Calibrated now: the first trial's first message must not wait for it.
+    punctual::Clock::get();
     say(output, &Reply::Started { id: punctual_machine::namespace::thread_id() }).map_err(unheard)?;
     let mut ends = Ends::new(station.field, Side::There);
     while let Ok(plan) = hear::<LinkPlan>(input) {
@@ -96,7 +99,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
 /// The other end, wherever it runs. Ends with this value.
 #[derive(Debug)]
 enum Responder {
-    Process { child: Child, input: ChildStdin, output: BufReader<ChildStdout> },
+    Process { child: Child, input: Option<ChildStdin>, output: BufReader<ChildStdout> },
     Thread { input: UnixStream, output: BufReader<UnixStream>, thread: Option<JoinHandle<()>> },
 }
 
@@ -116,7 +119,7 @@ impl Responder {
             .map_err(|error| format!("cannot start the responder: {error}"))?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.ok_or("the responder has no pipes")?;
-        Ok(Self::Process { child, input, output: BufReader::new(output) })
+        Ok(Self::Process { child, input: Some(input), output: BufReader::new(output) })
     }
 
     fn start_thread() -> Result<Self, String> {
@@ -134,7 +137,8 @@ impl Responder {
 
     fn say(&mut self, what: &impl Serialize) -> Result<(), String> {
         match self {
-            Self::Process { input, .. } => say(input, what),
+            Self::Process { input: Some(input), .. } => say(input, what),
+            Self::Process { input: None, .. } => Err(std::io::ErrorKind::BrokenPipe.into()),
             Self::Thread { input, .. } => say(input, what),
         }
         .map_err(|error| format!("the responder does not listen: {error}"))
@@ -148,12 +152,30 @@ impl Responder {
     }
 }
 
+/// How long a responder may take to leave.
+const LEAVING_MAX: Duration = Duration::from_secs(3);
+
+fn ends_by_itself(child: &mut Child) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < LEAVING_MAX {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(Some(_)) => return true,
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
 impl Drop for Responder {
     fn drop(&mut self) {
         match self {
-            Self::Process { child, .. } => {
-                // A child of ours, by its handle; it may have ended by itself.
-                let _ended = child.kill();
+            Self::Process { child, input, .. } => {
+                // It ends with its input, and leaves its buses first: killed, it would leave its files behind.
+                drop(input.take());
+                if !ends_by_itself(child) {
+                    let _ended = child.kill();
+                }
                 let _reaped = child.wait();
             }
             Self::Thread { input, thread, .. } => {
@@ -310,7 +332,7 @@ fn join_by_veth(peer: u32) -> Result<(), punctual_machine::SystemError> {
 
 /// Room for all messages of a trial, however fast the route: none takes less than 100 ns there and back.
 fn capacity(trial: &Trial) -> usize {
-    let fastest = trial.gap.max(std::time::Duration::from_nanos(100));
+    let fastest = trial.gap.max(Duration::from_nanos(100));
     let messages = trial.duration.as_nanos() / fastest.as_nanos() + 16;
     trial.count_max.min(usize::try_from(messages).unwrap_or(usize::MAX))
 }

@@ -68,9 +68,9 @@ pub struct PacketOptions {
 }
 
 impl Default for PacketOptions {
-    /// 256 frames of 2 KiB: half a megabyte, MTU 1,500. Committing 64 at a time, without a queue below.
+    /// 2,048 frames of 2 KiB: four megabytes, MTU 1,500, 200 ms at 10,000 frames a second. Committing 64 at a time, without a queue below.
     fn default() -> Self {
-        Self { frames: 256, frame_size: 2_048, send_frames: 64, bypass_queue: true }
+        Self { frames: 2_048, frame_size: 2_048, send_frames: 64, bypass_queue: true }
     }
 }
 

@@ -301,9 +301,19 @@ fn own_descriptors(receive: &dyn Receive, name: &str) -> Result<[Option<OwnedFd>
 }
 
 /// One process's presence on a bus. Cheap to clone; the last clone or communicator that goes leaves the bus.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Node {
     core: Arc<Core>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Its rings and buffers are megabytes.
+        f.debug_struct("Node")
+            .field("id", &self.core.node)
+            .field("ledger", &self.ledger())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Node {
