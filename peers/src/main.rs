@@ -26,7 +26,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["answer", kind, size, meeting] => answer(kind, size.parse()?, meeting),
+        ["answer", kind, size, meeting, cpu] => answer(kind, size.parse()?, meeting, cpu.parse()?),
         [] => compare(5),
         [rounds] => compare(rounds.parse()?),
         _ => Err("usage: punctual-peers [ROUNDS]".into()),
@@ -42,9 +42,9 @@ fn cpus() -> Outcome<(usize, usize)> {
 }
 
 /// The other process: sends back what it gets.
-fn answer(kind: &str, size: usize, meeting: &str) -> Outcome<()> {
+fn answer(kind: &str, size: usize, meeting: &str, cpu: usize) -> Outcome<()> {
     punctual_machine::signal::end_with_parent();
-    punctual_machine::cpu::pin_to(cpus()?.1)?;
+    punctual_machine::cpu::pin_to(cpu)?;
     let mut pair = open(kind, size, meeting, false)?;
     let mut message = vec![0; size];
     loop {
@@ -57,12 +57,13 @@ fn answer(kind: &str, size: usize, meeting: &str) -> Outcome<()> {
 }
 
 /// One round: latencies in nanoseconds, as they came.
-fn round(kind: &str, size: usize) -> Outcome<Vec<u64>> {
+fn round(kind: &str, size: usize, cpu: usize) -> Outcome<Vec<u64>> {
     let meeting = format!("peers-{:08x}", punctual_machine::process::random() as u32);
     let mut pair = open(kind, size, &meeting, true)?;
-    let mut other = Reaped(
-        Command::new(std::env::current_exe()?).args(["answer", kind, &size.to_string(), &meeting]).spawn()?,
-    );
+    let other = Command::new(std::env::current_exe()?)
+        .args(["answer", kind, &size.to_string(), &meeting, &cpu.to_string()])
+        .spawn()?;
+    let watched = std::thread::spawn(move || watch(other));
     pair.wait_for_peer()?;
     let clock = Clock::get();
     let mut message = vec![0; size];
@@ -72,35 +73,37 @@ fn round(kind: &str, size: usize) -> Outcome<Vec<u64>> {
         let start = clock.now();
         pair.send(&message)?;
         pair.receive(&mut message)?;
-        *latency = clock.now().since(start).0;
+        *latency = clock.nanos(clock.now().since(start));
         if message[size - 1] != (number % 200) as u8 {
             return Err(format!("{kind}: the wrong answer").into());
         }
     }
     message.fill(STOP);
     pair.send(&message)?;
-    other.0.wait()?;
-    Ok(latencies.drain(WARMUP..).map(|ticks| clock.nanos(punctual_machine::clock::Ticks(ticks))).collect())
+    watched.join().map_err(|_| "the watcher of the other process died")?;
+    Ok(latencies.split_off(WARMUP))
 }
 
-/// A child that does not outlive its round.
-struct Reaped(Child);
-
-impl Drop for Reaped {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
+/// Ends everything if the other process fails: whoever polls for its answer would poll for ever.
+fn watch(mut other: Child) {
+    match other.wait() {
+        Ok(status) if status.success() => {}
+        failed => {
+            eprintln!("the other process failed: {failed:?}");
+            std::process::exit(1);
+        }
     }
 }
 
 /// All kinds and sizes in turns; quantiles of the pooled rounds, and the ratio to the floor.
 fn compare(rounds: usize) -> Outcome<()> {
-    punctual_machine::cpu::pin_to(cpus()?.0)?;
+    let (here, there) = cpus()?;
+    punctual_machine::cpu::pin_to(here)?;
     for size in SIZES {
         let mut samples: Vec<Vec<u64>> = vec![Vec::new(); KINDS.len()];
         for _ in 0..rounds {
             for (kind, pool) in KINDS.iter().zip(&mut samples) {
-                pool.extend(round(kind, size)?);
+                pool.extend(round(kind, size, there)?);
             }
         }
         println!("\nround trip of {size} B, {rounds} rounds of {MESSAGES} in turns, µs");
