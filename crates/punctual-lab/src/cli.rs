@@ -40,7 +40,7 @@ enum Verb {
 /// Options of everything that measures.
 #[derive(Debug, Default, Args)]
 pub struct Common {
-    /// Directory of the run, new or empty [default: runs/<time>-<experiment>/]
+    /// Directory of the run, new or empty [default: runs/TIME-EXPERIMENT/]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Write the summary as JSON to a file, or to standard output with "-"
