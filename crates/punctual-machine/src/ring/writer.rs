@@ -79,8 +79,11 @@ impl RingWriter {
             self.raise_limit(end, slowest)?;
         }
         if padding > 0 {
+            self.clear(padding);
             self.publish(PADDING, padding, || {});
         }
+        // Now, not at the commit, which would have to wait until its reader's copy of that cache line is gone.
+        self.clear(record);
         self.claimed = frame_size;
         Ok(())
     }
@@ -152,11 +155,16 @@ impl RingWriter {
         self.claimed = 0;
     }
 
+    /// Sets the commit word behind a record of this size to zero (rule 2).
+    #[inline]
+    fn clear(&self, record: usize) {
+        self.memory.word(self.position + record as u64).store(0, Ordering::Relaxed);
+    }
+
     /// Stores the commit word and moves behind the record.
     #[inline]
     fn publish(&mut self, size: u32, record: usize, count: impl FnOnce()) {
         let next = self.position + record as u64;
-        self.memory.word(next).store(0, Ordering::Relaxed); // rule 2
         self.memory.word(self.position).store(commit_word(self.position, size), Ordering::Release); // (C)
         self.position = next;
         count();

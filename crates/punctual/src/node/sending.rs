@@ -27,6 +27,8 @@ pub(crate) struct Sending {
 struct Open {
     source: Address,
     target: Target,
+    /// In the stream on the bus.
+    sequence: u32,
     size: usize,
     stamps: Option<Stamps>,
     to_bus: bool,
@@ -83,8 +85,8 @@ impl Sending {
         let address = Address { node: core.node, port: source.port };
         let to_bus = target.node != Some(core.node);
         let to_ports = target.includes_node(core.node) && self.meets_ports(core, source, target);
-        let open = Open { source: address, target, size, stamps, to_bus, to_ports };
-        let claimed = if to_bus { self.claim_on_bus(core, &open) } else { self.claim_here(source, &open) };
+        let mut open = Open { source: address, target, sequence: 0, size, stamps, to_bus, to_ports };
+        let claimed = if to_bus { self.claim_on_bus(&mut open) } else { self.claim_here(source, &open) };
         self.open = claimed.is_ok().then_some(open);
         if claimed == Err(SendError::Full) {
             core.page.count(Count::SendFull).add_alone(1);
@@ -92,11 +94,8 @@ impl Sending {
         claimed
     }
 
-    fn claim_on_bus(&mut self, core: &Core, open: &Open) -> Result<(), SendError> {
-        let sequence = self.transmit.claim(open.target.node, open.prefix_size() + open.size)?;
-        let head =
-            self.transmit.claimed().first_chunk_mut().expect("a frame is never shorter than its header");
-        open.header(core, sequence).write(head);
+    fn claim_on_bus(&mut self, open: &mut Open) -> Result<(), SendError> {
+        open.sequence = self.transmit.claim(open.target.node, open.prefix_size() + open.size)?;
         Ok(())
     }
 
@@ -140,9 +139,9 @@ impl Sending {
             self.staged[..size].copy_from_slice(&self.transmit.claimed()[..size]);
         }
         if open.to_bus {
-            if let Some(stamps) = open.stamps {
-                write_stamps(self.transmit.claimed(), stamps, core.clock.now());
-            }
+            let posted = open.stamps.map(|_| core.clock.now());
+            // All in one go, after the payload: a reader looks at this cache line all the while, and every look takes it away.
+            write_prefix(self.transmit.claimed(), &open.header(core, open.sequence), open.stamps.zip(posted));
             self.transmit.commit();
         }
         if open.to_ports {
@@ -154,12 +153,8 @@ impl Sending {
     fn deliver_here(&mut self, core: &Core, source: &Inbox, open: &Open) {
         let prefix_size = open.prefix_size();
         let (prefix, payload) = self.staged.split_at_mut(prefix_size);
-        let head = prefix.first_chunk_mut().expect("a frame is never shorter than its header");
-        open.header(core, 0).write(head);
         let now = open.stamps.map_or_else(Ticks::default, |_| core.clock.now());
-        if let Some(stamps) = open.stamps {
-            write_stamps(prefix, stamps, now);
-        }
+        write_prefix(prefix, &open.header(core, 0), open.stamps.map(|stamps| (stamps, now)));
         let circumstances = Circumstances { woken: now, read: now, ..Circumstances::default() };
         let mut copies = 0;
         for inbox in self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target)) {
@@ -195,10 +190,13 @@ fn is_meant(inbox: &Inbox, source: &Inbox, target: Target) -> bool {
     target.includes_port(inbox.port) && !itself
 }
 
-/// Completes the stamps: without a tag, sealed is sent; the engine takes the frame now.
+/// Writes header and stamps. Without a tag, sealed is sent; the engine takes the frame at `posted`.
 #[inline]
-fn write_stamps(frame: &mut [u8], stamps: Stamps, posted: Ticks) {
-    let stamps = Stamps { sealed_to_posted: interval(stamps.sent, posted.0), ..stamps };
-    let (_, rest) = frame.split_at_mut(HEADER_SIZE);
-    stamps.write(rest.first_chunk_mut::<STAMPS_SIZE>().expect("room was claimed for them"));
+fn write_prefix(frame: &mut [u8], header: &Header, stamps: Option<(Stamps, Ticks)>) {
+    let (head, rest) = frame.split_first_chunk_mut().expect("a frame is never shorter than its header");
+    header.write(head);
+    if let Some((stamps, posted)) = stamps {
+        let stamps = Stamps { sealed_to_posted: interval(stamps.sent, posted.0), ..stamps };
+        stamps.write(rest.first_chunk_mut::<STAMPS_SIZE>().expect("room was claimed for them"));
+    }
 }
