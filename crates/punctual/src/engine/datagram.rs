@@ -17,11 +17,11 @@ use super::shared::{Joined, OpenError};
 use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
 use super::{Descriptors, Engine, Flow};
 
-/// Datagrams of one call of the kernel. Beyond some 16 a larger batch gains little.
+/// Most datagrams of one call of the kernel.
 const BATCH: usize = 32;
 
 /// Polls of a node's own socket between two looks at the group's socket: what is for everybody is rarer, and a look at an
-/// empty socket costs 0.4 µs.
+/// empty socket is a system call (0.36 to 0.58 µs where it was measured).
 const POLLS_PER_GROUP_LOOK: u32 = 8;
 
 /// How a node reaches everybody.
@@ -61,7 +61,7 @@ pub struct DatagramOptions {
     pub receive_buffer: usize,
     /// Largest payload, bytes. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
     pub payload_size_max: usize,
-    /// Ask the kernel when it received each datagram. Costs some 0.5 µs each.
+    /// Ask the kernel when it received each datagram. Costs control data with each.
     pub timestamps: bool,
 }
 

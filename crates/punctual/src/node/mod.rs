@@ -14,7 +14,7 @@ use punctual_proto::{NodeId, Port};
 
 use crate::communicator::Communicator;
 use crate::engine::{Bell, Receive, ring};
-use crate::ledger::{Count, Ledger, Page, PageOwner, RowCount};
+use crate::ledger::{Ledger, Page, PageOwner, RowCount};
 use crate::wake::{Wake, waiter};
 
 pub use accounts::PeerAccount;
@@ -435,10 +435,5 @@ impl Node {
             drop(receiving);
             self.core.hand_over();
         }
-    }
-
-    /// Times a message was not taken for want of room.
-    pub fn full_count(&self) -> u64 {
-        self.core.page.count(Count::SendFull).get()
     }
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::{Bed, Waited, Waiter};
 
-/// Polls before the first yield. A poll takes some 10 ns, so these last about as long as one wake-up costs (5 µs).
+/// Polls before the first yield: some microseconds in shared memory, some hundred where each poll is a system call.
+/// Chosen, not measured for each machine.
 const SPINS: u32 = 500;
 
-/// Yields before the first sleep. Each lets another ready thread of this CPU run; with none it costs 0.3 µs.
+/// Yields before the first sleep. Each lets another ready thread of this CPU run.
 const YIELDS: u32 = 20;
 
 #[derive(Debug)]
