@@ -13,7 +13,7 @@ use crate::workspace;
 
 /// Each takes one fence away. Some test must notice.
 const MUTANTS: &[&str] =
-    &["bell_sender_fence", "bell_sleeper_fence", "ring_reader_fence", "ring_writer_fence"];
+    &["bell_sender_fence", "bell_sleeper_fence", "ring_reader_fence", "ring_writer_fence", "ring_join_fence"];
 
 /// How often the checker may take the CPU from a thread that could go on. Without a bound a test of three
 /// threads takes hours; every mutant is caught at this one.
