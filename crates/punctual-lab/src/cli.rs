@@ -24,6 +24,8 @@ struct Arguments {
 enum Verb {
     /// Measure every route and way of waiting of this machine, recommend, report (a minute)
     Survey(SurveyArguments),
+    /// Run one experiment
+    Run(command::RunArguments),
     /// Compare two runs: ratios with intervals, per quantile, max and stalls per minute
     Compare(CompareArguments),
     /// Write the page of a run again, from its store
@@ -219,6 +221,7 @@ pub fn main() -> ExitCode {
     };
     let done = match arguments.verb.unwrap_or(Verb::Survey(arguments.survey)) {
         Verb::Survey(survey) => command::survey(&survey),
+        Verb::Run(run) => command::run(&run),
         Verb::Compare(compare) => command::compare(&compare),
         Verb::Report(report) => command::report(&report),
         Verb::Stat(stat) => command::stat(&stat),

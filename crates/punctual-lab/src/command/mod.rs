@@ -3,12 +3,14 @@
 mod compare;
 mod host;
 mod report;
+mod run;
 mod stat;
 mod survey;
 
 pub use compare::compare;
 pub use host::host;
 pub use report::report;
+pub use run::{Experiment, RunArguments, run};
 pub use stat::stat;
 pub use survey::{respond, survey};
 

@@ -1,0 +1,30 @@
+//! `punctual run EXPERIMENT`: one subcommand per experiment, one line per subcommand here.
+
+use clap::{Args, Subcommand};
+
+use crate::cli::{Failure, SurveyArguments};
+
+/// Which experiment.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// One of them.
+    #[command(subcommand)]
+    pub experiment: Experiment,
+}
+
+/// The experiments.
+#[derive(Debug, Subcommand)]
+pub enum Experiment {
+    /// The main job: the same as punctual survey
+    Survey(SurveyArguments),
+}
+
+/// Runs one experiment.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
+    match &arguments.experiment {
+        Experiment::Survey(survey) => super::survey(survey),
+    }
+}
