@@ -73,15 +73,20 @@ impl Doorbell {
             Notification::Futex => ARMED_FUTEX,
             Notification::Descriptor => ARMED_DESCRIPTOR,
         };
+        crate::label!("bell.arm");
         self.state.store(armed, Ordering::Relaxed);
         #[cfg(not(mutant = "bell_sleeper_fence"))]
         fence(Ordering::SeqCst); // (B) pairs with (A) in `ring`: we see the condition, or the sender sees `Armed`.
+        crate::label!("bell.arm.done");
     }
 
     /// Sleeper: awake again, whether it slept or not.
     pub fn disarm(&self) -> Disarmed {
+        crate::label!("bell.disarm");
         let rung = self.state.swap(AWAKE, Ordering::AcqRel) == OUTSTANDING;
+        crate::label!("bell.posted.take");
         let posted = if rung { self.posted.swap(0, Ordering::Acquire) } else { 0 };
+        crate::label!("bell.posted.take.done");
         Disarmed { rung, posted }
     }
 
@@ -105,7 +110,9 @@ impl Doorbell {
     /// The first to ring notifies; the others find the notification outstanding.
     #[cold]
     fn ring_armed(&self, source: u32, armed: u32, how: Notification) -> Option<Notification> {
+        crate::label!("bell.posted");
         self.posted.fetch_or(1 << (source % 64), Ordering::Release);
+        crate::label!("bell.outstanding");
         self.state
             .compare_exchange(armed, OUTSTANDING, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -114,7 +121,9 @@ impl Doorbell {
 
     /// A peer: look for new peers. Ring afterwards.
     pub fn announce_visit(&self) {
+        crate::label!("bell.visit");
         self.visits.fetch_add(1, Ordering::AcqRel);
+        crate::label!("bell.visit.done");
     }
 
     /// Owner: how often peers have announced themselves.
@@ -136,13 +145,16 @@ mod futex {
         pub fn sleep_futex(&self, timeout: Option<Duration>) {
             let timeout = timeout.map(timespec);
             // Every outcome (woken, no longer armed, timeout, signal) asks the caller to look at the condition.
+            crate::label!("bell.sleep");
             let _outcome = futex::wait(&self.state, Flags::empty(), ARMED_FUTEX, timeout.as_ref());
         }
 
         /// Sender: wakes the sleeper that [`Doorbell::ring`] said must be woken.
         pub fn wake_futex(&self) {
             // Waking nobody is no error: the sleeper may not have gone to sleep yet and now will not.
+            crate::label!("bell.wake");
             let _woken = futex::wake(&self.state, Flags::empty(), 1);
+            crate::label!("bell.wake.done");
         }
     }
 }

@@ -30,11 +30,14 @@ impl EventFd {
 
     /// Wakes who waits. A counter that is full is as good as rung.
     pub fn ring(&self) {
+        crate::label!("event.ring");
         let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        crate::label!("event.ring.done");
     }
 
     /// Sets the counter back; whether it had been rung.
     pub fn drain(&self) -> bool {
+        crate::label!("event.drain");
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 

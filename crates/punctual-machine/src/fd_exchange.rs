@@ -35,13 +35,16 @@ impl PostBox {
     /// Opens a box at `path`, which must not exist.
     pub fn open(path: &Path) -> Result<Self, SystemError> {
         let failed = |error| SystemError::new("open post box", path.display().to_string(), error);
+        crate::label!("post.bind");
         let socket = UnixDatagram::bind(path).map_err(failed)?;
+        crate::label!("post.bind.done");
         socket.set_nonblocking(true).map_err(failed)?;
         Ok(Self(socket))
     }
 
     /// Whether there is a box at `path` whose owner is gone.
     pub fn is_abandoned(path: &Path) -> bool {
+        crate::label!("post.probe");
         let Ok(probe) = UnixDatagram::unbound() else { return false };
         probe.connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
     }
@@ -62,6 +65,7 @@ impl PostBox {
         if let Some(descriptors) = &descriptors {
             ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         }
+        crate::label!("post.send");
         sendmsg_addr(&self.0, &address, &[IoSlice::new(text)], &mut ancillary, SendFlags::DONTWAIT)
             .map(drop)
             .map_err(failed)
@@ -73,6 +77,7 @@ impl PostBox {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        crate::label!("post.take");
         recvmsg(&self.0, &mut [IoSliceMut::new(&mut text)], &mut ancillary, flags).ok()?;
         let descriptor = ancillary.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),

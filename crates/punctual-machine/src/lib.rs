@@ -20,6 +20,7 @@ pub mod event_fd;
 pub mod fd_exchange;
 #[cfg(not(loom))]
 pub mod host;
+pub mod label;
 #[cfg(not(loom))]
 pub mod memory;
 mod memory_traits;

@@ -59,6 +59,7 @@ impl Mapping {
     pub fn create(path: &Path, size: usize, mode: u32) -> Result<Self, SystemError> {
         let object = || path.display().to_string();
         let failed = |error| SystemError::new("create shared memory", object(), error);
+        crate::label!("memory.create");
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -66,14 +67,17 @@ impl Mapping {
             .mode(mode)
             .open(path)
             .map_err(failed)?;
+        crate::label!("memory.reserve");
         let reserved = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size as u64);
         if let Err(error) = reserved {
             let _already_failing = std::fs::remove_file(path);
             return Err(SystemError::new("reserve shared memory", object(), error));
         }
         // The permissions asked for are those meant, whatever the umask.
+        crate::label!("memory.permissions");
         rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))
             .map_err(|error| SystemError::new("set permissions of", object(), error))?;
+        crate::label!("memory.map");
         Self::of_file(&file, size, Access::ReadWrite, path)
     }
 
@@ -81,6 +85,7 @@ impl Mapping {
     pub fn open(path: &Path, access: Access) -> Result<Self, SystemError> {
         let failed = |error| SystemError::new("open shared memory", path.display().to_string(), error);
         let writable = access == Access::ReadWrite;
+        crate::label!("memory.open");
         let file = OpenOptions::new()
             .read(true)
             .write(writable)
@@ -185,8 +190,10 @@ impl<T: SharedObject> Deref for MappedSlice<T> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        crate::label!("memory.unmap");
         // SAFETY: the range is the one that was mapped, and no reference into it outlives `self` (rule 1).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
+        crate::label!("memory.unmap.done");
         debug_assert!(unmapped.is_ok(), "the range is our own");
     }
 }

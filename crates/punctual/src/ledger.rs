@@ -216,8 +216,10 @@ impl Page {
     /// A page that other processes find, or a private one where there is no memory file system.
     pub(crate) fn create(owner: &PageOwner, life: u64) -> Result<Self, punctual_machine::SystemError> {
         let folder = folder();
+        punctual_machine::label!("page.sweep");
         sweep(&folder);
         let path = folder.join(format!("{}.{life:016x}.counters", owner.node));
+        punctual_machine::label!("page.create");
         let (memory, path) =
             match make_folder(&folder).and_then(|()| Mapping::create(&path, PAGE_SIZE, 0o600).ok()) {
                 Some(memory) => (memory, Some(path)),
@@ -225,6 +227,7 @@ impl Page {
             };
         let mut page = Self::of(&Arc::new(memory)).expect("made for this layout");
         page.path = path;
+        punctual_machine::label!("page.fill");
         page.write_owner(owner);
         Ok(page)
     }
@@ -236,14 +239,20 @@ impl Page {
 
     fn write_owner(&self, owner: &PageOwner) {
         let words = &self.words;
+        punctual_machine::label!("page.version");
         words[1].set(LAYOUT_VERSION);
+        punctual_machine::label!("page.node");
         words[2].set(owner.node.get());
+        punctual_machine::label!("page.process");
         words[3].set(owner.process.pid.into());
         words[4].set(owner.process.start_time);
         words[5].set(owner.process.namespace);
+        punctual_machine::label!("page.name");
         write_name(&words[8..12], &owner.name);
         write_name(&words[12..16], &owner.bus);
+        punctual_machine::label!("page.magic");
         words[0].publish(MAGIC);
+        punctual_machine::label!("page.magic.done");
     }
 
     #[inline]
@@ -319,8 +328,11 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
+            punctual_machine::label!("page.remove");
             let _swept_meanwhile = std::fs::remove_file(path);
+            punctual_machine::label!("page.folder");
             let _others_there = std::fs::remove_dir(folder());
+            punctual_machine::label!("page.folder.done");
         }
     }
 }
@@ -349,6 +361,7 @@ fn folder() -> PathBuf {
 
 fn make_folder(folder: &Path) -> Option<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    punctual_machine::label!("page.folder.make");
     let _exists = std::fs::DirBuilder::new().mode(0o700).create(folder);
     let found = std::fs::symlink_metadata(folder).ok()?;
     (found.is_dir() && found.uid() == user()).then_some(())
@@ -388,7 +401,9 @@ fn read_owner(memory: &Mapping) -> Option<PageOwner> {
 fn sweep(folder: &Path) {
     for (path, owner, _) in pages(folder) {
         if !owner.process.is_alive() {
+            punctual_machine::label!("page.dead");
             let _somebody_else_did = std::fs::remove_file(path);
+            punctual_machine::label!("page.dead.done");
         }
     }
 }

@@ -104,9 +104,11 @@ impl RingWriter {
             }
         }
         self.limit = (end + capacity / LIMIT_STEPS).min(self.held_at);
+        crate::label!("ring.limit");
         self.memory.control().limit.0.store(self.limit, Ordering::Relaxed);
         #[cfg(not(mutant = "ring_writer_fence"))]
         fence(Ordering::Release); // (D) pairs with the fence in `RingReader::is_intact`.
+        crate::label!("ring.limit.done");
         Ok(())
     }
 
@@ -117,6 +119,7 @@ impl RingWriter {
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset.is_multiple_of(8) && offset + bytes.len() <= self.claimed, "outside of the claim");
+        crate::label!("ring.write");
         copy_in(&self.memory.frame_words(self.position)[offset / 8..], bytes);
     }
 
@@ -158,6 +161,7 @@ impl RingWriter {
     /// Sets the commit word behind a record of this size to zero (rule 2).
     #[inline]
     fn clear(&self, record: usize) {
+        crate::label!("ring.clear");
         self.memory.word(self.position + record as u64).store(0, Ordering::Relaxed);
     }
 
@@ -165,10 +169,14 @@ impl RingWriter {
     #[inline]
     fn publish(&mut self, size: u32, record: usize, count: impl FnOnce()) {
         let next = self.position + record as u64;
+        crate::label!("ring.commit");
         self.memory.word(self.position).store(commit_word(self.position, size), Ordering::Release); // (C)
+        crate::label!("ring.count");
         self.position = next;
         count();
+        crate::label!("ring.tail");
         self.memory.control().tail.0.store(next, Ordering::Release);
+        crate::label!("ring.tail.done");
     }
 
     /// Where the next record begins.

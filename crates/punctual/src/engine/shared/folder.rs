@@ -39,11 +39,13 @@ impl Folder {
         name: &str,
         event: &Arc<EventFd>,
     ) -> Result<(Self, Segment), SystemError> {
+        punctual_machine::label!("folder.sweep_all");
         sweep_all(&options.directory);
         let mut tries = 0;
         let (folder, own, post) = loop {
             let entered = make_folder(options).and_then(|folder| {
                 let own = Paths::new(&folder, owner.node, owner.life);
+                punctual_machine::label!("folder.post");
                 PostBox::open(&own.post).map(|post| (folder, own, post))
             });
             match entered {
@@ -55,16 +57,19 @@ impl Folder {
                 Err(error) => return Err(error),
             }
         };
+        punctual_machine::label!("folder.sweep");
         sweep(&folder);
         let modes = match options.sharing {
             Sharing::Private => Modes { ring: 0o600, bell: 0o600 },
             Sharing::Group(_) => Modes { ring: 0o640, bell: 0o660 },
         };
         if matches!(options.sharing, Sharing::Group(_)) {
+            punctual_machine::label!("folder.post.permissions");
             fs::set_permissions(&own.post, fs::Permissions::from_mode(0o660)).map_err(|error| {
                 SystemError::new("set permissions of", own.post.display().to_string(), error)
             })?;
         }
+        punctual_machine::label!("folder.segment");
         let segment =
             Segment::create(&own, owner, name, options.ring_size, modes).inspect_err(|_| own.remove())?;
         let events = Mutex::default();
@@ -86,7 +91,9 @@ fn sweep(folder: &Path) -> bool {
     for (node, life) in posts {
         let paths = Paths::new(folder, node, life);
         if PostBox::is_abandoned(&paths.post) {
+            punctual_machine::label!("sweep.remove");
             paths.remove();
+            punctual_machine::label!("sweep.removed");
             swept = true;
         }
     }
@@ -115,12 +122,16 @@ fn make_folder(options: &SharedOptions) -> Result<PathBuf, SystemError> {
     };
     let folder = options.directory.join(name);
     let failed = |error| SystemError::new("make bus folder", folder.display().to_string(), error);
+    punctual_machine::label!("folder.make");
     match fs::DirBuilder::new().mode(mode).create(&folder) {
         Ok(()) => {
+            punctual_machine::label!("folder.owner");
             if let Sharing::Group(group) = options.sharing {
                 std::os::unix::fs::chown(&folder, None, Some(group)).map_err(failed)?;
             }
+            punctual_machine::label!("folder.permissions");
             fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).map_err(failed)?;
+            punctual_machine::label!("folder.permissions.done");
         }
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed(error)),
@@ -195,9 +206,12 @@ impl Venue for Folder {
     }
 
     fn leave(&self) {
+        punctual_machine::label!("folder.leave");
         self.own.remove();
         // The last one out; somebody else's files keep it.
+        punctual_machine::label!("folder.remove");
         let _others_there = fs::remove_dir(&self.folder);
+        punctual_machine::label!("folder.removed");
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

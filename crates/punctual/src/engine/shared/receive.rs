@@ -94,14 +94,19 @@ impl SharedReceive {
         let memory = peer.segment.ring().clone();
         let mut ring =
             if peer.was_here { RingReader::from_now(memory) } else { RingReader::from_start(memory) };
+        punctual_machine::label!("cursor.position");
         cursors[2 * slot + 1].publish(ring.position());
+        punctual_machine::label!("cursor.life");
         cursors[2 * slot].publish(peer.segment.owner.life);
         let mut progress = Progress { unicast: Some(0), broadcast: 0 };
         if peer.was_here {
             // Between the look at the end and the cursor the writer may have gone on: from here on it waits for us. Its
             // count is read after its end, so that our streams begin there or earlier, never later.
+            punctual_machine::label!("cursor.join");
             ring.move_to_now();
+            punctual_machine::label!("cursor.now");
             cursors[2 * slot + 1].publish(ring.position());
+            punctual_machine::label!("cursor.now.done");
             progress = progress_of(&peer, self.roster.own.owner.node);
         }
         let exact = !peer.was_here;
@@ -125,7 +130,9 @@ impl SharedReceive {
         })?;
         let follower = self.followers.swap_remove(left);
         let cursors = self.roster.own.cursors();
+        punctual_machine::label!("cursor.free");
         cursors[2 * follower.slot].publish(0);
+        punctual_machine::label!("cursor.free.done");
         let owner = follower.peer.segment.owner;
         Some(visit(Event::Left {
             node: owner.node,
@@ -208,7 +215,9 @@ impl Follower {
     fn publish_cursor(&self, roster: &Roster) {
         let cursor = &roster.own.cursors()[2 * self.slot + 1];
         if cursor.get() != self.ring.position() {
+            punctual_machine::label!("cursor.update");
             cursor.publish(self.ring.position());
+            punctual_machine::label!("cursor.update.done");
         }
     }
 }

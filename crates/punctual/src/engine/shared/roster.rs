@@ -71,15 +71,20 @@ impl Roster {
     /// Looks around, settles who has the id, and says hello.
     pub(super) fn join(own: Segment, event: Arc<EventFd>, venue: Box<dyn Venue>) -> Result<Self, OpenError> {
         let roster = Self { own, event, venue, list: Mutex::default(), version: Counter::default() };
+        punctual_machine::label!("roster.scan");
         roster.scan(true);
+        punctual_machine::label!("roster.settle");
         if let Err(error) = roster.settle_id() {
             roster.venue.leave();
             return Err(error);
         }
+        punctual_machine::label!("roster.ready");
         roster.own.set_state(State::Ready);
+        punctual_machine::label!("roster.visit");
         for peer in roster.peers() {
             roster.visit(&peer);
         }
+        punctual_machine::label!("roster.joined");
         Ok(roster)
     }
 
@@ -141,6 +146,7 @@ impl Roster {
     fn is_to_be_dropped(&self, peer: &Peer) -> bool {
         let gone = peer.look_whether_gone();
         if gone {
+            punctual_machine::label!("roster.forget");
             self.venue.forget(&peer.segment.owner, peer.died.is_raised());
         }
         gone
@@ -159,6 +165,7 @@ impl Roster {
             if self.is_to_be_dropped(&peer) || list.peers.len() + 1 >= NODES_MAX {
                 continue;
             }
+            punctual_machine::label!("roster.introduce");
             self.venue.introduce(&peer.segment.owner);
             list.peers.push(Arc::new(peer));
         }
@@ -223,11 +230,15 @@ impl Bell for Roster {
 
 impl Drop for Roster {
     fn drop(&mut self) {
+        punctual_machine::label!("roster.close");
         self.own.set_state(State::Closed);
+        punctual_machine::label!("roster.farewell");
         for peer in self.peers() {
             self.visit(&peer);
         }
+        punctual_machine::label!("roster.leave");
         self.venue.leave();
+        punctual_machine::label!("roster.left");
     }
 }
 

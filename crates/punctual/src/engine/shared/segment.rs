@@ -132,7 +132,9 @@ impl Paths {
         // The ring goes first: without it nobody finds the others. The post box goes last: an opener that finds it
         // without its ring and its process removes what is left. What is already gone is as good as removed.
         for path in [&self.unfinished(), &self.ring, &self.bell, &self.post] {
+            punctual_machine::label!("files.remove");
             let _gone = std::fs::remove_file(path);
+            punctual_machine::label!("files.remove.done");
         }
     }
 }
@@ -154,12 +156,17 @@ impl Segment {
         modes: Modes,
     ) -> Result<Self, SystemError> {
         let unfinished = paths.unfinished();
+        punctual_machine::label!("segment.bell");
         let bell = Mapping::create(&paths.bell, BELL_SIZE, modes.bell)?;
+        punctual_machine::label!("segment.ring");
         let memory =
             Mapping::create(&unfinished, RING_AT + capacity, modes.ring).inspect_err(|_| paths.remove())?;
+        punctual_machine::label!("segment.fill");
         let segment = Self::fill(memory, bell, owner, name, capacity);
+        punctual_machine::label!("segment.publish");
         std::fs::rename(&unfinished, &paths.ring)
             .map_err(|error| SystemError::new("publish", paths.ring.display().to_string(), error))?;
+        punctual_machine::label!("segment.publish.done");
         Ok(segment)
     }
 
@@ -173,20 +180,29 @@ impl Segment {
     fn fill(memory: Mapping, bell: Mapping, owner: Owner, name: &str, capacity: usize) -> Self {
         let memory = Arc::new(memory);
         let words: &[Counter] = memory.objects(0, IDENTITY_WORDS).expect("larger than its first page");
+        punctual_machine::label!("segment.version");
         words[word::VERSION].set(LAYOUT_VERSION);
+        punctual_machine::label!("segment.node");
         words[word::NODE].set(owner.node.get());
+        punctual_machine::label!("segment.life");
         words[word::LIFE].set(owner.life);
+        punctual_machine::label!("segment.process");
         words[word::PID].set(owner.process.pid.into());
         words[word::START_TIME].set(owner.process.start_time);
         words[word::NAMESPACE].set(owner.process.namespace);
+        punctual_machine::label!("segment.capacity");
         words[word::CAPACITY].set(capacity as u64);
+        punctual_machine::label!("segment.held_back");
         words[word::HELD_BACK].set(owner.held_back.into());
         for (at, part) in name.as_bytes().chunks(8).take(NAME_SIZE_MAX / 8).enumerate() {
             let mut bytes = [0; 8];
             bytes[..part.len()].copy_from_slice(part);
+            punctual_machine::label!("segment.name");
             words[word::NAME + at].set(u64::from_le_bytes(bytes));
         }
+        punctual_machine::label!("segment.magic");
         words[word::MAGIC].publish(MAGIC);
+        punctual_machine::label!("segment.magic.done");
         Self::assemble(&memory, &Arc::new(bell), owner, capacity)
             .expect("the mappings were made for this layout")
     }
@@ -242,6 +258,7 @@ impl Segment {
     }
 
     pub(super) fn set_state(&self, state: State) {
+        punctual_machine::label!("segment.state");
         self.identity[word::STATE].publish(match state {
             State::Joining => 0,
             State::Ready => 1,

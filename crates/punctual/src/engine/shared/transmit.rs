@@ -78,9 +78,13 @@ impl SharedTransmit {
         };
         let entry = table.chunks(2).position(|entry| entry[0].get() == 0);
         let entry = entry.or_else(|| table.chunks(2).position(is_free)).ok_or(SendError::TooManyNodes)?;
+        punctual_machine::label!("sent.free");
         table[2 * entry].set(0);
+        punctual_machine::label!("sent.zero");
         table[2 * entry + 1].set(0);
+        punctual_machine::label!("sent.target");
         table[2 * entry].publish(target.get());
+        punctual_machine::label!("sent.target.done");
         Ok(entry)
     }
 
@@ -181,6 +185,7 @@ impl Transmit for SharedTransmit {
 
     #[inline]
     fn flush(&mut self) {
+        punctual_machine::label!("send.ring");
         match std::mem::replace(&mut self.unrung, Unrung::Nobody) {
             Unrung::Nobody => {}
             Unrung::One(node) => {

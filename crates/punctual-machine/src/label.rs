@@ -1,0 +1,74 @@
+//! Names for the places where a process may die: before and after every store and every call that others can see.
+//!
+//! In normal builds [`label!`](crate::label) is nothing. Built with `--cfg labelled_stores` a process ends or stops
+//! itself exactly there, and tells which places it has passed; `cargo xtask kill` builds it so and checks what the
+//! others see.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `PUNCTUAL_STOP_AT` | `label` or `label:n`: at the first or n-th passing |
+//! | `PUNCTUAL_STOP_BY` | `kill` (SIGKILL, the default) or `stop` (SIGSTOP) |
+//! | `PUNCTUAL_LABELS` | a file to which every label is added when it is first passed, one a line |
+
+/// A place where the process may be killed. The name stands once in the source; it is that of the store that follows, or of
+/// the one before with `.done`.
+#[macro_export]
+macro_rules! label {
+    ($name:literal) => {
+        #[cfg(labelled_stores)]
+        $crate::label::pass($name);
+    };
+}
+
+#[cfg(labelled_stores)]
+pub use active::pass;
+
+#[cfg(labelled_stores)]
+mod active {
+    use std::collections::HashMap;
+    use std::io::Write;
+    use std::sync::{LazyLock, Mutex, PoisonError};
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    /// What the environment asks for.
+    struct Wishes {
+        stop_at: Option<(String, u64)>,
+        signal: Signal,
+        list: Option<std::path::PathBuf>,
+    }
+
+    static WISHES: LazyLock<Wishes> = LazyLock::new(|| Wishes {
+        stop_at: std::env::var("PUNCTUAL_STOP_AT").ok().map(|text| parse(&text)),
+        signal: match std::env::var("PUNCTUAL_STOP_BY").as_deref() {
+            Ok("stop") => Signal::STOP,
+            _ => Signal::KILL,
+        },
+        list: std::env::var_os("PUNCTUAL_LABELS").map(Into::into),
+    });
+
+    static PASSED: LazyLock<Mutex<HashMap<&'static str, u64>>> = LazyLock::new(Mutex::default);
+
+    fn parse(text: &str) -> (String, u64) {
+        let (label, count) = text.split_once(':').unwrap_or((text, "1"));
+        (label.to_owned(), count.parse().expect("PUNCTUAL_STOP_AT is label or label:n"))
+    }
+
+    /// Passes the place of that name, or ends there.
+    pub fn pass(label: &'static str) {
+        let wishes = &*WISHES;
+        if wishes.stop_at.is_none() && wishes.list.is_none() {
+            return;
+        }
+        let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = passed.entry(label).or_insert(0);
+        *times += 1;
+        if let (1, Some(list)) = (*times, &wishes.list) {
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(list);
+            file.and_then(|mut file| writeln!(file, "{label}")).expect("the list of labels can be written");
+        }
+        if wishes.stop_at.as_ref().is_some_and(|(at, count)| at == label && count == times) {
+            kill_process(getpid(), wishes.signal).expect("a process may signal itself");
+        }
+    }
+}
