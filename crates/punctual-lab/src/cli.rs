@@ -26,6 +26,8 @@ enum Verb {
     Survey(SurveyArguments),
     /// Run one experiment
     Run(command::RunArguments),
+    /// Go through every order of events in a model
+    Sim(command::SimArguments),
     /// Compare two runs: ratios with intervals, per quantile, max and stalls per minute
     Compare(CompareArguments),
     /// Write the page of a run again, from its store
@@ -222,6 +224,7 @@ pub fn main() -> ExitCode {
     let done = match arguments.verb.unwrap_or(Verb::Survey(arguments.survey)) {
         Verb::Survey(survey) => command::survey(&survey),
         Verb::Run(run) => command::run(&run),
+        Verb::Sim(sim) => command::sim(&sim),
         Verb::Compare(compare) => command::compare(&compare),
         Verb::Report(report) => command::report(&report),
         Verb::Stat(stat) => command::stat(&stat),

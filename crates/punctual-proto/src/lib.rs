@@ -12,6 +12,7 @@ pub mod frame;
 pub mod limits;
 pub mod stamps;
 pub mod stream;
+pub mod user_interrupt;
 
 pub use address::{Address, NodeId, Port, Target};
 pub use frame::{Frame, FrameError, Header, Kind};

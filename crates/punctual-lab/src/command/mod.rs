@@ -4,6 +4,7 @@ mod compare;
 mod host;
 mod report;
 mod run;
+mod sim;
 mod stat;
 mod survey;
 
@@ -11,6 +12,7 @@ pub use compare::compare;
 pub use host::host;
 pub use report::report;
 pub use run::{Experiment, RunArguments, run};
+pub use sim::{SimArguments, sim};
 pub use stat::stat;
 pub use survey::{respond, survey};
 

@@ -1,0 +1,41 @@
+//! `punctual sim wakeup`: what it finds, how it shows it, and that it ends well only if all is as documented.
+
+mod common;
+
+use common::Place;
+use serde_json::Value;
+
+#[test]
+fn every_protocol_ends_as_documented_and_is_in_the_document() {
+    let place = Place::new();
+    let ended = place.punctual(&["sim", "wakeup", "--json"]).with(0);
+    let all: Value = serde_json::from_str(&ended.out).expect("JSON");
+    let variants = all["variants"].as_array().expect("a list");
+    let document = include_str!("../../../docs/wakeup.md");
+    for race in ["A1", "K2", "K3", "K4", "E1", "M1", "M2", "H1", "H2"] {
+        let of_race = |v: &&Value| v["race"] == race && v["found"].is_string();
+        let found = variants.iter().find(of_race).unwrap_or_else(|| panic!("{race} is not found"));
+        assert!(document.contains(found["name"].as_str().expect("a name")), "{race} is not documented");
+        assert!(!found["steps"].as_array().expect("steps").is_empty(), "{race}");
+    }
+    assert!(variants.iter().all(|variant| variant["as_expected"] == true));
+}
+
+#[test]
+fn a_trace_leads_to_a_sleeping_receiver() {
+    let place = Place::new();
+    let ended = place.punctual(&["sim", "wakeup", "--variant", "epoll-event"]).with(0);
+    let last: Vec<&str> = ended.out.lines().rev().take(2).collect();
+    assert!(last[0].contains("PIR 0b1") && last[0].contains("asleep"), "{}", ended.out);
+    assert!(ended.out.contains("nobody is notified"), "{}", ended.out);
+    let safe = place.punctual(&["sim", "wakeup", "--variant", "epoll-event-recheck"]).with(0);
+    assert!(safe.out.contains("Nothing is lost in any order"), "{}", safe.out);
+}
+
+#[test]
+fn a_protocol_that_nobody_knows_is_refused() {
+    let place = Place::new();
+    let ended = place.punctual(&["sim", "wakeup", "--variant", "rfc-v7"]).with(2);
+    assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1));
+    assert!(ended.err.contains("rfc-v7") && ended.err.contains("rfc-v1-timeout"), "{}", ended.err);
+}

@@ -1,0 +1,174 @@
+//! Every order of everything, breadth-first: what is found is found by the shortest way.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Something whose behaviour is a set of steps from state to state.
+pub trait System {
+    /// All there is to know at one moment.
+    type State: Clone + Ord + fmt::Debug;
+    /// Something indivisible that may happen.
+    type Step: Clone + fmt::Debug;
+    /// What is wrong with a state.
+    type Fault: Clone + fmt::Debug;
+
+    /// Where it begins.
+    fn initial(&self) -> Self::State;
+
+    /// Everything that may happen next.
+    fn steps(&self, state: &Self::State) -> Vec<Self::Step>;
+
+    /// What a step leads to.
+    fn apply(&self, state: &Self::State, step: &Self::Step) -> Self::State;
+
+    /// What is wrong with a state in which nothing can happen any more.
+    fn judge(&self, state: &Self::State) -> Option<Self::Fault>;
+}
+
+/// A way to a state that must not be.
+#[derive(Clone, Debug)]
+pub struct Counterexample<S: System> {
+    /// What happened, with the state after each step.
+    pub path: Vec<(S::Step, S::State)>,
+    /// What is wrong at its end.
+    pub fault: S::Fault,
+}
+
+/// What came of going through all orders.
+#[derive(Clone, Debug)]
+pub struct Exploration<S: System> {
+    /// Different states seen.
+    pub states: usize,
+    /// Steps from the beginning to the farthest of them.
+    pub depth: usize,
+    /// The shortest way to a wrong end, if there is any.
+    pub found: Option<Counterexample<S>>,
+}
+
+/// Not everything was gone through: nothing is proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExploreError {
+    /// The limit of different states.
+    pub states_max: usize,
+}
+
+impl fmt::Display for ExploreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "more than {} states: not all were gone through", self.states_max)
+    }
+}
+
+impl core::error::Error for ExploreError {}
+
+/// One state with the way back to the beginning.
+struct Seen<S: System> {
+    state: S::State,
+    from: Option<(usize, S::Step)>,
+    depth: usize,
+}
+
+/// Goes through everything that can happen until something wrong is found or nothing is left.
+///
+/// # Errors
+/// There are more than `states_max` different states.
+pub fn explore<S: System>(system: &S, states_max: usize) -> Result<Exploration<S>, ExploreError> {
+    let initial = system.initial();
+    let mut known = BTreeMap::from([(initial.clone(), ())]);
+    let mut seen: Vec<Seen<S>> = Vec::new();
+    seen.push(Seen { state: initial, from: None, depth: 0 });
+    let mut next = 0;
+    while next < seen.len() {
+        let (state, depth) = (seen[next].state.clone(), seen[next].depth);
+        let steps = system.steps(&state);
+        if steps.is_empty()
+            && let Some(fault) = system.judge(&state)
+        {
+            let found = Some(Counterexample { path: way_to(&seen, next), fault });
+            return Ok(Exploration { states: seen.len(), depth, found });
+        }
+        for step in steps {
+            let after = system.apply(&state, &step);
+            if known.contains_key(&after) {
+                continue;
+            }
+            if seen.len() == states_max {
+                return Err(ExploreError { states_max });
+            }
+            known.insert(after.clone(), ());
+            seen.push(Seen { state: after, from: Some((next, step)), depth: depth + 1 });
+        }
+        next += 1;
+    }
+    let depth = seen.last().map_or(0, |last| last.depth);
+    Ok(Exploration { states: seen.len(), depth, found: None })
+}
+
+fn way_to<S: System>(seen: &[Seen<S>], end: usize) -> Vec<(S::Step, S::State)> {
+    let mut path = Vec::new();
+    let mut place = end;
+    while let Some((from, step)) = &seen[place].from {
+        path.push((step.clone(), seen[place].state.clone()));
+        place = *from;
+    }
+    path.reverse();
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two hands of a clock that must not both stop at 3.
+    struct Clock {
+        last: u8,
+    }
+
+    impl System for Clock {
+        type State = (u8, u8);
+        type Step = usize;
+        type Fault = &'static str;
+
+        fn initial(&self) -> (u8, u8) {
+            (0, 0)
+        }
+
+        fn steps(&self, state: &(u8, u8)) -> Vec<usize> {
+            let can = |hand: u8| hand < self.last;
+            [can(state.0), can(state.1)]
+                .iter()
+                .enumerate()
+                .filter(|(_, can)| **can)
+                .map(|(hand, _)| hand)
+                .collect()
+        }
+
+        fn apply(&self, state: &(u8, u8), hand: &usize) -> (u8, u8) {
+            if *hand == 0 { (state.0 + 1, state.1) } else { (state.0, state.1 + 1) }
+        }
+
+        fn judge(&self, state: &(u8, u8)) -> Option<&'static str> {
+            (*state == (3, 3)).then_some("both at three")
+        }
+    }
+
+    #[test]
+    fn the_shortest_way_is_found() {
+        let found = explore(&Clock { last: 3 }, 100).unwrap().found.unwrap();
+        assert_eq!((found.path.len(), found.fault), (6, "both at three"));
+        assert_eq!(found.path.last().unwrap().1, (3, 3));
+    }
+
+    #[test]
+    fn all_states_are_gone_through_once() {
+        let all = explore(&Clock { last: 4 }, 100).unwrap();
+        assert!(all.found.is_none());
+        assert_eq!((all.states, all.depth), (25, 8));
+    }
+
+    #[test]
+    fn giving_up_is_no_proof() {
+        let Err(error) = explore(&Clock { last: 4 }, 24) else { panic!("25 states fit into 24") };
+        assert_eq!(error, ExploreError { states_max: 24 });
+    }
+}
