@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::Run;
 use crate::step::{Outcome, Step};
-use crate::{deny, fuzz, loom, miri, smoke, tidy};
+use crate::{deny, fuzz, kill, loom, miri, smoke, tidy};
 
 /// What to run, and how long.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// Per target.
     pub(crate) fuzz_time: Duration,
+    /// How many processes to kill.
+    pub(crate) kills: kill::Extent,
     /// Empty: all targets.
     pub(crate) fuzz_only: Vec<String>,
 }
@@ -25,6 +27,7 @@ const STEPS: &[Step] = &[
     Step { name: "docs", run: docs },
     Step { name: "deny", run: |_| deny::run() },
     Step { name: "loom", run: |_| loom::run() },
+    Step { name: "kill", run: |plan| kill::run(plan.kills) },
     Step { name: "smoke", run: |_| smoke::run() },
     Step { name: "fuzz", run: |plan| fuzz::run(plan.fuzz_time, &plan.fuzz_only) },
     Step { name: "miri", run: |_| miri::run() },

@@ -5,6 +5,7 @@ mod command;
 mod deny;
 mod fuzz;
 mod json;
+mod kill;
 mod loom;
 mod miri;
 mod smoke;
@@ -19,9 +20,10 @@ use ci::Plan;
 
 const USAGE: &str = "\
 cargo xtask ci [--only STEP,STEP] [--fuzz-seconds N]   what CI runs
-cargo xtask nightly                                    the same, ten minutes of fuzzing per target, and Miri
+cargo xtask nightly                                    the same, ten minutes of fuzzing per target, a thousand kills, Miri
 cargo xtask tidy                                       the rules no compiler checks
 cargo xtask loom                                       the model checker, and the proof that it can fail
+cargo xtask kill [--random N]                          a kill at every labelled store, and N at random instants
 cargo xtask fuzz [--seconds N] [--only TARGET,TARGET]  builds and runs the fuzz targets";
 
 /// Fuzzing time per target: what CI can spare, and what a night can.
@@ -42,11 +44,12 @@ fn main() -> ExitCode {
 /// What the arguments ask for.
 fn plan(arguments: &[String]) -> Result<Plan, String> {
     let Some((command, options)) = arguments.split_first() else { return Err("which task?".into()) };
-    let mut plan = Plan { steps: ci::usual(), fuzz_time: FUZZ_SHORT, fuzz_only: Vec::new() };
+    let mut plan =
+        Plan { steps: ci::usual(), fuzz_time: FUZZ_SHORT, kills: kill::SHORT, fuzz_only: Vec::new() };
     match command.as_str() {
         "ci" => {}
-        "nightly" => plan = Plan { steps: ci::all(), fuzz_time: FUZZ_LONG, ..plan },
-        "tidy" | "loom" | "fuzz" => plan.steps = ci::named(command)?,
+        "nightly" => plan = Plan { steps: ci::all(), fuzz_time: FUZZ_LONG, kills: kill::LONG, ..plan },
+        "tidy" | "loom" | "fuzz" | "kill" => plan.steps = ci::named(command)?,
         other => return Err(format!("no task {other}")),
     }
     let mut options = options.iter();
@@ -55,6 +58,7 @@ fn plan(arguments: &[String]) -> Result<Plan, String> {
         match (command.as_str(), option.as_str()) {
             ("ci" | "nightly", "--only") => plan.steps = ci::named(value)?,
             ("fuzz", "--only") => plan.fuzz_only = value.split(',').map(str::to_owned).collect(),
+            ("kill", "--random") => plan.kills.random = count(option, value)?,
             ("ci" | "nightly", "--fuzz-seconds") | ("fuzz", "--seconds") => {
                 plan.fuzz_time = seconds(option, value)?;
             }
@@ -68,6 +72,13 @@ fn seconds(option: &str, value: &str) -> Result<Duration, String> {
     match value.parse() {
         Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
         _ => Err(format!("{option}: {value} is not a number of seconds from 1 to 86400")),
+    }
+}
+
+fn count(option: &str, value: &str) -> Result<u32, String> {
+    match value.parse() {
+        Ok(count @ 1..=100_000) => Ok(count),
+        _ => Err(format!("{option}: {value} is not a number from 1 to 100000")),
     }
 }
 
@@ -85,6 +96,8 @@ mod tests {
         assert_eq!(names(planned("ci --only tidy,loom").unwrap()), ["tidy", "loom"]);
         assert_eq!(names(planned("fuzz").unwrap()), ["fuzz"]);
         assert_eq!(planned("nightly").unwrap().fuzz_time, FUZZ_LONG);
+        assert_eq!(planned("nightly").unwrap().kills, kill::LONG);
+        assert_eq!(planned("kill --random 7").unwrap().kills.random, 7);
         assert_eq!(planned("fuzz --seconds 3").unwrap().fuzz_time, Duration::from_secs(3));
     }
 

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `PUNCTUAL_STOP_AT` | `label` or `label:n`: at the first or n-th passing |
 //! | `PUNCTUAL_STOP_BY` | `kill` (SIGKILL, the default) or `stop` (SIGSTOP) |
-//! | `PUNCTUAL_LABELS` | a file to which every label is added when it is first passed, one a line |
+//! | `PUNCTUAL_LABELS` | a file to which every label is added whenever it is passed, one a line |
 
 /// A place where the process may be killed. The name stands once in the source; it is that of the store that follows, or of
 /// the one before with `.done`.
@@ -26,6 +26,7 @@ pub use active::pass;
 #[cfg(labelled_stores)]
 mod active {
     use std::collections::HashMap;
+    use std::fs::File;
     use std::io::Write;
     use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -35,7 +36,7 @@ mod active {
     struct Wishes {
         stop_at: Option<(String, u64)>,
         signal: Signal,
-        list: Option<std::path::PathBuf>,
+        list: Option<File>,
     }
 
     static WISHES: LazyLock<Wishes> = LazyLock::new(|| Wishes {
@@ -44,7 +45,10 @@ mod active {
             Ok("stop") => Signal::STOP,
             _ => Signal::KILL,
         },
-        list: std::env::var_os("PUNCTUAL_LABELS").map(Into::into),
+        list: std::env::var_os("PUNCTUAL_LABELS").map(|path| {
+            let list = File::options().append(true).create(true).open(path);
+            list.expect("the list of labels can be written")
+        }),
     });
 
     static PASSED: LazyLock<Mutex<HashMap<&'static str, u64>>> = LazyLock::new(Mutex::default);
@@ -63,9 +67,8 @@ mod active {
         let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
         let times = passed.entry(label).or_insert(0);
         *times += 1;
-        if let (1, Some(list)) = (*times, &wishes.list) {
-            let file = std::fs::OpenOptions::new().append(true).create(true).open(list);
-            file.and_then(|mut file| writeln!(file, "{label}")).expect("the list of labels can be written");
+        if let Some(mut list) = wishes.list.as_ref() {
+            list.write_all(format!("{label}\n").as_bytes()).expect("the list of labels can be written");
         }
         if wishes.stop_at.as_ref().is_some_and(|(at, count)| at == label && count == times) {
             kill_process(getpid(), wishes.signal).expect("a process may signal itself");

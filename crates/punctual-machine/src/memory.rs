@@ -9,11 +9,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::SystemError;
@@ -75,10 +77,28 @@ impl Mapping {
         }
         // The permissions asked for are those meant, whatever the umask.
         crate::label!("memory.permissions");
-        rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
             .map_err(|error| SystemError::new("set permissions of", object(), error))?;
         crate::label!("memory.map");
         Self::of_file(&file, size, Access::ReadWrite, path)
+    }
+
+    /// The same without a name: nobody finds it, and nothing is left of it if this process dies, until it is
+    /// [published](Unnamed::publish). `folder` says in which file system.
+    pub fn create_unnamed(folder: &Path, size: usize, mode: u32) -> Result<(Self, Unnamed), SystemError> {
+        let object = || format!("a file in {}", folder.display());
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(folder, flags, Mode::from_raw_mode(mode))
+            .map_err(|error| SystemError::new("create shared memory", object(), error))?;
+        crate::label!("memory.unnamed");
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size as u64)
+            .map_err(|error| SystemError::new("reserve shared memory", object(), error))?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
+            .map_err(|error| SystemError::new("set permissions of", object(), error))?;
+        let file = File::from(file);
+        crate::label!("memory.unnamed.map");
+        let mapping = Self::of_file(&file, size, Access::ReadWrite, folder)?;
+        Ok((mapping, Unnamed(file)))
     }
 
     /// An existing file, whole. Refused are an empty one, one of more than [`FILE_SIZE_MAX`] bytes, and what is no file.
@@ -143,6 +163,26 @@ impl Mapping {
         // the offset was checked), lives as long as `self` (rule 1), holds a type for which every bit
         // pattern is a value (rule 3) and whose interior is atomic (rule 2).
         Some(unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset).cast::<T>(), count) })
+    }
+}
+
+/// Renames a file or folder to a name that is free; an error of kind `AlreadyExists` if it is not.
+pub fn rename_to_free(from: &Path, to: &Path) -> std::io::Result<()> {
+    Ok(rustix::fs::renameat_with(CWD, from, CWD, to, rustix::fs::RenameFlags::NOREPLACE)?)
+}
+
+/// A file without a name.
+#[derive(Debug)]
+pub struct Unnamed(File);
+
+impl Unnamed {
+    /// Gives it a name, which must be free: from now on others find it, whole.
+    pub fn publish(&self, path: &Path) -> Result<(), SystemError> {
+        let unnamed = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        crate::label!("memory.publish");
+        let linked = rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW);
+        crate::label!("memory.publish.done");
+        linked.map_err(|error| SystemError::new("publish", path.display().to_string(), error))
     }
 }
 
@@ -211,6 +251,19 @@ mod tests {
         let theirs = Mapping::open(&path, Access::Read).unwrap();
         ours.object::<AtomicU64>(4096).unwrap().store(7, Ordering::Relaxed);
         assert_eq!(theirs.object::<AtomicU64>(4096).unwrap().load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_found_once_it_is_published() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("page");
+        let (ours, unnamed) = Mapping::create_unnamed(folder.path(), 4096, 0o600).unwrap();
+        ours.object::<AtomicU64>(0).unwrap().store(7, Ordering::Relaxed);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        unnamed.publish(&path).unwrap();
+        let theirs = Mapping::open(&path, Access::Read).unwrap();
+        assert_eq!(theirs.object::<AtomicU64>(0).unwrap().load(Ordering::Relaxed), 7);
+        assert!(unnamed.publish(&path).is_err(), "the path is taken");
     }
 
     #[test]

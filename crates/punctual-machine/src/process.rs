@@ -23,9 +23,16 @@ impl ProcessIdentity {
         Self { pid, start_time: started_and_running(pid).unwrap_or(0), namespace: namespace() }
     }
 
-    /// Whether that process still runs. A process of another pid namespace cannot be judged and counts as alive.
+    /// Whether that process still runs. A process of another pid namespace, or one that `/proc` hides from this user (mount
+    /// option `hidepid`), cannot be judged and counts as alive.
     pub fn is_alive(self) -> bool {
-        self.namespace != namespace() || started_and_running(self.pid) == Some(self.start_time)
+        if self.namespace != namespace() {
+            return true;
+        }
+        match state_and_start(self.pid) {
+            Some((state, start_time)) => is_running(state) && start_time == self.start_time,
+            None => is_hidden(self.pid),
+        }
     }
 }
 
@@ -44,6 +51,12 @@ pub fn random() -> u64 {
     }
 }
 
+/// Whether a process of which `/proc` says nothing is another user's: one that is not there could not be forbidden.
+fn is_hidden(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::PERM))
+}
+
 fn namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
@@ -51,6 +64,14 @@ fn namespace() -> u64 {
 
 /// The start time of a process that exists and is no zombie.
 fn started_and_running(pid: u32) -> Option<u64> {
+    state_and_start(pid).filter(|&(state, _)| is_running(state)).map(|(_, start)| start)
+}
+
+fn is_running(state: char) -> bool {
+    !matches!(state, 'Z' | 'X' | 'x')
+}
+
+fn state_and_start(pid: u32) -> Option<(char, u64)> {
     // Asked from time to time while messages move: nothing here allocates.
     let mut path = [0; 32];
     let mut rest = &mut path[..];
@@ -62,8 +83,6 @@ fn started_and_running(pid: u32) -> Option<u64> {
     // A command name may be any bytes, and only what follows it is looked at.
     let name_end = bytes[..size].iter().rposition(|&byte| byte == b')')?;
     parse_stat(std::str::from_utf8(&bytes[name_end..size]).ok()?)
-        .filter(|&(state, _)| !matches!(state, 'Z' | 'X' | 'x'))
-        .map(|(_, start)| start)
 }
 
 /// State and start time. The command name may hold blanks and brackets, so counting begins behind its last bracket.

@@ -21,6 +21,8 @@ const ROWS_AT: usize = 4096;
 const ROW_SIZE: usize = 64;
 const IDENTITY_WORDS: usize = 16;
 const COUNTERS_MAX: usize = 64;
+/// How often the folder may vanish under who enters it: the last one out removes it.
+const FOLDER_TRIES_MAX: u32 = 10;
 
 /// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
 /// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, the `Closed…` by atomic addition, all
@@ -218,18 +220,27 @@ impl Page {
         let folder = folder();
         punctual_machine::label!("page.sweep");
         sweep(&folder);
-        let path = folder.join(format!("{}.{life:016x}.counters", owner.node));
-        punctual_machine::label!("page.create");
-        let (memory, path) =
-            match make_folder(&folder).and_then(|()| Mapping::create(&path, PAGE_SIZE, 0o600).ok()) {
-                Some(memory) => (memory, Some(path)),
-                None => (Mapping::anonymous(PAGE_SIZE)?, None),
-            };
-        let mut page = Self::of(&Arc::new(memory)).expect("made for this layout");
-        page.path = path;
-        punctual_machine::label!("page.fill");
+        for _ in 0..FOLDER_TRIES_MAX {
+            if let Some(page) = Self::publish(&folder, owner, life) {
+                return Ok(page);
+            }
+        }
+        let page = Self::of(&Arc::new(Mapping::anonymous(PAGE_SIZE)?)).expect("made for this layout");
         page.write_owner(owner);
         Ok(page)
+    }
+
+    /// A page in the folder, which gets its name when it is whole: of one that its writer dies over nothing is left.
+    fn publish(folder: &Path, owner: &PageOwner, life: u64) -> Option<Self> {
+        make_folder(folder)?;
+        let path = folder.join(format!("{}.{life:016x}.counters", owner.node));
+        punctual_machine::label!("page.create");
+        let (memory, unnamed) = Mapping::create_unnamed(folder, PAGE_SIZE, 0o600).ok()?;
+        let mut page = Self::of(&Arc::new(memory)).expect("made for this layout");
+        page.write_owner(owner);
+        unnamed.publish(&path).ok()?;
+        page.path = Some(path);
+        Some(page)
     }
 
     /// The page in a mapping that is large enough.
@@ -239,15 +250,12 @@ impl Page {
 
     fn write_owner(&self, owner: &PageOwner) {
         let words = &self.words;
-        punctual_machine::label!("page.version");
+        punctual_machine::label!("page.fill");
         words[1].set(LAYOUT_VERSION);
-        punctual_machine::label!("page.node");
         words[2].set(owner.node.get());
-        punctual_machine::label!("page.process");
         words[3].set(owner.process.pid.into());
         words[4].set(owner.process.start_time);
         words[5].set(owner.process.namespace);
-        punctual_machine::label!("page.name");
         write_name(&words[8..12], &owner.name);
         write_name(&words[12..16], &owner.bus);
         punctual_machine::label!("page.magic");

@@ -190,7 +190,9 @@ fn others_folders_and_strange_names_are_refused() {
     let open = unique("open");
     std::fs::create_dir(folder_of(&open)).unwrap();
     std::fs::set_permissions(folder_of(&open), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::write(folder_of(&open).join("from-anybody"), b"").unwrap();
     refused(&open, "a folder that everybody may write to");
+    std::fs::remove_file(folder_of(&open).join("from-anybody")).unwrap();
     std::fs::remove_dir(folder_of(&open)).unwrap();
     let link = unique("link");
     let elsewhere = tempfile::tempdir().unwrap();

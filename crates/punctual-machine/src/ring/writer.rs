@@ -119,7 +119,6 @@ impl RingWriter {
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset.is_multiple_of(8) && offset + bytes.len() <= self.claimed, "outside of the claim");
-        crate::label!("ring.write");
         copy_in(&self.memory.frame_words(self.position)[offset / 8..], bytes);
     }
 

@@ -1,7 +1,7 @@
 //! What the suites share: pairs of buses for every medium, and a watchdog.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 // Every suite uses a part of this file.
 const _: () = {
     let _ = (watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
-    let _ = (Role::start, Role::signal, Role::kill, Role::end);
+    let _ = (Role::start_with, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
     let _ = (Dice::below, Dice::pause, Medium::fields);
     let _: fn(fn(&Medium)) = on_every_medium;
 };
@@ -120,9 +120,15 @@ pub(crate) struct Role(Child);
 
 impl Role {
     pub(crate) fn start(role: &str, bus: &str) -> Self {
+        Self::start_with(role, bus, &[])
+    }
+
+    /// With more variables in its environment.
+    pub(crate) fn start_with(role: &str, bus: &str, more: &[(&str, String)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["role", "--exact", "--nocapture", "--quiet", "--test-threads=1"]);
         command.env("PUNCTUAL_TEST_ROLE", role).env("PUNCTUAL_TEST_BUS", bus);
+        command.envs(more.iter().map(|(name, value)| (name, value)));
         Self(command.stdout(std::process::Stdio::null()).spawn().unwrap())
     }
 
@@ -134,6 +140,11 @@ impl Role {
     pub(crate) fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().unwrap()
     }
 
     pub(crate) fn end(mut self) {

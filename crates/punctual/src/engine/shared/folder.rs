@@ -40,7 +40,7 @@ impl Folder {
         event: &Arc<EventFd>,
     ) -> Result<(Self, Segment), SystemError> {
         punctual_machine::label!("folder.sweep_all");
-        sweep_all(&options.directory);
+        sweep_all(options);
         let mut tries = 0;
         let (folder, own, post) = loop {
             let entered = make_folder(options).and_then(|folder| {
@@ -82,11 +82,9 @@ impl Folder {
     }
 }
 
-/// Removes what processes left that died: while they entered or left, or with a ring that nobody can read. Returns whether there
-/// was any.
-fn sweep(folder: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(folder) else { return false };
-    let mut swept = false;
+/// Removes what processes left that died: while they entered or left, or with a ring that nobody can read.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
     let posts = entries.filter_map(|entry| Paths::parse_post(entry.ok()?.file_name().to_str()?));
     for (node, life) in posts {
         let paths = Paths::new(folder, node, life);
@@ -94,21 +92,29 @@ fn sweep(folder: &Path) -> bool {
             punctual_machine::label!("sweep.remove");
             paths.remove();
             punctual_machine::label!("sweep.removed");
-            swept = true;
         }
     }
-    swept
 }
 
-/// The same in all buses of this user: who was killed as the last on a bus has nobody else to tidy up.
-fn sweep_all(directory: &Path) {
-    let prefix = format!("punctual.{}.", punctual_machine::process::user());
-    let Ok(entries) = fs::read_dir(directory) else { return };
+/// The same in all buses of this user: who was killed as the last on a bus has nobody else to tidy up. Folders that are
+/// empty go too: their maker died before it entered, or after it left, or will make another.
+fn sweep_all(options: &SharedOptions) {
+    let user = punctual_machine::process::user();
+    let own = format!("punctual.{user}.");
+    let shared = match options.sharing {
+        Sharing::Private => None,
+        Sharing::Group(group) => Some(format!("punctual.g{group}.")),
+    };
     let is_bus =
-        |entry: &fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix));
-    for bus in entries.filter_map(Result::ok).filter(is_bus) {
-        if bus.file_type().is_ok_and(|kind| kind.is_dir()) && sweep(&bus.path()) {
+        |name: &str| name.starts_with(&own) || shared.as_ref().is_some_and(|shared| name.starts_with(shared));
+    let Ok(entries) = fs::read_dir(&options.directory) else { return };
+    for bus in entries.filter_map(Result::ok) {
+        let is_own = bus.metadata().is_ok_and(|found| found.is_dir() && found.uid() == user);
+        if is_own && bus.file_name().to_str().is_some_and(is_bus) {
+            sweep(&bus.path());
+            punctual_machine::label!("sweep.folder");
             let _others_there = fs::remove_dir(bus.path());
+            punctual_machine::label!("sweep.folder.done");
         }
     }
 }
@@ -116,28 +122,48 @@ fn sweep_all(directory: &Path) {
 /// The bus's folder, owned by us or shared with a group of ours. Others' folders are refused: they could replace files.
 fn make_folder(options: &SharedOptions) -> Result<PathBuf, SystemError> {
     let user = punctual_machine::process::user();
-    let (name, mode) = match options.sharing {
-        Sharing::Private => (format!("punctual.{user}.{}", options.name), 0o700),
-        Sharing::Group(group) => (format!("punctual.g{group}.{}", options.name), 0o2770),
+    let name = match options.sharing {
+        Sharing::Private => format!("punctual.{user}.{}", options.name),
+        Sharing::Group(group) => format!("punctual.g{group}.{}", options.name),
     };
     let folder = options.directory.join(name);
     let failed = |error| SystemError::new("make bus folder", folder.display().to_string(), error);
-    punctual_machine::label!("folder.make");
-    match fs::DirBuilder::new().mode(mode).create(&folder) {
-        Ok(()) => {
-            punctual_machine::label!("folder.owner");
-            if let Sharing::Group(group) = options.sharing {
-                std::os::unix::fs::chown(&folder, None, Some(group)).map_err(failed)?;
-            }
-            punctual_machine::label!("folder.permissions");
-            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).map_err(failed)?;
-            punctual_machine::label!("folder.permissions.done");
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed(error)),
+    if fs::symlink_metadata(&folder).is_err() {
+        publish_folder(&folder, options, user).map_err(failed)?;
     }
     refuse_strangers(&folder, options, user).map_err(failed)?;
     Ok(folder)
+}
+
+/// Makes the folder under another name and gives it its own when owner and permissions are right. That somebody else made it
+/// meanwhile is as good.
+fn publish_folder(folder: &Path, options: &SharedOptions, user: u32) -> std::io::Result<()> {
+    let life = punctual_machine::process::random();
+    // The sweep of the next opener finds it by its first part.
+    let unfinished = options.directory.join(format!("punctual.{user}.{}.{life:016x}.new", options.name));
+    punctual_machine::label!("folder.make");
+    fs::DirBuilder::new().mode(0o700).create(&unfinished)?;
+    punctual_machine::label!("folder.owner");
+    let published = match options.sharing {
+        Sharing::Private => fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o700)),
+        Sharing::Group(group) => std::os::unix::fs::chown(&unfinished, None, Some(group)).and_then(|()| {
+            punctual_machine::label!("folder.permissions");
+            fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o2770))
+        }),
+    }
+    .and_then(|()| {
+        punctual_machine::label!("folder.publish");
+        punctual_machine::memory::rename_to_free(&unfinished, folder)
+    });
+    punctual_machine::label!("folder.publish.done");
+    match published {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => fs::remove_dir(&unfinished),
+        Err(error) => {
+            let _swept_meanwhile = fs::remove_dir(&unfinished);
+            Err(error)
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 fn refuse_strangers(folder: &Path, options: &SharedOptions, user: u32) -> std::io::Result<()> {

@@ -92,6 +92,11 @@ pub enum OpenError {
         /// Its process; 0 where it is not known.
         pid: u32,
     },
+    /// There are as many nodes on the bus as a bus can have: take another bus for some of them.
+    BusFull {
+        /// How many that is.
+        nodes_max: usize,
+    },
     /// The machine refused. The text names the object and what to do.
     System {
         /// What it said.
@@ -107,6 +112,12 @@ impl fmt::Display for OpenError {
             Self::Invalid(text) => f.write_str(text),
             Self::NodeTaken { node, pid } => {
                 write!(f, "node {node} is already on the bus (process {pid}): take another name")
+            }
+            Self::BusFull { nodes_max } => {
+                write!(
+                    f,
+                    "the bus has {nodes_max} nodes already, which is the most: take another bus for some"
+                )
             }
             Self::System { error, advice } => write!(f, "{error} ({advice})"),
         }

@@ -54,6 +54,8 @@ impl Peer {
 struct List {
     peers: Vec<Arc<Peer>>,
     visits_seen: u32,
+    /// Nodes that the last look found and the list has no room for.
+    left_out: usize,
 }
 
 /// Our own segment and everybody else's.
@@ -74,7 +76,7 @@ impl Roster {
         punctual_machine::label!("roster.scan");
         roster.scan(true);
         punctual_machine::label!("roster.settle");
-        if let Err(error) = roster.settle_id() {
+        if let Err(error) = roster.check_room().and_then(|()| roster.settle_id()) {
             roster.venue.leave();
             return Err(error);
         }
@@ -86,6 +88,20 @@ impl Roster {
         }
         punctual_machine::label!("roster.joined");
         Ok(roster)
+    }
+
+    /// A table of fixed size has an entry for each node. Of those that join at once the ones with the smaller lives come in.
+    fn check_room(&self) -> Result<(), OpenError> {
+        let own_life = self.own.owner.life;
+        let list = self.lock();
+        let before_us = list
+            .peers
+            .iter()
+            .filter(|peer| peer.segment.state() == State::Ready || peer.segment.owner.life < own_life);
+        if before_us.count() + list.left_out >= NODES_MAX {
+            return Err(OpenError::BusFull { nodes_max: NODES_MAX });
+        }
+        Ok(())
     }
 
     /// Two lives with one id: the ready one keeps it; of two that join, the one with the smaller life.
@@ -160,9 +176,14 @@ impl Roster {
         };
         let found = self.venue.newcomers(&known);
         let before = list.peers.len();
+        list.left_out = 0;
         for found in found {
             let peer = Peer::new(found, at_start);
-            if self.is_to_be_dropped(&peer) || list.peers.len() + 1 >= NODES_MAX {
+            if self.is_to_be_dropped(&peer) {
+                continue;
+            }
+            if list.peers.len() + 1 >= NODES_MAX {
+                list.left_out += 1;
                 continue;
             }
             punctual_machine::label!("roster.introduce");

@@ -1,0 +1,119 @@
+//! What victims do: each scene takes a node through a part of its life, to the end if nobody kills it.
+
+use std::time::{Duration, Instant};
+
+use punctual::engine::shared::{SharedOptions, Sharing, WhenFull};
+use punctual::{Bus, CommunicatorOptions, Node, Target, Wake};
+use punctual_machine::signal;
+
+use crate::common::PATIENCE;
+use crate::world::{ALPHA, BETA, VICTIM, numbered, whole};
+
+/// One way to live and to die.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) role: &'static str,
+    /// Whether readers hold writers back.
+    pub(crate) held: bool,
+    /// Whether the bus is shared with a group.
+    pub(crate) group: bool,
+    /// Whether others are on the bus already; if not, they come when the victim is dead.
+    pub(crate) accompanied: bool,
+    /// Whether somebody was killed on that bus before.
+    pub(crate) littered: bool,
+}
+
+const ACCOMPANIED: Scene =
+    Scene { role: "visitor", held: false, group: false, accompanied: true, littered: false };
+
+/// Writer, reader, node during discovery, closing node, sweeper.
+pub(crate) const SCENES: &[Scene] = &[
+    ACCOMPANIED,
+    Scene { accompanied: false, group: true, ..ACCOMPANIED },
+    Scene { accompanied: false, littered: true, ..ACCOMPANIED },
+    Scene { role: "writer", ..ACCOMPANIED },
+    Scene { role: "writer", held: true, ..ACCOMPANIED },
+    Scene { role: "reader futex", held: true, ..ACCOMPANIED },
+    Scene { role: "reader eventfd", ..ACCOMPANIED },
+];
+
+/// A bus as it is told to a victim: folder, name, `held` or `free`, `group` or `private`.
+pub(crate) fn bus_of(text: &str) -> Bus {
+    let words: Vec<&str> = text.split(' ').collect();
+    let [directory, name, when_full, sharing] = words[..] else { panic!("{text}: no bus") };
+    Bus::Shared(SharedOptions {
+        ring_size: 1 << 12,
+        when_full: if when_full == "held" { WhenFull::HoldBack } else { WhenFull::Overrun },
+        sharing: if sharing == "group" { Sharing::Group(own_group()) } else { Sharing::Private },
+        directory: directory.into(),
+        ..SharedOptions::new(name)
+    })
+}
+
+fn own_group() -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").unwrap().gid()
+}
+
+pub(crate) fn play(role: &str, bus: &str) {
+    signal::end_with_parent();
+    let is_alone = bus.ends_with("alone");
+    let bus = bus_of(bus.trim_end_matches(" alone"));
+    match role.split_once(' ').unwrap_or((role, "")) {
+        ("visitor", _) => visit(&bus),
+        ("writer", _) => write(&bus, is_alone),
+        ("reader", wake) => read(&bus, wake.parse().unwrap()),
+        _ => panic!("{role}: no role"),
+    }
+}
+
+/// Joins, talks to a neighbour of the same node and to everybody, leaves.
+fn visit(bus: &Bus) {
+    let node = Node::open(bus, VICTIM).unwrap();
+    let (mut here, mut neighbour) = (node.bind(1).unwrap(), node.bind(2).unwrap());
+    here.send_timeout(neighbour.address().into(), b"neighbour", PATIENCE).unwrap();
+    assert_eq!(neighbour.receive_timeout(PATIENCE).unwrap().payload, b"neighbour");
+    for number in 0..3 {
+        here.send_timeout(Target::EVERYONE, &numbered(number), PATIENCE).unwrap();
+    }
+}
+
+/// Laps its ring several times.
+fn write(bus: &Bus, is_alone: bool) {
+    let node = Node::open(bus, VICTIM).unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    for number in 0..300 {
+        let target = match number % 3 {
+            0 if !is_alone => Target::port(BETA, 1),
+            _ => Target::EVERYONE,
+        };
+        communicator.send_timeout(target, &numbered(number), PATIENCE).unwrap();
+        // Who holds others back must read.
+        while communicator.try_receive().is_ok() {}
+        if number % 10 == 0 {
+            // So that readers sleep, and have to be woken.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Sleeps for every message; is once too slow.
+fn read(bus: &Bus, wake: Wake) {
+    let node = Node::open(bus, VICTIM).unwrap();
+    let mut communicator = node.bind_with(1, &CommunicatorOptions::waiting(wake)).unwrap();
+    communicator.send_timeout(Target::port(ALPHA, 1), &numbered(0), PATIENCE).unwrap();
+    let give_up = Instant::now() + PATIENCE;
+    let mut expected = 0;
+    for count in 0..40 {
+        let message = communicator.receive_timeout(PATIENCE).unwrap();
+        if message.source.node == punctual::NodeId::named(ALPHA) {
+            let number = whole(message.payload);
+            assert!(number >= expected, "{number} after {expected}");
+            expected = number + 1;
+        }
+        if count == 20 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(Instant::now() < give_up);
+    }
+}

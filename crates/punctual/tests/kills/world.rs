@@ -1,0 +1,261 @@
+//! The survivors of a kill, and everything that must be true of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use punctual::{Bus, Communicator, CommunicatorOptions, Node, NodeId, Target, Wake};
+use punctual_machine::process::user;
+
+use crate::common::{PATIENCE, Role, unique};
+use crate::victim::{Scene, bus_of};
+
+pub(crate) const ALPHA: &str = "alpha";
+pub(crate) const BETA: &str = "beta";
+const GUEST: &str = "guest";
+pub(crate) const VICTIM: &str = "victim-of-a-kill";
+
+/// The message of that number: its size differs, and every word of it is the number.
+pub(crate) fn numbered(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(1 + number as usize % 40)
+}
+
+/// The number of a message, if it is whole.
+pub(crate) fn whole(payload: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(payload[..8].try_into().unwrap());
+    assert_eq!(payload, numbered(number), "a torn message");
+    number
+}
+
+/// A node that lives on.
+struct Survivor {
+    node: Node,
+    communicator: Communicator,
+    /// The next number that each source may send, and how many messages it sent.
+    heard: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Survivor {
+    fn new(bus: &Bus, name: &str) -> Self {
+        let node = Node::open(bus, name).unwrap();
+        // One of each kind to be woken.
+        let wake = if name == BETA { Wake::EventFd } else { Wake::Futex };
+        let communicator = node.bind_with(1, &CommunicatorOptions::waiting(wake)).unwrap();
+        Self { node, communicator, heard: BTreeMap::new() }
+    }
+
+    /// Takes one message; its source, if it is whole and newer than those before it.
+    fn take(&mut self, patience: Duration) -> Option<(NodeId, u64)> {
+        let message = self.communicator.receive_timeout(patience).ok()?;
+        let (source, number) = (message.source.node, whole(message.payload));
+        let (next, count) = self.heard.entry(source.get()).or_default();
+        assert!(number >= *next, "{number} of {source} after {next}");
+        (*next, *count) = (number + 1, *count + 1);
+        Some((source, number))
+    }
+
+    /// Takes messages until that one comes.
+    fn await_number(&mut self, source: NodeId, number: u64) {
+        let give_up = Instant::now() + PATIENCE;
+        while self.take(PATIENCE) != Some((source, number)) {
+            assert!(Instant::now() < give_up, "{number} of {source} never came");
+        }
+    }
+}
+
+/// Two survivors on a bus of their own folder.
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+    name: String,
+    held: bool,
+    group: bool,
+    accompanied: bool,
+    /// Others come and go.
+    guests: bool,
+    survivors: Option<[Survivor; 2]>,
+    number: u64,
+}
+
+impl World {
+    pub(crate) fn new(scene: &Scene) -> Self {
+        let folder = tempfile::Builder::new().prefix("punctual-kills-").tempdir_in("/dev/shm").unwrap();
+        let Scene { held, group, accompanied, .. } = *scene;
+        let name = unique("kill");
+        let guests = scene.role.starts_with("reader");
+        let mut world = Self { folder, name, held, group, accompanied, guests, survivors: None, number: 0 };
+        if scene.littered {
+            world.litter();
+        }
+        if accompanied {
+            world.survivors = Some(world.new_survivors());
+        }
+        world
+    }
+
+    /// As [`bus_of`] takes it.
+    fn bus(&self) -> String {
+        let words = [if self.held { "held" } else { "free" }, if self.group { "group" } else { "private" }];
+        format!("{} {} {}", self.folder.path().display(), self.name, words.join(" "))
+    }
+
+    /// As a victim is told it.
+    pub(crate) fn bus_text(&self) -> String {
+        let alone = if self.accompanied { "" } else { " alone" };
+        format!("{}{alone}", self.bus())
+    }
+
+    fn new_survivors(&self) -> [Survivor; 2] {
+        [ALPHA, BETA].map(|name| Survivor::new(&bus_of(&self.bus()), name))
+    }
+
+    /// Lets another process die on the bus, with all that it has.
+    fn litter(&self) {
+        let mut writer = Role::start_with("writer", &format!("{} alone", self.bus()), &[]);
+        let give_up = Instant::now() + PATIENCE;
+        while !self.files().iter().any(|name| name.ends_with(".ring")) {
+            assert!(writer.ended().is_none() && Instant::now() < give_up, "nothing to leave behind");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        writer.kill();
+    }
+
+    /// One message each way between the survivors, to one and to everybody.
+    pub(crate) fn exchange(&mut self) {
+        let bus = self.bus();
+        let Some([alpha, beta]) = &mut self.survivors else {
+            std::thread::sleep(Duration::from_millis(1));
+            return;
+        };
+        let (a, b) = (alpha.node.id(), beta.node.id());
+        for _ in 0..4 {
+            let (first, second) = (self.number, self.number + 1);
+            self.number += 2;
+            alpha.communicator.send_timeout(Target::port(b, 1_u8), &numbered(first), PATIENCE).unwrap();
+            beta.await_number(a, first);
+            alpha.communicator.send_timeout(Target::EVERYONE, &numbered(second), PATIENCE).unwrap();
+            beta.await_number(a, second);
+            beta.communicator.send_timeout(Target::port(a, 1_u8), &numbered(first), PATIENCE).unwrap();
+            alpha.await_number(b, first);
+        }
+        if self.guests {
+            drop(Node::open(&bus_of(&bus), GUEST).unwrap());
+        }
+        // Who comes and goes is told to who has nothing else to read.
+        for survivor in [alpha, beta] {
+            while survivor.take(Duration::from_micros(300)).is_some() {}
+        }
+    }
+
+    /// The victim is dead: the others must notice, go on, sum, let a next one of its name in, and leave nothing behind.
+    pub(crate) fn recover(mut self) {
+        if self.survivors.is_none() {
+            self.survivors = Some(self.new_survivors());
+        }
+        let victim = NodeId::named(VICTIM);
+        let give_up = Instant::now() + PATIENCE;
+        let present = |world: &Self| {
+            let survivors = world.survivors.as_ref().unwrap();
+            survivors
+                .iter()
+                .flat_map(|survivor| survivor.node.peers())
+                .any(|peer| peer.node == victim && peer.present)
+        };
+        while present(&self) {
+            self.exchange();
+            assert!(Instant::now() < give_up, "its death went unnoticed");
+        }
+        self.exchange();
+        self.check_ledgers();
+        let mut next = Survivor::new(&bus_of(&self.bus()), VICTIM);
+        self.greet(&mut next);
+        assert_eq!(self.lives(), 3, "what the dead left is not gone: {:?}", self.files());
+        drop(next);
+        self.exchange();
+        self.check_ledgers();
+        self.survivors = None;
+        let left: Vec<_> = names(self.folder.path());
+        assert!(left.is_empty(), "left behind: {left:?}");
+    }
+
+    /// The next node of the victim's name talks to both, and they to it.
+    fn greet(&mut self, next: &mut Survivor) {
+        let [alpha, beta] = self.survivors.as_mut().unwrap();
+        for survivor in [alpha, beta] {
+            // It is another life: its numbers begin anew.
+            survivor.heard.remove(&next.node.id().get());
+            next.communicator
+                .send_timeout(Target::port(survivor.node.id(), 1_u8), &numbered(7), PATIENCE)
+                .unwrap();
+            survivor.await_number(next.node.id(), 7);
+            survivor.heard.remove(&next.node.id().get());
+            survivor
+                .communicator
+                .send_timeout(Target::port(next.node.id(), 1_u8), &numbered(self.number), PATIENCE)
+                .unwrap();
+            next.await_number(survivor.node.id(), self.number);
+        }
+        self.number += 1;
+    }
+
+    /// Every copy is in one place, and every frame that was sent arrived or is lost.
+    fn check_ledgers(&self) {
+        let [alpha, beta] = self.survivors.as_ref().unwrap();
+        for (survivor, other) in [(alpha, beta), (beta, alpha)] {
+            let ledger = survivor.node.ledger();
+            assert!(ledger.is_balanced(), "{ledger}");
+            assert_eq!((ledger.bad_frames, ledger.corrupt_peers, ledger.duplicates), (0, 0, 0), "{ledger}");
+            for peer in survivor.node.peers() {
+                assert!(peer.present || peer.missing == 0, "{peer:?}");
+                if self.held {
+                    assert_eq!(peer.lost, 0, "readers hold writers back here: {peer:?}");
+                }
+                if peer.node == other.node.id() {
+                    let sent = other.node.sent_to(None) + other.node.sent_to(Some(survivor.node.id()));
+                    assert_eq!((peer.arrived + peer.lost, peer.missing), (sent, 0), "{peer:?}, {ledger}");
+                }
+            }
+        }
+    }
+
+    /// The files in the bus's folder.
+    fn files(&self) -> Vec<String> {
+        let folder = match self.group {
+            true => std::fs::read_dir(self.folder.path()).unwrap().find_map(|entry| {
+                let path = entry.unwrap().path();
+                path.file_name()?.to_str()?.starts_with("punctual.g").then_some(path)
+            }),
+            false => Some(self.folder.path().join(format!("punctual.{}.{}", user(), self.name))),
+        };
+        folder.map_or_else(Vec::new, |folder| names(&folder))
+    }
+
+    /// How many lives of nodes have files.
+    fn lives(&self) -> usize {
+        let mut lives: Vec<_> =
+            self.files().iter().filter_map(|name| Some(name.rsplit_once('.')?.0.to_owned())).collect();
+        lives.sort();
+        lives.dedup();
+        lives.len()
+    }
+}
+
+/// Whoever opens a node next removes the counters of all victims, also of those that were still making theirs.
+pub(crate) fn check_counter_pages() {
+    let last = Node::open(&Bus::loopback(&unique("last")), "last").unwrap();
+    let (victim, give_up) = (NodeId::named(VICTIM).to_string(), Instant::now() + PATIENCE);
+    let folder = format!("/dev/shm/punctual-counters.{}", user());
+    let of_victims =
+        || names(Path::new(&folder)).into_iter().filter(|name| name.starts_with(&victim)).count();
+    // Another run of this suite may have victims too.
+    while of_victims() > 0 {
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(Instant::now() < give_up, "counters of {} victims are left in {folder}", of_victims());
+    }
+    drop(last);
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
