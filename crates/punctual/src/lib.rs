@@ -24,6 +24,8 @@
 
 pub mod communicator;
 pub mod engine;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod ledger;
 pub mod node;
 pub mod trace;

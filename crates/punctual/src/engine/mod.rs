@@ -21,7 +21,7 @@ pub mod loopback;
 pub mod packet;
 pub mod shared;
 pub mod tap;
-mod wire;
+pub(crate) mod wire;
 
 /// Both halves of an open engine.
 #[derive(Debug)]

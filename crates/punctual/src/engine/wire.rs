@@ -4,6 +4,9 @@
 //! A frame for a node whose address is not known yet goes to everybody; the first frame heard from a node teaches its
 //! address. Announcements say how far a node's streams are, so that the loss of the last frames before a pause is noticed.
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -171,7 +171,13 @@ impl Accounts {
         page: &Page,
     ) {
         let known = |account: &Account| account.public.node == node && account.public.incarnation == life;
-        if !self.accounts.iter().any(known) {
+        let known = self.accounts.iter().position(known);
+        // Of 65,536 lives of a node two have one number: what the first sent would make the second's numbers duplicates.
+        let is_over = known.filter(|&index| !self.accounts[index].public.present);
+        if let Some(over) = is_over {
+            self.accounts.swap_remove(over);
+        }
+        if known.is_none() || is_over.is_some() {
             let start = if exact { Start::Known } else { Start::NoLater };
             self.open(node, life, progress, start, page);
         }
@@ -304,5 +310,46 @@ impl Accounts {
                 ..account.public.clone()
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_machine::process::ProcessIdentity;
+    use punctual_proto::{Address, Kind, Port, Target};
+
+    /// Goal: a life whose number is that of an earlier one of the same node is another life: its messages are delivered.
+    #[test]
+    fn a_number_of_a_life_that_comes_again_is_another_life() {
+        let node = NodeId::named("phoenix");
+        let owner = crate::ledger::PageOwner {
+            node,
+            name: "observer".to_owned(),
+            bus: "test".to_owned(),
+            process: ProcessIdentity::of_self(),
+        };
+        let page = Page::create(&owner, punctual_machine::process::random()).unwrap();
+        let mut accounts = Accounts::new(true);
+        let progress = Progress { unicast: Some(0), broadcast: 0 };
+        for life in 0..3 {
+            accounts.handle_joined(node, 7, progress, true, &page);
+            for sequence in 0..5 {
+                let header = Header {
+                    kind: Kind::Data,
+                    incarnation: 7,
+                    source: Address { node, port: Port::from(1) },
+                    target: Target::EVERYONE,
+                    sequence,
+                    payload_size: 0,
+                    stamped: false,
+                };
+                assert!(accounts.accept(&header, &page).deliver, "message {sequence} of life {life}");
+            }
+            let end = Progress { unicast: Some(0), broadcast: 5 };
+            accounts.handle_left(node, 7, Some(end), true, &page);
+        }
+        let ledger = page.ledger();
+        assert_eq!((ledger.arrived, ledger.duplicates, ledger.lost()), (15, 0, 0), "{ledger}");
     }
 }

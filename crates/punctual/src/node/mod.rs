@@ -13,7 +13,8 @@ use punctual_proto::limits::COMMUNICATORS_MAX;
 use punctual_proto::{NodeId, Port};
 
 use crate::communicator::Communicator;
-use crate::engine::{Bell, Receive, ring};
+use crate::engine::shared::Joined;
+use crate::engine::{Bell, Engine, Receive, ring};
 use crate::ledger::{Ledger, Page, PageOwner, RowCount};
 use crate::wake::{Wake, waiter};
 
@@ -329,19 +330,30 @@ impl Node {
     }
 
     pub(crate) fn assemble(bus: &Bus, options: &NodeOptions) -> Result<Self, OpenError> {
-        let clock = Clock::get();
         let node = options.id.unwrap_or_else(|| NodeId::named(&options.name));
         let (engine, joined) = options::open_engine(bus, options, node)?;
+        Self::over(engine, joined, node, &options.name, &bus.to_string())
+    }
+
+    /// A node over an engine that is open.
+    pub(crate) fn over(
+        engine: Engine,
+        joined: Joined,
+        node: NodeId,
+        name: &str,
+        bus: &str,
+    ) -> Result<Self, OpenError> {
+        let clock = Clock::get();
         let owner = PageOwner {
             node,
-            name: options.name.clone(),
-            bus: bus.to_string(),
+            name: name.to_owned(),
+            bus: bus.to_owned(),
             process: ProcessIdentity::of_self(),
         };
         let page = Page::create(&owner, random())
             .map_err(|error| OpenError::System { error, advice: "counters need a little memory" })?;
         let payload_size_max = engine.transmit.payload_size_max();
-        let descriptors = own_descriptors(&*engine.receive, &options.name)?;
+        let descriptors = own_descriptors(&*engine.receive, name)?;
         let core = Core {
             node,
             incarnation: joined.incarnation,

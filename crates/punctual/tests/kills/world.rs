@@ -58,7 +58,8 @@ impl Survivor {
     fn await_number(&mut self, source: NodeId, number: u64) {
         let give_up = Instant::now() + PATIENCE;
         while self.take(PATIENCE) != Some((source, number)) {
-            assert!(Instant::now() < give_up, "{number} of {source} never came");
+            let (peers, ledger) = (self.node.peers(), self.node.ledger());
+            assert!(Instant::now() < give_up, "{number} of {source} never came: {peers:?}, {ledger}");
         }
     }
 }

@@ -24,6 +24,8 @@ use transmit::SharedTransmit;
 use venue::Venue;
 
 mod folder;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod hall;
 mod receive;
 mod roster;

@@ -27,9 +27,9 @@ const LAYOUT_VERSION: u64 = 1;
 
 const SENT_AT: usize = 4096;
 const CURSORS_AT: usize = 8192;
-const CONTROL_AT: usize = 12_288;
-const RING_AT: usize = 16_384;
-const BELL_SIZE: usize = 4096;
+pub(super) const CONTROL_AT: usize = 12_288;
+pub(super) const RING_AT: usize = 16_384;
+pub(super) const BELL_SIZE: usize = 4096;
 
 const IDENTITY_WORDS: usize = 16;
 const _: () = assert!(IDENTITY_WORDS * 8 <= SENT_AT);
@@ -162,7 +162,7 @@ impl Segment {
         let memory =
             Mapping::create(&unfinished, RING_AT + capacity, modes.ring).inspect_err(|_| paths.remove())?;
         punctual_machine::label!("segment.fill");
-        let segment = Self::fill(memory, bell, owner, name, capacity);
+        let segment = Self::fill(&Arc::new(memory), &Arc::new(bell), owner, name, capacity);
         punctual_machine::label!("segment.publish");
         std::fs::rename(&unfinished, &paths.ring)
             .map_err(|error| SystemError::new("publish", paths.ring.display().to_string(), error))?;
@@ -174,11 +174,16 @@ impl Segment {
     pub(super) fn private(owner: Owner, name: &str, capacity: usize) -> Result<Self, SystemError> {
         let memory = Mapping::anonymous(RING_AT + capacity)?;
         let bell = Mapping::anonymous(BELL_SIZE)?;
-        Ok(Self::fill(memory, bell, owner, name, capacity))
+        Ok(Self::fill(&Arc::new(memory), &Arc::new(bell), owner, name, capacity))
     }
 
-    fn fill(memory: Mapping, bell: Mapping, owner: Owner, name: &str, capacity: usize) -> Self {
-        let memory = Arc::new(memory);
+    pub(super) fn fill(
+        memory: &Arc<Mapping>,
+        bell: &Arc<Mapping>,
+        owner: Owner,
+        name: &str,
+        capacity: usize,
+    ) -> Self {
         let words: &[Counter] = memory.objects(0, IDENTITY_WORDS).expect("larger than its first page");
         punctual_machine::label!("segment.version");
         words[word::VERSION].set(LAYOUT_VERSION);
@@ -203,8 +208,7 @@ impl Segment {
         punctual_machine::label!("segment.magic");
         words[word::MAGIC].publish(MAGIC);
         punctual_machine::label!("segment.magic.done");
-        Self::assemble(&memory, &Arc::new(bell), owner, capacity)
-            .expect("the mappings were made for this layout")
+        Self::assemble(memory, bell, owner, capacity).expect("the mappings were made for this layout")
     }
 
     /// The parts of a segment, where they lie inside of its mappings.
@@ -222,6 +226,11 @@ impl Segment {
     /// A peer's segment; `None` for files that are none, or of a layout that is not known.
     pub(super) fn open(paths: &Paths) -> Option<Self> {
         let memory = Arc::new(Mapping::open(&paths.ring, Access::Read).ok()?);
+        Self::read(&memory, || Some(Arc::new(Mapping::open(&paths.bell, Access::ReadWrite).ok()?)))
+    }
+
+    /// A segment of which only its size is known. Its bell is opened when it looks like one.
+    pub(super) fn read(memory: &Arc<Mapping>, bell: impl FnOnce() -> Option<Arc<Mapping>>) -> Option<Self> {
         let words = memory.objects::<Counter>(0, IDENTITY_WORDS)?;
         if words[word::MAGIC].get_published() != MAGIC || words[word::VERSION].get() != LAYOUT_VERSION {
             return None;
@@ -237,8 +246,7 @@ impl Segment {
             held_back: words[word::HELD_BACK].get() != 0,
         };
         let capacity = usize::try_from(words[word::CAPACITY].get()).ok()?;
-        let bell = Arc::new(Mapping::open(&paths.bell, Access::ReadWrite).ok()?);
-        Self::assemble(&memory, &bell, owner, capacity)
+        Self::assemble(memory, &bell()?, owner, capacity)
     }
 
     pub(super) fn ring(&self) -> &RingMemory {

@@ -1,0 +1,190 @@
+//! What the fuzz targets drive: whole nodes whose medium, peer or page of counters is the fuzzer's.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use punctual_machine::ring::RingWriter;
+use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
+
+use crate::engine::shared::Joined;
+use crate::engine::shared::fuzzing::{self as shared, Stranger};
+use crate::engine::wire::fuzzing::{self as wire, Fed};
+use crate::engine::{Bell, Engine};
+use crate::{Communicator, Node, SendError};
+
+pub use crate::ledger::fuzzing::any_page;
+
+/// Most messages taken after each input: what one frame or one lap of a ring can come to.
+const MESSAGES_MAX: usize = 256;
+
+fn node_over(engine: Engine, incarnation: u16) -> (Node, Communicator) {
+    let node = Node::over(engine, Joined { incarnation }, NodeId::named("node"), "node", "fuzz");
+    let node = node.expect("a page of memory");
+    let communicator = node.bind(1).expect("the first");
+    (node, communicator)
+}
+
+/// Takes what is there; everything about it can be read.
+fn take_all(communicator: &mut Communicator) {
+    for _ in 0..MESSAGES_MAX {
+        let Ok(message) = communicator.try_receive() else { return };
+        assert!(message.payload.len() <= 65_536, "no frame here is as large");
+        let _any = (message.source.to_string(), message.target, message.stages.is_some());
+    }
+}
+
+fn check_sums(node: &Node) {
+    let ledger = node.ledger();
+    assert!(ledger.is_balanced(), "{ledger}");
+    for peer in node.peers() {
+        assert!(peer.arrived <= ledger.arrived, "{peer:?}, {ledger}");
+    }
+}
+
+/// Datagrams: each is a byte of flags, a byte of size, and as many bytes. See [`ethernet_frames`].
+pub fn datagrams(bytes: &[u8]) {
+    let sources = [([127, 0, 0, 1], 1), ([127, 0, 0, 1], 2), ([10, 0, 0, 3], 9)];
+    feed(bytes, 0, &sources.map(std::net::SocketAddr::from));
+}
+
+/// Frames as raw Ethernet shows them, padded to the smallest. Flags: 1 = with the check value that is right, 2 and 4 = which
+/// source, 8 = cut short by the kernel, 16 = others were dropped before it, 32 = time for housekeeping.
+pub fn ethernet_frames(bytes: &[u8]) {
+    feed(bytes, 46, &[[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [0xFF; 6]]);
+}
+
+fn feed<A>(mut bytes: &[u8], size_min: usize, sources: &[A])
+where
+    A: Copy + PartialEq + Send + Sync + Debug + 'static,
+{
+    let (engine, feed) = wire::open(NodeId::named("node"), 7).expect("an eventfd");
+    let (node, mut communicator) = node_over(engine, 7);
+    while let Some((&[flags, size], rest)) = bytes.split_first_chunk::<2>() {
+        let (frame, rest) = rest.split_at(rest.len().min(size.into()));
+        bytes = rest;
+        let mut frame = frame.to_vec();
+        if flags & 1 != 0 {
+            frame = wire::sealed(frame);
+        }
+        frame.resize(frame.len().max(size_min), 0);
+        let source = sources[usize::from(flags >> 1 & 3) % sources.len()];
+        let truncated = flags & 8 != 0;
+        let drops_before = u64::from(flags >> 4 & 1);
+        feed.lock().expect("nobody panicked").push_back(Fed {
+            bytes: frame,
+            source,
+            truncated,
+            drops_before,
+        });
+        take_all(&mut communicator);
+        if flags & 32 != 0 {
+            node.housekeep();
+        }
+    }
+    check_sums(&node);
+    drop(communicator);
+    assert!(node.ledger().is_balanced());
+}
+
+/// A peer in shared memory that honestly does, or scribbles, what the input says: operations of 11 bytes, namely which,
+/// where (two bytes), and eight bytes of value.
+pub fn peer_in_shared_memory(bytes: &[u8]) {
+    let Some((&first, bytes)) = bytes.split_first() else { return };
+    let stranger = Stranger::new(NodeId::named("stranger"), 7).expect("memory");
+    if first & 1 != 0 {
+        stranger.enter();
+    }
+    let own = NodeId::named("node");
+    let (engine, bell, incarnation) = shared::open(&stranger, own, first & 2 != 0).expect("memory");
+    let (node, communicator) = node_over(engine, incarnation);
+    let writer = stranger.writer();
+    let mut alley = Meeting { stranger, writer, bell, node, communicator, is_honest: true, sequence: 0 };
+    for operation in bytes.chunks_exact(11) {
+        let place = u16::from_le_bytes([operation[1], operation[2]]).into();
+        let mut value = [0; 8];
+        value.copy_from_slice(&operation[3..]);
+        alley.step(operation[0], place, u64::from_le_bytes(value));
+    }
+    take_all(&mut alley.communicator);
+    check_sums(&alley.node);
+    if alley.is_honest {
+        let ledger = alley.node.ledger();
+        assert_eq!((ledger.corrupt_peers, ledger.bad_frames), (0, 0), "an honest peer is believed");
+    }
+}
+
+struct Meeting {
+    stranger: Arc<Stranger>,
+    writer: RingWriter,
+    bell: Arc<dyn Bell>,
+    node: Node,
+    communicator: Communicator,
+    is_honest: bool,
+    sequence: u32,
+}
+
+impl Meeting {
+    fn step(&mut self, operation: u8, place: usize, value: u64) {
+        match operation % 10 {
+            0 => self.scribble(place, value),
+            // The identity; the tables by their first entries; the control words.
+            1 => self.scribble(place % 16, value),
+            2 => self.scribble(512 + place % 8 + 512 * (place / 8 % 2), value),
+            3 => self.scribble([1536, 1544][place % 2], value),
+            4 => self.scribble_commit_word(value),
+            5 => self.publish(value as usize % 1_200, place as u8),
+            6 => {
+                self.stranger.enter();
+                self.bell.doorbell().announce_visit();
+            }
+            7 => {
+                let target =
+                    if place.is_multiple_of(2) { Target::EVERYONE } else { Target::port("stranger", 1) };
+                match self.communicator.try_send(target, &value.to_le_bytes()) {
+                    Ok(()) | Err(SendError::Full | SendError::Unreachable | SendError::TooManyNodes) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            8 => {
+                let words = self.stranger.bell_words();
+                words[place % words.len()].set(value);
+                self.node.housekeep();
+            }
+            _ => take_all(&mut self.communicator),
+        }
+    }
+
+    fn scribble(&mut self, place: usize, value: u64) {
+        self.is_honest = false;
+        let words = self.stranger.words();
+        words[place % words.len()].set(value);
+    }
+
+    /// A commit word whose position is right and whose size is anything.
+    fn scribble_commit_word(&mut self, value: u64) {
+        let position = self.writer.position();
+        let capacity = self.writer.memory().capacity();
+        let word = (position / 64) << 32 | u64::from(value as u32);
+        self.scribble((16_384 + position as usize % capacity) / 8, word);
+    }
+
+    /// A frame as the library writes it, to us or to everybody.
+    fn publish(&mut self, size: usize, variant: u8) {
+        let header = Header {
+            kind: Kind::Data,
+            incarnation: 7,
+            source: Address { node: NodeId::named("stranger"), port: Port::from(1) },
+            target: if variant.is_multiple_of(2) { Target::EVERYONE } else { Target::port("node", 1) },
+            sequence: self.sequence,
+            payload_size: size.saturating_sub(HEADER_SIZE) as u32,
+            stamped: false,
+        };
+        self.sequence += u32::from(variant.is_multiple_of(2));
+        if self.writer.claim(header.frame_size()).is_ok() {
+            let bytes = self.writer.claimed_bytes();
+            header.write(bytes.first_chunk_mut().expect("a frame is never shorter than its header"));
+            self.writer.commit();
+        }
+    }
+}

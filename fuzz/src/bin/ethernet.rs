@@ -1,0 +1,6 @@
+//! Raw Ethernet frames from whoever means harm: padded, cut short, from any station.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| punctual::fuzzing::ethernet_frames(bytes));
