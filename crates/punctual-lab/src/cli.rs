@@ -28,6 +28,10 @@ enum Verb {
     Run(command::RunArguments),
     /// Go through every order of events in a model
     Sim(command::SimArguments),
+    /// Answer measuring packets until Ctrl-C, for a client elsewhere
+    Echo(command::EchoArguments),
+    /// Take what another tool measured into a run of ours
+    Import(command::ImportArguments),
     /// Compare two runs: ratios with intervals, per quantile, max and stalls per minute
     Compare(CompareArguments),
     /// Write the page of a run again, from its store
@@ -164,7 +168,7 @@ fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = time(text)?;
     if duration.is_zero() || duration > DURATION_MAX {
         return Err("from 1ns to 24 hours (1440m)".to_owned());
@@ -225,6 +229,8 @@ pub fn main() -> ExitCode {
         Verb::Survey(survey) => command::survey(&survey),
         Verb::Run(run) => command::run(&run),
         Verb::Sim(sim) => command::sim(&sim),
+        Verb::Echo(echo) => command::echo(&echo),
+        Verb::Import(import) => command::import(&import),
         Verb::Compare(compare) => command::compare(&compare),
         Verb::Report(report) => command::report(&report),
         Verb::Stat(stat) => command::stat(&stat),

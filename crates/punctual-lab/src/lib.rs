@@ -11,6 +11,8 @@ pub mod facts;
 pub mod link;
 pub mod load;
 pub mod report;
+pub mod response;
+pub mod role;
 pub mod sample;
 pub mod stall;
 pub mod stats;

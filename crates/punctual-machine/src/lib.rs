@@ -32,6 +32,8 @@ pub mod packet;
 pub mod process;
 pub mod ring;
 #[cfg(not(loom))]
+pub mod scheduling;
+#[cfg(not(loom))]
 pub mod signal;
 #[cfg(not(loom))]
 pub mod slot;

@@ -4,6 +4,7 @@
 //! holds it: when its last thread ends, its interfaces go, and with one end of a veth pair the other. So
 //! nothing here needs cleaning up, and nothing survives a crash.
 use std::io;
+use std::net::IpAddr;
 use std::process::Command;
 
 use crate::SystemError;
@@ -62,6 +63,14 @@ pub fn add_address(interface: &str, address: &str) -> Result<(), SystemError> {
         arguments.push("nodad");
     }
     run_ip(&arguments)
+}
+
+/// Says for good which station has an address on the segment of an interface of the calling thread's namespace, so that
+/// nobody asks. Runs `ip`.
+pub fn add_neighbour(interface: &str, address: IpAddr, mac: [u8; 6]) -> Result<(), SystemError> {
+    let station = mac.map(|byte| format!("{byte:02x}")).join(":");
+    let address = address.to_string();
+    run_ip(&["neighbour", "replace", &address, "lladdr", &station, "dev", interface, "nud", "permanent"])
 }
 
 /// Changes the largest payload an interface of the calling thread's namespace carries. Runs `ip`.

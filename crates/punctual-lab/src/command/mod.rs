@@ -1,16 +1,22 @@
 //! What each verb does.
 
 mod compare;
+mod echo;
 mod host;
+mod import;
 mod report;
+mod response;
 mod run;
 mod sim;
 mod stat;
 mod survey;
 
 pub use compare::compare;
+pub use echo::{EchoArguments, echo};
 pub use host::host;
+pub use import::{ImportArguments, import};
 pub use report::report;
+pub use response::{ResponseArguments, response};
 pub use run::{Experiment, RunArguments, run};
 pub use sim::{SimArguments, sim};
 pub use stat::stat;

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use super::ResponseArguments;
 use crate::cli::{Failure, SurveyArguments};
 
 /// Which experiment.
@@ -15,6 +16,8 @@ pub struct RunArguments {
 /// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum Experiment {
+    /// How fast a host answers a UDP packet, where the time goes, and who was late
+    Response(Box<ResponseArguments>),
     /// The main job: the same as punctual survey
     Survey(SurveyArguments),
 }
@@ -25,6 +28,7 @@ pub enum Experiment {
 /// See [`Failure`].
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     match &arguments.experiment {
+        Experiment::Response(response) => super::response(response),
         Experiment::Survey(survey) => super::survey(survey),
     }
 }

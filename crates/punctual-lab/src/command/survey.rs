@@ -80,7 +80,7 @@ fn header(host: &HostFacts, plan: &Plan, seed: u64) -> Header {
     }
 }
 
-fn progress(quiet: bool) -> ProgressBar {
+pub(super) fn progress(quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

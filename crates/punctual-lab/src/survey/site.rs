@@ -4,10 +4,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +15,7 @@ use super::plan::{Cell, Place};
 use crate::load::client::{self, ClientFacts, Trial};
 use crate::load::recording::Recording;
 use crate::load::responder::{ResponderFacts, respond};
+use crate::role::{Role, hear, say};
 
 /// What the responder is told when it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,21 +39,6 @@ enum Reply {
     Done { facts: ResponderFacts, rescued: u64 },
     /// It cannot: in words for people.
     Failed(String),
-}
-
-fn say(output: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
-    let line = serde_json::to_string(what)?;
-    writeln!(output, "{line}")?;
-    output.flush()
-}
-
-fn hear<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T, String> {
-    let mut line = String::new();
-    match input.read_line(&mut line) {
-        Ok(0) => Err("the responder ended".to_owned()),
-        Ok(_) => serde_json::from_str(&line).map_err(|error| format!("the responder said {line:?}: {error}")),
-        Err(error) => Err(format!("the responder cannot be heard: {error}")),
-    }
 }
 
 /// The responder: answers trial after trial until the input ends.
@@ -99,27 +84,17 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
 /// The other end, wherever it runs. Ends with this value.
 #[derive(Debug)]
 enum Responder {
-    Process { child: Child, input: Option<ChildStdin>, output: BufReader<ChildStdout> },
+    Process(Role),
     Thread { input: UnixStream, output: BufReader<UnixStream>, thread: Option<JoinHandle<()>> },
 }
 
 impl Responder {
     fn start(place: Place) -> Result<Self, String> {
-        if place == Place::Process { Self::start_thread() } else { Self::start_process() }
-    }
-
-    fn start_process() -> Result<Self, String> {
-        let program =
-            std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let mut child = Command::new(program)
-            .arg("respond")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start the responder: {error}"))?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        let (input, output) = pipes.ok_or("the responder has no pipes")?;
-        Ok(Self::Process { child, input: Some(input), output: BufReader::new(output) })
+        if place == Place::Process {
+            Self::start_thread()
+        } else {
+            Role::start(&["respond"]).map(Self::Process)
+        }
     }
 
     fn start_thread() -> Result<Self, String> {
@@ -137,47 +112,26 @@ impl Responder {
 
     fn say(&mut self, what: &impl Serialize) -> Result<(), String> {
         match self {
-            Self::Process { input: Some(input), .. } => say(input, what),
-            Self::Process { input: None, .. } => Err(std::io::ErrorKind::BrokenPipe.into()),
-            Self::Thread { input, .. } => say(input, what),
+            Self::Process(role) => role.say(what),
+            Self::Thread { input, .. } => {
+                say(input, what).map_err(|error| format!("the responder does not listen: {error}"))
+            }
         }
-        .map_err(|error| format!("the responder does not listen: {error}"))
     }
 
     fn hear(&mut self) -> Result<Reply, String> {
         match self {
-            Self::Process { output, .. } => hear(output),
+            Self::Process(role) => role.hear(),
             Self::Thread { output, .. } => hear(output),
         }
     }
 }
 
-/// How long a responder may take to leave.
-const LEAVING_MAX: Duration = Duration::from_secs(3);
-
-fn ends_by_itself(child: &mut Child) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < LEAVING_MAX {
-        match child.try_wait() {
-            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
-            Ok(Some(_)) => return true,
-            Err(_) => return false,
-        }
-    }
-    false
-}
-
 impl Drop for Responder {
     fn drop(&mut self) {
         match self {
-            Self::Process { child, input, .. } => {
-                // It ends with its input, and leaves its buses first: killed, it would leave its files behind.
-                drop(input.take());
-                if !ends_by_itself(child) {
-                    let _ended = child.kill();
-                }
-                let _reaped = child.wait();
-            }
+            // It ends with its input.
+            Self::Process(_) => {}
             Self::Thread { input, thread, .. } => {
                 let _closed = input.shutdown(std::net::Shutdown::Both);
                 if let Some(thread) = thread.take() {

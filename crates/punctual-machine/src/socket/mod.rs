@@ -10,7 +10,9 @@ mod multicast;
 mod option;
 mod receive;
 mod send;
+mod single;
 mod stamp;
+mod tuning;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,8 @@ pub use multicast::MulticastInterface;
 pub(crate) use option::set_option;
 pub use receive::{Datagram, RecvBatch};
 pub use send::SendBatch;
+pub use single::{Patience, Single, wait_readable};
+pub use tuning::DSCP_MAX;
 
 use crate::SystemError;
 

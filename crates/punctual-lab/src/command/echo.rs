@@ -1,0 +1,107 @@
+//! `punctual echo`: the other end of a measurement, on this host or another.
+
+use std::io::BufReader;
+use std::net::SocketAddr;
+
+use clap::Args;
+use punctual_machine::signal::{catch_interrupts, end_with_parent, interrupted};
+use punctual_machine::socket::DATAGRAM_SIZE_MAX;
+
+use super::print;
+use crate::cli::Failure;
+use crate::response::control::Control;
+use crate::response::option::{Choice, Urgency, Way};
+use crate::response::port::{self, PortPlan, Stamps};
+use crate::response::protocol::Protocol;
+use crate::response::responder::{Manner, respond};
+use crate::response::site;
+
+/// Options of the responder.
+#[derive(Debug, Args)]
+pub struct EchoArguments {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9930")]
+    listen: SocketAddr,
+    /// What to understand
+    #[arg(long, value_enum, default_value_t)]
+    protocol: Protocol,
+    /// How to wait and to send
+    #[arg(long = "option", value_enum, value_name = "WAY", default_value = "blocking")]
+    way: Way,
+    /// Urgency of its thread: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
+    #[arg(long, value_name = "CLASS", default_value = "other", allow_hyphen_values = true)]
+    sched: Urgency,
+    /// Processor to run on
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    /// Which of the kernel's stamps to take
+    #[arg(long, value_enum, default_value_t)]
+    stamps: Stamps,
+    /// Interface, for packet and xdp
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Largest payload, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 9000)]
+    size: usize,
+    /// How long the kernel polls the device, µs
+    #[arg(long, value_name = "US", default_value_t = 50)]
+    busy_poll: u32,
+    /// Do as told on standard input; started by the command itself
+    #[arg(long, hide = true)]
+    attached: bool,
+}
+
+/// Answers until Ctrl-C.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
+    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    if arguments.attached {
+        end_with_parent();
+        let mut input = BufReader::new(std::io::stdin().lock());
+        return site::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine);
+    }
+    if !(1..=DATAGRAM_SIZE_MAX).contains(&arguments.size) {
+        return Err(Failure::Usage(format!("--size {}: from 1 to {DATAGRAM_SIZE_MAX}", arguments.size)));
+    }
+    if arguments.way.is_raw() && (arguments.interface.is_none() || arguments.listen.ip().is_unspecified()) {
+        let text =
+            format!("--option {}: it needs --interface, and --listen with the address there", arguments.way);
+        return Err(Failure::Usage(text));
+    }
+    let control = Control::start(arguments.cpu, arguments.sched);
+    let choice = Choice { way: arguments.way, urgency: arguments.sched };
+    site::prepare(arguments.cpu, choice).map_err(Failure::Machine)?;
+    let mut port = port::open(&plan(arguments)).map_err(Failure::Machine)?;
+    let address = port.local().address;
+    print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
+    let manner = Manner { protocol: arguments.protocol, clock_apart: false, ends_when_told: false };
+    let facts = respond(&mut *port, manner, &control, arguments.size + 1, &interrupted);
+    let said = format!(
+        "{} packets, {} answered, {} not understood, {} unsent; {:.3} s of CPU\n",
+        facts.arrived,
+        facts.answered,
+        facts.refused,
+        facts.unsent,
+        facts.cpu_ns as f64 / 1e9
+    );
+    print(&(said + &port.remark().map_or(String::new(), |remark| remark + "\n")))
+}
+
+fn plan(arguments: &EchoArguments) -> PortPlan {
+    PortPlan {
+        way: arguments.way,
+        local: arguments.listen,
+        remote: None,
+        remote_mac: None,
+        flows: 1,
+        size: arguments.size,
+        stamps: arguments.stamps,
+        interface: arguments.interface.clone(),
+        dscp: 0,
+        priority: 0,
+        busy_poll_us: arguments.busy_poll,
+        wakes_for_time: false,
+    }
+}

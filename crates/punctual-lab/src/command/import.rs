@@ -1,0 +1,79 @@
+//! `punctual import`: what another tool measured, into a store of ours.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use punctual_machine::host::HostFacts;
+use serde_json::json;
+
+use super::{print, store_failure, style, write_file};
+use crate::cli::{Failure, LoadArgument};
+use crate::response::sockperf;
+use crate::sample::Load;
+use crate::store::{Header, Run, Store};
+use crate::{facts, report, table};
+
+/// Which tool.
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// A full log of sockperf (--full-log FILE): round trips, not halved
+    Sockperf(SockperfArguments),
+}
+
+/// Options of the import.
+#[derive(Debug, Args)]
+struct SockperfArguments {
+    /// The log
+    file: PathBuf,
+    /// Directory of the run, new or empty [default: runs/TIME-sockperf/]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Which load it was: closed for ping-pong, open for under-load
+    #[arg(long, value_enum, default_value = "closed")]
+    load: LoadArgument,
+    /// Write the summary as JSON to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Reads it, stores it, shows it.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
+    let Tool::Sockperf(arguments) = &arguments.tool;
+    let file = arguments.file.display();
+    let bytes = std::fs::read(&arguments.file).map_err(|error| Failure::Usage(format!("{file}: {error}")))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let samples = sockperf::read_log(&text).map_err(|error| Failure::Usage(format!("{file}: {error}")))?;
+    let cell = sockperf::imported_cell(&text, Load::from(arguments.load));
+    let header = Header {
+        host: facts::host(&HostFacts::read(), &[]),
+        clock: facts::clock(),
+        plan: json!({ "imported": arguments.file, "by": "sockperf" }),
+        ..Header::new("sockperf")
+    };
+    let mut store =
+        Store::create(arguments.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
+    store.append(&cell, 0, &samples).map_err(|error| store_failure(&error))?;
+    let mut summary = store.summary().map_err(|error| store_failure(&error))?;
+    // The log says nothing of where it was taken.
+    summary.more.insert("imported".to_owned(), json!({ "tool": "sockperf", "file": arguments.file }));
+    let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
+    let run = Run::open(&path).map_err(|error| store_failure(&error))?;
+    let page = path.join("report.html");
+    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
+    match arguments.json.as_deref() {
+        Some(to) if to == Path::new("-") => return print(&summary.to_json()),
+        Some(to) => write_file(to, &summary.to_json())?,
+        None => {}
+    }
+    let doubts = table::doubts(&summary.doubts, style());
+    print(&format!("{}{doubts}\npage     {}\n", table::results(&summary.results, style()), page.display()))
+}

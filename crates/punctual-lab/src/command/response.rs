@@ -1,0 +1,413 @@
+//! `punctual run response`.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use punctual_machine::host::HostFacts;
+use punctual_machine::signal::catch_interrupts;
+use punctual_machine::socket::DSCP_MAX;
+use serde_json::json;
+
+use super::survey::progress;
+use super::{print, store_failure, style, write_file};
+use crate::cli::{Common, Failure, duration};
+use crate::response::account::Account;
+use crate::response::experiment::{self, Outcome, RunError, Settings, needs_interface};
+use crate::response::forward::Faults;
+use crate::response::option::{Choice, Urgency, Way};
+use crate::response::port::{FLOWS_MAX, Stamps};
+use crate::response::protocol::Protocol;
+use crate::response::site::Family;
+use crate::response::{neighbour, sockperf, view, wire};
+use crate::sample::Load;
+use crate::store::{Header, Run, Store};
+use crate::summary::Summary;
+use crate::{doubt, facts, report, survey};
+
+/// Options of the response.
+#[derive(Debug, Args)]
+pub struct ResponseArguments {
+    #[command(flatten)]
+    common: Common,
+    /// Ways to measure, in turn
+    #[arg(long = "option", value_name = "WAY", value_delimiter = ',', default_value = "blocking")]
+    ways: Vec<Way>,
+    /// Every way
+    #[arg(long, conflicts_with = "ways")]
+    all: bool,
+    /// Urgency of both threads, in turn: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
+    #[arg(
+        long,
+        value_name = "CLASS",
+        value_delimiter = ',',
+        default_value = "other",
+        allow_hyphen_values = true
+    )]
+    sched: Vec<Urgency>,
+    /// A responder elsewhere (punctual echo) [default: one in a network namespace of its own]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    to: Option<SocketAddr>,
+    /// What the responder speaks
+    #[arg(long, value_enum, default_value_t)]
+    protocol: Protocol,
+    /// Payload, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    size: usize,
+    /// Open load with so many trips a second
+    #[arg(long, value_name = "N", conflicts_with = "gap", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: Option<u64>,
+    /// Flows, taken in turn, each from a port of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    flows: usize,
+    /// IPv6 between the two namespaces
+    #[arg(long)]
+    ipv6: bool,
+    /// How long an answer is waited for; then the trip is lost
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
+    timeout: Duration,
+    /// Count answers slower than this
+    #[arg(long, value_name = "TIME", default_value = "900us", value_parser = duration)]
+    limit: Duration,
+    /// Which of the kernel's stamps to take
+    #[arg(long, value_enum, default_value_t)]
+    stamps: Stamps,
+    /// How often each is measured, in turn with the others
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Processor of the client [default: the first that this process may use]
+    #[arg(long, value_name = "N")]
+    client_cpu: Option<usize>,
+    /// Processor of the responder [default: the last]
+    #[arg(long, value_name = "N")]
+    responder_cpu: Option<usize>,
+    /// Bind no thread to a processor
+    #[arg(long)]
+    unpinned: bool,
+    /// Interface to a responder elsewhere, for packet and xdp [default: that of the route]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Differentiated-services code point of what is sent
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=i64::from(DSCP_MAX)))]
+    dscp: u8,
+    /// Priority in this host's queues; a VLAN interface maps it to its tag
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
+    priority: u8,
+    /// How long the kernel polls the device, µs
+    #[arg(long, value_name = "US", default_value_t = 50)]
+    busy_poll: u32,
+    /// Percent of packets to lose on the way
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    lose: Option<u32>,
+    /// Percent to double
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    double: Option<u32>,
+    /// Percent to hold back behind the next
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    reorder: Option<u32>,
+    /// Percent to change one bit of
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    corrupt: Option<u32>,
+    /// Measure this too, in turn: sockperf's own client and server
+    #[arg(long, value_name = "PEER", value_parser = ["sockperf"])]
+    against: Option<String>,
+    /// Treat both clocks as two, as of two hosts
+    #[arg(long, hide = true)]
+    clocks_apart: bool,
+}
+
+/// Percent in hundredths.
+fn percent(text: &str) -> Result<u32, String> {
+    let percent: f64 = text.parse().map_err(|_| "a number from 0 to 25 is needed".to_owned())?;
+    if (0.0..=25.0).contains(&percent) {
+        Ok((percent * 100.0).round() as u32)
+    } else {
+        Err("from 0 to 25".to_owned())
+    }
+}
+
+/// Time that all trials take, if nothing else was asked for.
+const DURATION: Duration = Duration::from_secs(50);
+/// Trips of each choice, if nothing else was asked for.
+const COUNT: u64 = 50_000;
+/// Trips of each round that count as warm-up: only the first round has any, as the cell goes on.
+const WARMUP: u64 = 20;
+
+/// Measures, stores, explains.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn response(arguments: &ResponseArguments) -> Result<(), Failure> {
+    let settings = settings(arguments)?;
+    let common = &arguments.common;
+    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    if let Some(file) = common.json.as_deref().filter(|file| *file != Path::new("-")) {
+        write_file(file, "")?;
+    }
+    let against = arguments.against.is_some();
+    if against && !sockperf::is_installed() {
+        return Err(Failure::Machine(
+            "--against sockperf: it is not installed (apt-get install sockperf)".to_owned(),
+        ));
+    }
+    let header = header(&settings, against);
+    let mut store = Store::create(common.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
+    let bar = progress(common.quiet);
+    let outcome = in_a_thread(|| experiment::run(&settings, against, &mut store, &bar))?;
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|error| match error {
+        RunError::Store(error) => store_failure(&error),
+        RunError::Machine(text) => Failure::Machine(text),
+    })?;
+    store_sockperf(&settings, &outcome, &mut store)?;
+    let summary = summarise(&settings, &outcome, &store)?;
+    let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
+    conclude(&path, &summary, &outcome, arguments, &settings)
+}
+
+/// In a thread of its own, which may leave for another network namespace.
+fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("experiment".to_owned()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| Failure::Machine(format!("cannot start a thread: {error}")))?;
+        thread.join().map_err(|_| Failure::Machine("the experiment failed".to_owned()))
+    })
+}
+
+fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
+    let usage = |text: String| Err(Failure::Usage(text));
+    let protocol = arguments.protocol;
+    let sizes = protocol.size_min()..=wire::SIZE_MAX;
+    if !sizes.contains(&arguments.size) {
+        let (from, to) = (sizes.start(), sizes.end());
+        return usage(format!(
+            "--size {}: from {from} (the header of --protocol {}) to {to}",
+            arguments.size,
+            protocol.name()
+        ));
+    }
+    if !(1..=FLOWS_MAX).contains(&arguments.flows) {
+        return usage(format!("--flows {}: from 1 to {FLOWS_MAX}", arguments.flows));
+    }
+    let ways = if arguments.all { Way::ALL.to_vec() } else { arguments.ways.clone() };
+    let mut choices = Vec::new();
+    for &urgency in &arguments.sched {
+        for &way in &ways {
+            let choice = Choice { way, urgency };
+            if !choices.contains(&choice) {
+                choices.push(choice);
+            }
+        }
+    }
+    let (load, gap) = load(arguments)?;
+    let interface = match (&arguments.interface, arguments.to) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Some(to)) if needs_interface(&choices).is_some() => neighbour::interface_to(to.ip()),
+        _ => None,
+    };
+    let common = &arguments.common;
+    Ok(Settings {
+        choices,
+        protocol,
+        size: arguments.size,
+        load,
+        gap,
+        count: usize::try_from(common.count.unwrap_or(COUNT)).unwrap_or(usize::MAX),
+        duration: common.duration.unwrap_or(if common.count.is_some() { LONG } else { DURATION }),
+        rounds: arguments.rounds,
+        flows: arguments.flows,
+        family: if arguments.ipv6 { Family::V6 } else { Family::V4 },
+        timeout: arguments.timeout,
+        limit: arguments.limit,
+        stamps: arguments.stamps,
+        to: arguments.to,
+        interface,
+        cpus: cpus(arguments),
+        dscp: arguments.dscp,
+        priority: arguments.priority,
+        busy_poll_us: arguments.busy_poll,
+        faults: faults(arguments)?,
+        clocks_apart: arguments.clocks_apart,
+        seed: common.seed,
+    })
+}
+
+/// Who asks for a count waits for it: an hour.
+const LONG: Duration = Duration::from_secs(3600);
+
+fn load(arguments: &ResponseArguments) -> Result<(Load, Duration), Failure> {
+    let common = &arguments.common;
+    let asked = common.load.map(Load::from);
+    match (asked, arguments.rate, common.gap) {
+        (Some(Load::Closed), Some(rate), _) => {
+            let text =
+                format!("--rate {rate}: closed load has no rate; leave out --load closed, or pass --gap");
+            Err(Failure::Usage(text))
+        }
+        (_, Some(rate), _) => Ok((Load::Open, Duration::from_nanos(1_000_000_000 / rate))),
+        (Some(Load::Open), None, Some(gap)) if gap < Duration::from_micros(1) => {
+            Err(Failure::Usage("--gap 0: open load needs a period of 1us or more".to_owned()))
+        }
+        (Some(Load::Open), None, gap) => Ok((Load::Open, gap.unwrap_or(Duration::from_millis(1)))),
+        (_, None, gap) => Ok((Load::Closed, gap.unwrap_or(Duration::ZERO))),
+    }
+}
+
+fn cpus(arguments: &ResponseArguments) -> [Option<usize>; 2] {
+    if arguments.unpinned {
+        return [None, None];
+    }
+    let [first, last] = survey::choose_cpus();
+    [arguments.client_cpu.or(first), arguments.responder_cpu.or(last)]
+}
+
+fn faults(arguments: &ResponseArguments) -> Result<Option<Faults>, Failure> {
+    let given = [arguments.lose, arguments.double, arguments.reorder, arguments.corrupt];
+    if given.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    if let Some(to) = arguments.to {
+        let text = format!("--to {to}: faults are made between our own namespaces only; leave one out");
+        return Err(Failure::Usage(text));
+    }
+    if arguments.ways.iter().any(|way| way.is_raw()) || arguments.all {
+        return Err(Failure::Usage(
+            "--lose, --double, --reorder, --corrupt: not with packet and xdp".to_owned(),
+        ));
+    }
+    let [lost, doubled, reordered, changed] = given.map(|part| part.unwrap_or(0));
+    Ok(Some(Faults { lost, doubled, reordered, changed, seed: arguments.common.seed }))
+}
+
+fn header(settings: &Settings, against: bool) -> Header {
+    let pinned: Vec<usize> = settings.cpus.into_iter().flatten().collect();
+    let host = HostFacts::read();
+    let options: Vec<String> = settings.choices.iter().map(ToString::to_string).collect();
+    Header {
+        seed: settings.seed,
+        warmup: WARMUP,
+        host: facts::host(&host, &pinned),
+        clock: facts::clock(),
+        plan: json!({
+            "options": options,
+            "protocol": settings.protocol,
+            "size": settings.size,
+            "rounds": settings.rounds,
+            "count": settings.count,
+            "duration_s": settings.duration.as_secs_f64(),
+            "flows": settings.flows,
+            "timeout_ms": settings.timeout.as_secs_f64() * 1000.0,
+            "stamps": settings.stamps,
+            "to": settings.to,
+            "faults": settings.faults,
+            "against_sockperf": against,
+            "order": "in turns",
+            "client_cpu": settings.cpus[0],
+            "responder_cpu": settings.cpus[1],
+        }),
+        ..Header::new("response")
+    }
+}
+
+fn store_sockperf(settings: &Settings, outcome: &Outcome, store: &mut Store) -> Result<(), Failure> {
+    let cell = sockperf::cell(settings);
+    let mut index = 0;
+    for (round, measured) in (0..).zip(&outcome.sockperf) {
+        let mut samples = measured.samples.clone();
+        samples.index.iter_mut().for_each(|number| *number += index);
+        index = samples.index.last().map_or(index, |last| last + 1);
+        store.append(&cell, round, &samples).map_err(|error| store_failure(&error))?;
+    }
+    Ok(())
+}
+
+fn summarise(settings: &Settings, outcome: &Outcome, store: &Store) -> Result<Summary, Failure> {
+    let mut summary = store.summary().map_err(|error| store_failure(&error))?;
+    summary.skipped.extend(outcome.skipped.clone());
+    for account in &outcome.accounts {
+        let name = account.choice.to_string();
+        if let Some(result) = summary.results.iter_mut().find(|result| result.cell.engine == name) {
+            account.complete(result);
+        }
+    }
+    if outcome.made < outcome.planned && punctual_machine::signal::interrupted() {
+        let trials = usize::try_from(outcome.made).unwrap_or(usize::MAX);
+        summary.doubt(doubt::Cause::CutShort { trials });
+    }
+    let limit_us = u64::try_from(settings.limit.as_micros()).unwrap_or(u64::MAX);
+    let response = json!({
+        "place": outcome.place,
+        "protocol": settings.protocol,
+        "flows": settings.flows,
+        "limit_us": limit_us,
+        "stamps": settings.stamps,
+        "clocks": if settings.clocks_apart { "two" } else { "as the responder says" },
+        "floor": floor(settings),
+        "faults": settings.faults.map(|faults| json!({ "asked": faults, "done": outcome.faults })),
+    });
+    summary.more.insert("response".to_owned(), response);
+    Ok(summary)
+}
+
+/// The least that the link allows, in words.
+fn floor(settings: &Settings) -> Option<String> {
+    let to = settings.to?;
+    let interface = settings.interface.clone().or_else(|| neighbour::interface_to(to.ip()))?;
+    let speed = neighbour::link_speed(&interface)?;
+    let floor = neighbour::floor_ns(settings.size, to.is_ipv6(), speed) as f64 / 1000.0;
+    Some(format!("The wire alone takes {floor:.1} µs of each round trip: {interface} has {speed} Mb/s."))
+}
+
+fn conclude(
+    path: &Path,
+    summary: &Summary,
+    outcome: &Outcome,
+    arguments: &ResponseArguments,
+    settings: &Settings,
+) -> Result<(), Failure> {
+    let run = Run::open(path).map_err(|error| store_failure(&error))?;
+    let page = path.join("report.html");
+    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
+    let to_stdout = arguments.common.json.as_deref() == Some(Path::new("-"));
+    match &arguments.common.json {
+        Some(_) if to_stdout => print(&summary.to_json())?,
+        Some(file) => write_file(file, &summary.to_json())?,
+        None => {}
+    }
+    if !arguments.common.quiet && !to_stdout {
+        print(&view::page(summary, &outcome.accounts, style()))?;
+        print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
+    }
+    if summary.results.is_empty() {
+        let reasons: Vec<String> =
+            outcome.skipped.iter().map(|skipped| format!("{}: {}", skipped.what, skipped.reason)).collect();
+        return Err(Failure::Machine(format!("nothing could be measured: {}", reasons.join("; "))));
+    }
+    promises(summary, outcome, settings)
+}
+
+/// Whether what must not be lost was lost: without faults nothing, with faults no more than they took.
+fn promises(summary: &Summary, outcome: &Outcome, settings: &Settings) -> Result<(), Failure> {
+    let broken = |text: &str| Err(Failure::Promise(text.to_owned()));
+    if !outcome.accounts.iter().all(Account::sums) {
+        return broken("a trip or a packet is in no class or in two: report it as a bug");
+    }
+    let Some((_, done)) = settings.faults.zip(outcome.faults) else {
+        if summary.kept_promises() {
+            return Ok(());
+        }
+        return broken(
+            "a promise did not hold: messages were lost, doubled, out of order or wrong; see the doubts",
+        );
+    };
+    let sum = |of: fn(&Account) -> u64| outcome.accounts.iter().map(of).sum::<u64>();
+    let lost = sum(|account| account.ends.lost + account.ends.unfinished);
+    let mismatched = sum(|account| account.ends.mismatched);
+    let taken = done.lost + done.spoilt + done.changed + done.refused;
+    if lost + mismatched > taken {
+        let text = format!("{lost} trips lost and {mismatched} wrong, where the faults took {taken} packets");
+        return broken(&text);
+    }
+    Ok(())
+}

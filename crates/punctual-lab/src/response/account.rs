@@ -1,0 +1,176 @@
+//! What one choice came to over all its trials, beside what the samples say.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::client::Testimony;
+use super::explain::{Cause, Finding, shares};
+use super::option::Choice;
+use super::responder::ResponderFacts;
+use super::trips::{Arrivals, Ends, Trips};
+use crate::sample::{Outcome, Samples};
+use crate::summary::{CellResult, Ledger};
+
+/// Findings kept in the summary; `shares` counts all.
+const FINDINGS_MAX: usize = 50;
+
+/// The sums of one choice.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Of what.
+    pub choice: Choice,
+    /// How its trips ended.
+    pub ends: Ends,
+    /// What arrived at the client.
+    pub arrivals: Arrivals,
+    /// Answers later than the limit.
+    pub slow_answers: u64,
+    /// Sends that found no room.
+    pub refused: u64,
+    /// CPU time of the client's thread.
+    pub client_cpu_ns: u64,
+    /// Of the responder's; where it is ours.
+    pub responder: Option<ResponderFacts>,
+    /// Looks of the client's control thread, those that were late, the latest in µs.
+    pub control: (u64, u64, u64),
+    /// What a user should know of the ports.
+    pub remarks: Vec<String>,
+    /// Its stalls, explained.
+    pub findings: Vec<Finding>,
+    /// How long its trials lasted.
+    pub lasted: Duration,
+}
+
+impl Account {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(choice: Choice) -> Self {
+        Self {
+            choice,
+            ends: Ends::default(),
+            arrivals: Arrivals::default(),
+            slow_answers: 0,
+            refused: 0,
+            client_cpu_ns: 0,
+            responder: None,
+            control: (0, 0, 0),
+            remarks: Vec::new(),
+            findings: Vec::new(),
+            lasted: Duration::ZERO,
+        }
+    }
+
+    /// One more trial.
+    pub fn add(
+        &mut self,
+        trips: &Trips,
+        samples: &Samples,
+        testimony: &Testimony,
+        facts: Option<&ResponderFacts>,
+        limit: Duration,
+    ) {
+        let (ends, arrivals) = (trips.ends(), trips.arrivals());
+        self.ends.sent += ends.sent;
+        self.ends.answered += ends.answered;
+        self.ends.lost += ends.lost;
+        self.ends.mismatched += ends.mismatched;
+        self.ends.unfinished += ends.unfinished;
+        self.arrivals.all += arrivals.all;
+        self.arrivals.answers += arrivals.answers;
+        self.arrivals.duplicates += arrivals.duplicates;
+        self.arrivals.mismatches += arrivals.mismatches;
+        self.arrivals.damaged_strays += arrivals.damaged_strays;
+        self.arrivals.strays += arrivals.strays;
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let is_slow =
+            |row: &usize| samples.outcome[*row] == Outcome::Answered && samples.total_ns[*row] > limit_ns;
+        self.slow_answers += (0..samples.len()).filter(is_slow).count() as u64;
+        self.refused += testimony.refused;
+        self.client_cpu_ns += testimony.usage.cpu_ns;
+        self.lasted += testimony.lasted;
+        if let Some(facts) = facts {
+            self.add_responder(facts);
+        }
+    }
+
+    fn add_responder(&mut self, facts: &ResponderFacts) {
+        let sum = self.responder.get_or_insert_with(ResponderFacts::default);
+        sum.arrived += facts.arrived;
+        sum.answered += facts.answered;
+        sum.refused += facts.refused;
+        sum.unsent += facts.unsent;
+        sum.cpu_ns += facts.cpu_ns;
+        sum.faults += facts.faults;
+        sum.preempted += facts.preempted;
+        sum.control_late.0 += facts.control_late.0;
+        sum.control_late.1 = sum.control_late.1.max(facts.control_late.1);
+    }
+
+    /// What the control thread saw, and what the ports remark.
+    pub fn note_control(&mut self, (looks, late, latest_us): (u64, u64, u64), remarks: &[String]) {
+        self.control = (self.control.0 + looks, self.control.1 + late, self.control.2.max(latest_us));
+        for remark in remarks {
+            if !self.remarks.contains(remark) {
+                self.remarks.push(remark.clone());
+            }
+        }
+    }
+
+    /// Every trip and every arrival in exactly one class.
+    #[must_use]
+    pub fn sums(&self) -> bool {
+        self.ends.sums() && self.arrivals.sums() && self.ends.answered == self.arrivals.answers
+    }
+
+    /// CPU time of the client per trip.
+    #[must_use]
+    pub fn client_cpu_ns_per_trip(&self) -> Option<u64> {
+        (self.ends.sent > 0).then(|| self.client_cpu_ns / self.ends.sent)
+    }
+
+    /// CPU time of the responder per trip.
+    #[must_use]
+    pub fn responder_cpu_ns_per_trip(&self) -> Option<u64> {
+        let responder = self.responder.as_ref().filter(|_| self.ends.sent > 0)?;
+        Some(responder.cpu_ns / self.ends.sent)
+    }
+
+    /// Stalls that the kernel's limit for real-time threads made.
+    #[must_use]
+    pub fn limited(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.cause == Cause::RealTimeLimit).count()
+    }
+
+    /// Adds what is known beside the samples to its cell.
+    pub fn complete(&self, result: &mut CellResult) {
+        let Ends { sent, answered, lost, mismatched, unfinished } = self.ends;
+        let counters = [("lost", lost), ("mismatched", mismatched), ("unfinished", unfinished)];
+        result.ledger = Some(Ledger {
+            taken: sent,
+            delivered: answered,
+            counters: counters.map(|(name, count)| (name.to_owned(), count)).into(),
+        });
+        let mut more = BTreeMap::new();
+        let mut add = |name: &str, value: Value| {
+            more.insert(name.to_owned(), value);
+        };
+        add("client_cpu_ns_per_message", json!(self.client_cpu_ns_per_trip()));
+        add("arrivals", json!(self.arrivals));
+        add("slow_answers", json!(self.slow_answers));
+        add("refused", json!(self.refused));
+        add("responder", json!(self.responder));
+        add(
+            "control",
+            json!({ "looks": self.control.0, "late": self.control.1, "latest_us": self.control.2 }),
+        );
+        add("remarks", json!(self.remarks));
+        add("late", json!(shares(&self.findings)));
+        let mut longest: Vec<&Finding> = self.findings.iter().collect();
+        longest.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));
+        longest.truncate(FINDINGS_MAX);
+        add("findings", json!(longest));
+        result.more.extend(more);
+    }
+}

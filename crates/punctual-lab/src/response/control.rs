@@ -1,0 +1,149 @@
+//! The control thread: sleeps on the CPU of a measuring thread, and notes how late it is woken.
+//!
+//! It does nothing else, so what makes it late makes anything on that CPU late: when it and the client are late together,
+//! the CPU was not to be had; when the client alone is, the cause is the client's own.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use punctual::{Clock, Ticks};
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::scheduling::{sleep_precisely, sleep_until};
+
+use super::option::Urgency;
+
+/// It looks so often. More would be noise in the p99 of what it watches.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// Lateness below this is that of any timer.
+const LATE_MIN: Duration = Duration::from_micros(200);
+
+/// Looks kept, in a ring: a bit less than half a minute.
+const LOOKS: usize = 4096;
+
+#[derive(Debug)]
+struct Look {
+    /// When it ran, ticks.
+    at: Counter,
+    /// How late that was, ns.
+    late_ns: Counter,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stop: Flag,
+    /// Looks so far.
+    count: Counter,
+    looks: Vec<Look>,
+    late_ns_max: Counter,
+    late_count: Counter,
+}
+
+/// A control thread, until it is dropped.
+#[derive(Debug)]
+pub struct Control {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Starts it on this CPU, as urgent as who it stands for.
+    #[must_use]
+    pub fn start(cpu: Option<usize>, urgency: Urgency) -> Self {
+        let looks = (0..LOOKS).map(|_| Look { at: Counter::default(), late_ns: Counter::default() });
+        let shared = Arc::new(Shared {
+            stop: Flag::default(),
+            count: Counter::default(),
+            looks: looks.collect(),
+            late_ns_max: Counter::default(),
+            late_count: Counter::default(),
+        });
+        let watched = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+            if let Some(cpu) = cpu {
+                // Elsewhere it says less, and nothing wrong.
+                let _unpinned = punctual_machine::cpu::pin_to(cpu);
+            }
+            if urgency.can_be_pinned() {
+                let _ordinary = urgency.apply();
+            }
+            watch(&watched);
+        });
+        // Without a thread there is no second witness; the first goes on.
+        Self { shared, thread: thread.ok() }
+    }
+
+    /// The most that it was late since `begin`, µs. A look that is due and has not come counts by its age.
+    #[must_use]
+    pub fn late_us_since(&self, begin: Ticks) -> u32 {
+        let clock = Clock::get();
+        let count = self.shared.count.get_published();
+        let newest = (0..count).rev().take(LOOKS);
+        let looks = newest.map(|number| &self.shared.looks[(number as usize) % LOOKS]);
+        let late = looks.take_while(|look| look.at.get() >= begin.0).map(|look| look.late_ns.get()).max();
+        let last = count.checked_sub(1).map(|number| self.shared.looks[(number as usize) % LOOKS].at.get());
+        let overdue = last.map_or(0, |last| {
+            let since = clock.nanos(clock.now().since(Ticks(last)));
+            since.saturating_sub(PERIOD.as_nanos() as u64)
+        });
+        u32::try_from(late.unwrap_or(0).max(overdue) / 1000).unwrap_or(u32::MAX)
+    }
+
+    /// Looks so far, those that were late, and the latest, µs.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64, u64) {
+        let Shared { count, late_count, late_ns_max, .. } = &*self.shared;
+        (count.get(), late_count.get(), late_ns_max.get() / 1000)
+    }
+}
+
+fn watch(shared: &Shared) {
+    sleep_precisely();
+    let clock = Clock::get();
+    let mut due = monotonic_ns();
+    while !shared.stop.is_raised() {
+        due += PERIOD.as_nanos() as u64;
+        sleep_until(due);
+        let (now, at) = (monotonic_ns(), clock.now());
+        let late = now.saturating_sub(due);
+        let count = shared.count.get();
+        let look = &shared.looks[(count as usize) % LOOKS];
+        look.late_ns.set(late);
+        look.at.set(at.0);
+        shared.count.publish(count + 1);
+        shared.late_ns_max.set(shared.late_ns_max.get().max(late));
+        if late > LATE_MIN.as_nanos() as u64 {
+            shared.late_count.add_alone(1);
+            // Who slept through several looks does not make up for them.
+            due = now;
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.shared.stop.raise();
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_and_says_how_late_it_was() {
+        let begin = Clock::get().now();
+        let control = Control::start(None, Urgency::Other);
+        while control.totals().0 < 3 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (_, _, latest_us) = control.totals();
+        assert!(u64::from(control.late_us_since(begin)) <= latest_us + 100_000);
+        assert_eq!(Control::start(None, Urgency::Other).late_us_since(Clock::get().now()), 0);
+    }
+}

@@ -1,0 +1,424 @@
+//! The trials of a run, taken in turns over all choices, each in the store before the next.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use punctual::{Clock, Ticks};
+use punctual_machine::host::steal_ticks;
+use punctual_machine::signal::interrupted;
+
+use super::account::Account;
+use super::client::{self, Testimony, TrialPlan};
+use super::control::Control;
+use super::explain::{Circumstances, Finding, explain};
+use super::forward::Faults;
+use super::option::{Choice, Way};
+use super::port::{self, Peer, PortPlan, Stamps};
+use super::protocol::Protocol;
+use super::responder::ResponderFacts;
+use super::site::{Assignment, Family, PORT, Place, Said, Site, Told, prepare};
+use super::trips::{Frame, Trips};
+use crate::doubt::Cause as DoubtCause;
+use crate::sample::{CellId, Load, Samples};
+use crate::stall::StallRule;
+use crate::store::{Store, StoreError};
+use crate::summary::Skipped;
+
+/// What a run measures.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Side by side.
+    pub choices: Vec<Choice>,
+    /// Which packets.
+    pub protocol: Protocol,
+    /// Packet, bytes.
+    pub size: usize,
+    /// When the next leaves.
+    pub load: Load,
+    /// Idle gap, or period.
+    pub gap: Duration,
+    /// Trips of each choice, over all rounds.
+    pub count: usize,
+    /// Longest that all trials together take.
+    pub duration: Duration,
+    /// Each choice is measured so often, in turn with the others.
+    pub rounds: u32,
+    /// Flows, in turn.
+    pub flows: usize,
+    /// Which IP, on a segment of our own.
+    pub family: Family,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+    /// Slower answers are counted.
+    pub limit: Duration,
+    /// The kernel's stamps.
+    pub stamps: Stamps,
+    /// A foreign responder.
+    pub to: Option<SocketAddr>,
+    /// The interface to it, for raw ways.
+    pub interface: Option<String>,
+    /// CPUs of client and responder.
+    pub cpus: [Option<usize>; 2],
+    /// Code point and priority.
+    pub dscp: u8,
+    /// Of what is sent.
+    pub priority: u8,
+    /// How long the kernel polls the device, µs.
+    pub busy_poll_us: u32,
+    /// Faults on the way.
+    pub faults: Option<Faults>,
+    /// Both ends say that their clocks differ.
+    pub clocks_apart: bool,
+    /// Repeats whatever is random.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// The cell of one choice.
+    #[must_use]
+    pub fn cell(&self, choice: Choice) -> CellId {
+        let gap_us = u64::try_from(self.gap.as_micros()).unwrap_or(u64::MAX);
+        let name = choice.to_string();
+        CellId { load: self.load, gap_us, size: self.size, ..CellId::new(&name, "round_trip") }
+    }
+}
+
+/// Why a run ended early.
+#[derive(Debug)]
+pub enum RunError {
+    /// The store could not be written.
+    Store(StoreError),
+    /// The machine cannot: what is missing and what to do.
+    Machine(String),
+}
+
+/// What a run brought beside the store.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Per choice.
+    pub accounts: Vec<Account>,
+    /// What was not measured, and why.
+    pub skipped: Vec<Skipped>,
+    /// Trials made.
+    pub made: u64,
+    /// Trials planned.
+    pub planned: u64,
+    /// Where.
+    pub place: String,
+    /// What happened on the way, if anything was meant to.
+    pub faults: Option<super::forward::Counts>,
+    /// sockperf in turn with us.
+    pub sockperf: Vec<super::sockperf::Measured>,
+}
+
+/// One trial made.
+struct Made {
+    trips: Trips,
+    testimony: Testimony,
+    facts: Option<ResponderFacts>,
+    control: (u64, u64, u64),
+    remarks: Vec<String>,
+    steal_ms: u64,
+    start: Ticks,
+}
+
+struct Bench<'a> {
+    settings: &'a Settings,
+    site: Option<Site>,
+    store: &'a mut Store,
+    start: Ticks,
+    accounts: Vec<Account>,
+    skipped: Vec<Skipped>,
+    failed: HashSet<usize>,
+    trials: u32,
+    sockperf: Vec<super::sockperf::Measured>,
+}
+
+/// Makes all trials, from a thread that may leave for a network namespace of its own. What was measured is in the store,
+/// also when it is cut short.
+///
+/// # Errors
+/// When the store cannot be written, or there is no responder.
+pub fn run(
+    settings: &Settings,
+    against: bool,
+    store: &mut Store,
+    bar: &ProgressBar,
+) -> Result<Outcome, RunError> {
+    let site = match settings.to {
+        Some(_) => None,
+        None => Some(Site::start(settings.family, settings.faults.as_ref()).map_err(RunError::Machine)?),
+    };
+    let accounts = settings.choices.iter().map(|&choice| Account::new(choice)).collect();
+    let mut bench = Bench {
+        settings,
+        site,
+        store,
+        start: Clock::get().now(),
+        accounts,
+        skipped: Vec::new(),
+        failed: HashSet::new(),
+        trials: 0,
+        sockperf: Vec::new(),
+    };
+    bench.note_place();
+    let per_round = settings.choices.len() + usize::from(against);
+    let planned = per_round as u64 * u64::from(settings.rounds);
+    bar.set_length(planned);
+    let made = bench.all_rounds(against, per_round, bar)?;
+    let place = bench.place();
+    let faults = bench.site.as_ref().and_then(Site::faults);
+    let Bench { accounts, skipped, sockperf, .. } = bench;
+    Ok(Outcome { accounts, skipped, made, planned, place, faults, sockperf })
+}
+
+impl Bench<'_> {
+    fn note_place(&mut self) {
+        if let Some(Site { place: Place::Loopback { reason }, .. }) = &self.site {
+            let what = "the segment of two network namespaces (measured over loopback instead)".to_owned();
+            self.skipped.push(Skipped { what, reason: reason.clone() });
+        }
+    }
+
+    fn place(&self) -> String {
+        match (&self.site, self.settings.to) {
+            (Some(Site { place: Place::Segment, .. }), _) => {
+                "two network namespaces of this host, joined by a veth pair".to_owned()
+            }
+            (Some(_), _) => "the loopback interface of this host".to_owned(),
+            (None, Some(to)) => format!("this host and {to}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    fn all_rounds(&mut self, against: bool, per_round: usize, bar: &ProgressBar) -> Result<u64, RunError> {
+        let mut made = 0;
+        let share = self.settings.duration / (self.settings.rounds * per_round.max(1) as u32);
+        for round in 0..self.settings.rounds {
+            for place in 0..self.settings.choices.len() {
+                if interrupted() {
+                    return Ok(made);
+                }
+                bar.set_message(self.settings.choices[place].to_string());
+                bar.inc(1);
+                if self.failed.contains(&place) {
+                    continue;
+                }
+                match self.one_trial(place, round, share) {
+                    Ok(()) => made += 1,
+                    Err(RunError::Machine(reason)) => {
+                        let what = self.settings.choices[place].to_string();
+                        self.skipped.push(Skipped { what, reason });
+                        self.failed.insert(place);
+                    }
+                    Err(store) => return Err(store),
+                }
+            }
+            if against && !interrupted() {
+                bar.set_message("sockperf");
+                bar.inc(1);
+                made += u64::from(self.against_sockperf(share)?);
+            }
+        }
+        Ok(made)
+    }
+
+    fn against_sockperf(&mut self, share: Duration) -> Result<bool, RunError> {
+        let Some(site) = &mut self.site else {
+            return Err(RunError::Machine(
+                "--against needs a responder of our own: leave out --to".to_owned(),
+            ));
+        };
+        let measured = super::sockperf::measure(site, self.settings, share).map_err(RunError::Machine)?;
+        self.sockperf.push(measured);
+        Ok(true)
+    }
+
+    fn one_trial(&mut self, place: usize, round: u32, share: Duration) -> Result<(), RunError> {
+        let choice = self.settings.choices[place];
+        let made = self.make(choice, share).map_err(RunError::Machine)?;
+        let clock = Clock::get();
+        let account = &mut self.accounts[place];
+        let frame = Frame {
+            start: self.start,
+            first_index: account.ends.sent,
+            open_load: self.settings.load == Load::Open,
+            domain: if self.settings.clocks_apart { 0 } else { clock.domain() },
+        };
+        let mut samples = made.trips.samples(clock, &frame);
+        let findings = find(&made, &samples, choice, self.settings.load);
+        note_doubts(&mut samples, &self.settings.cell(choice), &made);
+        if let Some(facts) = &made.facts {
+            samples.facts.cpu_ns = facts.cpu_ns;
+        }
+        account.add(&made.trips, &samples, &made.testimony, made.facts.as_ref(), self.settings.limit);
+        account.note_control(made.control, &made.remarks);
+        account.findings.extend(findings);
+        let cell = self.settings.cell(choice);
+        self.store.append(&cell, round, &samples).map(drop).map_err(RunError::Store)
+    }
+
+    /// Both ends for one trial.
+    fn make(&mut self, choice: Choice, share: Duration) -> Result<Made, String> {
+        self.trials += 1;
+        let settings = self.settings;
+        if choice.way.spins() && self.site.is_some() && settings.cpus[0] == settings.cpus[1] {
+            return Err("two processors are needed to poll, and both ends share one: see taskset".to_owned());
+        }
+        let (target, local) = self.responder(choice)?;
+        let run =
+            (settings.seed as u32).wrapping_mul(0x9e37_79b9) ^ punctual_machine::process::random() as u32;
+        let plan = TrialPlan {
+            protocol: settings.protocol,
+            load: settings.load,
+            gap: settings.gap,
+            size: settings.size,
+            duration: share,
+            count: settings.count.div_ceil(settings.rounds as usize),
+            flows: settings.flows,
+            timeout: settings.timeout,
+            run,
+            slow: SLOW.min(settings.limit),
+            spins: choice.way.spins(),
+        };
+        let port = self.port_plan(choice, local, Some(target), 0);
+        let steal = steal_ticks();
+        let made = trial(&port, target, &plan, choice, settings.cpus[0]);
+        let (facts, remark) = self.stop_responder()?;
+        let mut made = made?;
+        made.facts = facts;
+        made.remarks.extend(remark);
+        // Kernel ticks of user space are hundredths of a second.
+        made.steal_ms =
+            10 * steal_ticks().zip(steal).map_or(0, |(after, before)| after.saturating_sub(before));
+        Ok(made)
+    }
+
+    /// Starts the responder's thread; where to send, and from where.
+    fn responder(&mut self, choice: Choice) -> Result<(Peer, SocketAddr), String> {
+        let settings = self.settings;
+        if let Some(to) = settings.to {
+            let any: IpAddr =
+                if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let mac = if choice.way.is_raw() { super::neighbour::find(to.ip())? } else { [0; 6] };
+            return Ok((Peer { address: to, mac }, SocketAddr::new(any, 0)));
+        }
+        let Some(site) = &self.site else { return Err("there is no responder".to_owned()) };
+        let [here, there] = site.addresses();
+        // A port of its own for each trial: what an earlier one left on its way finds nobody.
+        let shift = (self.trials as u16 % 100) * port::FLOWS_MAX as u16;
+        let port_number = if settings.to.is_none() { PORT + shift } else { PORT };
+        let assignment = Assignment {
+            port: self.port_plan(choice, SocketAddr::new(there, port_number), None, 1),
+            choice,
+            cpu: settings.cpus[1],
+            protocol: settings.protocol,
+            clock_apart: settings.clocks_apart,
+        };
+        let site = self.site.as_mut().ok_or("there is no responder")?;
+        match site.tell(&Told::Answer(Box::new(assignment)))? {
+            Said::Ready { mac, .. } => {
+                let peer = Peer { address: SocketAddr::new(there, port_number), mac };
+                Ok((peer, SocketAddr::new(here, port_number)))
+            }
+            other => Err(format!("the responder said {other:?} where it was to be ready")),
+        }
+    }
+
+    fn port_plan(&self, choice: Choice, local: SocketAddr, remote: Option<Peer>, side: usize) -> PortPlan {
+        let settings = self.settings;
+        let interface = match &self.site {
+            Some(site) => Some(site.interface(side).to_owned()),
+            None => settings.interface.clone(),
+        };
+        PortPlan {
+            way: choice.way,
+            local,
+            // A responder answers whoever asks; a client's flows have ports of their own, at both ends.
+            remote: remote.map(|peer| peer.address).filter(|_| !choice.way.is_raw()),
+            remote_mac: remote.map(|peer| peer.mac),
+            // The responder hears all flows at one port; the client sends each from one of its own.
+            flows: if side == 0 { settings.flows } else { 1 },
+            size: settings.size,
+            stamps: settings.stamps,
+            interface,
+            dscp: settings.dscp,
+            priority: settings.priority,
+            busy_poll_us: settings.busy_poll_us,
+            wakes_for_time: side == 0 && settings.load == Load::Open,
+        }
+    }
+
+    fn stop_responder(&mut self) -> Result<(Option<ResponderFacts>, Option<String>), String> {
+        let Some(site) = &mut self.site else { return Ok((None, None)) };
+        match site.tell(&Told::Stop)? {
+            Said::Done { facts, remark } => Ok((Some(facts), remark)),
+            other => Err(format!("the responder said {other:?} where the trial was over")),
+        }
+    }
+}
+
+/// Client windows are closed at once after a trip slower than this.
+const SLOW: Duration = Duration::from_micros(400);
+
+/// The client's part, in a thread of its own: pinned, and as urgent as chosen.
+fn trial(
+    port_plan: &PortPlan,
+    target: Peer,
+    plan: &TrialPlan,
+    choice: Choice,
+    cpu: Option<usize>,
+) -> Result<Made, String> {
+    std::thread::scope(|scope| {
+        let client = std::thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, || {
+            let clock = Clock::get();
+            let mut trips = Trips::new(plan.capacity(), plan.flows, clock.ticks(plan.timeout));
+            // Made before this thread becomes urgent.
+            let control = Control::start(cpu, choice.urgency);
+            prepare(cpu, choice)?;
+            let mut port = port::open(port_plan)?;
+            let start = clock.now();
+            let testimony = client::run(&mut *port, target, plan, &control, &mut trips);
+            let remarks = port.remark().into_iter().collect();
+            let control = control.totals();
+            Ok(Made { trips, testimony, facts: None, control, remarks, steal_ms: 0, start })
+        });
+        let client = client.map_err(|error| format!("cannot start a thread: {error}"))?;
+        client.join().map_err(|_| "the client's thread failed".to_owned())?
+    })
+}
+
+fn find(made: &Made, samples: &Samples, choice: Choice, load: Load) -> Vec<Finding> {
+    let Some(rule) = StallRule::for_trials(std::slice::from_ref(samples), 0) else { return Vec::new() };
+    let given = Circumstances { urgency: choice.urgency, steal_ms: made.steal_ms, load };
+    explain(&made.trips, samples, &made.testimony, rule, &given)
+}
+
+fn note_doubts(samples: &mut Samples, cell: &CellId, made: &Made) {
+    let mut doubt = |cause: DoubtCause| samples.facts.doubts.push(cause.into());
+    let migrations: u64 = made.testimony.client.iter().map(|w| u64::from(w.evidence.migrations)).sum();
+    if migrations > 0 {
+        doubt(DoubtCause::Migrated { subject: cell.to_string(), times: migrations });
+    }
+    if made.steal_ms > 0 {
+        doubt(DoubtCause::Steal { subject: cell.to_string(), ms: made.steal_ms });
+    }
+    debug_assert!(made.start.0 > 0, "a trial begins after the clock");
+}
+
+impl TrialPlan {
+    /// Room for all trips of a trial, however fast the way: none takes less than a microsecond there and back.
+    fn capacity(&self) -> usize {
+        let fastest = self.gap.max(Duration::from_micros(1));
+        let trips = self.duration.as_nanos() / fastest.as_nanos() + 16;
+        self.count.min(usize::try_from(trips).unwrap_or(usize::MAX))
+    }
+}
+
+/// Ways that need an interface of Ethernet.
+#[must_use]
+pub fn needs_interface(choices: &[Choice]) -> Option<Way> {
+    choices.iter().map(|choice| choice.way).find(|way| way.is_raw())
+}

@@ -1,0 +1,393 @@
+//! Who was late, where, and why: each stall of a trial by side, stage and cause, from what user space can know.
+//!
+//! A stall's longest trip is divided into its stages. The stage that exceeds its own median by most names the side; the
+//! evidence of that side's thread in the window around the trip names the cause. Causes are those of
+//! `docs/response.md`; where none fits, that is said, and nothing is made up.
+
+use std::fmt;
+
+use punctual::Ticks;
+use serde::{Deserialize, Serialize};
+
+use super::client::Testimony;
+use super::evidence::Evidence;
+use super::option::Urgency;
+use super::trips::{Trips, WIRE};
+use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples};
+use crate::stall::{self, Stall, StallRule};
+use crate::table::micros;
+
+/// Whose time it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The measuring host.
+    Client,
+    /// Between the two kernels; on a veth that runs in the sender's own call.
+    Wire,
+    /// The measured host.
+    Responder,
+    /// No stamp tells the wire from the responder.
+    WireOrResponder,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Wire => "wire",
+            Self::Responder => "responder",
+            Self::WireOrResponder => "wire or responder",
+        })
+    }
+}
+
+/// Why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Ready to run, and others ran: contention for the CPU.
+    RunQueue,
+    /// As above, of a real-time thread for the time that the kernel keeps for others.
+    RealTimeLimit,
+    /// Neither running nor ready, and everything on that CPU was late: the process was stopped.
+    Stopped,
+    /// Everything on that CPU was late, and the hypervisor took time away.
+    Steal,
+    /// Memory was read from the disk.
+    FaultsMajor,
+    /// Memory was touched for the first time.
+    FaultsMinor,
+    /// The thread ran on another CPU afterwards.
+    Migrated,
+    /// The thread itself used the CPU all the while.
+    Busy,
+    /// Asleep, neither ready nor running, while the control thread was in time: the wake-up itself was late.
+    WakeUp,
+    /// None of this.
+    Unknown,
+}
+
+impl Cause {
+    fn words(self) -> &'static str {
+        match self {
+            Self::RunQueue => "ready to run, but the CPU was another's",
+            Self::RealTimeLimit => "ready to run, but at the kernel's limit for real-time threads",
+            Self::Stopped => "stood still: stopped, or its CPU was not there",
+            Self::Steal => "the hypervisor took the CPU away",
+            Self::FaultsMajor => "memory was read from the disk",
+            Self::FaultsMinor => "memory was touched for the first time",
+            Self::Migrated => "moved to another CPU",
+            Self::Busy => "computed all the while",
+            Self::WakeUp => {
+                "its wake-up came late (idle CPU, interrupt, softirq: the kernel's own, not seen from here)"
+            }
+            Self::Unknown => "nothing that user space can see",
+        }
+    }
+
+    /// What to try.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::RunQueue => {
+                "give the thread a CPU of its own (--client-cpu, --responder-cpu, isolcpus), or --sched fifo:50"
+            }
+            Self::RealTimeLimit => {
+                "do not spin in a real-time class on a shared CPU; isolate the CPU, or --sched nice:-20"
+            }
+            Self::Stopped => "find who stops it (SIGSTOP, a debugger, the freezer of its control group)",
+            Self::Steal => "use a dedicated host",
+            Self::FaultsMajor | Self::FaultsMinor => "touch and lock the memory before (mlockall)",
+            Self::Migrated => "pin the thread",
+            Self::Busy => "make the handler shorter, or give it more threads",
+            Self::WakeUp => "keep the CPU awake: spin, a shorter gap, idle=poll or /dev/cpu_dma_latency",
+            Self::Unknown => "look with tracepoints: perf trace, or trace-cmd, around the instant",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+/// One stall, explained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The stall.
+    pub stall: Stall,
+    /// Time beyond the median trip.
+    pub excess_ns: u64,
+    /// Whose.
+    pub side: Side,
+    /// The stage that holds most of it.
+    pub stage: String,
+    /// Time in that stage beyond its median.
+    pub stage_excess_ns: u64,
+    /// Why.
+    pub cause: Cause,
+    /// How much of the excess the evidence accounts for, 0 to 1.
+    pub confidence: f64,
+    /// What was seen of the thread, in the window around the trip.
+    pub evidence: Option<Evidence>,
+}
+
+impl Finding {
+    /// "client · reply.woken +4,012 µs: ready to run, but the CPU was another's (run queue 3,950 µs of a window of …)".
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let mut text = format!(
+            "{} · {} +{} µs: {}",
+            self.side,
+            self.stage,
+            micros(self.stage_excess_ns as f64),
+            self.cause
+        );
+        if let Some(seen) = &self.evidence {
+            text += &format!(
+                " [of {} µs: ran {}, ready {}, control thread late {}, faults {}+{}]",
+                seen.wall_us,
+                seen.cpu_us,
+                seen.wait_us,
+                seen.control_late_us,
+                seen.faults_minor,
+                seen.faults_major
+            );
+        }
+        text
+    }
+}
+
+/// What an explanation needs besides the trial itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances {
+    /// Of both threads.
+    pub urgency: Urgency,
+    /// CPU time that the hypervisor took during the trial, ms.
+    pub steal_ms: u64,
+    /// When latency counts from.
+    pub load: Load,
+}
+
+/// The stalls of a trial, longest first, explained.
+#[must_use]
+pub fn explain(
+    trips: &Trips,
+    samples: &Samples,
+    testimony: &Testimony,
+    rule: StallRule,
+    given: &Circumstances,
+) -> Vec<Finding> {
+    let first = samples.index.first().copied().unwrap_or(0);
+    let stage_medians: Vec<u64> = samples.stages.iter().map(|stage| median(&stage.ns)).collect();
+    let total_median = median(&samples.total_ns);
+    let found = stall::stalls(samples, given.load, rule, |_| true);
+    let mut findings: Vec<Finding> = found
+        .into_iter()
+        .filter_map(|stall| {
+            let row = usize::try_from(stall.first_index.checked_sub(first)?).ok()?;
+            let excess_ns = stall.longest_ns.saturating_sub(total_median);
+            let (place, stage_excess_ns) = worst_stage(samples, &stage_medians, row)?;
+            let name = &samples.stages[place].name;
+            let side = side_of(name, samples);
+            let evidence = evidence_for(side, row, trips, testimony, given.load);
+            let (cause, confidence) = cause_of(evidence.as_ref(), excess_ns, name, given);
+            Some(Finding {
+                stall,
+                excess_ns,
+                side,
+                stage: name.clone(),
+                stage_excess_ns,
+                cause,
+                confidence,
+                evidence,
+            })
+        })
+        .collect();
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));
+    findings
+}
+
+fn median(ns: &[u64]) -> u64 {
+    let mut known: Vec<u64> = ns.iter().copied().filter(|&ns| ns != ABSENT_NS).collect();
+    if known.is_empty() {
+        return 0;
+    }
+    let middle = known.len() / 2;
+    *known.select_nth_unstable(middle).1
+}
+
+/// The stage that exceeds its median by most. `None` for a trip without stamps.
+fn worst_stage(samples: &Samples, medians: &[u64], row: usize) -> Option<(usize, u64)> {
+    if samples.outcome[row] != Outcome::Answered {
+        return None;
+    }
+    let excess = |place: usize| match samples.stages[place].ns[row] {
+        ABSENT_NS => None,
+        ns => Some((place, ns.saturating_sub(medians[place]))),
+    };
+    (0..samples.stages.len()).filter_map(excess).max_by_key(|&(_, excess)| excess)
+}
+
+fn side_of(stage: &str, samples: &Samples) -> Side {
+    let has = |name: &str| samples.stages.iter().any(|stage| stage.name == name);
+    match stage {
+        "request.sent" | "request.tx" | "reply.read" => Side::Client,
+        "reply.woken" if has("reply.rx") || has(WIRE) => Side::Client,
+        "request.woken" if !has("request.rx") => Side::WireOrResponder,
+        "request.woken" | "request.read" | "reply.tx" => Side::Responder,
+        RESPONDER => Side::Responder,
+        WIRE if !has(RESPONDER) => Side::WireOrResponder,
+        _ => Side::Wire,
+    }
+}
+
+fn evidence_for(
+    side: Side,
+    row: usize,
+    trips: &Trips,
+    testimony: &Testimony,
+    load: Load,
+) -> Option<Evidence> {
+    match side {
+        Side::Responder | Side::WireOrResponder => responder_evidence(row, testimony),
+        // On a veth the wire runs in the sender's own call, and nothing else is known of it.
+        Side::Client | Side::Wire => client_evidence(row, trips, testimony, load),
+    }
+}
+
+/// The window that holds most of the trip.
+fn client_evidence(row: usize, trips: &Trips, testimony: &Testimony, load: Load) -> Option<Evidence> {
+    let trip = trips.rows().get(row)?;
+    let begin = if load == Load::Open { trip.due } else { trip.sent };
+    let overlap = |(from, to): (Ticks, Ticks)| to.min(trip.seen.done).since(from.max(begin));
+    let windows = testimony.client.iter().filter(|window| overlap(window.span).0 > 0);
+    windows.max_by_key(|window| overlap(window.span)).map(|window| window.evidence)
+}
+
+/// The first window that ended with this trip or a later one.
+fn responder_evidence(row: usize, testimony: &Testimony) -> Option<Evidence> {
+    let low = row as u32;
+    let behind = |evidence: &&Evidence| evidence.last.wrapping_sub(low) < u32::MAX / 2;
+    testimony.responder.iter().filter(behind).min_by_key(|evidence| evidence.last.wrapping_sub(low)).copied()
+}
+
+/// A cause accounts for a stall when its time is at least so much of the excess.
+const PART_MIN: f64 = 0.4;
+
+/// Page faults that cost a stall: each takes about half a microsecond, and as much as two when memory is cleared.
+const FAULTS_MIN: u16 = 32;
+
+/// What a real-time thread must leave to others, and the kernel's imprecision in that.
+const LIMIT_MS: std::ops::RangeInclusive<u64> = 40..=60;
+
+fn cause_of(seen: Option<&Evidence>, excess_ns: u64, stage: &str, given: &Circumstances) -> (Cause, f64) {
+    let Some(seen) = seen else { return (Cause::Unknown, 0.0) };
+    let excess_us = (excess_ns / 1000).max(1) as f64;
+    let part = |us: f64| (us / excess_us).min(1.0);
+    let (waited, late) = (part(seen.wait_us.into()), part(seen.control_late_us.into()));
+    let stolen = part((given.steal_ms * 1000) as f64);
+    let busy = part(seen.cpu_us.into());
+    if waited >= PART_MIN {
+        let limited = given.urgency.is_real_time() && LIMIT_MS.contains(&(excess_ns / 1_000_000));
+        return (if limited { Cause::RealTimeLimit } else { Cause::RunQueue }, waited);
+    }
+    if late >= PART_MIN {
+        return if stolen >= PART_MIN { (Cause::Steal, stolen) } else { (Cause::Stopped, late) };
+    }
+    if seen.faults_major > 0 {
+        return (Cause::FaultsMajor, 0.5);
+    }
+    if seen.faults_minor >= FAULTS_MIN {
+        return (Cause::FaultsMinor, 0.5);
+    }
+    if seen.migrations > 0 {
+        return (Cause::Migrated, 0.3);
+    }
+    let asleep = stage.ends_with("woken");
+    if !asleep && busy >= PART_MIN {
+        return (Cause::Busy, busy);
+    }
+    if asleep && busy < PART_MIN {
+        // What is left of the window: neither running nor ready.
+        let idle = seen.wall_us.saturating_sub(seen.cpu_us).saturating_sub(seen.wait_us);
+        return (Cause::WakeUp, part(idle.into()) / 2.0);
+    }
+    (Cause::Unknown, 0.0)
+}
+
+/// How often which cause met which side and stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Whose time.
+    pub side: Side,
+    /// In which stage.
+    pub stage: String,
+    /// Why.
+    pub cause: Cause,
+    /// Stalls.
+    pub stalls: u64,
+    /// Trips in them.
+    pub trips: u64,
+    /// Their longest trips' excess, together.
+    pub excess_ns: u64,
+}
+
+/// Findings by side, stage and cause, those with the most time first.
+#[must_use]
+pub fn shares(findings: &[Finding]) -> Vec<Share> {
+    let mut shares: Vec<Share> = Vec::new();
+    for finding in findings {
+        let key = |share: &Share| (share.side, share.cause) == (finding.side, finding.cause);
+        let place = shares.iter().position(|share| key(share) && share.stage == finding.stage);
+        let place = place.unwrap_or_else(|| {
+            let (side, cause) = (finding.side, finding.cause);
+            shares.push(Share {
+                side,
+                stage: finding.stage.clone(),
+                cause,
+                stalls: 0,
+                trips: 0,
+                excess_ns: 0,
+            });
+            shares.len() - 1
+        });
+        let share = &mut shares[place];
+        share.stalls += 1;
+        share.trips += finding.stall.messages;
+        share.excess_ns += finding.excess_ns;
+    }
+    shares.sort_by_key(|share| std::cmp::Reverse(share.excess_ns));
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: Circumstances = Circumstances { urgency: Urgency::Other, steal_ms: 0, load: Load::Closed };
+
+    fn window(cpu_us: u32, wait_us: u32, control_late_us: u32) -> Evidence {
+        Evidence { wall_us: 5000, cpu_us, wait_us, control_late_us, ..Evidence::default() }
+    }
+
+    #[test]
+    fn evidence_names_the_cause() {
+        let named =
+            |seen: Evidence, stage, given: &Circumstances| cause_of(Some(&seen), 4_000_000, stage, given).0;
+        assert_eq!(named(window(100, 3900, 4000), "reply.woken", &OTHER), Cause::RunQueue);
+        assert_eq!(named(window(100, 0, 3900), "reply.woken", &OTHER), Cause::Stopped);
+        let stolen = Circumstances { steal_ms: 10, ..OTHER };
+        assert_eq!(named(window(100, 0, 3900), "reply.woken", &stolen), Cause::Steal);
+        assert_eq!(named(window(3900, 0, 0), RESPONDER, &OTHER), Cause::Busy);
+        assert_eq!(named(window(50, 20, 30), "request.woken", &OTHER), Cause::WakeUp);
+        let faults = Evidence { faults_minor: 900, ..window(900, 0, 0) };
+        assert_eq!(named(faults, RESPONDER, &OTHER), Cause::FaultsMinor);
+        assert_eq!(cause_of(None, 4_000_000, RESPONDER, &OTHER), (Cause::Unknown, 0.0));
+        let urgent = Circumstances { urgency: Urgency::Fifo(50), ..OTHER };
+        let limited = cause_of(Some(&window(0, 49_000, 50_000)), 50_000_000, "request.woken", &urgent);
+        assert_eq!(limited.0, Cause::RealTimeLimit);
+    }
+}

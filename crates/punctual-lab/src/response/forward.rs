@@ -1,0 +1,344 @@
+//! Faults on the way: a forwarder between two veth pairs that loses, doubles, reorders and changes packets by a seed.
+//!
+//! It stands in a network namespace of its own. Both ends take its stations for each other's, so it needs no bridge and
+//! no address: a frame that comes in at one side goes out at the other with new stations in its header. What it does to
+//! a packet is decided by the seed alone, so a run is repeated by repeating its seed. A changed packet is changed either
+//! with its checksum made right again, so that only the comparison of the whole buffer finds it, or without, so that the
+//! receiving kernel drops it.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::epoll::EpollSet;
+use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
+use punctual_machine::packet::{PacketOptions, PacketSocket};
+use serde::{Deserialize, Serialize};
+
+use super::frame;
+
+/// The forwarder's interfaces: towards the client, towards the responder.
+pub const INTERFACES: [&str; 2] = ["punctual-near", "punctual-far"];
+
+/// How many packets in ten thousand suffer what. Each packet suffers one thing at the most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Faults {
+    /// Not passed on.
+    pub lost: u32,
+    /// Passed on twice.
+    pub doubled: u32,
+    /// Passed on after the next one, or after [`HELD_MAX`].
+    pub reordered: u32,
+    /// One bit of the payload changed; of every second one the checksum is made right again.
+    pub changed: u32,
+    /// Repeats all of it.
+    pub seed: u64,
+}
+
+/// Longest that a packet is held back for the next one.
+const HELD_MAX: Duration = Duration::from_millis(1);
+
+/// What was done, both ways together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Packets that came in.
+    pub taken: u64,
+    /// Not passed on.
+    pub lost: u64,
+    /// Passed on twice.
+    pub doubled: u64,
+    /// Held back.
+    pub reordered: u64,
+    /// Changed, checksum right.
+    pub changed: u64,
+    /// Changed, checksum wrong.
+    pub spoilt: u64,
+    /// Without room at the other side.
+    pub refused: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: Flag,
+    taken: Counter,
+    lost: Counter,
+    doubled: Counter,
+    reordered: Counter,
+    changed: Counter,
+    spoilt: Counter,
+    refused: Counter,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// Make the pair to the other host's namespace.
+    Join { there: String, thread: u32 },
+    /// Begin to forward.
+    Run,
+}
+
+/// A forwarder, until it is dropped.
+#[derive(Debug)]
+pub struct Forwarder {
+    shared: Arc<Shared>,
+    thread_id: u32,
+    steps: mpsc::Sender<Step>,
+    answers: mpsc::Receiver<Result<[[u8; 6]; 2], String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Forwarder {
+    /// Starts it, in a namespace of its own.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn start(faults: &Faults) -> Result<Self, String> {
+        let shared = Arc::new(Shared::default());
+        let (steps, inbox) = mpsc::channel();
+        let (outbox, answers) = mpsc::channel();
+        let (started, start) = mpsc::channel();
+        let (watched, faults) = (Arc::clone(&shared), *faults);
+        let thread = std::thread::Builder::new().name("forwarder".to_owned()).spawn(move || {
+            let _waiting = started.send(unshare_network().map(|()| thread_id()).map_err(|e| e.to_string()));
+            play(&inbox, &outbox, &watched, faults);
+        });
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let thread_id = start.recv().map_err(|_| "the forwarder ended".to_owned())??;
+        Ok(Self { shared, thread_id, steps, answers, thread: Some(thread) })
+    }
+
+    /// The thread that holds its namespace.
+    #[must_use]
+    pub fn thread(&self) -> u32 {
+        self.thread_id
+    }
+
+    /// Joins its far side to interface `there` of another thread's namespace.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn join(&mut self, there: &str, thread: u32) -> Result<(), String> {
+        self.step(Step::Join { there: there.to_owned(), thread }).map(drop)
+    }
+
+    /// Begins; returns its stations towards the client and towards the responder.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn run(&mut self) -> Result<[[u8; 6]; 2], String> {
+        self.step(Step::Run)
+    }
+
+    fn step(&mut self, step: Step) -> Result<[[u8; 6]; 2], String> {
+        let gone = || "the forwarder ended".to_owned();
+        self.steps.send(step).map_err(|_| gone())?;
+        self.answers.recv().map_err(|_| gone())?
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let Shared { taken, lost, doubled, reordered, changed, spoilt, refused, .. } = &*self.shared;
+        Counts {
+            taken: taken.get(),
+            lost: lost.get(),
+            doubled: doubled.get(),
+            reordered: reordered.get(),
+            changed: changed.get(),
+            spoilt: spoilt.get(),
+            refused: refused.get(),
+        }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.shared.stop.raise();
+        let (closed, _) = mpsc::channel();
+        self.steps = closed;
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn play(
+    steps: &mpsc::Receiver<Step>,
+    answers: &mpsc::Sender<Result<[[u8; 6]; 2], String>>,
+    shared: &Shared,
+    faults: Faults,
+) {
+    while let Ok(step) = steps.recv() {
+        match step {
+            Step::Join { there, thread } => {
+                let joined = create_veth(INTERFACES[1], &there, thread)
+                    .and_then(|()| INTERFACES.iter().try_for_each(|name| bring_up(name)));
+                let _heard = answers.send(joined.map(|()| [[0; 6]; 2]).map_err(|error| error.to_string()));
+            }
+            Step::Run => match Ways::open(faults, shared) {
+                Ok(mut ways) => {
+                    let _heard = answers.send(Ok(ways.stations()));
+                    ways.forward();
+                }
+                Err(text) => {
+                    let _heard = answers.send(Err(text));
+                }
+            },
+        }
+    }
+}
+
+/// Longest sleep before the flag is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One side: a packet socket per IP version, and what is held back on the way out there.
+#[derive(Debug)]
+struct Side {
+    sockets: [PacketSocket; 2],
+    /// Frames held back: which socket sends them, and their bytes.
+    held: VecDeque<(usize, Vec<u8>)>,
+}
+
+struct Ways<'a> {
+    sides: [Side; 2],
+    sleep: EpollSet,
+    faults: Faults,
+    random: u64,
+    shared: &'a Shared,
+    /// Stations of client and responder, learned from what they send.
+    learned: [[u8; 6]; 2],
+    buffer: Vec<u8>,
+}
+
+impl<'a> Ways<'a> {
+    fn open(faults: Faults, shared: &'a Shared) -> Result<Self, String> {
+        let open = |name: &str, ethertype| {
+            PacketSocket::open(name, ethertype, &PacketOptions::default()).map_err(|e| e.to_string())
+        };
+        let side = |name| -> Result<Side, String> {
+            let sockets = [open(name, frame::ETHERTYPE_IPV4)?, open(name, frame::ETHERTYPE_IPV6)?];
+            Ok(Side { sockets, held: VecDeque::new() })
+        };
+        let sides = [side(INTERFACES[0])?, side(INTERFACES[1])?];
+        let sleep = EpollSet::new().map_err(|error| error.to_string())?;
+        for socket in sides.iter().flat_map(|side| &side.sockets) {
+            sleep.add(socket.as_fd()).map_err(|error| error.to_string())?;
+        }
+        let random = faults.seed.wrapping_mul(2).wrapping_add(1);
+        let learned = [punctual_machine::packet::BROADCAST; 2];
+        Ok(Self { sides, sleep, faults, random, shared, learned, buffer: vec![0; 1 << 16] })
+    }
+
+    fn stations(&self) -> [[u8; 6]; 2] {
+        [self.sides[0].sockets[0].mac(), self.sides[1].sockets[0].mac()]
+    }
+
+    fn forward(&mut self) {
+        while !self.shared.stop.is_raised() {
+            let moved: usize = (0..4).map(|place| self.drain(place / 2, place % 2)).sum();
+            if moved > 0 {
+                continue;
+            }
+            let holding = self.sides.iter().any(|side| !side.held.is_empty());
+            let patience = if holding { HELD_MAX } else { LOOK };
+            if self.sleep.wait(Some(patience)) == 0 {
+                self.release(0);
+                self.release(1);
+            }
+        }
+    }
+
+    /// Passes on what came in at one side; says how much.
+    fn drain(&mut self, from: usize, version: usize) -> usize {
+        let mut count = 0;
+        loop {
+            let Some(got) = self.sides[from].sockets[version].recv() else { return count };
+            let size = got.bytes.len().min(self.buffer.len());
+            self.buffer[..size].copy_from_slice(&got.bytes[..size]);
+            self.learned[from] = got.source_mac;
+            self.sides[from].sockets[version].release();
+            self.pass(from, version, size);
+            count += 1;
+        }
+    }
+
+    fn pass(&mut self, from: usize, version: usize, size: usize) {
+        let (to, shared) = (1 - from, self.shared);
+        shared.taken.add_alone(1);
+        // A veth leaves the checksum to a device that it has not.
+        let payload = frame::finish_checksum(&mut self.buffer[..size]);
+        let Some(payload) = payload else {
+            // No UDP: neighbour discovery and the like pass untouched.
+            self.send(to, version, size);
+            return;
+        };
+        let fate = self.random() % 10_000;
+        let Faults { lost, doubled, reordered, changed, .. } = self.faults;
+        let limit = |counts: &[u32]| counts.iter().map(|&count| u64::from(count)).sum::<u64>();
+        if fate < limit(&[lost]) {
+            shared.lost.add_alone(1);
+        } else if fate < limit(&[lost, doubled]) {
+            shared.doubled.add_alone(1);
+            self.send(to, version, size);
+            self.send(to, version, size);
+        } else if fate < limit(&[lost, doubled, reordered]) {
+            shared.reordered.add_alone(1);
+            self.sides[to].held.push_back((version, self.buffer[..size].to_vec()));
+            return;
+        } else if fate < limit(&[lost, doubled, reordered, changed]) {
+            self.change(size, payload);
+            self.send(to, version, size);
+        } else {
+            self.send(to, version, size);
+        }
+        self.release(to);
+    }
+
+    fn change(&mut self, size: usize, payload: std::ops::Range<usize>) {
+        if payload.is_empty() {
+            return;
+        }
+        let (place, bit) = (self.random() as usize % payload.len(), self.random() % 8);
+        self.buffer[payload.start + place] ^= 1 << bit;
+        if self.random().is_multiple_of(2) {
+            self.shared.changed.add_alone(1);
+            frame::finish_checksum(&mut self.buffer[..size]);
+        } else {
+            self.shared.spoilt.add_alone(1);
+        }
+    }
+
+    /// What was held back goes after the packet that has just gone.
+    fn release(&mut self, to: usize) {
+        while let Some((version, bytes)) = self.sides[to].held.pop_front() {
+            self.buffer[..bytes.len()].copy_from_slice(&bytes);
+            self.send(to, version, bytes.len());
+        }
+    }
+
+    fn send(&mut self, to: usize, version: usize, size: usize) {
+        let socket = &mut self.sides[to].sockets[version];
+        let sent = socket.claim(size).is_some_and(|room| {
+            room.copy_from_slice(&self.buffer[..size]);
+            true
+        });
+        if sent {
+            socket.commit(self.learned[to]);
+        }
+        if !sent || socket.flush().is_err() {
+            self.shared.refused.add_alone(1);
+        }
+    }
+
+    /// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016).
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+}

@@ -1,0 +1,169 @@
+//! Where packets go out and come in: one file per mechanism, one trait.
+//!
+//! A port serves one end of all flows of a trial. It waits in its own way, and says of every packet when the kernel saw
+//! it, when its thread ran, and when the bytes lay in the caller's buffer.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use punctual::{Clock, Ticks};
+use punctual_machine::clock::realtime_ns;
+use punctual_machine::socket::UdpOptions;
+use serde::{Deserialize, Serialize};
+
+use super::option::Way;
+
+mod udp;
+
+pub use udp::UdpPort;
+
+/// Who is at the other end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its UDP address.
+    pub address: SocketAddr,
+    /// Its station on the segment; zeros where the kernel knows better.
+    pub mac: [u8; 6],
+}
+
+/// A packet that arrived, in the caller's buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Its size, bytes.
+    pub size: usize,
+    /// By which flow.
+    pub flow: usize,
+    /// Who sent it.
+    pub peer: Peer,
+    /// When the kernel saw it; 0 = not known.
+    pub kernel: Ticks,
+    /// When the thread ran.
+    pub woken: Ticks,
+    /// When the bytes were there.
+    pub read: Ticks,
+}
+
+/// Which of the kernel's stamps are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Stamps {
+    /// None: round trips alone, and what user space sees
+    Off,
+    /// When the kernel received a packet
+    Receive,
+    /// And when it handed one to the device; two more system calls for each, outside of what is measured
+    #[default]
+    All,
+}
+
+/// What every port is opened with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortPlan {
+    /// How.
+    pub way: Way,
+    /// This end of the first flow; the others have the ports behind it.
+    pub local: SocketAddr,
+    /// The other end, where this end talks to one only.
+    pub remote: Option<SocketAddr>,
+    /// The other end's station, for ways that address Ethernet themselves.
+    pub remote_mac: Option<[u8; 6]>,
+    /// Flows, each with a port of its own.
+    pub flows: usize,
+    /// Largest packet, bytes.
+    pub size: usize,
+    /// Stamps asked for.
+    pub stamps: Stamps,
+    /// Interface, for ways that address Ethernet themselves.
+    pub interface: Option<String>,
+    /// Differentiated-services code point.
+    pub dscp: u8,
+    /// Priority in this host's queues; VLAN interfaces map it to their tag.
+    pub priority: u8,
+    /// How long the kernel polls the device, µs.
+    pub busy_poll_us: u32,
+    /// Whether receives must end at instants that the load chooses.
+    pub wakes_for_time: bool,
+}
+
+impl PortPlan {
+    /// Options of a plain socket.
+    fn udp_options(&self) -> UdpOptions {
+        UdpOptions {
+            // Half of an open run may wait here while a responder stands still.
+            receive_buffer: Some(RECEIVE_BUFFER_SIZE),
+            timestamps: self.stamps != Stamps::Off,
+            ..UdpOptions::default()
+        }
+    }
+
+    fn local_of(&self, flow: usize) -> SocketAddr {
+        let mut address = self.local;
+        if address.port() != 0 {
+            address.set_port(address.port().wrapping_add(flow as u16));
+        }
+        address
+    }
+}
+
+/// Sixteen thousand packets of the size that the kernel charges for one of 512 bytes.
+const RECEIVE_BUFFER_SIZE: usize = 16 << 20;
+
+/// Most flows of a trial: each is a socket, and all are looked at in turn.
+pub const FLOWS_MAX: usize = 64;
+
+/// One end.
+pub trait Port: fmt::Debug {
+    /// Sends a packet of flow `flow`; `tag` names it in [`Port::transmitted`]. `false`: there is no room, or no way.
+    fn send(&mut self, flow: usize, bytes: &[u8], target: &Peer, tag: u64) -> bool;
+
+    /// Waits for the next packet until `deadline`. `None` when that has passed, or a signal came.
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Arrival>;
+
+    /// Visits what the device has taken since the last look, as tag and instant. Never inside of what is measured.
+    fn transmitted(&mut self, visit: &mut dyn FnMut(u64, Ticks));
+
+    /// This end's address and station.
+    fn local(&self) -> Peer;
+
+    /// What a user should know of this port now that packets have passed, such as a poll that polls nothing.
+    fn remark(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Opens a port.
+///
+/// # Errors
+/// In words for people: what is missing and what to do.
+pub fn open(plan: &PortPlan) -> Result<Box<dyn Port + Send>, String> {
+    match plan.way {
+        Way::Blocking | Way::Epoll | Way::Spin | Way::BusyPoll => {
+            Ok(Box::new(UdpPort::open(plan).map_err(|error| error.to_string())?))
+        }
+        way => Err(format!("{way} is not there")),
+    }
+}
+
+/// How far a kernel's stamp may lie back and still be of the packet that was just read.
+const STAMP_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// A kernel's stamp as an instant of our clock. Both clocks are read now, so that only the time since the stamp is
+/// converted, and neither drift nor a calibration's error has time to grow.
+#[inline]
+pub(crate) fn instant_of(kernel_ns: Option<u64>) -> Ticks {
+    let clock = Clock::get();
+    let Some(kernel_ns) = kernel_ns else { return Ticks(0) };
+    let (now, age_ns) = (clock.now(), realtime_ns().saturating_sub(kernel_ns));
+    let age = Duration::from_nanos(age_ns);
+    if age > STAMP_AGE_MAX {
+        // The wall clock was set meanwhile.
+        return Ticks(0);
+    }
+    Ticks(now.0.saturating_sub(clock.ticks(age).0))
+}
+
+pub(crate) fn time_left(deadline: Ticks) -> Duration {
+    let clock = Clock::get();
+    clock.duration(deadline.since(clock.now()))
+}

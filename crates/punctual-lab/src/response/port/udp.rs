@@ -1,0 +1,240 @@
+//! Plain sockets, one per flow: asleep in the call, in epoll, or never.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use punctual::{Clock, Ticks};
+use punctual_machine::SystemError;
+use punctual_machine::epoll::EpollSet;
+use punctual_machine::signal::interrupted;
+use punctual_machine::socket::{Patience, UdpSocket, wait_readable};
+
+use super::{Arrival, Peer, Port, PortPlan, Stamps, instant_of, time_left};
+use crate::response::option::Way;
+
+/// How its thread waits.
+#[derive(Debug)]
+enum Wait {
+    /// In the receiving call.
+    Asleep,
+    /// In ppoll, where there are several sockets, or an instant to wake for.
+    Polled,
+    /// In epoll_wait.
+    Epoll(EpollSet),
+    /// Never.
+    Spin,
+}
+
+/// Sends whose stamps have not been read yet, by number and tag. Beyond this, stamps are given up.
+const UNSTAMPED_MAX: usize = 1024;
+
+#[derive(Debug)]
+struct Flow {
+    sent: u32,
+    unstamped: VecDeque<(u32, u64)>,
+}
+
+/// One end on plain sockets.
+#[derive(Debug)]
+pub struct UdpPort {
+    sockets: Vec<UdpSocket>,
+    flows: Vec<Flow>,
+    wait: Wait,
+    local: SocketAddr,
+    connected: bool,
+    reads_transmit_stamps: bool,
+    busy_poll: bool,
+    polls_nothing: bool,
+}
+
+/// A sleep in a receiving call ends after so long, so that a thread looks at its flags: a multiple of the coarse tick
+/// by which the kernel counts it.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// Packets that a preferred busy poll takes at once; the kernel's own default for NAPI is 64, for sockets 8.
+const BUSY_POLL_BUDGET: u16 = 8;
+
+impl UdpPort {
+    /// Opens the sockets.
+    ///
+    /// # Errors
+    /// An address that is taken or not of this host, or a privilege that is missing.
+    pub fn open(plan: &PortPlan) -> Result<Self, SystemError> {
+        let mut port = Self {
+            sockets: Vec::new(),
+            flows: Vec::new(),
+            wait: wait_of(plan)?,
+            local: plan.local,
+            connected: plan.remote.is_some(),
+            reads_transmit_stamps: plan.stamps == Stamps::All,
+            busy_poll: plan.way == Way::BusyPoll,
+            polls_nothing: false,
+        };
+        for flow in 0..plan.flows {
+            let socket = port.socket(plan, plan.local_of(flow))?;
+            if let Wait::Epoll(set) = &port.wait {
+                set.add(socket.as_fd())?;
+            }
+            port.sockets.push(socket);
+            port.flows.push(Flow { sent: 0, unstamped: VecDeque::with_capacity(UNSTAMPED_MAX) });
+        }
+        port.local = port.sockets[0].local_address()?;
+        Ok(port)
+    }
+
+    fn socket(&self, plan: &PortPlan, local: SocketAddr) -> Result<UdpSocket, SystemError> {
+        let socket = UdpSocket::bind(local, &plan.udp_options())?;
+        let set = |what, done: std::io::Result<()>| {
+            done.map_err(|error| SystemError::new("set udp option", format!("{what} on {local}"), error))
+        };
+        if self.reads_transmit_stamps {
+            set("SO_TIMESTAMPING", socket.enable_transmit_timestamps())?;
+        }
+        if plan.dscp > 0 {
+            set("IP_TOS", socket.set_code_point(local, plan.dscp))?;
+        }
+        if plan.priority > 0 {
+            set("SO_PRIORITY", socket.set_priority(plan.priority))?;
+        }
+        if self.busy_poll {
+            set("SO_BUSY_POLL", socket.set_busy_poll(plan.busy_poll_us, true, BUSY_POLL_BUDGET))?;
+        }
+        if matches!(self.wait, Wait::Asleep) {
+            let asleep = socket.set_blocking(true).and_then(|()| socket.set_receive_timeout(Some(SLEEP_MAX)));
+            set("SO_RCVTIMEO", asleep)?;
+        }
+        if let Some(remote) = plan.remote {
+            socket.connect(remote)?;
+        }
+        Ok(socket)
+    }
+
+    /// What is there, without waiting.
+    #[inline]
+    fn take(&mut self, buffer: &mut [u8], woken: Option<Ticks>, patience: Patience) -> Option<Arrival> {
+        let clock = Clock::get();
+        for (flow, socket) in self.sockets.iter().enumerate() {
+            match socket.recv_single(buffer, patience) {
+                Ok(single) => {
+                    let read = clock.now();
+                    let kernel = instant_of(single.kernel_receive_ns);
+                    let peer = Peer { address: single.source, mac: [0; 6] };
+                    if self.busy_poll && !self.polls_nothing {
+                        self.polls_nothing = socket.incoming_napi().is_none();
+                    }
+                    let woken = woken.unwrap_or(read);
+                    return Some(Arrival { size: single.size, flow, peer, kernel, woken, read });
+                }
+                // Nothing there, a signal, or news of an earlier datagram of ours: the next look decides.
+                Err(error) => debug_assert_ne!(error.kind(), ErrorKind::InvalidInput),
+            }
+        }
+        None
+    }
+
+    /// Waits once, for what is left of the time at most, and takes what is there.
+    #[inline]
+    fn wait_and_take(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Arrival> {
+        match &self.wait {
+            Wait::Spin => self.take(buffer, None, Patience::None),
+            Wait::Asleep => self.take(buffer, None, Patience::Asleep),
+            Wait::Polled => {
+                let ready = wait_readable(&self.sockets, time_left(deadline).min(SLEEP_MAX));
+                let woken = Clock::get().now();
+                if ready { self.take(buffer, Some(woken), Patience::None) } else { None }
+            }
+            Wait::Epoll(set) => {
+                let ready = set.wait(Some(time_left(deadline).min(SLEEP_MAX))) > 0;
+                let woken = Clock::get().now();
+                if ready { self.take(buffer, Some(woken), Patience::None) } else { None }
+            }
+        }
+    }
+}
+
+fn wait_of(plan: &PortPlan) -> Result<Wait, SystemError> {
+    Ok(match plan.way {
+        Way::Spin => Wait::Spin,
+        Way::Epoll => Wait::Epoll(EpollSet::new()?),
+        _ if plan.flows > 1 || plan.wakes_for_time => Wait::Polled,
+        _ => Wait::Asleep,
+    })
+}
+
+impl Port for UdpPort {
+    #[inline]
+    fn send(&mut self, flow: usize, bytes: &[u8], target: &Peer, tag: u64) -> bool {
+        let (socket, state) = (&self.sockets[flow], &mut self.flows[flow]);
+        let target = (!self.connected).then_some(target.address);
+        // A refusal (ICMP) of an earlier datagram is told here, and is not this one's.
+        let sent = (0..2).any(|_| socket.send_single(bytes, target).is_ok());
+        if sent && self.reads_transmit_stamps {
+            if state.unstamped.len() == UNSTAMPED_MAX {
+                state.unstamped.pop_front();
+            }
+            state.unstamped.push_back((state.sent, tag));
+            state.sent = state.sent.wrapping_add(1);
+        }
+        sent
+    }
+
+    #[inline]
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Arrival> {
+        let clock = Clock::get();
+        loop {
+            if let Some(arrival) = self.wait_and_take(buffer, deadline) {
+                return Some(arrival);
+            }
+            if clock.now() >= deadline || interrupted() {
+                return None;
+            }
+            if !matches!(self.wait, Wait::Spin) && self.reads_transmit_stamps {
+                // A stamp that came late would end every sleep at once.
+                self.discard_late_stamps();
+            }
+        }
+    }
+
+    fn transmitted(&mut self, visit: &mut dyn FnMut(u64, Ticks)) {
+        if !self.reads_transmit_stamps {
+            return;
+        }
+        for (socket, flow) in self.sockets.iter().zip(&mut self.flows) {
+            if flow.unstamped.is_empty() {
+                continue;
+            }
+            // An error of the queue costs stamps, not packets.
+            let _stamps_lost = socket.read_transmit_timestamps(&mut |number, ns| {
+                while let Some(&(oldest, tag)) = flow.unstamped.front() {
+                    if number.wrapping_sub(oldest) > u32::MAX / 2 {
+                        break;
+                    }
+                    flow.unstamped.pop_front();
+                    if oldest == number {
+                        visit(tag, instant_of(Some(ns)));
+                        break;
+                    }
+                }
+            });
+        }
+    }
+
+    fn local(&self) -> Peer {
+        Peer { address: self.local, mac: [0; 6] }
+    }
+
+    fn remark(&self) -> Option<String> {
+        let text =
+            "busy polling polled nothing: the device has no NAPI context (loopback, or veth without GRO)";
+        self.polls_nothing.then(|| text.to_owned())
+    }
+}
+
+impl UdpPort {
+    fn discard_late_stamps(&mut self) {
+        self.transmitted(&mut |_, _| {});
+    }
+}

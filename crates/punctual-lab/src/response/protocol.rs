@@ -1,0 +1,243 @@
+//! What the client writes and how it judges what comes back: our own packets, RFC 862 echo, sockperf.
+//!
+//! sockperf's header, as its 3.7 puts it on the wire (found by capturing): sequence number u64, flags u16 (1 = from the
+//! client, 2 = a reply is wanted), length u32, all big-endian; 14 bytes. A server answers what has both flags, with the
+//! first cleared and the rest as it was.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::wire::{self, Header, Kind, Record, TripId};
+
+/// Which packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// Our own: stamps of both ends in the packet
+    #[default]
+    Punctual,
+    /// Plain UDP echo, RFC 862
+    Udp,
+    /// As the sockperf client and server speak
+    Sockperf,
+}
+
+/// Bytes of sockperf's header.
+pub const SOCKPERF_HEADER_SIZE: usize = 14;
+const SOCKPERF_FROM_CLIENT: u16 = 1;
+const SOCKPERF_WANTS_REPLY: u16 = 2;
+
+/// Sequence u64, run u32 and CRC-32C u32 over both, little-endian, of a plain echo, before its filler.
+const UDP_HEADER_SIZE: usize = 16;
+
+/// What a packet that reached the client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The right bytes in answer to this trip.
+    Answer {
+        /// Its number.
+        sequence: u64,
+        /// What the responder says of it; with our own packets only.
+        record: Option<Record>,
+    },
+    /// Bytes were changed on the way. The number, where it can still be read, may be wrong too.
+    Damaged {
+        /// Its number.
+        sequence: Option<u64>,
+    },
+    /// Of another run.
+    Foreign,
+}
+
+impl Protocol {
+    /// Its name in options and tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Punctual => "punctual",
+            Self::Udp => "udp",
+            Self::Sockperf => "sockperf",
+        }
+    }
+
+    /// Smallest payload, bytes.
+    #[must_use]
+    pub fn size_min(self) -> usize {
+        match self {
+            Self::Punctual => wire::SIZE_MIN,
+            Self::Udp => UDP_HEADER_SIZE,
+            Self::Sockperf => SOCKPERF_HEADER_SIZE,
+        }
+    }
+
+    /// Writes the request of a trip over the whole buffer.
+    #[inline]
+    pub fn write_request(self, bytes: &mut [u8], trip: TripId) {
+        match self {
+            Self::Punctual => {
+                wire::fill(&mut bytes[wire::SIZE_MIN..], trip.run, trip.sequence);
+                wire::write_header(bytes, &Header { kind: Kind::Request, trip, record: Record::default() });
+            }
+            Self::Udp => {
+                bytes[..8].copy_from_slice(&trip.sequence.to_le_bytes());
+                bytes[8..12].copy_from_slice(&trip.run.to_le_bytes());
+                let check = crc32c::crc32c(&bytes[..12]);
+                bytes[12..UDP_HEADER_SIZE].copy_from_slice(&check.to_le_bytes());
+                wire::fill(&mut bytes[UDP_HEADER_SIZE..], trip.run, trip.sequence);
+            }
+            Self::Sockperf => {
+                let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                bytes[..8].copy_from_slice(&trip.sequence.to_be_bytes());
+                let flags = SOCKPERF_FROM_CLIENT | SOCKPERF_WANTS_REPLY;
+                bytes[8..10].copy_from_slice(&flags.to_be_bytes());
+                bytes[10..SOCKPERF_HEADER_SIZE].copy_from_slice(&size.to_be_bytes());
+                wire::fill(&mut bytes[SOCKPERF_HEADER_SIZE..], trip.run, trip.sequence);
+            }
+        }
+    }
+
+    /// Judges what came back to a client that sends packets of `size` bytes in this run.
+    #[inline]
+    #[must_use]
+    pub fn read_reply(self, bytes: &[u8], run: u32, size: usize) -> Verdict {
+        match self {
+            Self::Punctual => read_own(bytes, run, size),
+            Self::Udp => read_udp(bytes, run, size),
+            Self::Sockperf => read_sockperf(bytes, run, size),
+        }
+    }
+}
+
+fn read_own(bytes: &[u8], run: u32, size: usize) -> Verdict {
+    let Some(Header { kind, trip, record }) = wire::read_header(bytes) else {
+        return Verdict::Damaged { sequence: None };
+    };
+    let sequence = trip.sequence;
+    match bytes.get(wire::SIZE_MIN..) {
+        _ if trip.run != run => Verdict::Foreign,
+        Some(rest) if kind == Kind::Reply && bytes.len() == size && wire::is_filled(rest, run, sequence) => {
+            Verdict::Answer { sequence, record: Some(record) }
+        }
+        _ => Verdict::Damaged { sequence: Some(sequence) },
+    }
+}
+
+fn read_udp(bytes: &[u8], run: u32, size: usize) -> Verdict {
+    let parts = bytes.split_first_chunk().and_then(|(sequence, rest)| {
+        let (run, rest) = rest.split_first_chunk()?;
+        let (check, filler) = rest.split_first_chunk()?;
+        let is_whole = u32::from_le_bytes(*check) == crc32c::crc32c(&bytes[..12]);
+        Some((u64::from_le_bytes(*sequence), u32::from_le_bytes(*run), filler)).filter(|_| is_whole)
+    });
+    match parts {
+        None => Verdict::Damaged { sequence: None },
+        Some((_, of, _)) if of != run => Verdict::Foreign,
+        Some((sequence, _, filler)) if bytes.len() == size && wire::is_filled(filler, run, sequence) => {
+            Verdict::Answer { sequence, record: None }
+        }
+        Some((sequence, ..)) => Verdict::Damaged { sequence: Some(sequence) },
+    }
+}
+
+/// sockperf has no run and no check: its filler tells a stranger, and with less than eight bytes of it a wrong number
+/// may pass for another trip's.
+fn read_sockperf(bytes: &[u8], run: u32, size: usize) -> Verdict {
+    let Some((sequence, flags, length)) = sockperf_header(bytes) else {
+        return Verdict::Damaged { sequence: None };
+    };
+    let right = flags == SOCKPERF_WANTS_REPLY
+        && length as usize == size
+        && bytes.len() == size
+        && wire::is_filled(&bytes[SOCKPERF_HEADER_SIZE..], run, sequence);
+    if right {
+        Verdict::Answer { sequence, record: None }
+    } else {
+        Verdict::Damaged { sequence: Some(sequence) }
+    }
+}
+
+/// Sequence, flags, length.
+fn sockperf_header(bytes: &[u8]) -> Option<(u64, u16, u32)> {
+    let (sequence, rest) = bytes.split_first_chunk()?;
+    let (flags, rest) = rest.split_first_chunk()?;
+    let (length, _) = rest.split_first_chunk()?;
+    Some((u64::from_be_bytes(*sequence), u16::from_be_bytes(*flags), u32::from_be_bytes(*length)))
+}
+
+/// Turns a sockperf request into its reply, in place; `false` if none is wanted, or it is none.
+#[inline]
+#[must_use]
+pub fn answer_sockperf(bytes: &mut [u8]) -> bool {
+    let Some((_, flags, length)) = sockperf_header(bytes) else { return false };
+    let wanted = SOCKPERF_FROM_CLIENT | SOCKPERF_WANTS_REPLY;
+    if flags & wanted != wanted || length as usize != bytes.len() {
+        return false;
+    }
+    bytes[8..10].copy_from_slice(&(flags & !SOCKPERF_FROM_CLIENT).to_be_bytes());
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALL: [Protocol; 3] = [Protocol::Punctual, Protocol::Udp, Protocol::Sockperf];
+
+    /// What a right responder makes of a request.
+    fn answered(protocol: Protocol, request: &[u8]) -> Vec<u8> {
+        let mut bytes = request.to_vec();
+        match protocol {
+            Protocol::Udp => {}
+            Protocol::Sockperf => assert!(answer_sockperf(&mut bytes)),
+            Protocol::Punctual => {
+                let header = wire::read_header(&bytes).expect("our own");
+                wire::write_header(&mut bytes, &Header { kind: Kind::Reply, ..header });
+            }
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_is_right_or_damaged(sequence: u64, run: u32, more in 8..300_usize, bit: usize) {
+            for protocol in ALL {
+                let mut request = vec![0; protocol.size_min() + more];
+                protocol.write_request(&mut request, TripId { run, flow: 0, sequence });
+                let mut reply = answered(protocol, &request);
+                let read = protocol.read_reply(&reply, run, request.len());
+                let right = matches!(read, Verdict::Answer { sequence: of, .. } if of == sequence);
+                prop_assert!(right, "{protocol:?}: {read:?}");
+                let bit = bit % (8 * reply.len());
+                reply[bit / 8] ^= 1 << (bit % 8);
+                let read = protocol.read_reply(&reply, run, request.len());
+                let believed = matches!(read, Verdict::Answer { .. });
+                prop_assert!(!believed, "{protocol:?}: bit {bit}");
+                let shorter = protocol.read_reply(&reply[..reply.len() - 1], run, request.len());
+                let believed = matches!(shorter, Verdict::Answer { .. });
+                prop_assert!(!believed, "{protocol:?}");
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_harmless(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), run: u32) {
+            for protocol in ALL {
+                let verdict = protocol.read_reply(&bytes, run, bytes.len());
+                let claims_stamps = matches!(verdict, Verdict::Answer { record: Some(_), .. });
+                prop_assert!(!claims_stamps);
+            }
+            let _answered_or_not = answer_sockperf(&mut bytes);
+        }
+    }
+
+    /// Goal: the bytes that sockperf 3.7 was seen to send and to answer.
+    #[test]
+    fn sockperf_is_answered_as_its_own_server_does() {
+        let mut request = vec![0, 0, 0, 0, 0, 0, 0, 8, 0, 3, 0, 0, 0, 16, 0x78, 0x78];
+        assert!(answer_sockperf(&mut request));
+        assert_eq!(request, [0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 0, 0, 16, 0x78, 0x78]);
+        let mut unasked = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 14];
+        assert!(!answer_sockperf(&mut unasked));
+    }
+}

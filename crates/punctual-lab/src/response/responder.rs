@@ -1,0 +1,197 @@
+//! The other end: answers at once, and says what it knows of the request.
+
+use std::time::Duration;
+
+use punctual::{Clock, Ticks};
+use punctual_machine::cpu::ThreadUsage;
+use serde::{Deserialize, Serialize};
+
+use super::control::Control;
+use super::evidence::{Evidence, Witness};
+use super::port::{Arrival, Port};
+use super::protocol::{Protocol, answer_sockperf};
+use super::wire::{self, Header, Kind, Record};
+
+/// A wake-up or a reply that took longer is asked about at once.
+const SLOW: Duration = Duration::from_micros(200);
+
+/// How often a responder looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How a responder answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// What it understands.
+    pub protocol: Protocol,
+    /// Says that its clock is nobody else's, as another host's is.
+    pub clock_apart: bool,
+    /// A packet that says so ends it.
+    pub ends_when_told: bool,
+}
+
+/// What a responder went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResponderFacts {
+    /// Packets that arrived.
+    pub arrived: u64,
+    /// Replies sent.
+    pub answered: u64,
+    /// Packets that were none of its protocol's, or damaged.
+    pub refused: u64,
+    /// Replies that found no room.
+    pub unsent: u64,
+    /// CPU time, nanoseconds.
+    pub cpu_ns: u64,
+    /// Page faults.
+    pub faults: u64,
+    /// Times taken off the CPU.
+    pub preempted: u64,
+    /// Times that its control thread was late, and the latest, µs.
+    pub control_late: (u64, u64),
+}
+
+struct Run<'a> {
+    port: &'a mut dyn Port,
+    clock: &'static Clock,
+    manner: Manner,
+    control: &'a Control,
+    witness: Witness,
+    slow: Ticks,
+    evidence: Option<Evidence>,
+    /// The reply whose way to the device is not known yet, and when it was handed over.
+    replied: Option<(u64, Ticks)>,
+    previous: Option<(u32, u32)>,
+    facts: ResponderFacts,
+}
+
+/// Answers until `is_over`, or until a packet says so.
+pub fn respond(
+    port: &mut dyn Port,
+    manner: Manner,
+    control: &Control,
+    size_max: usize,
+    is_over: &dyn Fn() -> bool,
+) -> ResponderFacts {
+    let clock = Clock::get();
+    let before = ThreadUsage::now();
+    let mut run = Run {
+        port,
+        clock,
+        manner,
+        control,
+        witness: Witness::of_this_thread(),
+        slow: clock.ticks(SLOW),
+        evidence: None,
+        replied: None,
+        previous: None,
+        facts: ResponderFacts::default(),
+    };
+    let mut buffer = vec![0; size_max];
+    let look = clock.ticks(LOOK);
+    while !is_over() {
+        let deadline = clock.now().plus(look);
+        while let Some(arrival) = run.port.receive(&mut buffer, deadline) {
+            let size = arrival.size.min(buffer.len());
+            if run.take(&mut buffer[..size], &arrival) {
+                return run.finish(before);
+            }
+            if arrival.read >= deadline {
+                break;
+            }
+        }
+    }
+    run.finish(before)
+}
+
+impl Run<'_> {
+    fn finish(mut self, before: ThreadUsage) -> ResponderFacts {
+        let usage = ThreadUsage::now().since(before);
+        let (_, late, latest_us) = self.control.totals();
+        self.facts.cpu_ns = usage.cpu_ns;
+        self.facts.faults = usage.faults_minor + usage.faults_major;
+        self.facts.preempted = usage.switches_involuntary;
+        self.facts.control_late = (late, latest_us);
+        self.facts
+    }
+
+    /// Answers one packet; `true` if it was the last.
+    #[inline]
+    fn take(&mut self, bytes: &mut [u8], arrival: &Arrival) -> bool {
+        self.facts.arrived += 1;
+        match self.manner.protocol {
+            Protocol::Punctual => return self.take_own(bytes, arrival),
+            Protocol::Sockperf if !answer_sockperf(bytes) => self.facts.refused += 1,
+            Protocol::Udp | Protocol::Sockperf => self.send(bytes, arrival, self.facts.arrived),
+        }
+        false
+    }
+
+    #[inline]
+    fn take_own(&mut self, bytes: &mut [u8], arrival: &Arrival) -> bool {
+        let Some(Header { kind, trip, .. }) = wire::read_header(bytes) else {
+            self.facts.refused += 1;
+            return false;
+        };
+        match kind {
+            Kind::End => return self.manner.ends_when_told,
+            Kind::Reply => {
+                // An echo of an echo would go on for ever.
+                self.facts.refused += 1;
+                return false;
+            }
+            Kind::Request => {}
+        }
+        let mut record = self.record(arrival);
+        let replied = self.clock.now();
+        record.application_ns = short(self.clock.nanos(replied.since(arrival.read)));
+        wire::write_header(bytes, &Header { kind: Kind::Reply, trip, record });
+        self.send(bytes, arrival, trip.sequence);
+        self.look_back(trip.sequence, replied, arrival);
+        false
+    }
+
+    #[inline]
+    fn record(&self, arrival: &Arrival) -> Record {
+        let ns = |from: Ticks, to: Ticks| short(self.clock.nanos(to.since(from)));
+        Record {
+            domain: if self.manner.clock_apart { 0 } else { self.clock.domain() },
+            stack_ns: (arrival.kernel.0 != 0).then(|| ns(arrival.kernel, arrival.woken)),
+            woken: arrival.woken.0,
+            read_ns: ns(arrival.woken, arrival.read),
+            application_ns: 0,
+            previous: self.previous,
+            evidence: self.evidence,
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, bytes: &[u8], arrival: &Arrival, tag: u64) {
+        if self.port.send(arrival.flow, bytes, &arrival.peer, tag) {
+            self.facts.answered += 1;
+        } else {
+            self.facts.unsent += 1;
+        }
+    }
+
+    /// After the reply: how it went out, and what this thread went through if that was slow.
+    fn look_back(&mut self, sequence: u64, replied: Ticks, arrival: &Arrival) {
+        self.replied = Some((sequence, replied));
+        let (clock, sent, previous) = (self.clock, &self.replied, &mut self.previous);
+        self.port.transmitted(&mut |tag, at| {
+            if let Some((_, from)) = sent.filter(|(of, _)| *of == tag) {
+                *previous = Some((tag as u32, short(clock.nanos(at.since(from)))));
+            }
+        });
+        let now = self.clock.now();
+        let begin = if arrival.kernel.0 == 0 { arrival.woken } else { arrival.kernel };
+        let was_slow = replied.since(begin) > self.slow;
+        if was_slow || self.witness.is_due(now) {
+            let late_us = self.control.late_us_since(self.witness.since());
+            self.evidence = Some(self.witness.close(sequence, late_us));
+        }
+    }
+}
+
+fn short(ns: u64) -> u32 {
+    u32::try_from(ns).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,205 @@
+//! What `punctual run response` says on a terminal, a hundred columns wide.
+
+use std::fmt::Write as _;
+
+use super::account::Account;
+use super::explain::{Cause, Side, shares};
+use crate::stats::UNEXPLAINED;
+use crate::summary::{CellResult, Summary};
+use crate::table::{self, Style, grouped, micros, rate, tail_texts};
+
+/// Stalls of one choice that are told one by one.
+const LONGEST_SHOWN: usize = 3;
+/// Kinds of lateness of one choice that are told.
+const SHARES_SHOWN: usize = 4;
+
+/// The whole answer: figures, stages, who was late, doubts.
+#[must_use]
+pub fn page(summary: &Summary, accounts: &[Account], style: Style) -> String {
+    let mut text = figures(summary, accounts, style);
+    text += &stages(summary, style);
+    text += &lateness(accounts, style);
+    text += &notes(summary, accounts, style);
+    text + &table::doubts(&summary.doubts, style)
+}
+
+fn figures(summary: &Summary, accounts: &[Account], style: Style) -> String {
+    let Some(first) = summary.results.first() else { return String::new() };
+    let cell = &first.cell;
+    let place =
+        summary.more.get("response").and_then(|more| more.get("place")).and_then(|place| place.as_str());
+    let gap = match cell.load {
+        crate::sample::Load::Closed if cell.gap_us == 0 => "no gap".to_owned(),
+        crate::sample::Load::Closed => format!("gap {}", cell.gap()),
+        crate::sample::Load::Open => format!("one every {}", cell.gap()),
+    };
+    let title = format!("Round trips of {} bytes, {} load, {gap}, µs", cell.size, cell.load.as_str());
+    let mut text = format!("{}\n{}\n", style.heading(&title), style.faint(place.unwrap_or("")));
+    let head = format!(
+        "{:<22}{:>9}{:>5}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
+        "option", "trips", "lost", "p50", "p90", "p99", "p99.9", "max", "stalls", "CPU", "CPU"
+    );
+    let _infallible = writeln!(text, "{}", style.faint(&head));
+    let below = format!("{:<22}{:>9}{:>5}{:>40}{:>8}{:>8}{:>8}", "", "", "", "", "/min", "client", "respond");
+    let _infallible = writeln!(text, "{}", style.faint(&below));
+    for result in &summary.results {
+        let account = accounts.iter().find(|account| account.choice.to_string() == result.cell.engine);
+        let _infallible = writeln!(text, "{}", line(result, account));
+    }
+    let explained =
+        "CPU: µs of the two threads per trip. –: fewer than ten samples lie beyond. ∞: among the lost.";
+    let _infallible = writeln!(text, "{}\n", style.faint(explained));
+    text
+}
+
+fn line(result: &CellResult, account: Option<&Account>) -> String {
+    let [p50, p90, p99, p999, max] = tail_texts(result);
+    let trips = grouped(i64::try_from(result.figures.count).unwrap_or(i64::MAX));
+    let stalls = result.stalls_per_minute.map_or("–".to_owned(), rate);
+    let cpu = |ns: Option<u64>| ns.map_or("–".to_owned(), |ns| micros(ns as f64));
+    let client = cpu(account.and_then(Account::client_cpu_ns_per_trip));
+    let responder = cpu(account.and_then(Account::responder_cpu_ns_per_trip));
+    let (name, lost) = (&result.cell.engine, result.lost);
+    format!(
+        "{name:<22}{trips:>9}{lost:>5}{p50:>8}{p90:>8}{p99:>8}{p999:>8}{max:>8}{stalls:>8}{client:>8}{responder:>8}"
+    )
+}
+
+/// Columns of the table of stages.
+const STAGE_COLUMNS_MAX: usize = 8;
+
+/// Where the median trip's time goes, a column per choice.
+fn stages(summary: &Summary, style: Style) -> String {
+    let stamped: Vec<&CellResult> = summary.results.iter().filter(|r| r.stages.len() > 1).collect();
+    let mut text = String::new();
+    for results in stamped.chunks(STAGE_COLUMNS_MAX) {
+        text += &stage_table(results, style);
+    }
+    text
+}
+
+fn stage_table(results: &[&CellResult], style: Style) -> String {
+    let mut text = format!("{}\n", style.heading("Where the time goes: the median of each stage, µs"));
+    let mut head = format!("{:<28}", "");
+    for result in results {
+        let _infallible = write!(head, "{:>9.9}", result.cell.engine);
+    }
+    let _infallible = writeln!(text, "{}", style.faint(&head));
+    for (name, words) in STAGE_WORDS {
+        let shown = |result: &CellResult| {
+            let stage = result.stages.iter().find(|stage| stage.name == name)?;
+            Some(micros(stage.median_ns as f64))
+        };
+        let values: Vec<Option<String>> = results.iter().map(|result| shown(result)).collect();
+        if values.iter().all(Option::is_none) {
+            continue;
+        }
+        let _infallible = write!(text, "{words:<28}");
+        for value in values {
+            let _infallible = write!(text, "{:>9}", value.unwrap_or_else(|| "–".to_owned()));
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+    text
+}
+
+/// The stages as people read them.
+const STAGE_WORDS: [(&str, &str); 12] = [
+    ("request.sent", "client late"),
+    ("request.tx", "client's stack, sending"),
+    ("request.rx", "wire, there"),
+    ("request.woken", "responder's stack, wake-up"),
+    ("request.read", "responder's read"),
+    ("responder", "responder's application"),
+    ("reply.tx", "responder's stack, sending"),
+    ("reply.rx", "wire, back"),
+    ("reply.woken", "client's stack, wake-up"),
+    ("reply.read", "client's read"),
+    ("wire", "wire, both ways"),
+    (UNEXPLAINED, "unexplained"),
+];
+
+fn lateness(accounts: &[Account], style: Style) -> String {
+    let mut text = String::new();
+    for account in accounts.iter().filter(|account| !account.findings.is_empty()) {
+        let _infallible = writeln!(text, "{} {}", style.heading("Who was late:"), account.choice);
+        for share in shares(&account.findings).into_iter().take(SHARES_SHOWN) {
+            let (stalls, excess) = (share.stalls, micros(share.excess_ns as f64));
+            let trips = grouped(i64::try_from(share.trips).unwrap_or(i64::MAX));
+            let plural = if stalls == 1 { "stall" } else { "stalls" };
+            let _infallible = writeln!(
+                text,
+                "  {stalls:>4} {plural:<6} {trips:>7} trips {excess:>10} µs  {}: {}",
+                side_words(share.side, &share.stage),
+                share.cause
+            );
+        }
+        let mut longest: Vec<_> = account.findings.iter().collect();
+        longest.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));
+        for finding in longest.into_iter().take(LONGEST_SHOWN) {
+            let (at, longest) = (finding.stall.first_index, micros(finding.stall.longest_ns as f64));
+            let _infallible = writeln!(
+                text,
+                "       {}",
+                style.faint(&format!("trip {at}, {longest} µs: {}", finding.sentence()))
+            );
+        }
+        if let Some(share) = shares(&account.findings).first() {
+            let _infallible = writeln!(text, "       → {}", share.cause.advice());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn side_words(side: Side, stage: &str) -> String {
+    let words = STAGE_WORDS.iter().find(|(name, _)| *name == stage).map_or(stage, |(_, words)| words);
+    match side {
+        Side::WireOrResponder => format!("{side} ({words})"),
+        _ if words.starts_with(&side.to_string()) => words.to_owned(),
+        _ => format!("{side}, {words}"),
+    }
+}
+
+/// What a reader must know of single choices.
+fn notes(summary: &Summary, accounts: &[Account], style: Style) -> String {
+    let mut text = String::new();
+    let more = summary.more.get("response");
+    if let Some(words) = more.and_then(|more| more.get("floor")).and_then(|floor| floor.as_str()) {
+        let _infallible = writeln!(text, "{words}");
+    }
+    for account in accounts {
+        let choice = account.choice;
+        for remark in &account.remarks {
+            let _infallible = writeln!(text, "{choice}: {remark}");
+        }
+        let limited = account.limited();
+        if limited > 0 {
+            let words = format!(
+                "{choice}: {limited} stalls of about 50 ms are new outliers that this class makes: {}",
+                Cause::RealTimeLimit
+            );
+            let _infallible = writeln!(text, "{}", style.heading(&words));
+        }
+        if account.slow_answers > 0 {
+            let count = grouped(i64::try_from(account.slow_answers).unwrap_or(i64::MAX));
+            let _infallible = writeln!(text, "{choice}: {count} slow answers (--limit)");
+        }
+        let (looks, late, latest_us) = account.control;
+        if late > 0 {
+            let latest = micros(latest_us as f64 * 1000.0);
+            let _infallible = writeln!(
+                text,
+                "{choice}: the client's control thread was late {late} times of {looks}, {latest} µs at most"
+            );
+        }
+    }
+    for skipped in &summary.skipped {
+        let _infallible = writeln!(text, "not measured: {}: {}", skipped.what, skipped.reason);
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,326 @@
+//! The packets of `punctual run response` and `punctual echo`, byte by byte (`docs/response.md`).
+//!
+//! Pure: bytes in, values out. What comes from outside is judged here and nowhere else, and nothing here can panic on it.
+//! All numbers are little-endian.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 4 | magic `PRSP` |
+//! | 4 | 1 | version, 1 |
+//! | 5 | 1 | kind: 0 request, 1 reply, 2 end of a trial |
+//! | 6 | 2 | flags: 1 `stack_ns` is known, 2 `previous` is known, 4 evidence is there |
+//! | 8 | 4 | run: a random number of the trial |
+//! | 12 | 4 | flow |
+//! | 16 | 8 | sequence number of the trial, over all flows |
+//! | 24 | 4 | domain of the responder's clock: two ends with the same one read the same clock; 0 = unknown |
+//! | 28 | 4 | `stack_ns`: kernel's receive stamp → the responder's thread runs |
+//! | 32 | 8 | `woken`: when the responder's thread ran, ticks of its clock |
+//! | 40 | 4 | `read_ns`: woken → the request lies in the application's buffer |
+//! | 44 | 4 | `application_ns`: read → the reply is handed to the kernel |
+//! | 48 | 4 | `previous`: an earlier reply of this responder, the low 32 bits of its sequence number |
+//! | 52 | 4 | `previous_tx_ns`: that reply handed to the kernel → handed to the device |
+//! | 56 | 32 | evidence: what the responder's thread went through ([`Evidence`]) |
+//! | 88 | 4 | zero |
+//! | 92 | 4 | CRC-32C of bytes 0 to 91 |
+//! | 96 | | filler that follows from run and sequence number, compared whole |
+
+use super::evidence::Evidence;
+
+/// Smallest packet, bytes: the header.
+pub const SIZE_MIN: usize = 96;
+/// Largest: what fits in a UDP datagram over IPv4.
+pub const SIZE_MAX: usize = punctual_machine::socket::DATAGRAM_SIZE_MAX;
+
+const MAGIC: [u8; 4] = *b"PRSP";
+const VERSION: u8 = 1;
+const CHECK_AT: usize = 92;
+
+const FLAG_STACK: u16 = 1;
+const FLAG_PREVIOUS: u16 = 2;
+const FLAG_EVIDENCE: u16 = 4;
+
+/// What a packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Asks for a reply.
+    Request,
+    /// The reply.
+    Reply,
+    /// The trial is over; no reply is wanted.
+    End,
+}
+
+/// Which trip of which trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TripId {
+    /// Random number of the trial.
+    pub run: u32,
+    /// Flow that it goes by.
+    pub flow: u32,
+    /// Number over all flows.
+    pub sequence: u64,
+}
+
+/// What the responder knows of one trip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Its clock's domain; 0 = unknown.
+    pub domain: u32,
+    /// Kernel's stamp → woken, if the kernel stamped.
+    pub stack_ns: Option<u32>,
+    /// When its thread ran, ticks of its clock.
+    pub woken: u64,
+    /// Woken → read.
+    pub read_ns: u32,
+    /// Read → replied.
+    pub application_ns: u32,
+    /// An earlier reply's low sequence bits, and how long it took to the device.
+    pub previous: Option<(u32, u32)>,
+    /// What its thread went through lately.
+    pub evidence: Option<Evidence>,
+}
+
+/// A packet's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is for.
+    pub kind: Kind,
+    /// Which trip.
+    pub trip: TripId,
+    /// What the responder added; empty in a request.
+    pub record: Record,
+}
+
+fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn put64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn get<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+fn get16(bytes: &[u8], at: usize) -> Option<u16> {
+    get(bytes, at).map(u16::from_le_bytes)
+}
+
+fn get32(bytes: &[u8], at: usize) -> Option<u32> {
+    get(bytes, at).map(u32::from_le_bytes)
+}
+
+fn get64(bytes: &[u8], at: usize) -> Option<u64> {
+    get(bytes, at).map(u64::from_le_bytes)
+}
+
+/// Writes the header into a packet of at least [`SIZE_MIN`] bytes; the filler stays as it is.
+#[inline]
+pub fn write_header(bytes: &mut [u8], header: &Header) {
+    let Header { kind, trip, record } = header;
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = VERSION;
+    bytes[5] = match kind {
+        Kind::Request => 0,
+        Kind::Reply => 1,
+        Kind::End => 2,
+    };
+    let flag = |known: bool, flag: u16| if known { flag } else { 0 };
+    let flags = flag(record.stack_ns.is_some(), FLAG_STACK)
+        | flag(record.previous.is_some(), FLAG_PREVIOUS)
+        | flag(record.evidence.is_some(), FLAG_EVIDENCE);
+    put16(bytes, 6, flags);
+    put32(bytes, 8, trip.run);
+    put32(bytes, 12, trip.flow);
+    put64(bytes, 16, trip.sequence);
+    put32(bytes, 24, record.domain);
+    put32(bytes, 28, record.stack_ns.unwrap_or(0));
+    put64(bytes, 32, record.woken);
+    put32(bytes, 40, record.read_ns);
+    put32(bytes, 44, record.application_ns);
+    let (previous, previous_tx_ns) = record.previous.unwrap_or((0, 0));
+    put32(bytes, 48, previous);
+    put32(bytes, 52, previous_tx_ns);
+    write_evidence(bytes, &record.evidence.unwrap_or_default());
+    put32(bytes, 88, 0);
+    let check = crc32c::crc32c(&bytes[..CHECK_AT]);
+    put32(bytes, CHECK_AT, check);
+}
+
+fn write_evidence(bytes: &mut [u8], evidence: &Evidence) {
+    put32(bytes, 56, evidence.number);
+    put32(bytes, 60, evidence.last);
+    put32(bytes, 64, evidence.wall_us);
+    put32(bytes, 68, evidence.cpu_us);
+    put32(bytes, 72, evidence.wait_us);
+    put32(bytes, 76, evidence.control_late_us);
+    put16(bytes, 80, evidence.faults_minor);
+    put16(bytes, 82, evidence.faults_major);
+    put16(bytes, 84, evidence.switches_involuntary);
+    put16(bytes, 86, evidence.migrations);
+}
+
+/// The header of a packet that is ours, whole and of our version; `None` for anything else.
+#[inline]
+pub fn read_header(bytes: &[u8]) -> Option<Header> {
+    let head = bytes.get(..SIZE_MIN)?;
+    if head[..4] != MAGIC || head[4] != VERSION || get32(head, CHECK_AT)? != crc32c::crc32c(&head[..CHECK_AT])
+    {
+        return None;
+    }
+    let kind = match head[5] {
+        0 => Kind::Request,
+        1 => Kind::Reply,
+        2 => Kind::End,
+        _ => return None,
+    };
+    let flags = get16(head, 6)?;
+    let trip = TripId { run: get32(head, 8)?, flow: get32(head, 12)?, sequence: get64(head, 16)? };
+    let record = Record {
+        domain: get32(head, 24)?,
+        stack_ns: get32(head, 28).filter(|_| flags & FLAG_STACK != 0),
+        woken: get64(head, 32)?,
+        read_ns: get32(head, 40)?,
+        application_ns: get32(head, 44)?,
+        previous: get32(head, 48).zip(get32(head, 52)).filter(|_| flags & FLAG_PREVIOUS != 0),
+        evidence: read_evidence(head).filter(|_| flags & FLAG_EVIDENCE != 0),
+    };
+    Some(Header { kind, trip, record })
+}
+
+fn read_evidence(head: &[u8]) -> Option<Evidence> {
+    Some(Evidence {
+        number: get32(head, 56)?,
+        last: get32(head, 60)?,
+        wall_us: get32(head, 64)?,
+        cpu_us: get32(head, 68)?,
+        wait_us: get32(head, 72)?,
+        control_late_us: get32(head, 76)?,
+        faults_minor: get16(head, 80)?,
+        faults_major: get16(head, 82)?,
+        switches_involuntary: get16(head, 84)?,
+        migrations: get16(head, 86)?,
+    })
+}
+
+/// The word of the filler at `place`. The multiplier is that of Knuth's MMIX generator: every bit of the number reaches
+/// half of the word's.
+#[inline]
+fn filler_word(run: u32, sequence: u64, place: u64) -> u64 {
+    let seed = sequence.wrapping_mul(6_364_136_223_846_793_005) ^ u64::from(run) << 32;
+    seed.wrapping_add(place.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Fills `bytes` as belongs to this trip.
+#[inline]
+pub fn fill(bytes: &mut [u8], run: u32, sequence: u64) {
+    for (place, chunk) in (0_u64..).zip(bytes.chunks_mut(8)) {
+        let word = filler_word(run, sequence, place).to_le_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+}
+
+/// Whether every byte is as [`fill`] left it.
+#[inline]
+pub fn is_filled(bytes: &[u8], run: u32, sequence: u64) -> bool {
+    (0_u64..).zip(bytes.chunks(8)).all(|(place, chunk)| {
+        let word = filler_word(run, sequence, place).to_le_bytes();
+        chunk == &word[..chunk.len()]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn evidence() -> impl Strategy<Value = Evidence> {
+        (any::<[u32; 6]>(), any::<[u16; 4]>()).prop_map(|(long, short)| Evidence {
+            number: long[0],
+            last: long[1],
+            wall_us: long[2],
+            cpu_us: long[3],
+            wait_us: long[4],
+            control_late_us: long[5],
+            faults_minor: short[0],
+            faults_major: short[1],
+            switches_involuntary: short[2],
+            migrations: short[3],
+        })
+    }
+
+    fn header() -> impl Strategy<Value = Header> {
+        let numbers = (any::<[u32; 5]>(), any::<[u64; 2]>());
+        let known = (
+            proptest::option::of(any::<u32>()),
+            proptest::option::of(any::<(u32, u32)>()),
+            proptest::option::of(evidence()),
+        );
+        let kind = prop_oneof![Just(Kind::Request), Just(Kind::Reply), Just(Kind::End)];
+        (kind, numbers, known).prop_map(|(kind, (short, long), (stack_ns, previous, evidence))| Header {
+            kind,
+            trip: TripId { run: short[0], flow: short[1], sequence: long[0] },
+            record: Record {
+                domain: short[2],
+                stack_ns,
+                woken: long[1],
+                read_ns: short[3],
+                application_ns: short[4],
+                previous,
+                evidence,
+            },
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_reads_back(header in header(), size in SIZE_MIN..600) {
+            let mut bytes = vec![0; size];
+            write_header(&mut bytes, &header);
+            prop_assert_eq!(read_header(&bytes), Some(header));
+        }
+
+        /// Goal: whatever comes from outside is taken apart or refused, without a panic.
+        #[test]
+        fn any_bytes_are_harmless(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _refused_or_not = read_header(&bytes);
+            let _filled_or_not = is_filled(&bytes, 1, 2);
+        }
+
+        /// Goal: no single wrong bit of the header goes unnoticed, and none of the filler.
+        #[test]
+        fn a_flipped_bit_is_found(header in header(), bit in 0..8 * 200_usize) {
+            let mut bytes = vec![0; 200];
+            fill(&mut bytes[SIZE_MIN..], header.trip.run, header.trip.sequence);
+            write_header(&mut bytes, &header);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let filled = is_filled(&bytes[SIZE_MIN..], header.trip.run, header.trip.sequence);
+            prop_assert!(read_header(&bytes).is_none() || !filled);
+        }
+
+        #[test]
+        fn no_prefix_is_taken_for_a_header(header in header(), size in 0..SIZE_MIN) {
+            let mut bytes = vec![0; SIZE_MIN];
+            write_header(&mut bytes, &header);
+            prop_assert_eq!(read_header(&bytes[..size]), None);
+        }
+    }
+
+    #[test]
+    fn the_filler_differs_from_trip_to_trip() {
+        let filled = |run, sequence| {
+            let mut bytes = [0; 37];
+            fill(&mut bytes, run, sequence);
+            bytes
+        };
+        assert_ne!(filled(1, 7), filled(1, 8));
+        assert_ne!(filled(1, 7), filled(2, 7));
+        assert!(is_filled(&filled(3, 9), 3, 9) && !is_filled(&filled(3, 9), 3, 10));
+    }
+}

@@ -1,0 +1,110 @@
+//! A role played by another process of this program: a stream of JSON lines each way, which rests while a trial runs.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// Writes one line.
+///
+/// # Errors
+/// When nobody listens.
+pub fn say(output: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
+    let line = serde_json::to_string(what)?;
+    writeln!(output, "{line}")?;
+    output.flush()
+}
+
+/// Reads one line.
+///
+/// # Errors
+/// In words for people: the other side ended, or said something else.
+pub fn hear<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T, String> {
+    let mut line = String::new();
+    match input.read_line(&mut line) {
+        Ok(0) => Err("the responder ended".to_owned()),
+        Ok(_) => serde_json::from_str(&line).map_err(|error| format!("the responder said {line:?}: {error}")),
+        Err(error) => Err(format!("the responder cannot be heard: {error}")),
+    }
+}
+
+/// The other process. It ends with its input, and with this value.
+#[derive(Debug)]
+pub struct Role {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Role {
+    /// Starts this program with these arguments, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn start(arguments: &[&str]) -> Result<Self, String> {
+        let program =
+            std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start the responder: {error}"))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.ok_or("the responder has no pipes")?;
+        Ok(Self { child, input: Some(input), output: BufReader::new(output) })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it something.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn say(&mut self, what: &impl Serialize) -> Result<(), String> {
+        match &mut self.input {
+            Some(input) => say(input, what),
+            None => Err(std::io::ErrorKind::BrokenPipe.into()),
+        }
+        .map_err(|error| format!("the responder does not listen: {error}"))
+    }
+
+    /// Waits for what it says.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn hear<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
+        hear(&mut self.output)
+    }
+}
+
+/// How long a role may take to leave.
+const LEAVING_MAX: Duration = Duration::from_secs(3);
+
+fn ends_by_itself(child: &mut Child) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < LEAVING_MAX {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(Some(_)) => return true,
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        // It ends with its input, and leaves its buses first: killed, it would leave its files behind.
+        drop(self.input.take());
+        if !ends_by_itself(&mut self.child) {
+            let _ended = self.child.kill();
+        }
+        let _reaped = self.child.wait();
+    }
+}

@@ -1,0 +1,114 @@
+//! Urgency of threads beyond the classes of `cpu`: nice values, deadlines, and sleeps until an instant.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+
+use crate::SystemError;
+use crate::event_fd::timespec;
+
+/// Niceness that a thread can have; the lowest is the most urgent.
+pub const NICE_RANGE: std::ops::RangeInclusive<i32> = -20..=19;
+
+/// Sets the calling thread's nice value. Below its own it needs `CAP_SYS_NICE` or `ulimit -e`.
+pub fn set_nice(nice: i32) -> Result<(), SystemError> {
+    let refused = |source: io::Error| SystemError::new("set nice value", nice.to_string(), source);
+    if !NICE_RANGE.contains(&nice) {
+        return Err(refused(io::ErrorKind::InvalidInput.into()));
+    }
+    // SAFETY: the call takes no pointers; `who` 0 is the calling thread.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
+        -1 => Err(refused(io::Error::last_os_error())),
+        _ => Ok(()),
+    }
+}
+
+/// What a thread of the deadline class is promised: `runtime` in each `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// CPU time in each period.
+    pub runtime: Duration,
+    /// Also the deadline.
+    pub period: Duration,
+}
+
+/// `SCHED_DEADLINE` of the kernel's interface.
+const POLICY_DEADLINE: u32 = 6;
+
+/// The kernel's `sched_attr`, first published version (48 bytes).
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Puts the calling thread into the deadline class. Needs `CAP_SYS_NICE`, and a thread that may run on every CPU: the
+/// kernel refuses a pinned one.
+pub fn set_deadline(reservation: Reservation) -> Result<(), SystemError> {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: POLICY_DEADLINE,
+        runtime: ns(reservation.runtime),
+        deadline: ns(reservation.period),
+        period: ns(reservation.period),
+        ..Attributes::default()
+    };
+    // SAFETY: the pointer is to a live structure whose size it states; pid 0 is the calling thread.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
+        -1 => Err(SystemError::last("set deadline class", format!("{reservation:?}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Lets the calling thread's sleeps end as near to their time as the kernel can: ordinary ones may be 50 µs late.
+pub fn sleep_precisely() {
+    // SAFETY: PR_SET_TIMERSLACK takes a number and no pointer; it cannot fail for a positive one.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+/// Sleeps until `CLOCK_MONOTONIC` shows `instant_ns`: an absolute timer, so that lateness does not add up. A signal
+/// ends it early.
+pub fn sleep_until(instant_ns: u64) {
+    let instant = timespec(Duration::from_nanos(instant_ns));
+    // Interrupted is the caller's to see; other errors cannot be with this clock.
+    let _interrupted = clock_nanosleep_absolute(ClockId::Monotonic, &instant);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_ends_after_its_instant() {
+        sleep_precisely();
+        let instant = crate::clock::monotonic_ns() + 2_000_000;
+        sleep_until(instant);
+        assert!(crate::clock::monotonic_ns() >= instant);
+    }
+
+    #[test]
+    fn nice_values_outside_the_range_are_refused() {
+        assert!(set_nice(20).unwrap_err().to_string().starts_with("set nice value 20"));
+        std::thread::spawn(|| set_nice(5).unwrap()).join().unwrap();
+    }
+
+    #[test]
+    fn a_deadline_is_granted_or_refused_in_words() {
+        let reservation =
+            Reservation { runtime: Duration::from_millis(1), period: Duration::from_millis(10) };
+        let outcome = std::thread::spawn(move || set_deadline(reservation)).join().unwrap();
+        if let Err(error) = outcome {
+            eprintln!("SKIPPED: {error}");
+            assert!(error.to_string().starts_with("set deadline class"));
+        }
+    }
+}
