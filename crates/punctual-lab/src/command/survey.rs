@@ -108,7 +108,10 @@ fn conclude(path: &Path, summary: &Summary, arguments: &SurveyArguments) -> Resu
         print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
     }
     if summary.results.is_empty() {
-        return Err(Failure::Machine("nothing could be measured here; the reasons are above".to_owned()));
+        // What was printed above may have been nothing (--quiet): the line stands for itself.
+        let mut reasons: Vec<&str> = summary.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
+        reasons.dedup();
+        return Err(Failure::Machine(format!("nothing could be measured here: {}", reasons.join("; "))));
     }
     if !summary.kept_promises() {
         let text =

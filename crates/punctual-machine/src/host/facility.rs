@@ -82,7 +82,7 @@ pub(super) fn probe() -> Vec<Facility> {
 fn shared_memory() -> Result<(), String> {
     match open("/dev/shm", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
         Ok(_closed_here) => Ok(()),
-        Err(e) => Err(format!("/dev/shm: {}", io::Error::from(e))),
+        Err(e) => Err(format!("/dev/shm: {}; mount tmpfs there, writable for this user", io::Error::from(e))),
     }
 }
 

@@ -10,7 +10,7 @@ use super::Node;
 use crate::engine::datagram::{self, DatagramOptions, Reach};
 use crate::engine::faulty::{self, Faults};
 use crate::engine::packet::{self, PacketBusOptions};
-use crate::engine::shared::{self, Joined, SharedOptions, check_name};
+use crate::engine::shared::{self, Joined, SharedOptions, Sharing, check_name};
 use crate::engine::{Engine, loopback, tap};
 use crate::wake::Wake;
 
@@ -38,6 +38,12 @@ impl Bus {
     /// The bus of that name over shared memory.
     pub fn shared(name: &str) -> Self {
         Self::Shared(SharedOptions::new(name))
+    }
+
+    /// The same for all users in a group: whoever opens it must be in that group. Share only among those who trust each other
+    /// to stay alive (`docs/shared-memory.md`, *Limits*).
+    pub fn shared_with_group(name: &str, group: u32) -> Self {
+        Self::Shared(SharedOptions { sharing: Sharing::Group(group), ..SharedOptions::new(name) })
     }
 
     /// UDP among hosts that share a multicast group; `interface` is the address of the interface to use.

@@ -70,8 +70,10 @@ impl Folder {
             })?;
         }
         punctual_machine::label!("folder.segment");
-        let segment =
-            Segment::create(&own, owner, name, options.ring_size, modes).inspect_err(|_| own.remove())?;
+        let segment = Segment::create(&own, owner, name, options.ring_size, modes).inspect_err(|_| {
+            own.remove();
+            let _others_there = fs::remove_dir(&folder);
+        })?;
         let events = Mutex::default();
         let venue = Self { folder, own, post, event: Arc::clone(event), own_life: owner.life, events };
         Ok((venue, segment))

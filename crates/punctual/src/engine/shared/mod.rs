@@ -167,7 +167,9 @@ fn system(error: SystemError) -> OpenError {
         std::io::ErrorKind::StorageFull => {
             "the memory file system is full: remove files or choose a smaller ring"
         }
-        std::io::ErrorKind::PermissionDenied => "this user may not write there",
+        std::io::ErrorKind::PermissionDenied => {
+            "this user may not: a private bus is its user's, a shared one is for its group"
+        }
         _ => "see the text before",
     };
     OpenError::System { error, advice }

@@ -1,0 +1,113 @@
+//! The command on machines that lack something: one clear line, the right exit code, nothing left behind, or it just works.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{Ended, Place, alone, punctual_by, summary_of, text};
+
+/// A survey of one cell, with its run in `run`.
+const SURVEY: &[&str] = &[
+    "survey",
+    "--only",
+    "shared/backoff",
+    "--duration",
+    "500ms",
+    "--gap",
+    "0",
+    "--load",
+    "closed",
+    "--quiet",
+];
+
+/// Runs the survey by way of a shell in a mount namespace of its own, after `prepare`; nothing if that is not allowed here.
+fn in_own_mounts(place: &Place, prepare: &str, more: &[&str]) -> Option<Ended> {
+    let may = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
+    if !may {
+        eprintln!("SKIPPED, needs root and unshare: {prepare}");
+        return None;
+    }
+    let script = format!("{prepare} && exec \"$0\" \"$@\"");
+    let arguments: Vec<&str> = SURVEY.iter().chain(more).copied().collect();
+    Some(place.start(punctual_by(&["unshare", "-m", "sh", "-c", &script], &arguments)).end())
+}
+
+/// Exit 3, and one line on standard error with these words.
+#[track_caller]
+fn cannot(ended: Ended, words: &[&str]) {
+    let ended = ended.with(3);
+    assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
+    assert!(!ended.err.contains("panicked"), "{}", ended.err);
+    for word in words {
+        assert!(ended.err.contains(word), "without {word:?}: {}", ended.err);
+    }
+}
+
+/// It works: no promise broken, no doubt that it lost something.
+#[track_caller]
+fn works(place: &Place, ended: Ended) {
+    ended.with(0);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    assert!(summary["results"].as_array().is_some_and(|results| !results.is_empty()), "{summary}");
+}
+
+#[test]
+fn few_descriptors_little_locked_memory_and_one_cpu_are_enough() {
+    let _turn = alone();
+    for way in [
+        &["sh", "-c", "ulimit -n 64; exec \"$0\" \"$@\""][..],
+        &["sh", "-c", "ulimit -l 64; exec \"$0\" \"$@\""],
+        &["taskset", "-c", "0"],
+    ] {
+        let place = Place::new();
+        let arguments: Vec<&str> = SURVEY.iter().chain(&["--out", "run"]).copied().collect();
+        works(&place, place.start(punctual_by(way, &arguments)).end());
+    }
+}
+
+#[test]
+fn too_few_descriptors_are_named() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments: Vec<&str> = SURVEY.iter().chain(&["--out", "run"]).copied().collect();
+    let way = ["sh", "-c", "ulimit -n 12; exec \"$0\" \"$@\""];
+    cannot(place.start(punctual_by(&way, &arguments)).end(), &["files"]);
+}
+
+#[test]
+fn a_full_disk_ends_the_run_and_keeps_what_is_stored() {
+    let _turn = alone();
+    let place = Place::new();
+    // The namespace ends with the command: what was stored is shown before that.
+    let prepare = "mkdir small && mount -t tmpfs -o size=64k none small";
+    if let Some(ended) = in_own_mounts(&place, prepare, &["--out", "small/run"]) {
+        cannot(ended, &["no room for small/run", "--out"]);
+    }
+}
+
+#[test]
+fn without_shared_memory_it_says_so() {
+    let _turn = alone();
+    for (prepare, words) in [
+        ("mount -t tmpfs -o size=256k none /dev/shm", &["memory file system is full"][..]),
+        ("mount -t tmpfs -o ro none /dev/shm", &["/dev/shm", "Read-only"]),
+        ("mount -t tmpfs none /dev && mount -t proc proc /proc", &["/dev/shm", "mount tmpfs"]),
+    ] {
+        let place = Place::new();
+        if let Some(ended) = in_own_mounts(&place, prepare, &["--out", "run"]) {
+            cannot(ended, words);
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_to_is_named() {
+    let _turn = alone();
+    let place = Place::new();
+    let prepare = "mkdir closed && mount -t tmpfs -o ro none closed && cd closed";
+    if let Some(ended) = in_own_mounts(&place, prepare, &[]) {
+        cannot(ended, &["runs", "--out"]);
+    }
+    assert!(!Path::new(&place.path("closed/runs")).exists());
+}
