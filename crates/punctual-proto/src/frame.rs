@@ -25,6 +25,9 @@ use crate::stamps::{STAMPS_SIZE, Stamps};
 /// Size of the header, bytes.
 pub const HEADER_SIZE: usize = 32;
 
+/// Size of the header, words of eight bytes.
+pub const HEADER_WORDS: usize = HEADER_SIZE / 8;
+
 const MAGIC: u8 = 0xB5;
 const VERSION: u8 = 1;
 const FLAG_STAMPED: u8 = 1;
@@ -128,53 +131,83 @@ impl Header {
         self.prefix_size() + self.payload_size as usize
     }
 
+    /// The header as its four little-endian words.
+    #[inline]
+    pub fn to_words(&self) -> [u64; HEADER_WORDS] {
+        let flags = if self.stamped { FLAG_STAMPED } else { 0 };
+        let target_port = self.target.port.map_or(PORT_ALL, Port::get);
+        [
+            u64::from(MAGIC)
+                | u64::from(VERSION << 4 | self.kind.code()) << 8
+                | u64::from(self.incarnation) << 16
+                | u64::from(self.source.port.get()) << 32
+                | u64::from(target_port) << 48,
+            self.source.node.get(),
+            self.target.node.map_or(NODE_EVERYONE, NodeId::get),
+            u64::from(self.sequence)
+                | u64::from(self.payload_size & 0x00FF_FFFF) << 32
+                | u64::from(flags) << 56,
+        ]
+    }
+
+    /// Reads a header from its four little-endian words. The payload is not looked at.
+    #[inline]
+    pub fn from_words(words: [u64; HEADER_WORDS]) -> Result<Self, FrameError> {
+        let [first, source, target, last] = words;
+        if first as u8 != MAGIC {
+            return Err(FrameError::NotAFrame);
+        }
+        let (version, kind, flags) =
+            ((first >> 12) as u8 & 0x0F, (first >> 8) as u8 & 0x0F, (last >> 56) as u8);
+        if version != VERSION || flags & !FLAG_STAMPED != 0 {
+            return Err(FrameError::Unknown);
+        }
+        let kind = Kind::of(kind).ok_or(FrameError::Unknown)?;
+        let node = |number| NodeId::new(number).ok_or(FrameError::BadAddress);
+        let target_node = if target == NODE_EVERYONE { None } else { Some(node(target)?) };
+        Ok(Self {
+            kind,
+            incarnation: (first >> 16) as u16,
+            source: Address {
+                node: node(source)?,
+                port: Port::new((first >> 32) as u16).ok_or(FrameError::BadAddress)?,
+            },
+            target: Target { node: target_node, port: Port::new((first >> 48) as u16) },
+            sequence: last as u32,
+            payload_size: (last >> 32) as u32 & 0x00FF_FFFF,
+            stamped: flags & FLAG_STAMPED != 0,
+        })
+    }
+
     /// Writes the header.
     #[inline]
     pub fn write(&self, bytes: &mut [u8; HEADER_SIZE]) {
-        let flags = if self.stamped { FLAG_STAMPED } else { 0 };
-        let size_and_flags = (self.payload_size & 0x00FF_FFFF) | u32::from(flags) << 24;
-        bytes[0] = MAGIC;
-        bytes[1] = VERSION << 4 | self.kind.code();
-        bytes[2..4].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[4..6].copy_from_slice(&self.source.port.get().to_le_bytes());
-        bytes[6..8].copy_from_slice(&self.target.port.map_or(PORT_ALL, Port::get).to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.source.node.get().to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.target.node.map_or(NODE_EVERYONE, NodeId::get).to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[28..32].copy_from_slice(&size_and_flags.to_le_bytes());
+        write_words(self.to_words(), bytes);
     }
 
     /// Reads a header. The payload is not looked at.
     #[inline]
     pub fn read(bytes: &[u8; HEADER_SIZE]) -> Result<Self, FrameError> {
-        let word16 = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let word32 = |at: usize| u32::from(word16(at)) | u32::from(word16(at + 2)) << 16;
-        let word64 = |at: usize| u64::from(word32(at)) | u64::from(word32(at + 4)) << 32;
-        if bytes[0] != MAGIC {
-            return Err(FrameError::NotAFrame);
-        }
-        let flags = bytes[31];
-        if bytes[1] >> 4 != VERSION || flags & !FLAG_STAMPED != 0 {
-            return Err(FrameError::Unknown);
-        }
-        let kind = Kind::of(bytes[1] & 0x0F).ok_or(FrameError::Unknown)?;
-        let node = |number| NodeId::new(number).ok_or(FrameError::BadAddress);
-        let target_node = match word64(16) {
-            NODE_EVERYONE => None,
-            number => Some(node(number)?),
-        };
-        Ok(Self {
-            kind,
-            incarnation: word16(2),
-            source: Address {
-                node: node(word64(8))?,
-                port: Port::new(word16(4)).ok_or(FrameError::BadAddress)?,
-            },
-            target: Target { node: target_node, port: Port::new(word16(6)) },
-            sequence: word32(24),
-            payload_size: word32(28) & 0x00FF_FFFF,
-            stamped: flags & FLAG_STAMPED != 0,
-        })
+        Self::from_words(read_words(bytes))
+    }
+}
+
+/// The little-endian words of `N` times eight bytes.
+///
+/// Whoever takes bytes from memory takes words and shifts: small loads from words that were stored just before wait for the
+/// store to leave the core.
+#[inline]
+pub(crate) fn read_words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let words = bytes.as_chunks::<8>().0;
+    debug_assert_eq!(words.len(), N);
+    core::array::from_fn(|index| u64::from_le_bytes(words[index]))
+}
+
+/// The reverse of [`read_words`].
+#[inline]
+pub(crate) fn write_words<const N: usize>(words: [u64; N], bytes: &mut [u8]) {
+    for (part, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *part = word.to_le_bytes();
     }
 }
 

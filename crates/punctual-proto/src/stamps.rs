@@ -3,8 +3,13 @@
 //! All intervals count in the sender's clock. The receiver may take a difference between its own
 //! clock and these only if both read the same clock, which the *domain* says.
 
+use crate::frame::{read_words, write_words};
+
 /// Size of the stamps in a frame, bytes.
 pub const STAMPS_SIZE: usize = 24;
+
+/// Size of the stamps, words of eight bytes.
+pub const STAMPS_WORDS: usize = STAMPS_SIZE / 8;
 
 /// When the sender's stages of one message ended.
 ///
@@ -38,27 +43,36 @@ pub fn interval(from: u64, to: u64) -> u32 {
 }
 
 impl Stamps {
+    /// The stamps as three little-endian words.
+    #[inline]
+    pub fn to_words(&self) -> [u64; STAMPS_WORDS] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        [self.sent, pair(self.due_to_sent, self.sent_to_sealed), pair(self.sealed_to_posted, self.domain)]
+    }
+
+    /// Stamps from three little-endian words; every bit pattern is one.
+    #[inline]
+    pub fn from_words(words: [u64; STAMPS_WORDS]) -> Self {
+        let [sent, first, second] = words;
+        Self {
+            sent,
+            due_to_sent: first as u32,
+            sent_to_sealed: (first >> 32) as u32,
+            sealed_to_posted: second as u32,
+            domain: (second >> 32) as u32,
+        }
+    }
+
     /// Writes the stamps as they ride in a frame.
     #[inline]
     pub fn write(&self, bytes: &mut [u8; STAMPS_SIZE]) {
-        bytes[0..8].copy_from_slice(&self.sent.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.due_to_sent.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.sent_to_sealed.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.sealed_to_posted.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.domain.to_le_bytes());
+        write_words(self.to_words(), bytes);
     }
 
     /// Reads stamps; every bit pattern is one.
     #[inline]
     pub fn read(bytes: &[u8; STAMPS_SIZE]) -> Self {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        Self {
-            sent: u64::from(word(0)) | u64::from(word(4)) << 32,
-            due_to_sent: word(8),
-            sent_to_sealed: word(12),
-            sealed_to_posted: word(16),
-            domain: word(20),
-        }
+        Self::from_words(read_words(bytes))
     }
 
     /// Clock reading at which the engine took the frame, ticks of `domain`.

@@ -116,14 +116,32 @@ impl RingMemory {
     #[inline]
     pub(super) fn word(&self, position: u64) -> &AtomicU64 {
         let index = (position as usize & (self.capacity - 1)) / 8;
-        &self.words()[index]
+        debug_assert!(index < self.words().len());
+        // SAFETY: there are `capacity / 8` words, `capacity` is a power of two, and the mask leaves less than that. Looked
+        // at several times for each message: the checks were a tenth of receiving.
+        unsafe { self.words().get_unchecked(index) }
+    }
+
+    /// Asks for the cache line at a position, which will be read soon.
+    #[inline]
+    pub(super) fn prefetch(&self, position: u64) {
+        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+        {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a hint: the processor ignores it where it cannot follow it.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self.word(position)).cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+        let _no_hint = position;
     }
 
     /// The words of a frame whose record begins at `position`, up to the end of the ring.
     #[inline]
     pub(super) fn frame_words(&self, position: u64) -> &[AtomicU64] {
         let index = (position as usize & (self.capacity - 1)) / 8 + 1;
-        &self.words()[index..]
+        debug_assert!(index <= self.words().len());
+        // SAFETY: as in `word`, and one more is the end at most.
+        unsafe { self.words().get_unchecked(index..) }
     }
 
     /// Bytes from a position to the end of the ring.

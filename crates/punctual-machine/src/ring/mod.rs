@@ -50,7 +50,8 @@ const PADDING: u32 = u32::MAX;
 
 /// Bytes that a record with a frame of `frame_size` takes.
 const fn record_size(frame_size: usize) -> usize {
-    (COMMIT_SIZE + frame_size).next_multiple_of(RECORD_ALIGN)
+    // A power of two: without a division.
+    (COMMIT_SIZE + frame_size + RECORD_ALIGN - 1) & !(RECORD_ALIGN - 1)
 }
 
 /// Largest frame for a ring of `capacity` bytes: a quarter of it, so that some always fit at once.

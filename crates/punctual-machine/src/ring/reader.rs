@@ -95,7 +95,11 @@ impl RingReader {
     /// Whether there is anything to look at, without moving.
     #[inline]
     pub fn has_news(&self) -> bool {
-        self.memory.word(self.position).load(Ordering::Acquire) != 0 || self.is_lapped()
+        if self.memory.word(self.position).load(Ordering::Acquire) == 0 {
+            return self.is_lapped();
+        }
+        self.memory.prefetch(self.position + RECORD_ALIGN as u64);
+        true
     }
 
     /// Whether everything read at the present position was still as the writer left it. Ask after copying.

@@ -31,6 +31,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// All but the first `count` bytes; `count` is a multiple of 8. None if there are fewer.
+    #[inline]
     pub fn skip(&self, count: usize) -> Option<SharedBytes<'a>> {
         debug_assert!(count.is_multiple_of(8));
         let size = self.size.checked_sub(count)?;
@@ -46,6 +47,13 @@ impl<'a> SharedBytes<'a> {
     pub fn word(&self, index: usize) -> Option<u64> {
         let inside = index.checked_add(1)?.checked_mul(8)? <= self.size;
         inside.then(|| u64::from_le(self.words[index].load(Ordering::Relaxed)))
+    }
+
+    /// The first `N` little-endian words, if there are as many.
+    #[inline]
+    pub fn first_words<const N: usize>(&self) -> Option<[u64; N]> {
+        let words = self.words.first_chunk::<N>().filter(|_| 8 * N <= self.size)?;
+        Some(core::array::from_fn(|index| u64::from_le(words[index].load(Ordering::Relaxed))))
     }
 
     /// Copies as many bytes as fit into `target`; returns how many.
@@ -71,15 +79,13 @@ pub(crate) fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
     if target.len() >= BLOCK_COPY_MIN && block_copy_out(words, target) {
         return;
     }
-    let mut chunks = target.chunks_exact_mut(8);
-    let mut index = 0;
-    for chunk in &mut chunks {
-        chunk.copy_from_slice(&words[index].load(Ordering::Relaxed).to_ne_bytes());
-        index += 1;
+    let (chunks, rest) = target.as_chunks_mut::<8>();
+    let whole = chunks.len();
+    for (chunk, word) in chunks.iter_mut().zip(words) {
+        *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
     }
-    let rest = chunks.into_remainder();
     if !rest.is_empty() {
-        rest.copy_from_slice(&words[index].load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
+        rest.copy_from_slice(&words[whole].load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
     }
 }
 
@@ -90,19 +96,14 @@ pub(crate) fn copy_in(words: &[AtomicU64], source: &[u8]) {
     if source.len() >= BLOCK_COPY_MIN && block_copy_in(words, source) {
         return;
     }
-    let mut chunks = source.chunks_exact(8);
-    let mut index = 0;
-    for chunk in &mut chunks {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(chunk);
-        words[index].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-        index += 1;
+    let (chunks, rest) = source.as_chunks::<8>();
+    for (chunk, word) in chunks.iter().zip(words) {
+        word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
     }
-    let rest = chunks.remainder();
     if !rest.is_empty() {
         let mut bytes = [0; 8];
         bytes[..rest.len()].copy_from_slice(rest);
-        words[index].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        words[chunks.len()].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
     }
 }
 

@@ -179,9 +179,7 @@ impl Communicator {
     ) -> Result<MutexGuard<'_, Sending>, SendError> {
         let timing = self.stamps.then(|| Timing { due, sent: self.core.clock.now() });
         let mut sending = self.core.sending();
-        sending.claim(&self.core, &self.reception.inbox, target, payload.len(), timing)?;
-        sending.payload().copy_from_slice(payload);
-        sending.commit(&self.core, &self.reception.inbox);
+        sending.take(&self.core, &self.reception.inbox, target, payload, timing)?;
         Ok(sending)
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Reception {
     turns: u32,
     /// Events of the last turn.
     seen: usize,
+    /// It has waited since a message was last found.
+    has_waited: bool,
 }
 
 /// Whose turn it is after waiting for another component that drives the engine.
@@ -83,6 +85,7 @@ impl Reception {
             polls: 0,
             turns: 0,
             seen: 0,
+            has_waited: false,
             inbox,
         })
     }
@@ -123,26 +126,27 @@ impl Reception {
     #[inline]
     pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         let found = self.wait_for_message(core, deadline);
-        self.lead.handle_found();
-        self.follow.handle_found();
+        if self.has_waited {
+            self.has_waited = false;
+            self.lead.handle_found();
+            self.follow.handle_found();
+        }
         found
     }
 
     #[inline]
     fn wait_for_message(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         loop {
-            if self.take_from_inbox() {
-                return true;
-            }
-            let receiving = match core.try_receiving() {
-                Some(receiving) => Some(receiving),
+            let mut receiving = match core.try_receiving() {
+                Some(receiving) => receiving,
+                // What is for us comes to the inbox.
+                None if self.take_from_inbox() => return true,
                 None => match self.follow(core, deadline) {
-                    Turn::Lead(receiving) => Some(receiving),
-                    Turn::Look => None,
+                    Turn::Lead(receiving) => receiving,
+                    Turn::Look => continue,
                     Turn::Late => return false,
                 },
             };
-            let Some(mut receiving) = receiving else { continue };
             let step = self.lead(core, &mut receiving, deadline);
             drop(receiving);
             core.hand_over();
@@ -160,8 +164,8 @@ impl Reception {
     /// Drives the engine until there is a message for this communicator.
     #[inline]
     fn lead(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) -> Step {
-        self.inbox.leads.set(true);
         core.handle_lead(receiving);
+        let mut waits = false;
         let step = loop {
             if self.poll_engine(core, receiving) {
                 break Step::Found;
@@ -172,9 +176,17 @@ impl Reception {
             if self.is_late(core, Some(receiving), deadline) {
                 break Step::Late;
             }
+            if !waits {
+                // Before the first sleep: who puts something into the inbox from now on rings the engine's bell too.
+                waits = true;
+                self.inbox.leads.set(true);
+            }
             self.wait_leading(core, receiving, deadline);
         };
-        self.inbox.leads.set(false);
+        if waits {
+            self.has_waited = true;
+            self.inbox.leads.set(false);
+        }
         step
     }
 
@@ -219,6 +231,7 @@ impl Reception {
         core: &'c Core,
         deadline: Option<Ticks>,
     ) -> Option<MutexGuard<'c, Receiving>> {
+        self.has_waited = true;
         let timeout = || {
             let left = time_left(core, core.clock.now(), deadline);
             Some(core.clock.duration(left))

@@ -4,6 +4,7 @@
 //! or other engines. It comes in two halves, so that a thread that waits for frames does not hold up one that sends.
 //! Faults and capture are layers around an engine ([`faulty`], [`tap`]), never flags inside one.
 
+use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use punctual_proto::{FrameError, Header, NodeId, Stamps};
 pub mod datagram;
 pub mod faulty;
 pub mod loopback;
+pub(crate) mod medium;
 pub mod packet;
 pub mod shared;
 pub mod tap;
@@ -68,7 +70,7 @@ impl std::error::Error for SendError {}
 /// The sending half of an engine.
 ///
 /// `claim`, write, `commit`, `flush`. What was committed was taken: it is delivered, or it stands in a counter.
-pub trait Transmit: Send + fmt::Debug {
+pub trait Transmit: Any + Send + fmt::Debug {
     /// Largest payload that one frame of this medium carries, bytes.
     fn payload_size_max(&self) -> usize;
 
@@ -297,7 +299,7 @@ pub enum Flow {
 }
 
 /// The receiving half of an engine.
-pub trait Receive: Send + fmt::Debug {
+pub trait Receive: Any + Send + fmt::Debug {
     /// Shows at most `limit` events to `visit`, oldest first per source, until it says stop. Returns how many.
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize;
 

@@ -31,7 +31,7 @@ const UNICAST_KNOWN: u8 = 1;
 const ANSWER_WANTED: u8 = 2;
 
 /// The sending half of a medium.
-pub(super) trait MediumTransmit: Send + std::fmt::Debug {
+pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
     /// How a node is reached.
     type Address: Copy + PartialEq + Send + std::fmt::Debug + 'static;
 
@@ -62,7 +62,7 @@ pub(super) struct RawFrame<'a, A> {
 }
 
 /// The receiving half of a medium.
-pub(super) trait MediumReceive: Send + std::fmt::Debug {
+pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
     /// How a node is reached.
     type Address: Copy + PartialEq + Send + std::fmt::Debug + 'static;
 

@@ -365,8 +365,8 @@ impl Node {
             payload_size_max,
             descriptors,
             visitors: Counter::default(),
-            sending: Mutex::new(Sending::new(engine.transmit)),
-            receiving: Mutex::new(Receiving::new(engine.receive, payload_size_max)),
+            sending: Mutex::new(Sending::new(engine.transmit.into())),
+            receiving: Mutex::new(Receiving::new(engine.receive.into(), payload_size_max)),
         };
         Ok(Self { core: Arc::new(core) })
     }

@@ -11,7 +11,8 @@ use punctual_proto::{Header, Stamps};
 use super::accounts::{Accounts, PeerAccount};
 use super::inbox::{Circumstances, Inbox, make_room};
 use super::{Core, Ports};
-use crate::engine::{Arrival, Event, Flow, Receive};
+use crate::engine::medium::Receiver;
+use crate::engine::{Arrival, Event, Flow};
 use crate::ledger::Count;
 use crate::wake::{Bed, Waited, Waiter};
 
@@ -40,7 +41,7 @@ pub(crate) struct Found {
 /// The receiving half, under the node's lock for receivers.
 #[derive(Debug)]
 pub(crate) struct Receiving {
-    receive: Box<dyn Receive>,
+    receive: Receiver,
     ports: Ports,
     accounts: Accounts,
     /// A frame for others than the driver, before it goes to their inboxes.
@@ -51,7 +52,7 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    pub(crate) fn new(receive: Box<dyn Receive>, payload_size_max: usize) -> Self {
+    pub(crate) fn new(receive: Receiver, payload_size_max: usize) -> Self {
         let accounts = Accounts::new(receive.keeps_order());
         let staged = vec![0; payload_size_max];
         Self { receive, ports: Ports::default(), accounts, staged, woken: None, next_housekeeping: Ticks(0) }
@@ -82,7 +83,7 @@ impl Receiving {
         deadline: Option<Ticks>,
         has_news: &dyn Fn() -> bool,
     ) -> Waited {
-        let receive = &*self.receive;
+        let receive = &self.receive;
         let mut bed = Bed {
             bell: core.bell.doorbell(),
             event: core.bell.event(),

@@ -8,13 +8,14 @@ use punctual_proto::{Address, Header, Kind, NodeId, Stamps, Target};
 
 use super::inbox::{Circumstances, Inbox, local_stamps};
 use super::{Core, Ports};
-use crate::engine::{SendError, Transmit};
+use crate::engine::SendError;
+use crate::engine::medium::Sender;
 use crate::ledger::Count;
 
 /// The sending half, under the node's lock for senders.
 #[derive(Debug)]
 pub(crate) struct Sending {
-    transmit: Box<dyn Transmit>,
+    transmit: Sender,
     ports: Ports,
     /// The message in the making, where it is not made in the engine.
     staged: Vec<u8>,
@@ -62,13 +63,30 @@ pub(crate) struct Timing {
 }
 
 impl Sending {
-    pub(crate) fn new(transmit: Box<dyn Transmit>) -> Self {
+    pub(crate) fn new(transmit: Sender) -> Self {
         let size_max = transmit.payload_size_max() + PREFIX_SIZE_MAX + CHECK_SIZE;
         Self { transmit, ports: Ports::default(), staged: vec![0; size_max], open: None }
     }
 
-    /// Room for a message. It is taken by [`Self::commit`]; without that nothing happened.
+    /// Takes a message, or says why not.
+    ///
+    /// The claim stays where the compiler sees it: stored and read again it would cost more than the header.
     #[inline]
+    pub(crate) fn take(
+        &mut self,
+        core: &Core,
+        source: &Inbox,
+        target: Target,
+        payload: &[u8],
+        timing: Option<Timing>,
+    ) -> Result<(), SendError> {
+        let open = self.open(core, source, target, payload.len(), timing)?;
+        self.room(&open).copy_from_slice(payload);
+        self.close(core, source, &open);
+        Ok(())
+    }
+
+    /// Room for a message. It is taken by [`Self::commit`]; without that nothing happened.
     pub(crate) fn claim(
         &mut self,
         core: &Core,
@@ -77,6 +95,36 @@ impl Sending {
         size: usize,
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
+        self.open = None;
+        self.open = Some(self.open(core, source, target, size, timing)?);
+        Ok(())
+    }
+
+    /// Where the claimed message is written.
+    ///
+    /// # Panics
+    /// If nothing was claimed.
+    pub(crate) fn payload(&mut self) -> &mut [u8] {
+        let open = self.open.expect("a claim is open");
+        self.room(&open)
+    }
+
+    /// Takes the claimed message: it is delivered from now on, or counted.
+    pub(crate) fn commit(&mut self, core: &Core, source: &Inbox) {
+        if let Some(open) = self.open.take() {
+            self.close(core, source, &open);
+        }
+    }
+
+    #[inline]
+    fn open(
+        &mut self,
+        core: &Core,
+        source: &Inbox,
+        target: Target,
+        size: usize,
+        timing: Option<Timing>,
+    ) -> Result<Open, SendError> {
         let size_max = core.payload_size_max;
         if size > size_max {
             return Err(SendError::TooLong { size, size_max });
@@ -86,27 +134,27 @@ impl Sending {
         let to_bus = target.node != Some(core.node);
         let to_ports = target.includes_node(core.node) && self.meets_ports(core, source, target);
         let mut open = Open { source: address, target, sequence: 0, size, stamps, to_bus, to_ports };
-        let claimed = if to_bus { self.claim_on_bus(&mut open) } else { self.claim_here(source, &open) };
-        self.open = claimed.is_ok().then_some(open);
-        if claimed == Err(SendError::Full) {
-            core.page.count(Count::SendFull).add_alone(1);
+        let claimed = if to_bus {
+            self.transmit.claim(target.node, open.prefix_size() + size)
+        } else {
+            self.claim_here(source, &open)
+        };
+        match claimed {
+            Ok(sequence) => open.sequence = sequence,
+            Err(error) => return Err(refuse(core, error)),
         }
-        claimed
-    }
-
-    fn claim_on_bus(&mut self, open: &mut Open) -> Result<(), SendError> {
-        open.sequence = self.transmit.claim(open.target.node, open.prefix_size() + open.size)?;
-        Ok(())
+        Ok(open)
     }
 
     /// A message for ports of this node alone: they must be there, and a single one must have room.
-    fn claim_here(&mut self, source: &Inbox, open: &Open) -> Result<(), SendError> {
+    fn claim_here(&mut self, source: &Inbox, open: &Open) -> Result<u32, SendError> {
         let mut meant = self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target));
         let Some(first) = meant.next() else { return Err(SendError::Unreachable) };
         if meant.next().is_none() && !first.has_room(PREFIX_SIZE_MAX + open.size) {
             return Err(SendError::Full);
         }
-        Ok(())
+        // It is in no stream on the bus.
+        Ok(0)
     }
 
     fn meets_ports(&mut self, core: &Core, source: &Inbox, target: Target) -> bool {
@@ -114,13 +162,8 @@ impl Sending {
         self.ports.inboxes.iter().any(|inbox| is_meant(inbox, source, target))
     }
 
-    /// Where the claimed message is written.
-    ///
-    /// # Panics
-    /// If nothing was claimed.
     #[inline]
-    pub(crate) fn payload(&mut self) -> &mut [u8] {
-        let open = self.open.expect("a claim is open");
+    fn room(&mut self, open: &Open) -> &mut [u8] {
         let prefix = open.prefix_size();
         if open.to_bus {
             &mut self.transmit.claimed()[prefix..prefix + open.size]
@@ -129,10 +172,8 @@ impl Sending {
         }
     }
 
-    /// Takes the claimed message: it is delivered from now on, or counted.
     #[inline]
-    pub(crate) fn commit(&mut self, core: &Core, source: &Inbox) {
-        let Some(open) = self.open.take() else { return };
+    fn close(&mut self, core: &Core, source: &Inbox, open: &Open) {
         if open.to_ports && open.to_bus {
             // Copied before the bus takes the frame: from then on it is the receivers' to read.
             let size = open.prefix_size() + open.size;
@@ -145,7 +186,7 @@ impl Sending {
             self.transmit.commit();
         }
         if open.to_ports {
-            self.deliver_here(core, source, &open);
+            self.deliver_here(core, source, open);
         }
         core.page.count(Count::Sent).add_alone(1);
     }
@@ -182,6 +223,14 @@ impl Sending {
     pub(crate) fn sent_to(&self, target: Option<NodeId>) -> u64 {
         self.transmit.sent_to(target)
     }
+}
+
+#[cold]
+fn refuse(core: &Core, error: SendError) -> SendError {
+    if error == SendError::Full {
+        core.page.count(Count::SendFull).add_alone(1);
+    }
+    error
 }
 
 fn is_meant(inbox: &Inbox, source: &Inbox, target: Target) -> bool {

@@ -131,7 +131,7 @@ pub fn waiter(wake: Wake, rings_doorbell: bool) -> Result<Box<dyn Waiter>, Wake>
         return Err(wake);
     }
     Ok(match wake {
-        Wake::Spin => Box::new(Spin),
+        Wake::Spin => Box::new(Spin::new(rings_doorbell)),
         Wake::Backoff if rings_doorbell => Box::new(Backoff::new(SleepOnFutex)),
         Wake::Backoff => Box::new(Backoff::new(SleepInEpoll)),
         Wake::Futex => Box::new(SleepOnFutex),

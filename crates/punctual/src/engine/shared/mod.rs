@@ -17,10 +17,10 @@ use punctual_proto::limits::{NAME_SIZE_MAX, PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use super::Engine;
 use folder::Folder;
 use hall::Hall;
-use receive::SharedReceive;
+pub(crate) use receive::SharedReceive;
 use roster::Roster;
 use segment::{Owner, Segment};
-use transmit::SharedTransmit;
+pub(crate) use transmit::SharedTransmit;
 use venue::Venue;
 
 mod folder;

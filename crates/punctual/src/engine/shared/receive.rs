@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
-use punctual_machine::ring::{Next, RingReader};
+use punctual_machine::ring::{Next, RingReader, SharedBytes};
 use punctual_proto::frame::HEADER_SIZE;
-use punctual_proto::limits::{NODES_MAX, PREFIX_SIZE_MAX};
+use punctual_proto::limits::NODES_MAX;
 use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
 use super::roster::{Pace, Peer, Roster};
@@ -30,7 +30,7 @@ struct Follower {
 }
 
 #[derive(Debug)]
-pub(super) struct SharedReceive {
+pub(crate) struct SharedReceive {
     roster: Arc<Roster>,
     followers: Vec<Follower>,
     /// Where the next poll begins, so that a busy peer does not starve the others.
@@ -145,7 +145,7 @@ impl SharedReceive {
 
     /// Reads the next record of one peer.
     #[inline]
-    fn step(&mut self, index: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Step {
+    fn step(&mut self, index: usize, visit: &mut impl FnMut(Event<'_>) -> Flow) -> Step {
         let own = self.roster.own.owner.node;
         let follower = &mut self.followers[index];
         let node = follower.peer.segment.owner.node;
@@ -158,23 +158,67 @@ impl SharedReceive {
             Next::Frame => follower.show_frame(own, visit),
             Next::Overrun => {
                 follower.behind = true;
-                Step::Shown(visit(Event::Trouble(Trouble::Overrun { node })))
+                tell(visit, Trouble::Overrun { node })
             }
             Next::Corrupt => {
                 follower.corrupt = true;
-                Step::Shown(visit(Event::Trouble(Trouble::Corrupt { node })))
+                tell(visit, Trouble::Corrupt { node })
             }
         }
+    }
+
+    /// [`Receive::poll`] for a visitor whose type is known.
+    #[inline]
+    pub(crate) fn poll_with(&mut self, limit: usize, visit: &mut impl FnMut(Event<'_>) -> Flow) -> usize {
+        self.look_around();
+        let mut shown = 0;
+        let mut flow = Flow::Continue;
+        // A peer's streams begin before its frames are shown, and end after the last of them.
+        while !self.joined.is_empty() && shown < limit && flow == Flow::Continue {
+            flow = self.show_membership(visit).unwrap_or(flow);
+            shown += 1;
+        }
+        let count = if shown < limit && flow == Flow::Continue { self.followers.len() } else { 0 };
+        let mut next = self.first;
+        for _ in 0..count {
+            let index = if next < count { next } else { 0 };
+            next = index + 1;
+            // Frames for others cost time too: a batch is bounded in all that was looked at.
+            for _ in 0..limit {
+                match self.step(index, visit) {
+                    Step::Nothing => break,
+                    Step::Skipped => {}
+                    Step::Shown(next) => {
+                        shown += 1;
+                        flow = next;
+                    }
+                }
+                if flow == Flow::Stop || shown == limit {
+                    break;
+                }
+            }
+            self.followers[index].publish_cursor(&self.roster);
+            if flow == Flow::Stop || shown == limit {
+                self.first = next;
+                return shown;
+            }
+        }
+        while shown < limit && flow == Flow::Continue {
+            match self.show_membership(visit) {
+                Some(next) => flow = next,
+                None => break,
+            }
+            shown += 1;
+        }
+        shown
     }
 }
 
 impl Follower {
     #[inline]
-    fn show_frame(&mut self, own: NodeId, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Step {
+    fn show_frame(&mut self, own: NodeId, visit: &mut impl FnMut(Event<'_>) -> Flow) -> Step {
         let bytes = self.ring.frame();
-        let mut prefix = [0; PREFIX_SIZE_MAX];
-        let present = bytes.copy_to(&mut prefix);
-        let parsed = parse_prefix(&prefix, present, bytes.len()).and_then(|(header, stamps)| {
+        let parsed = read_prefix(bytes).and_then(|(header, stamps)| {
             let owner = self.peer.segment.owner;
             let genuine = header.source.node == owner.node && header.incarnation == owner.incarnation();
             if genuine { Ok((header, stamps)) } else { Err(FrameError::BadAddress) }
@@ -190,7 +234,7 @@ impl Follower {
                 let payload = Payload::Shared { bytes: payload, reader: &self.ring };
                 Step::Shown(visit(Event::Frame(&Arrival { header, stamps, payload, kernel_ns: None })))
             }
-            Err(error) => Step::Shown(visit(Event::Trouble(Trouble::BadFrame(error)))),
+            Err(error) => tell(visit, Trouble::BadFrame(error)),
         };
         if self.ring.is_intact() {
             self.ring.consume();
@@ -213,6 +257,9 @@ impl Follower {
     /// Lets the writer know how far we are, where it waits for that.
     #[inline]
     fn publish_cursor(&self, roster: &Roster) {
+        if !self.peer.segment.owner.held_back {
+            return;
+        }
         let cursor = &roster.own.cursors()[2 * self.slot + 1];
         if cursor.get() != self.ring.position() {
             punctual_machine::label!("cursor.update");
@@ -222,24 +269,28 @@ impl Follower {
     }
 }
 
-/// Header and stamps from a private copy of a frame's first bytes; the whole frame has `size` bytes.
+/// Header and stamps, taken from private copies of a frame's first bytes.
 #[inline]
-fn parse_prefix(
-    prefix: &[u8; PREFIX_SIZE_MAX],
-    present: usize,
-    size: usize,
-) -> Result<(Header, Option<Stamps>), FrameError> {
-    let short = |needed| FrameError::Short { present: size, needed };
-    if present < HEADER_SIZE {
-        return Err(short(HEADER_SIZE));
-    }
-    let (head, rest) = prefix.split_first_chunk().ok_or(short(HEADER_SIZE))?;
-    let header = Header::read(head)?;
-    if header.frame_size() != size {
+fn read_prefix(frame: SharedBytes<'_>) -> Result<(Header, Option<Stamps>), FrameError> {
+    let short = |needed| FrameError::Short { present: frame.len(), needed };
+    let words = frame.first_words().ok_or(short(HEADER_SIZE))?;
+    let header = Header::from_words(words)?;
+    if header.frame_size() != frame.len() {
         return Err(short(header.frame_size()));
     }
-    let stamps = header.stamped.then(|| rest.first_chunk().map(Stamps::read)).flatten();
+    let stamps = if header.stamped {
+        let rest = frame.skip(HEADER_SIZE).and_then(|rest| rest.first_words());
+        Some(Stamps::from_words(rest.ok_or(short(header.frame_size()))?))
+    } else {
+        None
+    };
     Ok((header, stamps))
+}
+
+/// Out of the way of the frames.
+#[cold]
+fn tell(visit: &mut dyn FnMut(Event<'_>) -> Flow, trouble: Trouble) -> Step {
+    Step::Shown(visit(Event::Trouble(trouble)))
 }
 
 fn progress_of(peer: &Peer, own: NodeId) -> Progress {
@@ -248,49 +299,11 @@ fn progress_of(peer: &Peer, own: NodeId) -> Progress {
 }
 
 impl Receive for SharedReceive {
-    #[inline]
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
-        self.look_around();
-        let mut shown = 0;
-        let mut flow = Flow::Continue;
-        // A peer's streams begin before its frames are shown, and end after the last of them.
-        while !self.joined.is_empty() && shown < limit && flow == Flow::Continue {
-            flow = self.show_membership(visit).unwrap_or(flow);
-            shown += 1;
-        }
-        let count = if shown < limit && flow == Flow::Continue { self.followers.len() } else { 0 };
-        for turn in 0..count {
-            let index = (self.first + turn) % count;
-            // Frames for others cost time too: a batch is bounded in all that was looked at.
-            for _ in 0..limit {
-                match self.step(index, visit) {
-                    Step::Nothing => break,
-                    Step::Skipped => {}
-                    Step::Shown(next) => {
-                        shown += 1;
-                        flow = next;
-                    }
-                }
-                if flow == Flow::Stop || shown == limit {
-                    break;
-                }
-            }
-            self.followers[index].publish_cursor(&self.roster);
-            if flow == Flow::Stop || shown == limit {
-                self.first = index + 1;
-                return shown;
-            }
-        }
-        while shown < limit && flow == Flow::Continue {
-            match self.show_membership(visit) {
-                Some(next) => flow = next,
-                None => break,
-            }
-            shown += 1;
-        }
-        shown
+        self.poll_with(limit, &mut |event| visit(event))
     }
 
+    #[inline]
     fn is_ready(&self) -> bool {
         let news = |follower: &Follower| !follower.corrupt && (follower.behind || follower.ring.has_news());
         !self.joined.is_empty()

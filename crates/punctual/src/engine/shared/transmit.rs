@@ -17,7 +17,7 @@ use crate::engine::{SendError, Transmit};
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub(super) struct SharedTransmit {
+pub(crate) struct SharedTransmit {
     roster: Arc<Roster>,
     writer: RingWriter,
     peers: Vec<Arc<Peer>>,
