@@ -11,9 +11,15 @@ use crate::json::Json;
 use crate::step::Outcome;
 use crate::workspace;
 
-/// Each takes one fence away. Some test must notice.
-const MUTANTS: &[&str] =
-    &["bell_sender_fence", "bell_sleeper_fence", "ring_reader_fence", "ring_writer_fence", "ring_join_fence"];
+/// Each takes one fence, or one second look, away. Some test must notice.
+const MUTANTS: &[&str] = &[
+    "bell_sender_fence",
+    "bell_sleeper_fence",
+    "upid_recheck",
+    "ring_reader_fence",
+    "ring_writer_fence",
+    "ring_join_fence",
+];
 
 /// How often the checker may take the CPU from a thread that could go on. Without a bound a test of three
 /// threads takes hours; every mutant is caught at this one.

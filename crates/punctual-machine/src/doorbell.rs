@@ -149,6 +149,11 @@ mod futex {
             let _outcome = futex::wait(&self.state, Flags::empty(), ARMED_FUTEX, timeout.as_ref());
         }
 
+        /// The word that a futex waits on, and its value while the sleeper sleeps.
+        pub(crate) fn futex_word(&self) -> (&crate::sync::AtomicU32, u32) {
+            (&self.state, ARMED_FUTEX)
+        }
+
         /// Sender: wakes the sleeper that [`Doorbell::ring`] said must be woken.
         pub fn wake_futex(&self) {
             // Waking nobody is no error: the sleeper may not have gone to sleep yet and now will not.

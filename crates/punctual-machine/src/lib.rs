@@ -40,5 +40,10 @@ pub mod slot;
 #[cfg(not(loom))]
 pub mod socket;
 pub mod sync;
+pub mod upid;
+#[cfg(not(loom))]
+pub mod user_interrupt;
+#[cfg(not(loom))]
+pub mod wake;
 
 pub use error::SystemError;

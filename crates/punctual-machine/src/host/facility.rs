@@ -39,7 +39,7 @@ impl Facility {
     pub const BTF: &'static str = "btf";
     /// `io_uring`.
     pub const IO_URING: &'static str = "io_uring";
-    /// User interrupts (UINTR): the processor's part of them.
+    /// User interrupts (UINTR): processor and kernel.
     pub const USER_INTERRUPTS: &'static str = "user interrupts";
     /// `umwait` and `tpause`: waiting for a memory line without burning power.
     pub const WAITPKG: &'static str = "waitpkg";
@@ -64,7 +64,10 @@ pub(super) fn probe() -> Vec<Facility> {
         (Facility::TRACEFS, tracefs()),
         (Facility::BTF, btf()),
         (Facility::IO_URING, io_uring()),
-        (Facility::USER_INTERRUPTS, bit(waiting.map(|(uintr, _)| uintr), "user interrupts")),
+        (
+            Facility::USER_INTERRUPTS,
+            crate::user_interrupt::identify().map(drop).map_err(|missing| missing.to_string()),
+        ),
         (Facility::WAITPKG, bit(waiting.map(|(_, waitpkg)| waitpkg), "waitpkg")),
     ]
     .into_iter()

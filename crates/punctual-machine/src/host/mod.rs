@@ -16,6 +16,11 @@ use rustix::time::{ClockId, clock_getres};
 pub use capability::Capabilities;
 pub use facility::{Facility, FacilityState};
 
+/// Whether the processor offers user interrupts: CPUID.(7,0):EDX bit 5.
+pub(crate) fn has_user_interrupts() -> bool {
+    cpuid::waiting().is_some_and(|(user_interrupts, _)| user_interrupts)
+}
+
 const CPU: &str = "/sys/devices/system/cpu";
 
 /// What was found out about the host and about the calling thread's rights on it.

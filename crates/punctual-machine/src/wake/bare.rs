@@ -1,0 +1,118 @@
+//! The mechanisms without any protocol: what nothing built on them can beat.
+
+use std::time::Duration;
+
+use rustix::thread::futex::{self, Flags};
+
+use crate::event_fd::timespec;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// A word that a futex waits on. Its sender calls the kernel every time.
+#[derive(Debug, Default)]
+pub struct BareFutex(AtomicU32);
+
+impl BareFutex {
+    /// Sender: changes the word and wakes.
+    #[inline]
+    pub fn wake(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        // Waking nobody is no error.
+        let _woken = futex::wake(&self.0, Flags::empty(), 1);
+    }
+
+    /// The word, to be read before looking at the condition.
+    #[inline]
+    pub fn seen(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps while the word is still `seen`, for `timeout` at most.
+    #[inline]
+    pub fn sleep(&self, seen: u32, timeout: Duration) {
+        // Every outcome (woken, changed already, timeout, signal) asks the caller to look again.
+        let _outcome = futex::wait(&self.0, Flags::empty(), seen, Some(&timespec(timeout)));
+    }
+}
+
+/// The user-interrupt event of the work log in software: ON coalesces, and a wait that clears it may or may not look at what
+/// was posted before. Broken on purpose: an experiment counts what is lost, and a time limit rescues it.
+#[derive(Debug, Default)]
+pub struct EventWithFlag {
+    outstanding: AtomicU32,
+    posted: AtomicU64,
+    event: AtomicU32,
+}
+
+impl EventWithFlag {
+    /// Sender: posts, and notifies unless a notification is outstanding. Whether it notified.
+    pub fn send(&self) -> bool {
+        self.posted.fetch_or(1, Ordering::SeqCst);
+        if self.outstanding.swap(1, Ordering::SeqCst) == 1 {
+            return false;
+        }
+        self.event.store(1, Ordering::SeqCst);
+        let _woken = futex::wake(&self.event, Flags::empty(), 1);
+        true
+    }
+
+    /// Receiver: clears ON; with `recheck` it then takes what was posted, as the event. Sleeps until the event; `false` when
+    /// `timeout` passed first.
+    pub fn wait(&self, recheck: bool, timeout: Duration) -> bool {
+        self.outstanding.store(0, Ordering::SeqCst);
+        if recheck && self.posted.swap(0, Ordering::SeqCst) != 0 {
+            self.event.store(0, Ordering::SeqCst);
+            return true;
+        }
+        if self.event.swap(0, Ordering::SeqCst) == 1 {
+            return true;
+        }
+        let _outcome = futex::wait(&self.event, Flags::empty(), 0, Some(&timespec(timeout)));
+        self.event.swap(0, Ordering::SeqCst) == 1
+    }
+
+    /// Receiver: begins anew after a lost wake-up.
+    pub fn reset(&self) {
+        self.event.store(0, Ordering::SeqCst);
+        self.posted.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(2);
+
+    #[test]
+    fn a_changed_word_does_not_sleep() {
+        let word = BareFutex::default();
+        let seen = word.seen();
+        word.wake();
+        word.sleep(seen, Duration::from_secs(100));
+    }
+
+    /// Goal: race E1, step by step: the send between two waits is suppressed, and only the look finds it.
+    #[test]
+    fn without_the_look_a_send_between_two_waits_is_lost() {
+        for recheck in [false, true] {
+            let event = EventWithFlag::default();
+            assert!(!event.wait(recheck, SHORT), "nothing was sent");
+            assert!(event.send());
+            assert!(event.wait(recheck, SHORT));
+            assert!(event.send(), "the wait has cleared ON");
+            assert!(!event.send(), "ON is set");
+            assert!(event.wait(recheck, SHORT));
+        }
+        let sent_while_on_is_set = |recheck| {
+            let event = EventWithFlag::default();
+            event.send();
+            // The receiver is woken by what was sent before it cleared ON: ON stays set.
+            event.event.store(0, Ordering::SeqCst);
+            event.posted.store(0, Ordering::SeqCst);
+            assert!(!event.send(), "suppressed");
+            event.wait(recheck, SHORT)
+        };
+        assert!(!sent_while_on_is_set(false), "lost");
+        assert!(sent_while_on_is_set(true), "found");
+    }
+}

@@ -1,0 +1,217 @@
+//! Sleeping until a descriptor can be read.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::{Ends, Notify, Park};
+use crate::SystemError;
+use crate::doorbell::Doorbell;
+use crate::epoll::EpollSet;
+use crate::event_fd::{EventFd, wait_readable};
+
+/// A notification is a token that can be counted; more than a pipe holds are never outstanding.
+const TOKEN: [u8; 1] = [1];
+
+/// An eventfd that both ends know.
+#[derive(Debug)]
+pub(super) struct NotifyEvent(pub(super) Arc<EventFd>);
+
+impl Notify for NotifyEvent {
+    #[inline]
+    fn notify(&self, _bell: &Doorbell) {
+        self.0.ring();
+    }
+}
+
+#[derive(Debug)]
+struct ParkEvent(Arc<EventFd>);
+
+impl Park for ParkEvent {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
+        if wait_readable(self.0.as_fd(), Some(timeout)).unwrap_or(false) {
+            self.0.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        self.0.drain();
+    }
+
+    fn calls(&self) -> u32 {
+        2
+    }
+}
+
+pub(super) fn open_event() -> Result<Ends, SystemError> {
+    let event = Arc::new(EventFd::new()?);
+    Ok(Ends::new(ParkEvent(Arc::clone(&event)), NotifyEvent(event)))
+}
+
+#[derive(Debug)]
+struct ParkEpoll {
+    event: Arc<EventFd>,
+    set: EpollSet,
+}
+
+impl Park for ParkEpoll {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
+        if self.set.wait(Some(timeout)) > 0 {
+            self.event.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        self.event.drain();
+    }
+
+    fn calls(&self) -> u32 {
+        2
+    }
+}
+
+pub(super) fn open_epoll() -> Result<Ends, SystemError> {
+    let (event, set) = (Arc::new(EventFd::new()?), EpollSet::new()?);
+    set.add(event.as_fd())?;
+    Ok(Ends::new(ParkEpoll { event: Arc::clone(&event), set }, NotifyEvent(event)))
+}
+
+/// Each write is an edge of its own, so the counter is never read: it would take 584 years to fill.
+#[derive(Debug)]
+struct ParkEpollEdge {
+    set: EpollSet,
+    /// The set refers to it, and does not keep it open.
+    _event: Arc<EventFd>,
+}
+
+impl Park for ParkEpollEdge {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
+        self.set.wait(Some(timeout));
+    }
+
+    fn drain(&mut self) {
+        self.set.wait(Some(Duration::ZERO));
+    }
+
+    fn calls(&self) -> u32 {
+        1
+    }
+}
+
+pub(super) fn open_epoll_edge() -> Result<Ends, SystemError> {
+    let (event, set) = (Arc::new(EventFd::new()?), EpollSet::new()?);
+    let how = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(set.as_fd(), event.as_fd(), epoll::EventData::new_u64(0), how)
+        .map_err(|error| SystemError::new("add to epoll set", "eventfd", error))?;
+    Ok(Ends::new(ParkEpollEdge { set, _event: Arc::clone(&event) }, NotifyEvent(event)))
+}
+
+/// A pipe with two ends that never block.
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), SystemError> {
+    pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+        .map_err(|error| SystemError::new("create", "pipe", error))
+}
+
+/// Empties a pipe or socket that does not block.
+pub(super) fn empty(descriptor: BorrowedFd<'_>) {
+    let mut tokens = [0; 64];
+    while matches!(rustix::io::read(descriptor, &mut tokens), Ok(size) if size == tokens.len()) {}
+}
+
+#[derive(Debug)]
+pub(super) struct NotifyPipe(pub(super) OwnedFd);
+
+impl Notify for NotifyPipe {
+    fn notify(&self, _bell: &Doorbell) {
+        // A full pipe is as good as notified.
+        let _full = rustix::io::write(&self.0, &TOKEN);
+    }
+}
+
+#[derive(Debug)]
+struct ParkPipe(OwnedFd);
+
+impl Park for ParkPipe {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
+        if wait_readable(self.0.as_fd(), Some(timeout)).unwrap_or(false) {
+            self.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        empty(self.0.as_fd());
+    }
+
+    fn calls(&self) -> u32 {
+        2
+    }
+}
+
+pub(super) fn open_pipe() -> Result<Ends, SystemError> {
+    let (reading, writing) = pipe()?;
+    Ok(Ends::new(ParkPipe(reading), NotifyPipe(writing)))
+}
+
+#[derive(Debug)]
+struct NotifyDatagram(UnixDatagram);
+
+impl Notify for NotifyDatagram {
+    fn notify(&self, _bell: &Doorbell) {
+        // A full socket is as good as notified.
+        let _full = self.0.send(&TOKEN);
+    }
+}
+
+#[derive(Debug)]
+struct ParkDatagram {
+    socket: UnixDatagram,
+    /// Set on the socket already.
+    timeout: Duration,
+}
+
+impl Park for ParkDatagram {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
+        // Zero means "for ever" to this call.
+        let timeout = timeout.max(Duration::from_micros(1));
+        if self.timeout != timeout && self.socket.set_read_timeout(Some(timeout)).is_ok() {
+            self.timeout = timeout;
+        }
+        let _received = self.socket.recv(&mut [0; 1]);
+    }
+
+    fn drain(&mut self) {
+        while rustix::net::recv(&self.socket, &mut [0_u8; 1], rustix::net::RecvFlags::DONTWAIT).is_ok() {}
+    }
+
+    fn calls(&self) -> u32 {
+        1
+    }
+}
+
+pub(super) fn open_datagram() -> Result<Ends, SystemError> {
+    let failed = |error: io::Error| SystemError::new("create", "pair of Unix datagram sockets", error);
+    let (reading, writing) = UnixDatagram::pair().map_err(failed)?;
+    writing.set_nonblocking(true).map_err(failed)?;
+    Ok(Ends::new(ParkDatagram { socket: reading, timeout: Duration::ZERO }, NotifyDatagram(writing)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn a_pipe_is_emptied_to_the_last_token() {
+        let (reading, writing) = pipe().unwrap();
+        let mut file = std::fs::File::from(writing);
+        file.write_all(&[1; 200]).unwrap();
+        empty(reading.as_fd());
+        let left = std::fs::File::from(reading).read(&mut [0; 1]);
+        assert_eq!(left.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,216 @@
+//! Every way in which this kernel lets one thread sleep until another wakes it, behind one pair of traits.
+//!
+//! A mechanism is two ends: [`Park`], made and used by the thread that sleeps, and [`Notify`], used by any sender. Whether
+//! a notification is needed at all is not theirs to say: the [`Doorbell`] does, and [`wait`] is its handshake. So a lost
+//! wake-up can come from a mechanism only if the kernel loses it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::SystemError;
+use crate::doorbell::{Doorbell, Notification};
+
+pub mod bare;
+mod descriptor;
+mod futex;
+mod signal;
+mod uring;
+
+pub use futex::ParkMany;
+pub use signal::SignalHandler;
+
+/// The sleeping end. It belongs to the thread that opened it: some of these are bound to a thread.
+pub trait Park: Send + fmt::Debug {
+    /// With what the bell is to be armed.
+    fn how(&self) -> Notification {
+        Notification::Descriptor
+    }
+
+    /// Sleeps until a notification, `timeout` or a signal, or not at all. Armed before, and the condition looked at.
+    fn park(&mut self, bell: &Doorbell, timeout: Duration);
+
+    /// Takes back what was sent to a thread that did not sleep after all.
+    fn drain(&mut self) {}
+
+    /// System calls of a park that is notified.
+    fn calls(&self) -> u32;
+}
+
+/// The waking end.
+pub trait Notify: Send + Sync + fmt::Debug {
+    /// Sends the notification that [`Doorbell::ring`] asked for.
+    fn notify(&self, bell: &Doorbell);
+
+    /// System calls of one notification.
+    fn calls(&self) -> u32 {
+        1
+    }
+}
+
+/// Both ends of one mechanism.
+#[derive(Debug)]
+pub struct Ends {
+    /// For the thread that opened it.
+    pub park: Box<dyn Park>,
+    /// For any other.
+    pub notify: Box<dyn Notify>,
+}
+
+impl Ends {
+    fn new(park: impl Park + 'static, notify: impl Notify + 'static) -> Self {
+        Self { park: Box::new(park), notify: Box::new(notify) }
+    }
+}
+
+/// A way of sleeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mechanism {
+    /// `FUTEX_WAIT` on the bell's own word.
+    Futex,
+    /// `futex_waitv` on it: one reader of many rings.
+    FutexWaitv,
+    /// poll on an eventfd, and read.
+    EventFd,
+    /// Level-triggered epoll on an eventfd, and read.
+    Epoll,
+    /// Edge-triggered epoll on an eventfd: nothing has to be read.
+    EpollEdge,
+    /// poll on a pipe, and read.
+    Pipe,
+    /// A datagram between Unix sockets, received with a time limit.
+    Datagram,
+    /// `rt_tgsigqueueinfo` and `rt_sigtimedwait`.
+    SigWait,
+    /// `rt_tgsigqueueinfo`, poll on a signalfd, and read.
+    SignalFd,
+    /// `rt_tgsigqueueinfo` and a handler; the signal mask is UIF, and `ppoll` opens it only while it sleeps.
+    SignalHandler,
+    /// A pipe that sends a signal to its owner thread (`O_ASYNC`, `F_SETSIG`, `F_SETOWN_EX`), `rt_sigtimedwait`, read.
+    SigIo,
+    /// io_uring: `MSG_RING` from a ring of the sender's to one of the sleeper's.
+    UringMessage,
+    /// io_uring: a futex wait in the sleeper's ring; the sender calls futex wake.
+    UringFutex,
+    /// io_uring: a multishot poll of an eventfd.
+    UringPoll,
+    /// SENDUIPI and a handler, where processor and kernel have user interrupts.
+    UserInterrupt,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Futex,
+        Self::FutexWaitv,
+        Self::EventFd,
+        Self::Epoll,
+        Self::EpollEdge,
+        Self::Pipe,
+        Self::Datagram,
+        Self::SigWait,
+        Self::SignalFd,
+        Self::SignalHandler,
+        Self::SigIo,
+        Self::UringMessage,
+        Self::UringFutex,
+        Self::UringPoll,
+        Self::UserInterrupt,
+    ];
+
+    /// Its name in tables and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Futex => "futex",
+            Self::FutexWaitv => "futex-waitv",
+            Self::EventFd => "eventfd",
+            Self::Epoll => "epoll",
+            Self::EpollEdge => "epoll-edge",
+            Self::Pipe => "pipe",
+            Self::Datagram => "datagram",
+            Self::SigWait => "sigwait",
+            Self::SignalFd => "signalfd",
+            Self::SignalHandler => "signal-handler",
+            Self::SigIo => "sigio",
+            Self::UringMessage => "uring-msg",
+            Self::UringFutex => "uring-futex",
+            Self::UringPoll => "uring-poll",
+            Self::UserInterrupt => "user-interrupt",
+        }
+    }
+
+    /// Opens both ends, for the calling thread to sleep on.
+    ///
+    /// # Errors
+    /// What this kernel lacks, or refuses to this process.
+    pub fn open(self) -> Result<Ends, SystemError> {
+        match self {
+            Self::Futex => Ok(futex::open()),
+            Self::FutexWaitv => futex::open_many(),
+            Self::EventFd => descriptor::open_event(),
+            Self::Epoll => descriptor::open_epoll(),
+            Self::EpollEdge => descriptor::open_epoll_edge(),
+            Self::Pipe => descriptor::open_pipe(),
+            Self::Datagram => descriptor::open_datagram(),
+            Self::SigWait => signal::open_sigwait(),
+            Self::SignalFd => signal::open_signalfd(),
+            Self::SignalHandler => signal::open_handler(),
+            Self::SigIo => signal::open_sigio(),
+            Self::UringMessage => uring::open_message(),
+            Self::UringFutex => uring::open_futex(),
+            Self::UringPoll => uring::open_poll(),
+            Self::UserInterrupt => crate::user_interrupt::open(),
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|mechanism| mechanism.name() == name);
+        known.copied().ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("unknown way of sleeping {name:?}; known are {names}")
+        })
+    }
+}
+
+/// What one wait came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// It slept, or tried to.
+    pub parked: bool,
+    /// Somebody sent a notification, or is about to.
+    pub rung: bool,
+}
+
+/// The handshake around every sleep: arm, look once more, sleep, disarm. The caller looks again afterwards: waking early is
+/// allowed, waking without a notification is not counted on.
+#[inline]
+pub fn wait(
+    park: &mut dyn Park,
+    bell: &Doorbell,
+    timeout: Duration,
+    is_ready: &mut dyn FnMut() -> bool,
+) -> Waited {
+    bell.arm(park.how());
+    let parked = !is_ready();
+    if parked {
+        park.park(bell, timeout);
+    }
+    let rung = bell.disarm().rung;
+    if rung && !parked {
+        park.drain();
+    }
+    Waited { parked, rung }
+}
+
+#[cfg(test)]
+mod tests;
