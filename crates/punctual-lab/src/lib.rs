@@ -20,3 +20,4 @@ pub mod store;
 pub mod summary;
 pub mod survey;
 pub mod table;
+pub mod wakeup;

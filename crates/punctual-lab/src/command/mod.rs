@@ -10,6 +10,7 @@ mod run;
 mod sim;
 mod stat;
 mod survey;
+mod wakeup;
 
 pub use compare::compare;
 pub use echo::{EchoArguments, echo};
@@ -21,6 +22,7 @@ pub use run::{Experiment, RunArguments, run};
 pub use sim::{SimArguments, sim};
 pub use stat::stat;
 pub use survey::{respond, survey};
+pub use wakeup::{WakeupArguments, wakeup};
 
 use std::io::{IsTerminal, Write};
 

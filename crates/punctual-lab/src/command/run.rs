@@ -20,6 +20,8 @@ pub enum Experiment {
     Response(Box<ResponseArguments>),
     /// The main job: the same as punctual survey
     Survey(SurveyArguments),
+    /// Every way to wake a sleeping reader, what each costs, and what is lost (a minute)
+    Wakeup(super::WakeupArguments),
 }
 
 /// Runs one experiment.
@@ -30,5 +32,6 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     match &arguments.experiment {
         Experiment::Response(response) => super::response(response),
         Experiment::Survey(survey) => super::survey(survey),
+        Experiment::Wakeup(wakeup) => super::wakeup(wakeup),
     }
 }

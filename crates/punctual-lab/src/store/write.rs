@@ -56,6 +56,24 @@ impl Store {
         Ok(path)
     }
 
+    /// Stores several cells of one trial; as durable as one by one, in less time: the directory is flushed once.
+    ///
+    /// # Errors
+    /// As for [`Store::append`].
+    ///
+    /// # Panics
+    /// As for [`Store::append`].
+    pub fn append_all(&mut self, trial: u32, cells: &[(CellId, Samples)]) -> Result<(), StoreError> {
+        let mut files = Vec::with_capacity(cells.len());
+        for (cell, samples) in cells {
+            samples.assert_aligned();
+            let path = self.path.join(SAMPLES_DIR).join(file_name(self.files, cell, trial));
+            self.files += 1;
+            files.push((path, encode(cell, trial, samples)));
+        }
+        write_all_durably(&files)
+    }
+
     /// What the samples stored so far say; add skips, advice and doubts, then [`Store::finish`].
     ///
     /// # Errors
@@ -132,6 +150,34 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError>
         let _ = fs::remove_file(&aside);
         StoreError::from_io(path, error)
     })
+}
+
+/// The same for several files of one directory.
+fn write_all_durably(files: &[(PathBuf, Vec<u8>)]) -> Result<(), StoreError> {
+    let aside = |path: &Path| {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(".");
+        aside.push(PARTIAL);
+        PathBuf::from(aside)
+    };
+    let write = |(path, bytes): &(PathBuf, Vec<u8>)| -> std::io::Result<File> {
+        let mut file = File::create(aside(path))?;
+        file.write_all(bytes)?;
+        Ok(file)
+    };
+    // All are written before the first is flushed: the device is asked once for most of them.
+    let mut open = Vec::with_capacity(files.len());
+    for file in files {
+        open.push(write(file).map_err(|error| StoreError::from_io(&file.0, error))?);
+    }
+    for ((path, _), file) in files.iter().zip(open) {
+        let flushed = file.sync_all().and_then(|()| fs::rename(aside(path), path));
+        flushed.map_err(|error| StoreError::from_io(path, error))?;
+    }
+    let Some(parent) = files.first().and_then(|(path, _)| path.parent()) else { return Ok(()) };
+    File::open(parent)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| StoreError::from_io(parent, error))
 }
 
 fn write_flushed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

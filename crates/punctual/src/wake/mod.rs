@@ -13,14 +13,18 @@ use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
 
+mod adaptive;
 mod backoff;
 mod descriptor;
 mod futex;
+mod patience;
 mod spin;
 
+use adaptive::Adaptive;
 use backoff::Backoff;
 use descriptor::{SleepInEpoll, SleepOnEvent};
 use futex::SleepOnFutex;
+pub use patience::{Patience, SLEEP_COST_NS};
 use spin::Spin;
 
 /// A way of waiting.
@@ -31,6 +35,8 @@ pub enum Wake {
     /// Poll, then yield, then sleep: fast while messages are frequent, idle when they are not.
     #[default]
     Backoff,
+    /// Spin for as long as the last waits make worth while, then sleep ([`Patience`]).
+    Adaptive,
     /// Sleep on a futex. Only for media whose senders ring the doorbell (shared memory, loopback).
     Futex,
     /// Sleep on an eventfd. Only for media whose senders ring the doorbell.
@@ -41,13 +47,15 @@ pub enum Wake {
 
 impl Wake {
     /// All ways of waiting.
-    pub const ALL: [Self; 5] = [Self::Spin, Self::Backoff, Self::Futex, Self::EventFd, Self::Epoll];
+    pub const ALL: [Self; 6] =
+        [Self::Spin, Self::Backoff, Self::Adaptive, Self::Futex, Self::EventFd, Self::Epoll];
 
     /// Its name in tables and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
             Self::Backoff => "backoff",
+            Self::Adaptive => "adaptive",
             Self::Futex => "futex",
             Self::EventFd => "eventfd",
             Self::Epoll => "epoll",
@@ -134,6 +142,8 @@ pub fn waiter(wake: Wake, rings_doorbell: bool) -> Result<Box<dyn Waiter>, Wake>
         Wake::Spin => Box::new(Spin::new(rings_doorbell)),
         Wake::Backoff if rings_doorbell => Box::new(Backoff::new(SleepOnFutex)),
         Wake::Backoff => Box::new(Backoff::new(SleepInEpoll)),
+        Wake::Adaptive if rings_doorbell => Box::new(Adaptive::new(SleepOnFutex)),
+        Wake::Adaptive => Box::new(Adaptive::new(SleepInEpoll)),
         Wake::Futex => Box::new(SleepOnFutex),
         Wake::EventFd => Box::new(SleepOnEvent),
         Wake::Epoll => Box::new(SleepInEpoll),

@@ -1,0 +1,180 @@
+//! `punctual run wakeup`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use punctual_machine::host::HostFacts;
+use punctual_machine::signal::catch_interrupts;
+use punctual_machine::wake::Mechanism;
+use serde_json::json;
+
+use super::survey::progress;
+use super::{print, store_failure, style, write_file};
+use crate::cli::{Common, Failure, LoadArgument};
+use crate::store::{Header, Run, Store};
+use crate::summary::Summary;
+use crate::wakeup::{self, Plan, SoakOptions, Wishes};
+use crate::{facts, report, table};
+
+/// Options of the experiment.
+#[derive(Debug, Default, Args)]
+pub struct WakeupArguments {
+    /// What all that measure have in common
+    #[command(flatten)]
+    pub common: Common,
+    /// A core each and an idle machine only, in about 15 s
+    #[arg(long)]
+    pub quick: bool,
+    /// Only ways whose name contains this, such as futex, uring, +fifo
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Every gap and every way under all conditions: same core, SCHED_FIFO, every core busy
+    #[arg(long)]
+    pub all_conditions: bool,
+    /// Print every figure of every cell too, not only the overview
+    #[arg(long)]
+    pub all: bool,
+    /// Instead: N messages with random delays at every step of the handshake, counting what is lost
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
+    pub soak: Option<u64>,
+    /// How the reader of --soak sleeps
+    #[arg(long, value_name = "NAME", default_value = "futex", requires = "soak")]
+    pub mechanism: Option<Mechanism>,
+}
+
+/// Measures, stores, compares, advises; or soaks.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn wakeup(arguments: &WakeupArguments) -> Result<(), Failure> {
+    if let Some(LoadArgument::Open) = arguments.common.load {
+        let text = "--load open: a wake-up is measured one message at a time, which is a closed load";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    match arguments.soak {
+        Some(count) => soak(arguments, count),
+        None => measure(arguments),
+    }
+}
+
+fn plan(arguments: &WakeupArguments) -> Result<Plan, Failure> {
+    let common = &arguments.common;
+    let wishes = Wishes {
+        quick: arguments.quick,
+        all_conditions: arguments.all_conditions,
+        duration: common.duration,
+        count: common.count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
+        gap_us: common.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX)),
+        only: arguments.only.clone(),
+    };
+    let plan = Plan::wakeup(&wishes);
+    if plan.cells.is_empty() {
+        let text = "nothing is left to measure: gaps are 0, 10us, 100us, 1ms and 10ms, ways as in the table (--gap, --only)";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    Ok(plan)
+}
+
+fn measure(arguments: &WakeupArguments) -> Result<(), Failure> {
+    let plan = plan(arguments)?;
+    let common = &arguments.common;
+    if let Some(file) = common.json.as_deref().filter(|file| *file != Path::new("-")) {
+        // Found out now, not after a minute of measuring.
+        write_file(file, "")?;
+    }
+    let cpus = punctual_machine::cpu::allowed();
+    let header = header(&plan, &cpus, common.seed);
+    let mut store = Store::create(common.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
+    let bar = progress(common.quiet);
+    let outcomes = wakeup::run(&plan, &cpus, &mut store, &bar);
+    bar.finish_and_clear();
+    let outcomes = outcomes.map_err(|error| store_failure(&error))?;
+    let summary = wakeup::summarise(&store, outcomes).map_err(|error| store_failure(&error))?;
+    let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
+    conclude(&path, &summary, arguments)
+}
+
+fn header(plan: &Plan, cpus: &[usize], seed: u64) -> Header {
+    Header {
+        seed,
+        warmup: wakeup::WARMUP,
+        host: facts::host(&HostFacts::read(), cpus),
+        clock: facts::clock(),
+        plan: json!({
+            "cells": plan.cells.len(),
+            "trials": plan.trials,
+            "duration_s": plan.duration.as_secs_f64(),
+            "messages_per_trial_max": plan.count_max,
+            "order": "in turns",
+            "writer_cpu": cpus.first(),
+            "reader_cpu": cpus.last(),
+        }),
+        ..Header::new("wakeup")
+    }
+}
+
+fn conclude(path: &Path, summary: &Summary, arguments: &WakeupArguments) -> Result<(), Failure> {
+    let run = Run::open(path).map_err(|error| store_failure(&error))?;
+    let page = path.join("report.html");
+    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
+    let json = summary.to_json();
+    let to_stdout = arguments.common.json.as_deref() == Some(Path::new("-"));
+    match &arguments.common.json {
+        Some(_) if to_stdout => print(&json)?,
+        Some(file) => write_file(file, &json)?,
+        None => {}
+    }
+    if !arguments.common.quiet && !to_stdout {
+        print(&wakeup::overview(summary, style()))?;
+        if arguments.all {
+            print(&format!("\n{}", table::results(&summary.results, style())))?;
+        }
+        print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
+    }
+    if summary.results.is_empty() {
+        return Err(Failure::Machine("nothing could be measured here; the reasons are above".to_owned()));
+    }
+    if !summary.kept_promises() {
+        return Err(Failure::Promise("wake-ups were lost; see the doubts".to_owned()));
+    }
+    Ok(())
+}
+
+fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
+    let cpus = punctual_machine::cpu::allowed();
+    if cpus.len() < 2 {
+        let text = "--soak: two processors are needed, and this process may use one only";
+        return Err(Failure::Machine(text.to_owned()));
+    }
+    let mechanism = arguments.mechanism.unwrap_or(Mechanism::Futex);
+    let bar = progress(arguments.common.quiet);
+    bar.set_length(count);
+    bar.set_style(
+        ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} messages {eta} left")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.enable_steady_tick(Duration::from_millis(500));
+    let options = SoakOptions { mechanism, count, seed: arguments.common.seed };
+    let result = wakeup::soak(options, &cpus, &bar).map_err(Failure::Machine);
+    finish(&bar);
+    let result = result?;
+    let json = serde_json::to_string_pretty(&result).expect("every key is a string") + "\n";
+    match arguments.common.json.as_deref() {
+        Some(file) if file == Path::new("-") => print(&json)?,
+        Some(file) => write_file(file, &json)?,
+        None => print(&json)?,
+    }
+    if result.lost > 0 || result.noticed != result.messages {
+        let (lost, messages) = (result.lost, result.messages);
+        return Err(Failure::Promise(format!("{lost} wake-ups of {messages} messages were lost")));
+    }
+    Ok(())
+}
+
+fn finish(bar: &ProgressBar) {
+    bar.disable_steady_tick();
+    bar.finish_and_clear();
+}

@@ -1,0 +1,146 @@
+//! What is counted besides time: system calls, sleeps, processor time; and how the adaptive policy did.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::plan::{Cell, Conditions, GAPS_US, Measurement};
+use super::route::Route;
+use super::trial::{Class, Record};
+use crate::summary::CellResult;
+
+/// Counters of one cell, over all its trials.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    cell: Cell,
+    messages: u64,
+    notify_calls: u64,
+    notified: u64,
+    park_calls: u64,
+    parked: u64,
+    awake: u64,
+    wall_ns: u64,
+    notify_ns: u64,
+    /// Sum and sum of squares of the loop's durations, nanoseconds.
+    loop_sums: [f64; 2],
+}
+
+impl Figures {
+    fn new(cell: Cell) -> Self {
+        Self {
+            cell,
+            messages: 0,
+            notify_calls: 0,
+            notified: 0,
+            park_calls: 0,
+            parked: 0,
+            awake: 0,
+            wall_ns: 0,
+            notify_ns: 0,
+            loop_sums: [0.0; 2],
+        }
+    }
+
+    /// One more trial.
+    pub(super) fn add(all: &mut Vec<Self>, cell: &Cell, record: &Record) {
+        let place = all.iter().position(|figures| figures.cell == *cell).unwrap_or_else(|| {
+            all.push(Self::new(*cell));
+            all.len() - 1
+        });
+        let figures = &mut all[place];
+        figures.messages += record.rows.len() as u64;
+        let clock = punctual::Clock::get();
+        figures.wall_ns += clock.nanos(record.lasted);
+        for row in &record.rows {
+            figures.notify_calls += u64::from(row.calls);
+            figures.notified += u64::from(row.calls > 0);
+            figures.notify_ns += clock.nanos(row.after.since(row.before));
+            let around = clock.nanos(row.acknowledged.since(row.before)) as f64;
+            figures.loop_sums[0] += around;
+            figures.loop_sums[1] += around * around;
+            figures.park_calls += u64::from(row.parks) * u64::from(record.calls_per_park);
+            figures.parked += u64::from(row.class == Class::Parked);
+            figures.awake += u64::from(row.class == Class::Awake);
+        }
+    }
+
+    /// Adds them to the cell's results.
+    pub(super) fn enrich(&self, results: &mut [CellResult]) {
+        let share = |count: u64| (count as f64 / self.messages.max(1) as f64 * 1000.0).round() / 1000.0;
+        for measurement in [Measurement::Any, Measurement::Loop] {
+            let id = self.cell.id(measurement);
+            let Some(result) = results.iter_mut().find(|result| result.cell == id) else { continue };
+            let more = &mut result.more;
+            if measurement == Measurement::Loop {
+                let mean = self.loop_sums[0] / self.messages.max(1) as f64;
+                let variance = self.loop_sums[1] / self.messages.max(1) as f64 - mean * mean;
+                more.insert("wall_ns".to_owned(), json!(self.wall_ns));
+                more.insert("messages".to_owned(), json!(self.messages));
+                more.insert("deviation_ns".to_owned(), json!(variance.max(0.0).sqrt().round()));
+                continue;
+            }
+            let notify_ns = self.notify_ns as f64 / self.messages.max(1) as f64;
+            more.insert("notify_ns_per_message".to_owned(), json!(notify_ns.round()));
+            more.insert("notify_calls_per_message".to_owned(), json!(share(self.notify_calls)));
+            more.insert("wait_calls_per_message".to_owned(), json!(share(self.park_calls)));
+            more.insert("elided_share".to_owned(), json!(share(self.messages - self.notified)));
+            more.insert("parked_share".to_owned(), json!(share(self.parked)));
+            more.insert("awake_share".to_owned(), json!(share(self.awake)));
+        }
+    }
+}
+
+/// The adaptive policy at one gap, beside the two that it chooses between.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Idle time before each message.
+    pub gap_us: u64,
+    /// p50 of `w2r_any`, and processor time per message (the reader's, and the writer's in the notification), nanoseconds: of
+    /// `spin`, …
+    pub spin: [f64; 2],
+    /// … of `futex`, …
+    pub park: [f64; 2],
+    /// … and of `adaptive`.
+    pub adaptive: [f64; 2],
+    /// What the policy took: the one whose processor time it is nearer to.
+    pub chose: String,
+    /// Latency against the lower of the two.
+    pub latency_ratio: f64,
+    /// Processor time against the lower of the two.
+    pub cpu_ratio: f64,
+    /// Latency against the chosen one's.
+    pub latency_ratio_to_chosen: f64,
+}
+
+impl Policy {
+    /// At every gap where all three were measured.
+    pub fn of(results: &[CellResult]) -> Vec<Self> {
+        GAPS_US.into_iter().filter_map(|gap_us| Self::at(results, gap_us)).collect()
+    }
+
+    fn at(results: &[CellResult], gap_us: u64) -> Option<Self> {
+        let find = |route: Route| {
+            let cell = Cell { route, conditions: Conditions::default(), gap_us };
+            let id = cell.id(Measurement::Any);
+            let result = results.iter().find(|result| result.cell == id)?;
+            let notify_ns = result.more.get("notify_ns_per_message").and_then(serde_json::Value::as_f64)?;
+            Some([result.figures.p50? as f64, result.cpu_ns_per_message? + notify_ns])
+        };
+        let spin = find(Route::Spin)?;
+        let park = find(Route::Park(punctual_machine::wake::Mechanism::Futex))?;
+        let adaptive = find(Route::Adaptive)?;
+        let distance = |other: [f64; 2]| (adaptive[1] / other[1]).ln().abs();
+        let spins = distance(spin) <= distance(park);
+        let (chose, chosen) = if spins { ("spin", spin) } else { ("park", park) };
+        let ratio = |own: f64, other: f64| (own / other.max(1.0) * 1000.0).round() / 1000.0;
+        Some(Self {
+            gap_us,
+            spin,
+            park,
+            adaptive,
+            chose: chose.to_owned(),
+            latency_ratio: ratio(adaptive[0], spin[0].min(park[0])),
+            cpu_ratio: ratio(adaptive[1], spin[1].min(park[1])),
+            latency_ratio_to_chosen: ratio(adaptive[0], chosen[0]),
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! `punctual run wakeup`: what it costs to wake a reader, by every mechanism of this kernel, and what is lost.
+//!
+//! One trial has one writer and one reader thread; per message each notes two instants, from which five figures are made:
+//!
+//! ```text
+//! reader   began ─────────────────────────────────────▶ awake      reader_bracket: began → awake
+//! writer            before ─ store, notify ─▶ after ─▶ acknowledged
+//!                   w2r: before → awake     notify: before → after     ipcbench_loop: before → acknowledged
+//! ```
+
+use std::collections::BTreeSet;
+
+use indicatif::ProgressBar;
+use punctual::{Clock, Ticks};
+use punctual_machine::signal::interrupted;
+use serde_json::json;
+
+use crate::doubt::Cause;
+use crate::sample::{CellId, Outcome, Samples};
+use crate::store::{Store, StoreError};
+use crate::summary::{Skipped, Summary};
+
+mod advice;
+mod figures;
+mod handshake;
+mod overview;
+mod plan;
+mod published;
+mod route;
+mod soak;
+mod trial;
+
+pub use advice::advise;
+pub use figures::{Figures, Policy};
+pub use handshake::{Handshake, HandshakeResult};
+pub use overview::overview;
+pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, Wishes};
+pub use published::{Compared, PUBLISHED, Published};
+pub use route::Route;
+pub use soak::{SoakOptions, SoakResult, soak};
+use trial::{Class, Record, Row};
+
+/// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
+pub const WARMUP: u64 = 20;
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcomes {
+    /// What was not measured, and why.
+    pub skipped: Vec<Skipped>,
+    /// The handshakes of the work log.
+    pub handshakes: Vec<HandshakeResult>,
+    /// System calls and sleeps, per cell.
+    pub figures: Vec<Figures>,
+    /// Trials made.
+    pub made: usize,
+    /// Trials planned.
+    pub planned: usize,
+}
+
+/// Makes all trials of the plan, in turns. What was measured is in the store, also when it is cut short.
+///
+/// # Errors
+/// The store cannot be written.
+pub fn run(
+    plan: &Plan,
+    cpus: &[usize],
+    store: &mut Store,
+    bar: &ProgressBar,
+) -> Result<Outcomes, StoreError> {
+    let start = Clock::get().now();
+    let planned = plan.cells.len() * plan.trials as usize;
+    bar.set_length(planned as u64);
+    let mut outcomes =
+        Outcomes { skipped: Vec::new(), handshakes: Vec::new(), figures: Vec::new(), made: 0, planned };
+    let mut impossible = BTreeSet::new();
+    'turns: for turn in 0..plan.trials {
+        for cell in &plan.cells {
+            if interrupted() {
+                break 'turns;
+            }
+            bar.set_message(cell.engine());
+            bar.inc(1);
+            let reason = obstacle(cell, cpus);
+            let record = reason.map_or_else(|| trial::run(&plan.trial(cell, cpus)), Err);
+            match record {
+                Ok(record) => {
+                    keep(cell, turn, &record, start, store)?;
+                    Figures::add(&mut outcomes.figures, cell, &record);
+                    outcomes.made += 1;
+                }
+                Err(reason) => {
+                    if impossible.insert(cell.engine()) {
+                        outcomes.skipped.push(Skipped { what: cell.engine(), reason });
+                    }
+                }
+            }
+        }
+    }
+    if !interrupted() && plan.cells.iter().any(|cell| cell.conditions == Conditions::default()) {
+        bar.set_message("handshakes");
+        outcomes.handshakes = handshake::all(cpus);
+    }
+    Ok(outcomes)
+}
+
+/// Why a cell cannot be measured with these processors.
+fn obstacle(cell: &Cell, cpus: &[usize]) -> Option<String> {
+    (cpus.len() < 2 && !cell.conditions.same_core)
+        .then(|| "two processors are needed for a core each, and this process may use one only".to_owned())
+}
+
+/// Every figure of one trial to the store.
+fn keep(cell: &Cell, turn: u32, record: &Record, start: Ticks, store: &mut Store) -> Result<(), StoreError> {
+    let of_all = Measurement::of(cell.conditions).iter();
+    let cells = of_all.map(|&measurement| (cell.id(measurement), samples(record, measurement, start)));
+    let cells: Vec<(CellId, Samples)> = cells.filter(|(_, samples)| !samples.is_empty()).collect();
+    store.append_all(turn, &cells)
+}
+
+fn samples(record: &Record, measurement: Measurement, start: Ticks) -> Samples {
+    let clock = Clock::get();
+    let mut samples = Samples::with_capacity(record.rows.len() + 1);
+    let at = |instant: Ticks| clock.nanos(instant.since(start));
+    for (index, row) in record.rows.iter().enumerate() {
+        let Some((from, to)) = interval(row, measurement) else { continue };
+        let outcome = if row.lost { Outcome::Lost } else { Outcome::Answered };
+        samples.push(index as u64, at(from), at(from), clock.nanos(to.since(from)), outcome);
+    }
+    if let (true, Measurement::Any) = (record.stuck, measurement) {
+        let last = record.rows.last().map_or(start, |row| row.acknowledged);
+        samples.push(record.rows.len() as u64, at(last), at(last), clock.nanos(record.lasted), Outcome::Lost);
+    }
+    if measurement == Measurement::Any {
+        samples.facts.cpu_ns = record.reader_cpu_ns;
+    }
+    samples
+}
+
+fn interval(row: &Row, measurement: Measurement) -> Option<(Ticks, Ticks)> {
+    match measurement {
+        Measurement::Any => Some((row.before, row.awake)),
+        Measurement::Blocked => (row.class == Class::Parked).then_some((row.before, row.awake)),
+        Measurement::Bracket => Some((row.began, row.awake)),
+        Measurement::Loop => Some((row.before, row.acknowledged)),
+        Measurement::Notify => Some((row.before, row.after)),
+    }
+}
+
+/// What the store says, and what only this experiment knows.
+///
+/// # Errors
+/// A file of samples cannot be read back.
+pub fn summarise(store: &Store, outcomes: Outcomes) -> Result<Summary, StoreError> {
+    let mut summary = store.summary()?;
+    if outcomes.made < outcomes.planned && interrupted() {
+        summary.doubt(Cause::CutShort { trials: outcomes.made });
+    }
+    for figures in &outcomes.figures {
+        figures.enrich(&mut summary.results);
+    }
+    let policy = Policy::of(&summary.results);
+    summary.skipped = outcomes.skipped;
+    summary.more.insert("handshakes".to_owned(), json!(outcomes.handshakes));
+    summary.more.insert("adaptive".to_owned(), json!(policy));
+    summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
+    summary.recommendation = advise(&summary.results);
+    Ok(summary)
+}

@@ -1,0 +1,294 @@
+//! What is measured: which route, under which conditions, at which gap, for how long.
+
+use std::time::Duration;
+
+use punctual_machine::wake::Mechanism;
+
+use super::route::Route;
+use crate::sample::{CellId, Kind, Load};
+
+/// The five figures of one trial, each under its own name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measurement {
+    /// Writer before its notification → reader awake, whatever the reader was doing.
+    Any,
+    /// The same, for messages that found the reader asleep.
+    Blocked,
+    /// Reader before its wait → reader awake: the writer's idle time is in it, so it is no wake-up latency.
+    Bracket,
+    /// Writer before its notification → it knows that the reader knows.
+    Loop,
+    /// Writer before its notification → after it.
+    Notify,
+}
+
+impl Measurement {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Any, Self::Blocked, Self::Bracket, Self::Loop, Self::Notify];
+
+    /// Those that are kept of a trial: under other than the plain conditions only how late the reader woke.
+    pub fn of(conditions: Conditions) -> &'static [Self] {
+        if conditions == Conditions::default() { &Self::ALL } else { &[Self::Any, Self::Blocked] }
+    }
+
+    /// As in the names of results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "w2r_any",
+            Self::Blocked => "w2r_blocked",
+            Self::Bracket => "reader_bracket",
+            Self::Loop => "ipcbench_loop",
+            Self::Notify => "notify",
+        }
+    }
+
+    /// From one thread to another, or within one.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Any | Self::Blocked => Kind::OneWay,
+            Self::Bracket | Self::Loop | Self::Notify => Kind::RoundTrip,
+        }
+    }
+}
+
+/// What surrounds a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Conditions {
+    /// Both ends on one processor.
+    pub same_core: bool,
+    /// Both ends under SCHED_FIFO.
+    pub fifo: bool,
+    /// A busy thread on every processor.
+    pub loaded: bool,
+}
+
+impl Conditions {
+    /// All of them, the plain ones first.
+    pub const ALL: [Self; 8] = {
+        let mut all = [Self { same_core: false, fifo: false, loaded: false }; 8];
+        let mut place = 0;
+        while place < 8 {
+            all[place] = Self { same_core: place & 1 != 0, fifo: place & 2 != 0, loaded: place & 4 != 0 };
+            place += 1;
+        }
+        all
+    };
+
+    /// Behind a route's name: nothing for the plain ones.
+    pub fn suffix(self) -> String {
+        let parts = [(self.same_core, "+same-core"), (self.fifo, "+fifo"), (self.loaded, "+loaded")];
+        parts.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect()
+    }
+
+    /// In words.
+    pub fn words(self) -> String {
+        let place = if self.same_core { "both on one core" } else { "a core each" };
+        let class = if self.fifo { "SCHED_FIFO" } else { "SCHED_OTHER" };
+        let load = if self.loaded { "every core busy" } else { "idle otherwise" };
+        format!("{place}, {class}, {load}")
+    }
+}
+
+/// Bytes of a message: its number.
+pub(super) const SIZE: usize = 8;
+
+/// One thing to be measured, trial by trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The way.
+    pub route: Route,
+    /// What surrounds it.
+    pub conditions: Conditions,
+    /// Idle time before each message.
+    pub gap_us: u64,
+}
+
+impl Cell {
+    /// The route's name with the conditions.
+    pub fn engine(&self) -> String {
+        format!("{}{}", self.route.name(), self.conditions.suffix())
+    }
+
+    /// Its key in the store.
+    pub fn id(&self, measurement: Measurement) -> CellId {
+        let (kind, gap_us) = (measurement.kind(), self.gap_us);
+        CellId {
+            kind,
+            load: Load::Closed,
+            gap_us,
+            size: SIZE,
+            ..CellId::new(&self.engine(), measurement.name())
+        }
+    }
+
+    /// How many units of time a trial takes: rarer messages need longer for as many.
+    fn weight(&self) -> u32 {
+        match self.gap_us {
+            0..=9 => 1,
+            10..=99 => 2,
+            100..=999 => 4,
+            1_000..=9_999 => 7,
+            _ => 12,
+        }
+    }
+}
+
+/// One trial of one cell.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The way.
+    pub route: Route,
+    /// What surrounds it.
+    pub conditions: Conditions,
+    /// Idle time before each message.
+    pub gap: Duration,
+    /// At most so long.
+    pub duration: Duration,
+    /// At most so many messages.
+    pub count: usize,
+    /// The processors that this process may use.
+    pub cpus: Vec<usize>,
+}
+
+impl Trial {
+    /// Where the reader runs: the last.
+    pub fn reader_cpu(&self) -> usize {
+        self.cpus.last().copied().unwrap_or(0)
+    }
+
+    /// Where the writer runs: the first, or where the reader does.
+    pub fn writer_cpu(&self) -> usize {
+        if self.conditions.same_core { self.reader_cpu() } else { self.cpus.first().copied().unwrap_or(0) }
+    }
+}
+
+/// What a user may change.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// A quarter of the time, plain conditions only.
+    pub quick: bool,
+    /// Every gap under all conditions.
+    pub all_conditions: bool,
+    /// Time for all trials together.
+    pub duration: Option<Duration>,
+    /// Most messages of one trial.
+    pub count: Option<usize>,
+    /// Only this gap.
+    pub gap_us: Option<u64>,
+    /// Only routes whose name contains this.
+    pub only: Option<String>,
+}
+
+/// A run to be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is measured.
+    pub cells: Vec<Cell>,
+    /// Trials of each cell, in turns.
+    pub trials: u32,
+    /// Time that all trials together may take.
+    pub duration: Duration,
+    /// Most messages of one trial.
+    pub count_max: usize,
+}
+
+/// Idle gaps, microseconds.
+pub const GAPS_US: [u64; 5] = [0, 10, 100, 1_000, 10_000];
+/// Those that are measured under other than the plain conditions, unless all are asked for.
+const GAPS_ELSEWHERE_US: [u64; 1] = [1_000];
+/// The routes that stand for their kind there.
+const ELSEWHERE: [Route; 9] = [
+    Route::Line,
+    Route::BareFutex,
+    Route::Spin,
+    Route::Adaptive,
+    Route::Park(Mechanism::Futex),
+    Route::Park(Mechanism::Epoll),
+    Route::Park(Mechanism::Datagram),
+    Route::Park(Mechanism::SigWait),
+    Route::Park(Mechanism::UringMessage),
+];
+/// Five pairs are the fewest that a comparison takes.
+const TRIALS: u32 = 5;
+/// 10,000 messages per trial support p99.9 of the fast ones.
+const COUNT_MAX: usize = 10_000;
+/// What a trial costs besides measuring: two threads, five files.
+const OVERHEAD: Duration = Duration::from_millis(4);
+
+/// One that polls would wait for the scheduler there, not for the other end.
+fn can_share_a_core(route: Route, conditions: Conditions) -> bool {
+    !(conditions.same_core && route.spins())
+}
+
+impl Plan {
+    /// The whole experiment, less what the user does not want.
+    pub fn wakeup(wishes: &Wishes) -> Self {
+        let mut cells = Vec::new();
+        for conditions in Conditions::ALL {
+            let plain = conditions == Conditions::default();
+            let gaps: &[u64] = if plain || wishes.all_conditions { &GAPS_US } else { &GAPS_ELSEWHERE_US };
+            let wanted = plain || !wishes.quick || wishes.all_conditions;
+            for &gap_us in gaps.iter().filter(|_| wanted) {
+                for route in Route::all() {
+                    let elsewhere = plain || wishes.all_conditions || ELSEWHERE.contains(&route);
+                    if elsewhere && can_share_a_core(route, conditions) {
+                        cells.push(Cell { route, conditions, gap_us });
+                    }
+                }
+            }
+        }
+        cells.retain(|cell| {
+            wishes.gap_us.is_none_or(|gap_us| gap_us == cell.gap_us)
+                && wishes.only.as_ref().is_none_or(|only| cell.engine().contains(only.as_str()))
+        });
+        let seconds = if wishes.quick { 12 } else { 52 };
+        let duration = wishes.duration.unwrap_or(Duration::from_secs(seconds));
+        let trials = if wishes.quick { 3 } else { TRIALS };
+        Self { cells, trials, duration, count_max: wishes.count.unwrap_or(COUNT_MAX) }
+    }
+
+    /// One trial of a cell.
+    pub fn trial(&self, cell: &Cell, cpus: &[usize]) -> Trial {
+        Trial {
+            route: cell.route,
+            conditions: cell.conditions,
+            gap: Duration::from_micros(cell.gap_us),
+            duration: self.unit() * cell.weight(),
+            count: self.count_max,
+            cpus: cpus.to_vec(),
+        }
+    }
+
+    /// The unit of a trial's time, so that all trials together take the plan's.
+    fn unit(&self) -> Duration {
+        let units = self.cells.iter().map(Cell::weight).sum::<u32>().max(1) * self.trials;
+        let overhead = OVERHEAD * self.cells.len() as u32 * self.trials;
+        (self.duration.saturating_sub(overhead) / units).max(Duration::from_millis(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_have_names_of_their_own() {
+        for all_conditions in [false, true] {
+            let plan = Plan::wakeup(&Wishes { all_conditions, ..Wishes::default() });
+            let ids: std::collections::HashSet<CellId> =
+                plan.cells.iter().flat_map(|cell| Measurement::ALL.map(|m| cell.id(m))).collect();
+            assert_eq!(ids.len(), plan.cells.len() * Measurement::ALL.len());
+            assert!(ids.iter().any(|id| id.name == "futex/w2r_blocked"));
+            assert!(ids.iter().any(|id| id.name == "epoll+same-core+fifo+loaded/w2r_any"));
+        }
+    }
+
+    #[test]
+    fn wishes_narrow_the_plan() {
+        let wishes = Wishes { only: Some("uring".to_owned()), gap_us: Some(100), ..Wishes::default() };
+        let cells = Plan::wakeup(&wishes).cells;
+        assert!(!cells.is_empty() && cells.iter().all(|c| c.gap_us == 100 && c.engine().contains("uring")));
+        let quick = Plan::wakeup(&Wishes { quick: true, ..Wishes::default() });
+        assert!(quick.cells.iter().all(|cell| cell.conditions == Conditions::default()));
+    }
+}

@@ -1,0 +1,334 @@
+//! The ways from a writer to a reader that are measured, each with its two ends.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use punctual::wake::Patience;
+use punctual::{Clock, Ticks};
+use punctual_machine::SystemError;
+use punctual_machine::counter::Counter;
+use punctual_machine::doorbell::Doorbell;
+use punctual_machine::wake::bare::BareFutex;
+use punctual_machine::wake::{self, Mechanism, Notify, Park};
+
+/// A sleep that nobody ended for so long was slept over a message, if there is one: it is lost, and this rescues it.
+pub(super) const RESCUE_AFTER: Duration = Duration::from_secs(1);
+
+/// Polls between two looks at the clock while spinning.
+const POLLS_PER_LOOK: u32 = 64;
+
+/// A line of its own for a number that one side writes and the other polls.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Line(pub Counter);
+
+/// What both ends share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// The number of the newest message: the condition of every wait.
+    pub(super) sent: Line,
+    /// The number of the newest message that the reader has.
+    pub(super) seen: Line,
+    /// 1 from just before the reader arms until it is awake again.
+    pub(super) parking: Line,
+    bell: Doorbell,
+    bare: BareFutex,
+}
+
+/// Number of a message that ends the reader.
+pub(super) const END: u64 = u64::MAX;
+
+/// How a reader waits and a writer wakes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// One line that the reader polls. The floor of an awake reader: the writer stores, and that is all.
+    Line,
+    /// A futex without a protocol: the writer calls the kernel every time. The floor of a sleeping reader.
+    BareFutex,
+    /// The doorbell, polled: what the protocol costs an awake reader.
+    Spin,
+    /// The doorbell, spinning as long as the last waits suggest, then asleep on a futex.
+    Adaptive,
+    /// The doorbell, asleep at once.
+    Park(Mechanism),
+}
+
+impl Route {
+    /// All of them, floors first.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::Line, Self::BareFutex, Self::Spin, Self::Adaptive];
+        all.extend(Mechanism::ALL.map(Self::Park));
+        all
+    }
+
+    /// Its name in tables and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Line => "floor-line",
+            Self::BareFutex => "floor-futex",
+            Self::Spin => "spin",
+            Self::Adaptive => "adaptive",
+            Self::Park(mechanism) => mechanism.name(),
+        }
+    }
+
+    /// Whether the reader never sleeps.
+    pub const fn spins(self) -> bool {
+        matches!(self, Self::Line | Self::Spin)
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Route {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = Self::all();
+        let known = all.iter().find(|route| route.name() == name).copied();
+        known.ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|route| route.name()).collect();
+            format!("unknown way of waking {name:?}; known are {}", names.join(", "))
+        })
+    }
+}
+
+/// The writer's end.
+#[derive(Debug)]
+pub(super) enum Waker {
+    /// Nothing but the store.
+    Line,
+    /// A call every time.
+    BareFutex,
+    /// The doorbell; a notification only if it asks for one.
+    Bell(Option<Box<dyn Notify>>),
+}
+
+impl Waker {
+    /// The message's number is stored: wakes the reader if it must be. Returns the system calls that were made for it.
+    #[inline]
+    pub(super) fn wake(&self, shared: &Shared) -> u32 {
+        match self {
+            Self::Line => 0,
+            Self::BareFutex => {
+                shared.bare.wake();
+                1
+            }
+            Self::Bell(notify) => match (shared.bell.ring(0), notify) {
+                (Some(_), Some(notify)) => {
+                    notify.notify(&shared.bell);
+                    notify.calls()
+                }
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// The reader's end.
+#[derive(Debug)]
+pub(super) enum Sleeper {
+    /// Polls.
+    Polls,
+    /// Sleeps on a word without a protocol.
+    BareFutex,
+    /// Sleeps by a mechanism.
+    Parks(Box<dyn Park>),
+    /// Spins first.
+    Adaptive(Box<dyn Park>, Spinning),
+}
+
+/// How long to spin, in the clock's own unit: converted when it changes, not at every wait.
+#[derive(Debug)]
+pub(super) struct Spinning {
+    patience: Patience,
+    spin_ns: u32,
+    spin: Ticks,
+}
+
+impl Spinning {
+    fn new() -> Self {
+        Self { patience: Patience::default(), spin_ns: 0, spin: Ticks(0) }
+    }
+
+    fn ticks(&mut self) -> Ticks {
+        let spin_ns = self.patience.spin_ns();
+        if spin_ns != self.spin_ns {
+            (self.spin_ns, self.spin) = (spin_ns, Clock::get().ticks(Duration::from_nanos(spin_ns.into())));
+        }
+        self.spin
+    }
+}
+
+/// What one wait came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wait {
+    /// When the reader knew.
+    pub(super) awake: Ticks,
+    /// Sleeps, or tries to.
+    pub(super) parks: u32,
+    /// A sleep lasted to its limit, and there was a message after all.
+    pub(super) rescued: bool,
+    /// It was given up: nothing came for longer than any plan lasts.
+    pub(super) over: bool,
+}
+
+/// Opens both ends, in the thread that will read.
+///
+/// # Errors
+/// What this machine cannot do.
+pub(super) fn open(route: Route) -> Result<(Sleeper, Waker), SystemError> {
+    Ok(match route {
+        Route::Line => (Sleeper::Polls, Waker::Line),
+        Route::BareFutex => (Sleeper::BareFutex, Waker::BareFutex),
+        Route::Spin => (Sleeper::Polls, Waker::Bell(None)),
+        Route::Adaptive => {
+            let ends = Mechanism::Futex.open()?;
+            (Sleeper::Adaptive(ends.park, Spinning::new()), Waker::Bell(Some(ends.notify)))
+        }
+        Route::Park(mechanism) => {
+            let ends = mechanism.open()?;
+            (Sleeper::Parks(ends.park), Waker::Bell(Some(ends.notify)))
+        }
+    })
+}
+
+impl Sleeper {
+    /// Waits until the message is sent, from `began` on, and not beyond `until`.
+    #[inline]
+    pub(super) fn wait(&mut self, shared: &Shared, message: u64, began: Ticks, until: Ticks) -> Wait {
+        let mut is_ready = || shared.sent.0.get_published() >= message;
+        let clock = Clock::get();
+        let mut wait = match self {
+            Self::Polls => poll(&mut is_ready, until),
+            Self::BareFutex => sleep_bare(shared, &mut is_ready, until),
+            Self::Parks(park) => sleep(&mut **park, shared, &mut is_ready, until),
+            Self::Adaptive(park, spinning) => {
+                let mut wait = poll(&mut is_ready, began.plus(spinning.ticks()));
+                if wait.over {
+                    wait = sleep(&mut **park, shared, &mut is_ready, until);
+                }
+                spinning.patience.note(clock.nanos(wait.awake.since(began)));
+                wait
+            }
+        };
+        if wait.over && is_ready() {
+            wait.over = false;
+        }
+        wait
+    }
+
+    /// System calls of one sleep.
+    pub(super) fn calls(&self) -> u32 {
+        match self {
+            Self::Polls => 0,
+            Self::BareFutex => 1,
+            Self::Parks(park) | Self::Adaptive(park, _) => park.calls(),
+        }
+    }
+}
+
+/// Polls until there is something or the instant has come.
+#[inline]
+fn poll(is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
+    let clock = Clock::get();
+    loop {
+        for _ in 0..POLLS_PER_LOOK {
+            if is_ready() {
+                return Wait { awake: clock.now(), ..Wait::default() };
+            }
+            std::hint::spin_loop();
+        }
+        let now = clock.now();
+        if now >= until {
+            return Wait { awake: now, over: true, ..Wait::default() };
+        }
+    }
+}
+
+/// Sleeps until there is something, with the doorbell's handshake.
+#[inline]
+fn sleep(park: &mut dyn Park, shared: &Shared, is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
+    let mut wait = Wait::default();
+    sleep_in_turns(shared, is_ready, until, &mut wait, |is_ready| {
+        let waited = wake::wait(park, &shared.bell, RESCUE_AFTER, is_ready);
+        waited.parked
+    });
+    wait
+}
+
+#[inline]
+fn sleep_bare(shared: &Shared, is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
+    let mut wait = Wait::default();
+    sleep_in_turns(shared, is_ready, until, &mut wait, |is_ready| {
+        let seen = shared.bare.seen();
+        let sleeps = !is_ready();
+        if sleeps {
+            shared.bare.sleep(seen, RESCUE_AFTER);
+        }
+        sleeps
+    });
+    wait
+}
+
+/// Sleep after sleep, as each may end early; who slept to the limit over a message was not woken for it.
+#[inline]
+fn sleep_in_turns(
+    shared: &Shared,
+    is_ready: &mut impl FnMut() -> bool,
+    until: Ticks,
+    wait: &mut Wait,
+    mut sleep: impl FnMut(&mut dyn FnMut() -> bool) -> bool,
+) {
+    let clock = Clock::get();
+    if is_ready() {
+        wait.awake = clock.now();
+        return;
+    }
+    shared.parking.0.publish(1);
+    let mut asleep_since = clock.now();
+    loop {
+        wait.parks += u32::from(sleep(&mut *is_ready));
+        let ready = is_ready();
+        wait.awake = clock.now();
+        let to_the_limit = clock.duration(wait.awake.since(asleep_since)) >= RESCUE_AFTER;
+        wait.rescued = ready && to_the_limit;
+        wait.over = !ready && wait.awake >= until;
+        if ready || wait.over {
+            break;
+        }
+        asleep_since = wait.awake;
+    }
+    shared.parking.0.publish(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for route in Route::all() {
+            assert_eq!(route.name().parse(), Ok(route));
+        }
+        assert!("smoke".parse::<Route>().unwrap_err().contains("floor-line"));
+    }
+
+    #[test]
+    fn an_awake_reader_costs_no_call() {
+        for route in [Route::Line, Route::Spin, Route::Adaptive, Route::Park(Mechanism::Futex)] {
+            let shared = Shared::default();
+            let (mut sleeper, waker) = open(route).unwrap();
+            shared.sent.0.publish(1);
+            assert_eq!(waker.wake(&shared), 0, "{route}");
+            let now = Clock::get().now();
+            let wait = sleeper.wait(&shared, 1, now, now.plus(Clock::get().ticks(Duration::from_secs(10))));
+            assert!(wait.parks == 0 && !wait.over && !wait.rescued, "{route}: {wait:?}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! One trial: a writer wakes a reader again and again, and both note when.
+
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use punctual::{Clock, Ticks};
+use punctual_machine::counter::Flag;
+use punctual_machine::cpu::{SchedulingClass, ThreadUsage, pin_to, set_scheduling_class};
+use punctual_machine::signal::interrupted;
+
+use super::plan::{Conditions, Trial};
+use super::route::{END, Shared, Sleeper, Waker, open};
+
+/// Priorities under SCHED_FIFO: the reader goes first, and both stay below the kernel's own threads.
+const READER_PRIORITY: u8 = 11;
+const WRITER_PRIORITY: u8 = 10;
+
+/// A reader that has not answered for so long never will: longer than a lost wake-up takes to be rescued.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Idle gaps from here on leave time to ask the kernel whether the reader slept.
+const VERIFIED_GAP: Duration = Duration::from_micros(50);
+
+/// What the reader was doing when the writer was about to wake it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Not waiting, or spinning.
+    Awake,
+    /// On its way into a sleep, or out of one; or nobody asked the kernel.
+    Between,
+    /// Asleep: it had begun to park, and the kernel counted a switch away from it.
+    Parked,
+}
+
+/// One message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// Before the reader's wait.
+    pub(super) began: Ticks,
+    /// Before the writer's store and notification.
+    pub(super) before: Ticks,
+    /// After them.
+    pub(super) after: Ticks,
+    /// The reader knows.
+    pub(super) awake: Ticks,
+    /// The writer knows that the reader knows.
+    pub(super) acknowledged: Ticks,
+    /// What the reader was doing.
+    pub(super) class: Class,
+    /// System calls of the notification.
+    pub(super) calls: u32,
+    /// Sleeps of the reader.
+    pub(super) parks: u32,
+    /// The wake-up was lost, and a time limit rescued it.
+    pub(super) lost: bool,
+}
+
+/// What a trial came to.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    /// Message by message.
+    pub(super) rows: Vec<Row>,
+    /// The reader never answered one.
+    pub(super) stuck: bool,
+    /// CPU time of the reader, nanoseconds.
+    pub(super) reader_cpu_ns: u64,
+    /// System calls of one sleep.
+    pub(super) calls_per_park: u32,
+    /// From the first message to the last acknowledgement.
+    pub(super) lasted: Ticks,
+}
+
+/// What the reader notes of one message.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    began: Ticks,
+    awake: Ticks,
+    parks: u32,
+    switched: bool,
+    lost: bool,
+}
+
+/// What the writer notes of one message.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    before: Ticks,
+    after: Ticks,
+    acknowledged: Ticks,
+    parking: bool,
+    calls: u32,
+}
+
+/// Threads that keep every processor busy, for as long as this value lives.
+#[derive(Debug)]
+struct Burden {
+    over: Arc<Flag>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Burden {
+    fn new(cpus: &[usize]) -> Self {
+        let over = Arc::new(Flag::default());
+        let burn = |&cpu: &usize| {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || {
+                // Unpinned it burdens too.
+                let _unpinned = pin_to(cpu);
+                let mut memory = vec![1_u64; 1 << 15];
+                while !over.is_raised() {
+                    for place in 1..memory.len() {
+                        memory[place] = memory[place].wrapping_mul(memory[place - 1] | 1);
+                    }
+                    std::hint::black_box(&memory);
+                }
+            })
+        };
+        let threads = cpus.iter().map(burn).collect();
+        Self { over, threads }
+    }
+}
+
+impl Drop for Burden {
+    fn drop(&mut self) {
+        self.over.raise();
+        for thread in self.threads.drain(..) {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Makes one trial. Both threads exist and are pinned before either is raised to a real-time class.
+///
+/// # Errors
+/// What this machine cannot do, in words.
+pub(super) fn run(trial: &Trial) -> Result<Record, String> {
+    let _burden = trial.conditions.loaded.then(|| Burden::new(&trial.cpus));
+    let (shared, barrier) = (Arc::new(Shared::default()), Arc::new(Barrier::new(2)));
+    let (opened, opening) = mpsc::channel();
+    let reader = {
+        let (shared, barrier, trial) = (Arc::clone(&shared), Arc::clone(&barrier), trial.clone());
+        std::thread::Builder::new()
+            .name("reader".to_owned())
+            .spawn(move || read_all(&trial, &shared, &barrier, &opened))
+            .map_err(|error| format!("cannot start a thread: {error}"))?
+    };
+    let waker = match opening.recv() {
+        Ok(waker) => waker?,
+        Err(mpsc::RecvError) => return Err("the reader ended before it began".to_owned()),
+    };
+    let writer = {
+        let (shared, trial) = (Arc::clone(&shared), trial.clone());
+        std::thread::Builder::new()
+            .name("writer".to_owned())
+            .spawn(move || write_all(&trial, &shared, &barrier, &waker))
+            .map_err(|error| format!("cannot start a thread: {error}"))?
+    };
+    let crashed = |_| "a measuring thread crashed".to_owned();
+    let (sent, stuck, lasted) = writer.join().map_err(crashed)??;
+    let (seen, reader_cpu_ns, calls_per_park) = reader.join().map_err(crashed)??;
+    let rows = sent.iter().zip(&seen).map(|(sent, seen)| row(sent, seen)).collect();
+    Ok(Record { rows, stuck, reader_cpu_ns, calls_per_park, lasted })
+}
+
+fn row(sent: &Sent, seen: &Seen) -> Row {
+    let class = match (sent.parking, seen.switched) {
+        (true, true) => Class::Parked,
+        (false, _) if seen.parks == 0 => Class::Awake,
+        _ => Class::Between,
+    };
+    Row {
+        began: seen.began,
+        before: sent.before,
+        after: sent.after,
+        awake: seen.awake,
+        acknowledged: sent.acknowledged,
+        class,
+        calls: sent.calls,
+        parks: seen.parks,
+        lost: seen.lost,
+    }
+}
+
+/// Pins, waits for the other, and then takes the scheduling class: a real-time spinner never keeps its peer from existing.
+fn prepare(conditions: &Conditions, cpu: usize, priority: u8, barrier: &Barrier) -> Result<(), String> {
+    let pinned = pin_to(cpu);
+    barrier.wait();
+    pinned.map_err(|error| error.to_string())?;
+    if conditions.fifo {
+        set_scheduling_class(SchedulingClass::Fifo(priority)).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+type Opened = mpsc::Sender<Result<Waker, String>>;
+type ReaderNotes = (Vec<Seen>, u64, u32);
+
+fn read_all(
+    trial: &Trial,
+    shared: &Shared,
+    barrier: &Barrier,
+    opened: &Opened,
+) -> Result<ReaderNotes, String> {
+    let mut sleeper = match open(trial.route) {
+        Ok((sleeper, waker)) => {
+            let _heard = opened.send(Ok(waker));
+            sleeper
+        }
+        Err(error) => {
+            let _heard = opened.send(Err(error.to_string()));
+            return Err(error.to_string());
+        }
+    };
+    let mut notes = touched(
+        trial.count,
+        Seen { began: Ticks(0), awake: Ticks(0), parks: 0, switched: false, lost: false },
+    );
+    prepare(&trial.conditions, trial.reader_cpu(), READER_PRIORITY, barrier)?;
+    let cpu_before = punctual_machine::clock::thread_cpu_ns();
+    read_messages(trial, shared, &mut sleeper, &mut notes);
+    let cpu_ns = punctual_machine::clock::thread_cpu_ns() - cpu_before;
+    Ok((notes, cpu_ns, sleeper.calls()))
+}
+
+/// Room in memory that is there already, so that noting faults no page.
+fn touched<T: Clone>(count: usize, value: T) -> Vec<T> {
+    let mut rows = vec![value; count];
+    rows.clear();
+    rows
+}
+
+fn read_messages(trial: &Trial, shared: &Shared, sleeper: &mut Sleeper, notes: &mut Vec<Seen>) {
+    let clock = Clock::get();
+    let verifies = trial.gap >= VERIFIED_GAP;
+    let mut switches = ThreadUsage::now().switches_voluntary;
+    for message in 1.. {
+        let began = clock.now();
+        let until = began.plus(clock.ticks(PATIENCE));
+        let wait = sleeper.wait(shared, message, began, until);
+        if wait.over || shared.sent.0.get_published() == END {
+            return;
+        }
+        shared.seen.0.publish(message);
+        let mut switched = false;
+        if verifies && wait.parks > 0 {
+            let now = ThreadUsage::now().switches_voluntary;
+            switched = now > switches;
+            switches = now;
+        }
+        if notes.len() < notes.capacity() {
+            notes.push(Seen { began, awake: wait.awake, parks: wait.parks, switched, lost: wait.rescued });
+        }
+    }
+}
+
+type WriterNotes = (Vec<Sent>, bool, Ticks);
+
+fn write_all(
+    trial: &Trial,
+    shared: &Shared,
+    barrier: &Barrier,
+    waker: &Waker,
+) -> Result<WriterNotes, String> {
+    let clock = Clock::get();
+    let empty = Sent { before: Ticks(0), after: Ticks(0), acknowledged: Ticks(0), parking: false, calls: 0 };
+    let mut notes = touched(trial.count, empty);
+    let prepared = prepare(&trial.conditions, trial.writer_cpu(), WRITER_PRIORITY, barrier);
+    let start = clock.now();
+    let end = start.plus(clock.ticks(trial.duration));
+    let mut stuck = false;
+    if prepared.is_ok() {
+        while notes.len() < trial.count && clock.now() < end && !interrupted() {
+            let message = notes.len() as u64 + 1;
+            idle(trial);
+            let note = send(trial, shared, waker, message);
+            stuck = note.is_none();
+            let Some(note) = note else { break };
+            notes.push(note);
+        }
+    }
+    let lasted = clock.now().since(start);
+    shared.sent.0.publish(END);
+    waker.wake(shared);
+    prepared.map(|()| (notes, stuck, lasted))
+}
+
+/// The idle gap: spun where the reader has a processor of its own, slept where it shares the writer's.
+#[inline]
+fn idle(trial: &Trial) {
+    let clock = Clock::get();
+    if trial.conditions.same_core {
+        if !trial.gap.is_zero() {
+            std::thread::sleep(trial.gap);
+        }
+        return;
+    }
+    let until = clock.now().plus(clock.ticks(trial.gap));
+    while clock.now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+#[inline]
+fn send(trial: &Trial, shared: &Shared, waker: &Waker, message: u64) -> Option<Sent> {
+    let clock = Clock::get();
+    let parking = shared.parking.0.get_published() == 1;
+    let before = clock.now();
+    shared.sent.0.publish(message);
+    let calls = waker.wake(shared);
+    let after = clock.now();
+    let until = after.plus(clock.ticks(PATIENCE));
+    let mut polls = 0_u32;
+    while shared.seen.0.get_published() < message {
+        polls = polls.wrapping_add(1);
+        if trial.conditions.same_core {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+        if polls.is_multiple_of(256) && clock.now() >= until {
+            return None;
+        }
+    }
+    Some(Sent { before, after, acknowledged: clock.now(), parking, calls })
+}
