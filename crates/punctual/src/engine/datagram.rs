@@ -34,7 +34,8 @@ pub enum Reach {
         /// The address of the interface to use.
         interface: Ipv4Addr,
     },
-    /// By one datagram to each peer.
+    /// By one datagram to each peer. With a single peer the socket is connected to it: the kernel then looks up no route for
+    /// each datagram, and refuses what comes from anywhere else.
     Peers {
         /// Our own address and port.
         local: SocketAddr,
@@ -86,16 +87,18 @@ pub(crate) fn open(options: &DatagramOptions, node: NodeId) -> Result<(Engine, J
         timestamps: options.timestamps,
         ..UdpOptions::default()
     };
-    let (own_socket, group_socket, everybody) = sockets(&options.reach, &socket_options).map_err(system)?;
-    let own_socket = Arc::new(own_socket);
+    let Sockets { own, group, everybody, connected } =
+        sockets(&options.reach, &socket_options).map_err(system)?;
+    let own_socket = Arc::new(own);
     let frame_size_max = (options.payload_size_max + PREFIX_SIZE_MAX + CHECK_SIZE).min(DATAGRAM_SIZE_MAX);
     let transmit = DatagramTransmit {
         socket: Arc::clone(&own_socket),
         batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max),
         everybody,
+        connected,
     };
     let own_inlet = Inlet::new(own_socket, frame_size_max);
-    let group_inlet = group_socket.map(|socket| Inlet::new(Arc::new(socket), frame_size_max));
+    let group_inlet = group.map(|socket| Inlet::new(Arc::new(socket), frame_size_max));
     let receive = DatagramReceive { own: own_inlet, group: group_inlet, polls: 0 };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive).map_err(system)?;
@@ -120,14 +123,25 @@ fn check(options: &DatagramOptions) -> Result<(), OpenError> {
     }
 }
 
-type Sockets = (UdpSocket, Option<UdpSocket>, Vec<SocketAddr>);
+struct Sockets {
+    own: UdpSocket,
+    group: Option<UdpSocket>,
+    everybody: Vec<SocketAddr>,
+    /// The own socket is connected to the one peer.
+    connected: bool,
+}
 
 fn sockets(reach: &Reach, options: &UdpOptions) -> Result<Sockets, SystemError> {
     match reach {
         Reach::Peers { local, peers } => {
             let socket = UdpSocket::bind(*local, options)?;
-            let others = peers.iter().filter(|peer| *peer != local).copied().collect();
-            Ok((socket, None, others))
+            let others: Vec<SocketAddr> = peers.iter().filter(|peer| *peer != local).copied().collect();
+            let connected = others.len() == 1;
+            if connected {
+                // An addressed datagram cost 0.44 µs more than a connected one, of 3.8 there and back on loopback.
+                socket.connect(others[0])?;
+            }
+            Ok(Sockets { own: socket, group: None, everybody: others, connected })
         }
         Reach::Multicast { group, interface } => {
             let own = UdpSocket::bind(SocketAddr::new(IpAddr::V4(*interface), 0), options)?;
@@ -135,7 +149,7 @@ fn sockets(reach: &Reach, options: &UdpOptions) -> Result<Sockets, SystemError> 
             let shared = UdpOptions { reuse_address: true, ..options.clone() };
             let all = UdpSocket::bind(*group, &shared)?;
             all.join_multicast(group.ip(), MulticastInterface::Address(*interface))?;
-            Ok((own, Some(all), vec![*group]))
+            Ok(Sockets { own, group: Some(all), everybody: vec![*group], connected: false })
         }
     }
 }
@@ -156,6 +170,8 @@ struct DatagramTransmit {
     batch: SendBatch,
     /// The group, or every peer.
     everybody: Vec<SocketAddr>,
+    /// The socket is connected to the one peer.
+    connected: bool,
 }
 
 impl MediumTransmit for DatagramTransmit {
@@ -180,7 +196,11 @@ impl MediumTransmit for DatagramTransmit {
             match self.batch.claim(frame.len()) {
                 Some(slot) => {
                     slot.copy_from_slice(frame);
-                    self.batch.commit(*address);
+                    if self.connected {
+                        self.batch.commit_connected();
+                    } else {
+                        self.batch.commit(*address);
+                    }
                 }
                 None => debug_assert!(false, "room was made"),
             }
