@@ -29,6 +29,7 @@ pub(crate) fn run(extent: Extent) -> Outcome {
         .arg(workspace::target("kill"))
         .args(&["--", "--nocapture"])
         .env("RUSTFLAGS", "--cfg labelled_stores")
+        .env("PUNCTUAL_COUNTERS", format!("/dev/shm/punctual-kills-counters.{}", std::process::id()))
         .env("PUNCTUAL_KILLS", extent.random.to_string())
         .env("PUNCTUAL_PASSINGS", extent.passings.to_string())
         .within(DEADLINE);

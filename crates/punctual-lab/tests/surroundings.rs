@@ -21,16 +21,21 @@ const SURVEY: &[&str] = &[
     "--quiet",
 ];
 
-/// Runs the survey by way of a shell in a mount namespace of its own, after `prepare`; nothing if that is not allowed here.
+/// Runs the survey of one cell; see [`in_own_mounts_with`].
 fn in_own_mounts(place: &Place, prepare: &str, more: &[&str]) -> Option<Ended> {
+    in_own_mounts_with(place, prepare, &[SURVEY, more].concat(), "true")
+}
+
+/// Runs a survey by way of a shell in a mount namespace of its own, after `prepare`; nothing if that is not allowed here.
+fn in_own_mounts_with(place: &Place, prepare: &str, arguments: &[&str], afterwards: &str) -> Option<Ended> {
     let may = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !may {
         eprintln!("SKIPPED, needs root and unshare: {prepare}");
         return None;
     }
-    let script = format!("{prepare} && exec \"$0\" \"$@\"");
-    let arguments: Vec<&str> = SURVEY.iter().chain(more).copied().collect();
-    Some(place.start(punctual_by(&["unshare", "-m", "sh", "-c", &script], &arguments)).end())
+    // The namespace ends with the shell: what is left of the run is read before that.
+    let script = format!("{prepare} && {{ \"$0\" \"$@\"; code=$?; {afterwards}; exit $code; }}");
+    Some(place.start(punctual_by(&["unshare", "-m", "sh", "-c", &script], arguments)).end())
 }
 
 /// Exit 3, and one line on standard error with these words.
@@ -79,10 +84,15 @@ fn too_few_descriptors_are_named() {
 fn a_full_disk_ends_the_run_and_keeps_what_is_stored() {
     let _turn = alone();
     let place = Place::new();
-    // The namespace ends with the command: what was stored is shown before that.
-    let prepare = "mkdir small && mount -t tmpfs -o size=64k none small";
-    if let Some(ended) = in_own_mounts(&place, prepare, &["--out", "small/run"]) {
+    let prepare = "mkdir small && mount -t tmpfs -o size=200k none small";
+    let report = "\"$0\" report small/run --out report.html > reported";
+    // As many trials as fill the disk, each small enough for some to fit.
+    let more = ["--out", "small/run", "--quick", "--count", "200"];
+    let survey = ["survey", "--only", "shared/", "--duration", "2s", "--quiet"];
+    if let Some(ended) = in_own_mounts_with(&place, prepare, &[&survey[..], &more[..]].concat(), report) {
         cannot(ended, &["no room for small/run", "--out"]);
+        assert_eq!(text(&place.path("reported")), "report.html\n", "what was stored is readable");
+        assert!(text(&place.path("report.html")).contains("shared/spin"));
     }
 }
 

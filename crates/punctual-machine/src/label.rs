@@ -9,6 +9,7 @@
 //! | `PUNCTUAL_STOP_AT` | `label` or `label:n`: at the first or n-th passing |
 //! | `PUNCTUAL_STOP_BY` | `kill` (SIGKILL, the default) or `stop` (SIGSTOP) |
 //! | `PUNCTUAL_LABELS` | a file to which every label is added whenever it is passed, one a line |
+//! | `PUNCTUAL_COUNTERS` | another folder for pages of counters |
 
 /// A place where the process may be killed. The name stands once in the source; it is that of the store that follows, or of
 /// the one before with `.done`.

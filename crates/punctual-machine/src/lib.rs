@@ -40,6 +40,8 @@ pub mod slot;
 #[cfg(not(loom))]
 pub mod socket;
 pub mod sync;
+#[cfg(not(loom))]
+mod truncation;
 pub mod upid;
 #[cfg(not(loom))]
 pub mod user_interrupt;

@@ -130,7 +130,10 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing in this process;
         // that others change it at any time is rule 2's concern.
         let start = unsafe { mmap(core::ptr::null_mut(), size, protection, flags, file, 0) };
-        Self::checked(start, size, &path.display().to_string())
+        let mapping = Self::checked(start, size, &path.display().to_string())?;
+        // A peer may truncate the file. Of a file that ends here, `mapping` is dropped.
+        crate::truncation::guard(mapping.start.as_ptr(), size)?;
+        Ok(mapping)
     }
 
     fn checked(
@@ -231,6 +234,7 @@ impl<T: SharedObject> Deref for MappedSlice<T> {
 impl Drop for Mapping {
     fn drop(&mut self) {
         crate::label!("memory.unmap");
+        crate::truncation::forget(self.start.as_ptr());
         // SAFETY: the range is the one that was mapped, and no reference into it outlives `self` (rule 1).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
         crate::label!("memory.unmap.done");
@@ -264,6 +268,25 @@ mod tests {
         let theirs = Mapping::open(&path, Access::Read).unwrap();
         assert_eq!(theirs.object::<AtomicU64>(0).unwrap().load(Ordering::Relaxed), 7);
         assert!(unnamed.publish(&path).is_err(), "the path is taken");
+    }
+
+    /// Goal: who truncates a file that we map gives us zeroes, not a signal that ends us.
+    #[test]
+    fn a_truncated_file_is_read_as_zeroes() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("truncated");
+        let ours = Mapping::create(&path, 16_384, 0o600).unwrap();
+        let theirs = Mapping::open(&path, Access::Read).unwrap();
+        let word = |mapping: &Mapping, at| mapping.object::<AtomicU64>(at).unwrap().load(Ordering::Relaxed);
+        ours.object::<AtomicU64>(8192).unwrap().store(7, Ordering::Relaxed);
+        assert_eq!(word(&theirs, 8192), 7);
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        assert_eq!((word(&theirs, 8192), word(&theirs, 0)), (0, 0));
+        ours.object::<AtomicU64>(12_288).unwrap().store(9, Ordering::Relaxed);
+        assert_eq!(word(&ours, 12_288), 9, "it is ours alone now");
+        drop((ours, theirs));
+        let again = Mapping::anonymous(4096).unwrap();
+        assert_eq!(word(&again, 0), 0);
     }
 
     #[test]

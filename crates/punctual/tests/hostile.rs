@@ -29,8 +29,11 @@ fn role() {
         return;
     };
     signal::end_with_parent();
-    assert_eq!(role, "scribbler");
-    scribble(&bus);
+    match role.as_str() {
+        "scribbler" => scribble(&bus),
+        "truncator" => truncate(&bus),
+        _ => panic!("{role}: no role"),
+    }
 }
 
 /// Joins, sends a little, then writes random words over all files of its own and over everybody's bells.
@@ -65,6 +68,50 @@ fn scribble(bus: &str) {
             _ => word.set(word.get().wrapping_add(dice.below(64) << 32)),
         }
     }
+}
+
+/// Joins, sends a little, then cuts short every file of the bus, also those of others.
+fn truncate(bus: &str) {
+    let node = Node::open(&Bus::shared(bus), "scribbler").unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    communicator.send_timeout(Target::port("honest", 1), b"still honest", PATIENCE).unwrap();
+    assert_eq!(communicator.receive_timeout(PATIENCE).unwrap().payload, b"read");
+    let own = node.id().to_string();
+    for entry in std::fs::read_dir(folder_of(bus)).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        if name.starts_with(&own) && !name.ends_with(".post") {
+            std::fs::OpenOptions::new().write(true).open(entry.path()).unwrap().set_len(0).unwrap();
+        }
+    }
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Goal: a process that cuts its files short under those who read them ends nobody.
+#[test]
+fn a_truncator_ends_nobody() {
+    let _alive = watchdog(60);
+    let bus = unique("truncate");
+    let here = Node::open(&Bus::shared(&bus), "here").unwrap();
+    let honest = Node::open(&Bus::shared(&bus), "honest").unwrap();
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), honest.bind(1).unwrap());
+    let truncator = Role::start("truncator", &bus);
+    assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"still honest");
+    receiver.send_timeout(Target::port("scribbler", 1), b"read", PATIENCE).unwrap();
+    let end = Instant::now() + Duration::from_millis(250);
+    while Instant::now() < end {
+        exchange((&mut sender, &mut receiver), honest.id(), 50, || {});
+        // Also its doorbell is gone.
+        sender.send_timeout(Target::EVERYONE, &0_u64.to_le_bytes(), PATIENCE).unwrap();
+        assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, 0_u64.to_le_bytes());
+    }
+    truncator.kill();
+    exchange((&mut sender, &mut receiver), honest.id(), 50, || {});
+    let account = honest.peers().into_iter().find(|account| account.node == here.id()).unwrap();
+    assert_eq!((account.lost, account.missing), (0, 0), "{}", honest.ledger());
+    drop((sender, receiver, here, honest));
+    let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
 }
 
 /// Sends numbers from one to the other and checks that each arrives, while `disturb` is at work.

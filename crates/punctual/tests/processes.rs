@@ -327,9 +327,7 @@ fn the_dead_are_swept_and_the_living_are_seen() {
     );
     std::fs::write(left.with_extension("00000000000000bb.bell"), [0; 4096]).unwrap();
     std::fs::write(left.with_extension("00000000000000bb.new"), [0; 4096]).unwrap();
-    assert_eq!(lives_in(&name).len(), 2, "{:?}", lives_in(&name));
-    // Any node of this user that opens meanwhile sweeps too.
-    assert!(counter_pages(&writer_name) <= 1);
+    // Whoever opens a node meanwhile, another test for example, sweeps too: that all is still here cannot be asserted.
     let node = Node::open(&bus, "next").unwrap();
     assert_eq!(lives_in(&name).len(), 1, "{:?}", lives_in(&name));
     assert_eq!(counter_pages(&writer_name), 0, "its counters went too");

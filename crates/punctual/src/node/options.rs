@@ -40,8 +40,8 @@ impl Bus {
         Self::Shared(SharedOptions::new(name))
     }
 
-    /// The same for all users in a group: whoever opens it must be in that group. Share only among those who trust each other
-    /// to stay alive (`docs/shared-memory.md`, *Limits*).
+    /// The same for all users in a group: whoever opens it must be in that group. What members can do to each other:
+    /// `docs/shared-memory.md`, *Limits*.
     pub fn shared_with_group(name: &str, group: u32) -> Self {
         Self::Shared(SharedOptions { sharing: Sharing::Group(group), ..SharedOptions::new(name) })
     }

@@ -1,0 +1,136 @@
+//! A peer that truncates a file that we map does not end us.
+//!
+//! Touching a page of a mapping that no longer lies in its file raises SIGBUS, and files of a tmpfs, unlike memfds, cannot be
+//! sealed against shrinking. So the signal is caught: if the address lies in one of our mappings, all of that mapping is replaced by
+//! private zeroes, and the access goes on. Readers find a ring in which nothing more appears, and their peer's memory
+//! no longer changes. libwayland does the same with its clients' buffers (`wl_shm_buffer_begin_access`). Any other SIGBUS goes to who handled it before.
+//!
+//! Rules, cited by the SAFETY comments:
+//! 1. A range stands in the table only while it is mapped: it is entered after `mmap` and taken out before `munmap`.
+//! 2. The handler only loads atomics, calls `mmap` and `sigaction`: nothing that is not safe in a signal handler.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::SystemError;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Ranges of one part of the table: as many as a node of a large bus maps.
+const RANGES: usize = 512;
+
+#[derive(Debug)]
+struct Range {
+    /// 0: the entry is free.
+    start: AtomicU64,
+    size: AtomicU64,
+}
+
+/// A part of the table, and the next. Parts are never freed: the handler may read them at any instant.
+#[derive(Debug)]
+struct Table {
+    ranges: [Range; RANGES],
+    next: OnceLock<Box<Table>>,
+}
+
+impl Table {
+    const fn new() -> Self {
+        let ranges = [const { Range { start: AtomicU64::new(0), size: AtomicU64::new(0) } }; RANGES];
+        Self { ranges, next: OnceLock::new() }
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = &Range> {
+        std::iter::successors(Some(self), |table| table.next.get().map(|next| &**next))
+            .flat_map(|table| &table.ranges)
+    }
+}
+
+static TABLE: Table = Table::new();
+/// Who changes the table.
+static CHANGES: Mutex<()> = Mutex::new(());
+/// Who handled the signal before us.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// From now on a truncation of what is mapped there does no harm.
+pub(crate) fn guard(start: *const u8, size: usize) -> Result<(), SystemError> {
+    let _changing = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    if BEFORE.get().is_none() {
+        install()?;
+    }
+    let mut table = &TABLE;
+    let free = loop {
+        match table.ranges.iter().find(|range| range.start.load(Ordering::Relaxed) == 0) {
+            Some(free) => break free,
+            None => table = table.next.get_or_init(|| Box::new(Table::new())),
+        }
+    };
+    free.size.store(size as u64, Ordering::Relaxed);
+    free.start.store(start as u64, Ordering::Release);
+    Ok(())
+}
+
+/// It is about to be unmapped.
+pub(crate) fn forget(start: *const u8) {
+    let _changing = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(range) = TABLE.ranges().find(|range| range.start.load(Ordering::Relaxed) == start as u64) {
+        range.start.store(0, Ordering::Release);
+    }
+}
+
+fn install() -> Result<(), SystemError> {
+    // SAFETY: `sigaction` is plain data for which all zeroes is a value.
+    let (mut action, mut before): (libc::sigaction, libc::sigaction) = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
+    // The stack that the runtime has for overflows, where it has one. Other signals may come meanwhile.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    // SAFETY: the handler keeps rule 2; both structures are live.
+    if unsafe { libc::sigaction(libc::SIGBUS, core::ptr::null(), &raw mut before) } == -1 {
+        return Err(SystemError::last("look up the handler of", "SIGBUS"));
+    }
+    let _first = BEFORE.set(before);
+    // SAFETY: as above.
+    if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, core::ptr::null_mut()) } == -1 {
+        return Err(SystemError::last("catch", "SIGBUS"));
+    }
+    Ok(())
+}
+
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
+    // SAFETY: with SA_SIGINFO the kernel passes a live structure, and for SIGBUS `si_addr` is valid.
+    let address = unsafe { (*info).si_addr() } as u64;
+    let found = TABLE.ranges().find_map(|range| {
+        let start = range.start.load(Ordering::Acquire);
+        let size = range.size.load(Ordering::Relaxed);
+        (start != 0 && address.wrapping_sub(start) < size).then_some((start, size))
+    });
+    match found {
+        Some((start, size)) if replace(start, size) => {}
+        _ => hand_on(signal, info, context),
+    }
+}
+
+/// Puts zeroes where the file was.
+fn replace(start: u64, size: u64) -> bool {
+    let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let (protection, start) = (libc::PROT_READ | libc::PROT_WRITE, start as *mut core::ffi::c_void);
+    // SAFETY: the range is one of our own mappings (rule 1), of which nothing is assumed but that it is mapped and that anybody
+    // may change it at any instant (rules 1 and 2 of `memory`): zeroes are as good as what a peer may write.
+    let mapped = unsafe { libc::mmap(start, size as usize, protection, flags, -1, 0) };
+    mapped != libc::MAP_FAILED
+}
+
+/// What would have happened without us.
+fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
+    let Some(before) = BEFORE.get() else { return };
+    if before.sa_sigaction == libc::SIG_DFL || before.sa_sigaction == libc::SIG_IGN {
+        // SAFETY: the default action is in force when this returns, and the access happens once more.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    } else if before.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: the address was given to the kernel as a handler of this type, by whoever set SA_SIGINFO with it.
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut core::ffi::c_void) =
+            unsafe { core::mem::transmute(before.sa_sigaction) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: as above, without SA_SIGINFO.
+        let handler: extern "C" fn(libc::c_int) = unsafe { core::mem::transmute(before.sa_sigaction) };
+        handler(signal);
+    }
+}
