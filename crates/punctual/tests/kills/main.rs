@@ -39,7 +39,8 @@ enum End {
 /// One victim: what it does, and what is done to it.
 fn check(scene: &Scene, stop_at: &[(&str, String)], kill_after: Option<Duration>) -> End {
     let mut world = World::new(scene);
-    let mut victim = Role::start_with(scene.role, &world.bus_text(), stop_at);
+    let more = [stop_at, &world.variables()].concat();
+    let mut victim = Role::start_with(scene.role, &world.bus_text(), &more);
     let started = Instant::now();
     let status = loop {
         if let Some(status) = victim.ended() {

@@ -71,6 +71,7 @@ pub(crate) struct World {
     held: bool,
     group: bool,
     accompanied: bool,
+    littered: bool,
     /// Others come and go.
     guests: bool,
     survivors: Option<[Survivor; 2]>,
@@ -80,10 +81,11 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(scene: &Scene) -> Self {
         let folder = tempfile::Builder::new().prefix("punctual-kills-").tempdir_in("/dev/shm").unwrap();
-        let Scene { held, group, accompanied, .. } = *scene;
+        let Scene { held, group, accompanied, littered, .. } = *scene;
         let name = unique("kill");
         let guests = scene.role.starts_with("reader");
-        let mut world = Self { folder, name, held, group, accompanied, guests, survivors: None, number: 0 };
+        let mut world =
+            Self { folder, name, held, group, accompanied, littered, guests, survivors: None, number: 0 };
         if scene.littered {
             world.litter();
         }
@@ -99,6 +101,12 @@ impl World {
         format!("{} {} {}", self.folder.path().display(), self.name, words.join(" "))
     }
 
+    /// A sweeper has a folder of counters of its own: elsewhere somebody else might sweep first.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        let folder = self.folder.path().join("counters").display().to_string();
+        if self.littered { vec![("PUNCTUAL_COUNTERS", folder)] } else { Vec::new() }
+    }
+
     /// As a victim is told it.
     pub(crate) fn bus_text(&self) -> String {
         let alone = if self.accompanied { "" } else { " alone" };
@@ -111,13 +119,17 @@ impl World {
 
     /// Lets another process die on the bus, with all that it has.
     fn litter(&self) {
-        let mut writer = Role::start_with("writer", &format!("{} alone", self.bus()), &[]);
+        let mut writer = Role::start_with("writer", &format!("{} alone", self.bus()), &self.variables());
         let give_up = Instant::now() + PATIENCE;
         while !self.files().iter().any(|name| name.ends_with(".ring")) {
             assert!(writer.ended().is_none() && Instant::now() < give_up, "nothing to leave behind");
             std::thread::sleep(Duration::from_micros(200));
         }
-        std::thread::sleep(Duration::from_millis(5));
+        // Its page comes last; without labels it lies elsewhere, and some time must do.
+        let page_by = Instant::now() + Duration::from_millis(100);
+        while names(&self.folder.path().join("counters")).is_empty() && Instant::now() < page_by {
+            std::thread::sleep(Duration::from_micros(200));
+        }
         writer.kill();
     }
 
@@ -175,6 +187,9 @@ impl World {
         self.exchange();
         self.check_ledgers();
         self.survivors = None;
+        if self.littered {
+            Role::start_with("visitor", &format!("{} alone", self.bus()), &self.variables()).end();
+        }
         let left: Vec<_> = names(self.folder.path());
         assert!(left.is_empty(), "left behind: {left:?}");
     }
