@@ -25,6 +25,7 @@ mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 pub(crate) use interface::bring_up;
 pub use receive::{RawFrame, ReceiveRing};
@@ -77,10 +78,23 @@ impl Default for PacketOptions {
 /// An open packet socket, its queues, and the interface it is bound to.
 #[derive(Debug)]
 pub struct PacketSocket {
-    receive: ReceiveRing,
-    send: SendQueue,
-    fd: OwnedFd,
+    sender: PacketSender,
+    receiver: PacketReceiver,
     interface: Interface,
+}
+
+/// The sending half of a packet socket.
+#[derive(Debug)]
+pub struct PacketSender {
+    queue: SendQueue,
+    fd: Arc<OwnedFd>,
+}
+
+/// The receiving half of a packet socket.
+#[derive(Debug)]
+pub struct PacketReceiver {
+    ring: ReceiveRing,
+    fd: Arc<OwnedFd>,
     drops: u64,
 }
 
@@ -104,9 +118,16 @@ impl PacketSocket {
         let frames = Frames::map(fd.as_fd(), options).map_err(named("map packet ring of"))?;
         // Last, so that nothing arrives before the filter and the ring are in place.
         bind(fd.as_fd(), interface.index, ethertype).map_err(named("bind packet socket to"))?;
-        let receive = ReceiveRing::new(frames);
-        let send = SendQueue::new(options.send_frames, &interface, ethertype);
-        Ok(Self { receive, send, fd, interface, drops: 0 })
+        let fd = Arc::new(fd);
+        let queue = SendQueue::new(options.send_frames, &interface, ethertype);
+        let sender = PacketSender { queue, fd: Arc::clone(&fd) };
+        let receiver = PacketReceiver { ring: ReceiveRing::new(frames), fd, drops: 0 };
+        Ok(Self { sender, receiver, interface })
+    }
+
+    /// The two halves, each for a thread of its own: neither waits for the other.
+    pub fn split(self) -> (PacketSender, PacketReceiver) {
+        (self.sender, self.receiver)
     }
 
     /// The interface's own address.
@@ -122,31 +143,61 @@ impl PacketSocket {
     /// Both directions at once, so that a reply can be written while the frame it answers is read.
     #[inline]
     pub fn queues(&mut self) -> (&mut ReceiveRing, &mut SendQueue) {
-        (&mut self.receive, &mut self.send)
+        (&mut self.receiver.ring, &mut self.sender.queue)
     }
 
     /// [`ReceiveRing::recv`].
     #[inline]
     pub fn recv(&mut self) -> Option<RawFrame<'_>> {
-        self.receive.recv()
+        self.receiver.recv()
     }
 
     /// [`ReceiveRing::release`].
     #[inline]
     pub fn release(&mut self) {
-        self.receive.release();
+        self.receiver.release();
     }
 
     /// [`SendQueue::claim`].
     #[inline]
     pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
-        self.send.claim(size)
+        self.sender.claim(size)
     }
 
     /// [`SendQueue::commit`].
     #[inline]
     pub fn commit(&mut self, to: [u8; 6]) {
-        self.send.commit(to);
+        self.sender.commit(to);
+    }
+
+    /// [`PacketSender::flush`].
+    #[inline]
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.sender.flush()
+    }
+
+    /// [`PacketReceiver::drops`].
+    pub fn drops(&mut self) -> io::Result<u64> {
+        self.receiver.drops()
+    }
+}
+
+impl PacketSender {
+    /// [`SendQueue::claim`].
+    #[inline]
+    pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
+        self.queue.claim(size)
+    }
+
+    /// [`SendQueue::commit`].
+    #[inline]
+    pub fn commit(&mut self, to: [u8; 6]) {
+        self.queue.commit(to);
+    }
+
+    /// [`SendQueue::refused`].
+    pub fn refused(&self) -> u64 {
+        self.queue.refused()
     }
 
     /// Hands every committed frame to the device, oldest first. `Ok` without a call if there is none.
@@ -156,7 +207,27 @@ impl PacketSocket {
     /// or longer than an MTU that has shrunk since) is taken out and counted in [`SendQueue::refused`].
     #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
-        self.send.flush(self.fd.as_raw_fd())
+        self.queue.flush(self.fd.as_raw_fd())
+    }
+}
+
+impl PacketReceiver {
+    /// [`ReceiveRing::recv`].
+    #[inline]
+    pub fn recv(&mut self) -> Option<RawFrame<'_>> {
+        self.ring.recv()
+    }
+
+    /// [`ReceiveRing::release`].
+    #[inline]
+    pub fn release(&mut self) {
+        self.ring.release();
+    }
+
+    /// [`ReceiveRing::has_frame`].
+    #[inline]
+    pub fn has_frame(&self) -> bool {
+        self.ring.has_frame()
     }
 
     /// How many frames the kernel had no slot for since the socket was opened.
@@ -183,6 +254,13 @@ impl PacketSocket {
 }
 
 impl AsFd for PacketSocket {
+    /// Readable while the newest frame that arrived is not released.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
+    }
+}
+
+impl AsFd for PacketReceiver {
     /// Readable while the newest frame that arrived is not released.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

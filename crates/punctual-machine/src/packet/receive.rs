@@ -57,6 +57,12 @@ impl ReceiveRing {
         }
     }
 
+    /// Whether there is a frame: one load of memory that the kernel writes.
+    #[inline]
+    pub fn has_frame(&self) -> bool {
+        self.is_ours()
+    }
+
     #[inline]
     fn is_ours(&self) -> bool {
         self.frames.status(self.head) & libc::TP_STATUS_USER != 0

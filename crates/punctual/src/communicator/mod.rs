@@ -18,7 +18,7 @@ use crate::node::receiving::{Found, Landing};
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core};
 use crate::trace::{ReceiverStamps, Record, Recorder, Stages};
-use crate::wake::{Waiter, epoll_set, waiter};
+use crate::wake::{Manners, Waiter, epoll_set, waiter};
 use reception::Reception;
 
 mod reception;
@@ -107,7 +107,7 @@ impl Communicator {
         lead: Box<dyn Waiter>,
         options: &CommunicatorOptions,
     ) -> Result<Self, BindError> {
-        let follow = waiter(options.wake, true).map_err(BindError::CannotWait)?;
+        let follow = waiter(options.wake, Manners::IN_PROCESS).map_err(BindError::CannotWait)?;
         let (reception, own_set) = Self::open_sets(&core, inbox, lead, follow)
             .inspect_err(|_| core.close(inbox))
             .map_err(BindError::System)?;

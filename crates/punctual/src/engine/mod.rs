@@ -320,6 +320,12 @@ pub trait Receive: Any + Send + fmt::Debug {
     /// Whether the doorbell alone wakes. If not, the medium is the kernel's and only its descriptors wake.
     fn rings_doorbell(&self) -> bool;
 
+    /// Whether [`Self::is_ready`] sees everything, so that a poll that follows a `false` finds nothing. Where it does not, a
+    /// poll is a call of the kernel.
+    fn looks_suffice(&self) -> bool {
+        self.rings_doorbell()
+    }
+
     /// Descriptors of the medium that become readable when there is something.
     fn descriptors(&self) -> Descriptors<'_>;
 

@@ -4,11 +4,12 @@
 //! Frames are padded to 60 bytes on real wires; the header says how long the payload is. AF_PACKET checks nothing: the
 //! check value behind the frame is all that stands between a flipped bit and the application.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::AsFd;
 
 use punctual_machine::SystemError;
-use punctual_machine::packet::{BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketSocket};
+use punctual_machine::packet::{
+    BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketReceiver, PacketSender, PacketSocket,
+};
 use punctual_machine::process::random;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
@@ -46,12 +47,9 @@ pub(crate) fn open(options: &PacketBusOptions, node: NodeId) -> Result<(Engine, 
         let text = format!("interface {}: an MTU of at least {MTU_MIN} bytes is needed", options.interface);
         return Err(OpenError::Invalid(text));
     }
-    let descriptor = socket.as_fd().try_clone_to_owned();
-    let descriptor =
-        descriptor.map_err(|error| system(SystemError::new("watch", options.interface.clone(), error)))?;
-    let socket = Arc::new(Mutex::new(socket));
-    let transmit = PacketTransmit { socket: Arc::clone(&socket), frame_size_max };
-    let receive = PacketReceive { socket, descriptor, drops_seen: 0 };
+    let (sender, receiver) = socket.split();
+    let transmit = PacketTransmit { socket: sender, frame_size_max };
+    let receive = PacketReceive { socket: receiver, drops_seen: 0 };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -68,16 +66,9 @@ fn system(error: SystemError) -> OpenError {
     OpenError::System { error, advice }
 }
 
-/// Both halves use one socket; the lock is held for one batch.
-type Shared = Arc<Mutex<PacketSocket>>;
-
-fn lock(socket: &Shared) -> MutexGuard<'_, PacketSocket> {
-    socket.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[derive(Debug)]
 struct PacketTransmit {
-    socket: Shared,
+    socket: PacketSender,
     frame_size_max: usize,
 }
 
@@ -89,19 +80,18 @@ impl MediumTransmit for PacketTransmit {
     }
 
     fn make_room(&mut self, _to: Option<[u8; 6]>) -> bool {
-        if lock(&self.socket).claim(self.frame_size_max).is_some() {
+        if self.socket.claim(self.frame_size_max).is_some() {
             return true;
         }
         self.flush();
-        lock(&self.socket).claim(self.frame_size_max).is_some()
+        self.socket.claim(self.frame_size_max).is_some()
     }
 
     fn post(&mut self, frame: &[u8], to: Option<[u8; 6]>) {
-        let mut socket = lock(&self.socket);
-        match socket.claim(frame.len()) {
+        match self.socket.claim(frame.len()) {
             Some(slot) => {
                 slot[..frame.len()].copy_from_slice(frame);
-                socket.commit(to.unwrap_or(BROADCAST));
+                self.socket.commit(to.unwrap_or(BROADCAST));
             }
             None => debug_assert!(false, "room was made"),
         }
@@ -109,19 +99,17 @@ impl MediumTransmit for PacketTransmit {
 
     fn flush(&mut self) {
         // An error costs at most one frame, which the socket counts as refused; what has to wait stays queued.
-        let _refused_or_later = lock(&self.socket).flush();
+        let _refused_or_later = self.socket.flush();
     }
 
     fn refused(&self) -> u64 {
-        lock(&self.socket).queues().1.refused()
+        self.socket.refused()
     }
 }
 
 #[derive(Debug)]
 struct PacketReceive {
-    socket: Shared,
-    /// The socket's descriptor, without its lock.
-    descriptor: OwnedFd,
+    socket: PacketReceiver,
     drops_seen: u64,
 }
 
@@ -132,13 +120,9 @@ impl MediumReceive for PacketReceive {
         let mut shown = 0;
         let mut flow = Flow::Continue;
         while shown < limit && flow == Flow::Continue {
-            let mut socket = lock(&self.socket);
-            let Some(frame) = socket.recv() else { break };
-            // The frame says that some before it found no room; the socket knows how many.
-            let drops =
-                if frame.after_drops { socket.drops().unwrap_or(self.drops_seen) } else { self.drops_seen };
-            let drops_before = drops - std::mem::replace(&mut self.drops_seen, drops);
-            let Some(frame) = socket.recv() else { break };
+            let Some(frame) = self.socket.recv() else { break };
+            let drops_before = if frame.after_drops { self.new_drops() } else { 0 };
+            let Some(frame) = self.socket.recv() else { break };
             flow = visit(RawFrame {
                 bytes: frame.bytes,
                 source: frame.source_mac,
@@ -146,17 +130,30 @@ impl MediumReceive for PacketReceive {
                 kernel_ns: frame.kernel_ns,
                 drops_before,
             });
-            socket.release();
+            self.socket.release();
             shown += 1;
         }
         shown
     }
 
     fn is_ready(&self) -> bool {
-        false
+        self.socket.has_frame()
+    }
+
+    fn looks_suffice(&self) -> bool {
+        true
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
-        [Some(self.descriptor.as_fd()), None]
+        [Some(self.socket.as_fd()), None]
+    }
+}
+
+impl PacketReceive {
+    /// A frame says that some before it found no room; the socket knows how many.
+    #[cold]
+    fn new_drops(&mut self) -> u64 {
+        let drops = self.socket.drops().unwrap_or(self.drops_seen);
+        drops - std::mem::replace(&mut self.drops_seen, drops)
     }
 }

@@ -72,6 +72,11 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
     /// Frames that were taken from the kernel and not yet shown.
     fn is_ready(&self) -> bool;
 
+    /// Whether [`Self::is_ready`] sees every frame without a call of the kernel.
+    fn looks_suffice(&self) -> bool {
+        false
+    }
+
     /// The next poll looks everywhere, also where it usually looks less often.
     fn look_everywhere(&mut self) {}
 
@@ -472,6 +477,10 @@ where
 
     fn rings_doorbell(&self) -> bool {
         false
+    }
+
+    fn looks_suffice(&self) -> bool {
+        self.medium.looks_suffice()
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

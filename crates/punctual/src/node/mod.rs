@@ -16,7 +16,7 @@ use crate::communicator::Communicator;
 use crate::engine::shared::Joined;
 use crate::engine::{Bell, Engine, Receive, ring};
 use crate::ledger::{Ledger, Page, PageOwner, RowCount};
-use crate::wake::{Wake, waiter};
+use crate::wake::{Manners, Wake, waiter};
 
 pub use accounts::PeerAccount;
 pub use options::{Bus, CommunicatorOptions, NodeOptions, OpenError};
@@ -152,7 +152,7 @@ pub(crate) struct Core {
     pub(crate) page: Page,
     pub(crate) registry: Registry,
     pub(crate) bell: Arc<dyn Bell>,
-    pub(crate) rings_doorbell: bool,
+    pub(crate) manners: Manners,
     pub(crate) payload_size_max: usize,
     /// The medium's descriptors, for epoll sets made while somebody drives the engine.
     pub(crate) descriptors: [Option<OwnedFd>; 2],
@@ -361,7 +361,10 @@ impl Node {
             page,
             registry: Registry::default(),
             bell: engine.receive.bell(),
-            rings_doorbell: engine.receive.rings_doorbell(),
+            manners: Manners {
+                rings_doorbell: engine.receive.rings_doorbell(),
+                looks_suffice: engine.receive.looks_suffice(),
+            },
             payload_size_max,
             descriptors,
             visitors: Counter::default(),
@@ -395,7 +398,7 @@ impl Node {
     /// See [`BindError`].
     pub fn bind_with(&self, port: u16, options: &CommunicatorOptions) -> Result<Communicator, BindError> {
         let port = Port::new(port).ok_or(BindError::Reserved)?;
-        let lead = waiter(options.wake, self.core.rings_doorbell).map_err(BindError::CannotWait)?;
+        let lead = waiter(options.wake, self.core.manners).map_err(BindError::CannotWait)?;
         let inbox = self.new_inbox(port, options)?;
         Communicator::new(Arc::clone(&self.core), &inbox, lead, options)
     }

@@ -130,16 +130,31 @@ pub trait Waiter: Send + fmt::Debug {
     fn handle_found(&mut self) {}
 }
 
-/// The waiter for a way of waiting; `rings_doorbell` says whether senders of the medium ring.
+/// What a medium does for who waits for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Manners {
+    /// Senders ring the doorbell.
+    pub rings_doorbell: bool,
+    /// A look sees everything; if not, only a call of the kernel does.
+    pub looks_suffice: bool,
+}
+
+impl Manners {
+    /// Of memory that threads of this process share.
+    pub const IN_PROCESS: Self = Self { rings_doorbell: true, looks_suffice: true };
+}
+
+/// The waiter for a way of waiting.
 ///
 /// # Errors
 /// The way of waiting, if it cannot wait for such a medium.
-pub fn waiter(wake: Wake, rings_doorbell: bool) -> Result<Box<dyn Waiter>, Wake> {
+pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
+    let Manners { rings_doorbell, looks_suffice } = medium;
     if !wake.can_wait_for(rings_doorbell) {
         return Err(wake);
     }
     Ok(match wake {
-        Wake::Spin => Box::new(Spin::new(rings_doorbell)),
+        Wake::Spin => Box::new(Spin::new(looks_suffice)),
         Wake::Backoff if rings_doorbell => Box::new(Backoff::new(SleepOnFutex)),
         Wake::Backoff => Box::new(Backoff::new(SleepInEpoll)),
         Wake::Adaptive if rings_doorbell => Box::new(Adaptive::new(SleepOnFutex)),
