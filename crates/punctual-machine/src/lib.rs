@@ -47,5 +47,7 @@ pub mod upid;
 pub mod user_interrupt;
 #[cfg(not(loom))]
 pub mod wake;
+#[cfg(not(loom))]
+pub mod xdp;
 
 pub use error::SystemError;

@@ -12,7 +12,7 @@ use punctual_machine::signal::interrupted;
 use super::account::Account;
 use super::client::{self, Testimony, TrialPlan};
 use super::control::Control;
-use super::explain::{Circumstances, Finding, explain};
+use super::explain::{Circumstances, Finding, explain, rule_for};
 use super::forward::Faults;
 use super::option::{Choice, Way};
 use super::port::{self, Peer, PortPlan, Stamps};
@@ -22,7 +22,6 @@ use super::site::{Assignment, Family, PORT, Place, Said, Site, Told, prepare};
 use super::trips::{Frame, Trips};
 use crate::doubt::Cause as DoubtCause;
 use crate::sample::{CellId, Load, Samples};
-use crate::stall::StallRule;
 use crate::store::{Store, StoreError};
 use crate::summary::Skipped;
 
@@ -338,11 +337,16 @@ impl Bench<'_> {
             local,
             // A responder answers whoever asks; a client's flows have ports of their own, at both ends.
             remote: remote.map(|peer| peer.address).filter(|_| !choice.way.is_raw()),
+            raw_remote: remote.map(|peer| peer.address).filter(|_| choice.way.is_raw()),
             remote_mac: remote.map(|peer| peer.mac),
             // The responder hears all flows at one port; the client sends each from one of its own.
             flows: if side == 0 { settings.flows } else { 1 },
             size: settings.size,
-            stamps: settings.stamps,
+            stamps: if side == 0 {
+                settings.stamps
+            } else {
+                settings.protocol.responder_stamps(settings.stamps)
+            },
             interface,
             dscp: settings.dscp,
             priority: settings.priority,
@@ -391,9 +395,8 @@ fn trial(
 }
 
 fn find(made: &Made, samples: &Samples, choice: Choice, load: Load) -> Vec<Finding> {
-    let Some(rule) = StallRule::for_trials(std::slice::from_ref(samples), 0) else { return Vec::new() };
     let given = Circumstances { urgency: choice.urgency, steal_ms: made.steal_ms, load };
-    explain(&made.trips, samples, &made.testimony, rule, &given)
+    explain(&made.trips, samples, &made.testimony, rule_for(samples), &given)
 }
 
 fn note_doubts(samples: &mut Samples, cell: &CellId, made: &Made) {

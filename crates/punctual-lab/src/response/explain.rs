@@ -1,6 +1,6 @@
 //! Who was late, where, and why: each stall of a trial by side, stage and cause, from what user space can know.
 //!
-//! A stall's longest trip is divided into its stages. The stage that exceeds its own median by most names the side; the
+//! A stall's longest trip is divided into its stages. The stage that exceeds what is usual by most names the side; the
 //! evidence of that side's thread in the window around the trip names the cause. Causes are those of
 //! `docs/response.md`; where none fits, that is said, and nothing is made up.
 
@@ -12,10 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::client::Testimony;
 use super::evidence::Evidence;
 use super::option::Urgency;
-use super::trips::{Trips, WIRE};
+use super::trips::{BEYOND, Trips, WIRE};
 use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples};
 use crate::stall::{self, Stall, StallRule};
-use crate::table::micros;
 
 /// Whose time it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -118,13 +117,13 @@ impl fmt::Display for Cause {
 pub struct Finding {
     /// The stall.
     pub stall: Stall,
-    /// Time beyond the median trip.
+    /// Time beyond a usual trip's.
     pub excess_ns: u64,
     /// Whose.
     pub side: Side,
     /// The stage that holds most of it.
     pub stage: String,
-    /// Time in that stage beyond its median.
+    /// Time in that stage beyond what is usual.
     pub stage_excess_ns: u64,
     /// Why.
     pub cause: Cause,
@@ -135,28 +134,14 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// "client · reply.woken +4,012 µs: ready to run, but the CPU was another's (run queue 3,950 µs of a window of …)".
+    /// What was seen of the thread, in words.
     #[must_use]
-    pub fn sentence(&self) -> String {
-        let mut text = format!(
-            "{} · {} +{} µs: {}",
-            self.side,
-            self.stage,
-            micros(self.stage_excess_ns as f64),
-            self.cause
-        );
-        if let Some(seen) = &self.evidence {
-            text += &format!(
-                " [of {} µs: ran {}, ready {}, control thread late {}, faults {}+{}]",
-                seen.wall_us,
-                seen.cpu_us,
-                seen.wait_us,
-                seen.control_late_us,
-                seen.faults_minor,
-                seen.faults_major
-            );
-        }
-        text
+    pub fn seen(&self) -> String {
+        let Some(seen) = &self.evidence else { return "nothing is known of that thread".to_owned() };
+        let Evidence { wall_us, cpu_us, wait_us, control_late_us, faults_minor, faults_major, .. } = seen;
+        format!(
+            "of {wall_us} µs ran {cpu_us}, ready {wait_us}, control thread late {control_late_us}, faults {faults_minor}+{faults_major}"
+        )
     }
 }
 
@@ -181,19 +166,22 @@ pub fn explain(
     given: &Circumstances,
 ) -> Vec<Finding> {
     let first = samples.index.first().copied().unwrap_or(0);
-    let stage_medians: Vec<u64> = samples.stages.iter().map(|stage| median(&stage.ns)).collect();
-    let total_median = median(&samples.total_ns);
+    let stages: Vec<u64> = samples.stages.iter().map(|stage| typical(&stage.ns)).collect();
+    let total = typical(&samples.total_ns);
     let found = stall::stalls(samples, given.load, rule, |_| true);
     let mut findings: Vec<Finding> = found
         .into_iter()
         .filter_map(|stall| {
             let row = usize::try_from(stall.first_index.checked_sub(first)?).ok()?;
-            let excess_ns = stall.longest_ns.saturating_sub(total_median);
-            let (place, stage_excess_ns) = worst_stage(samples, &stage_medians, row)?;
+            let excess_ns = stall.longest_ns.saturating_sub(total);
+            let (place, stage_excess_ns) = worst_stage(samples, &stages, row)?;
             let name = &samples.stages[place].name;
             let side = side_of(name, samples);
             let evidence = evidence_for(side, row, trips, testimony, given.load);
             let (cause, confidence) = cause_of(evidence.as_ref(), excess_ns, name, given);
+            // Where no stamp tells the wire from the responder, its evidence may.
+            let is_its_own = side == Side::WireOrResponder && confidence >= PART_MIN;
+            let side = if is_its_own { Side::Responder } else { side };
             Some(Finding {
                 stall,
                 excess_ns,
@@ -210,23 +198,32 @@ pub fn explain(
     findings
 }
 
-fn median(ns: &[u64]) -> u64 {
+/// What is usual: a tenth of the trips is faster. Not the median, which may itself lie in a standstill.
+fn typical(ns: &[u64]) -> u64 {
     let mut known: Vec<u64> = ns.iter().copied().filter(|&ns| ns != ABSENT_NS).collect();
     if known.is_empty() {
         return 0;
     }
-    let middle = known.len() / 2;
-    *known.select_nth_unstable(middle).1
+    let place = known.len() / 10;
+    *known.select_nth_unstable(place).1
 }
 
-/// The stage that exceeds its median by most. `None` for a trip without stamps.
-fn worst_stage(samples: &Samples, medians: &[u64], row: usize) -> Option<(usize, u64)> {
+/// Which trips are late enough to be explained: by the rule of stalls, from what is usual.
+#[must_use]
+pub fn rule_for(samples: &Samples) -> StallRule {
+    let answered = (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered);
+    let ns: Vec<u64> = answered.map(|row| samples.total_ns[row]).collect();
+    StallRule::for_median(typical(&ns))
+}
+
+/// The stage that exceeds what is usual by most. `None` for a trip without stamps.
+fn worst_stage(samples: &Samples, usual: &[u64], row: usize) -> Option<(usize, u64)> {
     if samples.outcome[row] != Outcome::Answered {
         return None;
     }
     let excess = |place: usize| match samples.stages[place].ns[row] {
         ABSENT_NS => None,
-        ns => Some((place, ns.saturating_sub(medians[place]))),
+        ns => Some((place, ns.saturating_sub(usual[place]))),
     };
     (0..samples.stages.len()).filter_map(excess).max_by_key(|&(_, excess)| excess)
 }
@@ -234,12 +231,11 @@ fn worst_stage(samples: &Samples, medians: &[u64], row: usize) -> Option<(usize,
 fn side_of(stage: &str, samples: &Samples) -> Side {
     let has = |name: &str| samples.stages.iter().any(|stage| stage.name == name);
     match stage {
-        "request.sent" | "request.tx" | "reply.read" => Side::Client,
-        "reply.woken" if has("reply.rx") || has(WIRE) => Side::Client,
-        "request.woken" if !has("request.rx") => Side::WireOrResponder,
+        "request.sent" | "request.tx" | "reply.woken" | "reply.read" => Side::Client,
+        "request.woken" if !has("request.rx") && !has(WIRE) => Side::WireOrResponder,
         "request.woken" | "request.read" | "reply.tx" => Side::Responder,
         RESPONDER => Side::Responder,
-        WIRE if !has(RESPONDER) => Side::WireOrResponder,
+        BEYOND => Side::WireOrResponder,
         _ => Side::Wire,
     }
 }

@@ -7,6 +7,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::port::Stamps;
 use super::wire::{self, Header, Kind, Record, TripId};
 
 /// Which packets.
@@ -57,6 +58,16 @@ impl Protocol {
             Self::Punctual => "punctual",
             Self::Udp => "udp",
             Self::Sockperf => "sockperf",
+        }
+    }
+
+    /// The stamps that a responder of this protocol has a use for: others cannot carry them, and stamps of the device
+    /// that nobody reads would fill the socket.
+    #[must_use]
+    pub fn responder_stamps(self, asked: Stamps) -> Stamps {
+        match self {
+            Self::Punctual => asked,
+            Self::Udp | Self::Sockperf => Stamps::Off,
         }
     }
 

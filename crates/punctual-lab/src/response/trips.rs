@@ -339,8 +339,11 @@ pub struct Frame {
 /// The stage of both ways on the wire together, where the two ends' clocks differ and cannot split it.
 pub const WIRE: &str = "wire";
 
+/// The stage of the wire and the responder together, where the packets carry no stamps.
+pub const BEYOND: &str = "wire_and_responder";
+
 /// The stages of a trip, in the order of time. Each is named after the instant that ends it.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 12] = [
     "request.sent",
     "request.tx",
     "request.rx",
@@ -352,6 +355,7 @@ pub const NAMES: [&str; 11] = [
     "reply.woken",
     "reply.read",
     WIRE,
+    BEYOND,
 ];
 
 const SENT: usize = 0;
@@ -365,6 +369,7 @@ const REPLY_RX: usize = 7;
 const REPLY_WOKEN: usize = 8;
 const REPLY_READ: usize = 9;
 const ON_WIRE: usize = 10;
+const ELSEWHERE: usize = 11;
 
 /// One trip, divided. What is not known is part of the next stage whose end is.
 struct Split {
@@ -378,7 +383,7 @@ impl Split {
             return split;
         }
         let Some(record) = trip.record else {
-            split.client_alone(trip, clock, at);
+            split.client_alone(trip, clock, at, ELSEWHERE);
             return split;
         };
         if record.domain != 0 && record.domain == at.domain {
@@ -425,7 +430,7 @@ impl Split {
 
     /// Intervals of each side are exact; what is left is both ways on the wire together.
     fn on_two_clocks(&mut self, trip: &Trip, record: &Record, clock: &Clock, at: &Frame) {
-        self.client_alone(trip, clock, at);
+        self.client_alone(trip, clock, at, ON_WIRE);
         self.ns[WOKEN] = record.stack_ns.map_or(ABSENT_NS, u64::from);
         self.ns[READ] = record.read_ns.into();
         self.ns[APPLICATION] = record.application_ns.into();
@@ -440,8 +445,8 @@ impl Split {
         self.ns[ON_WIRE] = self.ns[ON_WIRE].saturating_sub(there);
     }
 
-    /// The client's stages, and everything else as the wire's.
-    fn client_alone(&mut self, trip: &Trip, clock: &Clock, at: &Frame) {
+    /// The client's stages, and everything else as one.
+    fn client_alone(&mut self, trip: &Trip, clock: &Clock, at: &Frame, rest: usize) {
         if at.open_load {
             self.ns[SENT] = clock.nanos(trip.sent.since(trip.due));
         }
@@ -456,7 +461,7 @@ impl Split {
             self.ns[REPLY_WOKEN] = clock.nanos(trip.seen.woken.since(arrived));
         }
         self.ns[REPLY_READ] = clock.nanos(trip.seen.done.since(trip.seen.woken));
-        self.ns[ON_WIRE] = clock.nanos(arrived.since(left));
+        self.ns[rest] = clock.nanos(arrived.since(left));
     }
 }
 

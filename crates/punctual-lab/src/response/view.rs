@@ -66,7 +66,7 @@ fn line(result: &CellResult, account: Option<&Account>) -> String {
 }
 
 /// Columns of the table of stages.
-const STAGE_COLUMNS_MAX: usize = 8;
+const STAGE_COLUMNS_MAX: usize = 6;
 
 /// Where the median trip's time goes, a column per choice.
 fn stages(summary: &Summary, style: Style) -> String {
@@ -82,7 +82,7 @@ fn stage_table(results: &[&CellResult], style: Style) -> String {
     let mut text = format!("{}\n", style.heading("Where the time goes: the median of each stage, µs"));
     let mut head = format!("{:<28}", "");
     for result in results {
-        let _infallible = write!(head, "{:>9.9}", result.cell.engine);
+        let _infallible = write!(head, "{:>11.10}", result.cell.engine);
     }
     let _infallible = writeln!(text, "{}", style.faint(&head));
     for (name, words) in STAGE_WORDS {
@@ -96,7 +96,7 @@ fn stage_table(results: &[&CellResult], style: Style) -> String {
         }
         let _infallible = write!(text, "{words:<28}");
         for value in values {
-            let _infallible = write!(text, "{:>9}", value.unwrap_or_else(|| "–".to_owned()));
+            let _infallible = write!(text, "{:>11}", value.unwrap_or_else(|| "–".to_owned()));
         }
         text.push('\n');
     }
@@ -105,7 +105,7 @@ fn stage_table(results: &[&CellResult], style: Style) -> String {
 }
 
 /// The stages as people read them.
-const STAGE_WORDS: [(&str, &str); 12] = [
+const STAGE_WORDS: [(&str, &str); 13] = [
     ("request.sent", "client late"),
     ("request.tx", "client's stack, sending"),
     ("request.rx", "wire, there"),
@@ -117,38 +117,46 @@ const STAGE_WORDS: [(&str, &str); 12] = [
     ("reply.woken", "client's stack, wake-up"),
     ("reply.read", "client's read"),
     ("wire", "wire, both ways"),
+    ("wire_and_responder", "wire and responder"),
     (UNEXPLAINED, "unexplained"),
 ];
 
 fn lateness(accounts: &[Account], style: Style) -> String {
     let mut text = String::new();
-    for account in accounts.iter().filter(|account| !account.findings.is_empty()) {
+    let late: Vec<&Account> = accounts.iter().filter(|account| !account.findings.is_empty()).collect();
+    // Of many choices the most frequent alone: the page and the summary hold all.
+    let is_brief = late.len() > 2;
+    for account in late {
         let _infallible = writeln!(text, "{} {}", style.heading("Who was late:"), account.choice);
-        for share in shares(&account.findings).into_iter().take(SHARES_SHOWN) {
+        let shares = shares(&account.findings);
+        for share in shares.iter().take(if is_brief { 2 } else { SHARES_SHOWN }) {
             let (stalls, excess) = (share.stalls, micros(share.excess_ns as f64));
-            let trips = grouped(i64::try_from(share.trips).unwrap_or(i64::MAX));
-            let plural = if stalls == 1 { "stall" } else { "stalls" };
-            let _infallible = writeln!(
-                text,
-                "  {stalls:>4} {plural:<6} {trips:>7} trips {excess:>10} µs  {}: {}",
-                side_words(share.side, &share.stage),
-                share.cause
-            );
+            let (plural, where_) =
+                (if stalls == 1 { "stall" } else { "stalls" }, side_words(share.side, &share.stage));
+            let _infallible =
+                writeln!(text, "  {stalls:>5} {plural:<6} {excess:>9} µs  {where_}: {}", share.cause);
         }
-        let mut longest: Vec<_> = account.findings.iter().collect();
-        longest.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));
-        for finding in longest.into_iter().take(LONGEST_SHOWN) {
-            let (at, longest) = (finding.stall.first_index, micros(finding.stall.longest_ns as f64));
-            let _infallible = writeln!(
-                text,
-                "       {}",
-                style.faint(&format!("trip {at}, {longest} µs: {}", finding.sentence()))
-            );
+        if !is_brief {
+            text += &longest(account, style);
         }
-        if let Some(share) = shares(&account.findings).first() {
-            let _infallible = writeln!(text, "       → {}", share.cause.advice());
+        if let Some(share) = shares.first() {
+            let _infallible = writeln!(text, "    → {}", share.cause.advice());
         }
         text.push('\n');
+    }
+    text
+}
+
+fn longest(account: &Account, style: Style) -> String {
+    let mut text = String::new();
+    let mut longest: Vec<_> = account.findings.iter().collect();
+    longest.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));
+    for finding in longest.into_iter().take(LONGEST_SHOWN) {
+        let (at, longest) = (finding.stall.first_index, micros(finding.stall.longest_ns as f64));
+        let (where_, excess) =
+            (side_words(finding.side, &finding.stage), micros(finding.stage_excess_ns as f64));
+        let said = format!("trip {at}, {longest} µs, +{excess} in {where_}:\n        {}", finding.seen());
+        let _infallible = writeln!(text, "      {}", style.faint(&said));
     }
     text
 }
@@ -187,7 +195,7 @@ fn notes(summary: &Summary, accounts: &[Account], style: Style) -> String {
             let _infallible = writeln!(text, "{choice}: {count} slow answers (--limit)");
         }
         let (looks, late, latest_us) = account.control;
-        if late > 0 {
+        if late > 0 && accounts.len() <= 2 {
             let latest = micros(latest_us as f64 * 1000.0);
             let _infallible = writeln!(
                 text,

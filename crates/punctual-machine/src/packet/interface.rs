@@ -7,15 +7,15 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::SystemError;
 
 #[derive(Debug, Clone)]
-pub(super) struct Interface {
-    pub(super) name: String,
-    pub(super) index: libc::c_int,
-    pub(super) mac: [u8; 6],
-    pub(super) mtu: usize,
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) index: libc::c_int,
+    pub(crate) mac: [u8; 6],
+    pub(crate) mtu: usize,
 }
 
 impl Interface {
-    pub(super) fn find(fd: BorrowedFd<'_>, name: &str) -> Result<Self, SystemError> {
+    pub(crate) fn find(fd: BorrowedFd<'_>, name: &str) -> Result<Self, SystemError> {
         let failed = |operation| move |e| SystemError::new(operation, name, e);
         let index = query(fd, name, libc::SIOCGIFINDEX).map_err(failed("find interface"))?;
         let mtu = query(fd, name, libc::SIOCGIFMTU).map_err(failed("read mtu of"))?;

@@ -27,13 +27,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub(crate) use interface::bring_up;
+pub(crate) use interface::{Interface, bring_up};
 pub use receive::{RawFrame, ReceiveRing};
 pub use transmit::SendQueue;
 
 use crate::SystemError;
 use crate::socket::set_option;
-use interface::Interface;
 use mapping::Frames;
 
 /// EtherType for local experiments (IEEE 802, "Local Experimental EtherType 1").

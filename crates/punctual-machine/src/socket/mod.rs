@@ -13,6 +13,7 @@ mod send;
 mod single;
 mod stamp;
 mod tuning;
+mod uring;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use receive::{Datagram, RecvBatch};
 pub use send::SendBatch;
 pub use single::{Patience, Single, wait_readable};
 pub use tuning::DSCP_MAX;
+pub use uring::UringSockets;
 
 use crate::SystemError;
 

@@ -14,9 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use super::option::Way;
 
+mod raw;
+mod sent;
 mod udp;
+mod uring;
 
+pub use raw::RawPort;
 pub use udp::UdpPort;
+pub use uring::UringPort;
 
 /// Who is at the other end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +71,8 @@ pub struct PortPlan {
     pub local: SocketAddr,
     /// The other end, where this end talks to one only.
     pub remote: Option<SocketAddr>,
+    /// The same, for ways that address Ethernet themselves.
+    pub raw_remote: Option<SocketAddr>,
     /// The other end's station, for ways that address Ethernet themselves.
     pub remote_mac: Option<[u8; 6]>,
     /// Flows, each with a port of its own.
@@ -141,9 +148,19 @@ pub fn open(plan: &PortPlan) -> Result<Box<dyn Port + Send>, String> {
         Way::Blocking | Way::Epoll | Way::Spin | Way::BusyPoll => {
             Ok(Box::new(UdpPort::open(plan).map_err(|error| error.to_string())?))
         }
-        way => Err(format!("{way} is not there")),
+        Way::Uring | Way::UringNapi => {
+            Ok(Box::new(UringPort::open(plan).map_err(|error| error.to_string())?))
+        }
+        Way::Packet | Way::XdpSkb | Way::XdpNative => Ok(Box::new(RawPort::open(plan)?)),
     }
 }
+
+/// A sleep ends after so long, so that a thread looks at its flags: a multiple of the coarse tick by which the kernel
+/// counts a socket's timeout.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+const POLLS_NOTHING: &str =
+    "busy polling polled nothing: the device has no NAPI context (loopback, or veth without GRO)";
 
 /// How far a kernel's stamp may lie back and still be of the packet that was just read.
 const STAMP_AGE_MAX: Duration = Duration::from_secs(60);

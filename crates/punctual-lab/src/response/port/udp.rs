@@ -1,10 +1,8 @@
 //! Plain sockets, one per flow: asleep in the call, in epoll, or never.
 
-use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use punctual::{Clock, Ticks};
 use punctual_machine::SystemError;
@@ -12,7 +10,8 @@ use punctual_machine::epoll::EpollSet;
 use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{Patience, UdpSocket, wait_readable};
 
-use super::{Arrival, Peer, Port, PortPlan, Stamps, instant_of, time_left};
+use super::sent::Sent;
+use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, instant_of, time_left};
 use crate::response::option::Way;
 
 /// How its thread waits.
@@ -28,20 +27,11 @@ enum Wait {
     Spin,
 }
 
-/// Sends whose stamps have not been read yet, by number and tag. Beyond this, stamps are given up.
-const UNSTAMPED_MAX: usize = 1024;
-
-#[derive(Debug)]
-struct Flow {
-    sent: u32,
-    unstamped: VecDeque<(u32, u64)>,
-}
-
 /// One end on plain sockets.
 #[derive(Debug)]
 pub struct UdpPort {
     sockets: Vec<UdpSocket>,
-    flows: Vec<Flow>,
+    sent: Vec<Sent>,
     wait: Wait,
     local: SocketAddr,
     connected: bool,
@@ -49,10 +39,6 @@ pub struct UdpPort {
     busy_poll: bool,
     polls_nothing: bool,
 }
-
-/// A sleep in a receiving call ends after so long, so that a thread looks at its flags: a multiple of the coarse tick
-/// by which the kernel counts it.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Packets that a preferred busy poll takes at once; the kernel's own default for NAPI is 64, for sockets 8.
 const BUSY_POLL_BUDGET: u16 = 8;
@@ -63,53 +49,29 @@ impl UdpPort {
     /// # Errors
     /// An address that is taken or not of this host, or a privilege that is missing.
     pub fn open(plan: &PortPlan) -> Result<Self, SystemError> {
-        let mut port = Self {
-            sockets: Vec::new(),
-            flows: Vec::new(),
-            wait: wait_of(plan)?,
-            local: plan.local,
+        let (wait, sockets) = (wait_of(plan)?, Self::sockets(plan)?);
+        for socket in &sockets {
+            match &wait {
+                Wait::Epoll(set) => set.add(socket.as_fd())?,
+                Wait::Asleep => sleep_in(socket)?,
+                Wait::Polled | Wait::Spin => {}
+            }
+        }
+        Ok(Self {
+            local: sockets[0].local_address()?,
+            sent: sockets.iter().map(|_| Sent::new()).collect(),
+            sockets,
+            wait,
             connected: plan.remote.is_some(),
             reads_transmit_stamps: plan.stamps == Stamps::All,
             busy_poll: plan.way == Way::BusyPoll,
             polls_nothing: false,
-        };
-        for flow in 0..plan.flows {
-            let socket = port.socket(plan, plan.local_of(flow))?;
-            if let Wait::Epoll(set) = &port.wait {
-                set.add(socket.as_fd())?;
-            }
-            port.sockets.push(socket);
-            port.flows.push(Flow { sent: 0, unstamped: VecDeque::with_capacity(UNSTAMPED_MAX) });
-        }
-        port.local = port.sockets[0].local_address()?;
-        Ok(port)
+        })
     }
 
-    fn socket(&self, plan: &PortPlan, local: SocketAddr) -> Result<UdpSocket, SystemError> {
-        let socket = UdpSocket::bind(local, &plan.udp_options())?;
-        let set = |what, done: std::io::Result<()>| {
-            done.map_err(|error| SystemError::new("set udp option", format!("{what} on {local}"), error))
-        };
-        if self.reads_transmit_stamps {
-            set("SO_TIMESTAMPING", socket.enable_transmit_timestamps())?;
-        }
-        if plan.dscp > 0 {
-            set("IP_TOS", socket.set_code_point(local, plan.dscp))?;
-        }
-        if plan.priority > 0 {
-            set("SO_PRIORITY", socket.set_priority(plan.priority))?;
-        }
-        if self.busy_poll {
-            set("SO_BUSY_POLL", socket.set_busy_poll(plan.busy_poll_us, true, BUSY_POLL_BUDGET))?;
-        }
-        if matches!(self.wait, Wait::Asleep) {
-            let asleep = socket.set_blocking(true).and_then(|()| socket.set_receive_timeout(Some(SLEEP_MAX)));
-            set("SO_RCVTIMEO", asleep)?;
-        }
-        if let Some(remote) = plan.remote {
-            socket.connect(remote)?;
-        }
-        Ok(socket)
+    /// The sockets of all flows, with every option that was asked for.
+    pub(super) fn sockets(plan: &PortPlan) -> Result<Vec<UdpSocket>, SystemError> {
+        (0..plan.flows).map(|flow| socket(plan, plan.local_of(flow))).collect()
     }
 
     /// What is there, without waiting.
@@ -155,6 +117,35 @@ impl UdpPort {
     }
 }
 
+fn socket(plan: &PortPlan, local: SocketAddr) -> Result<UdpSocket, SystemError> {
+    let socket = UdpSocket::bind(local, &plan.udp_options())?;
+    let set = |what, done: std::io::Result<()>| {
+        done.map_err(|error| SystemError::new("set udp option", format!("{what} on {local}"), error))
+    };
+    if plan.stamps == Stamps::All {
+        set("SO_TIMESTAMPING", socket.enable_transmit_timestamps())?;
+    }
+    if plan.dscp > 0 {
+        set("IP_TOS", socket.set_code_point(local, plan.dscp))?;
+    }
+    if plan.priority > 0 {
+        set("SO_PRIORITY", socket.set_priority(plan.priority))?;
+    }
+    if plan.way == Way::BusyPoll {
+        set("SO_BUSY_POLL", socket.set_busy_poll(plan.busy_poll_us, true, BUSY_POLL_BUDGET))?;
+    }
+    if let Some(remote) = plan.remote {
+        socket.connect(remote)?;
+    }
+    Ok(socket)
+}
+
+/// Has receives sleep in the call.
+fn sleep_in(socket: &UdpSocket) -> Result<(), SystemError> {
+    let set = socket.set_blocking(true).and_then(|()| socket.set_receive_timeout(Some(SLEEP_MAX)));
+    set.map_err(|error| SystemError::new("set udp option", "SO_RCVTIMEO", error))
+}
+
 fn wait_of(plan: &PortPlan) -> Result<Wait, SystemError> {
     Ok(match plan.way {
         Way::Spin => Wait::Spin,
@@ -167,16 +158,11 @@ fn wait_of(plan: &PortPlan) -> Result<Wait, SystemError> {
 impl Port for UdpPort {
     #[inline]
     fn send(&mut self, flow: usize, bytes: &[u8], target: &Peer, tag: u64) -> bool {
-        let (socket, state) = (&self.sockets[flow], &mut self.flows[flow]);
-        let target = (!self.connected).then_some(target.address);
+        let (socket, target) = (&self.sockets[flow], (!self.connected).then_some(target.address));
         // A refusal (ICMP) of an earlier datagram is told here, and is not this one's.
         let sent = (0..2).any(|_| socket.send_single(bytes, target).is_ok());
         if sent && self.reads_transmit_stamps {
-            if state.unstamped.len() == UNSTAMPED_MAX {
-                state.unstamped.pop_front();
-            }
-            state.unstamped.push_back((state.sent, tag));
-            state.sent = state.sent.wrapping_add(1);
+            self.sent[flow].note(tag);
         }
         sent
     }
@@ -193,32 +179,14 @@ impl Port for UdpPort {
             }
             if !matches!(self.wait, Wait::Spin) && self.reads_transmit_stamps {
                 // A stamp that came late would end every sleep at once.
-                self.discard_late_stamps();
+                self.sent.iter_mut().zip(&self.sockets).for_each(|(sent, socket)| sent.keep(socket));
             }
         }
     }
 
     fn transmitted(&mut self, visit: &mut dyn FnMut(u64, Ticks)) {
-        if !self.reads_transmit_stamps {
-            return;
-        }
-        for (socket, flow) in self.sockets.iter().zip(&mut self.flows) {
-            if flow.unstamped.is_empty() {
-                continue;
-            }
-            // An error of the queue costs stamps, not packets.
-            let _stamps_lost = socket.read_transmit_timestamps(&mut |number, ns| {
-                while let Some(&(oldest, tag)) = flow.unstamped.front() {
-                    if number.wrapping_sub(oldest) > u32::MAX / 2 {
-                        break;
-                    }
-                    flow.unstamped.pop_front();
-                    if oldest == number {
-                        visit(tag, instant_of(Some(ns)));
-                        break;
-                    }
-                }
-            });
+        if self.reads_transmit_stamps {
+            self.sent.iter_mut().zip(&self.sockets).for_each(|(sent, socket)| sent.visit(socket, visit));
         }
     }
 
@@ -227,14 +195,6 @@ impl Port for UdpPort {
     }
 
     fn remark(&self) -> Option<String> {
-        let text =
-            "busy polling polled nothing: the device has no NAPI context (loopback, or veth without GRO)";
-        self.polls_nothing.then(|| text.to_owned())
-    }
-}
-
-impl UdpPort {
-    fn discard_late_stamps(&mut self) {
-        self.transmitted(&mut |_, _| {});
+        self.polls_nothing.then(|| super::POLLS_NOTHING.to_owned())
     }
 }

@@ -1,0 +1,185 @@
+//! Frames below the kernel's IP: a mapped packet ring or AF_XDP, polled; UDP and IP in user space.
+//!
+//! The kernel's own stack still owns the addresses: it answers for them on the segment, and a socket of its own holds
+//! every UDP port, so that nobody else takes it and nobody is told that it is closed. That socket hears nothing.
+
+use std::net::{IpAddr, SocketAddr};
+
+use punctual::{Clock, Ticks};
+use punctual_machine::SystemError;
+use punctual_machine::packet::{PacketOptions, PacketSocket};
+use punctual_machine::signal::interrupted;
+use punctual_machine::socket::{UdpOptions, UdpSocket};
+use punctual_machine::xdp::{Mode, XdpSocket};
+
+use super::{Arrival, Peer, Port, PortPlan, Stamps, instant_of};
+use crate::response::frame;
+use crate::response::option::Way;
+
+#[derive(Debug)]
+enum Frames {
+    Packet(PacketSocket),
+    Xdp(XdpSocket),
+}
+
+/// One end on frames.
+#[derive(Debug)]
+pub struct RawPort {
+    frames: Frames,
+    /// Hold the ports, and hear nothing.
+    _guards: Vec<UdpSocket>,
+    address: IpAddr,
+    ports: Vec<u16>,
+    ethertype: u16,
+    dscp: u8,
+    stamps: bool,
+}
+
+impl RawPort {
+    /// Opens the frames of an interface, and holds the ports.
+    ///
+    /// # Errors
+    /// In words for people: no interface, no privilege, an address that is taken.
+    pub fn open(plan: &PortPlan) -> Result<Self, String> {
+        let text = |error: SystemError| error.to_string();
+        let interface =
+            plan.interface.as_deref().ok_or("raw Ethernet needs to know its interface: --interface")?;
+        if interface == "lo" {
+            return Err(
+                "raw Ethernet needs a segment, and loopback is none: run as root, or pass --to".to_owned()
+            );
+        }
+        let (guards, address) = guards(plan).map_err(text)?;
+        let ports: Vec<u16> =
+            guards.iter().filter_map(|guard| guard.local_address().ok()).map(|a| a.port()).collect();
+        let ethertype = frame::ethertype(address);
+        let (Some(&first), Some(&last)) = (ports.iter().min(), ports.iter().max()) else {
+            return Err("no port could be held".to_owned());
+        };
+        let xdp = |mode| XdpSocket::open(interface, mode, first..=last).map(Frames::Xdp).map_err(text);
+        let frames = match plan.way {
+            Way::XdpSkb => xdp(Mode::Generic)?,
+            Way::XdpNative => xdp(Mode::Driver)?,
+            _ => {
+                let options = PacketOptions::default();
+                Frames::Packet(PacketSocket::open(interface, ethertype, &options).map_err(text)?)
+            }
+        };
+        let mtu = match &frames {
+            Frames::Packet(socket) => socket.mtu(),
+            Frames::Xdp(socket) => socket.mtu(),
+        };
+        let whole = frame::size_around(plan.size, address);
+        if plan.remote_mac.is_some() && whole > mtu {
+            return Err(format!(
+                "--size {}: {whole} bytes with their headers, where {interface} carries {mtu}",
+                plan.size
+            ));
+        }
+        Ok(Self {
+            frames,
+            _guards: guards,
+            address,
+            ports,
+            ethertype,
+            dscp: plan.dscp,
+            stamps: plan.stamps != Stamps::Off,
+        })
+    }
+
+    /// Takes a frame that is for us, and passes over others; `None` if none is there.
+    #[inline]
+    fn take(&mut self, buffer: &mut [u8]) -> Option<Arrival> {
+        loop {
+            let (bytes, mac, kernel_ns) = match &mut self.frames {
+                Frames::Packet(socket) => {
+                    socket.recv().map(|got| (got.bytes, got.source_mac, got.kernel_ns))?
+                }
+                Frames::Xdp(socket) => socket.recv().map(|got| (got.bytes, got.source_mac, None))?,
+            };
+            let woken = Clock::get().now();
+            let taken = frame::take_apart(bytes).and_then(|parts| {
+                let flow = self.ports.iter().position(|&port| port == parts.target.port())?;
+                let payload = &bytes[parts.payload];
+                let size = payload.len().min(buffer.len());
+                buffer[..size].copy_from_slice(&payload[..size]);
+                (parts.target.ip() == self.address).then_some((flow, size, parts.source))
+            });
+            match &mut self.frames {
+                Frames::Packet(socket) => socket.release(),
+                Frames::Xdp(socket) => socket.release(),
+            }
+            if let Some((flow, size, address)) = taken {
+                let read = Clock::get().now();
+                let kernel = instant_of(kernel_ns.filter(|_| self.stamps)).min(woken);
+                return Some(Arrival { size, flow, peer: Peer { address, mac }, kernel, woken, read });
+            }
+        }
+    }
+}
+
+/// Sockets that hold the ports of all flows, and the address that they are bound to.
+fn guards(plan: &PortPlan) -> Result<(Vec<UdpSocket>, IpAddr), SystemError> {
+    let mut guards = Vec::new();
+    for flow in 0..plan.flows {
+        let guard = UdpSocket::bind(plan.local_of(flow), &UdpOptions::default())?;
+        guard
+            .discard_all()
+            .map_err(|error| SystemError::new("silence udp", plan.local.to_string(), error))?;
+        if let Some(remote) = plan.raw_remote {
+            // Tells which address of this host the way there begins at.
+            guard.connect(remote)?;
+        }
+        guards.push(guard);
+    }
+    let address = guards[0].local_address()?.ip();
+    Ok((guards, address))
+}
+
+impl Port for RawPort {
+    #[inline]
+    fn send(&mut self, flow: usize, bytes: &[u8], target: &Peer, _tag: u64) -> bool {
+        let source = SocketAddr::new(self.address, self.ports[flow]);
+        let size = frame::size_around(bytes.len(), target.address.ip());
+        let room = match &mut self.frames {
+            Frames::Packet(socket) => socket.claim(size),
+            Frames::Xdp(socket) => socket.claim(size),
+        };
+        let written = room.and_then(|room| {
+            frame::put_together(&mut room[..size], source, target.address, self.dscp, bytes)
+        });
+        if written.is_none() {
+            return false;
+        }
+        match &mut self.frames {
+            Frames::Packet(socket) => {
+                socket.commit(target.mac);
+                socket.flush().is_ok()
+            }
+            Frames::Xdp(socket) => socket.send(target.mac, self.ethertype).is_ok(),
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Arrival> {
+        loop {
+            if let Some(arrival) = self.take(buffer) {
+                return Some(arrival);
+            }
+            std::hint::spin_loop();
+            if Clock::get().now() >= deadline || interrupted() {
+                return None;
+            }
+        }
+    }
+
+    fn transmitted(&mut self, _visit: &mut dyn FnMut(u64, Ticks)) {}
+
+    fn local(&self) -> Peer {
+        let mac = match &self.frames {
+            Frames::Packet(socket) => socket.mac(),
+            Frames::Xdp(socket) => socket.mac(),
+        };
+        Peer { address: SocketAddr::new(self.address, self.ports[0]), mac }
+    }
+}

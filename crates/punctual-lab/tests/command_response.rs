@@ -1,0 +1,326 @@
+//! `punctual run response`, `punctual echo`, `punctual import sockperf`, as scripts and people call them.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Place, alone, punctual, summary_of, text};
+use punctual_lab::sample::{ABSENT_NS, Outcome};
+use punctual_lab::store::Run;
+use serde_json::Value;
+
+/// Whether this process may make network namespaces; says so if not.
+fn has_namespaces() -> bool {
+    let probe =
+        std::thread::spawn(punctual_machine::namespace::unshare_network).join().expect("the thread ends");
+    if let Err(error) = &probe {
+        eprintln!("SKIPPED: {error}");
+    }
+    probe.is_ok()
+}
+
+fn has_sockperf() -> bool {
+    let found =
+        Command::new("sockperf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_err() {
+        eprintln!("SKIPPED: no sockperf here (apt-get install sockperf)");
+    }
+    found.is_ok()
+}
+
+fn response<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["run", "response", "--json", "-", "--out", "run", "--rounds", "2"];
+    arguments.extend(more);
+    arguments
+}
+
+fn in_one_round<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "response", "--json", "-", "--rounds", "1"], more].concat()
+}
+
+/// The one result of that name.
+fn result<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let results = summary["results"].as_array().expect("results");
+    let found = results.iter().find(|result| result["name"] == name);
+    found.unwrap_or_else(|| panic!("no result {name} in {results:#?}"))
+}
+
+fn count(value: &Value, field: &str) -> u64 {
+    value[field].as_u64().unwrap_or_else(|| panic!("{field} is no count in {value:#}"))
+}
+
+/// Every trip and every packet that arrived stands in one class.
+fn assert_sums(result: &Value) {
+    let ledger = &result["ledger"];
+    let counters = ledger["counters"].as_object().expect("counters");
+    let ended: u64 = counters.values().filter_map(Value::as_u64).sum::<u64>() + count(ledger, "delivered");
+    assert_eq!(count(ledger, "taken"), ended, "{ledger:#}");
+    let arrivals = &result["arrivals"];
+    let classes = ["answers", "duplicates", "mismatches", "damaged_strays", "strays"];
+    let arrived: u64 = classes.iter().map(|class| count(arrivals, class)).sum();
+    assert_eq!(count(arrivals, "all"), arrived, "{arrivals:#}");
+    assert_eq!(count(arrivals, "answers"), count(ledger, "delivered"));
+}
+
+/// Goal: the stages of each trip add up to its total, with nearly nothing unexplained, in every kind of load and IP.
+#[test]
+fn stages_add_up_to_each_trip() {
+    let _turn = alone();
+    for more in [&["--count", "600"][..], &["--rate", "1000", "--count", "600", "--ipv6"]] {
+        let place = Place::new();
+        let summary = summary_of(&place.punctual(&response(more)).with(0).out);
+        let result = result(&summary, "blocking/round_trip");
+        assert_sums(result);
+        let unexplained = result["stages"].as_array().expect("stages").last().expect("one");
+        let p50 = result["p50"].as_f64().expect("a median");
+        let part = unexplained["median_ns"].as_f64().expect("a median").abs() / p50;
+        assert!(unexplained["name"] == "unexplained" && part <= 0.05, "{part} of the median: {result:#}");
+        let run = Run::open(&place.path("run")).expect("a run");
+        for trial in &run.trials {
+            let samples = trial.load().expect("samples");
+            for row in (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered) {
+                let stages = samples.stages.iter().map(|stage| stage.ns[row]).filter(|&ns| ns != ABSENT_NS);
+                let (sum, total): (u64, u64) = (stages.sum(), samples.total_ns[row]);
+                // Each of the eleven is rounded down.
+                assert!(sum <= total && total - sum <= 11, "trip {row}: {sum} of {total} ns in {more:?}");
+            }
+        }
+    }
+}
+
+/// Goal: whatever the machine allows is measured, with our own packets whole; what it does not is said with a reason.
+#[test]
+fn every_way_answers_or_says_why_not() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = response(&["--all", "--count", "400", "--duration", "20s"]);
+    let ended = place.start(punctual(&arguments)).end();
+    let summary = summary_of(&ended.out);
+    let skipped = summary["skipped"].as_array().cloned().unwrap_or_default();
+    for way in ["blocking", "epoll", "spin", "busy-poll", "io_uring", "packet", "xdp-skb", "xdp-native"] {
+        let name = format!("{way}/round_trip");
+        let results = summary["results"].as_array().expect("results");
+        match results.iter().find(|result| result["name"] == name.as_str()) {
+            Some(result) => {
+                assert_sums(result);
+                assert!(
+                    count(&result["ledger"], "delivered") > 0 && count(result, "mismatched") == 0,
+                    "{result:#}"
+                );
+            }
+            None => {
+                let reason =
+                    skipped.iter().find(|skip| skip["what"] == way).expect("a reason")["reason"].clone();
+                eprintln!("SKIPPED {way}: {reason}");
+            }
+        }
+    }
+}
+
+/// Goal: loss, doubling, reordering and changed bits hang nothing, and every trip is accounted for.
+#[test]
+fn faults_are_accounted_for() {
+    let _turn = alone();
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let faults = ["--lose", "2", "--double", "2", "--reorder", "2", "--corrupt", "2", "--timeout", "10ms"];
+    for load in [&["--count", "6000"][..], &["--rate", "2000", "--count", "4000", "--flows", "3"]] {
+        let arguments = [&in_one_round(&["--seed", "7"])[..], &faults[..], load].concat();
+        let summary = summary_of(&place.punctual(&arguments).with(0).out);
+        let result = result(&summary, "blocking/round_trip");
+        assert_sums(result);
+        let done = &summary["response"]["faults"]["done"];
+        for what in ["lost", "doubled", "reordered", "changed", "spoilt"] {
+            assert!(count(done, what) > 0, "{done:#}");
+        }
+        assert!(count(result, "lost") > 0 && count(result, "mismatched") > 0, "{result:#}");
+        assert!(count(result, "duplicated") > 0, "{result:#}");
+        assert!(count(result, "mismatched") <= count(done, "changed"), "{result:#} {done:#}");
+    }
+}
+
+/// Goal: what a responder that stands still for more than half of an open run does to the median is seen.
+#[test]
+fn a_stopped_responder_shows_in_the_median() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = in_one_round(&["--rate", "500", "--count", "2000", "--timeout", "10s"]);
+    let mut started = place.start(punctual(&arguments));
+    started.has("a responder", || child_of("echo").is_some());
+    let responder = child_of("echo").expect("it runs");
+    std::thread::sleep(Duration::from_millis(1200));
+    signal("-STOP", &responder);
+    std::thread::sleep(Duration::from_millis(2600));
+    signal("-CONT", &responder);
+    let summary = summary_of(&started.end().out);
+    let result = result(&summary, "blocking/round_trip");
+    assert_sums(result);
+    let (p50, count) = (result["p50"].as_u64(), count(result, "count"));
+    assert!(p50.is_none_or(|p50| p50 > 20_000_000), "{p50:?} of {count}: {result:#}");
+    let late = &result["late"][0];
+    assert_eq!((&late["side"], &late["cause"]), (&"responder".into(), &"stopped".into()), "{result:#}");
+}
+
+/// Goal: a client that stands still is told from a responder that does.
+#[test]
+fn a_stopped_client_is_told_as_the_client() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = in_one_round(&["--rate", "500", "--count", "2000", "--timeout", "10s"]);
+    let mut started = place.start(punctual(&arguments));
+    started.has("a responder", || child_of("echo").is_some());
+    let client = child_of("run").expect("it runs");
+    std::thread::sleep(Duration::from_millis(1200));
+    signal("-STOP", &client);
+    std::thread::sleep(Duration::from_millis(1500));
+    signal("-CONT", &client);
+    let summary = summary_of(&started.end().out);
+    let result = result(&summary, "blocking/round_trip");
+    assert_sums(result);
+    let late = &result["late"][0];
+    assert_eq!((&late["side"], &late["cause"]), (&"client".into(), &"stopped".into()), "{result:#}");
+    assert!(count(late, "excess_ns") > 1_000_000_000, "{late:#}");
+}
+
+/// The pid of this test's `punctual` whose first argument is this.
+fn child_of(verb: &str) -> Option<String> {
+    let program = std::fs::canonicalize(env!("CARGO_BIN_EXE_punctual")).ok()?;
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let name = entry.file_name().into_string().ok()?;
+        let is_ours = std::fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program);
+        if name.bytes().all(|byte| byte.is_ascii_digit()) && is_ours {
+            let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            if line.split('\0').nth(1) == Some(verb) {
+                return Some(name);
+            }
+        }
+    }
+    None
+}
+
+fn signal(name: &str, pid: &str) {
+    assert!(Command::new("kill").args([name, pid]).status().expect("kill is a program").success());
+}
+
+/// Goal: a responder of ours elsewhere, as another host would reach it, in each protocol.
+#[test]
+fn an_echo_elsewhere_is_measured() {
+    let _turn = alone();
+    for protocol in ["punctual", "udp", "sockperf"] {
+        let place = Place::new();
+        let address = free_address();
+        let mut echo = place.start(punctual(&["echo", "--listen", &address, "--protocol", protocol]));
+        let listens = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        listens.connect(&address).expect("an address");
+        // A refusal comes back as an error of the next call: none any more means that somebody listens.
+        echo.has("it listens", || listens.send(b"?").is_ok() && listens.send(b"?").is_ok());
+        let arguments = response(&["--to", &address, "--protocol", protocol, "--count", "400"]);
+        let summary = summary_of(&place.punctual(&arguments).with(0).out);
+        assert_sums(result(&summary, "blocking/round_trip"));
+        echo.signal_group("-INT");
+        let said = echo.end().with(0).out;
+        assert!(said.contains("400 answered") || protocol == "udp", "{said}");
+    }
+}
+
+fn free_address() -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.local_addr().expect("bound").to_string()
+}
+
+/// Goal: nobody there is neither a hang nor an answer.
+#[test]
+fn silence_is_loss() {
+    let _turn = alone();
+    let place = Place::new();
+    let address = free_address();
+    let arguments = response(&["--to", &address, "--count", "40", "--timeout", "5ms"]);
+    let ended = place.punctual(&arguments).with(1);
+    let result = result(&summary_of(&ended.out), "blocking/round_trip").clone();
+    assert_eq!((count(&result, "lost"), result["infinite_from"].clone()), (40, "p50".into()), "{result:#}");
+}
+
+/// Goal: sockperf's unmodified client and server speak with ours, both ways, and its log is read into a run.
+#[test]
+fn sockperf_speaks_with_us() {
+    let _turn = alone();
+    if !has_sockperf() {
+        return;
+    }
+    let place = Place::new();
+    let address = free_address();
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    let echo = place.start(punctual(&["echo", "--listen", &address, "--protocol", "sockperf"]));
+    std::thread::sleep(Duration::from_millis(500));
+    for (mode, log) in [("ping-pong", "pp.csv"), ("under-load", "ul.csv")] {
+        let log = place.path(log).display().to_string();
+        let mut client = Command::new("sockperf");
+        client.args([mode, "-i", "127.0.0.1", "-p", port, "-t", "1", "-m", "64", "--full-log", &log]);
+        if mode == "under-load" {
+            client.args(["--mps", "1000", "--reply-every", "5"]);
+        }
+        let ended = place.start(client).end().with(0);
+        assert!(!ended.out.contains("No messages were received"), "{}", ended.out);
+        let load = if mode == "ping-pong" { "closed" } else { "open" };
+        let arguments = ["import", "sockperf", &log, "--load", load, "--json", "-", "--out", mode];
+        let summary = summary_of(&place.punctual(&arguments).with(0).out);
+        let result = result(&summary, "sockperf/round_trip");
+        assert!(count(result, "count") > 50 && result["size"] == 64, "{result:#}");
+        assert!(text(&place.path(&format!("{mode}/report.html"))).contains("sockperf"));
+    }
+    echo.signal_group("-INT");
+    echo.end().with(0);
+    let mut server = Command::new("sockperf");
+    server.args(["server", "-i", "127.0.0.1", "-p", port]);
+    let server = place.start(server);
+    std::thread::sleep(Duration::from_millis(700));
+    let arguments = response(&["--to", &address, "--protocol", "sockperf", "--size", "64", "--count", "400"]);
+    let summary = summary_of(&place.punctual(&arguments).with(0).out);
+    assert_eq!(count(result(&summary, "blocking/round_trip"), "lost"), 0);
+    server.signal_group("-KILL");
+    server.end();
+}
+
+/// Goal: one line that names the option, the value and the range.
+#[test]
+fn misuse_is_told_in_a_line() {
+    let place = Place::new();
+    for (arguments, word) in [
+        (&["--size", "20"][..], "--size 20"),
+        (&["--flows", "0"], "--flows 0"),
+        (&["--option", "telepathy"], "telepathy"),
+        (&["--sched", "fifo:100"], "fifo:1"),
+        (&["--lose", "99"], "from 0 to 25"),
+        (&["--rate", "100", "--load", "closed"], "--rate 100"),
+        (&["--dscp", "64"], "64"),
+        (&["--to", "nowhere"], "nowhere"),
+    ] {
+        let ended = place.punctual(&[&["run", "response"], arguments].concat()).with(2);
+        assert!(ended.err.contains(word) && ended.err.trim().lines().count() == 1, "{}", ended.err);
+    }
+    std::fs::write(place.path("no.csv"), "nothing").expect("room");
+    let ended = place.punctual(&["import", "sockperf", "no.csv"]).with(2);
+    assert!(ended.err.contains("no.csv") && ended.err.contains("--full-log"), "{}", ended.err);
+}
+
+/// Goal: Ctrl-C keeps what was measured.
+#[test]
+fn an_interrupted_run_keeps_what_it_measured() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments =
+        ["run", "response", "--count", "10000000", "--duration", "60s", "--rounds", "30", "--out", "run"];
+    let mut started = place.start(punctual(&arguments));
+    let samples = place.path("run/samples");
+    started.has("a trial", || std::fs::read_dir(&samples).is_ok_and(|entries| entries.count() >= 1));
+    started.signal_group("-INT");
+    let ended = started.end();
+    assert!(matches!(ended.code, Some(0 | 1)), "{}", ended.err);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    assert_sums(result(&summary, "blocking/round_trip"));
+    assert!(summary.to_string().contains("cut short"));
+}
