@@ -8,6 +8,7 @@ mod figures;
 mod ladder;
 mod scale;
 mod startup;
+mod wakeup;
 
 use std::fmt::Write as _;
 
@@ -36,6 +37,9 @@ pub fn render(run: &Run) -> Result<String, StoreError> {
          <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title>\n<style>{CSS}</style></head>\n<body><main>\n"
     );
     facts::head(&mut page, &summary);
+    if summary.experiment == "wakeup" {
+        wakeup::sections(&mut page, &summary);
+    }
     let views = views(&cells);
     figures::table(&mut page, &cells, &views);
     let (first, others) = views.split_at(views.len().min(1));

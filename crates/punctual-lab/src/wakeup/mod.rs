@@ -34,6 +34,7 @@ pub use advice::advise;
 pub use figures::{Figures, Policy};
 pub use handshake::{Handshake, HandshakeResult};
 pub use overview::overview;
+pub(crate) use overview::{ipc_bench_block, list};
 pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, Wishes};
 pub use published::{Compared, PUBLISHED, Published};
 pub use route::Route;
