@@ -33,6 +33,13 @@ impl EpollSet {
             .map_err(|error| SystemError::new("add to epoll set", format!("{descriptor:?}"), error))
     }
 
+    /// From now on a descriptor of the set is waited for, or is not. What it has already counts as well.
+    pub fn watch(&self, descriptor: BorrowedFd<'_>, watched: bool) -> Result<(), SystemError> {
+        let events = if watched { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.descriptor, descriptor, epoll::EventData::new_u64(0), events)
+            .map_err(|error| SystemError::new("watch in epoll set", format!("{descriptor:?}"), error))
+    }
+
     /// Waits until a descriptor can be read; returns how many can. 0 when `timeout` passed or a signal came first.
     pub fn wait(&self, timeout: Option<Duration>) -> usize {
         let timeout = timeout.map(timespec);
@@ -71,5 +78,10 @@ mod tests {
         two.drain();
         assert_eq!(set.wait(Some(Duration::from_millis(1))), 0);
         assert!(set.add(one.as_fd()).is_err(), "twice in one set");
+        one.ring();
+        set.watch(one.as_fd(), false).unwrap();
+        assert_eq!(set.wait(Some(Duration::from_millis(1))), 0, "not watched");
+        set.watch(one.as_fd(), true).unwrap();
+        assert_eq!(set.wait(None), 1, "what it had counts");
     }
 }

@@ -89,6 +89,54 @@ impl Figures {
     }
 }
 
+/// What the doorbell's protocol costs: a way with it beside the same without.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgainstBare {
+    /// `w2r_blocked` of the futex, or `w2r_any` of an awake reader.
+    pub name: String,
+    /// Idle time before each message.
+    pub gap_us: u64,
+    /// Its p50, nanoseconds.
+    pub p50_ns: u64,
+    /// The bare mechanism's, nanoseconds.
+    pub bare_ns: u64,
+    /// The one by the other.
+    pub ratio: f64,
+    /// System calls for the notification, per message.
+    pub notify_calls_per_message: f64,
+}
+
+impl AgainstBare {
+    /// At every gap where both were measured.
+    pub fn of(results: &[CellResult]) -> Vec<Self> {
+        let futex = Route::Park(punctual_machine::wake::Mechanism::Futex);
+        let pairs =
+            [(futex, Route::BareFutex, Measurement::Blocked), (Route::Spin, Route::Line, Measurement::Any)];
+        let at = |route, gap_us, measurement| {
+            let id = Cell { route, conditions: Conditions::default(), gap_us }.id(measurement);
+            results.iter().find(|result| result.cell == id)
+        };
+        let compare = |(route, bare, measurement), gap_us| {
+            let result: &CellResult = at(route, gap_us, measurement)?;
+            let (p50_ns, bare_ns) = (result.figures.p50?, at(bare, gap_us, measurement)?.figures.p50?);
+            let calls =
+                at(route, gap_us, Measurement::Any)?.more.get("notify_calls_per_message")?.as_f64()?;
+            Some(Self {
+                name: result.cell.name.clone(),
+                gap_us,
+                p50_ns,
+                bare_ns,
+                ratio: (p50_ns as f64 / bare_ns.max(1) as f64 * 1000.0).round() / 1000.0,
+                notify_calls_per_message: calls,
+            })
+        };
+        pairs
+            .into_iter()
+            .flat_map(|pair| GAPS_US.into_iter().filter_map(move |gap_us| compare(pair, gap_us)))
+            .collect()
+    }
+}
+
 /// The adaptive policy at one gap, beside the two that it chooses between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {

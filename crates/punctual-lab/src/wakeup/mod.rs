@@ -31,7 +31,7 @@ mod soak;
 mod trial;
 
 pub use advice::advise;
-pub use figures::{Figures, Policy};
+pub use figures::{AgainstBare, Figures, Policy};
 pub use handshake::{Handshake, HandshakeResult};
 pub use overview::overview;
 pub(crate) use overview::{ipc_bench_block, list};
@@ -42,7 +42,7 @@ pub use soak::{SoakOptions, SoakResult, soak};
 use trial::{Class, Record, Row};
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
-pub const WARMUP: u64 = 20;
+pub const WARMUP: u64 = 4;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -162,6 +162,7 @@ pub fn summarise(store: &Store, outcomes: Outcomes) -> Result<Summary, StoreErro
     }
     let policy = Policy::of(&summary.results);
     summary.skipped = outcomes.skipped;
+    summary.more.insert("against_bare".to_owned(), json!(AgainstBare::of(&summary.results)));
     summary.more.insert("handshakes".to_owned(), json!(outcomes.handshakes));
     summary.more.insert("adaptive".to_owned(), json!(policy));
     summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));

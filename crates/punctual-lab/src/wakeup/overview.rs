@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::figures::Policy;
+use super::figures::{AgainstBare, Policy};
 use super::handshake::HandshakeResult;
 use super::plan::{Cell, Conditions, GAPS_US, Measurement};
 use super::published::Compared;
@@ -17,6 +17,7 @@ pub fn overview(summary: &Summary, style: Style) -> String {
     let results = &summary.results;
     let mut text = by_gap(results, style);
     text += &elsewhere(results, style);
+    text += &against_bare(summary, style);
     text += &policy(summary, style);
     text += &handshakes(summary, style);
     text += &published(summary, style);
@@ -57,14 +58,14 @@ fn by_gap(results: &[CellResult], style: Style) -> String {
     let mut text = format!("{}\n", style.heading(title));
     let mut head = format!("{:<14}", "");
     for gap in ["0", "10 µs", "100 µs", "1 ms", "10 ms"] {
-        let _ = write!(head, "{gap:>8}{:>6}", "");
+        let _ = write!(head, "{gap:>7}{:>6}", "");
     }
-    let _ = writeln!(text, "{}", style.faint(&format!("{head}{:>16}", "per message")));
+    let _ = writeln!(text, "{}", style.faint(&format!("{head}{:>18}", "per message")));
     let mut head = format!("{:<14}", "");
     for _ in GAPS_US {
-        let _ = write!(head, "{:>8}{:>6}", "p50", "p99");
+        let _ = write!(head, "{:>7}{:>6}", "p50", "p99");
     }
-    let _ = writeln!(text, "{}", style.faint(&format!("{head}{:>6}{:>6}{:>4}", "calls", "CPU", "lost")));
+    let _ = writeln!(text, "{}", style.faint(&format!("{head}{:>6}{:>7}{:>5}", "calls", "CPU", "lost")));
     for route in Route::all() {
         let line = gap_line(results, route);
         if !line.is_empty() {
@@ -88,7 +89,7 @@ fn gap_line(results: &[CellResult], route: Route) -> String {
         let result = at(gap_us);
         let p50 = time(result.and_then(|r| r.figures.p50));
         let p99 = time(result.and_then(|r| r.figures.p99));
-        let _ = write!(line, "{p50:>8}{p99:>6}");
+        let _ = write!(line, "{p50:>7}{p99:>6}");
     }
     let shown = GAPS_US.iter().rev().filter(|&&gap_us| gap_us <= 1_000).find_map(|&gap_us| at(gap_us));
     let calls = shown
@@ -96,7 +97,7 @@ fn gap_line(results: &[CellResult], route: Route) -> String {
     let calls = calls.map_or("–".to_owned(), |calls| format!("{calls:.1}"));
     let cpu = shown.and_then(|r| r.cpu_ns_per_message).map_or("–".to_owned(), micros);
     let lost: u64 = GAPS_US.iter().filter_map(|&gap_us| at(gap_us)).map(|result| result.lost).sum();
-    let _ = write!(line, "{calls:>6}{cpu:>6}{lost:>4}");
+    let _ = write!(line, "{calls:>6}{cpu:>7}{lost:>5}");
     line
 }
 
@@ -135,6 +136,31 @@ pub(crate) fn list<T: serde::de::DeserializeOwned>(summary: &Summary, name: &str
     summary.more.get(name).and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
 }
 
+fn against_bare(summary: &Summary, style: Style) -> String {
+    let rows: Vec<AgainstBare> = list(summary, "against_bare");
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        format!("{}\n", style.heading("What the protocol costs: with the doorbell, and bare; p50, µs"));
+    let head = format!(
+        "{:<20}{:>8}{:>9}{:>9}{:>8}{:>20}",
+        "", "gap", "doorbell", "bare", "ratio", "notifying calls/msg"
+    );
+    let _ = writeln!(text, "{}", style.faint(&head));
+    for row in rows {
+        let (gap, own, bare) = (gap_name(row.gap_us), micros(row.p50_ns as f64), micros(row.bare_ns as f64));
+        let (name, ratio, calls) = (row.name, row.ratio, row.notify_calls_per_message);
+        let _ = writeln!(text, "{name:<20}{gap:>8}{own:>9}{bare:>9}{ratio:>8.2}{calls:>20.2}");
+    }
+    text.push('\n');
+    text
+}
+
+fn gap_name(gap_us: u64) -> String {
+    crate::sample::CellId { gap_us, ..crate::sample::CellId::new("", "") }.gap()
+}
+
 fn policy(summary: &Summary, style: Style) -> String {
     let rows: Vec<Policy> = list(summary, "adaptive");
     if rows.is_empty() {
@@ -157,7 +183,7 @@ fn policy(summary: &Summary, style: Style) -> String {
     );
     let _ = writeln!(text, "{}", style.faint(&head));
     for row in rows {
-        let gap = crate::sample::CellId { gap_us: row.gap_us, ..crate::sample::CellId::new("", "") }.gap();
+        let gap = gap_name(row.gap_us);
         let [spin, park, adaptive] =
             [row.spin, row.park, row.adaptive].map(|[p50, cpu]| (micros(p50), micros(cpu)));
         let _ = writeln!(
@@ -216,7 +242,7 @@ fn published(summary: &Summary, style: Style) -> String {
     let head = format!("{:<24}{:<32}{:<24}{:>7}{:>8}", "the log: by", "mean", "ours", "gap", "mean");
     let _ = writeln!(text, "{}", style.faint(&head));
     for row in rows {
-        let gap = crate::sample::CellId { gap_us: row.gap_us, ..crate::sample::CellId::new("", "") }.gap();
+        let gap = gap_name(row.gap_us);
         let mean = row.mean_ns.map_or("–".to_owned(), micros);
         let _ = writeln!(
             text,

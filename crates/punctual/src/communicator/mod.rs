@@ -122,7 +122,7 @@ impl Communicator {
         follow: Box<dyn Waiter>,
     ) -> Result<(Reception, EpollSet), SystemError> {
         let reception = Reception::new(core, Arc::clone(inbox), lead, follow)?;
-        let own_set = epoll_set(inbox.bell.event(), [Some(reception.lead_set.as_fd()), None])?;
+        let own_set = epoll_set(inbox.bell.event(), [Some(core.gate.as_fd()), None])?;
         Ok((reception, own_set))
     }
 
@@ -336,8 +336,8 @@ impl Communicator {
     /// `false`, and arms nothing, if there may already be one. Receive until [`ReceiveError::Empty`], arm, wait; any receive
     /// disarms.
     ///
-    /// Another component of the node that drives the engine meanwhile hands messages over as usual; on media of
-    /// the kernel the loop may look in vain until it has. Arming does the node's housekeeping when it is due: a loop that
+    /// Another component of the node that drives the engine meanwhile hands messages over as usual, and the loop is woken for
+    /// its own only. Arming does the node's housekeeping when it is due: a loop that
     /// waits for long calls [`crate::Node::housekeep`] now and then.
     pub fn arm(&mut self) -> bool {
         self.disarm();

@@ -35,7 +35,7 @@ pub(super) struct Reception {
     landing: Landing,
     /// Waits for the engine.
     lead: Box<dyn Waiter>,
-    pub(super) lead_set: EpollSet,
+    lead_set: EpollSet,
     /// Waits for the inbox while another component drives the engine.
     follow: Box<dyn Waiter>,
     follow_set: EpollSet,

@@ -1,6 +1,6 @@
 //! A node: one process's presence on a bus.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::communicator::Communicator;
 use crate::engine::shared::Joined;
 use crate::engine::{Bell, Engine, Receive, ring};
 use crate::ledger::{Ledger, Page, PageOwner, RowCount};
-use crate::wake::{Manners, Wake, waiter};
+use crate::wake::{Gate, Manners, Wake, waiter};
 
 pub use accounts::PeerAccount;
 pub use options::{Bus, CommunicatorOptions, NodeOptions, OpenError};
@@ -156,6 +156,8 @@ pub(crate) struct Core {
     pub(crate) payload_size_max: usize,
     /// The medium's descriptors, for epoll sets made while somebody drives the engine.
     pub(crate) descriptors: [Option<OwnedFd>; 2],
+    /// Wakes users' event loops, while no component drives the engine.
+    pub(crate) gate: Gate,
     /// Threads that want the receiving half for a moment while its driver may sleep.
     visitors: Counter,
     // Sending before receiving: fields are dropped in this order, and goodbye is said first.
@@ -225,6 +227,7 @@ impl Core {
             }
             None if waiting.armed > 0 => {
                 self.bell.doorbell().arm(Notification::Descriptor);
+                self.gate.open(self.bell.event().as_fd(), &self.descriptors);
                 !receiving.is_ready()
             }
             None => true,
@@ -255,6 +258,7 @@ impl Core {
     /// Takes back what the bell left behind for event loops: a leader that sleeps by other means never would.
     pub(crate) fn handle_lead(&self, receiving: &mut Receiving) {
         if self.registry.has_event_loops.is_raised() {
+            self.gate.close(self.bell.event().as_fd(), &self.descriptors);
             receiving.handle_awake();
         }
     }
@@ -354,19 +358,25 @@ impl Node {
             .map_err(|error| OpenError::System { error, advice: "counters need a little memory" })?;
         let payload_size_max = engine.transmit.payload_size_max();
         let descriptors = own_descriptors(&*engine.receive, name)?;
+        let bell = engine.receive.bell();
+        let gate = Gate::new(bell.event(), &descriptors).map_err(|error| OpenError::System {
+            error,
+            advice: "most likely for want of descriptors: see `ulimit -n`",
+        })?;
         let core = Core {
             node,
             incarnation: joined.incarnation,
             clock,
             page,
             registry: Registry::default(),
-            bell: engine.receive.bell(),
+            bell,
             manners: Manners {
                 rings_doorbell: engine.receive.rings_doorbell(),
                 looks_suffice: engine.receive.looks_suffice(),
             },
             payload_size_max,
             descriptors,
+            gate,
             visitors: Counter::default(),
             sending: Mutex::new(Sending::new(engine.transmit.into())),
             receiving: Mutex::new(Receiving::new(engine.receive.into(), payload_size_max)),

@@ -17,6 +17,7 @@ mod adaptive;
 mod backoff;
 mod descriptor;
 mod futex;
+mod gate;
 mod patience;
 mod spin;
 
@@ -24,6 +25,7 @@ use adaptive::Adaptive;
 use backoff::Backoff;
 use descriptor::{SleepInEpoll, SleepOnEvent};
 use futex::SleepOnFutex;
+pub(crate) use gate::Gate;
 pub use patience::{Patience, SLEEP_COST_NS};
 use spin::Spin;
 
