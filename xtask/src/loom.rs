@@ -19,6 +19,7 @@ const MUTANTS: &[&str] = &[
     "ring_reader_fence",
     "ring_writer_fence",
     "ring_join_fence",
+    "bias_barrier",
 ];
 
 /// How often the checker may take the CPU from a thread that could go on. Without a bound a test of three

@@ -5,6 +5,7 @@
 
 #[cfg(not(loom))]
 pub mod allocation;
+pub mod biased;
 #[cfg(not(loom))]
 pub mod clock;
 pub mod counter;

@@ -7,6 +7,10 @@
 pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
 
 /// Tells the CPU, or loom's scheduler, that this thread waits for another.
 #[inline]
@@ -15,4 +19,53 @@ pub fn spin_hint() {
     core::hint::spin_loop();
     #[cfg(loom)]
     loom::thread::yield_now();
+}
+
+/// Half of a pair of barriers: the compiler keeps the order of what stands before and after; the other half,
+/// [`heavy_barrier`], makes the processor keep it.
+#[inline]
+pub(crate) fn light_barrier() {
+    #[cfg(not(loom))]
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
+/// The other half: a full fence in this thread and in every running thread of the process. Only where
+/// [`has_heavy_barrier`].
+pub(crate) fn heavy_barrier() {
+    #[cfg(not(loom))]
+    {
+        let done = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited);
+        assert!(done.is_ok(), "membarrier worked when it was registered for");
+    }
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
+/// Whether the kernel gives [`heavy_barrier`]: Linux 4.14 does, unless a filter of system calls forbids it.
+pub(crate) fn has_heavy_barrier() -> bool {
+    #[cfg(all(not(loom), not(miri)))]
+    {
+        static REGISTERED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *REGISTERED.get_or_init(|| {
+            let register = rustix::thread::MembarrierCommand::RegisterPrivateExpedited;
+            rustix::thread::membarrier(register).is_ok()
+                && rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited).is_ok()
+        })
+    }
+    #[cfg(any(loom, miri))]
+    cfg!(loom)
+}
+
+/// Lets a moment pass for another thread, and a longer one if that does not help: yielding alone would keep a thread of
+/// lower priority from running.
+pub(crate) fn pause(tries: &mut u32) {
+    *tries += 1;
+    #[cfg(not(loom))]
+    if *tries > 100 {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+        return;
+    }
+    spin_hint();
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::SystemError;
+use punctual_machine::biased::BiasedGuard;
 use punctual_machine::clock::Ticks;
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
@@ -64,7 +65,7 @@ pub struct Message<'a> {
 /// Dropped without [`Claim::commit`], nothing was sent. While it lives, other senders of the node wait.
 #[derive(Debug)]
 pub struct Claim<'a> {
-    sending: MutexGuard<'a, Sending>,
+    sending: BiasedGuard<'a, Sending>,
     core: &'a Core,
     inbox: &'a Inbox,
 }
@@ -172,20 +173,20 @@ impl Communicator {
 
     #[inline]
     fn queue_locked(
-        &self,
+        &mut self,
         target: Target,
         payload: &[u8],
         due: Option<Ticks>,
-    ) -> Result<MutexGuard<'_, Sending>, SendError> {
+    ) -> Result<BiasedGuard<'_, Sending>, SendError> {
         let timing = self.stamps.then(|| Timing { due, sent: self.core.clock.now() });
-        let mut sending = self.core.sending();
+        let mut sending = self.core.sending(&mut self.reception.pass);
         sending.take(&self.core, &self.reception.inbox, target, payload, timing)?;
         Ok(sending)
     }
 
     /// Hands everything that was queued to the medium.
     pub fn flush(&mut self) {
-        self.core.sending().flush();
+        self.core.sending(&mut self.reception.pass).flush();
     }
 
     /// Room for a message of `size` bytes, to be written in place.
@@ -194,7 +195,7 @@ impl Communicator {
     /// See [`SendError`].
     pub fn claim(&mut self, target: Target, size: usize) -> Result<Claim<'_>, SendError> {
         let timing = self.stamps.then(|| Timing { due: None, sent: self.core.clock.now() });
-        let mut sending = self.core.sending();
+        let mut sending = self.core.sending(&mut self.reception.pass);
         sending.claim(&self.core, &self.reception.inbox, target, size, timing)?;
         Ok(Claim { sending, core: &self.core, inbox: &self.reception.inbox })
     }
@@ -237,7 +238,7 @@ impl Communicator {
             // The reader of a full ring has no way to ring for room; looking again from time to time is what is left.
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(1));
-            if let Some(mut receiving) = self.core.try_receiving() {
+            if let Some(mut receiving) = self.core.try_receiving(None) {
                 self.core.housekeep(&mut receiving, self.core.clock.now());
                 drop(receiving);
                 self.core.hand_over();
@@ -343,7 +344,7 @@ impl Communicator {
         self.disarm();
         self.reception.inbox.bell.doorbell().arm(Notification::Descriptor);
         self.armed = true;
-        if let Some(mut receiving) = self.core.try_receiving() {
+        if let Some(mut receiving) = self.core.try_receiving(None) {
             reception::housekeep_if_due(&self.core, &mut receiving);
         }
         let quiet = self.core.arm();
@@ -384,7 +385,7 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         self.disarm();
         // What was queued goes before its sender does.
-        self.core.sending().flush();
+        self.core.sending(&mut self.reception.pass).flush();
         self.core.close(&self.reception.inbox);
         self.core.hand_over();
     }

@@ -4,9 +4,10 @@
 //! through their inboxes; when it leaves, a follower takes over.
 
 use std::os::fd::AsFd;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use punctual_machine::SystemError;
+use punctual_machine::biased::{BiasedGuard, Pass};
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::Frame;
@@ -31,6 +32,8 @@ const TURNS_PER_TRY: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Reception {
     pub(super) inbox: Arc<Inbox>,
+    /// Shown at the node's locks.
+    pub(super) pass: Pass,
     reader: InboxReader,
     landing: Landing,
     /// Waits for the engine.
@@ -50,7 +53,7 @@ pub(super) struct Reception {
 /// Whose turn it is after waiting for another component that drives the engine.
 enum Turn<'c> {
     /// Ours to drive it.
-    Lead(MutexGuard<'c, Receiving>),
+    Lead(BiasedGuard<'c, Receiving>),
     /// There is something in the inbox.
     Look,
     /// The deadline has passed.
@@ -86,6 +89,7 @@ impl Reception {
             turns: 0,
             seen: 0,
             has_waited: false,
+            pass: Pass::new(),
             inbox,
         })
     }
@@ -108,7 +112,7 @@ impl Reception {
             return true;
         }
         // Another component drives the engine just now: what is for us comes to the inbox.
-        let Some(mut receiving) = core.try_receiving() else { return false };
+        let Some(mut receiving) = core.try_receiving(Some(&mut self.pass)) else { return false };
         let mut found = false;
         for _ in 0..TURNS_PER_TRY {
             receiving.look_everywhere();
@@ -137,7 +141,7 @@ impl Reception {
     #[inline]
     fn wait_for_message(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         loop {
-            let mut receiving = match core.try_receiving() {
+            let mut receiving = match core.try_receiving(Some(&mut self.pass)) {
                 Some(receiving) => receiving,
                 // What is for us comes to the inbox.
                 None if self.take_from_inbox() => return true,
@@ -209,7 +213,7 @@ impl Reception {
             if self.reader.has_news() {
                 break Turn::Look;
             }
-            if let Some(receiving) = core.try_receiving() {
+            if let Some(receiving) = core.try_receiving(Some(&mut self.pass)) {
                 break Turn::Lead(receiving);
             }
             if self.is_late(core, None, deadline) {
@@ -230,7 +234,7 @@ impl Reception {
         &mut self,
         core: &'c Core,
         deadline: Option<Ticks>,
-    ) -> Option<MutexGuard<'c, Receiving>> {
+    ) -> Option<BiasedGuard<'c, Receiving>> {
         self.has_waited = true;
         let timeout = || {
             let left = time_left(core, core.clock.now(), deadline);
@@ -242,14 +246,14 @@ impl Reception {
             descriptors: [None; 2],
             set: &mut self.follow_set,
         };
-        let (inbox, reader) = (&self.inbox, &self.reader);
+        let (inbox, reader, pass) = (&self.inbox, &self.reader, &mut self.pass);
         let mut taken = None;
         let is_ready = &mut || {
             // Whoever was taken off the list must not sleep: nobody would ring.
             if reader.has_news() || !inbox.is_listed() {
                 return true;
             }
-            taken = core.try_receiving();
+            taken = core.try_receiving(Some(pass));
             taken.is_some()
         };
         let waited = self.follow.wait(&mut bed, &timeout, is_ready);

@@ -1,10 +1,11 @@
 //! A node: one process's presence on a bus.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
+use punctual_machine::biased::{Biased, BiasedGuard, Pass};
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::Notification;
@@ -161,24 +162,26 @@ pub(crate) struct Core {
     /// Threads that want the receiving half for a moment while its driver may sleep.
     visitors: Counter,
     // Sending before receiving: fields are dropped in this order, and goodbye is said first.
-    sending: Mutex<Sending>,
-    receiving: Mutex<Receiving>,
+    sending: Biased<Sending>,
+    receiving: Biased<Receiving>,
 }
 
 impl Core {
-    pub(crate) fn sending(&self) -> MutexGuard<'_, Sending> {
-        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The sending half, for a component that sends.
+    #[inline]
+    pub(crate) fn sending(&self, pass: &mut Pass) -> BiasedGuard<'_, Sending> {
+        self.sending.lock(Some(pass))
     }
 
-    pub(crate) fn try_sending(&self) -> Option<MutexGuard<'_, Sending>> {
-        ignore_poison(self.sending.try_lock())
+    pub(crate) fn try_sending(&self) -> Option<BiasedGuard<'_, Sending>> {
+        self.sending.try_lock(None)
     }
 
     /// Borrows the engine's receiving half for a moment; its driver, if there is one, makes way.
     pub(crate) fn visit<T>(&self, work: impl FnOnce(&mut Receiving) -> T) -> T {
         self.visitors.add(1);
         ring(&*self.bell);
-        let mut receiving = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut receiving = self.receiving.lock(None);
         self.visitors.add(1_u64.wrapping_neg());
         let done = work(&mut receiving);
         drop(receiving);
@@ -194,8 +197,9 @@ impl Core {
 
     /// The engine's receiving half, if no other component of this node drives it. Who gives it back calls
     /// [`Self::hand_over`]: others may have gone to sleep because it was taken.
-    pub(crate) fn try_receiving(&self) -> Option<MutexGuard<'_, Receiving>> {
-        ignore_poison(self.receiving.try_lock())
+    #[inline]
+    pub(crate) fn try_receiving(&self, pass: Option<&mut Pass>) -> Option<BiasedGuard<'_, Receiving>> {
+        self.receiving.try_lock(pass)
     }
 
     /// The leader has left: a follower takes over, or the engine's bell wakes the users' event loops.
@@ -217,7 +221,7 @@ impl Core {
     fn hand_over_locked(&self, waiting: &mut Waiting) -> bool {
         // Whoever goes to sleep because the engine was taken has said so before, under the lock of `waiting`: either we
         // find him, or he finds the engine free. If it is taken again, who has it hands it over.
-        let Some(receiving) = self.try_receiving() else { return true };
+        let Some(receiving) = self.try_receiving(None) else { return true };
         match waiting.followers.pop() {
             Some(next) => {
                 next.set_listed(false);
@@ -249,7 +253,7 @@ impl Core {
     /// It waits no more. Ends with [`Self::hand_over`], once it has looked for messages: others may still wait.
     pub(crate) fn disarm(&self) {
         self.registry.waiting().armed -= 1;
-        if let Some(mut receiving) = self.try_receiving() {
+        if let Some(mut receiving) = self.try_receiving(None) {
             self.bell.doorbell().disarm();
             receiving.handle_awake();
         }
@@ -279,16 +283,6 @@ impl Core {
         self.registry.delist(inbox);
         inbox.close();
         self.page.close_row(inbox.row);
-    }
-}
-
-fn ignore_poison<'a, T>(
-    locked: Result<MutexGuard<'a, T>, TryLockError<MutexGuard<'a, T>>>,
-) -> Option<MutexGuard<'a, T>> {
-    match locked {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -378,8 +372,8 @@ impl Node {
             descriptors,
             gate,
             visitors: Counter::default(),
-            sending: Mutex::new(Sending::new(engine.transmit.into())),
-            receiving: Mutex::new(Receiving::new(engine.receive.into(), payload_size_max)),
+            sending: Biased::new(Sending::new(engine.transmit.into())),
+            receiving: Biased::new(Receiving::new(engine.receive.into(), payload_size_max)),
         };
         Ok(Self { core: Arc::new(core) })
     }
@@ -449,13 +443,13 @@ impl Node {
 
     /// Frames sent so far to one node, or to everybody: what the receivers' accounts must sum to.
     pub fn sent_to(&self, target: Option<NodeId>) -> u64 {
-        self.core.sending().sent_to(target)
+        self.core.sending.lock(None).sent_to(target)
     }
 
     /// Does what has to be done from time to time. Needed only if no communicator of this node ever waits.
     pub fn housekeep(&self) {
         let now = self.core.clock.now();
-        if let Some(mut receiving) = self.core.try_receiving() {
+        if let Some(mut receiving) = self.core.try_receiving(None) {
             self.core.housekeep(&mut receiving, now);
             drop(receiving);
             self.core.hand_over();
