@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::Run;
 use crate::step::{Outcome, Step};
-use crate::{deny, fuzz, kill, loom, miri, smoke, tidy};
+use crate::{deny, fuzz, kill, loom, miri, smoke, soak, tidy};
 
 /// What to run, and how long.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) fuzz_time: Duration,
     /// How many processes to kill.
     pub(crate) kills: kill::Extent,
+    /// Messages with delays at every step of the handshake.
+    pub(crate) soak: u64,
     /// Empty: all targets.
     pub(crate) fuzz_only: Vec<String>,
 }
@@ -29,6 +31,7 @@ const STEPS: &[Step] = &[
     Step { name: "loom", run: |_| loom::run() },
     Step { name: "kill", run: |plan| kill::run(plan.kills) },
     Step { name: "smoke", run: |_| smoke::run() },
+    Step { name: "soak", run: |plan| soak::run(plan.soak) },
     Step { name: "fuzz", run: |plan| fuzz::run(plan.fuzz_time, &plan.fuzz_only) },
     Step { name: "miri", run: |_| miri::run() },
 ];

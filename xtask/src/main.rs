@@ -9,6 +9,7 @@ mod kill;
 mod loom;
 mod miri;
 mod smoke;
+mod soak;
 mod step;
 mod tidy;
 mod workspace;
@@ -20,10 +21,11 @@ use ci::Plan;
 
 const USAGE: &str = "\
 cargo xtask ci [--only STEP,STEP] [--fuzz-seconds N]   what CI runs
-cargo xtask nightly                                    the same, ten minutes of fuzzing per target, a thousand kills, Miri
+cargo xtask nightly                                    the same, ten minutes of fuzzing per target, a thousand kills, 10⁸ wake-ups, Miri
 cargo xtask tidy                                       the rules no compiler checks
 cargo xtask loom                                       the model checker, and the proof that it can fail
 cargo xtask kill [--random N]                          a kill at every labelled store, and N at random instants
+cargo xtask soak [--messages N]                        N wake-ups with delays at every step of the handshake
 cargo xtask fuzz [--seconds N] [--only TARGET,TARGET]  builds and runs the fuzz targets";
 
 /// Fuzzing time per target: what CI can spare, and what a night can.
@@ -44,12 +46,20 @@ fn main() -> ExitCode {
 /// What the arguments ask for.
 fn plan(arguments: &[String]) -> Result<Plan, String> {
     let Some((command, options)) = arguments.split_first() else { return Err("which task?".into()) };
-    let mut plan =
-        Plan { steps: ci::usual(), fuzz_time: FUZZ_SHORT, kills: kill::SHORT, fuzz_only: Vec::new() };
+    let mut plan = Plan {
+        steps: ci::usual(),
+        fuzz_time: FUZZ_SHORT,
+        kills: kill::SHORT,
+        soak: soak::SHORT,
+        fuzz_only: Vec::new(),
+    };
     match command.as_str() {
         "ci" => {}
-        "nightly" => plan = Plan { steps: ci::all(), fuzz_time: FUZZ_LONG, kills: kill::LONG, ..plan },
-        "tidy" | "loom" | "fuzz" | "kill" => plan.steps = ci::named(command)?,
+        "nightly" => {
+            plan =
+                Plan { steps: ci::all(), fuzz_time: FUZZ_LONG, kills: kill::LONG, soak: soak::LONG, ..plan }
+        }
+        "tidy" | "loom" | "fuzz" | "kill" | "soak" => plan.steps = ci::named(command)?,
         other => return Err(format!("no task {other}")),
     }
     let mut options = options.iter();
@@ -59,6 +69,7 @@ fn plan(arguments: &[String]) -> Result<Plan, String> {
             ("ci" | "nightly", "--only") => plan.steps = ci::named(value)?,
             ("fuzz", "--only") => plan.fuzz_only = value.split(',').map(str::to_owned).collect(),
             ("kill", "--random") => plan.kills.random = count(option, value)?,
+            ("soak", "--messages") => plan.soak = count(option, value)?.into(),
             ("ci" | "nightly", "--fuzz-seconds") | ("fuzz", "--seconds") => {
                 plan.fuzz_time = seconds(option, value)?;
             }

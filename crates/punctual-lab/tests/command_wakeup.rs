@@ -1,0 +1,85 @@
+//! `punctual run wakeup`: what it prints and stores, and what it refuses.
+
+mod common;
+
+use std::fs;
+
+use common::Place;
+use serde_json::Value;
+
+#[test]
+fn every_figure_of_a_way_has_its_row() {
+    let place = Place::new();
+    let arguments =
+        ["run", "wakeup", "--only", "futex", "--gap", "100us", "--duration", "2s", "--out", "run"];
+    let ended = place.punctual(&[&arguments[..], &["--json", "-"]].concat()).with(0);
+    let summary: Value = serde_json::from_str(&ended.out).expect("JSON");
+    let results = summary["results"].as_array().expect("a list");
+    if punctual_machine::cpu::allowed().len() < 2 {
+        return eprintln!("SKIPPED: two processors are needed for a core each");
+    }
+    for measurement in ["w2r_any", "w2r_blocked", "reader_bracket", "ipcbench_loop", "notify"] {
+        let name = format!("futex/{measurement}");
+        let row = results.iter().find(|row| row["name"] == *name).unwrap_or_else(|| panic!("no {name}"));
+        assert!(row["count"].as_u64() > Some(10) && row["lost"] == 0 && row["gap_us"] == 100, "{row}");
+    }
+    let any = results.iter().find(|row| row["name"] == "futex/w2r_any").expect("there");
+    // With a gap of 100 µs the reader sleeps nearly every time, and is notified then.
+    assert!(any["parked_share"].as_f64() > Some(0.3), "{any}");
+    assert!(any["notify_calls_per_message"].as_f64() > Some(0.3), "{any}");
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../docs/summary.schema.json")).expect("JSON");
+    assert_eq!(common::schema::faults(&schema, &summary), Vec::<String>::new());
+    let page = fs::read_to_string(place.path("run/report.html")).expect("a page");
+    assert!(page.contains("What a message costs") && page.contains("futex-waitv"));
+    let handshakes = summary["handshakes"].as_array().expect("a list");
+    let lost = |name: &str| {
+        handshakes.iter().find(|row| row["name"] == name).and_then(|row| row["lost"].as_u64()).expect(name)
+    };
+    assert_eq!(lost("h4"), 0, "the look at what was posted needs no delay");
+}
+
+#[test]
+fn an_awake_reader_is_not_notified() {
+    let place = Place::new();
+    let arguments = ["run", "wakeup", "--only", "spin", "--gap", "0", "--count", "200", "--duration", "1s"];
+    let ended = place.punctual(&[&arguments[..], &["--json", "-", "--out", "run"]].concat());
+    if punctual_machine::cpu::allowed().len() < 2 {
+        return eprintln!("SKIPPED: two processors are needed to spin");
+    }
+    let summary: Value = serde_json::from_str(&ended.with(0).out).expect("JSON");
+    let any = &summary["results"].as_array().expect("a list")[0];
+    assert_eq!(
+        (&any["name"], any["notify_calls_per_message"].as_f64()),
+        (&Value::from("spin/w2r_any"), Some(0.0))
+    );
+}
+
+#[test]
+fn a_soak_counts_every_message() {
+    let place = Place::new();
+    if punctual_machine::cpu::allowed().len() < 2 {
+        return eprintln!("SKIPPED: two processors are needed");
+    }
+    let ended =
+        place.punctual(&["run", "wakeup", "--soak", "20000", "--mechanism", "epoll", "--quiet"]).with(0);
+    let result: Value = serde_json::from_str(&ended.out).expect("JSON");
+    assert_eq!((&result["noticed"], &result["lost"]), (&Value::from(20_000), &Value::from(0)), "{result}");
+    assert!(result["parks"].as_u64() > Some(0), "{result}");
+}
+
+#[test]
+fn what_is_off_is_said_in_a_line() {
+    let place = Place::new();
+    for (arguments, word) in [
+        (&["--load", "open"][..], "--load open"),
+        (&["--only", "telepathy"], "--only"),
+        (&["--gap", "7us"], "10us"),
+        (&["--soak", "0"], "--soak"),
+        (&["--soak", "9", "--mechanism", "telepathy"], "telepathy"),
+    ] {
+        let ended = place.punctual(&[&["run", "wakeup"], arguments].concat()).with(2);
+        assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1), "{}", ended.err);
+        assert!(ended.err.contains(word), "{}", ended.err);
+    }
+}
