@@ -137,16 +137,18 @@ impl Doorbell {
 mod futex {
     use super::{ARMED_FUTEX, Doorbell};
     use crate::event_fd::timespec;
+    use crate::wake::Slept;
     use rustix::thread::futex::{self, Flags};
     use std::time::Duration;
 
     impl Doorbell {
         /// Sleeper, armed for a futex: sleeps until somebody rings, `timeout` passes or a signal comes.
-        pub fn sleep_futex(&self, timeout: Option<Duration>) {
+        pub fn sleep_futex(&self, timeout: Option<Duration>) -> Slept {
             let timeout = timeout.map(timespec);
             // Every outcome (woken, no longer armed, timeout, signal) asks the caller to look at the condition.
             crate::label!("bell.sleep");
-            let _outcome = futex::wait(&self.state, Flags::empty(), ARMED_FUTEX, timeout.as_ref());
+            let outcome = futex::wait(&self.state, Flags::empty(), ARMED_FUTEX, timeout.as_ref());
+            Slept::to_the_limit(outcome == Err(rustix::io::Errno::TIMEDOUT))
         }
 
         /// The word that a futex waits on, and its value while the sleeper sleeps.

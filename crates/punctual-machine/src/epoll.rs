@@ -42,14 +42,19 @@ impl EpollSet {
 
     /// Waits until a descriptor can be read; returns how many can. 0 when `timeout` passed or a signal came first.
     pub fn wait(&self, timeout: Option<Duration>) -> usize {
+        self.wait_uninterrupted(timeout).unwrap_or(0)
+    }
+
+    /// As [`EpollSet::wait`], but `None` when a signal came first.
+    pub(crate) fn wait_uninterrupted(&self, timeout: Option<Duration>) -> Option<usize> {
         let timeout = timeout.map(timespec);
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
         match epoll::wait(&self.descriptor, &mut events, timeout.as_ref()) {
-            Ok((ready, _)) => ready.len(),
+            Ok((ready, _)) => Some(ready.len()),
             // The only errors left are EINTR (look again) and misuse that the types exclude.
             Err(error) => {
                 debug_assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Interrupted);
-                0
+                None
             }
         }
     }

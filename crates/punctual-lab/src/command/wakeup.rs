@@ -15,7 +15,7 @@ use super::{print, store_failure, style, write_file};
 use crate::cli::{Common, Failure, LoadArgument};
 use crate::store::{Header, Run, Store};
 use crate::summary::Summary;
-use crate::wakeup::{self, Plan, SoakOptions, Wishes};
+use crate::wakeup::{self, Plan, SoakOptions, Spoilt, Wishes};
 use crate::{facts, report, table};
 
 /// Options of the experiment.
@@ -42,6 +42,10 @@ pub struct WakeupArguments {
     /// How the reader of --soak sleeps
     #[arg(long, value_name = "NAME", default_value = "futex", requires = "soak")]
     pub mechanism: Option<Mechanism>,
+    /// Spoil --soak, to see that it notices: leave out the reader's look or the writer's notify (wake-ups are lost), or halt
+    /// the writer halfway (none is)
+    #[arg(long, value_name = "look|notify|halt", requires = "soak")]
+    pub spoil: Option<Spoilt>,
 }
 
 /// Measures, stores, compares, advises; or soaks.
@@ -157,7 +161,7 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.enable_steady_tick(Duration::from_millis(500));
-    let options = SoakOptions { mechanism, count, seed: arguments.common.seed };
+    let options = SoakOptions { mechanism, count, seed: arguments.common.seed, spoilt: arguments.spoil };
     let result = wakeup::soak(options, &cpus, &bar).map_err(Failure::Machine);
     finish(&bar);
     let result = result?;

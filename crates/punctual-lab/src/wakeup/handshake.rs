@@ -109,6 +109,10 @@ struct Shared {
     event: EventWithFlag,
     /// The number of the round for which the reader asks; 0 when lowered.
     flag: Counter,
+    /// The newest round that the writer has taken the flag for …
+    taken: Counter,
+    /// … and the newest for which it has completed its send.
+    sent: Counter,
     /// There will be no more rounds.
     over: Flag,
 }
@@ -166,13 +170,28 @@ fn read(shared: &Shared, handshake: Handshake) -> u64 {
         let entry = Duration::from_nanos((random >> 33) % ENTRY_NS_MAX);
         shared.flag.publish(round);
         spin_until(clock.now().plus(clock.ticks(entry)));
-        if !shared.event.wait(handshake.rechecks, LIMIT) {
+        if !shared.event.wait(handshake.rechecks, LIMIT) && is_lost(shared, round) {
             lost += 1;
             shared.event.reset();
         }
     }
     shared.over.raise();
     lost
+}
+
+/// The limit ended a wait: whether the wake-up is lost, or the writer was only kept from running. It is lost if the writer has
+/// nothing left to do, and there is no event.
+fn is_lost(shared: &Shared, round: u64) -> bool {
+    loop {
+        // In this order: the writer takes the flag before it lowers it, and is done when it has sent for what it took.
+        let is_asked = shared.flag.get_published() == round;
+        let taken = shared.taken.get_published();
+        let is_done = shared.sent.get_published() == taken && (taken == round || !is_asked);
+        if is_done {
+            return !shared.event.take_event();
+        }
+        std::thread::yield_now();
+    }
 }
 
 fn write(shared: &Shared, handshake: Handshake) {
@@ -185,6 +204,7 @@ fn write(shared: &Shared, handshake: Handshake) {
             continue;
         }
         answered = asked;
+        shared.taken.publish(asked);
         if handshake.lowers_first {
             shared.flag.publish(0);
         }
@@ -192,6 +212,7 @@ fn write(shared: &Shared, handshake: Handshake) {
             spin_until(clock.now().plus(clock.ticks(DELAY)));
         }
         shared.event.send();
+        shared.sent.publish(asked);
         if !handshake.lowers_first {
             shared.flag.publish(0);
         }

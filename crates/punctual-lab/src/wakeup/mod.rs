@@ -38,7 +38,7 @@ pub(crate) use overview::{ipc_bench_block, list};
 pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, Wishes};
 pub use published::{Compared, PUBLISHED, Published};
 pub use route::Route;
-pub use soak::{SoakOptions, SoakResult, soak};
+pub use soak::{SoakOptions, SoakResult, Spoilt, soak};
 use trial::{Class, Record, Row};
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.

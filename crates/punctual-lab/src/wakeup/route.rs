@@ -10,10 +10,12 @@ use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Doorbell;
 use punctual_machine::wake::bare::BareFutex;
-use punctual_machine::wake::{self, Mechanism, Notify, Park};
+use punctual_machine::wake::{self, Mechanism, Notify, Park, Slept};
 
 /// A sleep that nobody ended for so long was slept over a message, if there is one: it is lost, and this rescues it.
 pub(super) const RESCUE_AFTER: Duration = Duration::from_secs(1);
+/// A notification that was complete only so shortly before a limit may still have been on its way: it is not lost yet.
+pub(super) const LIMIT_SLACK: Duration = Duration::from_millis(10);
 
 /// Polls between two looks at the clock while spinning.
 const POLLS_PER_LOOK: u32 = 64;
@@ -172,8 +174,8 @@ pub(super) struct Wait {
     pub(super) awake: Ticks,
     /// Sleeps, or tries to.
     pub(super) parks: u32,
-    /// A sleep lasted to its limit, and there was a message after all.
-    pub(super) rescued: bool,
+    /// If only the limit of a sleep ended it, over a message: when that was. Lost, unless the writer was not done yet.
+    pub(super) limit_at: Option<Ticks>,
     /// It was given up: nothing came for longer than any plan lasts.
     pub(super) over: bool,
 }
@@ -257,7 +259,7 @@ fn sleep(park: &mut dyn Park, shared: &Shared, is_ready: &mut impl FnMut() -> bo
     let mut wait = Wait::default();
     sleep_in_turns(shared, is_ready, until, &mut wait, |is_ready| {
         let waited = wake::wait(park, &shared.bell, RESCUE_AFTER, is_ready);
-        waited.parked
+        (waited.parked, waited.to_the_limit)
     });
     wait
 }
@@ -268,22 +270,19 @@ fn sleep_bare(shared: &Shared, is_ready: &mut impl FnMut() -> bool, until: Ticks
     sleep_in_turns(shared, is_ready, until, &mut wait, |is_ready| {
         let seen = shared.bare.seen();
         let sleeps = !is_ready();
-        if sleeps {
-            shared.bare.sleep(seen, RESCUE_AFTER);
-        }
-        sleeps
+        (sleeps, sleeps && shared.bare.sleep(seen, RESCUE_AFTER) == Slept::ToTheLimit)
     });
     wait
 }
 
-/// Sleep after sleep, as each may end early; who slept to the limit over a message was not woken for it.
+/// Sleep after sleep, as each may end early. A sleep says whether it parked, and whether its limit ended it.
 #[inline]
 fn sleep_in_turns(
     shared: &Shared,
     is_ready: &mut impl FnMut() -> bool,
     until: Ticks,
     wait: &mut Wait,
-    mut sleep: impl FnMut(&mut dyn FnMut() -> bool) -> bool,
+    mut sleep: impl FnMut(&mut dyn FnMut() -> bool) -> (bool, bool),
 ) {
     let clock = Clock::get();
     if is_ready() {
@@ -293,11 +292,11 @@ fn sleep_in_turns(
     shared.parking.0.publish(1);
     let mut asleep_since = clock.now();
     loop {
-        wait.parks += u32::from(sleep(&mut *is_ready));
+        let (parked, to_the_limit) = sleep(&mut *is_ready);
+        wait.parks += u32::from(parked);
         let ready = is_ready();
         wait.awake = clock.now();
-        let to_the_limit = clock.duration(wait.awake.since(asleep_since)) >= RESCUE_AFTER;
-        wait.rescued = ready && to_the_limit;
+        wait.limit_at = (ready && to_the_limit).then(|| asleep_since.plus(clock.ticks(RESCUE_AFTER)));
         wait.over = !ready && wait.awake >= until;
         if ready || wait.over {
             break;
@@ -328,7 +327,7 @@ mod tests {
             assert_eq!(waker.wake(&shared), 0, "{route}");
             let now = Clock::get().now();
             let wait = sleeper.wait(&shared, 1, now, now.plus(Clock::get().ticks(Duration::from_secs(10))));
-            assert!(wait.parks == 0 && !wait.over && !wait.rescued, "{route}: {wait:?}");
+            assert!(wait.parks == 0 && !wait.over && wait.limit_at.is_none(), "{route}: {wait:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use punctual_machine::cpu::{SchedulingClass, ThreadUsage, pin_to, set_scheduling
 use punctual_machine::signal::interrupted;
 
 use super::plan::{Conditions, Trial};
-use super::route::{END, Shared, Sleeper, Waker, open};
+use super::route::{END, LIMIT_SLACK, Shared, Sleeper, Waker, open};
 
 /// Priorities under SCHED_FIFO: the reader goes first, and both stay below the kernel's own threads.
 const READER_PRIORITY: u8 = 11;
@@ -78,7 +78,7 @@ struct Seen {
     awake: Ticks,
     parks: u32,
     switched: bool,
-    lost: bool,
+    limit_at: Option<Ticks>,
 }
 
 /// What the writer notes of one message.
@@ -177,8 +177,14 @@ fn row(sent: &Sent, seen: &Seen) -> Row {
         class,
         calls: sent.calls,
         parks: seen.parks,
-        lost: seen.lost,
+        lost: is_lost(sent, seen),
     }
+}
+
+/// Only the sleep's limit ended it, and the writer had done its part before: it was not merely stopped in the middle of it.
+fn is_lost(sent: &Sent, seen: &Seen) -> bool {
+    let slack = Clock::get().ticks(LIMIT_SLACK);
+    seen.limit_at.is_some_and(|limit_at| sent.after.plus(slack) < limit_at)
 }
 
 /// Pins, waits for the other, and then takes the scheduling class: a real-time spinner never keeps its peer from existing.
@@ -213,7 +219,7 @@ fn read_all(
     };
     let mut notes = touched(
         trial.count,
-        Seen { began: Ticks(0), awake: Ticks(0), parks: 0, switched: false, lost: false },
+        Seen { began: Ticks(0), awake: Ticks(0), parks: 0, switched: false, limit_at: None },
     );
     prepare(&trial.conditions, trial.reader_cpu(), READER_PRIORITY, barrier)?;
     let cpu_before = punctual_machine::clock::thread_cpu_ns();
@@ -248,7 +254,13 @@ fn read_messages(trial: &Trial, shared: &Shared, sleeper: &mut Sleeper, notes: &
             switches = now;
         }
         if notes.len() < notes.capacity() {
-            notes.push(Seen { began, awake: wait.awake, parks: wait.parks, switched, lost: wait.rescued });
+            notes.push(Seen {
+                began,
+                awake: wait.awake,
+                parks: wait.parks,
+                switched,
+                limit_at: wait.limit_at,
+            });
         }
     }
 }

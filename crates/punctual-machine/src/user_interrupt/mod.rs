@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::SystemError;
 use crate::doorbell::Doorbell;
-use crate::wake::{Ends, Notify, Park};
+use crate::wake::{Ends, Notify, Park, Slept};
 
 #[cfg(target_arch = "x86_64")]
 mod instruction;
@@ -236,13 +236,17 @@ struct ParkUserInterrupt {
 
 #[cfg(target_arch = "x86_64")]
 impl Park for ParkUserInterrupt {
-    fn park(&mut self, bell: &Doorbell, timeout: Duration) {
+    fn park(&mut self, bell: &Doorbell, timeout: Duration) -> Slept {
         if instruction::delivered() == self.seen && bell.is_armed() {
             let microseconds = timeout.min(WAIT_MAX).as_micros() as u64;
             // SAFETY: the kernel was identified; the sixth call takes a time and flags. Every outcome asks to look again.
             unsafe { libc::syscall(self.calls.number(5), microseconds, 0) };
         }
-        self.seen = instruction::delivered();
+        // This call does not say why it returned.
+        let delivered = instruction::delivered();
+        let slept = Slept::to_the_limit(delivered == self.seen && bell.is_armed());
+        self.seen = delivered;
+        slept
     }
 
     fn drain(&mut self) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustix::thread::futex::{self, Flags};
 
+use super::Slept;
 use crate::event_fd::timespec;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -28,9 +29,10 @@ impl BareFutex {
 
     /// Sleeps while the word is still `seen`, for `timeout` at most.
     #[inline]
-    pub fn sleep(&self, seen: u32, timeout: Duration) {
+    pub fn sleep(&self, seen: u32, timeout: Duration) -> Slept {
         // Every outcome (woken, changed already, timeout, signal) asks the caller to look again.
-        let _outcome = futex::wait(&self.0, Flags::empty(), seen, Some(&timespec(timeout)));
+        let outcome = futex::wait(&self.0, Flags::empty(), seen, Some(&timespec(timeout)));
+        Slept::to_the_limit(outcome == Err(rustix::io::Errno::TIMEDOUT))
     }
 }
 
@@ -67,6 +69,11 @@ impl EventWithFlag {
             return true;
         }
         let _outcome = futex::wait(&self.event, Flags::empty(), 0, Some(&timespec(timeout)));
+        self.take_event()
+    }
+
+    /// Receiver: takes the event, if there is one.
+    pub fn take_event(&self) -> bool {
         self.event.swap(0, Ordering::SeqCst) == 1
     }
 

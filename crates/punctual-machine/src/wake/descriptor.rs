@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Ends, Notify, Park};
+use super::{Ends, Notify, Park, Slept};
 use crate::SystemError;
 use crate::doorbell::Doorbell;
 use crate::epoll::EpollSet;
@@ -33,10 +33,12 @@ impl Notify for NotifyEvent {
 struct ParkEvent(Arc<EventFd>);
 
 impl Park for ParkEvent {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        if wait_readable(self.0.as_fd(), Some(timeout)).unwrap_or(false) {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        let ready = wait_readable(self.0.as_fd(), Some(timeout));
+        if let Ok(true) = ready {
             self.0.drain();
         }
+        Slept::to_the_limit(matches!(ready, Ok(false)))
     }
 
     fn drain(&mut self) {
@@ -60,10 +62,12 @@ struct ParkEpoll {
 }
 
 impl Park for ParkEpoll {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        if self.set.wait(Some(timeout)) > 0 {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        let ready = self.set.wait_uninterrupted(Some(timeout));
+        if ready.is_some_and(|count| count > 0) {
             self.event.drain();
         }
+        Slept::to_the_limit(ready == Some(0))
     }
 
     fn drain(&mut self) {
@@ -90,8 +94,8 @@ struct ParkEpollEdge {
 }
 
 impl Park for ParkEpollEdge {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        self.set.wait(Some(timeout));
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        Slept::to_the_limit(self.set.wait_uninterrupted(Some(timeout)) == Some(0))
     }
 
     fn drain(&mut self) {
@@ -137,10 +141,12 @@ impl Notify for NotifyPipe {
 struct ParkPipe(OwnedFd);
 
 impl Park for ParkPipe {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        if wait_readable(self.0.as_fd(), Some(timeout)).unwrap_or(false) {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        let ready = wait_readable(self.0.as_fd(), Some(timeout));
+        if let Ok(true) = ready {
             self.drain();
         }
+        Slept::to_the_limit(matches!(ready, Ok(false)))
     }
 
     fn drain(&mut self) {
@@ -175,13 +181,14 @@ struct ParkDatagram {
 }
 
 impl Park for ParkDatagram {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
         // Zero means "for ever" to this call.
         let timeout = timeout.max(Duration::from_micros(1));
         if self.timeout != timeout && self.socket.set_read_timeout(Some(timeout)).is_ok() {
             self.timeout = timeout;
         }
-        let _received = self.socket.recv(&mut [0; 1]);
+        let received = self.socket.recv(&mut [0; 1]);
+        Slept::to_the_limit(received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
     }
 
     fn drain(&mut self) {

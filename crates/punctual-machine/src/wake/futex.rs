@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::thread::ClockId;
 use rustix::thread::futex::{Wait, WaitFlags, WaitvFlags, waitv};
 
-use super::{Ends, Notify, Park};
+use super::{Ends, Notify, Park, Slept};
 use crate::SystemError;
 use crate::doorbell::{Doorbell, Notification};
 use crate::event_fd::timespec;
@@ -19,8 +19,8 @@ impl Park for ParkFutex {
     }
 
     #[inline]
-    fn park(&mut self, bell: &Doorbell, timeout: Duration) {
-        bell.sleep_futex(Some(timeout));
+    fn park(&mut self, bell: &Doorbell, timeout: Duration) -> Slept {
+        bell.sleep_futex(Some(timeout))
     }
 
     fn calls(&self) -> u32 {
@@ -71,6 +71,10 @@ impl ParkMany {
     /// # Panics
     /// With no bells, or more than [`ParkMany::BELLS_MAX`].
     pub fn park(&self, bells: &[&Doorbell], timeout: Duration) -> Option<usize> {
+        self.wait(bells, timeout).ok()
+    }
+
+    fn wait(&self, bells: &[&Doorbell], timeout: Duration) -> rustix::io::Result<usize> {
         assert!((1..=Self::BELLS_MAX).contains(&bells.len()), "{} bells", bells.len());
         let mut waiters = [Wait::new(); Self::BELLS_MAX];
         for (waiter, bell) in waiters.iter_mut().zip(bells) {
@@ -82,7 +86,7 @@ impl ParkMany {
         // Every bell is borrowed until the call returns, so no word goes away under the kernel. Unlike the others this call
         // takes an instant, not a duration.
         let until = timespec(Duration::from_nanos(crate::clock::monotonic_ns()).saturating_add(timeout));
-        waitv(&waiters[..bells.len()], WaitvFlags::empty(), Some(&until), ClockId::Monotonic).ok()
+        waitv(&waiters[..bells.len()], WaitvFlags::empty(), Some(&until), ClockId::Monotonic)
     }
 }
 
@@ -94,8 +98,8 @@ impl Park for ParkWaitv {
         Notification::Futex
     }
 
-    fn park(&mut self, bell: &Doorbell, timeout: Duration) {
-        self.0.park(&[bell], timeout);
+    fn park(&mut self, bell: &Doorbell, timeout: Duration) -> Slept {
+        Slept::to_the_limit(self.0.wait(&[bell], timeout) == Err(rustix::io::Errno::TIMEDOUT))
     }
 
     fn calls(&self) -> u32 {

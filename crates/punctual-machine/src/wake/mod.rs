@@ -20,6 +20,23 @@ mod uring;
 pub use futex::ParkMany;
 pub use signal::SignalHandler;
 
+/// How a sleep ended, by the kernel's word. A clock would not do: a thread that was woken in time and then was kept from running
+/// looks, by the clock, like one that slept to its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slept {
+    /// A notification, a signal, or not at all.
+    Less,
+    /// Nothing came before its time limit.
+    ToTheLimit,
+}
+
+impl Slept {
+    /// By whether the limit ended it.
+    pub(crate) fn to_the_limit(ended_it: bool) -> Self {
+        if ended_it { Self::ToTheLimit } else { Self::Less }
+    }
+}
+
 /// The sleeping end. It belongs to the thread that opened it: some of these are bound to a thread.
 pub trait Park: Send + fmt::Debug {
     /// With what the bell is to be armed.
@@ -28,7 +45,7 @@ pub trait Park: Send + fmt::Debug {
     }
 
     /// Sleeps until a notification, `timeout` or a signal, or not at all. Armed before, and the condition looked at.
-    fn park(&mut self, bell: &Doorbell, timeout: Duration);
+    fn park(&mut self, bell: &Doorbell, timeout: Duration) -> Slept;
 
     /// Takes back what was sent to a thread that did not sleep after all.
     fn drain(&mut self) {}
@@ -189,6 +206,8 @@ pub struct Waited {
     pub parked: bool,
     /// Somebody sent a notification, or is about to.
     pub rung: bool,
+    /// It slept to its limit.
+    pub to_the_limit: bool,
 }
 
 /// The handshake around every sleep: arm, look once more, sleep, disarm. The caller looks again afterwards: waking early is
@@ -202,14 +221,12 @@ pub fn wait(
 ) -> Waited {
     bell.arm(park.how());
     let parked = !is_ready();
-    if parked {
-        park.park(bell, timeout);
-    }
+    let to_the_limit = parked && park.park(bell, timeout) == Slept::ToTheLimit;
     let rung = bell.disarm().rung;
     if rung && !parked {
         park.drain();
     }
-    Waited { parked, rung }
+    Waited { parked, rung, to_the_limit }
 }
 
 #[cfg(test)]

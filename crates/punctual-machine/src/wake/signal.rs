@@ -14,7 +14,7 @@ use std::ptr;
 use std::time::Duration;
 
 use super::descriptor::{NotifyPipe, empty, pipe};
-use super::{Ends, Notify, Park};
+use super::{Ends, Notify, Park, Slept};
 use crate::SystemError;
 use crate::doorbell::Doorbell;
 use crate::event_fd::wait_readable;
@@ -110,23 +110,37 @@ fn libc_timespec(duration: Duration) -> libc::timespec {
     }
 }
 
-/// Takes one signal from the thread's queue; whether there was one before `timeout`.
-fn take(signal: i32, timeout: Duration) -> bool {
+/// Takes one signal from the thread's queue, if there is one.
+fn take(signal: i32) -> bool {
+    await_signal(signal, Duration::ZERO).is_ok()
+}
+
+/// Sleeps until there is a signal in the thread's queue, and takes it. An error says why there is none: `timeout` passed
+/// (EAGAIN), or another signal came first.
+fn await_signal(signal: i32, timeout: Duration) -> std::io::Result<()> {
     let (set, timeout) = (set_of(signal), libc_timespec(timeout));
     // SAFETY: set and time are live and initialised; the signal's information is not asked for.
-    unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const timeout) == signal }
+    match unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const timeout) } {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+fn slept(awaited: &std::io::Result<()>) -> Slept {
+    let limit = awaited.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN));
+    Slept::to_the_limit(limit)
 }
 
 #[derive(Debug)]
 struct ParkSigWait(i32);
 
 impl Park for ParkSigWait {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        take(self.0, timeout);
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        slept(&await_signal(self.0, timeout))
     }
 
     fn drain(&mut self) {
-        while take(self.0, Duration::ZERO) {}
+        while take(self.0) {}
     }
 
     fn calls(&self) -> u32 {
@@ -144,10 +158,12 @@ pub(super) fn open_sigwait() -> Result<Ends, SystemError> {
 struct ParkSignalFd(OwnedFd);
 
 impl Park for ParkSignalFd {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        if wait_readable(self.0.as_fd(), Some(timeout)).unwrap_or(false) {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        let ready = wait_readable(self.0.as_fd(), Some(timeout));
+        if let Ok(true) = ready {
             self.drain();
         }
+        Slept::to_the_limit(matches!(ready, Ok(false)))
     }
 
     fn drain(&mut self) {
@@ -255,7 +271,7 @@ impl SignalHandler {
     }
 
     /// Opens deliveries and sleeps, in one; closed again on return.
-    fn sleep(&self, timeout: Duration) {
+    fn sleep(&self, timeout: Duration) -> Slept {
         let timeout = libc_timespec(timeout);
         let mut open = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: without a new mask the call only writes the current one to the live structure, and is then initialised.
@@ -264,10 +280,12 @@ impl SignalHandler {
             open.assume_init()
         };
         // SAFETY: the set is initialised; no descriptors are passed, and the time and the set are live during the call.
-        unsafe {
+        let outcome = unsafe {
             libc::sigdelset(&raw mut open, self.signal);
-            libc::ppoll(ptr::null_mut(), 0, &raw const timeout, &raw const open);
-        }
+            libc::ppoll(ptr::null_mut(), 0, &raw const timeout, &raw const open)
+        };
+        // A handler that ran, whichever, is an interruption (-1).
+        Slept::to_the_limit(outcome == 0)
     }
 }
 
@@ -279,12 +297,12 @@ impl Drop for SignalHandler {
 }
 
 impl Park for SignalHandler {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        self.sleep(timeout);
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        self.sleep(timeout)
     }
 
     fn drain(&mut self) {
-        while take(self.signal, Duration::ZERO) {}
+        while take(self.signal) {}
     }
 
     /// The mask is read, `ppoll` sleeps, and the handler returns by a call too.
@@ -317,14 +335,16 @@ struct ParkSigIo {
 }
 
 impl Park for ParkSigIo {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        if take(self.signal, timeout) {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        let awaited = await_signal(self.signal, timeout);
+        if awaited.is_ok() {
             empty(self.pipe.as_fd());
         }
+        slept(&awaited)
     }
 
     fn drain(&mut self) {
-        while take(self.signal, Duration::ZERO) {}
+        while take(self.signal) {}
         empty(self.pipe.as_fd());
     }
 

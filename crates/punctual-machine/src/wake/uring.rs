@@ -10,7 +10,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use super::descriptor::NotifyEvent;
 use super::futex::NotifyFutex;
-use super::{Ends, Notify, Park};
+use super::{Ends, Notify, Park, Slept};
 use crate::SystemError;
 use crate::doorbell::{Doorbell, Notification};
 use crate::event_fd::EventFd;
@@ -41,10 +41,11 @@ impl Ring {
     }
 
     /// Sleeps until something has completed or `timeout` passed.
-    fn wait(&self, timeout: Duration) {
+    fn wait(&self, timeout: Duration) -> Slept {
         let timeout = Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos());
         // Every outcome (completed, timeout, signal) asks the caller to look.
-        let _outcome = self.0.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
+        let outcome = self.0.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
+        Slept::to_the_limit(outcome.is_err_and(|error| error.raw_os_error() == Some(libc::ETIME)))
     }
 
     /// Takes every completion, and shows each.
@@ -93,9 +94,10 @@ impl Notify for NotifyMessage {
 struct ParkMessage(Arc<Ring>);
 
 impl Park for ParkMessage {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
-        self.0.wait(timeout);
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
+        let slept = self.0.wait(timeout);
         self.drain();
+        slept
     }
 
     fn drain(&mut self) {
@@ -124,7 +126,7 @@ impl Park for ParkUringFutex {
         Notification::Futex
     }
 
-    fn park(&mut self, bell: &Doorbell, timeout: Duration) {
+    fn park(&mut self, bell: &Doorbell, timeout: Duration) -> Slept {
         let (word, armed) = bell.futex_word();
         let wait = opcode::FutexWait::new(word.as_ptr(), armed.into(), MATCH_ANY, FUTEX2_SIZE_U32)
             .build()
@@ -133,10 +135,12 @@ impl Park for ParkUringFutex {
         // and the bell is borrowed until then.
         let pushed = unsafe { self.0.0.submission().push(&wait) };
         debug_assert!(pushed.is_ok(), "the ring is empty between two sleeps");
-        self.0.wait(timeout);
-        if !self.0.take_wait() {
-            self.cancel();
+        let slept = self.0.wait(timeout);
+        if self.0.take_wait() {
+            return Slept::Less;
         }
+        self.cancel();
+        slept
     }
 
     fn calls(&self) -> u32 {
@@ -196,10 +200,11 @@ impl ParkPoll {
 }
 
 impl Park for ParkPoll {
-    fn park(&mut self, _bell: &Doorbell, timeout: Duration) {
+    fn park(&mut self, _bell: &Doorbell, timeout: Duration) -> Slept {
         self.begin();
-        self.ring.wait(timeout);
+        let slept = self.ring.wait(timeout);
         self.drain();
+        slept
     }
 
     fn drain(&mut self) {

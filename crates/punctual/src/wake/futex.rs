@@ -16,6 +16,8 @@ impl Waiter for SleepOnFutex {
         timeout: &dyn Fn() -> Option<Duration>,
         is_ready: &mut dyn FnMut() -> bool,
     ) -> Waited {
-        sleep_armed(bed, Notification::Futex, is_ready, |bed| bed.bell.sleep_futex(timeout()))
+        sleep_armed(bed, Notification::Futex, is_ready, |bed| {
+            bed.bell.sleep_futex(timeout());
+        })
     }
 }
