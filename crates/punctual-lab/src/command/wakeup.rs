@@ -15,7 +15,7 @@ use super::{print, store_failure, style, write_file};
 use crate::cli::{Common, Failure, LoadArgument};
 use crate::store::{Header, Run, Store};
 use crate::summary::Summary;
-use crate::wakeup::{self, Plan, SoakOptions, Spoilt, Wishes};
+use crate::wakeup::{self, Plan, Route, SoakOptions, Spoilt, Wishes};
 use crate::{facts, report, table};
 
 /// Options of the experiment.
@@ -27,7 +27,7 @@ pub struct WakeupArguments {
     /// A core each and an idle machine only, in about 15 s
     #[arg(long)]
     pub quick: bool,
-    /// Only ways whose name contains this, such as futex, uring, +fifo
+    /// Only ways whose name contains this, such as futex, uring, +fifo; several between commas
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Every gap and every way under all conditions: same core, SCHED_FIFO, every core busy
@@ -76,10 +76,21 @@ fn plan(arguments: &WakeupArguments) -> Result<Plan, Failure> {
     };
     let plan = Plan::wakeup(&wishes);
     if plan.cells.is_empty() {
-        let text = "nothing is left to measure: gaps are 0, 10us, 100us, 1ms and 10ms, ways as in the table (--gap, --only)";
-        return Err(Failure::Usage(text.to_owned()));
+        return Err(Failure::Usage(nothing_left(&wishes)));
     }
     Ok(plan)
+}
+
+/// Which wish leaves nothing to measure.
+fn nothing_left(wishes: &Wishes) -> String {
+    let only = wishes.only.as_deref().unwrap_or_default();
+    if Plan::wakeup(&Wishes { gap_us: None, ..wishes.clone() }).cells.is_empty() {
+        let names: Vec<&str> = Route::all().iter().map(|route| route.name()).collect();
+        return format!("--only {only}: no way has that in its name; there are {}", names.join(", "));
+    }
+    let gap_us = wishes.gap_us.unwrap_or_default();
+    let of = if only.is_empty() { String::new() } else { format!(" of {only}") };
+    format!("--gap {gap_us}us: not measured{of}; gaps are 0, 10us, 100us, 1ms and 10ms")
 }
 
 fn measure(arguments: &WakeupArguments) -> Result<(), Failure> {

@@ -175,7 +175,7 @@ pub struct Wishes {
     pub count: Option<usize>,
     /// Only this gap.
     pub gap_us: Option<u64>,
-    /// Only routes whose name contains this.
+    /// Only routes whose name contains this, or one of these between commas.
     pub only: Option<String>,
 }
 
@@ -239,7 +239,10 @@ impl Plan {
         }
         cells.retain(|cell| {
             wishes.gap_us.is_none_or(|gap_us| gap_us == cell.gap_us)
-                && wishes.only.as_ref().is_none_or(|only| cell.engine().contains(only.as_str()))
+                && wishes
+                    .only
+                    .as_ref()
+                    .is_none_or(|only| only.split(',').any(|part| cell.engine().contains(part)))
         });
         let seconds = if wishes.quick { 12 } else { 52 };
         let duration = wishes.duration.unwrap_or(Duration::from_secs(seconds));
@@ -288,6 +291,9 @@ mod tests {
         let wishes = Wishes { only: Some("uring".to_owned()), gap_us: Some(100), ..Wishes::default() };
         let cells = Plan::wakeup(&wishes).cells;
         assert!(!cells.is_empty() && cells.iter().all(|c| c.gap_us == 100 && c.engine().contains("uring")));
+        let several = Wishes { only: Some("spin,adaptive".to_owned()), gap_us: Some(0), ..Wishes::default() };
+        let names: Vec<String> = Plan::wakeup(&several).cells.iter().map(Cell::engine).collect();
+        assert_eq!(names, ["spin", "adaptive"]);
         let quick = Plan::wakeup(&Wishes { quick: true, ..Wishes::default() });
         assert!(quick.cells.iter().all(|cell| cell.conditions == Conditions::default()));
     }

@@ -211,7 +211,12 @@ impl Sleeper {
             Self::BareFutex => sleep_bare(shared, &mut is_ready, until),
             Self::Parks(park) => sleep(&mut **park, shared, &mut is_ready, until),
             Self::Adaptive(park, spinning) => {
-                let mut wait = poll(&mut is_ready, began.plus(spinning.ticks()));
+                let spin = spinning.ticks();
+                // Who does not spin does not poll either: a batch of polls takes a tenth of what a sleep does.
+                let mut wait = match spin {
+                    Ticks(0) => Wait { over: true, ..Wait::default() },
+                    spin => poll(&mut is_ready, began.plus(spin)),
+                };
                 if wait.over {
                     wait = sleep(&mut **park, shared, &mut is_ready, until);
                 }
