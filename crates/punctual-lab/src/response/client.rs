@@ -11,14 +11,13 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
-use serde::{Deserialize, Serialize};
 
 use super::control::Control;
 use super::evidence::{Evidence, Witness};
 use super::port::{Peer, Port};
 use super::protocol::Protocol;
 use super::trips::{Seen, Trips};
-use super::wire::{self, Header, Kind, Record, TripId};
+use super::wire::{self, Header, Kind, Past, Record, TripId};
 use crate::sample::Load;
 
 /// What one trial sends.
@@ -48,14 +47,13 @@ pub struct TrialPlan {
     pub spins: bool,
 }
 
-/// A window of one side's thread, and when it was, on the client's clock.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// A window of one side's thread, and when it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// What happened in it.
     pub evidence: Evidence,
-    /// When it began and ended.
-    #[serde(skip)]
-    pub span: (Ticks, Ticks),
+    /// When it began and ended, nanoseconds of that side's own clock.
+    pub span: (u64, u64),
 }
 
 /// What a trial brought beside its trips.
@@ -63,8 +61,8 @@ pub struct Window {
 pub struct Testimony {
     /// The client's windows.
     pub client: Vec<Window>,
-    /// The responder's, by the last trip in each; they have no span.
-    pub responder: Vec<Evidence>,
+    /// The responder's, as far as replies brought them.
+    pub responder: Vec<Window>,
     /// The client's thread over the trial.
     pub usage: ThreadUsage,
     /// Sends that found no room, or no way.
@@ -126,6 +124,9 @@ pub fn run(
     run.testimony.usage = ThreadUsage::now().since(usage);
     run.trips.close(clock.now());
     run.end();
+    // Replies that overtook one another brought a window late, or twice.
+    run.testimony.responder.sort_by_key(|window| window.evidence.number);
+    run.testimony.responder.dedup_by_key(|window| window.evidence.number);
     run.testimony
 }
 
@@ -213,20 +214,20 @@ impl Run<'_> {
         let bytes = &self.buffer[..arrival.size];
         let verdict = self.plan.protocol.read_reply(bytes, self.plan.run, self.plan.size);
         let seen = Seen { kernel: arrival.kernel, woken: arrival.woken, done: arrival.read };
-        if let super::protocol::Verdict::Answer {
-            record: Some(Record { evidence: Some(evidence), .. }),
-            ..
-        } = verdict
-        {
-            self.note_evidence(evidence);
+        if let super::protocol::Verdict::Answer { record: Some(record), .. } = verdict {
+            self.note_evidence(&record);
         }
         Some(self.trips.note_arrival(&verdict, seen))
     }
 
-    fn note_evidence(&mut self, evidence: Evidence) {
-        let is_new = self.testimony.responder.last().is_none_or(|last| last.number != evidence.number);
+    fn note_evidence(&mut self, record: &Record) {
+        let Some(Past { evidence, age_us }) = record.evidence else { return };
+        let newest = self.testimony.responder.last();
+        let is_new = newest.is_none_or(|window| window.evidence.number != evidence.number);
         if is_new && self.testimony.responder.len() < WINDOWS_MAX {
-            self.testimony.responder.push(evidence);
+            let end = record.woken_ns().saturating_sub(u64::from(age_us) * 1000);
+            let begin = end.saturating_sub(u64::from(evidence.wall_us) * 1000);
+            self.testimony.responder.push(Window { evidence, span: (begin, end) });
         }
     }
 
@@ -241,16 +242,17 @@ impl Run<'_> {
         };
         let was_slow = row.is_some_and(|row| row.seen.done.since(from(row)) > self.slow);
         if was_slow || self.witness.is_due(self.clock.now()) {
-            self.close_window(sequence);
+            self.close_window();
         }
     }
 
-    fn close_window(&mut self, sequence: u64) {
+    fn close_window(&mut self) {
         let begin = self.witness.since();
         let late_us = self.control.late_us_since(begin);
-        let evidence = self.witness.close(sequence, late_us);
+        let evidence = self.witness.close(late_us);
         if self.testimony.client.len() < WINDOWS_MAX {
-            self.testimony.client.push(Window { evidence, span: (begin, self.witness.since()) });
+            let span = (self.clock.nanos(begin), self.clock.nanos(self.witness.since()));
+            self.testimony.client.push(Window { evidence, span });
         }
     }
 
@@ -261,10 +263,9 @@ impl Run<'_> {
         // What comes twice may come last.
         let grace = self.clock.now().plus(self.clock.ticks(GRACE));
         while self.receive_one(grace).is_some() {}
-        let last = self.trips.len().saturating_sub(1) as u64;
         let trips = &mut *self.trips;
         self.port.transmitted(&mut |tag, at| trips.note_transmitted(tag, at));
-        self.close_window(last);
+        self.close_window();
     }
 
     /// Tells a responder of ours that the trial is over. Lost on the way, the responder is told otherwise.

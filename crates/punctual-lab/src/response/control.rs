@@ -75,20 +75,22 @@ impl Control {
         Self { shared, thread: thread.ok() }
     }
 
-    /// The most that it was late since `begin`, µs. A look that is due and has not come counts by its age.
+    /// How long it was late since `begin`, µs: of each late look what lies after `begin`, and of one that is due and has
+    /// not come its age.
     #[must_use]
     pub fn late_us_since(&self, begin: Ticks) -> u32 {
         let clock = Clock::get();
         let count = self.shared.count.get_published();
         let newest = (0..count).rev().take(LOOKS);
         let looks = newest.map(|number| &self.shared.looks[(number as usize) % LOOKS]);
-        let late = looks.take_while(|look| look.at.get() >= begin.0).map(|look| look.late_ns.get()).max();
+        let after = looks.take_while(|look| look.at.get() >= begin.0);
+        let late_ns: u64 = after.map(|look| late_within(look, begin, clock)).sum();
         let last = count.checked_sub(1).map(|number| self.shared.looks[(number as usize) % LOOKS].at.get());
-        let overdue = last.map_or(0, |last| {
-            let since = clock.nanos(clock.now().since(Ticks(last)));
-            since.saturating_sub(PERIOD.as_nanos() as u64)
+        let overdue_ns = last.map_or(0, |last| {
+            let due = Ticks(last).plus(clock.ticks(PERIOD));
+            clock.nanos(clock.now().since(due.max(begin)))
         });
-        u32::try_from(late.unwrap_or(0).max(overdue) / 1000).unwrap_or(u32::MAX)
+        u32::try_from(late_ns.saturating_add(overdue_ns) / 1000).unwrap_or(u32::MAX)
     }
 
     /// Looks so far, those that were late, and the latest, µs.
@@ -97,6 +99,10 @@ impl Control {
         let Shared { count, late_count, late_ns_max, .. } = &*self.shared;
         (count.get(), late_count.get(), late_ns_max.get() / 1000)
     }
+}
+
+fn late_within(look: &Look, begin: Ticks, clock: &Clock) -> u64 {
+    look.late_ns.get().min(clock.nanos(Ticks(look.at.get()).since(begin)))
 }
 
 fn watch(shared: &Shared) {

@@ -19,15 +19,13 @@ pub const WINDOW_MAX: Duration = Duration::from_millis(10);
 pub struct Evidence {
     /// Counts windows, from 1.
     pub number: u32,
-    /// The last trip in it, low 32 bits of its sequence number.
-    pub last: u32,
     /// How long it was.
     pub wall_us: u32,
     /// CPU time of the thread.
     pub cpu_us: u32,
     /// Time that the thread was ready to run and did not (`schedstat`).
     pub wait_us: u32,
-    /// The most that the control thread on the same CPU was late in it.
+    /// How long the control thread on the same CPU was late in it.
     pub control_late_us: u32,
     /// Page faults without the disk.
     pub faults_minor: u16,
@@ -89,8 +87,8 @@ impl Witness {
         now.since(self.since) >= self.window
     }
 
-    /// Ends the window after trip `last`, and begins the next.
-    pub fn close(&mut self, last: u64, control_late_us: u32) -> Evidence {
+    /// Ends the window, and begins the next.
+    pub fn close(&mut self, control_late_us: u32) -> Evidence {
         let clock = Clock::get();
         let (now, usage, wait_ns) = (clock.now(), ThreadUsage::now(), self.read_wait_ns());
         let cpu = punctual_machine::cpu::current();
@@ -98,7 +96,6 @@ impl Witness {
         self.number = self.number.wrapping_add(1);
         let evidence = Evidence {
             number: self.number,
-            last: last as u32,
             wall_us: micros(clock.nanos(now.since(self.since))),
             cpu_us: micros(passed.cpu_ns),
             wait_us: micros(wait_ns.saturating_sub(self.wait_ns)),
@@ -146,11 +143,11 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let now = Clock::get().now();
         assert!(witness.is_due(now));
-        let evidence = witness.close(7, 3);
-        assert_eq!((evidence.number, evidence.last, evidence.control_late_us), (1, 7, 3));
+        let evidence = witness.close(3);
+        assert_eq!((evidence.number, evidence.control_late_us), (1, 3));
         assert!(evidence.wall_us >= 40_000, "{evidence:?}");
         assert!(evidence.cpu_us > 0 && evidence.cpu_us < evidence.wall_us, "{evidence:?}");
-        assert_eq!(witness.close(8, 0).number, 2);
+        assert_eq!(witness.close(0).number, 2);
     }
 
     #[test]

@@ -6,13 +6,13 @@
 
 use std::fmt;
 
-use punctual::Ticks;
+use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
-use super::client::Testimony;
+use super::client::{Testimony, Window};
 use super::evidence::Evidence;
 use super::option::Urgency;
-use super::trips::{BEYOND, Trips, WIRE};
+use super::trips::{BEYOND, Trip, Trips, WIRE};
 use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples};
 use crate::stall::{self, Stall, StallRule};
 
@@ -129,6 +129,9 @@ pub struct Finding {
     pub cause: Cause,
     /// How much of the excess the evidence accounts for, 0 to 1.
     pub confidence: f64,
+    /// Its trip only waited its turn behind an earlier stall, that of this trip, whose cause is the cause of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
     /// What was seen of the thread, in the window around the trip.
     pub evidence: Option<Evidence>,
 }
@@ -190,12 +193,37 @@ pub fn explain(
                 stage_excess_ns,
                 cause,
                 confidence,
+                behind: None,
                 evidence,
             })
         })
         .collect();
+    charge_backlog(&mut findings, samples, given.load);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));
     findings
+}
+
+/// Whoever moves again after a standstill takes what waited meanwhile in turn. On a slow machine that is not one release
+/// but many, each a stall by the rule, and the later ones' trips were on their way before the earlier ones' release: where
+/// their own evidence says nothing else, they are the same standstill.
+fn charge_backlog(findings: &mut [Finding], samples: &Samples, load: Load) {
+    findings.sort_by_key(|finding| finding.stall.release_ns);
+    let first = samples.index.first().copied().unwrap_or(0);
+    let start = |finding: &Finding| {
+        let row = finding.stall.first_index.checked_sub(first).and_then(|row| usize::try_from(row).ok());
+        row.map_or(u64::MAX, |row| samples.start_ns(row, load))
+    };
+    for place in 1..findings.len() {
+        let (earlier, later) = findings.split_at_mut(place);
+        let Some(finding) = later.first_mut() else { continue };
+        let Some(ahead) = earlier.iter().rev().find(|ahead| ahead.side == finding.side) else { continue };
+        let waited_behind = start(finding) < ahead.stall.release_ns;
+        if waited_behind && finding.confidence < PART_MIN && ahead.confidence >= PART_MIN {
+            finding.cause = ahead.cause;
+            finding.confidence = ahead.confidence;
+            finding.behind = Some(ahead.behind.unwrap_or(ahead.stall.first_index));
+        }
+    }
 }
 
 /// What is usual: a tenth of the trips is faster. Not the median, which may itself lie in a standstill.
@@ -240,6 +268,7 @@ fn side_of(stage: &str, samples: &Samples) -> Side {
     }
 }
 
+/// What the side's thread went through while it held the trip: on a slow machine that is many windows.
 fn evidence_for(
     side: Side,
     row: usize,
@@ -247,27 +276,56 @@ fn evidence_for(
     testimony: &Testimony,
     load: Load,
 ) -> Option<Evidence> {
+    let trip = trips.rows().get(row)?;
     match side {
-        Side::Responder | Side::WireOrResponder => responder_evidence(row, testimony),
+        Side::Responder | Side::WireOrResponder => over(&testimony.responder, held_by_responder(trip, load)?),
         // On a veth the wire runs in the sender's own call, and nothing else is known of it.
-        Side::Client | Side::Wire => client_evidence(row, trips, testimony, load),
+        Side::Client | Side::Wire => {
+            let clock = Clock::get();
+            let span = (clock.nanos(start_of(trip, load)), clock.nanos(trip.seen.done));
+            over(&testimony.client, span)
+        }
     }
 }
 
-/// The window that holds most of the trip.
-fn client_evidence(row: usize, trips: &Trips, testimony: &Testimony, load: Load) -> Option<Evidence> {
-    let trip = trips.rows().get(row)?;
-    let begin = if load == Load::Open { trip.due } else { trip.sent };
-    let overlap = |(from, to): (Ticks, Ticks)| to.min(trip.seen.done).since(from.max(begin));
-    let windows = testimony.client.iter().filter(|window| overlap(window.span).0 > 0);
-    windows.max_by_key(|window| overlap(window.span)).map(|window| window.evidence)
+fn start_of(trip: &Trip, load: Load) -> Ticks {
+    if load == Load::Open { trip.due } else { trip.sent }
 }
 
-/// The first window that ended with this trip or a later one.
-fn responder_evidence(row: usize, testimony: &Testimony) -> Option<Evidence> {
-    let low = row as u32;
-    let behind = |evidence: &&Evidence| evidence.last.wrapping_sub(low) < u32::MAX / 2;
-    testimony.responder.iter().filter(behind).min_by_key(|evidence| evidence.last.wrapping_sub(low)).copied()
+/// From the kernel's stamp to the reply, on the responder's own clock; without a stamp, from no earlier than the trip's
+/// start.
+fn held_by_responder(trip: &Trip, load: Load) -> Option<(u64, u64)> {
+    let record = trip.record?;
+    let woken = record.woken_ns();
+    let end = woken.saturating_add(u64::from(record.read_ns)).saturating_add(record.application_ns.into());
+    let total_ns = || Clock::get().nanos(trip.seen.done.since(start_of(trip, load)));
+    let begin =
+        record.stack_ns.map_or_else(|| end.saturating_sub(total_ns()), |ns| woken.saturating_sub(ns.into()));
+    Some((begin, end))
+}
+
+/// The windows, in the order of time, that overlap with this span, as one. Of each no more than the overlap is counted.
+fn over(windows: &[Window], (from, to): (u64, u64)) -> Option<Evidence> {
+    let mut sum: Option<Evidence> = None;
+    let first = windows.partition_point(|window| window.span.1 <= from);
+    for Window { evidence, span } in windows[first..].iter().take_while(|window| window.span.0 < to) {
+        let overlap_us = span.1.min(to).saturating_sub(span.0.max(from)) / 1000;
+        if overlap_us == 0 {
+            continue;
+        }
+        let overlap_us = u32::try_from(overlap_us).unwrap_or(u32::MAX);
+        let sum = sum.get_or_insert(Evidence { number: evidence.number, ..Evidence::default() });
+        let add = |sum: &mut u32, us: u32| *sum = sum.saturating_add(us.min(overlap_us));
+        add(&mut sum.wall_us, evidence.wall_us);
+        add(&mut sum.cpu_us, evidence.cpu_us);
+        add(&mut sum.wait_us, evidence.wait_us);
+        add(&mut sum.control_late_us, evidence.control_late_us);
+        sum.faults_minor = sum.faults_minor.saturating_add(evidence.faults_minor);
+        sum.faults_major = sum.faults_major.saturating_add(evidence.faults_major);
+        sum.switches_involuntary = sum.switches_involuntary.saturating_add(evidence.switches_involuntary);
+        sum.migrations = sum.migrations.saturating_add(evidence.migrations);
+    }
+    sum
 }
 
 /// A cause accounts for a stall when its time is at least so much of the excess.
@@ -283,15 +341,17 @@ fn cause_of(seen: Option<&Evidence>, excess_ns: u64, stage: &str, given: &Circum
     let Some(seen) = seen else { return (Cause::Unknown, 0.0) };
     let excess_us = (excess_ns / 1000).max(1) as f64;
     let part = |us: f64| (us / excess_us).min(1.0);
-    let (waited, late) = (part(seen.wait_us.into()), part(seen.control_late_us.into()));
+    let waited = part(seen.wait_us.into());
+    // Who is ready and does not run makes the control thread late as well.
+    let stood = part(seen.control_late_us.saturating_sub(seen.wait_us).into());
     let stolen = part((given.steal_ms * 1000) as f64);
     let busy = part(seen.cpu_us.into());
-    if waited >= PART_MIN {
+    if waited >= PART_MIN && waited >= stood {
         let limited = given.urgency.is_real_time() && LIMIT_MS.contains(&(excess_ns / 1_000_000));
         return (if limited { Cause::RealTimeLimit } else { Cause::RunQueue }, waited);
     }
-    if late >= PART_MIN {
-        return if stolen >= PART_MIN { (Cause::Steal, stolen) } else { (Cause::Stopped, late) };
+    if stood >= PART_MIN {
+        return if stolen >= PART_MIN { (Cause::Steal, stolen) } else { (Cause::Stopped, stood) };
     }
     if seen.faults_major > 0 {
         return (Cause::FaultsMajor, 0.5);
@@ -381,9 +441,60 @@ mod tests {
         assert_eq!(named(window(50, 20, 30), "request.woken", &OTHER), Cause::WakeUp);
         let faults = Evidence { faults_minor: 900, ..window(900, 0, 0) };
         assert_eq!(named(faults, RESPONDER, &OTHER), Cause::FaultsMinor);
+        assert_eq!(named(window(100, 1700, 4000), "request.woken", &OTHER), Cause::Stopped);
         assert_eq!(cause_of(None, 4_000_000, RESPONDER, &OTHER), (Cause::Unknown, 0.0));
         let urgent = Circumstances { urgency: Urgency::Fifo(50), ..OTHER };
         let limited = cause_of(Some(&window(0, 49_000, 50_000)), 50_000_000, "request.woken", &urgent);
         assert_eq!(limited.0, Cause::RealTimeLimit);
+    }
+
+    /// Goal: what a trip waited for lies in the windows before the one in which it was answered.
+    #[test]
+    fn a_trip_is_charged_with_every_window_it_waited_in() {
+        let at = |from_us: u64, cpu_us: u32, control_late_us: u32| {
+            let wall_us = 1000;
+            let span = (from_us * 1000, (from_us + 1000) * 1000);
+            let evidence =
+                Evidence { wall_us, cpu_us, control_late_us, faults_minor: 3, ..Evidence::default() };
+            Window { evidence, span }
+        };
+        let windows = [at(0, 500, 0), at(1000, 10, 990), at(2000, 900, 0)];
+        let seen = over(&windows, (1_200_000, 2_100_000)).expect("two windows");
+        assert_eq!((seen.wall_us, seen.cpu_us, seen.control_late_us), (900, 110, 800));
+        assert_eq!(seen.faults_minor, 6);
+        assert_eq!(over(&windows, (5_000_000, 6_000_000)), None);
+    }
+
+    fn finding(first_index: u64, release_ns: u64, cause: Cause, confidence: f64) -> Finding {
+        Finding {
+            stall: Stall { release_ns, first_index, messages: 1, longest_ns: 900_000 },
+            excess_ns: 900_000,
+            side: Side::Responder,
+            stage: "request.woken".to_owned(),
+            stage_excess_ns: 900_000,
+            cause,
+            confidence,
+            behind: None,
+            evidence: None,
+        }
+    }
+
+    /// Goal: what queued behind a standstill is part of it, and what came after it is not.
+    #[test]
+    fn a_backlog_is_charged_to_its_standstill() {
+        let mut samples = Samples::default();
+        for (index, sent_ns) in (0..4).zip([0, 100_000, 200_000, 5_000_000]) {
+            samples.push(index, sent_ns, sent_ns, 900_000, Outcome::Answered);
+        }
+        let mut findings = [
+            finding(3, 5_900_000, Cause::WakeUp, 0.2),
+            finding(0, 900_000, Cause::Stopped, 0.9),
+            finding(1, 1_000_000, Cause::Unknown, 0.0),
+            finding(2, 1_100_000, Cause::WakeUp, 0.1),
+        ];
+        charge_backlog(&mut findings, &samples, Load::Open);
+        let causes = findings.each_ref().map(|finding| (finding.cause, finding.behind));
+        let behind = (Cause::Stopped, Some(0));
+        assert_eq!(causes, [(Cause::Stopped, None), behind, behind, (Cause::WakeUp, None)]);
     }
 }

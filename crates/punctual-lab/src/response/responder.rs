@@ -10,7 +10,7 @@ use super::control::Control;
 use super::evidence::{Evidence, Witness};
 use super::port::{Arrival, Port};
 use super::protocol::{Protocol, answer_sockperf};
-use super::wire::{self, Header, Kind, Record};
+use super::wire::{self, Header, Kind, Past, Record};
 
 /// A wake-up or a reply that took longer is asked about at once.
 const SLOW: Duration = Duration::from_micros(200);
@@ -53,11 +53,13 @@ pub struct ResponderFacts {
 struct Run<'a> {
     port: &'a mut dyn Port,
     clock: &'static Clock,
+    tick_fs: u32,
     manner: Manner,
     control: &'a Control,
     witness: Witness,
     slow: Ticks,
-    evidence: Option<Evidence>,
+    /// The last window, and when it ended.
+    window: Option<(Evidence, Ticks)>,
     /// The reply whose way to the device is not known yet, and when it was handed over.
     replied: Option<(u64, Ticks)>,
     previous: Option<(u32, u32)>,
@@ -77,11 +79,13 @@ pub fn respond(
     let mut run = Run {
         port,
         clock,
+        // A million of them in nanoseconds.
+        tick_fs: short(clock.nanos(Ticks(1_000_000))),
         manner,
         control,
         witness: Witness::of_this_thread(),
         slow: clock.ticks(SLOW),
-        evidence: None,
+        window: None,
         replied: None,
         previous: None,
         facts: ResponderFacts::default(),
@@ -160,7 +164,11 @@ impl Run<'_> {
             read_ns: ns(arrival.woken, arrival.read),
             application_ns: 0,
             previous: self.previous,
-            evidence: self.evidence,
+            evidence: self.window.map(|(evidence, end)| {
+                let age_ns = self.clock.nanos(arrival.woken.since(end));
+                Past { evidence, age_us: u32::try_from(age_ns / 1000).unwrap_or(u32::MAX) }
+            }),
+            tick_fs: self.tick_fs,
         }
     }
 
@@ -187,7 +195,8 @@ impl Run<'_> {
         let was_slow = replied.since(begin) > self.slow;
         if was_slow || self.witness.is_due(now) {
             let late_us = self.control.late_us_since(self.witness.since());
-            self.evidence = Some(self.witness.close(sequence, late_us));
+            let evidence = self.witness.close(late_us);
+            self.window = Some((evidence, self.witness.since()));
         }
     }
 }

@@ -19,8 +19,8 @@
 //! | 44 | 4 | `application_ns`: read → the reply is handed to the kernel |
 //! | 48 | 4 | `previous`: an earlier reply of this responder, the low 32 bits of its sequence number |
 //! | 52 | 4 | `previous_tx_ns`: that reply handed to the kernel → handed to the device |
-//! | 56 | 32 | evidence: what the responder's thread went through ([`Evidence`]) |
-//! | 88 | 4 | zero |
+//! | 56 | 32 | evidence: what the responder's thread went through in one window ([`Evidence`]), and how long before `woken` that ended, µs, in place of its second number |
+//! | 88 | 4 | `tick_fs`: how long a tick of the responder's clock lasts, femtoseconds |
 //! | 92 | 4 | CRC-32C of bytes 0 to 91 |
 //! | 96 | | filler that follows from run and sequence number, compared whole |
 
@@ -76,8 +76,28 @@ pub struct Record {
     pub application_ns: u32,
     /// An earlier reply's low sequence bits, and how long it took to the device.
     pub previous: Option<(u32, u32)>,
-    /// What its thread went through lately.
-    pub evidence: Option<Evidence>,
+    /// What its thread went through lately, and how long before `woken` that ended.
+    pub evidence: Option<Past>,
+    /// How long a tick of its clock lasts, femtoseconds.
+    pub tick_fs: u32,
+}
+
+impl Record {
+    /// When its thread ran, nanoseconds of its own clock.
+    #[must_use]
+    pub fn woken_ns(&self) -> u64 {
+        let fs = u128::from(self.woken) * u128::from(self.tick_fs);
+        u64::try_from(fs / 1_000_000).unwrap_or(u64::MAX)
+    }
+}
+
+/// A window of the responder's thread, as a later reply tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// What happened in it.
+    pub evidence: Evidence,
+    /// Its end → `woken`, µs.
+    pub age_us: u32,
 }
 
 /// A packet's header.
@@ -147,14 +167,14 @@ pub fn write_header(bytes: &mut [u8], header: &Header) {
     put32(bytes, 48, previous);
     put32(bytes, 52, previous_tx_ns);
     write_evidence(bytes, &record.evidence.unwrap_or_default());
-    put32(bytes, 88, 0);
+    put32(bytes, 88, record.tick_fs);
     let check = crc32c::crc32c(&bytes[..CHECK_AT]);
     put32(bytes, CHECK_AT, check);
 }
 
-fn write_evidence(bytes: &mut [u8], evidence: &Evidence) {
+fn write_evidence(bytes: &mut [u8], Past { evidence, age_us }: &Past) {
     put32(bytes, 56, evidence.number);
-    put32(bytes, 60, evidence.last);
+    put32(bytes, 60, *age_us);
     put32(bytes, 64, evidence.wall_us);
     put32(bytes, 68, evidence.cpu_us);
     put32(bytes, 72, evidence.wait_us);
@@ -189,14 +209,14 @@ pub fn read_header(bytes: &[u8]) -> Option<Header> {
         application_ns: get32(head, 44)?,
         previous: get32(head, 48).zip(get32(head, 52)).filter(|_| flags & FLAG_PREVIOUS != 0),
         evidence: read_evidence(head).filter(|_| flags & FLAG_EVIDENCE != 0),
+        tick_fs: get32(head, 88)?,
     };
     Some(Header { kind, trip, record })
 }
 
-fn read_evidence(head: &[u8]) -> Option<Evidence> {
-    Some(Evidence {
+fn read_evidence(head: &[u8]) -> Option<Past> {
+    let evidence = Evidence {
         number: get32(head, 56)?,
-        last: get32(head, 60)?,
         wall_us: get32(head, 64)?,
         cpu_us: get32(head, 68)?,
         wait_us: get32(head, 72)?,
@@ -205,7 +225,8 @@ fn read_evidence(head: &[u8]) -> Option<Evidence> {
         faults_major: get16(head, 82)?,
         switches_involuntary: get16(head, 84)?,
         migrations: get16(head, 86)?,
-    })
+    };
+    Some(Past { evidence, age_us: get32(head, 60)? })
 }
 
 /// The word of the filler at `place`. The multiplier is that of Knuth's MMIX generator: every bit of the number reaches
@@ -240,23 +261,25 @@ mod tests {
 
     use super::*;
 
-    fn evidence() -> impl Strategy<Value = Evidence> {
-        (any::<[u32; 6]>(), any::<[u16; 4]>()).prop_map(|(long, short)| Evidence {
-            number: long[0],
-            last: long[1],
-            wall_us: long[2],
-            cpu_us: long[3],
-            wait_us: long[4],
-            control_late_us: long[5],
-            faults_minor: short[0],
-            faults_major: short[1],
-            switches_involuntary: short[2],
-            migrations: short[3],
+    fn evidence() -> impl Strategy<Value = Past> {
+        (any::<[u32; 6]>(), any::<[u16; 4]>()).prop_map(|(long, short)| Past {
+            evidence: Evidence {
+                number: long[0],
+                wall_us: long[2],
+                cpu_us: long[3],
+                wait_us: long[4],
+                control_late_us: long[5],
+                faults_minor: short[0],
+                faults_major: short[1],
+                switches_involuntary: short[2],
+                migrations: short[3],
+            },
+            age_us: long[1],
         })
     }
 
     fn header() -> impl Strategy<Value = Header> {
-        let numbers = (any::<[u32; 5]>(), any::<[u64; 2]>());
+        let numbers = (any::<[u32; 6]>(), any::<[u64; 2]>());
         let known = (
             proptest::option::of(any::<u32>()),
             proptest::option::of(any::<(u32, u32)>()),
@@ -274,6 +297,7 @@ mod tests {
                 application_ns: short[4],
                 previous,
                 evidence,
+                tick_fs: short[5],
             },
         })
     }
