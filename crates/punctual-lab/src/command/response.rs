@@ -160,7 +160,6 @@ pub fn response(arguments: &ResponseArguments) -> Result<(), Failure> {
         RunError::Store(error) => store_failure(&error),
         RunError::Machine(text) => Failure::Machine(text),
     })?;
-    store_sockperf(&settings, &outcome, &mut store)?;
     let summary = summarise(&settings, &outcome, &store)?;
     let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
     conclude(&path, &summary, &outcome, arguments, &settings)
@@ -308,18 +307,6 @@ fn header(settings: &Settings, against: bool) -> Header {
         }),
         ..Header::new("response")
     }
-}
-
-fn store_sockperf(settings: &Settings, outcome: &Outcome, store: &mut Store) -> Result<(), Failure> {
-    let cell = sockperf::cell(settings);
-    let mut index = 0;
-    for (round, measured) in (0..).zip(&outcome.sockperf) {
-        let mut samples = measured.samples.clone();
-        samples.index.iter_mut().for_each(|number| *number += index);
-        index = samples.index.last().map_or(index, |last| last + 1);
-        store.append(&cell, round, &samples).map_err(|error| store_failure(&error))?;
-    }
-    Ok(())
 }
 
 fn summarise(settings: &Settings, outcome: &Outcome, store: &Store) -> Result<Summary, Failure> {

@@ -19,6 +19,7 @@ use super::port::{self, Peer, PortPlan, Stamps};
 use super::protocol::Protocol;
 use super::responder::ResponderFacts;
 use super::site::{Assignment, Family, PORT, Place, Said, Site, Told, prepare};
+use super::sockperf;
 use super::trips::{Frame, Trips};
 use crate::doubt::Cause as DoubtCause;
 use crate::sample::{CellId, Load, Samples};
@@ -108,8 +109,6 @@ pub struct Outcome {
     pub place: String,
     /// What happened on the way, if anything was meant to.
     pub faults: Option<super::forward::Counts>,
-    /// sockperf in turn with us.
-    pub sockperf: Vec<super::sockperf::Measured>,
 }
 
 /// One trial made.
@@ -132,7 +131,8 @@ struct Bench<'a> {
     skipped: Vec<Skipped>,
     failed: HashSet<usize>,
     trials: u32,
-    sockperf: Vec<super::sockperf::Measured>,
+    /// sockperf's trips so far.
+    sockperf: u64,
 }
 
 /// Makes all trials, from a thread that may leave for a network namespace of its own. What was measured is in the store,
@@ -160,7 +160,7 @@ pub fn run(
         skipped: Vec::new(),
         failed: HashSet::new(),
         trials: 0,
-        sockperf: Vec::new(),
+        sockperf: 0,
     };
     bench.note_place();
     let per_round = settings.choices.len() + usize::from(against);
@@ -169,8 +169,8 @@ pub fn run(
     let made = bench.all_rounds(against, per_round, bar)?;
     let place = bench.place();
     let faults = bench.site.as_ref().and_then(Site::faults);
-    let Bench { accounts, skipped, sockperf, .. } = bench;
-    Ok(Outcome { accounts, skipped, made, planned, place, faults, sockperf })
+    let Bench { accounts, skipped, .. } = bench;
+    Ok(Outcome { accounts, skipped, made, planned, place, faults })
 }
 
 impl Bench<'_> {
@@ -218,21 +218,24 @@ impl Bench<'_> {
             if against && !interrupted() {
                 bar.set_message("sockperf");
                 bar.inc(1);
-                made += u64::from(self.against_sockperf(share)?);
+                self.against_sockperf(share, round)?;
+                made += 1;
             }
         }
         Ok(made)
     }
 
-    fn against_sockperf(&mut self, share: Duration) -> Result<bool, RunError> {
+    fn against_sockperf(&mut self, share: Duration, round: u32) -> Result<(), RunError> {
         let Some(site) = &mut self.site else {
             return Err(RunError::Machine(
                 "--against needs a responder of our own: leave out --to".to_owned(),
             ));
         };
-        let measured = super::sockperf::measure(site, self.settings, share).map_err(RunError::Machine)?;
-        self.sockperf.push(measured);
-        Ok(true)
+        let mut samples = sockperf::measure(site, self.settings, share).map_err(RunError::Machine)?;
+        samples.index.iter_mut().for_each(|number| *number += self.sockperf);
+        self.sockperf = samples.index.last().map_or(self.sockperf, |last| last + 1);
+        let cell = sockperf::cell(self.settings);
+        self.store.append(&cell, round, &samples).map(drop).map_err(RunError::Store)
     }
 
     fn one_trial(&mut self, place: usize, round: u32, share: Duration) -> Result<(), RunError> {

@@ -16,13 +16,6 @@ const PORT: u16 = 11_111;
 /// What its client leaves out at the start and at the end of a run; we add it to the time that it is given.
 const LEFT_OUT: Duration = Duration::from_millis(450);
 
-/// Its round trips in one round.
-#[derive(Clone, Debug, Default)]
-pub struct Measured {
-    /// In the order of its log.
-    pub samples: Samples,
-}
-
 /// The cell that it is measured as.
 #[must_use]
 pub fn cell(settings: &Settings) -> CellId {
@@ -30,11 +23,12 @@ pub fn cell(settings: &Settings) -> CellId {
     CellId { load: settings.load, gap_us, size: settings.size, ..CellId::new("sockperf", "round_trip") }
 }
 
-/// Runs its ping-pong between the two ends of our site, blocking, pinned as we are.
+/// Runs its ping-pong between the two ends of our site, blocking, pinned as we are: its round trips, in the order of its
+/// log.
 ///
 /// # Errors
 /// In words for people.
-pub fn measure(site: &mut Site, settings: &Settings, share: Duration) -> Result<Measured, String> {
+pub fn measure(site: &mut Site, settings: &Settings, share: Duration) -> Result<Samples, String> {
     let [_, there] = site.addresses();
     let pinned = |cpu: Option<usize>, rest: Vec<String>| -> (String, Vec<String>) {
         match cpu {
@@ -76,7 +70,7 @@ pub fn measure(site: &mut Site, settings: &Settings, share: Duration) -> Result<
         return Err(format!("sockperf ended with {ran}: is it installed?"));
     }
     let text = text.map_err(|error| format!("sockperf wrote no log: {error}"))?;
-    Ok(Measured { samples: read_log(&text).map_err(|error| format!("its log: {error}"))? })
+    read_log(&text).map_err(|error| format!("its log: {error}"))
 }
 
 /// Why a log was not read.
