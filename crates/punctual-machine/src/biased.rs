@@ -24,7 +24,9 @@ use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
 use core::ops::{Deref, DerefMut};
 
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, heavy_barrier, light_barrier, pause};
+use crate::sync::{
+    AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, heavy_barrier, light_barrier, pause, unique_number,
+};
 
 const NOBODY: u64 = 0;
 
@@ -43,10 +45,7 @@ pub struct Pass(NonZeroU64);
 impl Pass {
     /// A pass like no other of this process.
     pub fn new() -> Self {
-        // Not an atomic of loom's: which number it is says nothing.
-        static NEXT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);
-        let number = NEXT.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
-        Self(NonZeroU64::new(number).expect("2^64 passes take longer than a machine lives"))
+        Self(unique_number())
     }
 }
 

@@ -58,6 +58,13 @@ pub(crate) fn has_heavy_barrier() -> bool {
     cfg!(loom)
 }
 
+/// A number that nothing else in this process has. No atomic of loom's: nobody's order depends on it.
+pub(crate) fn unique_number() -> core::num::NonZeroU64 {
+    static NEXT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    core::num::NonZeroU64::new(number).expect("counting 2^64 takes longer than a machine lives")
+}
+
 /// Lets a moment pass for another thread, and a longer one if that does not help: yielding alone would keep a thread of
 /// lower priority from running.
 pub(crate) fn pause(tries: &mut u32) {

@@ -4,17 +4,18 @@
 //! A frame for a node whose address is not known yet goes to everybody; the first frame heard from a node teaches its
 //! address. Announcements say how far a node's streams are, so that the loss of the last frames before a pause is noticed.
 
+mod address_book;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::counter::Counter;
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Frame, FrameError, Header, Kind, NodeId, Port, Target};
+
+use address_book::{AddressBook, Entry};
 
 use super::{
     Arrival, Bell, Descriptors, Event, Flow, Payload, PrivateBell, Progress, Receive, SendError, Transmit,
@@ -82,53 +83,6 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
 
     /// What becomes readable.
     fn descriptors(&self) -> Descriptors<'_>;
-}
-
-/// What both halves know of the other nodes.
-#[derive(Debug)]
-struct AddressBook<A> {
-    entries: Mutex<Vec<Entry<A>>>,
-    /// Changes whenever an address does.
-    version: Counter,
-    /// Nodes that asked to be told that we are here.
-    unanswered: Mutex<VecDeque<NodeId>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Entry<A> {
-    node: NodeId,
-    address: A,
-}
-
-impl<A: Copy + PartialEq> AddressBook<A> {
-    fn new() -> Self {
-        Self { entries: Mutex::default(), version: Counter::default(), unanswered: Mutex::default() }
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry<A>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn unanswered(&self) -> MutexGuard<'_, VecDeque<NodeId>> {
-        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[cold]
-    fn learn(&self, node: NodeId, address: A) {
-        let mut entries = self.entries();
-        match entries.iter().position(|entry| entry.node == node) {
-            Some(index) => entries[index].address = address,
-            // A stranger too many: frames for it go to everybody, as before it was heard.
-            None if entries.len() == NODES_MAX => return,
-            None => entries.push(Entry { node, address }),
-        }
-        self.version.publish(self.version.get() + 1);
-    }
-
-    fn forget(&self, node: NodeId) {
-        self.entries().retain(|entry| entry.node != node);
-        self.version.publish(self.version.get() + 1);
-    }
 }
 
 /// Who we are on the medium.
