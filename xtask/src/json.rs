@@ -34,6 +34,13 @@ impl Json {
         }
     }
 
+    pub(crate) fn number(&self) -> Option<f64> {
+        match self {
+            Self::Plain(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn list(&self) -> Option<&[Self]> {
         match self {
             Self::List(values) => Some(values),

@@ -12,6 +12,7 @@ mod smoke;
 mod soak;
 mod step;
 mod tidy;
+mod vehicles;
 mod workspace;
 
 use std::process::ExitCode;

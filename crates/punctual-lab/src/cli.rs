@@ -43,6 +43,9 @@ enum Verb {
     /// The other end of a measurement; started by the command itself
     #[command(hide = true)]
     Respond,
+    /// A process of run vehicles; started by the command itself
+    #[command(hide = true)]
+    Vehicle,
 }
 
 /// Options of everything that measures.
@@ -236,6 +239,7 @@ pub fn main() -> ExitCode {
         Verb::Stat(stat) => command::stat(&stat),
         Verb::Host(host) => command::host(&host),
         Verb::Respond => command::respond(),
+        Verb::Vehicle => command::vehicle(),
     };
     finish(done)
 }

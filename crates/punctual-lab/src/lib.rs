@@ -20,4 +20,5 @@ pub mod store;
 pub mod summary;
 pub mod survey;
 pub mod table;
+pub mod vehicles;
 pub mod wakeup;

@@ -1,6 +1,6 @@
 //! A role played by another process of this program: a stream of JSON lines each way, which rests while a trial runs.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,16 @@ impl Role {
     /// In words for people.
     pub fn hear<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
         hear(&mut self.output)
+    }
+
+    /// Takes the bytes that follow a line.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn hear_bytes(&mut self, size: usize) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; size];
+        let read = self.output.read_exact(&mut bytes);
+        read.map(|()| bytes).map_err(|error| format!("the other process cannot be heard: {error}"))
     }
 }
 

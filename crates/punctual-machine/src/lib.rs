@@ -28,6 +28,8 @@ mod memory_traits;
 #[cfg(not(loom))]
 pub mod namespace;
 #[cfg(not(loom))]
+pub mod news_signal;
+#[cfg(not(loom))]
 pub mod packet;
 #[cfg(not(loom))]
 pub mod process;

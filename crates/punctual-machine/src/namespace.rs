@@ -55,6 +55,16 @@ pub fn create_veth(name_here: &str, name_there: &str, peer: u32) -> Result<(), S
     run_ip(&["link", "add", name_here, "type", "veth", "peer", "name", name_there, "netns", &peer])
 }
 
+/// Creates a bridge, which is down, in the calling thread's namespace. Runs `ip`.
+pub fn create_bridge(name: &str) -> Result<(), SystemError> {
+    run_ip(&["link", "add", name, "type", "bridge"])
+}
+
+/// Makes an interface a port of a bridge, both of the calling thread's namespace. Runs `ip`.
+pub fn join_bridge(interface: &str, bridge: &str) -> Result<(), SystemError> {
+    run_ip(&["link", "set", interface, "master", bridge])
+}
+
 /// Gives an interface of the calling thread's namespace an address, for example `10.77.0.1/24`. Runs `ip`.
 /// IPv6 addresses are usable at once (no duplicate address detection).
 pub fn add_address(interface: &str, address: &str) -> Result<(), SystemError> {

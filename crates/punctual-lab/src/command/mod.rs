@@ -10,6 +10,7 @@ mod run;
 mod sim;
 mod stat;
 mod survey;
+mod vehicles;
 mod wakeup;
 
 pub use compare::compare;
@@ -22,6 +23,7 @@ pub use run::{Experiment, RunArguments, run};
 pub use sim::{SimArguments, sim};
 pub use stat::stat;
 pub use survey::{respond, survey};
+pub use vehicles::{VehiclesArguments, vehicle, vehicles};
 pub use wakeup::{WakeupArguments, wakeup};
 
 use std::io::{IsTerminal, Write};

@@ -166,7 +166,7 @@ pub fn response(arguments: &ResponseArguments) -> Result<(), Failure> {
 }
 
 /// In a thread of its own, which may leave for another network namespace.
-fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+pub(super) fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("experiment".to_owned()).spawn_scoped(scope, work);
         let thread = thread.map_err(|error| Failure::Machine(format!("cannot start a thread: {error}")))?;

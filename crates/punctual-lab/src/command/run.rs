@@ -20,6 +20,8 @@ pub enum Experiment {
     Response(Box<ResponseArguments>),
     /// The main job: the same as punctual survey
     Survey(SurveyArguments),
+    /// Fifteen processes that publish to each other on one medium, beside the published tables
+    Vehicles(Box<super::VehiclesArguments>),
     /// Every way to wake a sleeping reader, what each costs, and what is lost (a minute)
     Wakeup(super::WakeupArguments),
 }
@@ -32,6 +34,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     match &arguments.experiment {
         Experiment::Response(response) => super::response(response),
         Experiment::Survey(survey) => super::survey(survey),
+        Experiment::Vehicles(vehicles) => super::vehicles(vehicles),
         Experiment::Wakeup(wakeup) => super::wakeup(wakeup),
     }
 }

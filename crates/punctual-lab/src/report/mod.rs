@@ -8,6 +8,7 @@ mod figures;
 mod ladder;
 mod scale;
 mod startup;
+mod vehicles;
 mod wakeup;
 
 use std::fmt::Write as _;
@@ -39,6 +40,9 @@ pub fn render(run: &Run) -> Result<String, StoreError> {
     facts::head(&mut page, &summary);
     if summary.experiment == "wakeup" {
         wakeup::sections(&mut page, &summary);
+    }
+    if summary.experiment == "vehicles" {
+        vehicles::sections(&mut page, &summary);
     }
     let views = views(&cells);
     figures::table(&mut page, &cells, &views);

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 // Every suite uses a part of this file.
 const _: () = {
     let _ = (schema::faults, summary_of, text, alone, survey, short_survey, punctual_by);
-    let _ = (Started::signal_group, Place::world_writable, Place::path);
+    let _ = (Started::id, Started::signal_group, Place::world_writable, Place::path);
     let _ = |started: &mut Started| started.has("", || true);
 };
 
@@ -84,6 +84,11 @@ pub(crate) struct Started {
 }
 
 impl Started {
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What Ctrl-C does on a terminal: everybody in the foreground gets it.
     pub(crate) fn signal_group(&self, name: &str) {
         let group = format!("-{}", self.child.id());

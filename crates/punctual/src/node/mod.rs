@@ -1,6 +1,6 @@
 //! A node: one process's presence on a bus.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -429,6 +429,12 @@ impl Node {
             self.core.visit(|_| ());
         }
         Ok(inbox)
+    }
+
+    /// The medium's descriptors, as another reference to what the engine has open: for measuring what flags on them cost.
+    /// None for memory.
+    pub fn medium_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.core.descriptors.iter().flatten().map(AsFd::as_fd)
     }
 
     /// What became of every message, as of now.

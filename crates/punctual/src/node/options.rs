@@ -116,6 +116,15 @@ impl NodeOptions {
     pub fn open(&self, bus: &Bus) -> Result<Node, OpenError> {
         Node::assemble(bus, self)
     }
+
+    /// The engine alone, with the layers asked for, and no node around it: whoever drives it writes headers, sorts frames to
+    /// ports and counts. It joins the bus as a node of this name and id would. For measuring what a node adds.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub fn open_engine(&self, bus: &Bus) -> Result<(Engine, Joined), OpenError> {
+        open_engine(bus, self, self.id.unwrap_or_else(|| NodeId::named(&self.name)))
+    }
 }
 
 /// The engine of a bus, with the layers that were asked for.

@@ -1,0 +1,326 @@
+//! `punctual run vehicles`, and the processes that it starts.
+
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use punctual::Wake;
+use punctual_machine::host::HostFacts;
+use punctual_machine::signal::{catch_interrupts, end_with_parent, interrupted};
+use serde_json::json;
+
+use super::response::in_a_thread;
+use super::survey::progress;
+use super::{print, store_failure, style, write_file};
+use crate::cli::{Common, Failure, duration};
+use crate::store::{Header, Run, Store};
+use crate::summary::{Ledger, Skipped, Summary};
+use crate::vehicles::experiment::{self, Made, RunError};
+use crate::vehicles::ledger::Sums;
+use crate::vehicles::option::{Medium, Mode, OWN_ROW, Settings};
+use crate::vehicles::overview::{Overall, overview};
+use crate::vehicles::process::serve;
+use crate::vehicles::published::standings;
+use crate::vehicles::road::Place;
+use crate::vehicles::value::RECORD_SIZE;
+use crate::{doubt, facts, report};
+
+/// Whether messages carry a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Seal {
+    On,
+    Off,
+}
+
+/// Options of the vehicles.
+#[derive(Debug, Args)]
+pub struct VehiclesArguments {
+    #[command(flatten)]
+    common: Common,
+    /// Processes that publish and subscribe
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    vehicles: usize,
+    /// Time between two messages of a component
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
+    period: Duration,
+    /// Where the instant of reception is taken
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+    /// What carries messages between vehicles
+    #[arg(long, value_enum, default_value_t)]
+    engine: Medium,
+    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll
+    #[arg(long, value_name = "WAY", default_value = "epoll")]
+    wake: Wake,
+    /// Whether messages carry a tag
+    #[arg(long, value_enum, default_value = "off")]
+    seal: Seal,
+    /// Processes beside the road, which listen and say once a second that they are there [default: 9 in application mode, else 0]
+    #[arg(long, value_name = "N")]
+    roadside: Option<usize>,
+    /// Components of each vehicle, each with a value of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    components: usize,
+    /// How often, with fresh processes each time
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Messages of each component in a run [default: 30 s of them; callback: 1,000 to each vehicle; engine, async: 100]
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    messages: Option<usize>,
+    /// Let vehicles publish one after the other over the period, not all at once as the barrier leaves them
+    #[arg(long)]
+    spread: bool,
+    /// A bridge of this host (packet), or an interface with an address (datagram) [default: a bridge of our own]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+}
+
+/// The original's roadside processes.
+const ROADSIDE: usize = 9;
+/// How long the original's application test took.
+const APPLICATION_RUN: Duration = Duration::from_secs(30);
+/// Messages to each vehicle in the original's callback test.
+const CALLBACK_MESSAGES: usize = 1_000;
+/// Messages of each sender in the original's other tests.
+const SENDER_MESSAGES: usize = 100;
+/// Processes on one medium, with room for the roadside in the table of nodes.
+const PROCESSES_MAX: usize = 200;
+const COMPONENTS_MAX: usize = 60;
+/// What all records of one process may take, bytes.
+const RECORDS_MAX: usize = 1 << 29;
+
+/// Measures, stores, compares with the published tables.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn vehicles(arguments: &VehiclesArguments) -> Result<(), Failure> {
+    let settings = settings(arguments)?;
+    let common = &arguments.common;
+    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    if let Some(file) = common.json.as_deref().filter(|file| *file != Path::new("-")) {
+        write_file(file, "")?;
+    }
+    let header = header(&settings, common.seed);
+    let mut store = Store::create(common.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
+    let bar = progress(common.quiet);
+    let made = in_a_thread(|| experiment::run(&settings, &mut store, &bar))?;
+    bar.finish_and_clear();
+    let made = made.map_err(|error| match error {
+        RunError::Store(error) => store_failure(&error),
+        RunError::Machine(text) => Failure::Machine(text),
+    })?;
+    let summary = summarise(&settings, made, &store)?;
+    let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
+    conclude(&path, &summary, common)
+}
+
+fn settings(arguments: &VehiclesArguments) -> Result<Settings, Failure> {
+    let usage = |text: String| Err(Failure::Usage(text));
+    let (mode, medium, wake) = (arguments.mode, arguments.engine, arguments.wake);
+    for (name, value, from, to) in [
+        ("vehicles", arguments.vehicles, if mode.is_mutual() { 2 } else { 1 }, PROCESSES_MAX),
+        ("components", arguments.components, 1, COMPONENTS_MAX),
+        ("roadside", arguments.roadside.unwrap_or(0), 0, 50),
+        ("messages", arguments.messages.unwrap_or(1), 1, 10_000_000),
+    ] {
+        if !(from..=to).contains(&value) {
+            return usage(format!("--{name} {value}: from {from} to {to}"));
+        }
+    }
+    for (name, given) in [
+        ("--count", arguments.common.count.is_some()),
+        ("--gap", arguments.common.gap.is_some()),
+        ("--load", arguments.common.load.is_some()),
+    ] {
+        if given {
+            return usage(format!("{name}: vehicles publish by --period, --messages or --duration"));
+        }
+    }
+    if !mode.is_mutual() && (arguments.components > 1 || arguments.roadside.unwrap_or(0) > 0) {
+        let name = mode.name();
+        return usage(format!("--mode {name}: it has no components and no roadside; leave them out"));
+    }
+    if medium != Medium::Shared && !wake.can_wait_for(false) {
+        return usage(format!(
+            "--wake {wake}: it cannot wait for --engine {}; take epoll, backoff or spin",
+            medium.name()
+        ));
+    }
+    if mode == Mode::Async && medium != Medium::Packet {
+        return usage(format!(
+            "--engine {}: --mode async is about plain Ethernet sockets; leave it out",
+            medium.name()
+        ));
+    }
+    if arguments.seal == Seal::On {
+        return usage("--seal on: this build has no seals; leave it out".to_owned());
+    }
+    let period = arguments.period;
+    if period < Duration::from_micros(10) || period > Duration::from_secs(60) {
+        return usage(format!("--period {period:?}: from 10us to 60s"));
+    }
+    let count = arguments.messages.unwrap_or_else(|| messages(arguments));
+    let settings = Settings {
+        mode,
+        medium,
+        wake,
+        seal: arguments.seal == Seal::On,
+        vehicles: arguments.vehicles,
+        roadside: arguments.roadside.unwrap_or(if mode == Mode::Application { ROADSIDE } else { 0 }),
+        components: arguments.components,
+        period,
+        count,
+        runs: arguments.runs,
+        spread: arguments.spread,
+        interface: arguments.interface.clone(),
+    };
+    let bytes = settings.vehicles.saturating_mul(settings.components).saturating_mul(count) * RECORD_SIZE;
+    if bytes > RECORDS_MAX {
+        let (mib, most) = (bytes >> 20, RECORDS_MAX >> 20);
+        return usage(format!(
+            "--messages {count}: the records of each vehicle would take {mib} MiB, where {most} are the most; take fewer, or a \
+             shorter --duration"
+        ));
+    }
+    Ok(settings)
+}
+
+/// As many as the original, if nothing else was asked for.
+fn messages(arguments: &VehiclesArguments) -> usize {
+    let during = |duration: Duration| {
+        usize::try_from(duration.as_nanos() / arguments.period.as_nanos().max(1)).unwrap_or(usize::MAX).max(1)
+    };
+    match (arguments.common.duration, arguments.mode) {
+        (Some(duration), _) => during(duration),
+        (None, Mode::Application) => during(APPLICATION_RUN),
+        (None, Mode::Callback) => CALLBACK_MESSAGES.div_ceil(arguments.vehicles),
+        (None, Mode::Engine | Mode::Async) => SENDER_MESSAGES,
+    }
+}
+
+fn header(settings: &Settings, seed: u64) -> Header {
+    Header {
+        seed,
+        warmup: 0,
+        host: facts::host(&HostFacts::read(), &[]),
+        clock: facts::clock(),
+        plan: json!({
+            "mode": settings.mode,
+            "engine": settings.medium,
+            "wake": settings.wake.name(),
+            "sealed": settings.seal,
+            "vehicles": settings.vehicles,
+            "roadside": settings.roadside,
+            "components": settings.components,
+            "period_us": settings.period.as_secs_f64() * 1e6,
+            "messages_per_component": settings.count,
+            "runs": settings.runs,
+            "trials": "run × receivers + receiver",
+            "spread": settings.spread,
+        }),
+        ..Header::new("vehicles")
+    }
+}
+
+fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, Failure> {
+    let mut summary = store.summary().map_err(|error| store_failure(&error))?;
+    if let Place::Loopback { reason } = &made.place {
+        let what = "a road of our own (measured over loopback instead)".to_owned();
+        summary.skipped.push(Skipped { what, reason: reason.clone() });
+    }
+    if made.runs.len() < settings.runs as usize && interrupted() {
+        summary.doubt(doubt::Cause::CutShort { trials: made.runs.len() });
+    }
+    let mut account = Sums::default();
+    made.runs.iter().for_each(|run| account.add(&run.account));
+    for result in &mut summary.results {
+        // First messages have their own figures; one each would be a long list.
+        result.first_ns.clear();
+        let lost = result.lost;
+        let is_own = result.cell.engine == OWN_ROW;
+        let rows = made.runs.iter().flat_map(|run| &run.rows).filter(|row| (row.name == OWN_ROW) == is_own);
+        let delivered = rows.map(|row| row.count).sum::<u64>() - result.duplicated;
+        result.ledger = Some(Ledger {
+            taken: result.figures.count + first_messages(store, &result.cell)?,
+            delivered,
+            counters: [("lost".to_owned(), lost)].into(),
+        });
+    }
+    let period = settings.period.as_secs_f64();
+    let all = Overall {
+        place: made.place.describe(),
+        mode: settings.mode,
+        medium: settings.medium,
+        wake: settings.wake.to_string(),
+        seal: settings.seal,
+        vehicles: settings.vehicles,
+        roadside: settings.roadside,
+        components: settings.components,
+        period_us: settings.period.as_micros() as u64,
+        messages: settings.count,
+        frames_per_second: (settings.vehicles * settings.components) as f64 / period,
+        standings: standings(&made.runs),
+        account,
+        runs: made.runs,
+    };
+    let all = serde_json::to_value(all).expect("every key is a string");
+    summary.more.insert("vehicles".to_owned(), all);
+    Ok(summary)
+}
+
+/// Those that the steady state leaves out.
+fn first_messages(store: &Store, cell: &crate::sample::CellId) -> Result<u64, Failure> {
+    let run = Run::open(store.path()).map_err(|error| store_failure(&error))?;
+    let trials = run.load(cell).map_err(|error| store_failure(&error))?;
+    Ok(trials.iter().flat_map(|trial| &trial.index).filter(|&&index| index == 0).count() as u64)
+}
+
+fn conclude(path: &Path, summary: &Summary, common: &Common) -> Result<(), Failure> {
+    let run = Run::open(path).map_err(|error| store_failure(&error))?;
+    let page = path.join("report.html");
+    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
+    let to_stdout = common.json.as_deref() == Some(Path::new("-"));
+    match &common.json {
+        Some(_) if to_stdout => print(&summary.to_json())?,
+        Some(file) => write_file(file, &summary.to_json())?,
+        None => {}
+    }
+    if !common.quiet && !to_stdout {
+        print(&overview(summary, style()))?;
+        print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
+    }
+    promises(summary)
+}
+
+fn promises(summary: &Summary) -> Result<(), Failure> {
+    let broken = |text: String| Err(Failure::Promise(text));
+    let Some(all) = crate::vehicles::overview::overall(summary) else { return Ok(()) };
+    let died: Vec<&str> = all.runs.iter().flat_map(|run| &run.died).map(String::as_str).collect();
+    if !died.is_empty() {
+        return broken(format!("a process died, and none may: {}", died.join(", ")));
+    }
+    if !all.account.is_balanced() {
+        return broken("a frame is in no counter or in two: report it as a bug".to_owned());
+    }
+    if all.runs.iter().any(|run| run.facts.mismatched > 0) {
+        return broken("a value arrived that was not as it was sent; see the summary".to_owned());
+    }
+    if !summary.kept_promises() {
+        return broken(
+            "a promise did not hold: messages were lost, doubled or out of order; see the doubts".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// A process of the experiment: does as it is told, and ends with its input or with its parent.
+///
+/// # Errors
+/// When nobody listens.
+pub fn vehicle() -> Result<(), Failure> {
+    end_with_parent();
+    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    let mut input = BufReader::new(std::io::stdin().lock());
+    serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
+}

@@ -1,0 +1,248 @@
+//! All runs of a vehicle test: fresh processes, a barrier, values, the account, the store.
+
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use punctual::{Clock, Ticks};
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::signal::interrupted;
+use serde::{Deserialize, Serialize};
+
+use super::figures::{Evidence, Figures, Row};
+use super::ledger::Sums;
+use super::option::Settings;
+use super::protocol::{Facts, Opening, Part};
+use super::road::{Brought, Place, Road};
+use crate::response::control::Control;
+use crate::response::option::Urgency;
+use crate::sample::{Load, Outcome, Samples};
+use crate::stall::{Stall, StallRule, stalls};
+use crate::store::{Store, StoreError};
+
+/// From the last process's *ready* to the barrier's opening: all have heard of it by then.
+const BARRIER: Duration = Duration::from_millis(400);
+/// Stalls of a run that are kept; there may be thousands.
+const STALLS_MAX: usize = 20;
+
+/// Why a run ended early.
+#[derive(Debug)]
+pub enum RunError {
+    /// The store could not be written.
+    Store(StoreError),
+    /// The machine cannot: what is missing and what to do.
+    Machine(String),
+}
+
+/// Start-up of a run's processes, all at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StartUp {
+    /// From the first process's start to the last one's *ready*, ms.
+    pub all_ready_ms: f64,
+    /// Slowest calibration of a clock, ms.
+    pub clock_ms_max: f64,
+    /// Slowest joining of the bus: memory, sockets, ms.
+    pub node_ms_max: f64,
+    /// Slowest binding of communicators, ms.
+    pub bind_ms_max: f64,
+    /// Until the slowest had heard all others, ms.
+    pub joined_ms_max: f64,
+    /// Latency of first messages: the median and the slowest, ns.
+    pub first_ns_median: Option<u64>,
+    /// The slowest.
+    pub first_ns_max: Option<u64>,
+}
+
+/// A receiver's standstill.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Standstill {
+    /// Whose, in the order of the receivers.
+    pub receiver: usize,
+    /// Which messages.
+    pub row: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub stall: Stall,
+}
+
+/// One run, but its samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// The published rows and ours.
+    pub rows: Vec<Row>,
+    /// Processes that died.
+    pub died: Vec<String>,
+    /// What became of every frame.
+    pub account: Sums,
+    /// Before the barrier, and the first messages.
+    pub startup: StartUp,
+    /// The longest standstills, the longest first, and how many there were.
+    pub standstills: Vec<Standstill>,
+    /// How many there were.
+    pub standstill_count: usize,
+    /// Median latency by place in the wake-up order, ns.
+    pub fan_out_ns: Vec<u64>,
+    /// Each latency in order of arrival, ns, where one process receives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arrivals_ns: Vec<u64>,
+    /// The component whose mean period is furthest from what was asked, parts per million.
+    pub drift_ppm: f64,
+    /// Sums of what all processes went through.
+    pub facts: Facts,
+    /// The most that a process's memory grew between the barrier and the end, KiB.
+    pub growth_kib_max: i64,
+    /// How late a thread that only looks was at most, µs: the machine's own lateness.
+    pub control_late_us: u64,
+}
+
+/// What all runs brought beside the store.
+#[derive(Debug)]
+pub struct Made {
+    /// Run by run.
+    pub runs: Vec<RunReport>,
+    /// Where.
+    pub place: Place,
+}
+
+/// Makes all runs, from a thread that may leave for a network namespace of its own.
+///
+/// # Errors
+/// When the store cannot be written, or the machine cannot.
+pub fn run(settings: &Settings, store: &mut Store, bar: &ProgressBar) -> Result<Made, RunError> {
+    let place = Place::choose(settings).map_err(RunError::Machine)?;
+    let began = Clock::get().now();
+    bar.set_length(settings.runs.into());
+    let mut runs = Vec::new();
+    for number in 0..settings.runs {
+        if interrupted() {
+            break;
+        }
+        bar.set_message(format!("{} × {} messages", settings.vehicles, settings.count));
+        let made = one_run(settings, &place, began).map_err(RunError::Machine)?;
+        let (report, figures) = made;
+        store_samples(settings, number, figures, store).map_err(RunError::Store)?;
+        runs.push(report);
+        bar.inc(1);
+    }
+    Ok(Made { runs, place })
+}
+
+fn store_samples(
+    settings: &Settings,
+    run: u32,
+    figures: Figures,
+    store: &mut Store,
+) -> Result<(), StoreError> {
+    for (receiver, rows) in (0..).zip(figures.samples) {
+        let cells: Vec<_> = rows.into_iter().map(|(row, samples)| (settings.cell(&row), samples)).collect();
+        store.append_all(run * settings.receivers() as u32 + receiver, &cells)?;
+    }
+    Ok(())
+}
+
+fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunReport, Figures), String> {
+    let tag = punctual_machine::process::random() as u16;
+    let started = std::time::Instant::now();
+    let mut road = Road::start(settings, place, tag)?;
+    let openings = road.open(settings, place, tag)?;
+    let all_ready_ms = started.elapsed().as_secs_f64() * 1e3;
+    let cpus = punctual_machine::cpu::allowed();
+    let controls: Vec<Control> = cpus.iter().map(|&cpu| Control::start(Some(cpu), Urgency::Other)).collect();
+    let at_ns = monotonic_ns() + BARRIER.as_nanos() as u64;
+    let opened = Clock::get().now().plus(Clock::get().ticks(BARRIER));
+    let brought = road.travel(at_ns)?;
+    let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
+    drop(controls);
+    let figures = Evidence { settings, brought: &brought, began, opened }.figures();
+    let lost = figures.rows.iter().any(|row| row.lost > 0);
+    let accounts = road.account(lost)?;
+    let (standstills, standstill_count) = standstills(settings, &figures);
+    let mut account = Sums::of(&accounts, settings.mode.is_mutual(), road.died.len());
+    if !settings.mode.is_mutual() {
+        // No node counts losses there: the numbers of what came do.
+        account.lost += figures.rows.iter().map(|row| row.lost).sum::<u64>();
+    }
+    let report = RunReport {
+        account,
+        died: std::mem::take(&mut road.died),
+        startup: start_up(&openings, all_ready_ms, &figures),
+        rows: figures.rows.clone(),
+        standstills,
+        standstill_count,
+        fan_out_ns: figures.fan_out_ns.clone(),
+        arrivals_ns: figures.arrivals_ns.clone(),
+        drift_ppm: (figures.drift_ppm * 10.0).round() / 10.0,
+        facts: sum_of_facts(&brought),
+        growth_kib_max: growth(&brought),
+        control_late_us,
+    };
+    Ok((report, figures))
+}
+
+fn start_up(openings: &[Opening], all_ready_ms: f64, figures: &Figures) -> StartUp {
+    let most = |of: fn(&Opening) -> u64| {
+        let ns = openings.iter().map(of).max().unwrap_or(0);
+        (ns as f64 / 1e4).round() / 100.0
+    };
+    let mut first = figures.first_ns.clone();
+    first.sort_unstable();
+    StartUp {
+        all_ready_ms: all_ready_ms.round(),
+        clock_ms_max: most(|opening| opening.clock_ns),
+        node_ms_max: most(|opening| opening.node_ns),
+        bind_ms_max: most(|opening| opening.bind_ns),
+        joined_ms_max: most(|opening| opening.joined_ns),
+        first_ns_median: first.get(first.len() / 2).copied(),
+        first_ns_max: first.last().copied(),
+    }
+}
+
+fn sum_of_facts(brought: &[(Part, Brought)]) -> Facts {
+    let mut all = Facts::default();
+    for facts in brought.iter().map(|(_, brought)| brought.facts) {
+        all.sent += facts.sent;
+        all.refused += facts.refused;
+        all.mismatched += facts.mismatched;
+        all.beacons += facts.beacons;
+        all.queued_ns += facts.queued_ns;
+        all.cpu_ns += facts.cpu_ns;
+        all.signals += facts.signals;
+        for (sum, kib) in all.resident_kib.iter_mut().zip(facts.resident_kib) {
+            *sum += kib;
+        }
+    }
+    all
+}
+
+fn growth(brought: &[(Part, Brought)]) -> i64 {
+    let of_one = |facts: &Facts| facts.resident_kib[1].cast_signed() - facts.resident_kib[0].cast_signed();
+    brought.iter().map(|(_, brought)| of_one(&brought.facts)).max().unwrap_or(0)
+}
+
+/// From sent to received: a sender that was late does not make its receivers stand still.
+fn standstills(settings: &Settings, figures: &Figures) -> (Vec<Standstill>, usize) {
+    let mut all = Vec::new();
+    for (receiver, rows) in figures.samples.iter().enumerate() {
+        for (row, samples) in rows {
+            let median = figures.rows.iter().find(|of_all| of_all.name == *row).and_then(|r| r.p50_ns);
+            let Some(rule) = median.map(StallRule::for_median) else { continue };
+            let on_the_way = without_lateness(samples);
+            let found = stalls(&on_the_way, Load::Closed, rule, |_| true);
+            all.extend(found.into_iter().map(|stall| Standstill { receiver, row: row.clone(), stall }));
+        }
+    }
+    debug_assert!(settings.receivers() >= figures.samples.len(), "who died has none");
+    all.sort_by_key(|standstill| std::cmp::Reverse(standstill.stall.longest_ns));
+    let count = all.len();
+    all.truncate(STALLS_MAX);
+    (all, count)
+}
+
+fn without_lateness(samples: &Samples) -> Samples {
+    let mut way = Samples::with_capacity(samples.len());
+    for row in (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered) {
+        let (due, sent) = (samples.due_ns[row], samples.sent_ns[row]);
+        let total = samples.total_ns[row].saturating_sub(sent.saturating_sub(due));
+        way.push(samples.index[row], due, sent, total, Outcome::Answered);
+    }
+    way
+}

@@ -1,0 +1,455 @@
+//! What the records of a run come to: samples for the store, the rows of the published tables, latency by place in the
+//! wake-up order.
+
+use std::collections::HashMap;
+
+use punctual::{Clock, Ticks};
+use serde::{Deserialize, Serialize};
+
+use super::option::{OWN_ROW, Settings};
+use super::protocol::Part;
+use super::road::Brought;
+use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
+use crate::sample::{ABSENT_NS, Outcome, Phase, Samples, StageColumn};
+use crate::stats::{Distribution, Quantile};
+
+/// One row of a published table, by its own rule, and the same sample by ours.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// `socket` or `sharedmem`.
+    pub name: String,
+    /// Messages received.
+    pub count: u64,
+    /// Messages that never came.
+    pub lost: u64,
+    /// The least, whole µs.
+    pub min_us: u64,
+    /// Mean over the receivers of each one's mean truncated to whole µs.
+    pub mean_us: f64,
+    /// The most, whole µs.
+    pub max_us: u64,
+    /// Mean of all messages, ns.
+    pub pooled_mean_ns: f64,
+    /// Quantiles of all messages, ns, where the sample supports them.
+    pub p50_ns: Option<u64>,
+    /// One in ten is later.
+    pub p90_ns: Option<u64>,
+    /// One in a hundred is later.
+    pub p99_ns: Option<u64>,
+    /// One in a thousand is later.
+    pub p999_ns: Option<u64>,
+    /// The most, ns.
+    pub max_ns: u64,
+    /// Mean of the distance from due to sent, ns: the senders' own lateness, which the published tables leave out.
+    pub late_mean_ns: f64,
+}
+
+/// Messages that a receiver was to get, and those it got.
+struct Reception<'a> {
+    /// Number of the receiver.
+    receiver: u16,
+    own: Vec<&'a Record>,
+    others: Vec<&'a Record>,
+}
+
+/// The figures of one run.
+#[derive(Debug)]
+pub struct Figures {
+    /// Per receiver, in order: the row's name and its sample.
+    pub samples: Vec<Vec<(String, Samples)>>,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Median latency of the first receiver that is reached by a message, of the second, …, ns.
+    pub fan_out_ns: Vec<u64>,
+    /// Latency of each in order of arrival, ns: where one process receives.
+    pub arrivals_ns: Vec<u64>,
+    /// Deviation of the mean period of a component from what was asked for, parts per million; the largest.
+    pub drift_ppm: f64,
+    /// First messages: their latencies, ns.
+    pub first_ns: Vec<u64>,
+}
+
+/// Everything of one run that the figures need.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    /// What was asked for.
+    pub settings: &'a Settings,
+    /// What each process brought.
+    pub brought: &'a [(Part, Brought)],
+    /// When the experiment began.
+    pub began: Ticks,
+    /// When the barrier opened.
+    pub opened: Ticks,
+}
+
+impl Evidence<'_> {
+    /// Makes the figures.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let receptions = self.receptions();
+        let sent = self.sent(&receptions);
+        let row_of_others = self.settings.medium.row();
+        let mut samples = Vec::new();
+        for reception in &receptions {
+            let others = self.samples(&reception.others, &sent, |vehicle| vehicle != reception.receiver);
+            let mut rows = vec![(row_of_others.to_owned(), others)];
+            if self.settings.mode.is_mutual() {
+                let own = self.samples(&reception.own, &sent, |vehicle| vehicle == reception.receiver);
+                rows.push((OWN_ROW.to_owned(), own));
+            }
+            samples.push(rows);
+        }
+        let mut rows = vec![row(row_of_others, &receptions, &samples, |reception| &reception.others)];
+        if self.settings.mode.is_mutual() {
+            rows.push(row(OWN_ROW, &receptions, &samples, |reception| &reception.own));
+        }
+        let first = |record: &&&Record| record.value.origin.number == 0;
+        Figures {
+            rows,
+            samples,
+            fan_out_ns: fan_out(&receptions),
+            arrivals_ns: if self.settings.mode.is_mutual() { Vec::new() } else { arrivals(&receptions) },
+            drift_ppm: self.drift_ppm(&receptions),
+            first_ns: receptions
+                .iter()
+                .flat_map(|reception| reception.others.iter().filter(first))
+                .map(|r| latency_ns(r))
+                .collect(),
+        }
+    }
+
+    fn receptions(&self) -> Vec<Reception<'_>> {
+        let receivers = self.brought.iter().filter_map(|(part, brought)| match part {
+            Part::Vehicle(number) if self.settings.mode.is_mutual() => Some((*number, brought)),
+            // It is no vehicle, so no message is its own.
+            Part::Listener => Some((u16::MAX, brought)),
+            _ => None,
+        });
+        let sorted = receivers.map(|(receiver, brought)| {
+            let (own, others) =
+                brought.records.iter().partition(|record| record.value.origin.vehicle == receiver);
+            Reception { receiver, own, others }
+        });
+        sorted.collect()
+    }
+
+    /// How many values each component sent: what it says itself, or, if it did not finish, what others saw.
+    fn sent(&self, receptions: &[Reception<'_>]) -> HashMap<(u16, u16), u32> {
+        let settings = self.settings;
+        let mut sent = HashMap::new();
+        let all = receptions.iter().flat_map(|reception| reception.own.iter().chain(&reception.others));
+        for Origin { vehicle, component, number } in all.map(|record| record.value.origin) {
+            let highest = sent.entry((vehicle, component)).or_insert(0);
+            *highest = (*highest).max(number + 1);
+        }
+        for (part, brought) in self.brought {
+            let Part::Vehicle(vehicle) = part else { continue };
+            let asked = (settings.components * settings.count) as u64;
+            if brought.facts.sent + brought.facts.refused == asked && brought.facts.refused == 0 {
+                for component in 0..settings.components as u16 {
+                    sent.insert((*vehicle, component), settings.count as u32);
+                }
+            }
+        }
+        sent
+    }
+
+    /// A row per message that was sent to this receiver by those that `from` chooses.
+    fn samples(
+        &self,
+        records: &[&Record],
+        sent: &HashMap<(u16, u16), u32>,
+        from: impl Fn(u16) -> bool,
+    ) -> Samples {
+        let clock = Clock::get();
+        let at = |instant: Ticks| clock.nanos(instant.since(self.began));
+        let mut samples = Samples::with_capacity(records.len());
+        samples.stages = stage_columns(records.len());
+        let mut seen: HashMap<(u16, u16), Seen> = HashMap::new();
+        for record in records {
+            let Record { value, received, .. } = record;
+            let origin = value.origin;
+            match seen.entry((origin.vehicle, origin.component)).or_default().note(origin.number) {
+                Arrived::Again => {
+                    samples.facts.duplicated += 1;
+                    continue;
+                }
+                Arrived::AfterYounger => samples.facts.reordered += 1,
+                Arrived::InOrder => {}
+            }
+            let total = clock.nanos(received.since(value.due));
+            samples.push(origin.number.into(), at(value.due), at(value.sent), total, Outcome::Answered);
+            push_stages(clock, &mut samples, record);
+        }
+        self.push_lost(&mut samples, sent, &seen, from);
+        samples
+    }
+
+    fn push_lost(
+        &self,
+        samples: &mut Samples,
+        sent: &HashMap<(u16, u16), u32>,
+        seen: &HashMap<(u16, u16), Seen>,
+        from: impl Fn(u16) -> bool,
+    ) {
+        let settings = self.settings;
+        let opened_ns = Clock::get().nanos(self.opened.since(self.began));
+        let nobody = Seen::default();
+        for (&(vehicle, component), &count) in sent.iter().filter(|((vehicle, _), _)| from(*vehicle)) {
+            let seen = seen.get(&(vehicle, component)).unwrap_or(&nobody);
+            for number in (0..count).filter(|&number| !seen.has(number)) {
+                let phase = u64::from(vehicle) * settings.phase_ns();
+                let due = opened_ns + phase + u64::from(number) * settings.period.as_nanos() as u64;
+                let end = opened_ns + settings.lasts().as_nanos() as u64;
+                samples.push(number.into(), due, due, end.saturating_sub(due), Outcome::Lost);
+                samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
+            }
+        }
+    }
+
+    fn drift_ppm(&self, receptions: &[Reception<'_>]) -> f64 {
+        let clock = Clock::get();
+        let mut spans: HashMap<(u16, u16), [(u32, Ticks); 2]> = HashMap::new();
+        let all = receptions.iter().flat_map(|reception| reception.own.iter().chain(&reception.others));
+        for record in all {
+            let Origin { vehicle, component, number } = record.value.origin;
+            let at = (number, record.value.sent);
+            let [first, last] = spans.entry((vehicle, component)).or_insert([at, at]);
+            if at.0 < first.0 {
+                *first = at;
+            }
+            if at.0 > last.0 {
+                *last = at;
+            }
+        }
+        let period_ns = self.settings.period.as_nanos() as f64;
+        let deviations = spans.values().filter(|[first, last]| last.0 > first.0).map(|[first, last]| {
+            let asked_ns = f64::from(last.0 - first.0) * period_ns;
+            (clock.nanos(last.1.since(first.1)) as f64 / asked_ns - 1.0).abs() * 1e6
+        });
+        deviations.fold(0.0, f64::max)
+    }
+}
+
+/// Which numbers of one sender came.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    words: Vec<u64>,
+    newest: Option<u32>,
+}
+
+enum Arrived {
+    InOrder,
+    AfterYounger,
+    Again,
+}
+
+impl Seen {
+    fn has(&self, number: u32) -> bool {
+        self.words.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    fn note(&mut self, number: u32) -> Arrived {
+        if self.has(number) {
+            return Arrived::Again;
+        }
+        let place = number as usize / 64;
+        if self.words.len() <= place {
+            self.words.resize(place + 1, 0);
+        }
+        self.words[place] |= 1 << (number % 64);
+        let is_late = self.newest.is_some_and(|newest| number < newest);
+        self.newest = self.newest.max(Some(number));
+        if is_late { Arrived::AfterYounger } else { Arrived::InOrder }
+    }
+}
+
+fn stage_columns(count: usize) -> Vec<StageColumn> {
+    let sent = std::iter::once("sent");
+    let names = sent.chain(STAGES_KEPT.iter().map(|stage| stage.name()));
+    names.map(|name| StageColumn { name: name.to_owned(), ns: Vec::with_capacity(count) }).collect()
+}
+
+fn push_stages(clock: &Clock, samples: &mut Samples, record: &Record) {
+    let stamped = record.stages.iter().any(|&ticks| ticks != UNKNOWN);
+    let late = clock.nanos(record.value.sent.since(record.value.due));
+    samples.stages[0].ns.push(if stamped { late } else { ABSENT_NS });
+    for (column, &ticks) in samples.stages[1..].iter_mut().zip(&record.stages) {
+        column.ns.push(if ticks == UNKNOWN { ABSENT_NS } else { clock.nanos(Ticks(ticks.into())) });
+    }
+}
+
+/// From sent to received, as the published tables count.
+fn latency_ns(record: &Record) -> u64 {
+    Clock::get().nanos(record.received.since(record.value.sent))
+}
+
+fn row<'a>(
+    name: &str,
+    receptions: &'a [Reception<'a>],
+    samples: &[Vec<(String, Samples)>],
+    choose: impl Fn(&'a Reception<'a>) -> &'a Vec<&'a Record>,
+) -> Row {
+    let clock = Clock::get();
+    let mut pooled = Samples::default();
+    let (mut means, mut late_ns) = (Vec::new(), 0_u128);
+    for reception in receptions {
+        let records = choose(reception);
+        let latencies = records.iter().map(|record| latency_ns(record));
+        let mut sum = 0_u128;
+        for (record, latency) in records.iter().zip(latencies) {
+            sum += u128::from(latency);
+            late_ns += u128::from(clock.nanos(record.value.sent.since(record.value.due)));
+            pooled.push(1, 0, 0, latency, Outcome::Answered);
+        }
+        if !records.is_empty() {
+            means.push(sum as u64 / records.len() as u64 / 1000);
+        }
+    }
+    let of_row = samples.iter().flatten().filter(|(row, _)| row == name);
+    let lost = of_row.map(|(_, samples)| samples.count_of(Outcome::Lost)).sum();
+    let count = pooled.len();
+    let all = Distribution::of(&[pooled], Phase::Steady, 0);
+    let quantile = |quantile| all.quantile(quantile).ns();
+    Row {
+        name: name.to_owned(),
+        count: count as u64,
+        lost,
+        min_us: all.min_ns().unwrap_or(0) / 1000,
+        mean_us: if means.is_empty() { 0.0 } else { means.iter().sum::<u64>() as f64 / means.len() as f64 },
+        max_us: all.answered_max_ns().unwrap_or(0) / 1000,
+        pooled_mean_ns: all.mean_ns().unwrap_or(0.0).round(),
+        p50_ns: quantile(Quantile::P50),
+        p90_ns: quantile(Quantile::P90),
+        p99_ns: quantile(Quantile::P99),
+        p999_ns: quantile(Quantile::P999),
+        max_ns: all.answered_max_ns().unwrap_or(0),
+        late_mean_ns: if count == 0 { 0.0 } else { (late_ns as f64 / count as f64).round() },
+    }
+}
+
+/// Median latency by place: of all that one message reaches, who had it first, second, ….
+fn fan_out(receptions: &[Reception<'_>]) -> Vec<u64> {
+    let mut by_message: HashMap<(Origin, u16), Vec<u64>> = HashMap::new();
+    for record in receptions.iter().flat_map(|reception| &reception.others) {
+        by_message.entry((record.value.origin, record.component)).or_default().push(latency_ns(record));
+    }
+    let mut by_place: Vec<Vec<u64>> = Vec::new();
+    for mut latencies in by_message.into_values() {
+        latencies.sort_unstable();
+        by_place.resize(by_place.len().max(latencies.len()), Vec::new());
+        by_place.iter_mut().zip(latencies).for_each(|(place, latency)| place.push(latency));
+    }
+    let median = |place: &mut Vec<u64>| {
+        let middle = place.len() / 2;
+        *place.select_nth_unstable(middle).1
+    };
+    by_place.iter_mut().map(median).collect()
+}
+
+fn arrivals(receptions: &[Reception<'_>]) -> Vec<u64> {
+    let mut all: Vec<&Record> = receptions.iter().flat_map(|reception| reception.others.clone()).collect();
+    all.sort_by_key(|record| record.received);
+    all.into_iter().map(latency_ns).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vehicles::option::{Medium, Mode};
+    use crate::vehicles::protocol::Facts;
+    use crate::vehicles::value::Value;
+    use punctual::Wake;
+    use std::time::Duration;
+
+    fn settings() -> Settings {
+        Settings {
+            mode: Mode::Callback,
+            medium: Medium::Packet,
+            wake: Wake::Epoll,
+            seal: false,
+            vehicles: 3,
+            roadside: 0,
+            components: 1,
+            period: Duration::from_millis(1),
+            count: 4,
+            runs: 1,
+            spread: false,
+            interface: None,
+        }
+    }
+
+    fn record(vehicle: u16, number: u32, latency_us: u64) -> Record {
+        let clock = Clock::get();
+        let at = |us: u64| Ticks(1 << 40).plus(clock.ticks(Duration::from_nanos(us * 1000 + 500)));
+        let sent = at(1000 * u64::from(number));
+        let value = Value { origin: Origin { vehicle, component: 0, number }, due: sent, sent };
+        Record {
+            value,
+            component: 0,
+            received: at(1000 * u64::from(number) + latency_us),
+            stages: [UNKNOWN; 6],
+        }
+    }
+
+    fn evidence(brought: &[(Part, Brought)], settings: &Settings) -> Figures {
+        Evidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40) }.figures()
+    }
+
+    /// Goal: the rule of the tables: a truncated mean per vehicle, then the mean of those; and honest figures beside.
+    #[test]
+    fn rows_follow_the_rule_of_the_tables() {
+        let settings = Settings { vehicles: 2, ..settings() };
+        let facts = Facts { sent: 4, ..Facts::default() };
+        let records = |own: u16, others: u16, us: [u64; 4]| {
+            let from_others = (0..4).map(|number| record(others, number, us[number as usize]));
+            from_others.chain((0..4).map(|number| record(own, number, 1))).collect()
+        };
+        let brought = [
+            (Part::Vehicle(0), Brought { facts, records: records(0, 1, [10, 10, 10, 13]) }),
+            (Part::Vehicle(1), Brought { facts, records: records(1, 0, [20, 20, 20, 99]) }),
+        ];
+        let figures = evidence(&brought, &settings);
+        let socket = &figures.rows[0];
+        // 43 / 4 and 159 / 4, each truncated.
+        assert_eq!((socket.name.as_str(), socket.mean_us), ("socket", f64::midpoint(10.0, 39.0)));
+        assert_eq!((socket.count, socket.lost), (8, 0));
+        assert!((9..=10).contains(&socket.min_us) && (98..=99).contains(&socket.max_us), "{socket:?}");
+        assert!((socket.pooled_mean_ns - 25_250.0).abs() < 10.0, "{socket:?}");
+        assert_eq!((figures.rows[1].name.as_str(), figures.rows[1].count), ("sharedmem", 8));
+        assert_eq!(figures.samples.len(), 2);
+    }
+
+    /// Goal: what did not come is lost, what came twice is doubled, what came late is out of order; none vanishes.
+    #[test]
+    fn every_message_has_its_row() {
+        let settings = settings();
+        let facts = Facts { sent: 4, ..Facts::default() };
+        let quiet = Brought { facts, records: Vec::new() };
+        let records = vec![record(1, 0, 5), record(1, 2, 5), record(1, 1, 5), record(1, 1, 9)];
+        let brought = [
+            (Part::Vehicle(0), Brought { facts, records }),
+            (Part::Vehicle(1), quiet.clone()),
+            (Part::Vehicle(2), quiet),
+        ];
+        let figures = evidence(&brought, &settings);
+        let samples = &figures.samples[0][0].1;
+        samples.assert_aligned();
+        // Of eight that two others sent three came.
+        assert_eq!((samples.len(), samples.count_of(Outcome::Lost)), (8, 5));
+        assert_eq!((samples.facts.duplicated, samples.facts.reordered), (1, 1));
+    }
+
+    #[test]
+    fn places_are_those_of_each_message() {
+        let settings = settings();
+        let facts = Facts { sent: 4, ..Facts::default() };
+        let from = |us: u64| (0..4).map(|number| record(0, number, us)).collect();
+        let brought = [
+            (Part::Vehicle(1), Brought { facts, records: from(30) }),
+            (Part::Vehicle(2), Brought { facts, records: from(10) }),
+        ];
+        let places = evidence(&brought, &settings).fan_out_ns;
+        assert_eq!(places.iter().map(|ns| (ns + 500) / 1000).collect::<Vec<_>>(), [10, 30]);
+    }
+}

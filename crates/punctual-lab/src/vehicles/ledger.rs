@@ -1,0 +1,124 @@
+//! Every frame of a run in one place: the ledgers of all nodes, summed and compared.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::protocol::{Account, Part};
+
+/// The sums over all nodes of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    /// Nodes that were asked.
+    pub nodes: u64,
+    /// Messages taken from communicators.
+    pub sent: u64,
+    /// Frames on the bus for everybody.
+    pub broadcast: u64,
+    /// Frames that were to arrive: each at every node but its sender's.
+    pub to_arrive: u64,
+    /// Frames that arrived, each once.
+    pub arrived: u64,
+    /// Frames that did not, by their receivers' accounts of each sender.
+    pub lost: u64,
+    /// Copies for ports, of arrived frames and of a node's own.
+    pub copies: u64,
+    /// Copies that applications have.
+    pub delivered: u64,
+    /// Where the other copies are.
+    pub undelivered: BTreeMap<String, u64>,
+    /// Every other counter that is not zero.
+    pub causes: BTreeMap<String, u64>,
+    /// Whether some node could not be asked, so that the sums say less.
+    pub incomplete: bool,
+}
+
+/// Places of a copy besides the application.
+const UNDELIVERED: [&str; 4] = ["waiting", "no_such_port", "inbox_full", "unread"];
+/// What stands in fields of its own, or says nothing of messages.
+const ELSEWHERE: [&str; 6] = ["sent", "arrived", "copies", "delivered", "joined", "left"];
+
+impl Sums {
+    /// The sums over these accounts. Where vehicles do not receive, only the listener's arrivals count.
+    #[must_use]
+    pub fn of(accounts: &[(Part, Account)], mutual: bool, died: usize) -> Self {
+        let mut sums = Self { nodes: accounts.len() as u64, incomplete: died > 0, ..Self::default() };
+        let broadcast: u64 = accounts.iter().map(|(_, account)| account.broadcast).sum();
+        sums.broadcast = broadcast;
+        for (part, account) in accounts {
+            sums.sent += account.count("sent");
+            if mutual || *part == Part::Listener {
+                sums.to_arrive += broadcast - account.broadcast;
+                sums.arrived += account.heard.iter().map(|heard| heard.arrived).sum::<u64>();
+                sums.lost += account.heard.iter().map(|heard| heard.lost).sum::<u64>();
+            }
+            sums.copies += account.count("copies");
+            sums.delivered += account.count("delivered");
+            for (name, count) in account.counters.iter().filter(|(_, count)| *count > 0) {
+                if UNDELIVERED.contains(&name.as_str()) {
+                    *sums.undelivered.entry(name.clone()).or_default() += count;
+                } else if !ELSEWHERE.contains(&name.as_str()) {
+                    *sums.causes.entry(name.clone()).or_default() += count;
+                }
+            }
+        }
+        sums
+    }
+
+    /// Every frame arrived or is lost by somebody's account, every copy is in one place.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.incomplete
+            || self.to_arrive == self.arrived + self.lost
+                && self.copies == self.delivered + self.undelivered.values().sum::<u64>()
+    }
+
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.nodes = self.nodes.max(other.nodes);
+        self.sent += other.sent;
+        self.broadcast += other.broadcast;
+        self.to_arrive += other.to_arrive;
+        self.arrived += other.arrived;
+        self.lost += other.lost;
+        self.copies += other.copies;
+        self.delivered += other.delivered;
+        for (mine, theirs) in [(&mut self.undelivered, &other.undelivered), (&mut self.causes, &other.causes)]
+        {
+            theirs.iter().for_each(|(name, count)| *mine.entry(name.clone()).or_default() += count);
+        }
+        self.incomplete |= other.incomplete;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vehicles::protocol::Heard;
+
+    fn account(node: u64, broadcast: u64, arrived: u64, counters: &[(&str, u64)]) -> Account {
+        Account {
+            node,
+            broadcast,
+            counters: counters.iter().map(|&(name, count)| (name.to_owned(), count)).collect(),
+            heard: vec![Heard { node: 3 - node, arrived, lost: 0 }],
+        }
+    }
+
+    #[test]
+    fn a_frame_that_nobody_accounts_for_shows() {
+        let of_one = [("sent", 5), ("arrived", 7), ("copies", 12), ("delivered", 12)];
+        let of_two = [("sent", 7), ("arrived", 5), ("copies", 12), ("delivered", 11), ("unread", 1)];
+        let accounts =
+            [(Part::Vehicle(0), account(1, 5, 7, &of_one)), (Part::Vehicle(1), account(2, 7, 5, &of_two))];
+        let sums = Sums::of(&accounts, true, 0);
+        assert!(sums.is_balanced(), "{sums:?}");
+        assert_eq!((sums.to_arrive, sums.arrived, sums.undelivered["unread"]), (12, 12, 1));
+        let mut missing = accounts.clone();
+        missing[1].1.heard[0].arrived = 4;
+        assert!(!Sums::of(&missing, true, 0).is_balanced());
+        let mut unplaced = accounts;
+        unplaced[1].1.counters.pop();
+        assert!(!Sums::of(&unplaced, true, 0).is_balanced());
+    }
+}

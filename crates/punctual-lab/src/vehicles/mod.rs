@@ -1,0 +1,30 @@
+//! Vehicles: fifteen processes on one medium, each publishing a value to everybody, itself too.
+//!
+//! Data flows one way:
+//!
+//! ```text
+//! road        a bridge in a namespace of ours, shared memory or loopback; a process per vehicle, told line by line (protocol)
+//!   │
+//! process     opens, waits at the barrier, travels: components over a node, or an engine alone
+//!   │         value: what is published, what a receiver notes
+//! experiment  run by run: start-up, barrier, values, account ─→ store
+//!   │
+//! figures     rows by the rule of the published tables and by ours; places in the wake-up order
+//! ledger      every frame of every node
+//!   │
+//! overview    beside the published tables ─→ terminal, page
+//! ```
+
+mod alone;
+mod components;
+pub mod experiment;
+pub mod figures;
+pub mod ledger;
+pub mod option;
+pub mod overview;
+mod plain;
+pub mod process;
+pub mod protocol;
+pub mod published;
+pub mod road;
+pub mod value;

@@ -1,0 +1,151 @@
+//! What a run of vehicles is asked for: where the probe stands, what carries the messages, how many of everything.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use punctual::Wake;
+use serde::{Deserialize, Serialize};
+
+use crate::sample::{CellId, Kind, Load};
+
+/// Where the instant *received* is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A: the application thread's clock right after its blocking receive
+    #[default]
+    Application,
+    /// B: entry of the subscriber's callback, in the sender's thread for its own messages
+    Callback,
+    /// C: engines alone, one receiver that polls
+    Engine,
+    /// D: plain sockets, one receiver that a signal tells of frames
+    Async,
+}
+
+impl Mode {
+    /// As it is written in options and results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Application => "application",
+            Self::Callback => "callback",
+            Self::Engine => "engine",
+            Self::Async => "async",
+        }
+    }
+
+    /// Whether every vehicle receives, its own messages too; if not, one process receives from all.
+    #[must_use]
+    pub fn is_mutual(self) -> bool {
+        matches!(self, Self::Application | Self::Callback)
+    }
+}
+
+/// What carries messages between vehicles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Medium {
+    /// Raw Ethernet, EtherType 0x88B5
+    #[default]
+    Packet,
+    /// Shared memory
+    Shared,
+    /// UDP
+    Datagram,
+}
+
+impl Medium {
+    /// As it is written in options and results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::Shared => "shared",
+            Self::Datagram => "datagram",
+        }
+    }
+
+    /// The row of messages from other vehicles: the published tables know sockets only.
+    #[must_use]
+    pub fn row(self) -> &'static str {
+        match self {
+            Self::Packet | Self::Datagram => "socket",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// The row of a vehicle's own messages, which never leave its process.
+pub const OWN_ROW: &str = "sharedmem";
+
+/// The original's value, bytes.
+pub const VALUE_SIZE: usize = 92;
+
+/// Everything that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the probe stands.
+    pub mode: Mode,
+    /// What carries the messages.
+    pub medium: Medium,
+    /// How a receiver waits.
+    pub wake: Wake,
+    /// Whether messages carry a tag.
+    pub seal: bool,
+    /// Processes that publish and subscribe.
+    pub vehicles: usize,
+    /// Processes beside the road.
+    pub roadside: usize,
+    /// Components of each vehicle.
+    pub components: usize,
+    /// Between two messages of a component.
+    pub period: Duration,
+    /// Messages of each component.
+    pub count: usize,
+    /// Fresh processes each time.
+    pub runs: u32,
+    /// Whether components publish one after the other over the period, or all at once as the barrier leaves them.
+    pub spread: bool,
+    /// A bridge of this host, or an interface with an address.
+    pub interface: Option<String>,
+}
+
+impl Settings {
+    /// Messages of a run that one component of a vehicle is to receive from others.
+    #[must_use]
+    pub fn expected_from_others(&self) -> u64 {
+        let senders = if self.mode.is_mutual() { self.vehicles - 1 } else { self.vehicles };
+        senders as u64 * self.count as u64
+    }
+
+    /// Processes that receive.
+    #[must_use]
+    pub fn receivers(&self) -> usize {
+        if self.mode.is_mutual() { self.vehicles } else { 1 }
+    }
+
+    /// How long messages are sent.
+    #[must_use]
+    pub fn lasts(&self) -> Duration {
+        self.period.saturating_mul(u32::try_from(self.count).unwrap_or(u32::MAX))
+    }
+
+    /// How far a vehicle's first message is behind that of the one before it, nanoseconds.
+    #[must_use]
+    pub fn phase_ns(&self) -> u64 {
+        if self.spread { self.period.as_nanos() as u64 / self.vehicles as u64 } else { 0 }
+    }
+
+    /// The cell of one row.
+    #[must_use]
+    pub fn cell(&self, row: &str) -> CellId {
+        CellId {
+            kind: Kind::OneWay,
+            load: Load::Open,
+            gap_us: u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX),
+            size: VALUE_SIZE,
+            ..CellId::new(row, self.mode.name())
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The experiment's tables for a terminal.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::experiment::RunReport;
+use super::ledger::Sums;
+use super::option::{Medium, Mode};
+use super::published::{PUBLISHED, PUBLISHED_ASYNC, Published, Standing, rows};
+use crate::summary::Summary;
+use crate::table::{self, Style, grouped, micros};
+
+/// What stands in the summary under `vehicles`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overall {
+    /// Where values travelled, in words.
+    pub place: String,
+    /// Where the probe stood.
+    pub mode: Mode,
+    /// What carried messages.
+    pub medium: Medium,
+    /// How receivers waited.
+    pub wake: String,
+    /// Whether messages carried a tag.
+    pub seal: bool,
+    /// Processes that published.
+    pub vehicles: usize,
+    /// Processes beside the road.
+    pub roadside: usize,
+    /// Components of each vehicle.
+    pub components: usize,
+    /// Between two messages of a component, µs.
+    pub period_us: u64,
+    /// Messages of each component.
+    pub messages: usize,
+    /// Frames of all components in a second.
+    pub frames_per_second: f64,
+    /// Run by run.
+    pub runs: Vec<RunReport>,
+    /// Against the last published table.
+    pub standings: Vec<Standing>,
+    /// Over all runs.
+    pub account: Sums,
+}
+
+/// What the summary holds of it.
+#[must_use]
+pub fn overall(summary: &Summary) -> Option<Overall> {
+    serde_json::from_value(summary.more.get("vehicles")?.clone()).ok()
+}
+
+/// The whole answer.
+#[must_use]
+pub fn overview(summary: &Summary, style: Style) -> String {
+    let Some(all) = overall(summary) else { return String::new() };
+    let mut text = head(&all, style);
+    text += &published(&all, style);
+    text += &honest(&all, style);
+    text += &deltas(&all, style);
+    text += &places(&all, style);
+    text += &standstills(&all, style);
+    text += &start_up(&all, style);
+    text += &account(&all, style);
+    if !summary.skipped.is_empty() {
+        let _ = writeln!(text, "{}", style.heading("Not measured"));
+        for skipped in &summary.skipped {
+            let _ = writeln!(text, "  {}: {}", skipped.what, skipped.reason);
+        }
+        text.push('\n');
+    }
+    text + &table::doubts(&summary.doubts, style)
+}
+
+fn head(all: &Overall, style: Style) -> String {
+    let (mode, medium, wake) = (all.mode.name(), all.medium.name(), &all.wake);
+    let seal = if all.seal { "sealed" } else { "not sealed" };
+    let rate = grouped(all.frames_per_second.round() as i64);
+    let what = format!(
+        "{} vehicles × {} component{}, {} roadside; {rate} frames/s; {mode} mode over {medium}, {wake}, {seal}",
+        all.vehicles,
+        all.components,
+        if all.components == 1 { "" } else { "s" },
+        all.roadside,
+    );
+    format!("{}\n{}\n\n", style.heading(&what), style.faint(&format!("on {}", all.place)))
+}
+
+/// Ours by the rule of the tables: min / mean of truncated means / max, whole µs.
+fn published(all: &Overall, style: Style) -> String {
+    let title = "By the rule of the published tables, sent → received, µs (min / mean / max)";
+    let mut text = format!("{}\n", style.heading(title));
+    for name in ["socket", "shared", "sharedmem"] {
+        let rows = rows(&all.runs, name);
+        if rows.is_empty() {
+            continue;
+        }
+        let known = |published: &&Published| published.row == name && all.mode.is_mutual();
+        for published in PUBLISHED.iter().filter(known) {
+            let table = format!("published, {} table", published.table);
+            let mean = format!("{:.2}", published.mean);
+            let _ = writeln!(text, "{}", line(name, &table, published.min, &mean, published.max));
+        }
+        for (number, row) in rows.iter().enumerate() {
+            let run = format!("ours, run {}", number + 1);
+            let mean = format!("{:.2}", row.mean_us);
+            let _ = writeln!(text, "{}", line(name, &run, row.min_us, &mean, row.max_us));
+        }
+        if let Some(standing) = all.standings.iter().find(|s| s.row == name && all.mode.is_mutual()) {
+            let Standing { runs, mean_below, max_below, .. } = standing;
+            let below = format!(
+                "{:<11}below the last table: mean in {mean_below} of {runs} runs, max in {max_below}",
+                ""
+            );
+            let _ = writeln!(text, "{below}");
+        }
+    }
+    let rule = "Rule: the least; the mean over receivers of each one's mean truncated to whole µs; the most.";
+    let _ = writeln!(text, "{}\n", style.faint(rule));
+    text
+}
+
+fn line(name: &str, what: &str, min: u64, mean: &str, max: u64) -> String {
+    let (min, max) = (grouped(min.cast_signed()), grouped(max.cast_signed()));
+    format!("{name:<11}{what:<24}{min:>8}{mean:>12}{max:>9}")
+}
+
+fn honest(all: &Overall, style: Style) -> String {
+    let title = "The same messages, all of them, sent → received, µs";
+    let mut text = format!("{}\n", style.heading(title));
+    let head = format!(
+        "{:<11}{:<8}{:>9}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>12}",
+        "", "run", "count", "lost", "mean", "p50", "p90", "p99", "p99.9", "max", "sent late"
+    );
+    let _ = writeln!(text, "{}", style.faint(&head));
+    for (number, run) in all.runs.iter().enumerate() {
+        for row in run.rows.iter().filter(|row| row.count + row.lost > 0) {
+            let time = |ns: Option<u64>| ns.map_or("–".to_owned(), |ns| micros(ns as f64));
+            let [p50, p90, p99, p999, max] =
+                [row.p50_ns, row.p90_ns, row.p99_ns, row.p999_ns, Some(row.max_ns)].map(time);
+            let (mean, late) = (micros(row.pooled_mean_ns), micros(row.late_mean_ns));
+            let count = grouped(row.count.cast_signed());
+            let (name, run, lost) = (&row.name, number + 1, row.lost);
+            let _ = writeln!(
+                text,
+                "{name:<11}{run:<8}{count:>9}{lost:>6}{mean:>9}{p50:>9}{p90:>9}{p99:>9}{p999:>9}{max:>9}{late:>12}"
+            );
+        }
+    }
+    let note = "Sent late: mean distance from due to sent, which the published tables leave out; the results count it in.";
+    let _ = writeln!(text, "{}\n", style.faint(note));
+    text
+}
+
+/// Where one process receives: every delta in order of arrival, as the original printed them.
+fn deltas(all: &Overall, style: Style) -> String {
+    let mut text = String::new();
+    for (number, run) in all.runs.iter().enumerate().filter(|(_, run)| !run.arrivals_ns.is_empty()) {
+        let title = format!("Run {}: every latency in order of arrival, whole µs", number + 1);
+        let _ = writeln!(text, "{}", style.heading(&title));
+        let words: Vec<String> = run.arrivals_ns.iter().map(|ns| (ns / 1000).to_string()).collect();
+        let mut line = String::new();
+        for word in words {
+            if line.len() + word.len() > 98 {
+                let _ = writeln!(text, "{line}");
+                line.clear();
+            }
+            let _ = write!(line, "{word} ");
+        }
+        let _ = writeln!(text, "{line}");
+    }
+    if all.mode == Mode::Async {
+        let published: Vec<String> = PUBLISHED_ASYNC
+            .iter()
+            .map(|(name, us)| format!("{name} {}", grouped(us.cast_signed())))
+            .collect();
+        let note = format!("Published, 1,506 deltas, µs: {}.", published.join(", "));
+        let _ = writeln!(text, "{}", style.faint(&note));
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn places(all: &Overall, style: Style) -> String {
+    let Some(run) = all.runs.iter().rev().find(|run| run.fan_out_ns.len() > 1) else { return String::new() };
+    let title = "Of all that one message reaches, who has it first, second, …: p50, µs (last run)";
+    let places: Vec<String> = run.fan_out_ns.iter().map(|&ns| micros(ns as f64)).collect();
+    format!("{}\n{}\n\n", style.heading(title), places.join("  "))
+}
+
+fn standstills(all: &Overall, style: Style) -> String {
+    let count: usize = all.runs.iter().map(|run| run.standstill_count).sum();
+    let title = format!("Standstills of a receiver, sent → received: {count} in all runs");
+    let mut text = format!("{}\n", style.heading(&title));
+    let mut longest: Vec<_> = all
+        .runs
+        .iter()
+        .enumerate()
+        .flat_map(|(run, report)| report.standstills.iter().map(move |standstill| (run, standstill)))
+        .collect();
+    longest.sort_by_key(|(_, standstill)| std::cmp::Reverse(standstill.stall.longest_ns));
+    for (run, standstill) in longest.into_iter().take(5) {
+        let (stall, late) = (&standstill.stall, all.runs[run].control_late_us);
+        let _ = writeln!(
+            text,
+            "  run {}, receiver {}, {}: {} messages, the longest {} µs (a thread that only looks: late by {} µs at most)",
+            run + 1,
+            standstill.receiver,
+            standstill.row,
+            stall.messages,
+            micros(stall.longest_ns as f64),
+            grouped(late.cast_signed())
+        );
+    }
+    text.push('\n');
+    text
+}
+
+fn start_up(all: &Overall, style: Style) -> String {
+    let mut text = format!(
+        "{}\n",
+        style.heading("Start-up, apart: slowest process of each run, ms; first messages, µs")
+    );
+    let head = format!(
+        "{:<6}{:>11}{:>8}{:>8}{:>8}{:>12}{:>14}{:>12}{:>14}{:>11}",
+        "run",
+        "all ready",
+        "clock",
+        "node",
+        "bind",
+        "all heard",
+        "first: p50",
+        "max",
+        "queued, ms",
+        "drift ppm"
+    );
+    let _ = writeln!(text, "{}", style.faint(&head));
+    for (number, run) in all.runs.iter().enumerate() {
+        let startup = &run.startup;
+        let first = |ns: Option<u64>| ns.map_or("–".to_owned(), |ns| micros(ns as f64));
+        let queued = run.facts.queued_ns as f64 / 1e6;
+        let _ = writeln!(
+            text,
+            "{:<6}{:>11.0}{:>8.1}{:>8.1}{:>8.1}{:>12.1}{:>14}{:>12}{queued:>14.1}{:>11.1}",
+            number + 1,
+            startup.all_ready_ms,
+            startup.clock_ms_max,
+            startup.node_ms_max,
+            startup.bind_ms_max,
+            startup.joined_ms_max,
+            first(startup.first_ns_median),
+            first(startup.first_ns_max),
+            run.drift_ppm,
+        );
+    }
+    text.push('\n');
+    text
+}
+
+fn account(all: &Overall, style: Style) -> String {
+    let sums = &all.account;
+    let number = |count: u64| grouped(count.cast_signed());
+    let mut text = format!("{}\n", style.heading("Every frame, all nodes and runs"));
+    let _ = writeln!(
+        text,
+        "  {} messages sent; {} frames on the bus, {} to arrive = {} arrived + {} lost",
+        number(sums.sent),
+        number(sums.broadcast),
+        number(sums.to_arrive),
+        number(sums.arrived),
+        number(sums.lost)
+    );
+    let elsewhere: Vec<String> =
+        sums.undelivered.iter().map(|(name, &count)| format!(" + {} {name}", number(count))).collect();
+    let _ = writeln!(
+        text,
+        "  {} copies for ports = {} delivered{}",
+        number(sums.copies),
+        number(sums.delivered),
+        elsewhere.concat()
+    );
+    if !sums.causes.is_empty() {
+        let causes: Vec<String> =
+            sums.causes.iter().map(|(name, &count)| format!("{name} {}", number(count))).collect();
+        let _ = writeln!(text, "  {}", causes.join(", "));
+    }
+    let verdict = match (sums.incomplete, sums.is_balanced()) {
+        (true, _) => "incomplete: a process died and took its ledger along",
+        (false, true) => "the ledgers sum",
+        (false, false) => "THE LEDGERS DO NOT SUM",
+    };
+    let died: Vec<&str> = all.runs.iter().flat_map(|run| run.died.iter().map(String::as_str)).collect();
+    let dead =
+        if died.is_empty() { "no process died".to_owned() } else { format!("DIED: {}", died.join(", ")) };
+    let growth = all.runs.iter().map(|run| run.growth_kib_max).max().unwrap_or(0);
+    let _ = writeln!(text, "  {verdict}; {dead}; memory of a process grew by at most {growth} KiB\n");
+    text
+}

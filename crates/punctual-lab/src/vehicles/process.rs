@@ -1,0 +1,176 @@
+//! A vehicle's process: does as it is told until its input ends.
+
+use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
+
+use punctual::{Clock, Node, NodeOptions};
+use punctual_machine::namespace::{add_address, bring_up, thread_id, unshare_network};
+
+use super::alone::Alone;
+use super::components::Components;
+use super::option::Mode;
+use super::plain::Plain;
+use super::protocol::{Account, Assignment, Facts, Heard, Opening, Part, Said, Told};
+use super::value::{RECORD_SIZE, Record};
+use crate::role::{hear, say};
+
+/// How long the others on the bus are waited for before the barrier.
+const JOINING_MAX: Duration = Duration::from_secs(20);
+
+/// A peer announces once a second how far it is; with that, what was lost last is known.
+const ANNOUNCEMENT: Duration = Duration::from_millis(1300);
+
+/// What a process does while values travel.
+pub(super) trait Travelling {
+    /// Sends and receives from this instant of `CLOCK_MONOTONIC` on; ends when there is nothing more to come.
+    fn travel(&mut self, start_ns: u64) -> Result<(Facts, Vec<Record>), String>;
+
+    /// What became of everything.
+    fn account(&mut self) -> Account;
+}
+
+/// Does as told.
+///
+/// # Errors
+/// When nobody listens any more.
+pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
+    let unheard = |error: std::io::Error| error.to_string();
+    let mut running: Option<Box<dyn Travelling>> = None;
+    while let Ok(told) = hear::<Told>(input) {
+        let said = match told {
+            Told::Station { apart } => station(apart),
+            Told::Open(assignment) => open(&assignment).map(|(opened, opening)| {
+                running = Some(opened);
+                Said::Ready(opening)
+            }),
+            Told::Go { at_ns } => match &mut running {
+                Some(running) => match running.travel(at_ns) {
+                    Ok((facts, records)) => {
+                        send_records(output, facts, &records).map_err(unheard)?;
+                        continue;
+                    }
+                    Err(text) => Err(text),
+                },
+                None => Err("nothing is open".to_owned()),
+            },
+            Told::Account { patient } => {
+                if patient {
+                    std::thread::sleep(ANNOUNCEMENT);
+                }
+                Ok(Said::Accounted(running.as_mut().map(|running| running.account()).unwrap_or_default()))
+            }
+        };
+        say(output, &said.unwrap_or_else(Said::Failed)).map_err(unheard)?;
+    }
+    Ok(())
+}
+
+fn station(apart: bool) -> Result<Said, String> {
+    if apart {
+        unshare_network().and_then(|()| bring_up("lo")).map_err(|error| error.to_string())?;
+    }
+    Ok(Said::Started { thread: thread_id() })
+}
+
+fn send_records(output: &mut impl Write, facts: Facts, records: &[Record]) -> std::io::Result<()> {
+    let mut bytes = Vec::with_capacity(records.len() * RECORD_SIZE);
+    records.iter().for_each(|record| record.write(&mut bytes));
+    say(output, &Said::Done { facts, bytes: bytes.len() })?;
+    output.write_all(&bytes)?;
+    output.flush()
+}
+
+fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), String> {
+    let mut opening = Opening::default();
+    let began = Instant::now();
+    Clock::get();
+    opening.clock_ns = since(began);
+    if let Some(port) = &assignment.port {
+        let settled = bring_up(&port.interface).and_then(|()| add_address(&port.interface, &port.address));
+        settled.map_err(|error| error.to_string())?;
+    }
+    if !assignment.mode.is_mutual() && !matches!(assignment.part, Part::Roadside(_)) {
+        let began = Instant::now();
+        let opened: Box<dyn Travelling> = match assignment.mode {
+            Mode::Async => Box::new(Plain::open(assignment)?),
+            _ => Box::new(Alone::open(assignment)?),
+        };
+        opening.node_ns = since(began);
+        return Ok((opened, opening));
+    }
+    let began = Instant::now();
+    let options = NodeOptions::new(&assignment.part.name());
+    let node = options.open(&assignment.bus.bus()).map_err(|error| error.to_string())?;
+    opening.node_ns = since(began);
+    let began = Instant::now();
+    let components = Components::start(&node, assignment)?;
+    opening.bind_ns = since(began);
+    let began = Instant::now();
+    while (node.ledger().joined as usize) < assignment.others && began.elapsed() < JOINING_MAX {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    opening.joined_ns = since(began);
+    opening.joined = node.ledger().joined;
+    Ok((Box::new(components), opening))
+}
+
+fn since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What a node's ledger says.
+pub(super) fn account_of(node: &Node) -> Account {
+    let ledger = node.ledger();
+    let mut heard: Vec<Heard> = node
+        .peers()
+        .iter()
+        .map(|peer| Heard { node: peer.node.get(), arrived: peer.arrived, lost: peer.lost })
+        .collect();
+    heard.sort_by_key(|heard| heard.node);
+    Account {
+        node: node.id().get(),
+        broadcast: node.sent_to(None),
+        counters: ledger.entries().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        heard,
+    }
+}
+
+/// What the process of the caller needed so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Needed {
+    /// Waiting for a processor, all threads, nanoseconds.
+    pub(super) queued_ns: u64,
+    /// Running, all threads, nanoseconds.
+    pub(super) cpu_ns: u64,
+    /// Resident memory, KiB.
+    pub(super) resident_kib: u64,
+}
+
+impl Needed {
+    /// Until now, as far as `/proc` says.
+    pub(super) fn now() -> Self {
+        let mut needed = Self { resident_kib: resident_kib().unwrap_or(0), ..Self::default() };
+        for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0));
+            needed.cpu_ns += numbers.next().unwrap_or(0);
+            needed.queued_ns += numbers.next().unwrap_or(0);
+        }
+        needed
+    }
+
+    /// Adds what came since to the facts.
+    pub(super) fn note(self, facts: &mut Facts) {
+        let now = Self::now();
+        // Threads that ended meanwhile take their figures with them.
+        facts.queued_ns = now.queued_ns.saturating_sub(self.queued_ns);
+        facts.cpu_ns = now.cpu_ns.saturating_sub(self.cpu_ns);
+        facts.resident_kib = [self.resident_kib, now.resident_kib];
+    }
+}
+
+fn resident_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}

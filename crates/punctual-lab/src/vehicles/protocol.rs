@@ -1,0 +1,192 @@
+//! What the experiment and its processes tell each other, a JSON line at a time; nothing is said while values travel.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use punctual::Bus;
+use serde::{Deserialize, Serialize};
+
+use super::option::Mode;
+
+/// The part a process plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// Publishes and subscribes; its number.
+    Vehicle(u16),
+    /// Stands by the road: listens, and says once a second that it is there; its number.
+    Roadside(u16),
+    /// Receives what all vehicles send, and sends nothing.
+    Listener,
+}
+
+impl Part {
+    /// The name of its node.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Vehicle(number) => format!("vehicle-{number}"),
+            Self::Roadside(number) => format!("roadside-{number}"),
+            Self::Listener => "listener".to_owned(),
+        }
+    }
+}
+
+/// A bus, as a process is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
+pub enum BusPlan {
+    /// Raw Ethernet on this interface.
+    Packet { interface: String },
+    /// Shared memory of this name.
+    Shared { name: String },
+    /// A multicast group on the interface with this address.
+    Multicast { group: SocketAddr, interface: Ipv4Addr },
+    /// UDP among these addresses.
+    Peers { local: SocketAddr, peers: Vec<SocketAddr> },
+}
+
+impl BusPlan {
+    /// The bus.
+    #[must_use]
+    pub fn bus(&self) -> Bus {
+        match self {
+            Self::Packet { interface } => Bus::ethernet(interface),
+            Self::Shared { name } => Bus::shared(name),
+            Self::Multicast { group, interface } => Bus::multicast(*group, *interface),
+            Self::Peers { local, peers } => Bus::peers(*local, peers),
+        }
+    }
+}
+
+/// An interface that a process was given, and the address it is to have there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its name.
+    pub interface: String,
+    /// Address with prefix length.
+    pub address: String,
+}
+
+/// One run, as one process sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Its part.
+    pub part: Part,
+    /// Where the probe stands.
+    pub mode: Mode,
+    /// The interface to bring up, if it was given one.
+    pub port: Option<Port>,
+    /// What carries the messages.
+    pub bus: BusPlan,
+    /// How to wait, by its name.
+    pub wake: String,
+    /// Nodes on the bus besides its own.
+    pub others: usize,
+    /// Vehicles.
+    pub vehicles: usize,
+    /// Components of each.
+    pub components: usize,
+    /// Between two messages of a component.
+    pub period_ns: u64,
+    /// Messages of each component.
+    pub count: usize,
+    /// How far a vehicle's first message is behind that of the one before it.
+    pub phase_ns: u64,
+}
+
+/// What a process is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
+pub enum Told {
+    /// To leave for a network namespace of its own, or not.
+    Station { apart: bool },
+    /// To open everything and to say so when it is ready.
+    Open(Box<Assignment>),
+    /// The barrier opens at this instant of `CLOCK_MONOTONIC`.
+    Go { at_ns: u64 },
+    /// To say what became of every message. `patient`: first to wait for the others' announcements.
+    Account { patient: bool },
+}
+
+/// How long opening took, and what the process needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// The clock's calibration.
+    pub clock_ns: u64,
+    /// Joining the bus: memory mapped and touched, sockets bound.
+    pub node_ns: u64,
+    /// Communicators bound and threads started.
+    pub bind_ns: u64,
+    /// Until all others on the bus were heard.
+    pub joined_ns: u64,
+    /// Others that were heard.
+    pub joined: u64,
+}
+
+/// What a process went through while values travelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Values that its components sent, each.
+    pub sent: u64,
+    /// Values for which there was no room.
+    pub refused: u64,
+    /// Messages that were no value, or not as they were sent.
+    pub mismatched: u64,
+    /// Messages of the roadside.
+    pub beacons: u64,
+    /// Time its threads waited for a processor, nanoseconds.
+    pub queued_ns: u64,
+    /// Processor time of the process, nanoseconds.
+    pub cpu_ns: u64,
+    /// Resident memory at the barrier and at the end, KiB.
+    pub resident_kib: [u64; 2],
+    /// Signals that told of frames, where signals do.
+    pub signals: u64,
+}
+
+/// What became of a peer's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heard {
+    /// The peer's node.
+    pub node: u64,
+    /// Frames that arrived, each once.
+    pub arrived: u64,
+    /// Frames that never will.
+    pub lost: u64,
+}
+
+/// A node's ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Its node.
+    pub node: u64,
+    /// Frames it sent to everybody.
+    pub broadcast: u64,
+    /// Every counter by its name.
+    pub counters: Vec<(String, u64)>,
+    /// What it heard of each other.
+    pub heard: Vec<Heard>,
+}
+
+impl Account {
+    /// A counter.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(found, _)| found == name).map_or(0, |&(_, count)| count)
+    }
+}
+
+/// What a process says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
+pub enum Said {
+    /// It runs; interfaces may be moved to this thread.
+    Started { thread: u32 },
+    /// It waits at the barrier.
+    Ready(Opening),
+    /// It has sent what it was to send, and received or given up. That many bytes of records follow.
+    Done { facts: Facts, bytes: usize },
+    /// What became of everything.
+    Accounted(Account),
+    /// It cannot: in words for people.
+    Failed(String),
+}

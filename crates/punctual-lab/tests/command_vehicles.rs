@@ -1,0 +1,210 @@
+//! `punctual run vehicles`, as scripts and people call it. Short runs with few vehicles: what is looked at is what became
+//! of every message, never how long it took.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Place, alone, punctual, summary_of, text};
+use punctual_lab::sample::Outcome;
+use punctual_lab::store::Run;
+use serde_json::Value;
+
+/// Whether this process may make network namespaces and bridges; says so if not.
+fn has_roads() -> bool {
+    let made = std::thread::spawn(|| {
+        punctual_machine::namespace::unshare_network()?;
+        punctual_machine::namespace::create_bridge("road")
+    });
+    let made = made.join().expect("the thread ends");
+    if let Err(error) = &made {
+        eprintln!("SKIPPED: {error}");
+    }
+    made.is_ok()
+}
+
+fn vehicles<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments =
+        vec!["run", "vehicles", "--json", "-", "--out", "run", "--vehicles", "4", "--runs", "2"];
+    arguments.extend(["--messages", "12", "--period", "20ms"]);
+    arguments.extend(more);
+    arguments
+}
+
+fn result<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let results = summary["results"].as_array().expect("results");
+    let found = results.iter().find(|result| result["name"] == name);
+    found.unwrap_or_else(|| panic!("no result {name} in {results:#?}"))
+}
+
+fn count(value: &Value, field: &str) -> u64 {
+    value[field].as_u64().unwrap_or_else(|| panic!("{field} is no count in {value:#}"))
+}
+
+/// Every frame is in one place, and nobody died.
+fn assert_account(summary: &Value) {
+    let account = &summary["vehicles"]["account"];
+    assert_eq!(
+        count(account, "to_arrive"),
+        count(account, "arrived") + count(account, "lost"),
+        "{account:#}"
+    );
+    let elsewhere = account["undelivered"].as_object().expect("an object");
+    let undelivered: u64 = elsewhere.values().filter_map(Value::as_u64).sum();
+    assert_eq!(count(account, "copies"), count(account, "delivered") + undelivered, "{account:#}");
+    assert_eq!(account["incomplete"], false, "{account:#}");
+    for run in summary["vehicles"]["runs"].as_array().expect("runs") {
+        assert_eq!(run["died"], Value::Array(Vec::new()), "{run:#}");
+    }
+}
+
+/// Goal: whatever is sent arrives once at everybody, its sender too, in both modes and over every medium.
+#[test]
+fn every_vehicle_hears_every_vehicle() {
+    let _turn = alone();
+    let road = has_roads();
+    for engine in ["shared", "datagram", "packet"] {
+        if engine == "packet" && !road {
+            continue;
+        }
+        let row = if engine == "shared" { "shared" } else { "socket" };
+        for mode in ["application", "callback"] {
+            let place = Place::new();
+            let more = ["--mode", mode, "--engine", engine, "--roadside", "1", "--components", "2"];
+            let summary = summary_of(&place.punctual(&vehicles(&more)).with(0).out);
+            assert_account(&summary);
+            // Two runs, four receivers, two components, twelve messages: of three others, and one's own.
+            for (name, senders) in [(row, 3), ("sharedmem", 1)] {
+                let result = result(&summary, &format!("{name}/{mode}"));
+                assert_eq!(count(&result["ledger"], "taken"), 2 * 4 * 2 * 12 * senders, "{result:#}");
+                assert_eq!(count(result, "lost") + count(result, "duplicated"), 0, "{result:#}");
+                assert_eq!((&result["kind"], &result["load"]), (&"one_way".into(), &"open".into()));
+            }
+            let run = Run::open(&place.path("run")).expect("a run");
+            for trial in &run.trials {
+                let samples = trial.load().expect("samples");
+                assert!(samples.outcome.iter().all(|&outcome| outcome == Outcome::Answered));
+                assert!((0..samples.len()).all(|row| samples.sent_ns[row] >= samples.due_ns[row]));
+            }
+            assert!(text(&place.path("run/report.html")).contains("published, last"));
+        }
+    }
+}
+
+/// Goal: engines alone: one receiver has every message of every sender.
+#[test]
+fn an_engine_alone_receives_from_all() {
+    let _turn = alone();
+    let road = has_roads();
+    for (engine, row) in [("shared", "shared"), ("packet", "socket")] {
+        if engine == "packet" && !road {
+            continue;
+        }
+        let place = Place::new();
+        let summary =
+            summary_of(&place.punctual(&vehicles(&["--mode", "engine", "--engine", engine])).with(0).out);
+        assert_account(&summary);
+        let result = result(&summary, &format!("{row}/engine"));
+        assert_eq!(count(&result["ledger"], "delivered"), 2 * 4 * 12, "{result:#}");
+        let runs = summary["vehicles"]["runs"].as_array().expect("runs");
+        assert!(runs.iter().all(|run| run["arrivals_ns"].as_array().is_some_and(|all| all.len() == 4 * 12)));
+    }
+}
+
+/// Goal: what a night does for ten minutes, for a second: 22 vehicles with 220 components.
+#[test]
+fn many_components_hear_each_other() {
+    let _turn = alone();
+    let place = Place::new();
+    let engine = if has_roads() { "packet" } else { "shared" };
+    let arguments = ["run", "vehicles", "--json", "-", "--engine", engine, "--vehicles", "22", "--runs", "1"];
+    let more = ["--components", "10", "--roadside", "2", "--messages", "3", "--period", "400ms"];
+    let summary = summary_of(&place.punctual(&[&arguments[..], &more[..]].concat()).with(0).out);
+    assert_account(&summary);
+    let run = &summary["vehicles"]["runs"][0];
+    assert_eq!(count(&run["facts"], "sent"), 220 * 3, "{run:#}");
+    assert!(run["growth_kib_max"].is_number() && run["drift_ppm"].is_number(), "{run:#}");
+    let own = result(&summary, "sharedmem/application");
+    assert_eq!(count(&own["ledger"], "delivered"), 220 * 3, "{own:#}");
+}
+
+/// The pids of vehicles that this test's `punctual` started: its children.
+fn children(parent: u32) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("proc is mounted").flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_child = |pid: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        behind_name.split_whitespace().nth(1) == Some(parent.to_string().as_str())
+    };
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).filter(is_child).collect()
+}
+
+/// Goal: a vehicle that is killed is said to have died; the others go on, and nothing hangs.
+#[test]
+fn a_vehicle_that_dies_is_told() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = ["run", "vehicles", "--engine", "shared", "--json", "summary.json", "--vehicles", "4"];
+    let more = ["--runs", "1", "--messages", "60", "--period", "50ms", "--roadside", "0"];
+    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let parent = started.id();
+    started.has("four vehicles", || children(parent).len() == 4);
+    // Behind the barrier; if a slow machine has not come so far, death before it is told too.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let victim = children(parent).pop().expect("one of four");
+    assert!(Command::new("kill").args(["-KILL", &victim]).status().expect("kill is a program").success());
+    let ended = started.end();
+    assert!(matches!(ended.code, Some(1 | 3)), "{}", ended.err);
+    assert!(ended.err.contains("vehicle-") && ended.err.contains("died"), "{}", ended.err);
+}
+
+/// Goal: Ctrl-C keeps what was measured, and leaves no process and no interface behind.
+#[test]
+fn an_interrupted_run_keeps_what_it_measured() {
+    let _turn = alone();
+    let place = Place::new();
+    let engine = if has_roads() { "packet" } else { "shared" };
+    let arguments = ["run", "vehicles", "--engine", engine, "--vehicles", "3", "--runs", "3", "--out", "run"];
+    let more = ["--roadside", "0", "--duration", "60s", "--period", "10ms"];
+    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let parent = started.id();
+    started.has("three vehicles", || children(parent).len() == 3);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let vehicles = children(parent);
+    started.signal_group("-INT");
+    let ended = started.end();
+    assert!(matches!(ended.code, Some(0 | 1)), "{}\n{}", ended.out, ended.err);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    assert_account(&summary);
+    assert!(summary.to_string().contains("cut short"));
+    assert!(vehicles.iter().all(|pid| !std::fs::exists(format!("/proc/{pid}")).unwrap_or(false)));
+    let links =
+        Command::new("ip").args(["-o", "link"]).output().map(|output| output.stdout).unwrap_or_default();
+    assert!(!String::from_utf8_lossy(&links).contains("road:"), "the bridge is still there");
+}
+
+/// Goal: one line that names the option, the value and the range.
+#[test]
+fn misuse_is_told_in_a_line() {
+    let place = Place::new();
+    for (arguments, word) in [
+        (&["--vehicles", "1"][..], "--vehicles 1: from 2 to 200"),
+        (&["--vehicles", "201"], "from 2 to 200"),
+        (&["--components", "0"], "--components 0"),
+        (&["--period", "1us"], "--period"),
+        (&["--mode", "telepathy"], "telepathy"),
+        (&["--wake", "futex"], "--wake futex"),
+        (&["--wake", "sleepwalk"], "sleepwalk"),
+        (&["--mode", "engine", "--roadside", "2"], "--mode engine"),
+        (&["--messages", "9000000"], "MiB"),
+        (&["--gap", "1ms"], "--gap"),
+        (&["--messages", "5", "--duration", "5s"], "--duration"),
+        (&["--runs", "0"], "--runs"),
+    ] {
+        let ended = place.punctual(&[&["run", "vehicles"], arguments].concat()).with(2);
+        assert!(ended.err.contains(word) && ended.err.trim().lines().count() == 1, "{}", ended.err);
+    }
+    let ended = place.punctual(&["run", "vehicles", "--interface", "nowhere0"]).with(3);
+    assert!(ended.err.contains("nowhere0") && ended.err.trim().lines().count() == 1, "{}", ended.err);
+}
