@@ -6,7 +6,7 @@ use super::canvas::{Anchor, Canvas, spread};
 use super::cells::Cell;
 use super::scale::{Log, exact};
 use super::{ROUTES_MAX, View, escape};
-use crate::sample::{CellId, Kind, Load};
+use crate::sample::{CellId, Kind};
 use crate::stats::UNEXPLAINED;
 use crate::table::micros;
 
@@ -169,11 +169,12 @@ fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
 /// The share of each stage, stacked; what no stamp accounts for is hatched.
 pub(super) fn stages(page: &mut String, cells: &[Cell]) {
     // Round trips show both ways; a one-way row would repeat half of each.
-    let is_shown =
-        |c: &&Cell| c.id().kind == Kind::RoundTrip && c.id().load == Load::Closed && c.id().size == 64;
-    let stamped = || cells.iter().filter(is_shown).filter(|c| !c.result.stages.is_empty());
-    let Some(gap_us) = stamped().map(|c| c.id().gap_us).min() else { return };
-    let staged: Vec<&Cell> = stamped().filter(|c| c.id().gap_us == gap_us).take(ROUTES_MAX).collect();
+    let is_shown = |c: &&Cell| c.id().kind == Kind::RoundTrip && !c.result.stages.is_empty();
+    let stamped = || cells.iter().filter(is_shown);
+    // One condition: closed load before open, 64 bytes before other sizes, the shortest gap.
+    let condition = |c: &Cell| (c.id().load, c.id().size != 64, c.id().size, c.id().gap_us);
+    let Some(chosen) = stamped().map(condition).min() else { return };
+    let staged: Vec<&Cell> = stamped().filter(|c| condition(c) == chosen).take(ROUTES_MAX).collect();
     let mut names: Vec<&str> = Vec::new();
     for stage in staged.iter().flat_map(|c| &c.result.stages).filter(|s| s.name != UNEXPLAINED) {
         if !names.contains(&both_ways(&stage.name)) {

@@ -6,6 +6,7 @@ mod charts;
 mod facts;
 mod figures;
 mod ladder;
+mod response;
 mod scale;
 mod startup;
 mod vehicles;
@@ -59,6 +60,9 @@ pub fn render(run: &Run) -> Result<String, StoreError> {
     }
     charts::gaps(&mut page, &cells);
     charts::stages(&mut page, &cells);
+    if summary.experiment == "response" {
+        response::sections(&mut page, &summary);
+    }
     figures::stalls(&mut page, &cells);
     facts::foot(&mut page, &summary, &doubts(run, &summary));
     page.push_str("</main></body></html>\n");

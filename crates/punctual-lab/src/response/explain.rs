@@ -218,7 +218,10 @@ fn charge_backlog(findings: &mut [Finding], samples: &Samples, load: Load) {
         let Some(finding) = later.first_mut() else { continue };
         let Some(ahead) = earlier.iter().rev().find(|ahead| ahead.side == finding.side) else { continue };
         let waited_behind = start(finding) < ahead.stall.release_ns;
-        if waited_behind && finding.confidence < PART_MIN && ahead.confidence >= PART_MIN {
+        // Time taken by the hypervisor is known of the trial as a whole only: the least of evidence.
+        let is_its_own =
+            finding.confidence >= PART_MIN && finding.cause != ahead.cause && finding.cause != Cause::Steal;
+        if waited_behind && !is_its_own && ahead.confidence >= PART_MIN {
             finding.cause = ahead.cause;
             finding.confidence = ahead.confidence;
             finding.behind = Some(ahead.behind.unwrap_or(ahead.stall.first_index));
@@ -383,11 +386,11 @@ pub struct Share {
     pub stage: String,
     /// Why.
     pub cause: Cause,
-    /// Stalls.
+    /// Stalls; what waited behind one is part of it.
     pub stalls: u64,
     /// Trips in them.
     pub trips: u64,
-    /// Their longest trips' excess, together.
+    /// Their longest trips' excess, together: of trips that waited behind one another the time would count twice.
     pub excess_ns: u64,
 }
 
@@ -397,7 +400,9 @@ pub fn shares(findings: &[Finding]) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     for finding in findings {
         let key = |share: &Share| (share.side, share.cause) == (finding.side, finding.cause);
-        let place = shares.iter().position(|share| key(share) && share.stage == finding.stage);
+        // What waited behind a stall is part of it, whichever of its own stages was the longest.
+        let of_stage = |share: &Share| finding.behind.is_some() || share.stage == finding.stage;
+        let place = shares.iter().position(|share| key(share) && of_stage(share));
         let place = place.unwrap_or_else(|| {
             let (side, cause) = (finding.side, finding.cause);
             shares.push(Share {
@@ -411,9 +416,11 @@ pub fn shares(findings: &[Finding]) -> Vec<Share> {
             shares.len() - 1
         });
         let share = &mut shares[place];
-        share.stalls += 1;
         share.trips += finding.stall.messages;
-        share.excess_ns += finding.excess_ns;
+        if finding.behind.is_none() {
+            share.stalls += 1;
+            share.excess_ns += finding.excess_ns;
+        }
     }
     shares.sort_by_key(|share| std::cmp::Reverse(share.excess_ns));
     shares
@@ -496,5 +503,8 @@ mod tests {
         let causes = findings.each_ref().map(|finding| (finding.cause, finding.behind));
         let behind = (Cause::Stopped, Some(0));
         assert_eq!(causes, [(Cause::Stopped, None), behind, behind, (Cause::WakeUp, None)]);
+        let shares = shares(&findings);
+        let sums = (shares[0].cause, shares[0].stalls, shares[0].trips, shares[0].excess_ns);
+        assert_eq!(sums, (Cause::Stopped, 1, 3, 900_000), "{shares:?}");
     }
 }

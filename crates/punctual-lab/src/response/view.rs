@@ -53,7 +53,7 @@ fn figures(summary: &Summary, accounts: &[Account], style: Style) -> String {
 }
 
 fn line(result: &CellResult, account: Option<&Account>) -> String {
-    let [p50, p90, p99, p999, max] = tail_texts(result);
+    let [p50, p90, p99, p999, max] = tail_texts(result).map(narrow);
     let trips = grouped(i64::try_from(result.figures.count).unwrap_or(i64::MAX));
     let stalls = result.stalls_per_minute.map_or("–".to_owned(), rate);
     let cpu = |ns: Option<u64>| ns.map_or("–".to_owned(), |ns| micros(ns as f64));
@@ -63,6 +63,15 @@ fn line(result: &CellResult, account: Option<&Account>) -> String {
     format!(
         "{name:<22}{trips:>9}{lost:>5}{p50:>8}{p90:>8}{p99:>8}{p999:>8}{max:>8}{stalls:>8}{client:>8}{responder:>8}"
     )
+}
+
+/// Microseconds that would run into the column before, as seconds.
+fn narrow(text: String) -> String {
+    let us: Result<f64, _> = text.replace(',', "").parse();
+    match us {
+        Ok(us) if text.chars().count() > 7 => format!("{:.2} s", us / 1e6),
+        _ => text,
+    }
 }
 
 /// Columns of the table of stages.
@@ -210,4 +219,15 @@ fn notes(summary: &Summary, accounts: &[Account], style: Style) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_fit_in_a_column_of_microseconds() {
+        let texts = ["99.1", "562,790", "4,423,980", "–", "∞"].map(|text| narrow(text.to_owned()));
+        assert_eq!(texts, ["99.1", "562,790", "4.42 s", "–", "∞"]);
+    }
 }
