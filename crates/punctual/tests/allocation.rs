@@ -41,6 +41,13 @@ fn send_rounds(sender: &mut Communicator, rounds: u32, dice: &mut Dice) {
     }
 }
 
+/// Messages until both nodes know each other. Then nothing for a while: whoever waits sleeps, finds the other node's
+/// eventfd in its post box, and keeps it. That allocates, once for each peer, and whenever it first sleeps.
+fn warm_up(receiver: &mut Communicator) {
+    receive_rounds(receiver, 20);
+    assert!(receiver.receive_timeout(Duration::from_millis(10)).is_err());
+}
+
 /// Goal: after the first messages no thread allocates, also where a message goes through an inbox or for nobody.
 /// Method: an allocator that counts per thread; enough rounds for housekeeping to fall into them.
 #[test]
@@ -59,7 +66,7 @@ fn the_hot_path_allocates_nothing() {
                 let (warm, done) = (&warm, &done);
                 let receivers = receivers.map(|mut receiver| {
                     scope.spawn(move || {
-                        receive_rounds(&mut receiver, 20);
+                        warm_up(&mut receiver);
                         warm.wait();
                         let before = count();
                         receive_rounds(&mut receiver, ROUNDS);
@@ -82,6 +89,39 @@ fn the_hot_path_allocates_nothing() {
             let ledger = there.ledger();
             assert!(ledger.is_balanced() && ledger.no_such_port > 0, "{ledger}");
         }
+    });
+}
+
+/// Goal: the first component that finds the engine taken allocates nothing, whenever that is.
+/// Method: one holds the engine; another, that was just bound, waits in vain for the first time in its life.
+#[test]
+fn the_first_follower_allocates_nothing() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let mut sender = here.bind(1).unwrap();
+        let mut leader = there.bind(1).unwrap();
+        let mut follower = there.bind(2).unwrap();
+        let known = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let known = &known;
+            let leads = scope.spawn(move || {
+                // A peer's first message opens its account: that may allocate.
+                leader.receive_timeout(PATIENCE).unwrap();
+                known.wait();
+                leader.receive_timeout(PATIENCE).unwrap();
+            });
+            sender.send_timeout(Target::port("there", 1), b"lead", PATIENCE).unwrap();
+            known.wait();
+            // Time to take the engine: without it the follower may lead, which allocates nothing either.
+            std::thread::sleep(Duration::from_millis(20));
+            let before = count();
+            assert!(follower.receive_timeout(Duration::from_millis(5)).is_err());
+            let allocated = count() - before;
+            sender.send_timeout(Target::port("there", 1), b"leave", PATIENCE).unwrap();
+            leads.join().unwrap();
+            assert_eq!(allocated, 0);
+        });
     });
 }
 

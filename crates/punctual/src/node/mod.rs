@@ -127,10 +127,17 @@ impl Registry {
 }
 
 /// A copy of the registry's list, renewed when it has changed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ports {
     pub(crate) inboxes: Vec<Arc<Inbox>>,
     version_seen: u64,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        // Renewed by who receives, which is to allocate nothing.
+        Self { inboxes: Vec::with_capacity(COMMUNICATORS_MAX), version_seen: 0 }
+    }
 }
 
 impl Ports {
@@ -421,6 +428,8 @@ impl Node {
         let inbox = Inbox::new(port, row, size).map_err(BindError::System)?;
         self.core.page.row(row)[RowCount::Port as usize].set(u64::from(port.get()) + 1);
         inboxes.push(Arc::clone(&inbox));
+        // Following allocates nothing then, whenever a communicator first does.
+        self.core.registry.waiting().followers.reserve(COMMUNICATORS_MAX);
         self.core.registry.version.publish(self.core.registry.version.get() + 1);
         let is_second = inboxes.len() == 2;
         drop(inboxes);
