@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Role, unique, watchdog};
 use punctual::engine::shared::SharedOptions;
-use punctual::{Bus, Communicator, Node, Target};
+use punctual::{Bus, Communicator, CommunicatorOptions, Node, Target, Wake};
 use punctual_machine::signal;
 use punctual_proto::limits::NODES_MAX;
 
@@ -76,12 +76,39 @@ fn take_part(bus: &Bus, first: usize) {
         let ledger = node.ledger();
         assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger}");
     }
+    drop(communicators);
+    check_idle_reads(&nodes);
     // Who leaves now might take from the others what they have not read: all leave when all are done.
     std::fs::write(format!("/dev/shm/{}.done-{first}", bus_name(bus)), b"").unwrap();
     while (0..NODES).step_by(NODES_OF_PROCESS).any(|first| !is_done(bus, first)) {
         assert!(Instant::now() < give_up);
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Goal: nodes that wait for nothing look up their peers' processes in turn, not all of them all the time.
+/// Method: the kernel's count of this process's reads (`/proc/self/io`) while all its nodes wait.
+fn check_idle_reads(nodes: &[Node]) {
+    let reads = || {
+        let counts = std::fs::read_to_string("/proc/self/io").ok()?;
+        counts.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse::<u64>().ok())
+    };
+    let (Some(before), started) = (reads(), Instant::now()) else {
+        eprintln!("SKIPPED the reads of idle nodes: this kernel does not count them");
+        return;
+    };
+    std::thread::scope(|scope| {
+        for node in nodes {
+            let options = CommunicatorOptions::waiting(Wake::Futex);
+            let mut communicator = node.bind_with(1, &options).unwrap();
+            scope.spawn(move || assert!(communicator.receive_timeout(Duration::from_secs(3)).is_err()));
+        }
+    });
+    let (reads, seconds) = (reads().unwrap() - before, started.elapsed().as_secs_f64());
+    eprintln!("{} idle nodes of {NODES}: {:.0} reads/s", nodes.len(), reads as f64 / seconds);
+    // Eight lookups every quarter of a second; each is a file's one read. Twice that for what else there is.
+    let allowed = 2.0 * 8.0 * (4.0 * seconds + 1.0) * nodes.len() as f64;
+    assert!((reads as f64) < allowed, "{reads} reads in {seconds} s");
 }
 
 fn bus_name(bus: &Bus) -> String {

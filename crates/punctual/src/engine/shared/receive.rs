@@ -13,7 +13,7 @@ use punctual_proto::{FrameError, Header, NodeId, Stamps};
 use super::roster::{Pace, Peer, Roster};
 use crate::engine::{Arrival, Bell, Descriptors, Event, Flow, Payload, Progress, Receive, Trouble};
 
-/// How often the living are counted. Counting reads one small file of /proc per peer.
+/// How often a few peers are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(250);
 
 /// One peer's ring, as far as we have read it.

@@ -13,7 +13,7 @@ use super::payload_size_max;
 use super::roster::{Pace, Peer, Roster};
 use crate::engine::{SendError, Transmit};
 
-/// How often a full ring's readers are asked whether they still live. Asking reads a file of /proc for each.
+/// How often a few of a full ring's readers are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
