@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use punctual::{Bus, Node, Wake};
+use punctual_machine::process::random;
 
 /// Longer than anything takes that does not hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,14 +34,17 @@ pub(crate) fn watchdog(seconds: u64) -> mpsc::Sender<()> {
 
 /// A bus name that no other test has.
 pub(crate) fn unique(name: &str) -> String {
-    format!("{name}-{:x}", punctual_machine::process::random() & 0xFFFF_FFFF)
+    format!("{name}-{:x}", random() & 0xFFFF_FFFF)
 }
 
-/// Two ports of this host that are free.
+/// Two ports of this host that are free. The kernel gives ports from 32768 on to whoever asks for any: one of those could be
+/// somebody else's by the time it is opened.
 pub(crate) fn free_ports() -> (SocketAddr, SocketAddr) {
-    let bind = || UdpSocket::bind("127.0.0.1:0").unwrap();
-    let (a, b) = (bind(), bind());
-    (a.local_addr().unwrap(), b.local_addr().unwrap())
+    let free = || {
+        let candidate = || SocketAddr::from(([127, 0, 0, 1], (10_000 + random() % 22_768) as u16));
+        std::iter::repeat_with(candidate).take(1_000).find(|&address| UdpSocket::bind(address).is_ok())
+    };
+    (free().expect("a free port"), free().expect("another"))
 }
 
 /// One medium: how each of two nodes opens it.
