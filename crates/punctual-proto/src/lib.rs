@@ -9,12 +9,16 @@ extern crate alloc;
 
 pub mod address;
 pub mod frame;
+pub mod interest;
 pub mod limits;
 pub mod stamps;
 pub mod stream;
+pub mod time;
+pub mod unit;
 pub mod user_interrupt;
 
 pub use address::{Address, NodeId, Port, Target};
 pub use frame::{Frame, FrameError, Header, Kind};
 pub use stamps::Stamps;
 pub use stream::{Accepted, Stream, Verdict};
+pub use time::Nanos;

@@ -26,16 +26,17 @@ pub mod communicator;
 pub mod engine;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod interest;
 pub mod ledger;
 pub mod node;
 pub mod trace;
 pub mod wake;
 
-pub use communicator::{Claim, Communicator, Message, ReceiveError};
+pub use communicator::{Claim, Communicator, Message, ReceiveError, Sender};
 pub use engine::SendError;
 pub use ledger::Ledger;
 pub use node::{BindError, Bus, CommunicatorOptions, Node, NodeOptions, OpenError, PeerAccount};
 pub use punctual_machine::clock::{Clock, Ticks};
-pub use punctual_proto::{Address, NodeId, Port, Target};
+pub use punctual_proto::{Address, Nanos, NodeId, Port, Target, unit};
 pub use trace::{Stage, Stages};
 pub use wake::Wake;

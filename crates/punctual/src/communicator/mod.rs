@@ -23,6 +23,9 @@ use crate::wake::{Manners, Waiter, epoll_set, waiter};
 use reception::Reception;
 
 mod reception;
+mod sender;
+
+pub use sender::Sender;
 
 /// Why no message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +133,11 @@ impl Communicator {
     /// This communicator's address.
     pub fn address(&self) -> Address {
         Address { node: self.core.node, port: self.reception.inbox.port }
+    }
+
+    /// What sends from this address on other threads, while this one waits.
+    pub fn sender(&self) -> Sender {
+        Sender::new(&self.core, &self.reception.inbox, self.stamps)
     }
 
     /// Largest message of this bus, bytes.

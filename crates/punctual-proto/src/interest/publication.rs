@@ -1,0 +1,333 @@
+//! The publisher's side: who wants values how often, when the next is due, and for whom it is.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use super::message::{Message, Refusal, Saying, TopicKey};
+use super::schedule::{Instant, Schedule};
+use crate::address::{Address, Port, Target};
+use crate::time::Nanos;
+
+/// What a publisher takes on. What is beyond it is refused in words and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublicationLimits {
+    /// Interests in all: each is an entry of a table.
+    pub interests_max: usize,
+    /// Interests of one node, so that no node takes all places.
+    pub interests_of_node_max: usize,
+    /// Different periods: each is looked at whenever something is due.
+    pub periods_max: usize,
+    /// Shortest period, µs. Below it, waking up costs more than the period lasts.
+    pub period_min_us: u32,
+    /// Responses per second, all periods together.
+    pub rate_max: u64,
+    /// Longest that an interest holds without being repeated, ms, whatever it asks for.
+    pub lifetime_max_ms: u32,
+}
+
+impl Default for PublicationLimits {
+    fn default() -> Self {
+        Self {
+            interests_max: 1_024,
+            interests_of_node_max: 64,
+            periods_max: 64,
+            period_min_us: 100,
+            rate_max: 20_000,
+            lifetime_max_ms: 60_000,
+        }
+    }
+}
+
+/// Answers that wait to be sent: newcomers to be served at once, refusals. What finds no place is not said; who asked will
+/// ask again.
+const WAITING_MAX: usize = 256;
+
+/// What became of the messages that a publication was shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublicationCounts {
+    /// Interests that were new.
+    pub accepted: u64,
+    /// Interests that were known.
+    pub renewed: u64,
+    /// Interests that were withdrawn by who had them.
+    pub withdrawn: u64,
+    /// Interests that were not repeated in time.
+    pub expired: u64,
+    /// Interests that were refused, by [`Refusal::place`].
+    pub refused: [u64; Refusal::ALL.len()],
+    /// Newcomers and refusals that found no place to wait.
+    pub unanswered: u64,
+}
+
+/// A value that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// For which instant. For a newcomer, this very one.
+    pub instant: Instant,
+    /// It is for one newcomer, between the instants of the schedule.
+    pub at_once: bool,
+    /// Whom to send it to; `None` if nobody on the bus wants it, but the publisher itself does.
+    pub target: Option<Target>,
+    /// Whether the publisher's own communicator wants it: no medium brings it back.
+    pub own: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interested {
+    expires: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Value(Address, u32),
+    Refusal(Address, TopicKey, u32, Refusal),
+}
+
+/// One topic that is published.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    key: TopicKey,
+    own: Address,
+    life: u32,
+    limits: PublicationLimits,
+    schedule: Schedule,
+    /// By whom and how often, µs.
+    interests: BTreeMap<(Address, u32), Interested>,
+    /// No interest expires before.
+    next_expiry: Nanos,
+    answers: VecDeque<Answer>,
+    to_advertise: bool,
+    counts: PublicationCounts,
+}
+
+impl Publication {
+    /// A publication by the communicator at `own`. `life` tells this schedule from one that the same address had before:
+    /// draw it at random.
+    pub fn new(key: TopicKey, own: Address, life: u32, limits: PublicationLimits, now: Nanos) -> Self {
+        Self {
+            key,
+            own,
+            life,
+            limits,
+            schedule: Schedule::new(now),
+            interests: BTreeMap::new(),
+            next_expiry: Nanos::NEVER,
+            answers: VecDeque::new(),
+            to_advertise: true,
+            counts: PublicationCounts::default(),
+        }
+    }
+
+    /// What is published.
+    pub fn key(&self) -> TopicKey {
+        self.key
+    }
+
+    /// The periods, and how late each was.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// What became of the messages.
+    pub fn counts(&self) -> PublicationCounts {
+        self.counts
+    }
+
+    /// Interests that hold.
+    pub fn interests(&self) -> impl Iterator<Item = (Address, u32)> + '_ {
+        self.interests.keys().copied()
+    }
+
+    /// A message came from `source`. Those of other topics, and those that are for subscribers, are not for us.
+    pub fn handle_message(&mut self, source: Address, message: &Message<'_>, now: Nanos) {
+        if message.key.topic != self.key.topic {
+            return;
+        }
+        match message.saying {
+            Saying::Interest { period_us, lifetime_ms } => {
+                self.handle_interest(source, message.key, period_us, lifetime_ms, now);
+            }
+            Saying::Withdrawal { period_us } if message.key == self.key => {
+                self.handle_withdrawal(source, period_us);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_withdrawal(&mut self, source: Address, period_us: u32) {
+        if self.interests.remove(&(source, period_us)).is_some() {
+            self.counts.withdrawn += 1;
+            self.schedule.remove(period_us);
+        }
+    }
+
+    fn handle_interest(
+        &mut self,
+        source: Address,
+        key: TopicKey,
+        period_us: u32,
+        lifetime_ms: u32,
+        now: Nanos,
+    ) {
+        let lifetime = Nanos::from_millis(lifetime_ms.min(self.limits.lifetime_max_ms));
+        let expires = now.plus(lifetime);
+        if let (true, Some(known)) = (key == self.key, self.interests.get_mut(&(source, period_us))) {
+            known.expires = expires;
+            self.next_expiry = self.next_expiry.min(expires);
+            self.counts.renewed += 1;
+            return;
+        }
+        match self.judge(source, key, period_us) {
+            Ok(()) => {
+                self.counts.accepted += 1;
+                self.interests.insert((source, period_us), Interested { expires });
+                self.next_expiry = self.next_expiry.min(expires);
+                self.schedule.add(period_us, self.limits.periods_max, now);
+                self.answer(Answer::Value(source, period_us));
+            }
+            Err(cause) => {
+                self.counts.refused[cause.place()] += 1;
+                self.answer(Answer::Refusal(source, key, period_us, cause));
+            }
+        }
+    }
+
+    fn judge(&self, source: Address, key: TopicKey, period_us: u32) -> Result<(), Refusal> {
+        if key != self.key {
+            return Err(Refusal::OtherType);
+        }
+        if period_us < self.limits.period_min_us.max(1) {
+            return Err(Refusal::TooShort);
+        }
+        if self.interests.len() >= self.limits.interests_max {
+            return Err(Refusal::TooMany);
+        }
+        let first = Address { port: Port::from(0), ..source };
+        let of_node =
+            self.interests.range((first, 0)..).take_while(|((address, _), _)| address.node == source.node);
+        if of_node.count() >= self.limits.interests_of_node_max {
+            return Err(Refusal::TooManyOfNode);
+        }
+        let rate = self.schedule.rate() + 1_000_000_u64.div_ceil(period_us.into());
+        let is_new = !self.schedule.has(period_us);
+        let full = self.schedule.in_use_count() >= self.limits.periods_max || rate > self.limits.rate_max;
+        if is_new && full { Err(Refusal::TooMuch) } else { Ok(()) }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        if self.answers.len() < WAITING_MAX {
+            self.answers.push_back(answer);
+        } else {
+            self.counts.unanswered += 1;
+        }
+    }
+
+    /// This communicator is among others now. Who was interested where it was before is forgotten; who is here is asked.
+    pub fn handle_group_changed(&mut self) {
+        for (_, period_us) in core::mem::take(&mut self.interests).into_keys() {
+            self.schedule.remove(period_us);
+        }
+        self.answers.clear();
+        self.to_advertise = true;
+    }
+
+    /// Lets interests expire that were not repeated.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        if now < self.next_expiry {
+            return;
+        }
+        let Self { interests, schedule, counts, next_expiry, .. } = self;
+        *next_expiry = Nanos::NEVER;
+        interests.retain(|&(_, period_us), interested| {
+            let holds = now < interested.expires;
+            if holds {
+                *next_expiry = (*next_expiry).min(interested.expires);
+            } else {
+                counts.expired += 1;
+                schedule.remove(period_us);
+            }
+            holds
+        });
+    }
+
+    /// The next message other than a value, and whom it is for; `None` is everybody within reach.
+    pub fn poll_transmit(&mut self) -> Option<(Option<Address>, Message<'static>)> {
+        if core::mem::take(&mut self.to_advertise) {
+            return Some((
+                None,
+                Message { key: self.key, saying: Saying::Advertisement { life: self.life } },
+            ));
+        }
+        let place = self.answers.iter().position(|answer| matches!(answer, Answer::Refusal(..)))?;
+        match self.answers.remove(place)? {
+            Answer::Refusal(to, key, period_us, cause) => {
+                Some((Some(to), Message { key, saying: Saying::Refused { period_us, cause } }))
+            }
+            Answer::Value(..) => None,
+        }
+    }
+
+    /// The next value that is to be sent. Ask until there is none.
+    pub fn poll_due(&mut self, now: Nanos) -> Option<Due> {
+        while let Some(Answer::Value(newcomer, period_us)) = self.pop_newcomer() {
+            // It may have withdrawn meanwhile.
+            if self.interests.contains_key(&(newcomer, period_us)) {
+                let instant = Instant { offset_us: self.schedule.offset_us(now), due: now };
+                let own = newcomer == self.own;
+                return Some(Due { instant, at_once: true, target: (!own).then(|| newcomer.into()), own });
+            }
+        }
+        while let Some(instant) = self.schedule.poll_due(now) {
+            let due = self.due_at(instant);
+            if due.own || due.target.is_some() {
+                return Some(due);
+            }
+        }
+        None
+    }
+
+    fn pop_newcomer(&mut self) -> Option<Answer> {
+        let place = self.answers.iter().position(|answer| matches!(answer, Answer::Value(..)))?;
+        self.answers.remove(place)
+    }
+
+    /// One node alone is sent to by its address; several by their port, if they have the same, or by all ports.
+    fn due_at(&self, instant: Instant) -> Due {
+        let mut due = Due { instant, at_once: false, target: None, own: false };
+        for &(address, period_us) in self.interests.keys() {
+            if !instant.is_multiple_of(period_us) {
+                continue;
+            }
+            if address == self.own {
+                due.own = true;
+                continue;
+            }
+            due.target = Some(match due.target {
+                None => address.into(),
+                Some(target) => Target {
+                    node: target.node.filter(|&node| node == address.node),
+                    port: target.port.filter(|&port| port == address.port),
+                },
+            });
+        }
+        due
+    }
+
+    /// The message that carries a value.
+    pub fn response<'v>(&self, due: &Due, value: &'v [u8]) -> Message<'v> {
+        let saying = Saying::Response {
+            life: self.life,
+            offset_us: due.instant.offset_us,
+            at_once: due.at_once,
+            value,
+        };
+        Message { key: self.key, saying }
+    }
+
+    /// When there is something to do next, if nothing comes before.
+    pub fn next_timeout(&self) -> Nanos {
+        if self.to_advertise || !self.answers.is_empty() {
+            return Nanos(0);
+        }
+        self.schedule.next_due().unwrap_or(Nanos::NEVER).min(self.next_expiry)
+    }
+}

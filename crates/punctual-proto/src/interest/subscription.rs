@@ -1,0 +1,255 @@
+//! The subscriber's side: an interest that is repeated until it is withdrawn, and what came of it from whom.
+
+use alloc::collections::BTreeMap;
+
+use super::lateness::Lateness;
+use super::message::{Message, Refusal, Saying, TopicKey};
+use crate::address::Address;
+use crate::limits::NODES_MAX;
+use crate::time::Nanos;
+
+/// How an interest is kept alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repetition {
+    /// How often it is repeated.
+    pub every: Nanos,
+    /// How long a publisher believes it: several times as long, so that a lost message ends nothing.
+    pub lifetime: Nanos,
+    /// Two are never nearer to each other than this, however many publishers ask.
+    pub gap_min: Nanos,
+}
+
+impl Default for Repetition {
+    fn default() -> Self {
+        Self {
+            every: Nanos::from_millis(1_000),
+            lifetime: Nanos::from_millis(3_500),
+            gap_min: Nanos::from_millis(10),
+        }
+    }
+}
+
+/// Publishers of one topic that a subscriber keeps an account of: as many as nodes on a bus.
+pub const PUBLISHERS_MAX: usize = NODES_MAX;
+
+/// What became of the responses that a subscription was shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionCounts {
+    /// Values that were taken.
+    pub taken: u64,
+    /// Values for instants that are no multiples of the period: others wanted them.
+    pub for_others: u64,
+    /// Values for an instant that is not after the last one taken: doubled or overtaken.
+    pub stale: u64,
+    /// Instants between two values taken for which none came, by the publishers' own count of time.
+    pub missed: u64,
+    /// Values of publishers beyond [`PUBLISHERS_MAX`].
+    pub too_many_publishers: u64,
+    /// Refusals by publishers, by [`Refusal::place`].
+    pub refused: [u64; Refusal::ALL.len()],
+    /// How often the interest was announced.
+    pub announced: u64,
+}
+
+/// A value that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// For which instant, µs since its publisher's schedule began.
+    pub offset_us: u64,
+    /// It was sent at once, between the instants.
+    pub at_once: bool,
+    /// Instants before it for which none came from this publisher.
+    pub missed_before: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    life: u32,
+    /// The last instant of the schedule for which a value was taken, µs.
+    last_us: u64,
+    /// When it arrived; unknown where the last value was one at once.
+    arrived: Option<Nanos>,
+    heard: Nanos,
+}
+
+/// An interest in one topic.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    key: TopicKey,
+    period_us: u32,
+    repetition: Repetition,
+    announced: Option<Nanos>,
+    next: Nanos,
+    withdraws: bool,
+    active: bool,
+    sources: BTreeMap<Address, Source>,
+    jitter: Lateness,
+    counts: SubscriptionCounts,
+}
+
+impl Subscription {
+    /// An interest in a value every `period_us`, announced at once.
+    pub fn new(key: TopicKey, period_us: u32, repetition: Repetition, now: Nanos) -> Self {
+        Self {
+            key,
+            period_us,
+            repetition,
+            announced: None,
+            next: now,
+            withdraws: false,
+            active: true,
+            sources: BTreeMap::new(),
+            jitter: Lateness::default(),
+            counts: SubscriptionCounts::default(),
+        }
+    }
+
+    /// What it is interested in.
+    pub fn key(&self) -> TopicKey {
+        self.key
+    }
+
+    /// How often, µs.
+    pub fn period_us(&self) -> u32 {
+        self.period_us
+    }
+
+    /// By how much the distance between the arrivals of two values of one publisher differed from that between their
+    /// deadlines. Needs no common clock.
+    pub fn jitter(&self) -> &Lateness {
+        &self.jitter
+    }
+
+    /// What became of the responses.
+    pub fn counts(&self) -> SubscriptionCounts {
+        self.counts
+    }
+
+    /// A message came from `source`; says whether it is a value to be delivered.
+    pub fn handle_message(&mut self, source: Address, message: &Message<'_>, now: Nanos) -> Option<Taken> {
+        if message.key != self.key || !self.active {
+            return None;
+        }
+        match message.saying {
+            Saying::Advertisement { .. } => {
+                self.announce_soon(now);
+                None
+            }
+            Saying::Refused { period_us, cause } if period_us == self.period_us => {
+                self.counts.refused[cause.place()] += 1;
+                None
+            }
+            Saying::Response { life, offset_us, at_once, .. } => {
+                self.handle_response(source, life, offset_us, at_once, now)
+            }
+            _ => None,
+        }
+    }
+
+    fn handle_response(
+        &mut self,
+        source: Address,
+        life: u32,
+        offset_us: u64,
+        at_once: bool,
+        now: Nanos,
+    ) -> Option<Taken> {
+        if !at_once && !offset_us.is_multiple_of(u64::from(self.period_us).max(1)) {
+            self.counts.for_others += 1;
+            return None;
+        }
+        if !self.sources.contains_key(&source) && !self.make_room(now) {
+            self.counts.too_many_publishers += 1;
+            return None;
+        }
+        let known = self.sources.get(&source).filter(|known| known.life == life).copied();
+        let last = known.map(|known| known.last_us);
+        if last.is_some_and(|last| offset_us <= last) {
+            self.counts.stale += 1;
+            return None;
+        }
+        // Between the instants no instant of the schedule is taken or missed.
+        let last_us = if at_once { last.unwrap_or(offset_us) } else { offset_us };
+        let arrived_before = known.and_then(|known| known.arrived);
+        if let (false, Some(last), Some(before)) = (at_once, last, arrived_before) {
+            let expected = Nanos((offset_us - last).saturating_mul(1_000));
+            self.jitter.note(Nanos((now.since(before) - expected).unsigned_abs()));
+        }
+        let arrived = if at_once { arrived_before } else { Some(now) };
+        self.sources.insert(source, Source { life, last_us, arrived, heard: now });
+        let missed_before = match last {
+            Some(last) if !at_once => self.instants_between(last, offset_us),
+            _ => 0,
+        };
+        self.counts.taken += 1;
+        self.counts.missed += missed_before;
+        Some(Taken { offset_us, at_once, missed_before })
+    }
+
+    /// Multiples of the period after `last_us` and before `offset_us`, which is one.
+    fn instants_between(&self, last_us: u64, offset_us: u64) -> u64 {
+        let period = u64::from(self.period_us).max(1);
+        (offset_us / period).saturating_sub(last_us / period + 1)
+    }
+
+    /// Room for one more publisher: at the cost of one that has been silent for as long as an interest holds.
+    fn make_room(&mut self, now: Nanos) -> bool {
+        if self.sources.len() < PUBLISHERS_MAX {
+            return true;
+        }
+        let silent = self
+            .sources
+            .iter()
+            .min_by_key(|(_, source)| source.heard)
+            .map(|(&address, source)| (address, source.heard));
+        let Some((address, heard)) = silent else { return true };
+        let forget = now.since(heard) >= self.repetition.lifetime;
+        if forget {
+            self.sources.remove(&address);
+        }
+        forget
+    }
+
+    /// A publisher asks, or we are among others: as soon as may be.
+    fn announce_soon(&mut self, now: Nanos) {
+        let soonest = self.announced.map_or(now, |last| last.plus(self.repetition.gap_min).max(now));
+        self.next = self.next.min(soonest);
+    }
+
+    /// This communicator is among others now, who do not know of the interest: repeated at once.
+    pub fn handle_group_changed(&mut self, now: Nanos) {
+        if self.active {
+            self.next = now;
+        }
+    }
+
+    /// No more values are taken, and publishers are told so.
+    pub fn withdraw(&mut self) {
+        self.withdraws = self.active;
+        self.active = false;
+    }
+
+    /// The next message for everybody within reach.
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Message<'static>> {
+        if core::mem::take(&mut self.withdraws) {
+            return Some(Message { key: self.key, saying: Saying::Withdrawal { period_us: self.period_us } });
+        }
+        if !self.active || now < self.next {
+            return None;
+        }
+        self.announced = Some(now);
+        self.next = now.plus(self.repetition.every);
+        self.counts.announced += 1;
+        let lifetime_ms = u32::try_from(self.repetition.lifetime.0 / 1_000_000).unwrap_or(u32::MAX);
+        Some(Message { key: self.key, saying: Saying::Interest { period_us: self.period_us, lifetime_ms } })
+    }
+
+    /// When there is something to send next.
+    pub fn next_timeout(&self) -> Nanos {
+        match (self.withdraws, self.active) {
+            (true, _) => Nanos(0),
+            (_, true) => self.next,
+            _ => Nanos::NEVER,
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! One communicator's publications and subscriptions: carries messages between them and the bus, and waits in between.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks, monotonic_ns};
+use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::process::random;
+use punctual_proto::interest::{
+    Due, MESSAGE_SIZE, Message, Publication, PublicationLimits, Saying, Subscription, Taken, TopicKey,
+};
+use punctual_proto::{Address, Nanos, Target};
+
+use super::{InterestError, Traffic};
+use crate::communicator::{Communicator, Sender};
+use crate::engine::SendError;
+use crate::trace::Stages;
+
+/// Publications, and subscriptions, of one communicator: each is looked at for every message.
+const TOPICS_MAX: usize = 64;
+
+/// What others tell a driver while it waits.
+#[derive(Debug, Default)]
+pub(super) struct Remote {
+    pub(super) stop: Flag,
+    /// How often the group has changed.
+    pub(super) changes: Counter,
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// A value of this publication is wanted.
+    Due(usize, Due),
+    /// [`Driver::value`] is for this subscription.
+    Value(usize, Taken),
+    /// The deadline has passed, or somebody asks to stop.
+    Late,
+}
+
+/// What is known of the value that came last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) source: Address,
+    pub(super) stages: Option<Stages>,
+    /// When it was due and sent, where that is known in ticks of this clock.
+    pub(super) due: Option<Ticks>,
+    pub(super) sent: Option<Ticks>,
+}
+
+#[derive(Debug)]
+pub(super) struct Driver {
+    communicator: Communicator,
+    clock: &'static Clock,
+    reach: Target,
+    pub(super) publications: Vec<Publication>,
+    pub(super) subscriptions: Vec<Subscription>,
+    /// The message to be sent.
+    staged: Vec<u8>,
+    /// The value that came last, and whose it is.
+    value: Vec<u8>,
+    origin: Option<Origin>,
+    matches: VecDeque<(usize, Taken)>,
+    traffic: Traffic,
+    remote: Arc<Remote>,
+    changes_seen: u64,
+    /// The last step was ours: look for messages before the next.
+    owes_look: bool,
+}
+
+pub(super) fn now() -> Nanos {
+    Nanos(monotonic_ns())
+}
+
+impl Driver {
+    pub(super) fn new(communicator: Communicator, reach: Target) -> Self {
+        Self {
+            communicator,
+            clock: Clock::get(),
+            reach,
+            publications: Vec::new(),
+            subscriptions: Vec::new(),
+            staged: Vec::new(),
+            value: Vec::new(),
+            origin: None,
+            matches: VecDeque::new(),
+            traffic: Traffic::default(),
+            remote: Arc::default(),
+            changes_seen: 0,
+            owes_look: false,
+        }
+    }
+
+    fn check_size(&self, key: TopicKey, others: usize) -> Result<(), InterestError> {
+        let (size, size_max) = (MESSAGE_SIZE + key.data.size(), self.communicator.payload_size_max());
+        if size > size_max {
+            return Err(InterestError::TooLong { size, size_max });
+        }
+        if others >= TOPICS_MAX { Err(InterestError::TooMany(TOPICS_MAX)) } else { Ok(()) }
+    }
+
+    pub(super) fn publish(&mut self, key: TopicKey, limits: PublicationLimits) -> Result<(), InterestError> {
+        self.check_size(key, self.publications.len())?;
+        if self.publications.iter().any(|other| other.key().topic == key.topic) {
+            return Err(InterestError::Published(key));
+        }
+        let life = random() as u32;
+        self.publications.push(Publication::new(key, self.communicator.address(), life, limits, now()));
+        self.reserve(key);
+        Ok(())
+    }
+
+    pub(super) fn subscribe(
+        &mut self,
+        key: TopicKey,
+        period: Duration,
+        repetition: punctual_proto::interest::Repetition,
+    ) -> Result<(), InterestError> {
+        self.check_size(key, self.subscriptions.len())?;
+        let period_us = u32::try_from(period.as_micros()).ok().filter(|&us| us > 0);
+        let period_us = period_us.ok_or(InterestError::BadPeriod(period))?;
+        self.subscriptions.push(Subscription::new(key, period_us, repetition, now()));
+        self.reserve(key);
+        Ok(())
+    }
+
+    /// Nothing is allocated when values come and go.
+    fn reserve(&mut self, key: TopicKey) {
+        let size = key.data.size();
+        self.staged.resize(self.staged.len().max(MESSAGE_SIZE + size), 0);
+        self.value.reserve(size.saturating_sub(self.value.len()));
+        self.matches.reserve(TOPICS_MAX);
+    }
+
+    pub(super) fn address(&self) -> Address {
+        self.communicator.address()
+    }
+
+    pub(super) fn remote(&self) -> (Arc<Remote>, Sender) {
+        (Arc::clone(&self.remote), self.communicator.sender())
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.remote.stop.is_raised()
+    }
+
+    pub(super) fn into_communicator(mut self) -> Communicator {
+        self.withdraw();
+        self.communicator
+    }
+
+    /// Withdraws all subscriptions, and says so.
+    pub(super) fn withdraw(&mut self) {
+        self.subscriptions.iter_mut().for_each(Subscription::withdraw);
+        self.transmit(now());
+    }
+
+    pub(super) fn handle_group_changed(&mut self) {
+        let now = now();
+        self.publications.iter_mut().for_each(Publication::handle_group_changed);
+        self.subscriptions.iter_mut().for_each(|subscription| subscription.handle_group_changed(now));
+        self.transmit(now);
+    }
+
+    /// What is to be done next; waits for it until the deadline.
+    pub(super) fn step(&mut self, deadline: Nanos) -> Step {
+        loop {
+            if let Some((index, taken)) = self.matches.pop_front() {
+                return Step::Value(index, taken);
+            }
+            if self.is_stopped() {
+                return Step::Late;
+            }
+            let now = now();
+            self.handle_changes();
+            self.transmit(now);
+            if !std::mem::take(&mut self.owes_look)
+                && let Some((index, due)) = self.poll_due(now)
+            {
+                self.owes_look = true;
+                return Step::Due(index, due);
+            }
+            if now >= deadline {
+                return Step::Late;
+            }
+            self.receive(now, self.next_timeout().min(deadline));
+        }
+    }
+
+    fn handle_changes(&mut self) {
+        let changes = self.remote.changes.get_published();
+        if changes != self.changes_seen {
+            self.changes_seen = changes;
+            self.handle_group_changed();
+        }
+    }
+
+    fn next_timeout(&self) -> Nanos {
+        let publications = self.publications.iter().map(Publication::next_timeout);
+        let subscriptions = self.subscriptions.iter().map(Subscription::next_timeout);
+        publications.chain(subscriptions).min().unwrap_or(Nanos::NEVER)
+    }
+
+    fn poll_due(&mut self, now: Nanos) -> Option<(usize, Due)> {
+        let mut all = self.publications.iter_mut().enumerate();
+        all.find_map(|(index, publication)| publication.poll_due(now).map(|due| (index, due)))
+    }
+
+    /// Says what publications and subscriptions have to say besides values.
+    fn transmit(&mut self, now: Nanos) {
+        for index in 0..self.publications.len() {
+            self.publications[index].handle_timeout(now);
+            while let Some((to, message)) = self.publications[index].poll_transmit() {
+                self.say(to, &message, now);
+            }
+        }
+        for index in 0..self.subscriptions.len() {
+            while let Some(message) = self.subscriptions[index].poll_transmit(now) {
+                self.say(None, &message, now);
+            }
+        }
+    }
+
+    fn say(&mut self, to: Option<Address>, message: &Message<'_>, now: Nanos) {
+        let own = self.communicator.address();
+        if to.is_none_or(|to| to == own) {
+            // No medium brings back what one sends oneself.
+            self.publications.iter_mut().for_each(|other| other.handle_message(own, message, now));
+            for subscription in &mut self.subscriptions {
+                let taken = subscription.handle_message(own, message, now);
+                debug_assert!(taken.is_none(), "values do not come this way");
+            }
+        }
+        if to == Some(own) {
+            return;
+        }
+        let mut head = [0; MESSAGE_SIZE];
+        message.write_head(&mut head);
+        let sent = self.communicator.try_send(to.map_or(self.reach, Target::from), &head);
+        self.traffic.note(sent);
+    }
+
+    /// Sends a value, and hands it to our own subscriptions.
+    pub(super) fn send_value(&mut self, index: usize, due: &Due, write: impl FnOnce(&mut [u8])) {
+        let (now_ns, now) = (now(), self.clock.now());
+        let late_by = self.clock.ticks(Duration::from_nanos(now_ns.since(due.instant.due).0));
+        let due_ticks = Ticks(now.0.saturating_sub(late_by.0));
+        let size = self.publications[index].key().data.size();
+        let (head, rest) = self.staged.split_first_chunk_mut().expect("room was made for a topic");
+        self.publications[index].response(due, &[]).write_head(head);
+        write(&mut rest[..size]);
+        if let Some(target) = due.target {
+            let message = &self.staged[..MESSAGE_SIZE + size];
+            let sent = self.communicator.try_send_due(target, message, Some(due_ticks));
+            self.traffic.note(sent);
+        }
+        if due.own {
+            self.keep_value(index, due, size, now_ns);
+            let source = self.communicator.address();
+            self.origin = Some(Origin { source, stages: None, due: Some(due_ticks), sent: Some(now) });
+        }
+    }
+
+    fn keep_value(&mut self, index: usize, due: &Due, size: usize, now: Nanos) {
+        let own = self.communicator.address();
+        self.value.clear();
+        self.value.extend_from_slice(&self.staged[MESSAGE_SIZE..MESSAGE_SIZE + size]);
+        let message = self.publications[index].response(due, &self.value);
+        offer(&mut self.subscriptions, &mut self.matches, own, &message, now);
+    }
+
+    /// The value that is for the subscription of the last step.
+    pub(super) fn value(&self) -> (&[u8], Origin) {
+        (&self.value, self.origin.expect("asked for only after a step that had one"))
+    }
+
+    /// One message, if one comes until then.
+    fn receive(&mut self, now_ns: Nanos, until: Nanos) {
+        let wait = self.clock.ticks(Duration::from_nanos(until.since(now_ns).0));
+        let deadline = self.clock.now().plus(wait);
+        let own = self.communicator.address();
+        let Ok(received) = self.communicator.receive_until(Some(deadline)) else { return };
+        if received.source == own && received.payload.is_empty() {
+            // Somebody wants us to look at `remote`.
+            return;
+        }
+        let message = match Message::parse(received.payload) {
+            Ok(message) => message,
+            Err(_) => {
+                self.traffic.foreign += 1;
+                return;
+            }
+        };
+        let arrived = now();
+        self.publications.iter_mut().for_each(|own| own.handle_message(received.source, &message, arrived));
+        offer(&mut self.subscriptions, &mut self.matches, received.source, &message, arrived);
+        if let (false, Saying::Response { value, .. }) = (self.matches.is_empty(), message.saying) {
+            self.value.clear();
+            self.value.extend_from_slice(value);
+            let sender = received.stages.filter(|stages| stages.one_clock).map(|stages| stages.sender);
+            self.origin = Some(Origin {
+                source: received.source,
+                stages: received.stages,
+                due: sender.map(|stamps| Ticks(stamps.due())),
+                sent: sender.map(|stamps| Ticks(stamps.sent)),
+            });
+        }
+    }
+
+    pub(super) fn count_bad_value(&mut self) {
+        self.traffic.foreign += 1;
+    }
+}
+
+/// Shows a message to all subscriptions.
+fn offer(
+    subscriptions: &mut [Subscription],
+    matches: &mut VecDeque<(usize, Taken)>,
+    source: Address,
+    message: &Message<'_>,
+    now: Nanos,
+) {
+    for (index, subscription) in subscriptions.iter_mut().enumerate() {
+        if let Some(taken) = subscription.handle_message(source, message, now) {
+            matches.push_back((index, taken));
+        }
+    }
+}
+
+impl Traffic {
+    fn note(&mut self, sent: Result<(), SendError>) {
+        match sent {
+            Ok(()) => self.sent += 1,
+            Err(SendError::Full) => self.full += 1,
+            Err(_) => self.unreachable += 1,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A publisher, subscriber or participant on a thread of its own.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use punctual_machine::SystemError;
+use punctual_proto::Target;
+
+use super::driver::Remote;
+use crate::communicator::Sender;
+
+/// What runs on a thread of its own until it is told to stop. Dropped, it stops too.
+#[derive(Debug)]
+pub struct Running<P> {
+    thread: Option<JoinHandle<P>>,
+    remote: Arc<Remote>,
+    sender: Sender,
+}
+
+impl<P: Send + 'static> Running<P> {
+    pub(super) fn start(
+        (remote, sender): (Arc<Remote>, Sender),
+        name: &str,
+        work: impl FnOnce() -> P + Send + 'static,
+    ) -> Result<Self, SystemError> {
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(work)
+            .map_err(|error| SystemError::new("start", format!("thread {name}"), error))?;
+        Ok(Self { thread: Some(thread), remote, sender })
+    }
+
+    /// Stops, and gives back what ran, with its counts.
+    ///
+    /// # Panics
+    /// If the callback did: its panic goes on here.
+    pub fn stop(mut self) -> P {
+        self.tell_to_stop();
+        let thread = self.thread.take().expect("taken here only");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl<P> Running<P> {
+    /// The communicator is among others now: interests are repeated at once.
+    pub fn group_changed(&self) {
+        self.remote.changes.add(1);
+        self.nudge();
+    }
+
+    /// Whether its thread has ended, which it does by itself only if the callback panics.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn tell_to_stop(&self) {
+        self.remote.stop.raise();
+        self.nudge();
+    }
+
+    /// An empty message to itself ends its wait; if there is no room for one, it is awake.
+    fn nudge(&self) {
+        let _taken_or_awake = self.sender.clone().try_send(Target::from(self.sender.address()), &[]);
+    }
+}
+
+impl<P> Drop for Running<P> {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.tell_to_stop();
+            let _panicked_or_done = thread.join();
+        }
+    }
+}

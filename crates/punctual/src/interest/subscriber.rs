@@ -1,0 +1,174 @@
+//! Wants values of one topic every so often.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_proto::interest::{Lateness, Subscription, SubscriptionCounts, Taken, Topic};
+use punctual_proto::unit::Data;
+use punctual_proto::{Address, Nanos};
+
+use super::driver::{Driver, Origin, Step};
+use super::publisher::deadline_after;
+use super::{InterestError, ParticipantOptions, Response, Running, Traffic};
+use crate::communicator::{Communicator, ReceiveError};
+
+/// Subscribes to one topic.
+#[derive(Debug)]
+pub struct Subscriber<T> {
+    driver: Driver,
+    lateness: Lateness,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T: Data> Subscriber<T> {
+    /// A subscriber to a topic that wants a value every `period`. Its interest is announced by the first call that waits.
+    ///
+    /// # Errors
+    /// See [`InterestError`].
+    pub fn new(communicator: Communicator, topic: Topic<T>, period: Duration) -> Result<Self, InterestError> {
+        Self::with(communicator, topic, period, &ParticipantOptions::default())
+    }
+
+    /// A subscriber with a reach of its own, and another repetition.
+    ///
+    /// # Errors
+    /// See [`InterestError`].
+    pub fn with(
+        communicator: Communicator,
+        topic: Topic<T>,
+        period: Duration,
+        options: &ParticipantOptions,
+    ) -> Result<Self, InterestError> {
+        let mut driver = Driver::new(communicator, options.reach);
+        driver.subscribe(topic.key(), period, options.repetition)?;
+        Ok(Self { driver, lateness: Lateness::default(), values: PhantomData })
+    }
+
+    /// The next value; waits for it. The interest is repeated meanwhile, and between the calls it is not: who stays away
+    /// for longer than its lifetime is forgotten until the next call.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] if it runs on a thread of its own and is told to stop.
+    pub fn receive(&mut self) -> Result<Response<T>, ReceiveError> {
+        self.receive_until(Nanos::NEVER)
+    }
+
+    /// As [`Self::receive`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] when it has passed.
+    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Response<T>, ReceiveError> {
+        self.receive_until(deadline_after(timeout))
+    }
+
+    fn receive_until(&mut self, deadline: Nanos) -> Result<Response<T>, ReceiveError> {
+        loop {
+            match self.driver.step(deadline) {
+                Step::Value(_, taken) => {
+                    let (bytes, origin) = self.driver.value();
+                    if let Some(response) = response(bytes, origin, taken) {
+                        note_lateness(&mut self.lateness, &response);
+                        return Ok(response);
+                    }
+                    self.driver.count_bad_value();
+                }
+                Step::Late => return Err(ReceiveError::Empty),
+                Step::Due(..) => {}
+            }
+        }
+    }
+
+    /// Hands every value to `sink` for so long.
+    pub fn serve_for(&mut self, duration: Duration, mut sink: impl FnMut(Response<T>)) {
+        let deadline = deadline_after(duration);
+        while let Ok(response) = self.receive_until(deadline) {
+            sink(response);
+        }
+    }
+
+    /// Hands every value to `sink`, on a thread of its own.
+    ///
+    /// # Errors
+    /// If the machine has no thread left.
+    pub fn spawn(
+        mut self,
+        mut sink: impl FnMut(Response<T>) + Send + 'static,
+    ) -> Result<Running<Self>, SystemError> {
+        Running::start(self.driver.remote(), "subscriber", move || {
+            while let Ok(response) = self.receive() {
+                sink(response);
+            }
+            self
+        })
+    }
+
+    /// Wants no more values, and tells publishers so. If that message is lost, they notice when the interest's lifetime
+    /// has passed.
+    pub fn withdraw(&mut self) {
+        self.driver.withdraw();
+    }
+
+    /// The communicator is among others now: the interest is repeated at once.
+    pub fn group_changed(&mut self) {
+        self.driver.handle_group_changed();
+    }
+
+    fn subscription(&self) -> &Subscription {
+        &self.driver.subscriptions[0]
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Address {
+        self.driver.address()
+    }
+
+    /// How long after its deadline each value was here, where publisher and subscriber read one clock and the publisher's
+    /// communicator has stamps.
+    pub fn lateness(&self) -> &Lateness {
+        &self.lateness
+    }
+
+    /// By how much the distance between two values of one publisher differed from that between their deadlines: needs no
+    /// common clock.
+    pub fn jitter(&self) -> &Lateness {
+        self.subscription().jitter()
+    }
+
+    /// What became of responses.
+    pub fn counts(&self) -> SubscriptionCounts {
+        self.subscription().counts()
+    }
+
+    /// What became of its messages.
+    pub fn traffic(&self) -> Traffic {
+        self.driver.traffic()
+    }
+
+    /// Ends it, and gives back the communicator.
+    pub fn into_communicator(self) -> Communicator {
+        self.driver.into_communicator()
+    }
+}
+
+/// The value of a message, as its type has it; `None` if it is no such value.
+pub(super) fn response<T: Data>(bytes: &[u8], origin: Origin, taken: Taken) -> Option<Response<T>> {
+    Some(Response {
+        value: T::read(bytes)?,
+        source: origin.source,
+        offset_us: taken.offset_us,
+        at_once: taken.at_once,
+        missed_before: taken.missed_before,
+        due: origin.due,
+        sent: origin.sent,
+        stages: origin.stages,
+    })
+}
+
+fn note_lateness<T>(lateness: &mut Lateness, response: &Response<T>) {
+    let Some(due) = response.due.filter(|_| !response.at_once) else { return };
+    let clock = Clock::get();
+    let here: Ticks = response.stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
+    lateness.note(Nanos(clock.nanos(here.since(due))));
+}

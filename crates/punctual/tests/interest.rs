@@ -1,0 +1,271 @@
+//! Interest and response over real buses: every medium, callbacks and blocking, late and dead ends, other processes.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use common::{Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, unique, watchdog};
+use punctual::engine::faulty::Faults;
+use punctual::interest::{
+    InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Refusal, Response, Running,
+    Subscriber, Topic,
+};
+use punctual::unit::{Metre, MetrePerSecond, Quantity};
+use punctual::{Bus, CommunicatorOptions, Node, NodeOptions};
+use punctual_machine::signal;
+
+type Position = [Quantity<Metre, f64>; 3];
+const POSITION: Topic<Position> = Topic::named("position");
+const SPEED: Topic<Quantity<MetrePerSecond, i64>> = Topic::named("speed");
+
+/// Short, so that many instants pass in a test; long enough for a machine that is busy with others.
+const PERIOD: Duration = Duration::from_millis(2);
+
+fn stamped() -> CommunicatorOptions {
+    CommunicatorOptions::default().stamped()
+}
+
+/// A publisher of its instants: whoever receives one can tell what the value must be.
+fn publish_instants(node: &Node, port: u16) -> Running<Publisher<Quantity<MetrePerSecond, i64>>> {
+    let publisher = Publisher::new(node.bind_with(port, &stamped()).unwrap(), SPEED).unwrap();
+    publisher.spawn(|due| Quantity::new(due.instant.offset_us.cast_signed())).unwrap()
+}
+
+fn check_instant(response: &Response<Quantity<MetrePerSecond, i64>>, period: Duration) {
+    assert_eq!(response.value.number(), response.offset_us.cast_signed());
+    assert!(response.at_once || u128::from(response.offset_us).is_multiple_of(period.as_micros()));
+}
+
+/// Goal: subscribers of different periods get each of their instants, in order, on every medium; every message of the
+/// protocol stands in a counter. What a busy machine makes late is missed, and counted: never lost.
+#[test]
+fn all_periods_are_served_on_every_medium() {
+    let _alive = watchdog(120);
+    on_every_medium(|medium: &Medium| {
+        let (here, there) = open_both(medium);
+        let publisher = publish_instants(&here, 1);
+        let periods = [PERIOD, PERIOD * 3 / 2, PERIOD * 5];
+        let subscribers: Vec<_> = periods
+            .into_iter()
+            .zip(1..)
+            .map(|(period, port)| {
+                let mut subscriber = Subscriber::new(there.bind(port).unwrap(), SPEED, period).unwrap();
+                std::thread::spawn(move || {
+                    let mut last = None;
+                    for _ in 0..50 {
+                        let response = subscriber.receive_timeout(PATIENCE).unwrap();
+                        check_instant(&response, period);
+                        assert!(last < Some(response.offset_us), "{last:?} before {}", response.offset_us);
+                        last = Some(response.offset_us);
+                    }
+                    subscriber.withdraw();
+                    (subscriber.counts(), subscriber.jitter().count(), subscriber.lateness().count())
+                })
+            })
+            .collect();
+        for subscriber in subscribers {
+            let (counts, jitter, lateness) = subscriber.join().unwrap();
+            assert_eq!(counts.taken, 50);
+            assert!(jitter >= 48 && lateness >= 49, "{jitter} {lateness}: both ends read one clock");
+        }
+        let publisher = publisher.stop();
+        assert_eq!(publisher.periods().len(), 3);
+        assert!(publisher.periods().iter().all(|period| period.lateness().count() >= 49), "{publisher:?}");
+        assert_eq!((publisher.traffic().foreign, publisher.traffic().full), (0, 0));
+        assert!(here.ledger().is_balanced() && there.ledger().is_balanced(), "{}", there.ledger());
+    });
+}
+
+/// Goal: the original's vehicle died by an assertion when it ran 200 ms late. Here it goes on.
+#[test]
+fn a_late_publisher_goes_on() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("late"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let mut publisher = Publisher::new(here.bind(1).unwrap(), SPEED).unwrap();
+    let mut subscriber = Subscriber::new(there.bind(1).unwrap(), SPEED, PERIOD).unwrap();
+    let receiver = std::thread::spawn(move || {
+        while subscriber.receive_timeout(PATIENCE).unwrap().offset_us < 400_000 {}
+        subscriber.withdraw();
+        subscriber.counts()
+    });
+    let mut stalls = 0;
+    while let Some(due) = publisher.next_due(Duration::from_secs(1)) {
+        if due.instant.offset_us > 100_000 && stalls == 0 {
+            stalls = 1;
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        publisher.publish(&due, &Quantity::new(0));
+    }
+    let counts = receiver.join().unwrap();
+    let missed: u64 = publisher.periods().iter().map(punctual::interest::Period::missed).sum();
+    assert!(stalls == 1 && missed >= 90, "{missed}");
+    assert!(counts.missed >= 90, "{counts:?}");
+    assert_eq!(publisher.counts().withdrawn, 1);
+}
+
+/// Goal: a participant that publishes what it wants itself gets it in its callback, on the same thread, from no medium;
+/// others get it too.
+#[test]
+fn ones_own_values_need_no_medium() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("own"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let mut participant = Participant::new(here.bind(1).unwrap());
+    let (values, received) = mpsc::channel();
+    participant.publish(POSITION, |_| [1.0, 2.0, 3.0].map(Quantity::new)).unwrap();
+    participant
+        .subscribe(POSITION, PERIOD, move |response| {
+            values.send((response, std::thread::current().id())).unwrap();
+        })
+        .unwrap();
+    let twice = participant.publish(POSITION, |_| [0.0; 3].map(Quantity::new));
+    assert!(matches!(twice, Err(InterestError::Published(_))));
+
+    let mut other = Subscriber::new(there.bind(1).unwrap(), POSITION, PERIOD).unwrap();
+    let other = std::thread::spawn(move || (0..20).all(|_| other.receive_timeout(PATIENCE).is_ok()));
+    participant.serve_for(Duration::from_millis(200));
+    let own: Vec<_> = received.try_iter().collect();
+    assert!(own.len() > 5, "{}", own.len());
+    for (response, thread) in own {
+        assert_eq!(response.value, [1.0, 2.0, 3.0].map(Quantity::new));
+        assert_eq!((response.source, response.stages.is_none()), (participant.address(), true));
+        assert!(response.sent.is_some() && response.due <= response.sent);
+        assert_eq!(thread, std::thread::current().id());
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while !other.is_finished() && Instant::now() < deadline {
+        participant.serve_for(Duration::from_millis(10));
+    }
+    assert!(other.join().unwrap());
+    let counts = participant.subscriptions()[0].counts();
+    assert_eq!(
+        (counts.missed, counts.stale),
+        (participant.publications()[0].schedule().periods()[0].missed(), 0)
+    );
+}
+
+/// Goal: a change of group is told to a thread that sleeps, and the interest is repeated then, not at its next repetition.
+#[test]
+fn a_change_of_group_wakes_who_sleeps() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("group"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let mut publisher = Publisher::new(here.bind(1).unwrap(), SPEED).unwrap();
+    let subscriber = Subscriber::new(there.bind(1).unwrap(), SPEED, Duration::from_secs(3_000)).unwrap();
+    let subscriber = subscriber.spawn(|_| ()).unwrap();
+    assert!(publisher.next_due(PATIENCE).expect("a newcomer").at_once);
+    subscriber.group_changed();
+    publisher.next_due(Duration::from_millis(100));
+    assert!(publisher.counts().renewed >= 1, "{:?}", publisher.counts());
+    // The publisher's turn: it forgets, asks, and serves again at once.
+    publisher.group_changed();
+    assert_eq!(publisher.interests().count(), 0);
+    assert!(publisher.next_due(PATIENCE).expect("a newcomer again").at_once);
+    let subscriber = subscriber.stop();
+    assert!(subscriber.counts().announced >= 3, "{:?}", subscriber.counts());
+}
+
+/// Goal: what a publisher cannot serve it refuses, and the subscriber can read why.
+#[test]
+fn refusals_reach_the_subscriber() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("refuse"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let limits = PublicationLimits { period_min_us: 10_000, ..PublicationLimits::default() };
+    let options = ParticipantOptions { limits, ..ParticipantOptions::default() };
+    let publisher = Publisher::with(here.bind(1).unwrap(), SPEED, &options).unwrap();
+    let publisher = publisher.spawn(|_| Quantity::new(1)).unwrap();
+    let mut subscriber = Subscriber::new(there.bind(1).unwrap(), SPEED, PERIOD).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while subscriber.counts().refused[Refusal::TooShort.place()] == 0 {
+        assert!(Instant::now() < deadline, "never refused");
+        assert!(subscriber.receive_timeout(Duration::from_millis(10)).is_err());
+    }
+    assert!(publisher.stop().counts().refused[Refusal::TooShort.place()] >= 1);
+}
+
+/// Goal: a bus that loses, doubles and reorders costs values and nothing else.
+#[test]
+fn faults_cost_values_and_nothing_else() {
+    let _alive = watchdog(120);
+    let (a, b) = free_ports();
+    let faults = Faults {
+        loss_permille: 200,
+        duplication_permille: 200,
+        reordering_permille: 200,
+        ..Faults::seeded(7)
+    };
+    let here = NodeOptions::new("here").faults(faults).open(&Bus::peers(a, &[b])).unwrap();
+    let there = NodeOptions::new("there").faults(faults).open(&Bus::peers(b, &[a])).unwrap();
+    let publisher = publish_instants(&here, 1);
+    let mut subscriber = Subscriber::new(there.bind(1).unwrap(), SPEED, PERIOD).unwrap();
+    let mut last = 0;
+    for _ in 0..300 {
+        let response = subscriber.receive_timeout(PATIENCE).unwrap();
+        check_instant(&response, PERIOD);
+        assert!(response.offset_us > last || response.at_once, "{} after {last}", response.offset_us);
+        last = last.max(response.offset_us);
+    }
+    let counts = subscriber.counts();
+    assert!(counts.missed > 20, "{counts:?}: a fifth is lost");
+    publisher.stop();
+}
+
+/// Not a test of its own: what the other process does.
+#[test]
+fn role() {
+    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
+    else {
+        return;
+    };
+    signal::end_with_parent();
+    assert_eq!(role, "publisher");
+    let node = Node::open(&bus_of(&bus), "publisher").unwrap();
+    let running = publish_instants(&node, 1);
+    std::thread::sleep(Duration::from_secs(600));
+    running.stop();
+}
+
+fn bus_of(text: &str) -> Bus {
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    match text.split(' ').collect::<Vec<_>>()[..] {
+        ["shared", name] => Bus::shared(name),
+        ["udp", local, peer] => Bus::peers(address(local), &[address(peer)]),
+        _ => panic!("{text}: no bus"),
+    }
+}
+
+/// Goal: between processes, over shared memory and UDP: a publisher that starts later, is killed, and comes back is served
+/// and believed each time, and its death is no more than silence.
+#[test]
+fn other_processes_publish_die_and_come_back() {
+    let _alive = watchdog(180);
+    let (a, b) = free_ports();
+    let name = unique("procs");
+    let buses = [
+        (format!("shared {name}"), format!("shared {name}")),
+        (format!("udp {a} {b}"), format!("udp {b} {a}")),
+    ];
+    for (here, there) in buses {
+        let node = Node::open(&bus_of(&here), "subscriber").unwrap();
+        let mut subscriber = Subscriber::new(node.bind(1).unwrap(), SPEED, PERIOD).unwrap();
+        assert!(subscriber.receive_timeout(Duration::from_millis(50)).is_err(), "nobody publishes yet");
+        for _ in 0..2 {
+            let publisher = Role::start("publisher", &there);
+            let mut last = None;
+            for _ in 0..100 {
+                let response = subscriber.receive_timeout(PATIENCE).unwrap();
+                check_instant(&response, PERIOD);
+                assert!(last < Some(response.offset_us), "{here}: {last:?} before {}", response.offset_us);
+                last = Some(response.offset_us);
+            }
+            publisher.kill();
+            while subscriber.receive_timeout(Duration::from_millis(500)).is_ok() {}
+        }
+        assert!(subscriber.lateness().count() > 100, "{here}: {:?}", subscriber.lateness().count());
+        assert!(node.ledger().is_balanced(), "{here}: {}", node.ledger());
+    }
+}
