@@ -5,6 +5,8 @@
 
 #[cfg(not(loom))]
 pub mod allocation;
+#[cfg(not(loom))]
+pub mod async_io;
 pub mod biased;
 #[cfg(not(loom))]
 pub mod clock;

@@ -32,7 +32,7 @@ pub mod node;
 pub mod trace;
 pub mod wake;
 
-pub use communicator::{Claim, Communicator, Message, ReceiveError, Sender};
+pub use communicator::{Claim, Communicator, Message, Observer, ReceiveError, Sender};
 pub use engine::SendError;
 pub use ledger::Ledger;
 pub use node::{BindError, Bus, CommunicatorOptions, Node, NodeOptions, OpenError, PeerAccount};

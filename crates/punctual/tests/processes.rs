@@ -106,10 +106,15 @@ fn sleep_through_signals(bus: &Bus, wake: Wake) {
 fn a_signal_ends_no_wait() {
     let _alive = watchdog(60);
     for wake in Wake::ALL {
-        let bus = format!("shared {} 65536 free", unique("signals"));
-        let node = Node::open(&bus_of(&bus), "waker").unwrap();
+        let (a, b) = free_ports();
+        let shared = format!("shared {} 65536 free", unique("signals"));
+        let (here, there) = match wake.can_wait_for(true) {
+            true => (shared.clone(), shared),
+            false => (format!("udp {a} {b}"), format!("udp {b} {a}")),
+        };
+        let node = Node::open(&bus_of(&here), "waker").unwrap();
         let mut communicator = node.bind(1).unwrap();
-        let sleeper = Role::start(&format!("sleeper {wake}"), &bus);
+        let sleeper = Role::start(&format!("sleeper {wake}"), &there);
         assert_eq!(communicator.receive_timeout(PATIENCE).unwrap().payload, b"ready");
         for signal in ["-INT", "-STOP", "-CONT", "-TERM"] {
             std::thread::sleep(Duration::from_millis(5));

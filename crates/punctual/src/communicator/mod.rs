@@ -22,9 +22,11 @@ use crate::trace::{ReceiverStamps, Record, Recorder, Stages};
 use crate::wake::{Manners, Waiter, epoll_set, waiter};
 use reception::Reception;
 
+mod observer;
 mod reception;
 mod sender;
 
+pub use observer::Observer;
 pub use sender::Sender;
 
 /// Why no message was received.
@@ -111,7 +113,7 @@ impl Communicator {
         lead: Box<dyn Waiter>,
         options: &CommunicatorOptions,
     ) -> Result<Self, BindError> {
-        let follow = waiter(options.wake, Manners::IN_PROCESS).map_err(BindError::CannotWait)?;
+        let follow = waiter(options.wake.inside(), Manners::IN_PROCESS).map_err(BindError::CannotWait)?;
         let (reception, own_set) = Self::open_sets(&core, inbox, lead, follow)
             .inspect_err(|_| core.close(inbox))
             .map_err(BindError::System)?;

@@ -44,7 +44,8 @@ pub enum BindError {
     PortTaken(Port),
     /// The node has as many communicators as it can have.
     TooMany,
-    /// This way of waiting cannot wait for this bus: the kernel's media ring no doorbell. Take spin, backoff or epoll.
+    /// This way of waiting cannot wait for this bus: the kernel's media ring no doorbell, and memory raises no signal. Take
+    /// spin, backoff or epoll.
     CannotWait(Wake),
     /// A size that cannot be: the text says which and what can.
     Invalid(String),
@@ -58,6 +59,9 @@ impl std::fmt::Display for BindError {
             Self::Reserved => f.write_str("port 65535 stands for all ports: take another"),
             Self::PortTaken(port) => write!(f, "port {port} of this node is taken"),
             Self::TooMany => write!(f, "a node has at most {COMMUNICATORS_MAX} communicators"),
+            Self::CannotWait(Wake::Signal) => f.write_str(
+                "signal cannot wait for this bus, whose messages come from memory: take any other way",
+            ),
             Self::CannotWait(wake) => {
                 write!(
                     f,

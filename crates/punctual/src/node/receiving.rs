@@ -49,13 +49,23 @@ pub(crate) struct Receiving {
     /// When the driver last woke, if it has slept since the last frame.
     woken: Option<Ticks>,
     next_housekeeping: Ticks,
+    /// The last turn found something, so there may be more: nobody sleeps before a turn that finds nothing.
+    restless: bool,
 }
 
 impl Receiving {
     pub(crate) fn new(receive: Receiver, payload_size_max: usize) -> Self {
         let accounts = Accounts::new(receive.keeps_order());
         let staged = vec![0; payload_size_max];
-        Self { receive, ports: Ports::default(), accounts, staged, woken: None, next_housekeeping: Ticks(0) }
+        Self {
+            receive,
+            ports: Ports::default(),
+            accounts,
+            staged,
+            woken: None,
+            next_housekeeping: Ticks(0),
+            restless: false,
+        }
     }
 
     /// One bounded batch. Stops at the first message for `own`, which lands in `landing`. Returns events seen.
@@ -65,9 +75,9 @@ impl Receiving {
         let Self { receive, ports, accounts, staged, woken, .. } = self;
         let mut desk = Desk { core, ports, accounts, staged, woken, own, landing, newcomers: false };
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
-        if desk.newcomers
-            && let Some(mut sending) = core.try_sending()
-        {
+        let newcomers = desk.newcomers;
+        self.restless = seen > 0;
+        if newcomers && let Some(mut sending) = core.try_sending() {
             // Who has just joined may want an answer.
             sending.housekeep(core, core.clock.now());
         }
@@ -83,7 +93,7 @@ impl Receiving {
         deadline: Option<Ticks>,
         has_news: &dyn Fn() -> bool,
     ) -> Waited {
-        let receive = &self.receive;
+        let (receive, restless) = (&self.receive, self.restless);
         let mut bed = Bed {
             bell: core.bell.doorbell(),
             event: core.bell.event(),
@@ -97,7 +107,7 @@ impl Receiving {
             until.set(now.plus(end));
             Some(core.clock.duration(due.map_or(end, |due| due.since(now).min(end))))
         };
-        let waited = waiter.wait(&mut bed, &timeout, &mut || has_news() || receive.is_ready());
+        let waited = waiter.wait(&mut bed, &timeout, &mut || has_news() || restless || receive.is_ready());
         if waited.slept {
             let now = core.clock.now();
             self.woken = Some(now);

@@ -19,6 +19,7 @@ mod descriptor;
 mod futex;
 mod gate;
 mod patience;
+mod signal;
 mod spin;
 
 use adaptive::Adaptive;
@@ -27,6 +28,7 @@ use descriptor::{SleepInEpoll, SleepOnEvent};
 use futex::SleepOnFutex;
 pub(crate) use gate::Gate;
 pub use patience::{Patience, SLEEP_COST_NS};
+use signal::SleepOnSignal;
 use spin::Spin;
 
 /// A way of waiting.
@@ -45,12 +47,15 @@ pub enum Wake {
     EventFd,
     /// Sleep in epoll, on the doorbell and the medium's descriptors together.
     Epoll,
+    /// Sleep until a signal: the kernel raises SIGIO in the waiting thread for every frame (`O_ASYNC`). What programs did before
+    /// epoll, here to be compared with. Only for the kernel's media (UDP, Ethernet); takes the signal SIGIO.
+    Signal,
 }
 
 impl Wake {
     /// All ways of waiting.
-    pub const ALL: [Self; 6] =
-        [Self::Spin, Self::Backoff, Self::Adaptive, Self::Futex, Self::EventFd, Self::Epoll];
+    pub const ALL: [Self; 7] =
+        [Self::Spin, Self::Backoff, Self::Adaptive, Self::Futex, Self::EventFd, Self::Epoll, Self::Signal];
 
     /// Its name in tables and on the command line.
     pub const fn name(self) -> &'static str {
@@ -61,12 +66,25 @@ impl Wake {
             Self::Futex => "futex",
             Self::EventFd => "eventfd",
             Self::Epoll => "epoll",
+            Self::Signal => "signal",
         }
     }
 
     /// Whether it can wait for a medium, by whether senders ring that medium's doorbell.
     pub const fn can_wait_for(self, rings_doorbell: bool) -> bool {
-        rings_doorbell || !matches!(self, Self::Futex | Self::EventFd)
+        match self {
+            Self::Futex | Self::EventFd => rings_doorbell,
+            Self::Signal => !rings_doorbell,
+            _ => true,
+        }
+    }
+
+    /// How who waits this way for a medium waits for other components of its node.
+    pub(crate) const fn inside(self) -> Self {
+        match self {
+            Self::Signal => Self::EventFd,
+            other => other,
+        }
     }
 }
 
@@ -164,6 +182,7 @@ pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
         Wake::Futex => Box::new(SleepOnFutex),
         Wake::EventFd => Box::new(SleepOnEvent),
         Wake::Epoll => Box::new(SleepInEpoll),
+        Wake::Signal => Box::new(SleepOnSignal::default()),
     })
 }
 

@@ -1,0 +1,48 @@
+//! Sleeps until the medium's descriptors raise a signal.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use punctual_machine::async_io::AsyncIo;
+use punctual_machine::doorbell::Notification;
+
+use super::{Bed, Waited, Waiter, sleep_armed};
+
+/// By SIGIO for the medium, which tells of each arrival once; on the bell's eventfd for the node's other components.
+#[derive(Debug, Default)]
+pub(super) struct SleepOnSignal {
+    signals: AsyncIo,
+    /// Signals are asked for, and every descriptor is looked at since: what comes from now on ends the sleep.
+    looked: bool,
+}
+
+impl Waiter for SleepOnSignal {
+    fn wait(
+        &mut self,
+        bed: &mut Bed<'_>,
+        timeout: &dyn Fn() -> Option<Duration>,
+        is_ready: &mut dyn FnMut() -> bool,
+    ) -> Waited {
+        if !self.looked {
+            // Another component of the node may have waited meanwhile, and be the one that is signalled. If the kernel refuses,
+            // which it has no reason to, the descriptors wake as they do in epoll.
+            let [first, second] = bed.descriptors;
+            let claimed = match (first, second) {
+                (Some(first), Some(second)) => self.signals.claim(&[first, second]),
+                (Some(one), None) | (None, Some(one)) => self.signals.claim(&[one]),
+                (None, None) => Ok(()),
+            };
+            self.looked = claimed.is_ok();
+            if self.looked {
+                // One more look at everything: what is there already raises no signal.
+                return Waited { on_descriptor: true, ..Waited::AWAKE };
+            }
+        }
+        let by_signal = std::mem::take(&mut self.looked);
+        sleep_armed(bed, Notification::Descriptor, is_ready, |bed| {
+            if !by_signal || self.signals.sleep(bed.event.as_fd(), timeout()).is_err() {
+                bed.set.wait(timeout());
+            }
+        })
+    }
+}
