@@ -107,6 +107,11 @@ impl Clock {
         self.domain
     }
 
+    /// Nanoseconds per tick, with 32 fraction bits: what another node needs to read this one's stamps.
+    pub fn scale(&self) -> u64 {
+        self.scale
+    }
+
     /// Ticks per microsecond, for people.
     pub fn ticks_per_us(&self) -> f64 {
         1000.0 * (1_u64 << SCALE_BITS) as f64 / self.scale as f64

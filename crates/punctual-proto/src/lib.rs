@@ -14,11 +14,12 @@ pub mod limits;
 pub mod stamps;
 pub mod stream;
 pub mod time;
+pub mod time_sync;
 pub mod unit;
 pub mod user_interrupt;
 
 pub use address::{Address, NodeId, Port, Target};
 pub use frame::{Frame, FrameError, Header, Kind};
-pub use stamps::Stamps;
+pub use stamps::{Stamps, UniqueStamps};
 pub use stream::{Accepted, Stream, Verdict};
 pub use time::Nanos;

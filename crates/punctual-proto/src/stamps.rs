@@ -42,6 +42,24 @@ pub fn interval(from: u64, to: u64) -> u32 {
     u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX)
 }
 
+/// Gives every message of an origin a stamp that no other has: the clock's reading, or the next number where the clock does
+/// not say anything new. Clocks grow in steps, run on several processors, and may be set back.
+///
+/// An origin is a node in one life (its id and its incarnation), so (origin, stamp) is unique.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UniqueStamps {
+    last: u64,
+}
+
+impl UniqueStamps {
+    /// The stamp of a message sent at this reading: never one that was given before, nor an earlier one.
+    #[inline]
+    pub fn next(&mut self, reading: u64) -> u64 {
+        self.last = reading.max(self.last.saturating_add(1));
+        self.last
+    }
+}
+
 impl Stamps {
     /// The stamps as three little-endian words.
     #[inline]
@@ -108,6 +126,23 @@ mod tests {
             let mut bytes = [0; STAMPS_SIZE];
             stamps.write(&mut bytes);
             prop_assert_eq!(Stamps::read(&bytes), stamps);
+        }
+    }
+
+    proptest! {
+        /// Goal: unique and rising, whatever the clock does; and the reading itself whenever that is new.
+        #[test]
+        fn stamps_are_unique_whatever_the_clock_does(
+            steps in proptest::collection::vec(prop_oneof![0_i64..3, -1_000_000_i64..1_000_000], 1..500),
+        ) {
+            let (mut stamps, mut reading, mut last) = (UniqueStamps::default(), 1_u64 << 40, 0);
+            for step in steps {
+                reading = reading.saturating_add_signed(step);
+                let stamp = stamps.next(reading);
+                prop_assert!(stamp > last && stamp >= reading);
+                prop_assert!(stamp == reading || stamp == last + 1);
+                last = stamp;
+            }
         }
     }
 

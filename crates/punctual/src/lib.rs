@@ -29,6 +29,7 @@ pub mod fuzzing;
 pub mod interest;
 pub mod ledger;
 pub mod node;
+pub mod time;
 pub mod trace;
 pub mod wake;
 

@@ -4,7 +4,7 @@ use punctual_machine::clock::Ticks;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
 use punctual_proto::stamps::{STAMPS_SIZE, interval};
-use punctual_proto::{Address, Header, Kind, NodeId, Stamps, Target};
+use punctual_proto::{Address, Header, Kind, NodeId, Stamps, Target, UniqueStamps};
 
 use super::inbox::{Circumstances, Inbox, local_stamps};
 use super::{Core, Ports};
@@ -21,6 +21,7 @@ pub(crate) struct Sending {
     staged: Vec<u8>,
     /// What the claim in the making needs when it is committed.
     open: Option<Open>,
+    unique: UniqueStamps,
 }
 
 /// A claim in the making.
@@ -65,7 +66,13 @@ pub(crate) struct Timing {
 impl Sending {
     pub(crate) fn new(transmit: Sender) -> Self {
         let size_max = transmit.payload_size_max() + PREFIX_SIZE_MAX + CHECK_SIZE;
-        Self { transmit, ports: Ports::default(), staged: vec![0; size_max], open: None }
+        Self {
+            transmit,
+            ports: Ports::default(),
+            staged: vec![0; size_max],
+            open: None,
+            unique: UniqueStamps::default(),
+        }
     }
 
     /// Takes a message, or says why not.
@@ -129,7 +136,10 @@ impl Sending {
         if size > size_max {
             return Err(SendError::TooLong { size, size_max });
         }
-        let stamps = timing.map(|timing| local_stamps(timing.sent, timing.due, core.clock.domain()));
+        let stamps = timing.map(|timing| {
+            let sent = Ticks(self.unique.next(timing.sent.0));
+            local_stamps(sent, timing.due, core.clock.domain())
+        });
         let address = Address { node: core.node, port: source.port };
         let to_bus = target.node != Some(core.node);
         let to_ports = target.includes_node(core.node) && self.meets_ports(core, source, target);

@@ -1,0 +1,234 @@
+//! What exchanges say about the offset of a clock from the reference, as intervals that hold for certain.
+//!
+//! θ = reference − own clock. The reference read *t₁* before its sync left, and we read *t₂* after it came, so at *t₂* θ is at
+//! least *t₁ − t₂*. We read *t₃* before our request left, and the reference *t₄* after it came, so at *t₃* θ is at most
+//! *t₄ − t₃*. From there on θ moves by the drift, the difference of both rates, which itself is bounded by what the exchanges
+//! of a window say: the steepest and the flattest line that none of them contradicts. (That lines through such bounds limit
+//! offset and skew together: Zhang, Liu, Xia, *Clock synchronization algorithms for network measurements*, INFOCOM 2002.)
+
+use alloc::collections::VecDeque;
+
+use crate::time::Nanos;
+
+/// Exchanges that are remembered.
+const WINDOW: usize = 32;
+
+/// By how much a reading may err because clocks grow in steps, nanoseconds. Known steps are 10 ns (AMD's counters) and
+/// 41 ns (timers of 24 MHz).
+const READING_ERROR_NS: i64 = 41;
+
+const BILLION: i128 = 1_000_000_000;
+
+/// How clocks behave; the bound is as good as this is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockModel {
+    /// By how much the rates of two clocks differ at the most, parts in 10⁹.
+    pub drift_max_ppb: i64,
+    /// How fast that difference changes at the most, parts in 10⁹ per second.
+    pub wander_max_ppb_per_s: i64,
+}
+
+impl Default for ClockModel {
+    /// IEEE 1588 and IEEE 802.3 demand 100 parts in a million of every clock; a node's calibration adds 5. A quartz drifts by
+    /// some parts in 10⁷ per kelvin, and the temperature of a machine changes by less than a kelvin a second.
+    fn default() -> Self {
+        Self { drift_max_ppb: 210_000, wander_max_ppb_per_s: 300 }
+    }
+}
+
+/// Where the offset was certain to be at one instant, and how it may move from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Track {
+    /// The instant, on the own clock.
+    pub at: Nanos,
+    /// The offset (reference − own clock), nanoseconds: not below.
+    pub low: i64,
+    /// Not above.
+    pub high: i64,
+    /// The drift, parts in 10⁹: not below.
+    pub drift_low: i64,
+    /// Not above.
+    pub drift_high: i64,
+}
+
+/// An offset, and how far from the truth it is at the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Reference − own clock, nanoseconds.
+    pub nanos: i64,
+    /// Bound of the error, nanoseconds.
+    pub bound: u64,
+}
+
+fn clamp(value: i128) -> i64 {
+    value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+/// Rounded away from the inside of an interval.
+fn floor(value: i128, divisor: i128) -> i128 {
+    value.div_euclid(divisor)
+}
+
+fn ceil(value: i128, divisor: i128) -> i128 {
+    -(-value).div_euclid(divisor)
+}
+
+impl ClockModel {
+    /// By how much a drift may have changed the offset further after a time, if it was right at its beginning or end.
+    fn bend(&self, time: i128) -> i128 {
+        // Half the wander times the square of the time, in ns: ppb per second is 10⁻¹⁸ per nanosecond.
+        ceil(i128::from(self.wander_max_ppb_per_s) * time * time, 2 * BILLION * BILLION)
+    }
+
+    /// By how much the drift may have changed within a time, parts in 10⁹.
+    pub(super) fn wander_over(&self, time: Nanos) -> i64 {
+        clamp(self.wander(time.0.into()))
+    }
+
+    fn wander(&self, time: i128) -> i128 {
+        ceil(i128::from(self.wander_max_ppb_per_s) * time, BILLION)
+    }
+}
+
+impl Track {
+    /// Of the reference itself.
+    pub const fn reference(at: Nanos) -> Self {
+        Self { at, low: 0, high: 0, drift_low: 0, drift_high: 0 }
+    }
+
+    /// Where the offset is at another instant of the own clock, before or after.
+    pub fn at(&self, when: Nanos, model: &ClockModel) -> Estimate {
+        let (low, high) = self.bounds_at(when, model);
+        let nanos = low + (high - low) / 2;
+        Estimate { nanos: clamp(nanos), bound: u64::try_from((high - nanos).max(0)).unwrap_or(u64::MAX) }
+    }
+
+    fn bounds_at(&self, when: Nanos, model: &ClockModel) -> (i128, i128) {
+        let (low, high) = (i128::from(self.low), i128::from(self.high));
+        let is_reference = self.low == self.high && self.drift_low == 0 && self.drift_high == 0;
+        if is_reference || when == self.at {
+            return (low, high);
+        }
+        let time = i128::from(when.0) - i128::from(self.at.0);
+        let (by_low, by_high) = (i128::from(self.drift_low) * time, i128::from(self.drift_high) * time);
+        let (least, most) = (by_low.min(by_high), by_low.max(by_high));
+        let bend = model.bend(time);
+        (low + floor(least, BILLION) - bend, high + ceil(most, BILLION) + bend)
+    }
+}
+
+/// One exchange's two bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The reference's clock before its sync left.
+    pub sync_sent: Nanos,
+    /// The own clock after it came.
+    pub sync_received: Nanos,
+    /// The own clock before the request left.
+    pub request_sent: Nanos,
+    /// The reference's clock after it came.
+    pub request_received: Nanos,
+}
+
+/// A bound of the offset at an instant of the own clock.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    at: Nanos,
+    offset: i64,
+}
+
+impl Exchange {
+    fn lower(&self) -> Point {
+        let offset = (self.sync_sent - self.sync_received).saturating_sub(READING_ERROR_NS);
+        Point { at: self.sync_received, offset }
+    }
+
+    fn upper(&self) -> Point {
+        let offset = (self.request_received - self.request_sent).saturating_add(READING_ERROR_NS);
+        Point { at: self.request_sent, offset }
+    }
+
+    /// Time on both ways together, nanoseconds, apart from what clocks drift in between.
+    pub fn round_trip(&self) -> i64 {
+        (self.request_received - self.request_sent).saturating_sub(self.sync_sent - self.sync_received)
+    }
+}
+
+/// The exchanges of a window, and what follows from them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exchanges {
+    window: VecDeque<Exchange>,
+}
+
+impl Exchanges {
+    pub(super) fn clear(&mut self) {
+        self.window.clear();
+    }
+
+    /// Takes one more exchange, and says where the offset is as of then. `Err` if that contradicts what was known: a clock
+    /// was set, or drifts more than the model says. Then only this exchange counts, if it does not contradict itself.
+    pub(super) fn note(&mut self, exchange: Exchange, model: &ClockModel) -> Result<Track, Option<Track>> {
+        if self.window.len() == WINDOW {
+            self.window.pop_front();
+        }
+        self.window.push_back(exchange);
+        if let Some(track) = self.track(exchange.request_sent, model) {
+            return Ok(track);
+        }
+        self.window.clear();
+        self.window.push_back(exchange);
+        let alone = self.track(exchange.request_sent, model);
+        if alone.is_none() {
+            self.window.clear();
+        }
+        Err(alone)
+    }
+
+    fn track(&self, now: Nanos, model: &ClockModel) -> Option<Track> {
+        let (drift_low, drift_high) = self.drift(now, model)?;
+        let moved = |point: Point, drift: i128| {
+            let time = i128::from(now.0) - i128::from(point.at.0);
+            (time * drift, model.bend(time), i128::from(point.offset))
+        };
+        let low = self.window.iter().map(|exchange| {
+            let (by_drift, bend, offset) = moved(exchange.lower(), drift_low);
+            offset + floor(by_drift, BILLION) - bend
+        });
+        let high = self.window.iter().map(|exchange| {
+            let (by_drift, bend, offset) = moved(exchange.upper(), drift_high);
+            offset + ceil(by_drift, BILLION) + bend
+        });
+        let (low, high) = (low.max()?, high.min()?);
+        let track = Track {
+            at: now,
+            low: clamp(low),
+            high: clamp(high),
+            drift_low: clamp(drift_low),
+            drift_high: clamp(drift_high),
+        };
+        (low <= high).then_some(track)
+    }
+
+    /// The flattest and the steepest that θ can be at `now`: between the bounds of any two exchanges lies its mean slope, and
+    /// from the middle of that time until now it has wandered a little.
+    fn drift(&self, now: Nanos, model: &ClockModel) -> Option<(i128, i128)> {
+        let (mut low, mut high) = (-i128::from(model.drift_max_ppb), i128::from(model.drift_max_ppb));
+        for (index, later) in self.window.iter().enumerate() {
+            for earlier in self.window.iter().take(index) {
+                let wander = model.wander(i128::from(now.since(earlier.sync_received).0));
+                if let Some((rise, time)) = between(earlier.upper(), later.lower()) {
+                    low = low.max(floor(rise * BILLION, time) - wander);
+                }
+                if let Some((rise, time)) = between(earlier.lower(), later.upper()) {
+                    high = high.min(ceil(rise * BILLION, time) + wander);
+                }
+            }
+        }
+        (low <= high).then_some((low, high))
+    }
+}
+
+fn between(from: Point, to: Point) -> Option<(i128, i128)> {
+    let time = i128::from(to.at.0) - i128::from(from.at.0);
+    (time > 0).then(|| (i128::from(to.offset) - i128::from(from.offset), time))
+}

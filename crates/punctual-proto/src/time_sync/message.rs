@@ -1,0 +1,277 @@
+//! What nodes say to each other about time, as the payload of a message.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 1 | magic, 0x1F |
+//! | 1 | 1 | version (high four bits, 1) and kind (low four bits) |
+//! | 2 | 1 | status: priority; otherwise 0 |
+//! | 3 | 1 | status: 1 = what follows the clock is known; otherwise 0 |
+//! | 4 | 4 | number of the exchange; status: 0 |
+//! | 8 | 4 | life of the sender's clock |
+//! | 12 | 4 | delay response: life of the asker's clock; status: which clock ([`crate::stamps::Stamps::domain`]); otherwise 0 |
+//! | 16 | 8 | follow-up, delay response, status: time on the sender's clock, ns; otherwise 0 |
+//! | 24 | 8 | status, from here on: nanoseconds per tick of the stamps, with 32 fraction bits |
+//! | 32 | 8 | the reference's node id |
+//! | 40 | 4 | life of the reference's clock |
+//! | 44 | 4 | drift (reference − own) in parts in 10⁹: not below |
+//! | 48 | 8 | offset (reference − own) at that time, ns: not below |
+//! | 56 | 8 | not above |
+//! | 64 | 4 | drift: not above |
+//! | 68 | 4 | 0 |
+//!
+//! Little-endian. What is not known is refused.
+
+use core::fmt;
+
+use super::estimate::Track;
+use crate::address::NodeId;
+use crate::time::Nanos;
+
+/// Size of all messages but the status, bytes.
+const SHORT_SIZE: usize = 24;
+
+/// Size of a status, the largest message, bytes.
+pub const STATUS_SIZE: usize = 72;
+
+const MAGIC: u8 = 0x1F;
+const VERSION: u8 = 1;
+
+/// What a node says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The lower, the rather it is master.
+    pub priority: u8,
+    /// Which clock its stamps count by.
+    pub domain: u32,
+    /// Nanoseconds per tick of its stamps, with 32 fraction bits.
+    pub scale: u64,
+    /// Its clock when it said so.
+    pub now: Nanos,
+    /// Which clock it follows, of which life, and where its own is against that.
+    pub following: Option<(NodeId, u32, Track)>,
+}
+
+/// A message about time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeMessage {
+    /// Drawn at random when the sender's clock begins: two lives have nothing in common.
+    pub life: u32,
+    /// What it says.
+    pub saying: Saying,
+}
+
+/// What is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saying {
+    /// *Note when this comes.*
+    Sync {
+        /// Which exchange.
+        number: u32,
+    },
+    /// *My clock read this before I sent it.*
+    FollowUp {
+        /// Which exchange.
+        number: u32,
+        /// The master's clock.
+        sent: Nanos,
+    },
+    /// *When does this come?*
+    DelayRequest {
+        /// Which exchange.
+        number: u32,
+    },
+    /// *My clock read this after it came.*
+    DelayResponse {
+        /// Which exchange.
+        number: u32,
+        /// Of whose clock's life.
+        asker: u32,
+        /// The master's clock.
+        received: Nanos,
+    },
+    /// *This is me.*
+    Status(Status),
+}
+
+/// Why bytes are no such message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeMessageError {
+    /// Somebody else's bytes, or too few or many.
+    NotOurs,
+    /// A version or kind of a later Punctual, or a field that cannot be.
+    Unknown,
+}
+
+impl fmt::Display for TimeMessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOurs => f.write_str("not a message about time"),
+            Self::Unknown => f.write_str("unknown version, kind or field"),
+        }
+    }
+}
+
+impl core::error::Error for TimeMessageError {}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+}
+
+impl TimeMessage {
+    /// Writes it; returns its size.
+    pub fn write(&self, bytes: &mut [u8; STATUS_SIZE]) -> usize {
+        let (kind, number, other, time) = match self.saying {
+            Saying::Sync { number } => (0, number, 0, Nanos(0)),
+            Saying::FollowUp { number, sent } => (1, number, 0, sent),
+            Saying::DelayRequest { number } => (2, number, 0, Nanos(0)),
+            Saying::DelayResponse { number, asker, received } => (3, number, asker, received),
+            Saying::Status(status) => (4, 0, status.domain, status.now),
+        };
+        bytes.fill(0);
+        bytes[0] = MAGIC;
+        bytes[1] = VERSION << 4 | kind;
+        bytes[4..8].copy_from_slice(&number.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.life.to_le_bytes());
+        bytes[12..16].copy_from_slice(&other.to_le_bytes());
+        bytes[16..24].copy_from_slice(&time.0.to_le_bytes());
+        let Saying::Status(status) = self.saying else { return SHORT_SIZE };
+        bytes[2] = status.priority;
+        bytes[24..32].copy_from_slice(&status.scale.to_le_bytes());
+        if let Some((reference, life, track)) = status.following {
+            bytes[3] = 1;
+            bytes[32..40].copy_from_slice(&reference.get().to_le_bytes());
+            bytes[40..44].copy_from_slice(&life.to_le_bytes());
+            bytes[44..48].copy_from_slice(&drift(track.drift_low).to_le_bytes());
+            bytes[48..56].copy_from_slice(&track.low.to_le_bytes());
+            bytes[56..64].copy_from_slice(&track.high.to_le_bytes());
+            bytes[64..68].copy_from_slice(&drift(track.drift_high).to_le_bytes());
+        }
+        STATUS_SIZE
+    }
+
+    /// Takes a message apart.
+    ///
+    /// # Errors
+    /// See [`TimeMessageError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, TimeMessageError> {
+        if bytes.len() < SHORT_SIZE || bytes[0] != MAGIC {
+            return Err(TimeMessageError::NotOurs);
+        }
+        let is_status = bytes[1] == VERSION << 4 | 4;
+        if bytes.len() != if is_status { STATUS_SIZE } else { SHORT_SIZE } {
+            return Err(TimeMessageError::NotOurs);
+        }
+        let saying = if is_status { parse_status(bytes) } else { parse_short(bytes) };
+        Ok(Self { life: word(bytes, 8), saying: saying.ok_or(TimeMessageError::Unknown)? })
+    }
+}
+
+/// What does not fit is bounded by the clock model long before.
+fn drift(ppb: i64) -> i32 {
+    ppb.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+}
+
+fn parse_short(bytes: &[u8]) -> Option<Saying> {
+    let (number, other, time) = (word(bytes, 4), word(bytes, 12), Nanos(long(bytes, 16)));
+    if bytes[2..4] != [0; 2] || bytes[1] >> 4 != VERSION {
+        return None;
+    }
+    match (bytes[1] & 0x0F, other, time.0) {
+        (0, 0, 0) => Some(Saying::Sync { number }),
+        (1, 0, _) => Some(Saying::FollowUp { number, sent: time }),
+        (2, 0, 0) => Some(Saying::DelayRequest { number }),
+        (3, asker, _) => Some(Saying::DelayResponse { number, asker, received: time }),
+        _ => None,
+    }
+}
+
+fn parse_status(bytes: &[u8]) -> Option<Saying> {
+    let now = Nanos(long(bytes, 16));
+    let is_whole = word(bytes, 4) == 0 && word(bytes, 68) == 0;
+    let following = match bytes[3] {
+        0 if bytes[32..].iter().all(|&byte| byte == 0) => None,
+        1 => Some((NodeId::new(long(bytes, 32))?, word(bytes, 40), parse_track(bytes, now)?)),
+        _ => return None,
+    };
+    let status =
+        Status { priority: bytes[2], domain: word(bytes, 12), scale: long(bytes, 24), now, following };
+    is_whole.then_some(Saying::Status(status))
+}
+
+fn parse_track(bytes: &[u8], at: Nanos) -> Option<Track> {
+    let track = Track {
+        at,
+        low: long(bytes, 48).cast_signed(),
+        high: long(bytes, 56).cast_signed(),
+        drift_low: word(bytes, 44).cast_signed().into(),
+        drift_high: word(bytes, 64).cast_signed().into(),
+    };
+    (track.low <= track.high && track.drift_low <= track.drift_high).then_some(track)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sayings() -> impl Strategy<Value = Saying> {
+        let track = any::<(u64, i64, i64, i32, i32)>().prop_map(|(at, a, b, c, d)| Track {
+            at: Nanos(at),
+            low: a.min(b),
+            high: a.max(b),
+            drift_low: c.min(d).into(),
+            drift_high: c.max(d).into(),
+        });
+        let following = proptest::option::of((1..u64::MAX, any::<u32>(), track));
+        let status = (any::<(u8, u32, u64, u64)>(), following).prop_map(
+            |((priority, domain, scale, now), following)| {
+                let following = following.map(|(node, life, track)| {
+                    (NodeId::new(node).unwrap(), life, Track { at: Nanos(now), ..track })
+                });
+                Saying::Status(Status { priority, domain, scale, now: Nanos(now), following })
+            },
+        );
+        prop_oneof![
+            any::<u32>().prop_map(|number| Saying::Sync { number }),
+            any::<(u32, u64)>().prop_map(|(number, t)| Saying::FollowUp { number, sent: Nanos(t) }),
+            any::<u32>().prop_map(|number| Saying::DelayRequest { number }),
+            any::<(u32, u32, u64)>().prop_map(|(number, asker, t)| {
+                Saying::DelayResponse { number, asker, received: Nanos(t) }
+            }),
+            status,
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn messages_survive(saying in sayings(), life: u32, at in 0_usize..STATUS_SIZE, flip in 1_u8..) {
+            let message = TimeMessage { life, saying };
+            let mut bytes = [0; STATUS_SIZE];
+            let size = message.write(&mut bytes);
+            prop_assert_eq!(TimeMessage::parse(&bytes[..size]), Ok(message));
+            prop_assert!(TimeMessage::parse(&bytes[..size - 1]).is_err());
+
+            // No bit is ignored: what parses writes back to itself.
+            let at = at % size;
+            bytes[at] ^= flip;
+            if let Ok(message) = TimeMessage::parse(&bytes[..size]) {
+                let mut again = [0; STATUS_SIZE];
+                let again_size = message.write(&mut again);
+                prop_assert_eq!(&again[..again_size], &bytes[..size]);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_write_back(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Ok(message) = TimeMessage::parse(&bytes) {
+                let mut again = [0; STATUS_SIZE];
+                let size = message.write(&mut again);
+                prop_assert_eq!(&again[..size], &bytes[..]);
+            }
+        }
+    }
+}

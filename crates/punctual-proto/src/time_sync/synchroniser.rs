@@ -1,0 +1,396 @@
+//! One node's part: who is master, when what is said, and what follows for its clock and those of others.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use super::estimate::{ClockModel, Estimate, Exchange, Exchanges, Track};
+use super::message::{Saying, Status, TimeMessage};
+use crate::address::NodeId;
+use crate::limits::NODES_MAX;
+use crate::time::Nanos;
+
+/// The priority of a node that is never master.
+pub const PRIORITY_NEVER: u8 = 255;
+
+/// Requests that wait to be answered: one of each node.
+const ANSWERS_MAX: usize = NODES_MAX;
+
+/// Added to a one-way time for the stamps themselves, nanoseconds: clocks grow in steps, of 41 ns at the most.
+const STAMP_ERROR_NS: u64 = 41;
+
+/// How a node takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncOptions {
+    /// The lower, the rather it is master; [`PRIORITY_NEVER`] never. Of equals, the smaller node id is.
+    pub priority: u8,
+    /// How often the master begins an exchange, and how often everybody says where its clock is.
+    pub every: Nanos,
+    /// How long a node must be silent to be no candidate any more: several times `every`.
+    pub silence: Nanos,
+    /// How clocks behave.
+    pub model: ClockModel,
+}
+
+impl Default for SyncOptions {
+    fn default() -> Self {
+        Self {
+            priority: 128,
+            every: Nanos::from_millis(125),
+            silence: Nanos::from_millis(500),
+            model: ClockModel::default(),
+        }
+    }
+}
+
+/// What a node is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It waits whether there is a master, or nobody can be.
+    Listening,
+    /// Its clock is the reference.
+    Master,
+    /// It follows this node's clock.
+    Follower(NodeId),
+}
+
+/// What became of exchanges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncCounts {
+    /// Exchanges completed with a master.
+    pub exchanges: u64,
+    /// Exchanges that contradicted those before: a clock was set.
+    pub steps: u64,
+    /// Changes of master, as seen here.
+    pub elections: u64,
+    /// Messages that belong to no exchange under way: late, doubled, of a former master.
+    pub stale: u64,
+    /// Requests that were not answered because too many waited, and nodes beyond [`NODES_MAX`].
+    pub refused: u64,
+}
+
+/// A message to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// To whom; `None` is everybody.
+    pub to: Option<NodeId>,
+    /// What.
+    pub message: TimeMessage,
+}
+
+/// How long a message took from one node to another, by the reference's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OneWay {
+    /// The estimate, nanoseconds. Below zero it may be, within its bound.
+    pub nanos: i64,
+    /// Bound of its error, nanoseconds.
+    pub bound: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    life: u32,
+    heard: Nanos,
+    status: Status,
+}
+
+/// An exchange under way, at the follower.
+#[derive(Clone, Copy, Debug)]
+enum Open {
+    Synced { number: u32, received: Nanos },
+    ToRequest { number: u32, sync_sent: Nanos, sync_received: Nanos },
+    Requested { number: u32, sync_sent: Nanos, sync_received: Nanos, request_sent: Nanos },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    to: NodeId,
+    number: u32,
+    asker: u32,
+    received: Nanos,
+}
+
+/// One node's clock among others.
+#[derive(Clone, Debug)]
+pub struct Synchroniser {
+    own: NodeId,
+    life: u32,
+    domain: u32,
+    scale: u64,
+    options: SyncOptions,
+    /// From here on it may be master.
+    eligible_from: Nanos,
+    pub(super) peers: BTreeMap<NodeId, Peer>,
+    master: Option<NodeId>,
+    master_life: u32,
+    exchanges: Exchanges,
+    track: Option<Track>,
+    open: Option<Open>,
+    pub(super) number: u32,
+    follow_up: Option<(u32, Nanos)>,
+    answers: VecDeque<Answer>,
+    next_sync: Nanos,
+    next_status: Nanos,
+    counts: SyncCounts,
+}
+
+impl Synchroniser {
+    /// For the node `own`, whose stamps are of the clock `domain` and last `scale` / 2³² ns per tick. Draw `life` at random:
+    /// it tells this clock from those that the node had before.
+    pub fn new(
+        own: NodeId,
+        life: u32,
+        (domain, scale): (u32, u64),
+        options: SyncOptions,
+        now: Nanos,
+    ) -> Self {
+        Self {
+            own,
+            life,
+            domain,
+            scale,
+            options,
+            eligible_from: now.plus(options.silence),
+            peers: BTreeMap::new(),
+            master: None,
+            master_life: 0,
+            exchanges: Exchanges::default(),
+            track: None,
+            open: None,
+            number: 0,
+            follow_up: None,
+            answers: VecDeque::new(),
+            next_sync: now,
+            next_status: now,
+            counts: SyncCounts::default(),
+        }
+    }
+
+    /// What it is.
+    pub fn role(&self) -> Role {
+        match self.master {
+            None => Role::Listening,
+            Some(master) if master == self.own => Role::Master,
+            Some(master) => Role::Follower(master),
+        }
+    }
+
+    /// What became of exchanges.
+    pub fn counts(&self) -> SyncCounts {
+        self.counts
+    }
+
+    /// Where the own clock is against the reference's.
+    pub fn track(&self) -> Option<Track> {
+        self.track
+    }
+
+    /// What must be added to a reading of the own clock for one of the reference's.
+    pub fn offset(&self, at: Nanos) -> Option<Estimate> {
+        self.track.map(|track| track.at(at, &self.options.model))
+    }
+
+    /// What a node last said of itself, if it was heard lately.
+    pub fn peer(&self, node: NodeId) -> Option<&Status> {
+        self.peers.get(&node).map(|peer| &peer.status)
+    }
+
+    /// How long a message took that `source` sent at an instant of its clock and that was here at one of ours. `None` until
+    /// both clocks follow one reference, and know how far they are from it.
+    pub fn one_way(&self, source: NodeId, sent: Nanos, here: Nanos) -> Option<OneWay> {
+        let (reference, life, own) = self.following()?;
+        let (other_reference, other_life, other) = self.peer(source)?.following?;
+        if (other_reference, other_life) != (reference, life) {
+            return None;
+        }
+        let (own, other) = (own.at(here, &self.options.model), other.at(sent, &self.options.model));
+        let there = i128::from(sent.0) + i128::from(other.nanos);
+        let nanos = i128::from(here.0) + i128::from(own.nanos) - there;
+        Some(OneWay {
+            nanos: i64::try_from(nanos).ok()?,
+            bound: own.bound.saturating_add(other.bound).saturating_add(2 * STAMP_ERROR_NS),
+        })
+    }
+
+    /// Which clock it follows, and how.
+    fn following(&self) -> Option<(NodeId, u32, Track)> {
+        let master = self.master?;
+        let life = if master == self.own { self.life } else { self.master_life };
+        self.track.map(|track| (master, life, track))
+    }
+
+    /// The own clock was set, or stood still while the machine slept: nothing that was known of it holds.
+    pub fn handle_clock_changed(&mut self) {
+        if self.role() != Role::Master {
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.exchanges.clear();
+        self.track = None;
+        self.open = None;
+    }
+
+    /// A message came from another node; `now` as near to its arrival as can be, never before.
+    pub fn handle_message(&mut self, source: NodeId, message: &TimeMessage, now: Nanos) {
+        if source == self.own {
+            return;
+        }
+        let of_master = self.master == Some(source) && self.master_life == message.life;
+        match message.saying {
+            Saying::Status(status) => self.handle_status(source, message.life, status, now),
+            Saying::Sync { number } if of_master => self.open = Some(Open::Synced { number, received: now }),
+            Saying::FollowUp { number, sent } if of_master => self.handle_follow_up(number, sent),
+            Saying::DelayRequest { number } if self.role() == Role::Master => {
+                self.handle_request(Answer { to: source, number, asker: message.life, received: now });
+            }
+            Saying::DelayResponse { number, asker, received } if of_master && asker == self.life => {
+                self.handle_response(number, received, now);
+            }
+            _ => self.counts.stale += 1,
+        }
+    }
+
+    fn handle_status(&mut self, source: NodeId, life: u32, status: Status, now: Nanos) {
+        if self.peers.len() >= NODES_MAX && !self.peers.contains_key(&source) {
+            self.counts.refused += 1;
+            return;
+        }
+        self.peers.insert(source, Peer { life, heard: now, status });
+        self.elect(now);
+    }
+
+    fn handle_follow_up(&mut self, number: u32, sent: Nanos) {
+        match self.open {
+            Some(Open::Synced { number: open, received }) if open == number => {
+                self.open = Some(Open::ToRequest { number, sync_sent: sent, sync_received: received });
+            }
+            _ => self.counts.stale += 1,
+        }
+    }
+
+    fn handle_request(&mut self, answer: Answer) {
+        if self.answers.len() < ANSWERS_MAX {
+            self.answers.push_back(answer);
+        } else {
+            self.counts.refused += 1;
+        }
+    }
+
+    fn handle_response(&mut self, number: u32, request_received: Nanos, now: Nanos) {
+        let Some(Open::Requested { number: open, sync_sent, sync_received, request_sent }) = self.open else {
+            self.counts.stale += 1;
+            return;
+        };
+        if open != number {
+            self.counts.stale += 1;
+            return;
+        }
+        self.open = None;
+        self.counts.exchanges += 1;
+        let exchange = Exchange { sync_sent, sync_received, request_sent, request_received };
+        self.track = match self.exchanges.note(exchange, &self.options.model) {
+            Ok(track) => Some(track),
+            Err(track) => {
+                self.counts.steps += 1;
+                track
+            }
+        };
+        self.next_status = now;
+    }
+
+    /// Notices who has fallen silent.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        let silence = self.options.silence;
+        self.peers.retain(|_, peer| now.since(peer.heard) < silence);
+        self.elect(now);
+    }
+
+    /// The best of those who are heard and can be master: by priority, then by node id.
+    fn elect(&mut self, now: Nanos) {
+        let own = (now >= self.eligible_from).then_some((self.options.priority, self.own, self.life));
+        let silence = self.options.silence;
+        let heard = self.peers.iter().filter(|(_, peer)| now.since(peer.heard) < silence);
+        let others = heard.map(|(&node, peer)| (peer.status.priority, node, peer.life));
+        let best = others.chain(own).filter(|&(priority, ..)| priority != PRIORITY_NEVER).min();
+        let elected = best.map(|(_, node, life)| (node, life));
+        let current = self.master.map(|master| (master, self.master_life));
+        if elected == current {
+            return;
+        }
+        self.counts.elections += 1;
+        self.forget();
+        self.answers.clear();
+        self.follow_up = None;
+        self.master = elected.map(|(node, _)| node);
+        self.master_life = elected.map_or(0, |(_, life)| life);
+        if self.role() == Role::Master {
+            self.track = Some(Track::reference(now));
+            self.next_sync = now;
+        }
+        self.next_status = now;
+    }
+
+    /// The next message to be sent. `now` is read just before it is sent: once per message.
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
+        let (to, saying) = self.poll_saying(now)?;
+        Some(Transmit { to, message: TimeMessage { life: self.life, saying } })
+    }
+
+    fn poll_saying(&mut self, now: Nanos) -> Option<(Option<NodeId>, Saying)> {
+        if let Some((number, sent)) = self.follow_up.take() {
+            return Some((None, Saying::FollowUp { number, sent }));
+        }
+        if let Some(Answer { to, number, asker, received }) = self.answers.pop_front() {
+            return Some((Some(to), Saying::DelayResponse { number, asker, received }));
+        }
+        if let Some(Open::ToRequest { number, sync_sent, sync_received }) = self.open {
+            self.open = Some(Open::Requested { number, sync_sent, sync_received, request_sent: now });
+            return Some((self.master, Saying::DelayRequest { number }));
+        }
+        if self.role() == Role::Master && now >= self.next_sync {
+            self.number = self.number.wrapping_add(1);
+            self.next_sync = now.plus(self.options.every);
+            self.follow_up = Some((self.number, now));
+            return Some((None, Saying::Sync { number: self.number }));
+        }
+        if now >= self.next_status {
+            self.next_status = now.plus(self.options.every);
+            return Some((None, Saying::Status(self.status(now))));
+        }
+        None
+    }
+
+    fn status(&self, now: Nanos) -> Status {
+        let following = self.following().map(|(node, life, track)| {
+            // As of now, so that one instant stands for both.
+            let Estimate { nanos, bound } = track.at(now, &self.options.model);
+            let bound = i64::try_from(bound).unwrap_or(i64::MAX);
+            let (low, high) = (nanos.saturating_sub(bound), nanos.saturating_add(bound));
+            let wander = self.options.model.wander_over(now.since(track.at));
+            let is_reference = node == self.own;
+            let wander = if is_reference { 0 } else { wander };
+            let (drift_low, drift_high) = (track.drift_low - wander, track.drift_high + wander);
+            (node, life, Track { at: now, low, high, drift_low, drift_high })
+        });
+        let Self { domain, scale, .. } = *self;
+        Status { priority: self.options.priority, domain, scale, now, following }
+    }
+
+    /// When there is something to do next, if nothing comes before.
+    pub fn next_timeout(&self) -> Nanos {
+        let has_something = self.follow_up.is_some()
+            || !self.answers.is_empty()
+            || matches!(self.open, Some(Open::ToRequest { .. }));
+        if has_something {
+            return Nanos(0);
+        }
+        let mut next = self.next_status;
+        if self.role() == Role::Master {
+            next = next.min(self.next_sync);
+        }
+        if let Some(soonest) = self.peers.values().map(|peer| peer.heard).min() {
+            next = next.min(soonest.plus(self.options.silence));
+        }
+        next
+    }
+}

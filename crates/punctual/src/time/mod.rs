@@ -1,0 +1,203 @@
+//! One time for nodes on different hosts, so that one-way latency between them is known within a bound.
+//!
+//! A [`TimeKeeper`] runs the protocol of `docs/time.md` (a simplified IEEE 1588) for a node, on a thread of its own. Where every
+//! node of a bus has one, each can tell how long a message with stamps took from there to here:
+//!
+//! ```no_run
+//! use punctual::time::{TimeKeeper, TimeOptions};
+//! use punctual::{Bus, CommunicatorOptions, Node};
+//!
+//! let node = Node::open(&Bus::ethernet("eth0"), "here")?;
+//! let keeper = TimeKeeper::start(&node, &TimeOptions::default())?;
+//! let mut communicator = node.bind_with(1, &CommunicatorOptions::default().stamped())?;
+//! loop {
+//!     let message = communicator.receive()?;
+//!     if let Some(way) = keeper.one_way_of(&message) {
+//!         println!("{} ns ± {} ns", way.nanos, way.bound);
+//!     }
+//! }
+//! # #[expect(unreachable_code, reason = "the loop does not end")]
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::counter::Flag;
+use punctual_machine::process::random;
+use punctual_proto::time_sync::Synchroniser;
+use punctual_proto::{Nanos, NodeId, Target};
+
+use crate::communicator::{Message, Sender};
+use crate::node::{BindError, CommunicatorOptions, Node};
+use crate::trace::Stages;
+use crate::wake::Wake;
+
+pub use punctual_proto::time_sync::{
+    ClockModel, Estimate, OneWay, PRIORITY_NEVER, Role, SyncCounts, SyncOptions, Track,
+};
+
+mod kernel_time;
+mod work;
+
+/// The port at which the time keepers of all nodes meet.
+pub const TIME_PORT: u16 = 65_534;
+
+/// Bound of a one-way time between two readings of one clock, nanoseconds: clocks grow in steps of 41 ns at the most.
+const ONE_CLOCK_BOUND_NS: u64 = 82;
+
+/// How a node keeps time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeOptions {
+    /// Its part in the protocol.
+    pub sync: SyncOptions,
+    /// How its thread waits. The sooner it notices a message, the tighter the bound, unless the kernel stamps messages itself.
+    pub wake: Wake,
+    /// Whether nodes of one host are known to read one clock. If not, they find out how far they are apart as those of
+    /// different hosts do: for checking the bound where the truth is known.
+    pub trust_domain: bool,
+}
+
+impl Default for TimeOptions {
+    fn default() -> Self {
+        Self { sync: SyncOptions::default(), wake: Wake::default(), trust_domain: true }
+    }
+}
+
+/// Why time cannot be kept.
+#[derive(Debug)]
+pub enum TimeError {
+    /// The port of time keepers, most likely because the node has one already.
+    Bind(BindError),
+    /// The machine has no thread left.
+    System(SystemError),
+}
+
+impl fmt::Display for TimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(BindError::PortTaken(port)) => {
+                write!(f, "port {port} of this node is taken: it has a time keeper already")
+            }
+            Self::Bind(error) => write!(f, "{error}"),
+            Self::System(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for TimeError {}
+
+/// What the thread and those who ask share.
+#[derive(Debug)]
+struct Shared {
+    node: Mutex<Synchroniser>,
+    clock: &'static Clock,
+    stop: Flag,
+}
+
+impl Shared {
+    fn node(&self) -> MutexGuard<'_, Synchroniser> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reading of this node's clock, in its nanoseconds.
+    fn nanos(&self, reading: Ticks) -> Nanos {
+        Nanos(self.clock.nanos(reading))
+    }
+
+    fn now(&self) -> Nanos {
+        self.nanos(self.clock.now())
+    }
+}
+
+/// Keeps the time of a node. Dropped, it stops.
+#[derive(Debug)]
+pub struct TimeKeeper {
+    shared: Arc<Shared>,
+    trust_domain: bool,
+    sender: Sender,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TimeKeeper {
+    /// Keeps the time of a node from now on.
+    ///
+    /// # Errors
+    /// See [`TimeError`].
+    pub fn start(node: &Node, options: &TimeOptions) -> Result<Self, TimeError> {
+        // With stamps, the engine's reading says when a message came, also if another component drives it.
+        let communicator = CommunicatorOptions::waiting(options.wake).stamped();
+        let communicator = node.bind_with(TIME_PORT, &communicator).map_err(TimeError::Bind)?;
+        let sender = communicator.sender();
+        let clock = Clock::get();
+        let life = random() as u32;
+        let own_clock = (clock.domain(), clock.scale());
+        let now = Nanos(clock.nanos(clock.now()));
+        let synchroniser = Synchroniser::new(node.id(), life, own_clock, options.sync, now);
+        let shared = Arc::new(Shared { node: Mutex::new(synchroniser), clock, stop: Flag::default() });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("time keeper".to_owned());
+        let thread = thread.spawn(move || work::keep_time(&theirs, communicator));
+        let thread = thread.map_err(|error| {
+            TimeError::System(SystemError::new("start", "thread of a time keeper", error))
+        })?;
+        Ok(Self { shared, trust_domain: options.trust_domain, sender, thread: Some(thread) })
+    }
+
+    /// Whether this node is master, follows one, or waits for one.
+    pub fn role(&self) -> Role {
+        self.shared.node().role()
+    }
+
+    /// What became of exchanges.
+    pub fn counts(&self) -> SyncCounts {
+        self.shared.node().counts()
+    }
+
+    /// What must be added to this node's time, now, for the reference's; `None` before the first exchange.
+    pub fn offset(&self) -> Option<Estimate> {
+        let now = self.shared.now();
+        self.shared.node().offset(now)
+    }
+
+    /// How long a message took from its sender's call to the receiver's hands. `None` without stamps, and while it is not
+    /// known how far both clocks are apart.
+    pub fn one_way_of(&self, message: &Message<'_>) -> Option<OneWay> {
+        self.one_way(message.source.node, &message.stages?)
+    }
+
+    /// As [`Self::one_way_of`], for the stages of a message that was received before.
+    pub fn one_way(&self, source: NodeId, stages: &Stages) -> Option<OneWay> {
+        let here = stages.receiver.delivered;
+        if stages.one_clock && self.trust_domain {
+            let nanos = self.shared.clock.nanos(here.since(Ticks(stages.sender.sent)));
+            return Some(OneWay { nanos: i64::try_from(nanos).ok()?, bound: ONE_CLOCK_BOUND_NS });
+        }
+        let node = self.shared.node();
+        let status = node.peer(source)?;
+        if status.domain != stages.sender.domain {
+            return None;
+        }
+        let sent = (u128::from(stages.sender.sent) * u128::from(status.scale)) >> 32;
+        node.one_way(source, Nanos(u64::try_from(sent).ok()?), self.shared.nanos(here))
+    }
+
+    /// Keeps time no more.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for TimeKeeper {
+    fn drop(&mut self) {
+        self.shared.stop.raise();
+        // An empty message to itself ends its wait; if there is no room for one, it is awake.
+        let _taken_or_awake = self.sender.try_send(Target::from(self.sender.address()), &[]);
+        if let Some(thread) = self.thread.take() {
+            let _panicked_or_done = thread.join();
+        }
+    }
+}
