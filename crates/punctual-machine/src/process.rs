@@ -51,6 +51,21 @@ pub fn random() -> u64 {
     }
 }
 
+/// Fills `bytes` with what nobody can guess, for keys: waits until the kernel has gathered enough, and takes nothing instead.
+///
+/// # Panics
+/// If the kernel has no `getrandom`, which every Linux since 3.17 has.
+pub fn fill_with_secrets(bytes: &mut [u8]) {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => panic!("getrandom: {error}: no key is made of anything else"),
+        }
+    }
+}
+
 /// Whether a process of which `/proc` says nothing is another user's: one that is not there could not be forbidden.
 fn is_hidden(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);

@@ -11,15 +11,17 @@
 //! | 16 | 8 | target node; all ones = everybody |
 //! | 24 | 4 | sequence number in the stream (source node → target node, or source node → everybody) |
 //! | 28 | 3 | payload size, bytes |
-//! | 31 | 1 | flags: bit 0 = stamps follow the header; the others must be 0 |
+//! | 31 | 1 | flags: bit 0 = stamps follow the header, bit 1 = a seal follows the payload; the others must be 0 |
 //! | 32 | 24 | stamps, where flagged ([`crate::stamps`]) |
 //! | … | | payload |
+//! | … | 40 | seal, where flagged ([`crate::seal`]) |
 //!
 //! Little-endian throughout. What is not known is refused: another magic, version, kind or flag.
 
 use core::fmt;
 
 use crate::address::{Address, NodeId, Port, Target};
+use crate::seal::SEAL_SIZE;
 use crate::stamps::{STAMPS_SIZE, Stamps};
 
 /// Size of the header, bytes.
@@ -31,6 +33,7 @@ pub const HEADER_WORDS: usize = HEADER_SIZE / 8;
 const MAGIC: u8 = 0xB5;
 const VERSION: u8 = 1;
 const FLAG_STAMPED: u8 = 1;
+const FLAG_SEALED: u8 = 2;
 const NODE_EVERYONE: u64 = u64::MAX;
 const PORT_ALL: u16 = u16::MAX;
 
@@ -116,6 +119,8 @@ pub struct Header {
     pub payload_size: u32,
     /// Whether [`Stamps`] follow the header.
     pub stamped: bool,
+    /// Whether a seal follows the payload.
+    pub sealed: bool,
 }
 
 impl Header {
@@ -128,13 +133,20 @@ impl Header {
     /// Size of the whole frame, bytes.
     #[inline]
     pub const fn frame_size(&self) -> usize {
+        self.unsealed_size() + if self.sealed { SEAL_SIZE } else { 0 }
+    }
+
+    /// Size of the frame without its seal, bytes: up to here the seal covers it.
+    #[inline]
+    pub const fn unsealed_size(&self) -> usize {
         self.prefix_size() + self.payload_size as usize
     }
 
     /// The header as its four little-endian words.
     #[inline]
     pub fn to_words(&self) -> [u64; HEADER_WORDS] {
-        let flags = if self.stamped { FLAG_STAMPED } else { 0 };
+        let stamped = if self.stamped { FLAG_STAMPED } else { 0 };
+        let flags = stamped | if self.sealed { FLAG_SEALED } else { 0 };
         let target_port = self.target.port.map_or(PORT_ALL, Port::get);
         [
             u64::from(MAGIC)
@@ -159,7 +171,7 @@ impl Header {
         }
         let (version, kind, flags) =
             ((first >> 12) as u8 & 0x0F, (first >> 8) as u8 & 0x0F, (last >> 56) as u8);
-        if version != VERSION || flags & !FLAG_STAMPED != 0 {
+        if version != VERSION || flags & !(FLAG_STAMPED | FLAG_SEALED) != 0 {
             return Err(FrameError::Unknown);
         }
         let kind = Kind::of(kind).ok_or(FrameError::Unknown)?;
@@ -176,6 +188,7 @@ impl Header {
             sequence: last as u32,
             payload_size: (last >> 32) as u32 & 0x00FF_FFFF,
             stamped: flags & FLAG_STAMPED != 0,
+            sealed: flags & FLAG_SEALED != 0,
         })
     }
 
@@ -220,6 +233,8 @@ pub struct Frame<'a> {
     pub stamps: Option<Stamps>,
     /// The message.
     pub payload: &'a [u8],
+    /// What shows that the frame is genuine, where it has it.
+    pub seal: Option<&'a [u8; SEAL_SIZE]>,
 }
 
 impl<'a> Frame<'a> {
@@ -236,8 +251,9 @@ impl<'a> Frame<'a> {
         } else {
             (None, rest)
         };
-        let payload = rest.get(..header.payload_size as usize).ok_or(short)?;
-        Ok(Self { header, stamps, payload })
+        let (payload, rest) = rest.split_at_checked(header.payload_size as usize).ok_or(short)?;
+        let seal = if header.sealed { Some(rest.first_chunk().ok_or(short)?) } else { None };
+        Ok(Self { header, stamps, payload, seal })
     }
 }
 
@@ -253,8 +269,17 @@ mod tests {
         let target = (proptest::option::of(node.clone()), proptest::option::of(port.clone()));
         let kind = prop_oneof![Just(Kind::Data), Just(Kind::Hello), Just(Kind::Goodbye)];
         let size = 0..=PAYLOAD_SIZE_MAX as u32;
-        (kind, any::<u16>(), node, port, target, any::<u32>(), size, any::<bool>()).prop_map(
-            |(kind, incarnation, node, port, (target_node, target_port), sequence, payload_size, stamped)| {
+        (kind, any::<u16>(), node, port, target, any::<u32>(), size, any::<[bool; 2]>()).prop_map(
+            |(
+                kind,
+                incarnation,
+                node,
+                port,
+                (target_node, target_port),
+                sequence,
+                payload_size,
+                [stamped, sealed],
+            )| {
                 Header {
                     kind,
                     incarnation,
@@ -263,6 +288,7 @@ mod tests {
                     sequence,
                     payload_size,
                     stamped,
+                    sealed,
                 }
             },
         )
@@ -280,7 +306,7 @@ mod tests {
         #[test]
         fn any_bytes_parse_or_are_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), likely: bool) {
             if likely && bytes.len() >= HEADER_SIZE {
-                (bytes[0], bytes[1], bytes[29], bytes[30], bytes[31]) = (MAGIC, VERSION << 4, 0, 0, bytes[31] & 1);
+                (bytes[0], bytes[1], bytes[29], bytes[30], bytes[31]) = (MAGIC, VERSION << 4, 0, 0, bytes[31] & 3);
             }
             if let Ok(frame) = Frame::parse(&bytes) {
                 prop_assert!(frame.header.frame_size() <= bytes.len());
@@ -305,12 +331,13 @@ mod tests {
             sequence: 0x1B1A_1918,
             payload_size: 0x001E_1D1C,
             stamped: true,
+            sealed: true,
         };
         let mut bytes = [0; HEADER_SIZE];
         header.write(&mut bytes);
         let expected = [
             0xB5, 0x11, 0x02, 0x03, 0x04, 0x05, 0xFF, 0xFF, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F,
-            0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x18, 0x19, 0x1A, 0x1B, 0x1C, 0x1D, 0x1E, 0x01,
+            0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x18, 0x19, 0x1A, 0x1B, 0x1C, 0x1D, 0x1E, 0x03,
         ];
         assert_eq!(bytes, expected);
     }
@@ -325,6 +352,7 @@ mod tests {
             sequence: 0,
             payload_size: 3,
             stamped: false,
+            sealed: false,
         };
         let mut bytes = [0; HEADER_SIZE + 3];
         header.write(bytes.first_chunk_mut().unwrap());
@@ -337,8 +365,9 @@ mod tests {
         assert_eq!(altered(0, 0), FrameError::NotAFrame);
         assert_eq!(altered(1, 0x20), FrameError::Unknown, "version 2");
         assert_eq!(altered(1, 0x13), FrameError::Unknown, "kind 3");
-        assert_eq!(altered(31, 0x02), FrameError::Unknown, "flag 1");
+        assert_eq!(altered(31, 0x04), FrameError::Unknown, "flag 2");
         assert_eq!(altered(28, 4), FrameError::Short { present: 35, needed: 36 });
+        assert_eq!(altered(31, 0x02), FrameError::Short { present: 35, needed: 75 }, "no seal");
         let mut anonymous = bytes;
         anonymous[8..16].fill(0);
         assert_eq!(Frame::parse(&anonymous), Err(FrameError::BadAddress));

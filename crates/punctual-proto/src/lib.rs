@@ -1,4 +1,4 @@
-//! What Punctual's messages mean: frames, addresses, streams and their limits.
+//! What Punctual's messages mean: frames, addresses, streams, seals and their limits.
 //!
 //! The mistake this wall makes impossible: a protocol decision that depends on a real clock, a
 //! thread or a socket. Time is an argument; bytes come in and go out as slices.
@@ -11,6 +11,7 @@ pub mod address;
 pub mod frame;
 pub mod interest;
 pub mod limits;
+pub mod seal;
 pub mod stamps;
 pub mod stream;
 pub mod time;

@@ -1,6 +1,7 @@
 //! Every limit of the protocol, with its unit and its reason.
 
 use crate::frame::HEADER_SIZE;
+use crate::seal::SEAL_SIZE;
 use crate::stamps::STAMPS_SIZE;
 
 /// Largest payload of one message on any medium, bytes. The size field of the header has 24 bits.
@@ -8,6 +9,9 @@ pub const PAYLOAD_SIZE_MAX: usize = (1 << 24) - 1;
 
 /// Largest frame in front of its payload, bytes: header and stamps.
 pub const PREFIX_SIZE_MAX: usize = HEADER_SIZE + STAMPS_SIZE;
+
+/// Largest part of a frame that is not payload, bytes.
+pub const OVERHEAD_SIZE_MAX: usize = PREFIX_SIZE_MAX + SEAL_SIZE;
 
 /// Check value behind a frame on media that leave the machine, bytes (CRC-32C).
 pub const CHECK_SIZE: usize = 4;
@@ -27,3 +31,18 @@ const _: () = assert!(REORDER_WINDOW <= u64::BITS);
 
 /// Longest name of a bus or a node, bytes: a path of the bus's socket must stay below 108 bytes.
 pub const NAME_SIZE_MAX: usize = 32;
+
+/// Keys that one node holds: some groups, and of each the key that seals, the one before and the one to come.
+pub const SEAL_KEYS_MAX: usize = 64;
+
+/// Lives of senders whose numbers are remembered: each node of a bus, and an earlier life of it.
+pub const SEAL_SENDERS_MAX: usize = 2 * NODES_MAX;
+
+/// How far the clocks of two hosts may lie apart on a sealed bus, nanoseconds, unless the keys say otherwise. What was sealed
+/// within that time before a node opened can be shown to it once more.
+pub const SEAL_ALLOWANCE_NS: u64 = 2_000_000_000;
+
+/// For how long a key is accepted after its successor began to seal, nanoseconds, unless the keys say otherwise: longer than
+/// a message is under way, and than the clocks lie apart.
+pub const SEAL_OVERLAP_NS: u64 = 10_000_000_000;
+const _: () = assert!(SEAL_OVERLAP_NS > 2 * SEAL_ALLOWANCE_NS);

@@ -11,6 +11,7 @@ use crate::engine::shared::Joined;
 use crate::engine::shared::fuzzing::{self as shared, Stranger};
 use crate::engine::wire::fuzzing::{self as wire, Fed};
 use crate::engine::{Bell, Engine};
+use crate::seal::{Keys, NodeSealer, Seals};
 use crate::{Communicator, Node, SendError};
 
 pub use crate::ledger::fuzzing::any_page;
@@ -18,8 +19,8 @@ pub use crate::ledger::fuzzing::any_page;
 /// Most messages taken after each input: what one frame or one lap of a ring can come to.
 const MESSAGES_MAX: usize = 256;
 
-fn node_over(engine: Engine, incarnation: u16) -> (Node, Communicator) {
-    let node = Node::over(engine, Joined { incarnation }, NodeId::named("node"), "node", "fuzz");
+fn node_over(engine: Engine, incarnation: u16, seals: Option<&Seals>) -> (Node, Communicator) {
+    let node = Node::over(engine, Joined { incarnation }, (NodeId::named("node"), "node", "fuzz"), seals);
     let node = node.expect("a page of memory");
     let communicator = node.bind(1).expect("the first");
     (node, communicator)
@@ -58,14 +59,14 @@ fn feed<A>(mut bytes: &[u8], size_min: usize, sources: &[A])
 where
     A: Copy + PartialEq + Send + Sync + Debug + 'static,
 {
-    let (engine, feed) = wire::open(NodeId::named("node"), 7).expect("an eventfd");
-    let (node, mut communicator) = node_over(engine, 7);
+    let (engine, feed) = wire::open(NodeId::named("node"), 7, None).expect("an eventfd");
+    let (node, mut communicator) = node_over(engine, 7, None);
     while let Some((&[flags, size], rest)) = bytes.split_first_chunk::<2>() {
         let (frame, rest) = rest.split_at(rest.len().min(size.into()));
         bytes = rest;
         let mut frame = frame.to_vec();
         if flags & 1 != 0 {
-            frame = wire::sealed(frame);
+            frame = wire::checked(frame);
         }
         frame.resize(frame.len().max(size_min), 0);
         let source = sources[usize::from(flags >> 1 & 3) % sources.len()];
@@ -87,6 +88,61 @@ where
     assert!(node.ledger().is_balanced());
 }
 
+/// Datagrams to a sealed node: a byte of flags, a byte of size, and as many bytes. Flags: 1 = the bytes are laid over a genuine
+/// frame, by exclusive or, and not frames themselves; 2 = the last genuine frame again. The check value is right.
+pub fn sealed(mut bytes: &[u8]) {
+    let keys = Keys::random(1);
+    let seals = Seals::new(&keys, true);
+    let (engine, feed) = wire::open(NodeId::named("node"), 7, Some(&seals)).expect("an eventfd");
+    let (node, mut communicator) = node_over(engine, 7, Some(&seals));
+    let mut sealer = Seals::new(&keys, true).sealer();
+    let (mut genuine, mut delivered) = (0, 0);
+    let mut last = Vec::new();
+    while let Some((&[flags, size], rest)) = bytes.split_first_chunk::<2>() {
+        let (given, rest) = rest.split_at(rest.len().min(size.into()));
+        bytes = rest;
+        let mut frame = given.to_vec();
+        if flags & 1 != 0 {
+            if flags & 2 == 0 || last.is_empty() {
+                last = genuine_frame(&mut sealer, genuine);
+                genuine += 1;
+            }
+            frame.clone_from(&last);
+            frame.iter_mut().zip(given).for_each(|(byte, mask)| *byte ^= mask);
+        }
+        let bytes = wire::checked(frame);
+        let source = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let fed = Fed { bytes, source, truncated: false, drops_before: 0 };
+        feed.lock().expect("nobody panicked").push_back(fed);
+        while let Ok(message) = communicator.try_receive() {
+            assert_eq!((message.payload, message.sealed_in), (&b"genuine"[..], Some(1)));
+            delivered += 1;
+        }
+    }
+    assert!(delivered <= genuine, "{delivered} of {genuine}");
+    check_sums(&node);
+}
+
+fn genuine_frame(sealer: &mut NodeSealer, sequence: u32) -> Vec<u8> {
+    let payload = b"genuine";
+    let header = Header {
+        kind: Kind::Data,
+        incarnation: 3,
+        source: Address { node: NodeId::named("peer"), port: Port::from(1) },
+        target: Target::EVERYONE,
+        sequence,
+        payload_size: payload.len() as u32,
+        stamped: false,
+        sealed: true,
+    };
+    let mut frame = vec![0; header.frame_size()];
+    header.write(frame.first_chunk_mut().expect("a frame is never shorter than its header"));
+    frame[HEADER_SIZE..header.unsealed_size()].copy_from_slice(payload);
+    sealer.prepare().expect("a key was made");
+    sealer.seal(&mut frame);
+    frame
+}
+
 /// A peer in shared memory that honestly does, or scribbles, what the input says: operations of 11 bytes, namely which,
 /// where (two bytes), and eight bytes of value.
 pub fn peer_in_shared_memory(bytes: &[u8]) {
@@ -97,7 +153,7 @@ pub fn peer_in_shared_memory(bytes: &[u8]) {
     }
     let own = NodeId::named("node");
     let (engine, bell, incarnation) = shared::open(&stranger, own, first & 2 != 0).expect("memory");
-    let (node, communicator) = node_over(engine, incarnation);
+    let (node, communicator) = node_over(engine, incarnation, None);
     let writer = stranger.writer();
     let mut alley = Meeting { stranger, writer, bell, node, communicator, is_honest: true, sequence: 0 };
     for operation in bytes.chunks_exact(11) {
@@ -179,6 +235,7 @@ impl Meeting {
             sequence: self.sequence,
             payload_size: size.saturating_sub(HEADER_SIZE) as u32,
             stamped: false,
+            sealed: false,
         };
         self.sequence += u32::from(variant.is_multiple_of(2));
         if self.writer.claim(header.frame_size()).is_ok() {

@@ -13,6 +13,9 @@ use punctual_machine::process::{ProcessIdentity, user};
 use punctual_proto::NodeId;
 use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCOUNT");
 const LAYOUT_VERSION: u64 = 1;
 const PAGE_SIZE: usize = ROWS_AT + COMMUNICATORS_MAX * ROW_SIZE;
@@ -54,9 +57,16 @@ pub(crate) enum Count {
     ClosedDelivered,
     ClosedInboxFull,
     ClosedUnread,
+    SealMissing,
+    SealUnexpected,
+    SealUnknownKey,
+    SealBadTag,
+    SealReplayed,
+    SealStale,
+    LostRefused,
 }
 
-const _: () = assert!((Count::ClosedUnread as usize) < COUNTERS_MAX);
+const _: () = assert!((Count::LostRefused as usize) < COUNTERS_MAX);
 
 /// What a node did with every message, at one instant.
 ///
@@ -113,6 +123,20 @@ pub struct Ledger {
     pub left: u64,
     /// Nodes that died.
     pub died: u64,
+    /// Frames without a seal on a sealed bus.
+    pub seal_missing: u64,
+    /// Frames with a seal on a bus that is not sealed.
+    pub seal_unexpected: u64,
+    /// Frames sealed with a key that this node does not have.
+    pub seal_unknown_key: u64,
+    /// Frames whose tag does not fit: altered, or sealed without the key.
+    pub seal_bad_tag: u64,
+    /// Genuine frames that were taken before.
+    pub seal_replayed: u64,
+    /// Genuine frames that were sealed before this node opened, or in the future.
+    pub seal_stale: u64,
+    /// Frames that were sent to this node and not believed.
+    pub lost_refused: u64,
 }
 
 impl Ledger {
@@ -124,6 +148,19 @@ impl Ledger {
             self.lost_bad_frame,
             self.lost_medium,
             self.lost_peer_died,
+            self.lost_refused,
+        ])
+    }
+
+    /// Frames that were not believed because of their seal, or for want of one, whatever the cause.
+    pub fn disbelieved(&self) -> u64 {
+        sum([
+            self.seal_missing,
+            self.seal_unexpected,
+            self.seal_unknown_key,
+            self.seal_bad_tag,
+            self.seal_replayed,
+            self.seal_stale,
         ])
     }
 
@@ -134,7 +171,7 @@ impl Ledger {
     }
 
     /// Names and values, for tables.
-    pub fn entries(&self) -> [(&'static str, u64); 24] {
+    pub fn entries(&self) -> [(&'static str, u64); 31] {
         [
             ("sent", self.sent),
             ("arrived", self.arrived),
@@ -160,6 +197,13 @@ impl Ledger {
             ("joined", self.joined),
             ("left", self.left),
             ("died", self.died),
+            ("seal_missing", self.seal_missing),
+            ("seal_unexpected", self.seal_unexpected),
+            ("seal_unknown_key", self.seal_unknown_key),
+            ("seal_bad_tag", self.seal_bad_tag),
+            ("seal_replayed", self.seal_replayed),
+            ("seal_stale", self.seal_stale),
+            ("lost_refused", self.lost_refused),
         ]
     }
 }
@@ -329,6 +373,13 @@ impl Page {
             joined: count(Count::Joined),
             left: count(Count::Left),
             died: count(Count::Died),
+            seal_missing: count(Count::SealMissing),
+            seal_unexpected: count(Count::SealUnexpected),
+            seal_unknown_key: count(Count::SealUnknownKey),
+            seal_bad_tag: count(Count::SealBadTag),
+            seal_replayed: count(Count::SealReplayed),
+            seal_stale: count(Count::SealStale),
+            lost_refused: count(Count::LostRefused),
         }
     }
 }
@@ -430,38 +481,6 @@ pub fn read_all() -> Vec<(PageOwner, Ledger)> {
         .collect();
     ledgers.sort_by(|(a, _), (b, _)| (&a.bus, &a.name, a.node).cmp(&(&b.bus, &b.name, b.node)));
     ledgers
-}
-
-/// What a fuzz target needs of this file.
-#[cfg(fuzzing)]
-pub(crate) mod fuzzing {
-    use super::*;
-
-    /// Reads a page as `punctual stat` does. Input: a byte, not 0 for a page with the right first words, then pairs of place
-    /// (two bytes) and word (eight).
-    pub fn any_page(bytes: &[u8]) {
-        let Some((&first, bytes)) = bytes.split_first() else { return };
-        let memory = Arc::new(Mapping::anonymous(PAGE_SIZE).expect("a page of memory"));
-        let words: &[Counter] = memory.objects(0, PAGE_SIZE / 8).expect("the whole page");
-        if first != 0 {
-            words[0].set(MAGIC);
-            words[1].set(LAYOUT_VERSION);
-            words[2].set(1);
-        }
-        for pair in bytes.chunks_exact(10) {
-            let mut word = [0; 8];
-            word.copy_from_slice(&pair[2..]);
-            let place = u16::from_le_bytes([pair[0], pair[1]]);
-            words[usize::from(place) % words.len()].set(u64::from_le_bytes(word));
-        }
-        if let Some(owner) = read_owner(&memory) {
-            let names = [&owner.name, &owner.bus];
-            assert!(names.iter().all(|name| name.chars().count() <= NAME_SIZE_MAX));
-            assert!(!names.iter().any(|name| name.chars().any(char::is_control)));
-        }
-        let ledger = Page::of(&memory).expect("as large as a page").ledger();
-        let _any = (ledger.is_balanced(), ledger.lost(), ledger.to_string());
-    }
 }
 
 #[cfg(test)]

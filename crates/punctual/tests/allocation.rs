@@ -5,8 +5,8 @@ mod common;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{Dice, PATIENCE, on_every_medium, open_both, watchdog, ways};
-use punctual::{Communicator, CommunicatorOptions, ReceiveError, Target, Wake};
+use common::{Dice, Medium, PATIENCE, on_every_medium, open_both, watchdog, ways};
+use punctual::{Communicator, CommunicatorOptions, Keys, ReceiveError, Target, Wake};
 use punctual_machine::allocation::{Counting, count};
 
 #[global_allocator]
@@ -130,24 +130,29 @@ fn the_first_follower_allocates_nothing() {
 fn trying_and_arming_allocate_nothing() {
     let _alive = watchdog(60);
     on_every_medium(|medium| {
-        let (here, there) = open_both(medium);
-        let mut sender = here.bind(1).unwrap();
-        let mut receiver = there.bind_with(1, &CommunicatorOptions::waiting(Wake::Spin)).unwrap();
-        let mut round = || {
-            let target = Target::port("there", 1);
-            sender.queue(target, b"queued").unwrap();
-            let mut claim = sender.claim(target, 6).unwrap();
-            claim.payload().copy_from_slice(b"placed");
-            claim.commit();
-            for _ in 0..2 {
-                receiver.receive_timeout(PATIENCE).unwrap();
-            }
-            assert!(receiver.try_receive().is_err());
-            receiver.arm();
-        };
-        (0..20).for_each(|_| round());
-        let before = count();
-        (0..500).for_each(|_| round());
-        assert_eq!(count() - before, 0);
+        try_and_arm(medium);
+        try_and_arm(&medium.sealed(&Keys::random(1)));
     });
+}
+
+fn try_and_arm(medium: &Medium) {
+    let (here, there) = open_both(medium);
+    let mut sender = here.bind(1).unwrap();
+    let mut receiver = there.bind_with(1, &CommunicatorOptions::waiting(Wake::Spin)).unwrap();
+    let mut round = || {
+        let target = Target::port("there", 1);
+        sender.queue(target, b"queued").unwrap();
+        let mut claim = sender.claim(target, 6).unwrap();
+        claim.payload().copy_from_slice(b"placed");
+        claim.commit();
+        for _ in 0..2 {
+            receiver.receive_timeout(PATIENCE).unwrap();
+        }
+        assert!(receiver.try_receive().is_err());
+        receiver.arm();
+    };
+    (0..20).for_each(|_| round());
+    let before = count();
+    (0..500).for_each(|_| round());
+    assert_eq!(count() - before, 0);
 }

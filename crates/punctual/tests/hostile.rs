@@ -177,6 +177,7 @@ fn garbage(dice: &mut Dice, to: NodeId) -> Vec<u8> {
             sequence: dice.below(1 << 32) as u32,
             payload_size: dice.below(2_000) as u32,
             stamped: dice.below(2) == 0,
+            sealed: false,
         };
         header.write(head);
     }

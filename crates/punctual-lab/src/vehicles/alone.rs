@@ -99,6 +99,7 @@ impl Alone {
             sequence,
             payload_size: VALUE_SIZE as u32,
             stamped: false,
+            sealed: false,
         };
         let (head, rest) = transmit.claimed().split_first_chunk_mut().expect("room was claimed for it");
         header.write(head);

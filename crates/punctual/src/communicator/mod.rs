@@ -61,6 +61,8 @@ pub struct Message<'a> {
     pub stages: Option<Stages>,
     /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where the medium says.
     pub kernel_ns: Option<u64>,
+    /// On a sealed bus: the group whose key sealed it. None for what a component of one's own node sent without a seal.
+    pub sealed_in: Option<u32>,
     /// The message.
     pub payload: &'a [u8],
 }
@@ -334,6 +336,7 @@ impl Communicator {
             lost_before: circumstances.lost_before,
             stages,
             kernel_ns: Some(circumstances.kernel_ns).filter(|&ns| ns != 0),
+            sealed_in: circumstances.sealed_in,
             payload: &buffer[*payload_at..payload_at + size],
         }
     }

@@ -10,13 +10,15 @@ use punctual_machine::SystemError;
 use punctual_machine::biased::{BiasedGuard, Pass};
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
-use punctual_proto::Frame;
-use punctual_proto::limits::PREFIX_SIZE_MAX;
+use punctual_proto::limits::OVERHEAD_SIZE_MAX;
+use punctual_proto::{Frame, Header};
 
 use crate::engine::Bell;
+use crate::ledger::Count;
 use crate::node::Core;
 use crate::node::inbox::{Inbox, InboxReader};
 use crate::node::receiving::{Found, Landing, Receiving, time_left};
+use crate::seal::NodeOpener;
 use crate::wake::{Bed, Waiter, epoll_set};
 
 /// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
@@ -36,6 +38,8 @@ pub(super) struct Reception {
     pub(super) pass: Pass,
     reader: InboxReader,
     landing: Landing,
+    /// Where what communicators of one node send each other is sealed too.
+    opener: Option<Box<NodeOpener>>,
     /// Waits for the engine.
     lead: Box<dyn Waiter>,
     lead_set: EpollSet,
@@ -75,12 +79,14 @@ impl Reception {
         lead: Box<dyn Waiter>,
         follow: Box<dyn Waiter>,
     ) -> Result<Self, SystemError> {
-        let buffer = vec![0; PREFIX_SIZE_MAX + core.payload_size_max];
+        let buffer = vec![0; OVERHEAD_SIZE_MAX + core.payload_size_max];
+        let local_keys = core.keys.as_ref().filter(|keys| keys.is_local());
         let [first, second] = &core.descriptors;
         let descriptors = [first, second].map(|descriptor| descriptor.as_ref().map(AsFd::as_fd));
         Ok(Self {
             reader: inbox.reader(),
             landing: Landing { buffer, found: None },
+            opener: local_keys.map(|keys| Box::new(NodeOpener::new(keys))),
             lead,
             lead_set: epoll_set(core.bell.event(), descriptors)?,
             follow,
@@ -108,7 +114,7 @@ impl Reception {
     /// Lets the oldest message land, if there is one.
     #[inline]
     pub(super) fn try_receive(&mut self, core: &Core) -> bool {
-        if self.take_from_inbox() {
+        if self.take_from_inbox(core) {
             return true;
         }
         // Another component drives the engine just now: what is for us comes to the inbox.
@@ -144,7 +150,7 @@ impl Reception {
             let mut receiving = match core.try_receiving(Some(&mut self.pass)) {
                 Some(receiving) => receiving,
                 // What is for us comes to the inbox.
-                None if self.take_from_inbox() => return true,
+                None if self.take_from_inbox(core) => return true,
                 None => match self.follow(core, deadline) {
                     Turn::Lead(receiving) => receiving,
                     Turn::Look => continue,
@@ -285,7 +291,7 @@ impl Reception {
     #[inline]
     fn poll_engine(&mut self, core: &Core, receiving: &mut Receiving) -> bool {
         // What is in the inbox is older than what the engine has: its last driver put it there.
-        if self.take_from_inbox() {
+        if self.take_from_inbox(core) {
             return true;
         }
         self.turns = self.turns.wrapping_add(1);
@@ -294,22 +300,34 @@ impl Reception {
         }
         self.landing.found = None;
         self.seen = receiving.turn(core, &self.inbox, &mut self.landing);
-        self.landing.found.is_some() || self.take_from_inbox()
+        self.landing.found.is_some() || self.take_from_inbox(core)
     }
 
     #[inline]
-    fn take_from_inbox(&mut self) -> bool {
-        self.reader.has_news() && self.take_news()
+    fn take_from_inbox(&mut self, core: &Core) -> bool {
+        self.reader.has_news() && self.take_news(core)
     }
 
-    fn take_news(&mut self) -> bool {
-        let Some((circumstances, size)) = self.reader.take(&self.inbox, &mut self.landing.buffer) else {
-            return false;
-        };
-        let frame = Frame::parse(&self.landing.buffer[..size]).expect("this process wrote it");
-        let (header, stamps, payload_at) = (frame.header, frame.stamps, frame.header.prefix_size());
-        self.landing.found = Some(Found { header, stamps, circumstances, payload_at, direct: false });
-        true
+    fn take_news(&mut self, core: &Core) -> bool {
+        while let Some((mut circumstances, size)) = self.reader.take(&self.inbox, &mut self.landing.buffer) {
+            let frame = Frame::parse(&self.landing.buffer[..size]).expect("this process wrote it");
+            let (header, stamps, payload_at) = (frame.header, frame.stamps, frame.header.prefix_size());
+            if header.sealed {
+                circumstances.sealed_in = self.open(&header, size);
+                if circumstances.sealed_in.is_none() {
+                    core.page.count(Count::ClosedUnread).add(1);
+                    continue;
+                }
+            }
+            self.landing.found = Some(Found { header, stamps, circumstances, payload_at, direct: false });
+            return true;
+        }
+        false
+    }
+
+    /// Looks behind the seal of a message from another component of this node.
+    fn open(&mut self, header: &Header, size: usize) -> Option<u32> {
+        self.opener.as_mut()?.open(header, &self.landing.buffer[..size]).ok()
     }
 }
 

@@ -15,6 +15,8 @@ use punctual_proto::limits::{CHECK_SIZE, DATAGRAM_PAYLOAD_SIZE_MAX, PREFIX_SIZE_
 
 use super::shared::{Joined, OpenError};
 use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
+use crate::seal::Seals;
+
 use super::{Descriptors, Engine, Flow};
 
 /// Most datagrams of one call of the kernel.
@@ -79,7 +81,11 @@ impl DatagramOptions {
 }
 
 /// Opens a node on a bus over UDP.
-pub(crate) fn open(options: &DatagramOptions, node: NodeId) -> Result<(Engine, Joined), OpenError> {
+pub(crate) fn open(
+    options: &DatagramOptions,
+    node: NodeId,
+    seals: Option<&Seals>,
+) -> Result<(Engine, Joined), OpenError> {
     check(options)?;
     let socket_options = UdpOptions {
         receive_buffer: Some(options.receive_buffer),
@@ -101,7 +107,7 @@ pub(crate) fn open(options: &DatagramOptions, node: NodeId) -> Result<(Engine, J
     let group_inlet = group.map(|socket| Inlet::new(Arc::new(socket), frame_size_max));
     let receive = DatagramReceive { own: own_inlet, group: group_inlet, polls: 0 };
     let incarnation = random() as u16;
-    let engine = wire::open(Own { node, incarnation }, transmit, receive).map_err(system)?;
+    let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
 }
 

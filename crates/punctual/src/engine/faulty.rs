@@ -119,6 +119,7 @@ struct Held {
     stamps: Option<Stamps>,
     payload: Vec<u8>,
     kernel_ns: Option<u64>,
+    sealed_in: Option<u32>,
     /// When it is let go at the latest; at once after the next frame, if it is only to be overtaken.
     release: Ticks,
     overtaken: bool,
@@ -126,8 +127,8 @@ struct Held {
 
 impl Held {
     fn new(arrival: &Arrival<'_>, release: Ticks, overtaken: bool) -> Self {
-        let Arrival { header, stamps, kernel_ns, .. } = *arrival;
-        Self { header, stamps, payload: arrival.payload.to_vec(), kernel_ns, release, overtaken }
+        let Arrival { header, stamps, kernel_ns, sealed_in, .. } = *arrival;
+        Self { header, stamps, payload: arrival.payload.to_vec(), kernel_ns, sealed_in, release, overtaken }
     }
 
     fn show(&self, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
@@ -136,6 +137,7 @@ impl Held {
             stamps: self.stamps,
             payload: Payload::Private(&self.payload),
             kernel_ns: self.kernel_ns,
+            sealed_in: self.sealed_in,
         }))
     }
 }

@@ -14,6 +14,7 @@ use punctual_machine::clock::Ticks;
 use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::ring::{RingReader, SharedBytes};
+use punctual_proto::seal::Refusal;
 use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
 pub mod datagram;
@@ -50,6 +51,8 @@ pub enum SendError {
     },
     /// More nodes than [`punctual_proto::limits::NODES_MAX`] have been sent to.
     TooManyNodes,
+    /// The bus is sealed, and there is no key to seal with: none was inserted, or its time has not come.
+    NoKey,
 }
 
 impl fmt::Display for SendError {
@@ -61,6 +64,7 @@ impl fmt::Display for SendError {
                 write!(f, "message of {size} bytes where {size_max} is the most")
             }
             Self::TooManyNodes => f.write_str("sent to more nodes than a bus has room for"),
+            Self::NoKey => f.write_str("no key to seal with: insert one, or wait until its time has come"),
         }
     }
 }
@@ -165,6 +169,8 @@ pub enum Trouble {
     BadFrame(FrameError),
     /// A frame whose check value does not match its bytes.
     BadCheck,
+    /// A frame that the seal, or its lack, forbids to believe.
+    Refused(Refusal),
     /// A peer's shared memory holds what no honest peer writes; it is not read any more.
     Corrupt {
         /// The peer.
@@ -179,10 +185,12 @@ pub struct Arrival<'a> {
     pub header: Header,
     /// The sender's stages, a private copy.
     pub stamps: Option<Stamps>,
-    /// The message.
+    /// The message, and behind it the seal where the frame has one.
     pub payload: Payload<'a>,
     /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where it says.
     pub kernel_ns: Option<u64>,
+    /// In which group it was sealed, where the medium has looked behind the seal.
+    pub sealed_in: Option<u32>,
 }
 
 /// A message where it lies.

@@ -16,6 +16,8 @@ use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
 
 use super::shared::{Joined, OpenError};
 use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
+use crate::seal::Seals;
+
 use super::{Descriptors, Engine, Flow};
 
 /// Smallest MTU that leaves room for a message, bytes: IPv4's minimum.
@@ -39,7 +41,11 @@ impl PacketBusOptions {
 }
 
 /// Opens a node on a bus of raw Ethernet.
-pub(crate) fn open(options: &PacketBusOptions, node: NodeId) -> Result<(Engine, Joined), OpenError> {
+pub(crate) fn open(
+    options: &PacketBusOptions,
+    node: NodeId,
+    seals: Option<&Seals>,
+) -> Result<(Engine, Joined), OpenError> {
     let socket = PacketSocket::open(&options.interface, options.ethertype, &PacketOptions::default())
         .map_err(system)?;
     let frame_size_max = socket.mtu();
@@ -51,7 +57,7 @@ pub(crate) fn open(options: &PacketBusOptions, node: NodeId) -> Result<(Engine, 
     let transmit = PacketTransmit { socket: sender, frame_size_max };
     let receive = PacketReceive { socket: receiver, drops_seen: 0 };
     let incarnation = random() as u16;
-    let engine = wire::open(Own { node, incarnation }, transmit, receive).map_err(system)?;
+    let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
 }
 

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
+use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Frame, FrameError, Header, Kind, NodeId, Port, Target};
 
 use address_book::{AddressBook, Entry};
+
+use crate::seal::{NodeOpener, NodeSealer, Refusal, Seals};
 
 use super::{
     Arrival, Bell, Descriptors, Event, Flow, Payload, PrivateBell, Progress, Receive, SendError, Transmit,
@@ -97,6 +99,7 @@ pub(super) fn open<T, R>(
     own: Own,
     transmit: T,
     receive: R,
+    seals: Option<&Seals>,
 ) -> Result<super::Engine, punctual_machine::SystemError>
 where
     T: MediumTransmit + 'static,
@@ -105,10 +108,11 @@ where
 {
     let book = Arc::new(AddressBook::new());
     let bell: Arc<dyn Bell> = Arc::new(PrivateBell::new()?);
-    let mut transmit = WireTransmit::new(own, transmit, Arc::clone(&book));
+    let mut transmit = WireTransmit::new(own, transmit, Arc::clone(&book), seals.map(Seals::sealer));
     transmit.announce(Kind::Hello, None, ANSWER_WANTED);
     transmit.flush();
-    let receive = WireReceive { own, medium: receive, book, bell, last: None };
+    let opener = seals.map(Seals::opener);
+    let receive = WireReceive { medium: receive, door: Door { own, book, last: None, opener }, bell };
     Ok(super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) })
 }
 
@@ -131,10 +135,11 @@ struct WireTransmit<T: MediumTransmit> {
     /// Where the last target stands in `unicast`.
     last: usize,
     next_announcement: Ticks,
+    sealer: Option<NodeSealer>,
 }
 
 impl<T: MediumTransmit> WireTransmit<T> {
-    fn new(own: Own, medium: T, book: Arc<AddressBook<T::Address>>) -> Self {
+    fn new(own: Own, medium: T, book: Arc<AddressBook<T::Address>>, sealer: Option<NodeSealer>) -> Self {
         let staged = vec![0; medium.frame_size_max()];
         Self {
             own,
@@ -150,6 +155,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             unicast: Vec::with_capacity(NODES_MAX),
             last: 0,
             next_announcement: Ticks(0),
+            sealer,
         }
     }
 
@@ -181,6 +187,10 @@ impl<T: MediumTransmit> WireTransmit<T> {
 
     /// Says that we are here, or leave, and how far our streams are.
     fn announce(&mut self, kind: Kind, target: Option<NodeId>, flags: u8) {
+        if self.sealer.as_mut().is_some_and(|sealer| sealer.prepare().is_err()) {
+            // Without a key nobody would believe it.
+            return;
+        }
         let unicast =
             target.map(|node| self.unicast.iter().find(|entry| entry.0 == node).map_or(0, |entry| entry.1));
         let header = Header {
@@ -191,15 +201,19 @@ impl<T: MediumTransmit> WireTransmit<T> {
             sequence: 0,
             payload_size: ANNOUNCEMENT_SIZE as u32,
             stamped: false,
+            sealed: self.sealer.is_some(),
         };
         let size = header.frame_size();
-        let mut frame = [0; PREFIX_SIZE_MAX + ANNOUNCEMENT_SIZE + CHECK_SIZE];
+        let mut frame = [0; OVERHEAD_SIZE_MAX + ANNOUNCEMENT_SIZE + CHECK_SIZE];
         header.write(frame.first_chunk_mut().expect("a frame is never shorter than its header"));
-        let body = &mut frame[header.prefix_size()..size];
+        let body = &mut frame[header.prefix_size()..header.unsealed_size()];
         body[0..4].copy_from_slice(&(self.broadcast as u32).to_le_bytes());
         body[4..8].copy_from_slice(&(unicast.unwrap_or(0) as u32).to_le_bytes());
         body[8] = flags | if unicast.is_some() { UNICAST_KNOWN } else { 0 };
-        let size = seal_with_check(&mut frame, size);
+        if let Some(sealer) = &mut self.sealer {
+            sealer.seal(&mut frame[..size]);
+        }
+        let size = put_check(&mut frame, size);
         let address = self.address_of(target);
         if self.medium.make_room(address) {
             self.medium.post(&frame[..size], address);
@@ -209,7 +223,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
 }
 
 /// Puts the check value behind the frame; returns the size with it.
-fn seal_with_check(bytes: &mut [u8], size: usize) -> usize {
+fn put_check(bytes: &mut [u8], size: usize) -> usize {
     let check = crc32c::crc32c(&bytes[..size]);
     bytes[size..size + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
     size + CHECK_SIZE
@@ -249,7 +263,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
             None => self.broadcast += 1,
             Some(_) => self.unicast[self.last].1 += 1,
         }
-        let size = seal_with_check(&mut self.staged, self.claimed);
+        let size = put_check(&mut self.staged, self.claimed);
         self.medium.post(&self.staged[..size], self.address);
     }
 
@@ -294,12 +308,20 @@ impl<T: MediumTransmit> Drop for WireTransmit<T> {
 
 #[derive(Debug)]
 struct WireReceive<R: MediumReceive> {
-    own: Own,
     medium: R,
-    book: Arc<AddressBook<R::Address>>,
+    door: Door<R::Address>,
     bell: Arc<dyn Bell>,
+}
+
+/// Who decides what an arriving frame means.
+#[derive(Debug)]
+struct Door<A> {
+    own: Own,
+    book: Arc<AddressBook<A>>,
     /// The last sender and its address, so that the book is opened only when something changed.
-    last: Option<(NodeId, R::Address)>,
+    last: Option<(NodeId, A)>,
+    /// Looks behind the seals, on a sealed bus. Here, and not at the node, because a frame teaches its sender's address.
+    opener: Option<NodeOpener>,
 }
 
 /// An announcement as it was read.
@@ -334,49 +356,51 @@ fn parse_checked<'a, A>(raw: &RawFrame<'a, A>) -> Result<Frame<'a>, Trouble> {
     }
 }
 
-/// What one raw frame means to the node.
-fn handle_raw<A: Copy + PartialEq>(
-    own: Own,
-    book: &AddressBook<A>,
-    last: &mut Option<(NodeId, A)>,
-    raw: &RawFrame<'_, A>,
-    visit: &mut dyn FnMut(Event<'_>) -> Flow,
-) -> Flow {
-    if raw.drops_before > 0 {
-        // Before the frame whose number will show the gap.
-        visit(Event::Trouble(Trouble::BufferFull { frames: raw.drops_before }));
-    }
-    let frame = match parse_checked(raw) {
-        Ok(frame) => frame,
-        Err(trouble) => return visit(Event::Trouble(trouble)),
-    };
-    let header = frame.header;
-    let node = header.source.node;
-    if node == own.node || !header.target.includes_node(own.node) {
-        return Flow::Continue;
-    }
-    if *last != Some((node, raw.source)) {
-        *last = Some((node, raw.source));
-        book.learn(node, raw.source);
-    }
-    if header.kind == Kind::Data {
-        let payload = Payload::Private(frame.payload);
-        return visit(Event::Frame(&Arrival {
-            header,
-            stamps: frame.stamps,
-            payload,
-            kernel_ns: raw.kernel_ns,
-        }));
-    }
-    match parse_announcement(frame.payload) {
-        Some(announcement) => {
-            let flow = handle_announcement(book, &header, &announcement, visit);
-            if header.kind == Kind::Goodbye {
-                *last = None;
-            }
-            flow
+impl<A: Copy + PartialEq> Door<A> {
+    /// What one raw frame means to the node.
+    fn handle_raw(&mut self, raw: &RawFrame<'_, A>, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
+        if raw.drops_before > 0 {
+            // Before the frame whose number will show the gap.
+            visit(Event::Trouble(Trouble::BufferFull { frames: raw.drops_before }));
         }
-        None => visit(Event::Trouble(Trouble::BadFrame(FrameError::Unknown))),
+        let frame = match parse_checked(raw) {
+            Ok(frame) => frame,
+            Err(trouble) => return visit(Event::Trouble(trouble)),
+        };
+        let header = frame.header;
+        let node = header.source.node;
+        if node == self.own.node || !header.target.includes_node(self.own.node) {
+            return Flow::Continue;
+        }
+        let sealed_in = match self.open(&header, raw.bytes) {
+            Ok(sealed_in) => sealed_in,
+            Err(refusal) => return visit(Event::Trouble(Trouble::Refused(refusal))),
+        };
+        if self.last != Some((node, raw.source)) {
+            self.last = Some((node, raw.source));
+            self.book.learn(node, raw.source);
+        }
+        if header.kind == Kind::Data {
+            let payload = Payload::Private(&raw.bytes[header.prefix_size()..header.frame_size()]);
+            let (stamps, kernel_ns) = (frame.stamps, raw.kernel_ns);
+            return visit(Event::Frame(&Arrival { header, stamps, payload, kernel_ns, sealed_in }));
+        }
+        let Some(announcement) = parse_announcement(frame.payload) else {
+            return visit(Event::Trouble(Trouble::BadFrame(FrameError::Unknown)));
+        };
+        let flow = handle_announcement(&self.book, &header, &announcement, visit);
+        if header.kind == Kind::Goodbye {
+            self.last = None;
+        }
+        flow
+    }
+
+    fn open(&mut self, header: &Header, bytes: &[u8]) -> Result<Option<u32>, Refusal> {
+        match &mut self.opener {
+            Some(opener) => opener.open(header, &bytes[..header.frame_size()]).map(Some),
+            None if header.sealed => Err(Refusal::Unexpected),
+            None => Ok(None),
+        }
     }
 }
 
@@ -413,8 +437,8 @@ where
     R::Address: Sync,
 {
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
-        let Self { own, medium, book, last, .. } = self;
-        medium.poll(limit, &mut |raw| handle_raw(*own, book, last, &raw, visit))
+        let Self { medium, door, .. } = self;
+        medium.poll(limit, &mut |raw| door.handle_raw(&raw, visit))
     }
 
     fn is_ready(&self) -> bool {
@@ -470,11 +494,12 @@ mod tests {
             sequence: 9,
             payload_size: payload.len() as u32,
             stamped: false,
+            sealed: false,
         };
         let mut bytes = vec![0; header.frame_size() + CHECK_SIZE];
         header.write(bytes.first_chunk_mut().unwrap());
         bytes[header.prefix_size()..header.frame_size()].copy_from_slice(payload);
-        seal_with_check(&mut bytes, header.frame_size());
+        put_check(&mut bytes, header.frame_size());
         bytes
     }
 
@@ -520,12 +545,12 @@ mod tests {
                 bytes[28] = (bytes.len() - punctual_proto::frame::HEADER_SIZE - CHECK_SIZE) as u8;
                 bytes[16..24].copy_from_slice(&[0xFF; 8]);
                 let size = usize::from(bytes[28]) + punctual_proto::frame::HEADER_SIZE;
-                seal_with_check(&mut bytes, size);
+                put_check(&mut bytes, size);
             }
             let own = Own { node: NodeId::named("we"), incarnation: 1 };
-            let book = AddressBook::new();
+            let mut door = Door { own, book: Arc::new(AddressBook::new()), last: None, opener: None };
             let mut shown = 0;
-            handle_raw(own, &book, &mut None, &RawFrame { truncated, ..raw(&bytes) }, &mut |event| {
+            door.handle_raw(&RawFrame { truncated, ..raw(&bytes) }, &mut |event| {
                 shown += 1;
                 if let Event::Frame(arrival) = event {
                     assert!(arrival.header.source.node != own.node && !truncated);

@@ -1,6 +1,7 @@
 //! Each peer's account: which of its frames arrived, and why the others did not.
 
 use punctual_proto::limits::NODES_MAX;
+use punctual_proto::seal::Refusal;
 use punctual_proto::{Accepted, Header, NodeId, Stream};
 
 use crate::engine::{Progress, Trouble};
@@ -103,6 +104,8 @@ pub(crate) struct Accounts {
     buffer_drops_open: u64,
     /// The same for damaged frames.
     bad_frames_open: u64,
+    /// The same for frames that were not believed.
+    refused_open: u64,
 }
 
 /// What became of a frame's number.
@@ -116,7 +119,7 @@ pub(crate) struct Judged {
 impl Accounts {
     pub(crate) fn new(ordered: bool) -> Self {
         let accounts = Vec::with_capacity(NODES_MAX);
-        Self { accounts, last: 0, ordered, buffer_drops_open: 0, bad_frames_open: 0 }
+        Self { accounts, last: 0, ordered, buffer_drops_open: 0, bad_frames_open: 0, refused_open: 0 }
     }
 
     /// The account of a frame's sender, found at the first look while one peer talks.
@@ -268,11 +271,27 @@ impl Accounts {
                 page.count(Count::BadFrames).add_alone(1);
                 self.bad_frames_open += 1;
             }
+            Trouble::Refused(refusal) => self.handle_refused(refusal, page),
             Trouble::Corrupt { node } => {
                 page.count(Count::CorruptPeers).add_alone(1);
                 self.mark_overrun(node);
             }
         }
+    }
+
+    #[cold]
+    fn handle_refused(&mut self, refusal: Refusal, page: &Page) {
+        let count = match refusal {
+            Refusal::Unsealed => Count::SealMissing,
+            Refusal::Unexpected => Count::SealUnexpected,
+            Refusal::UnknownKey => Count::SealUnknownKey,
+            Refusal::BadTag => Count::SealBadTag,
+            Refusal::Replayed => Count::SealReplayed,
+            Refusal::Stale => Count::SealStale,
+        };
+        page.count(count).add_alone(1);
+        // What was taken before leaves no gap.
+        self.refused_open += u64::from(refusal != Refusal::Replayed);
     }
 
     fn mark_overrun(&mut self, node: NodeId) {
@@ -293,12 +312,15 @@ impl Accounts {
         }
         let bad = lost.min(self.bad_frames_open);
         self.bad_frames_open -= bad;
-        let full = (lost - bad).min(self.buffer_drops_open);
+        let refused = (lost - bad).min(self.refused_open);
+        self.refused_open -= refused;
+        let full = (lost - bad - refused).min(self.buffer_drops_open);
         self.buffer_drops_open -= full;
         let rest = if died { Count::LostPeerDied } else { Count::LostMedium };
         page.count(Count::LostBadFrame).add_alone(bad);
+        page.count(Count::LostRefused).add_alone(refused);
         page.count(Count::LostBufferFull).add_alone(full);
-        page.count(rest).add_alone(lost - bad - full);
+        page.count(rest).add_alone(lost - bad - refused - full);
     }
 
     pub(crate) fn snapshot(&self) -> Vec<PeerAccount> {
@@ -343,6 +365,7 @@ mod tests {
                     sequence,
                     payload_size: 0,
                     stamped: false,
+                    sealed: false,
                 };
                 assert!(accounts.accept(&header, &page).deliver, "message {sequence} of life {life}");
             }

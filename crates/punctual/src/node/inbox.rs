@@ -6,7 +6,7 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::Ticks;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::ring::{COMMIT_SIZE, Next, RingMemory, RingReader, RingWriter};
-use punctual_proto::limits::PREFIX_SIZE_MAX;
+use punctual_proto::limits::OVERHEAD_SIZE_MAX;
 use punctual_proto::{Port, Stamps};
 
 use crate::engine::{Bell, PrivateBell, ring};
@@ -22,20 +22,28 @@ pub(crate) struct Circumstances {
     pub(crate) lost_before: u64,
     /// When the kernel received it; 0 = not known.
     pub(crate) kernel_ns: u64,
+    /// In which group it was sealed.
+    pub(crate) sealed_in: Option<u32>,
 }
 
-const CIRCUMSTANCES_SIZE: usize = 32;
+/// Words of eight bytes.
+const CIRCUMSTANCES_WORDS: usize = 5;
+
+const CIRCUMSTANCES_SIZE: usize = 8 * CIRCUMSTANCES_WORDS;
 
 impl Circumstances {
     fn write(&self, bytes: &mut [u8]) {
-        let words = [self.woken.0, self.read.0, self.lost_before, self.kernel_ns];
+        // One more than the group: 0 is none.
+        let sealed_in = self.sealed_in.map_or(0, |group| u64::from(group) + 1);
+        let words = [self.woken.0, self.read.0, self.lost_before, self.kernel_ns, sealed_in];
         for (part, word) in bytes.chunks_exact_mut(8).zip(words) {
             part.copy_from_slice(&word.to_le_bytes());
         }
     }
 
-    fn read(words: [u64; 4]) -> Self {
-        Self { woken: Ticks(words[0]), read: Ticks(words[1]), lost_before: words[2], kernel_ns: words[3] }
+    fn read([woken, read, lost_before, kernel_ns, group]: [u64; CIRCUMSTANCES_WORDS]) -> Self {
+        let sealed_in = group.checked_sub(1).and_then(|group| u32::try_from(group).ok());
+        Self { woken: Ticks(woken), read: Ticks(read), lost_before, kernel_ns, sealed_in }
     }
 }
 
@@ -185,7 +193,7 @@ impl InboxReader {
             return None;
         }
         let record = self.ring.frame();
-        let words = [0, 1, 2, 3].map(|index| record.word(index).unwrap_or(0));
+        let words = [0, 1, 2, 3, 4].map(|index| record.word(index).unwrap_or(0));
         let frame = record.skip(CIRCUMSTANCES_SIZE)?;
         make_room(buffer, frame.len());
         let frame_size = frame.copy_to(buffer);
@@ -200,7 +208,7 @@ const SIZE_MIN: usize = 1 << 17;
 
 /// The size of an inbox that takes the largest message of a bus, bytes.
 pub(crate) fn size_for(payload_size_max: usize) -> usize {
-    let frame = CIRCUMSTANCES_SIZE + PREFIX_SIZE_MAX + payload_size_max + COMMIT_SIZE;
+    let frame = CIRCUMSTANCES_SIZE + OVERHEAD_SIZE_MAX + payload_size_max + COMMIT_SIZE;
     (4 * frame).next_power_of_two().max(SIZE_MIN)
 }
 

@@ -11,12 +11,14 @@ use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::Notification;
 use punctual_machine::process::{ProcessIdentity, random};
 use punctual_proto::limits::COMMUNICATORS_MAX;
+use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::{NodeId, Port};
 
 use crate::communicator::Communicator;
 use crate::engine::shared::Joined;
 use crate::engine::{Bell, Engine, Receive, ring};
 use crate::ledger::{Ledger, Page, PageOwner, RowCount};
+use crate::seal::{Keys, Seals};
 use crate::wake::{Gate, Manners, Wake, waiter};
 
 pub use accounts::PeerAccount;
@@ -166,6 +168,8 @@ pub(crate) struct Core {
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) manners: Manners,
     pub(crate) payload_size_max: usize,
+    /// On a sealed bus.
+    pub(crate) keys: Option<Keys>,
     /// The medium's descriptors, for epoll sets made while somebody drives the engine.
     pub(crate) descriptors: [Option<OwnedFd>; 2],
     /// Wakes users' event loops, while no component drives the engine.
@@ -281,6 +285,9 @@ impl Core {
     /// What has to be done from time to time, in both halves.
     pub(crate) fn housekeep(&self, receiving: &mut Receiving, now: Ticks) {
         receiving.housekeep(now);
+        if let Some(keys) = &self.keys {
+            keys.housekeep();
+        }
         if let Some(mut sending) = self.try_sending() {
             sending.housekeep(self, now);
         }
@@ -340,17 +347,16 @@ impl Node {
 
     pub(crate) fn assemble(bus: &Bus, options: &NodeOptions) -> Result<Self, OpenError> {
         let node = options.id.unwrap_or_else(|| NodeId::named(&options.name));
-        let (engine, joined) = options::open_engine(bus, options, node)?;
-        Self::over(engine, joined, node, &options.name, &bus.to_string())
+        let (engine, joined, seals) = options::open_engine(bus, options, node)?;
+        Self::over(engine, joined, (node, &options.name, &bus.to_string()), seals.as_ref())
     }
 
     /// A node over an engine that is open.
     pub(crate) fn over(
         engine: Engine,
         joined: Joined,
-        node: NodeId,
-        name: &str,
-        bus: &str,
+        (node, name, bus): (NodeId, &str, &str),
+        seals: Option<&Seals>,
     ) -> Result<Self, OpenError> {
         let clock = Clock::get();
         let owner = PageOwner {
@@ -361,7 +367,8 @@ impl Node {
         };
         let page = Page::create(&owner, random())
             .map_err(|error| OpenError::System { error, advice: "counters need a little memory" })?;
-        let payload_size_max = engine.transmit.payload_size_max();
+        let seal_size = if seals.is_some() { SEAL_SIZE } else { 0 };
+        let payload_size_max = engine.transmit.payload_size_max().saturating_sub(seal_size);
         let descriptors = own_descriptors(&*engine.receive, name)?;
         let bell = engine.receive.bell();
         let gate = Gate::new(bell.event(), &descriptors).map_err(|error| OpenError::System {
@@ -380,11 +387,12 @@ impl Node {
                 looks_suffice: engine.receive.looks_suffice(),
             },
             payload_size_max,
+            keys: seals.map(|seals| seals.keys().clone()),
             descriptors,
             gate,
             visitors: Counter::default(),
-            sending: Biased::new(Sending::new(engine.transmit.into())),
-            receiving: Biased::new(Receiving::new(engine.receive.into(), payload_size_max)),
+            sending: Biased::new(Sending::new(engine.transmit.into(), seals)),
+            receiving: Biased::new(Receiving::new(engine.receive.into(), payload_size_max, seals)),
         };
         Ok(Self { core: Arc::new(core) })
     }

@@ -12,6 +12,7 @@ use crate::engine::faulty::{self, Faults};
 use crate::engine::packet::{self, PacketBusOptions};
 use crate::engine::shared::{self, Joined, SharedOptions, Sharing, check_name};
 use crate::engine::{Engine, loopback, tap};
+use crate::seal::{Keys, Seals};
 use crate::wake::Wake;
 
 pub use crate::engine::shared::OpenError;
@@ -27,6 +28,13 @@ pub enum Bus {
     Datagram(DatagramOptions),
     /// Hosts on one Ethernet segment, over raw frames. Needs `CAP_NET_RAW`; one node per interface.
     Packet(PacketBusOptions),
+    /// Any of them, with a seal on every frame.
+    Sealed {
+        /// The medium.
+        bus: Box<Bus>,
+        /// Who may speak.
+        keys: Keys,
+    },
 }
 
 impl Bus {
@@ -60,6 +68,24 @@ impl Bus {
     pub fn ethernet(interface: &str) -> Self {
         Self::Packet(PacketBusOptions::new(interface))
     }
+
+    /// The same bus, on which only frames count that a holder of one of these keys has sealed. Every node of it must be
+    /// opened so: others are refused, and counted.
+    #[must_use]
+    pub fn sealed(self, keys: &Keys) -> Self {
+        let bus = match self {
+            Self::Sealed { bus, .. } => bus,
+            bare => Box::new(bare),
+        };
+        Self::Sealed { bus, keys: keys.clone() }
+    }
+
+    /// What seals this bus needs, if any, and the medium itself.
+    fn unseal(&self) -> (&Self, Option<Seals>) {
+        let Self::Sealed { bus, keys } = self else { return (self, None) };
+        let learns_from_frames = matches!(**bus, Self::Datagram(_) | Self::Packet(_));
+        (bus, Some(Seals::new(keys, learns_from_frames)))
+    }
 }
 
 impl fmt::Display for Bus {
@@ -69,6 +95,7 @@ impl fmt::Display for Bus {
             Self::Shared(options) => write!(f, "shared:{}", options.name),
             Self::Datagram(options) => write!(f, "udp:{}", options.reach),
             Self::Packet(options) => write!(f, "ethernet:{}", options.interface),
+            Self::Sealed { bus, .. } => write!(f, "{bus}"),
         }
     }
 }
@@ -118,12 +145,14 @@ impl NodeOptions {
     }
 
     /// The engine alone, with the layers asked for, and no node around it: whoever drives it writes headers, sorts frames to
-    /// ports and counts. It joins the bus as a node of this name and id would. For measuring what a node adds.
+    /// ports and counts. It joins the bus as a node of this name and id would. For measuring what a node adds:
+    /// seals are among that, and a sealed bus hears nothing of what is sent so.
     ///
     /// # Errors
     /// As [`Node::open`].
     pub fn open_engine(&self, bus: &Bus) -> Result<(Engine, Joined), OpenError> {
-        open_engine(bus, self, self.id.unwrap_or_else(|| NodeId::named(&self.name)))
+        let id = self.id.unwrap_or_else(|| NodeId::named(&self.name));
+        open_engine(bus, self, id).map(|(engine, joined, _)| (engine, joined))
     }
 }
 
@@ -132,14 +161,16 @@ pub(super) fn open_engine(
     bus: &Bus,
     options: &NodeOptions,
     node: NodeId,
-) -> Result<(Engine, Joined), OpenError> {
+) -> Result<(Engine, Joined, Option<Seals>), OpenError> {
     check_name("node", &options.name)?;
     let name = &options.name;
+    let (bus, seals) = bus.unseal();
     let (mut engine, joined) = match bus {
         Bus::Loopback(bus) => loopback::open(bus, node, name),
         Bus::Shared(bus) => shared::open(bus, node, name),
-        Bus::Datagram(bus) => datagram::open(bus, node),
-        Bus::Packet(bus) => packet::open(bus, node),
+        Bus::Datagram(bus) => datagram::open(bus, node, seals.as_ref()),
+        Bus::Packet(bus) => packet::open(bus, node, seals.as_ref()),
+        Bus::Sealed { .. } => unreachable!("a sealed bus has a medium inside"),
     }?;
     if let Some(path) = &options.capture {
         engine = tap::wrap(engine, path)?;
@@ -147,7 +178,7 @@ pub(super) fn open_engine(
     if let Some(faults) = &options.faults {
         engine = faulty::wrap(engine, faults);
     }
-    Ok((engine, joined))
+    Ok((engine, joined, seals))
 }
 
 /// A communicator to be bound.

@@ -5,15 +5,17 @@ use std::cell::Cell;
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::frame::HEADER_SIZE;
-use punctual_proto::limits::PREFIX_SIZE_MAX;
+use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
+use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Stamps};
 
 use super::accounts::{Accounts, PeerAccount};
 use super::inbox::{Circumstances, Inbox, make_room};
 use super::{Core, Ports};
 use crate::engine::medium::Receiver;
-use crate::engine::{Arrival, Event, Flow};
+use crate::engine::{Arrival, Event, Flow, Trouble};
 use crate::ledger::Count;
+use crate::seal::{NodeOpener, Seals};
 use crate::wake::{Bed, Waited, Waiter};
 
 /// Events taken from the engine at a time, so that a flood cannot keep its driver from anything else.
@@ -51,12 +53,29 @@ pub(crate) struct Receiving {
     next_housekeeping: Ticks,
     /// The last turn found something, so there may be more: nobody sleeps before a turn that finds nothing.
     restless: bool,
+    guard: Guard,
+}
+
+/// Who looks behind the seals of arriving frames.
+#[derive(Debug)]
+enum Guard {
+    /// The bus is not sealed: whoever seals means another.
+    Nobody,
+    /// The medium has done so.
+    Medium,
+    /// The node, on its own copy of the frame.
+    Node(Box<NodeOpener>),
 }
 
 impl Receiving {
-    pub(crate) fn new(receive: Receiver, payload_size_max: usize) -> Self {
+    pub(crate) fn new(receive: Receiver, payload_size_max: usize, seals: Option<&Seals>) -> Self {
         let accounts = Accounts::new(receive.keeps_order());
-        let staged = vec![0; payload_size_max];
+        let staged = vec![0; OVERHEAD_SIZE_MAX + payload_size_max];
+        let guard = match seals {
+            None => Guard::Nobody,
+            Some(seals) if seals.opened_by_medium => Guard::Medium,
+            Some(seals) => Guard::Node(Box::new(seals.opener())),
+        };
         Self {
             receive,
             ports: Ports::default(),
@@ -65,6 +84,7 @@ impl Receiving {
             woken: None,
             next_housekeeping: Ticks(0),
             restless: false,
+            guard,
         }
     }
 
@@ -72,8 +92,8 @@ impl Receiving {
     #[inline]
     pub(crate) fn turn(&mut self, core: &Core, own: &Inbox, landing: &mut Landing) -> usize {
         self.ports.renew(&core.registry);
-        let Self { receive, ports, accounts, staged, woken, .. } = self;
-        let mut desk = Desk { core, ports, accounts, staged, woken, own, landing, newcomers: false };
+        let Self { receive, ports, accounts, staged, woken, guard, .. } = self;
+        let mut desk = Desk { core, ports, accounts, staged, woken, guard, own, landing, newcomers: false };
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
         self.restless = seen > 0;
@@ -170,6 +190,7 @@ struct Desk<'a> {
     accounts: &'a mut Accounts,
     staged: &'a mut Vec<u8>,
     woken: &'a mut Option<Ticks>,
+    guard: &'a mut Guard,
     own: &'a Inbox,
     landing: &'a mut Landing,
     newcomers: bool,
@@ -200,12 +221,21 @@ impl Desk<'_> {
     fn handle_frame(&mut self, arrival: &Arrival<'_>) -> Flow {
         let read = if arrival.header.stamped { self.core.clock.now() } else { Ticks::default() };
         let woken = self.woken.take().unwrap_or(read).min(read);
-        let mut circumstances =
-            Circumstances { woken, read, lost_before: 0, kernel_ns: arrival.kernel_ns.unwrap_or(0) };
+        let kernel_ns = arrival.kernel_ns.unwrap_or(0);
+        let mut circumstances = Circumstances { woken, read, lost_before: 0, kernel_ns, sealed_in: None };
         if self.is_for_own_alone(arrival.header) {
             return self.land(arrival, &mut circumstances);
         }
         self.hand_on(arrival, &mut circumstances)
+    }
+
+    /// Counts why a frame was not believed, if that is it.
+    #[cold]
+    fn refuse(&mut self, refusal: Option<Refusal>) -> Flow {
+        if let Some(refusal) = refusal {
+            self.accounts.handle_trouble(Trouble::Refused(refusal), &self.core.page);
+        }
+        Flow::Continue
     }
 
     fn is_for_own_alone(&self, header: Header) -> bool {
@@ -218,12 +248,10 @@ impl Desk<'_> {
     /// The frequent case: the message is for who drives the engine.
     #[inline]
     fn land(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
-        make_room(&mut self.landing.buffer, PREFIX_SIZE_MAX + arrival.payload.len());
-        let size = arrival.payload.copy_to(&mut self.landing.buffer[PREFIX_SIZE_MAX..]);
-        if !arrival.payload.is_intact() {
-            return Flow::Continue;
+        match copy(self.guard, arrival, &mut self.landing.buffer) {
+            Ok(sealed_in) => circumstances.sealed_in = sealed_in,
+            Err(refusal) => return self.refuse(refusal),
         }
-        debug_assert_eq!(size, arrival.header.payload_size as usize, "the buffer holds the largest");
         let judged = self.accounts.accept(&arrival.header, &self.core.page);
         if !judged.deliver {
             return Flow::Continue;
@@ -242,11 +270,11 @@ impl Desk<'_> {
 
     /// The message is for others, or for several: a copy goes into each inbox.
     fn hand_on(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
-        make_room(self.staged, arrival.payload.len());
-        let size = arrival.payload.copy_to(self.staged);
-        if !arrival.payload.is_intact() {
-            return Flow::Continue;
+        match copy(self.guard, arrival, self.staged) {
+            Ok(sealed_in) => circumstances.sealed_in = sealed_in,
+            Err(refusal) => return self.refuse(refusal),
         }
+        let payload = &self.staged[PREFIX_SIZE_MAX..][..arrival.header.payload_size as usize];
         let page = &self.core.page;
         let judged = self.accounts.accept(&arrival.header, page);
         if !judged.deliver {
@@ -260,7 +288,7 @@ impl Desk<'_> {
         {
             copies += 1;
             page.count(Count::Copies).add_alone(1);
-            let taken = inbox.push(circumstances, prefix, &self.staged[..size], page);
+            let taken = inbox.push(circumstances, prefix, payload, page);
             if std::ptr::eq(&raw const **inbox, self.own) {
                 own_served = true;
             } else if taken {
@@ -275,12 +303,47 @@ impl Desk<'_> {
     }
 }
 
-fn write_prefix<'a>(bytes: &'a mut [u8; PREFIX_SIZE_MAX], arrival: &Arrival<'_>) -> &'a [u8] {
+/// Copies the message out of its sender's reach, to behind the largest prefix, and looks behind its seal there. Returns the
+/// group in which it was sealed.
+///
+/// # Errors
+/// Why it is not believed; nothing, if its sender wrote over it meanwhile.
+#[inline]
+fn copy(
+    guard: &mut Guard,
+    arrival: &Arrival<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<u32>, Option<Refusal>> {
+    let header = &arrival.header;
+    if matches!(guard, Guard::Nobody) && header.sealed {
+        return Err(Some(Refusal::Unexpected));
+    }
+    make_room(buffer, PREFIX_SIZE_MAX + arrival.payload.len());
+    let size = arrival.payload.copy_to(&mut buffer[PREFIX_SIZE_MAX..]);
+    if !arrival.payload.is_intact() {
+        return Err(None);
+    }
+    debug_assert_eq!(header.prefix_size() + size, header.frame_size(), "the buffer holds the largest");
+    let Guard::Node(opener) = guard else { return Ok(arrival.sealed_in) };
+    let frame = &mut buffer[PREFIX_SIZE_MAX - header.prefix_size()..PREFIX_SIZE_MAX + size];
+    write_head(frame, header, arrival.stamps);
+    opener.open(header, frame).map(Some).map_err(Some)
+}
+
+/// Writes header and stamps as they arrived: a frame that was parsed is written the same again.
+#[inline]
+fn write_head(bytes: &mut [u8], header: &Header, stamps: Option<Stamps>) {
     let (head, rest) =
         bytes.split_first_chunk_mut::<HEADER_SIZE>().expect("the prefix begins with the header");
-    arrival.header.write(head);
-    if let (Some(stamps), Some(rest)) = (arrival.stamps, rest.first_chunk_mut()) {
+    header.write(head);
+    if let (Some(stamps), Some(rest)) = (stamps, rest.first_chunk_mut()) {
         stamps.write(rest);
     }
-    &bytes[..arrival.header.prefix_size()]
+}
+
+/// What stands before a message in an inbox: there it needs no seal any more.
+fn write_prefix<'a>(bytes: &'a mut [u8; PREFIX_SIZE_MAX], arrival: &Arrival<'_>) -> &'a [u8] {
+    let header = Header { sealed: false, ..arrival.header };
+    write_head(bytes, &header, arrival.stamps);
+    &bytes[..header.prefix_size()]
 }

@@ -2,7 +2,8 @@
 
 use punctual_machine::clock::Ticks;
 use punctual_proto::frame::HEADER_SIZE;
-use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
+use punctual_proto::limits::{CHECK_SIZE, OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
+use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::stamps::{STAMPS_SIZE, interval};
 use punctual_proto::{Address, Header, Kind, NodeId, Stamps, Target, UniqueStamps};
 
@@ -11,6 +12,7 @@ use super::{Core, Ports};
 use crate::engine::SendError;
 use crate::engine::medium::Sender;
 use crate::ledger::Count;
+use crate::seal::{NodeSealer, Seals};
 
 /// The sending half, under the node's lock for senders.
 #[derive(Debug)]
@@ -22,6 +24,9 @@ pub(crate) struct Sending {
     /// What the claim in the making needs when it is committed.
     open: Option<Open>,
     unique: UniqueStamps,
+    sealer: Option<NodeSealer>,
+    /// What communicators of this node send each other is sealed too.
+    seals_local: bool,
 }
 
 /// A claim in the making.
@@ -36,11 +41,16 @@ struct Open {
     to_bus: bool,
     /// Ports of this node are meant, besides the sender's own.
     to_ports: bool,
+    sealed: bool,
 }
 
 impl Open {
     fn prefix_size(&self) -> usize {
         if self.stamps.is_some() { PREFIX_SIZE_MAX } else { HEADER_SIZE }
+    }
+
+    fn frame_size(&self) -> usize {
+        self.prefix_size() + self.size + if self.sealed { SEAL_SIZE } else { 0 }
     }
 
     fn header(&self, core: &Core, sequence: u32) -> Header {
@@ -52,6 +62,7 @@ impl Open {
             sequence,
             payload_size: self.size as u32,
             stamped: self.stamps.is_some(),
+            sealed: self.sealed,
         }
     }
 }
@@ -64,7 +75,7 @@ pub(crate) struct Timing {
 }
 
 impl Sending {
-    pub(crate) fn new(transmit: Sender) -> Self {
+    pub(crate) fn new(transmit: Sender, seals: Option<&Seals>) -> Self {
         let size_max = transmit.payload_size_max() + PREFIX_SIZE_MAX + CHECK_SIZE;
         Self {
             transmit,
@@ -72,6 +83,8 @@ impl Sending {
             staged: vec![0; size_max],
             open: None,
             unique: UniqueStamps::default(),
+            sealer: seals.map(Seals::sealer),
+            seals_local: seals.is_some_and(|seals| seals.keys().is_local()),
         }
     }
 
@@ -143,9 +156,13 @@ impl Sending {
         let address = Address { node: core.node, port: source.port };
         let to_bus = target.node != Some(core.node);
         let to_ports = target.includes_node(core.node) && self.meets_ports(core, source, target);
-        let mut open = Open { source: address, target, sequence: 0, size, stamps, to_bus, to_ports };
+        let sealed = match &mut self.sealer {
+            Some(sealer) if to_bus || self.seals_local => sealer.prepare().map(|()| true)?,
+            _ => false,
+        };
+        let mut open = Open { source: address, target, sequence: 0, size, stamps, to_bus, to_ports, sealed };
         let claimed = if to_bus {
-            self.transmit.claim(target.node, open.prefix_size() + size)
+            self.transmit.claim(target.node, open.frame_size())
         } else {
             self.claim_here(source, &open)
         };
@@ -160,7 +177,7 @@ impl Sending {
     fn claim_here(&mut self, source: &Inbox, open: &Open) -> Result<u32, SendError> {
         let mut meant = self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target));
         let Some(first) = meant.next() else { return Err(SendError::Unreachable) };
-        if meant.next().is_none() && !first.has_room(PREFIX_SIZE_MAX + open.size) {
+        if meant.next().is_none() && !first.has_room(OVERHEAD_SIZE_MAX + open.size) {
             return Err(SendError::Full);
         }
         // It is in no stream on the bus.
@@ -175,7 +192,8 @@ impl Sending {
     #[inline]
     fn room(&mut self, open: &Open) -> &mut [u8] {
         let prefix = open.prefix_size();
-        if open.to_bus {
+        // A sealed frame is made in memory of our own: what a peer could change meanwhile would be sealed as ours.
+        if open.to_bus && !open.sealed {
             &mut self.transmit.claimed()[prefix..prefix + open.size]
         } else {
             &mut self.staged[prefix..prefix + open.size]
@@ -184,12 +202,14 @@ impl Sending {
 
     #[inline]
     fn close(&mut self, core: &Core, source: &Inbox, open: &Open) {
-        if open.to_ports && open.to_bus {
+        if open.sealed && open.to_bus {
+            self.close_sealed(core, open);
+        } else if open.to_ports && open.to_bus {
             // Copied before the bus takes the frame: from then on it is the receivers' to read.
             let size = open.prefix_size() + open.size;
             self.staged[..size].copy_from_slice(&self.transmit.claimed()[..size]);
         }
-        if open.to_bus {
+        if open.to_bus && !open.sealed {
             let posted = open.stamps.map(|_| core.clock.now());
             // All in one go, after the payload: a reader looks at this cache line all the while, and every look takes it away.
             write_prefix(self.transmit.claimed(), &open.header(core, open.sequence), open.stamps.zip(posted));
@@ -201,17 +221,36 @@ impl Sending {
         core.page.count(Count::Sent).add_alone(1);
     }
 
+    /// Makes the frame in memory of our own, seals it, and only then puts it where others can reach it.
+    #[inline]
+    fn close_sealed(&mut self, core: &Core, open: &Open) {
+        let frame = &mut self.staged[..open.frame_size()];
+        // The stamps are covered by the tag, and so stand before it: what the tag takes falls into the next stage.
+        let posted = open.stamps.map(|_| core.clock.now());
+        write_prefix(frame, &open.header(core, open.sequence), open.stamps.zip(posted));
+        if let Some(sealer) = &mut self.sealer {
+            sealer.seal(frame);
+        }
+        self.transmit.claimed().copy_from_slice(frame);
+        self.transmit.commit();
+    }
+
     fn deliver_here(&mut self, core: &Core, source: &Inbox, open: &Open) {
-        let prefix_size = open.prefix_size();
-        let (prefix, payload) = self.staged.split_at_mut(prefix_size);
+        let sealed = open.sealed && self.seals_local;
+        let open = &Open { sealed, ..*open };
         let now = open.stamps.map_or_else(Ticks::default, |_| core.clock.now());
-        write_prefix(prefix, &open.header(core, 0), open.stamps.map(|stamps| (stamps, now)));
+        let frame = &mut self.staged[..open.frame_size()];
+        write_prefix(frame, &open.header(core, 0), open.stamps.map(|stamps| (stamps, now)));
+        if let Some(sealer) = self.sealer.as_mut().filter(|_| sealed) {
+            sealer.seal(frame);
+        }
+        let (prefix, payload) = frame.split_at(open.prefix_size());
         let circumstances = Circumstances { woken: now, read: now, ..Circumstances::default() };
         let mut copies = 0;
         for inbox in self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target)) {
             copies += 1;
             core.page.count(Count::CopiesLocal).add_alone(1);
-            if inbox.push(&circumstances, prefix, &payload[..open.size], &core.page) {
+            if inbox.push(&circumstances, prefix, payload, &core.page) {
                 inbox.ring(&*core.bell);
             }
         }

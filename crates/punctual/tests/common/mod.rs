@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use punctual::{Bus, Node, Wake};
+use punctual::{Bus, Keys, Node, Wake};
 use punctual_machine::process::random;
 
 /// Longer than anything takes that does not hang.
@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const _: () = {
     let _ = (watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
     let _ = (Role::start_with, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
-    let _ = (Dice::below, Dice::pause, Medium::fields);
+    let _ = (Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
 };
 
@@ -57,6 +57,12 @@ pub(crate) struct Medium {
 }
 
 impl Medium {
+    /// The same with a seal on every frame.
+    pub(crate) fn sealed(&self, keys: &Keys) -> Self {
+        let [here, there] = [&self.here, &self.there].map(|bus| bus.clone().sealed(keys));
+        Self { here, there, ..*self }
+    }
+
     fn fields(&self) -> (&'static str, bool) {
         (self.name, self.rings)
     }

@@ -232,7 +232,13 @@ impl Follower {
             Ok((header, stamps)) => {
                 let payload = bytes.skip(header.prefix_size()).expect("the sizes were compared");
                 let payload = Payload::Shared { bytes: payload, reader: &self.ring };
-                Step::Shown(visit(Event::Frame(&Arrival { header, stamps, payload, kernel_ns: None })))
+                Step::Shown(visit(Event::Frame(&Arrival {
+                    header,
+                    stamps,
+                    payload,
+                    kernel_ns: None,
+                    sealed_in: None,
+                })))
             }
             Err(error) => tell(visit, Trouble::BadFrame(error)),
         };

@@ -9,6 +9,7 @@ use punctual_proto::limits::CHECK_SIZE;
 
 use super::{MediumReceive, MediumTransmit, Own, RawFrame};
 use crate::engine::{Descriptors, Engine, Flow};
+use crate::seal::Seals;
 
 /// As Ethernet's MTU.
 const FRAME_SIZE_MAX: usize = 1500;
@@ -26,21 +27,25 @@ pub(crate) struct Fed<A> {
 pub(crate) type Feed<A> = Arc<Mutex<VecDeque<Fed<A>>>>;
 
 /// The engine, and what feeds it.
-pub(crate) fn open<A>(node: NodeId, incarnation: u16) -> Result<(Engine, Feed<A>), SystemError>
+pub(crate) fn open<A>(
+    node: NodeId,
+    incarnation: u16,
+    seals: Option<&Seals>,
+) -> Result<(Engine, Feed<A>), SystemError>
 where
     A: Copy + PartialEq + Send + Sync + std::fmt::Debug + 'static,
 {
     let feed = Feed::default();
     let receive = FedReceive { feed: Arc::clone(&feed) };
-    let engine = super::open(Own { node, incarnation }, Nowhere(std::marker::PhantomData), receive)?;
+    let engine = super::open(Own { node, incarnation }, Nowhere(std::marker::PhantomData), receive, seals)?;
     Ok((engine, feed))
 }
 
 /// The frame with a check value that is right: a hostile sender can compute one.
-pub(crate) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn checked(mut bytes: Vec<u8>) -> Vec<u8> {
     let size = bytes.len();
     bytes.resize(size + CHECK_SIZE, 0);
-    super::seal_with_check(&mut bytes, size);
+    super::put_check(&mut bytes, size);
     bytes
 }
 

@@ -1,0 +1,469 @@
+//! Keys that a user holds, and how one node uses them.
+//!
+//! What a seal promises, and what not: `docs/sealing.md`. A bus becomes a sealed one by [`crate::Bus::sealed`].
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use punctual_machine::clock::{realtime_coarse_ns, realtime_ns};
+use punctual_machine::counter::Counter;
+use punctual_machine::process::{fill_with_secrets, user};
+use punctual_proto::Header;
+use punctual_proto::limits::{SEAL_ALLOWANCE_NS, SEAL_OVERLAP_NS};
+use punctual_proto::seal::{KEY_SIZE, KeyRing, Opener, Sealer, parse_keys};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::engine::SendError;
+
+pub use punctual_proto::seal::{Key, KeyError, KeyId, Refusal, RingKey};
+
+/// Largest file of keys, bytes: several times what a full ring takes.
+const FILE_SIZE_MAX: u64 = 1 << 16;
+
+/// Why there are no keys. Each says in one line what to do; none repeats any of a key.
+#[derive(Debug)]
+pub enum KeysError {
+    /// The file cannot be read.
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Others than its owner may read or change the file.
+    Exposed {
+        /// Which.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file is somebody else's, or none.
+    Foreign {
+        /// Which.
+        path: PathBuf,
+    },
+    /// There is no such variable, or it is no text.
+    NotSet {
+        /// Its name.
+        variable: String,
+    },
+    /// What was read is no key.
+    Invalid {
+        /// The file or the variable.
+        source: String,
+        /// Why.
+        error: KeyError,
+    },
+}
+
+impl fmt::Display for KeysError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Exposed { path, mode } => {
+                let path = path.display();
+                write!(f, "{path}: others may read or change these keys (mode {mode:03o}): chmod 600 {path}")
+            }
+            Self::Foreign { path } => {
+                write!(
+                    f,
+                    "{}: not a file of this user: keys are read from one's own file only",
+                    path.display()
+                )
+            }
+            Self::NotSet { variable } => {
+                write!(f, "{variable}: not set: put GROUP GENERATION KEY into this variable")
+            }
+            Self::Invalid { source, error } => write!(f, "{source}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for KeysError {}
+
+/// The keys of one or several groups. Clones are the same keys: what is added through one is known to every node that was
+/// opened with another, from its next frame on.
+#[derive(Clone)]
+pub struct Keys {
+    shared: Arc<Shared>,
+    allowance_ns: u64,
+    local: bool,
+}
+
+struct Shared {
+    ring: Mutex<KeyRing>,
+    /// Changes whenever the ring does.
+    version: Counter,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids: Vec<String> = self.ids().iter().map(ToString::to_string).collect();
+        f.debug_tuple("Keys").field(&ids).finish()
+    }
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        let ring = Mutex::new(KeyRing::new(SEAL_OVERLAP_NS));
+        let shared = Arc::new(Shared { ring, version: Counter::default() });
+        Self { shared, allowance_ns: SEAL_ALLOWANCE_NS, local: false }
+    }
+}
+
+impl Keys {
+    /// No keys yet. Nothing can be sent before one is inserted.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A random key for a group, generation 1, for processes that inherit it or threads that share it.
+    pub fn random(group: u32) -> Self {
+        let keys = Self::new();
+        let key = loop {
+            if let Some(key) = random_key() {
+                break key;
+            }
+        };
+        let id = KeyId { group, generation: 1 };
+        keys.insert(RingKey { id, key, from_ns: 0 }).expect("the first key of an empty ring");
+        keys
+    }
+
+    /// Keys from text: a line for each, `GROUP GENERATION KEY [FROM]`, see [`punctual_proto::seal::parse_keys`].
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        let keys = Self::new();
+        for key in parse_keys(text)? {
+            keys.insert(key)?;
+        }
+        Ok(keys)
+    }
+
+    /// Keys from a file of this user that nobody else may read or change. Format as [`Self::parse`].
+    ///
+    /// # Errors
+    /// See [`KeysError`].
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, KeysError> {
+        let path = path.as_ref();
+        let text = read_private(path)?;
+        let invalid = |error| KeysError::Invalid { source: path.display().to_string(), error };
+        let text = str::from_utf8(&text).map_err(|_| invalid(KeyError::None))?;
+        Self::parse(text).map_err(invalid)
+    }
+
+    /// Keys from a variable of the environment. Format as [`Self::parse`]. Children inherit the environment, and
+    /// processes of the same user can read it: a file is better.
+    ///
+    /// # Errors
+    /// See [`KeysError`].
+    pub fn from_env(variable: &str) -> Result<Self, KeysError> {
+        let text = std::env::var(variable).map(Zeroizing::new);
+        let text = text.map_err(|_| KeysError::NotSet { variable: variable.to_owned() })?;
+        Self::parse(&text).map_err(|error| KeysError::Invalid { source: variable.to_owned(), error })
+    }
+
+    /// For how long a key is accepted after its successor began to seal; 10 s by default. What is longer under way is lost
+    /// at a renewal; who has only the old key can speak for that long.
+    #[must_use]
+    pub fn overlap(self, overlap: Duration) -> Self {
+        let overlap_ns = u64::try_from(overlap.as_nanos()).unwrap_or(u64::MAX);
+        self.change(|ring| ring.set_overlap(overlap_ns));
+        self
+    }
+
+    /// How far the clocks of two hosts may lie apart; 2 s by default. What was sealed within that time before a node opened
+    /// can be shown to it once more.
+    #[must_use]
+    pub fn allowance(mut self, allowance: Duration) -> Self {
+        self.allowance_ns = u64::try_from(allowance.as_nanos()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Also seals what communicators of one node send each other. Without this they pay no tag: it is memory of one process.
+    #[must_use]
+    pub fn also_local(mut self) -> Self {
+        self.local = true;
+        self
+    }
+
+    /// A ring of its own with the same keys: what is added to one is not in the other.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        let ring = Mutex::new(self.ring().clone());
+        let shared = Arc::new(Shared { ring, version: Counter::default() });
+        Self { shared, ..*self }
+    }
+
+    /// Adds a key: accepted at once, and used for sealing from its time on if its generation is the newest. To renew a key
+    /// without losing anything, insert the new one everywhere with a time to come.
+    ///
+    /// # Errors
+    /// [`KeyError::Taken`], [`KeyError::TooMany`].
+    pub fn insert(&self, key: RingKey) -> Result<(), KeyError> {
+        self.change(|ring| ring.insert(key, realtime_ns()))
+    }
+
+    /// From now on this group's keys seal. `false`, and nothing changes, if there is none of it.
+    pub fn seal_in(&self, group: u32) -> bool {
+        self.change(|ring| ring.set_home(group))
+    }
+
+    /// Forgets a key at once.
+    pub fn remove(&self, id: KeyId) {
+        self.change(|ring| ring.remove(id));
+    }
+
+    /// Forgets all keys of a group at once.
+    pub fn remove_group(&self, group: u32) {
+        self.change(|ring| ring.remove_group(group));
+    }
+
+    /// What the accepted keys are called.
+    pub fn ids(&self) -> Vec<KeyId> {
+        self.ring().accepted().map(|key| key.id).collect()
+    }
+
+    /// What the key is called that seals now.
+    pub fn sealing(&self) -> Option<KeyId> {
+        self.ring().sealing(realtime_ns()).0.map(|key| key.id)
+    }
+
+    fn ring(&self) -> MutexGuard<'_, KeyRing> {
+        self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, work: impl FnOnce(&mut KeyRing) -> T) -> T {
+        let mut ring = self.ring();
+        let done = work(&mut ring);
+        self.shared.version.publish(self.shared.version.get() + 1);
+        done
+    }
+
+    #[inline]
+    fn version(&self) -> u64 {
+        self.shared.version.get_published()
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        self.local
+    }
+
+    /// Forgets keys whose overlap has passed.
+    pub(crate) fn housekeep(&self) {
+        let mut ring = self.ring();
+        if ring.handle_timeout(realtime_coarse_ns()) {
+            self.shared.version.publish(self.shared.version.get() + 1);
+        }
+    }
+}
+
+fn random_key() -> Option<Key> {
+    let mut bytes = [0; KEY_SIZE];
+    fill_with_secrets(&mut bytes);
+    let key = Key::new(bytes);
+    bytes.zeroize();
+    key
+}
+
+/// A file that only its owner, who is this user, may read and change.
+fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeysError> {
+    let unreadable = |error| KeysError::Unreadable { path: path.to_owned(), error };
+    // A pipe or a device in its place would make us wait.
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(path);
+    let file: File = opened.map_err(unreadable)?;
+    // Of the file that is open: its name may mean another by now.
+    let found = file.metadata().map_err(unreadable)?;
+    if !found.is_file() || found.uid() != user() {
+        return Err(KeysError::Foreign { path: path.to_owned() });
+    }
+    let mode = found.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeysError::Exposed { path: path.to_owned(), mode });
+    }
+    // Room for all of it at once: a vector that grows leaves copies behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(FILE_SIZE_MAX as usize));
+    file.take(FILE_SIZE_MAX).read_to_end(&mut text).map_err(unreadable)?;
+    Ok(text)
+}
+
+/// What a node needs to seal and to open: its numbers are counted in one place.
+#[derive(Clone, Debug)]
+pub(crate) struct Seals {
+    keys: Keys,
+    numbers: Arc<Counter>,
+    /// The medium looks behind the seals itself, because it learns from frames.
+    pub(crate) opened_by_medium: bool,
+}
+
+impl Seals {
+    pub(crate) fn new(keys: &Keys, opened_by_medium: bool) -> Self {
+        let numbers = Arc::new(Counter::default());
+        // A later life begins above all numbers of an earlier one.
+        numbers.set(realtime_ns());
+        Self { keys: keys.clone(), numbers, opened_by_medium }
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    pub(crate) fn sealer(&self) -> NodeSealer {
+        let mut sealer = NodeSealer {
+            keys: self.keys.clone(),
+            version_seen: u64::MAX,
+            sealer: None,
+            renew_at_ns: 0,
+            now_ns: 0,
+            numbers: Arc::clone(&self.numbers),
+        };
+        // What it says is for the first message to say again.
+        let _no_key_yet = sealer.prepare();
+        sealer
+    }
+
+    pub(crate) fn opener(&self) -> NodeOpener {
+        NodeOpener::new(&self.keys)
+    }
+}
+
+/// Seals what a node sends. All sealers of a node work under its lock for senders, because they count together.
+#[derive(Debug)]
+pub(crate) struct NodeSealer {
+    keys: Keys,
+    version_seen: u64,
+    sealer: Option<Sealer>,
+    /// When another key's time comes, unless the ring changes.
+    renew_at_ns: u64,
+    now_ns: u64,
+    numbers: Arc<Counter>,
+}
+
+impl NodeSealer {
+    /// Before a frame is sealed: looks at the time, and for a newer key.
+    #[inline]
+    pub(crate) fn prepare(&mut self) -> Result<(), SendError> {
+        self.now_ns = realtime_coarse_ns();
+        if self.keys.version() != self.version_seen || self.now_ns >= self.renew_at_ns {
+            self.renew();
+        }
+        if self.sealer.is_some() { Ok(()) } else { Err(SendError::NoKey) }
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        self.version_seen = self.keys.version();
+        let ring = self.keys.ring();
+        let (key, renew_at_ns) = ring.sealing(self.now_ns);
+        self.renew_at_ns = renew_at_ns;
+        if key.map(|key| key.id) != self.sealer.as_ref().map(Sealer::key) {
+            self.sealer = key.map(Sealer::new);
+        }
+    }
+
+    /// Seals a frame that is complete but for its seal, which takes its last bytes.
+    ///
+    /// # Panics
+    /// If it was not prepared.
+    #[inline]
+    pub(crate) fn seal(&mut self, frame: &mut [u8]) {
+        let number = self.numbers.get();
+        self.numbers.set(number + 1);
+        self.sealer.as_mut().expect("prepared before").seal(frame, number, self.now_ns);
+    }
+}
+
+/// Opens what a node receives.
+#[derive(Debug)]
+pub(crate) struct NodeOpener {
+    keys: Keys,
+    version_seen: u64,
+    opener: Opener,
+}
+
+impl NodeOpener {
+    pub(crate) fn new(keys: &Keys) -> Self {
+        let version_seen = keys.version();
+        let opener = Opener::new(&keys.ring(), realtime_coarse_ns(), keys.allowance_ns);
+        Self { keys: keys.clone(), version_seen, opener }
+    }
+
+    /// In which group a frame, from header to seal in memory of this process, was sealed, if it is genuine and new.
+    #[inline]
+    pub(crate) fn open(&mut self, header: &Header, frame: &[u8]) -> Result<u32, Refusal> {
+        if self.keys.version() != self.version_seen {
+            self.renew();
+        }
+        self.opener.open(header, frame, realtime_ns)
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        self.version_seen = self.keys.version();
+        self.opener.renew(&self.keys.ring());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const KEY: &str = "1 1 000102030405060708090a0b0c0d0e0f";
+
+    fn file(text: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_file_is_read_only_if_it_is_private() {
+        let (_folder, path) = file(KEY, 0o600);
+        assert_eq!(Keys::from_file(&path).unwrap().ids(), [KeyId { group: 1, generation: 1 }]);
+        for mode in [0o640, 0o604, 0o620, 0o602, 0o611] {
+            let (_folder, path) = file(KEY, mode);
+            let error = Keys::from_file(&path).unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, KeysError::Exposed { .. }), "{text}");
+            assert!(text.contains(&format!("chmod 600 {}", path.display())) && text.lines().count() == 1);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_keys_is_said_without_them() {
+        let (folder, path) = file("1 1 zz0102030405060708090a0b0c0d0e0f", 0o600);
+        let texts = [
+            Keys::from_file(&path).unwrap_err().to_string(),
+            Keys::from_file(folder.path()).unwrap_err().to_string(),
+            Keys::from_file(folder.path().join("none")).unwrap_err().to_string(),
+            Keys::from_env("PUNCTUAL_TEST_NO_SUCH_VARIABLE").unwrap_err().to_string(),
+            format!("{:?}", Keys::parse(KEY).unwrap()),
+        ];
+        for text in texts {
+            assert!(!text.contains("0102") && !text.contains("zz") && text.lines().count() == 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn random_keys_differ() {
+        let [a, b] = [Keys::random(3), Keys::random(3)];
+        let key = |keys: &Keys| *keys.ring().accepted().next().unwrap().key.expose();
+        assert_ne!(key(&a), key(&b));
+        assert_eq!(a.sealing(), Some(KeyId { group: 3, generation: 1 }));
+        a.remove_group(3);
+        assert_eq!((a.sealing(), a.ids().len()), (None, 0));
+    }
+}
