@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod address;
 pub mod frame;
 pub mod interest;
+pub mod keyed_group;
 pub mod limits;
 pub mod seal;
 pub mod stamps;

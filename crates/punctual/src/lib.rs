@@ -26,6 +26,7 @@ pub mod communicator;
 pub mod engine;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod group;
 pub mod interest;
 pub mod ledger;
 pub mod node;

@@ -1,0 +1,203 @@
+//! The member's side: asks, proves that it is there, takes keys, says that it is still there, leaves.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{CHALLENGE_SIZE, Clear, Entropy, GroupTiming, Kind, Secret, Session, lock, read_grant, unlock};
+use crate::NodeId;
+use crate::seal::RingKey;
+
+/// Times that a leaving member says so: nobody answers.
+const FAREWELLS: u32 = 3;
+
+/// How far a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It asks to be let in.
+    Asking,
+    /// The leader has answered; it proves that it is there.
+    Confirming,
+    /// It holds the group's key.
+    Joined,
+    /// It has said that it goes.
+    Left,
+}
+
+/// One member of one group.
+#[derive(Debug)]
+pub struct Member {
+    own: NodeId,
+    leader: NodeId,
+    group: u32,
+    secret: Secret,
+    timing: GroupTiming,
+    state: State,
+    session: Session,
+    /// Number of the next message to the leader in this session, and of the last one from it.
+    number: u64,
+    heard: u64,
+    /// Newest generation held.
+    generation: u32,
+    heard_ns: u64,
+    next_ns: u64,
+    farewells: u32,
+    outbox: VecDeque<Vec<u8>>,
+}
+
+impl Member {
+    /// Wants to join `group`, which `leader` leads; `secret` is what it shares with the leader ([`Secret::of_member`]).
+    pub fn new(
+        (own, leader): (NodeId, NodeId),
+        group: u32,
+        secret: Secret,
+        timing: GroupTiming,
+        now_ns: u64,
+        entropy: &mut dyn Entropy,
+    ) -> Self {
+        let mut member = Self {
+            own,
+            leader,
+            group,
+            secret,
+            timing,
+            state: State::Asking,
+            session: Session::default(),
+            number: 0,
+            heard: 0,
+            generation: 0,
+            heard_ns: now_ns,
+            next_ns: now_ns,
+            farewells: FAREWELLS,
+            outbox: VecDeque::new(),
+        };
+        member.begin(now_ns, entropy);
+        member
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The group.
+    pub fn group(&self) -> u32 {
+        self.group
+    }
+
+    /// Who leads it.
+    pub fn leader(&self) -> NodeId {
+        self.leader
+    }
+
+    /// A new session: nothing of an earlier one opens any more.
+    fn begin(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
+        self.session = Session::default();
+        entropy.fill(&mut self.session.member);
+        (self.state, self.number, self.heard, self.heard_ns) = (State::Asking, 0, 0, now_ns);
+        self.send(Kind::Ask, now_ns, entropy);
+    }
+
+    fn send(&mut self, kind: Kind, now_ns: u64, entropy: &mut dyn Entropy) {
+        let clear = Clear { kind, group: self.group, source: self.own, target: self.leader };
+        let numbered = [self.number.to_le_bytes(), u64::from(self.generation).to_le_bytes()].concat();
+        let (contents, session) = match kind {
+            Kind::Ask => (&self.session.member[..], Session::default()),
+            _ => (&numbered[..], self.session),
+        };
+        self.number += 1;
+        self.outbox.push_back(lock(&self.secret, &clear, &session, contents, entropy));
+        let again_ns = if kind == Kind::Alive { self.timing.lease_ns / 3 } else { self.timing.retry_ns };
+        self.next_ns = now_ns.saturating_add(again_ns);
+    }
+
+    /// Takes a message from the network; the new key, if it brings one.
+    pub fn handle_message(
+        &mut self,
+        message: &[u8],
+        now_ns: u64,
+        entropy: &mut dyn Entropy,
+    ) -> Option<RingKey> {
+        let clear = Clear::read(message)?;
+        let expected = Clear { kind: clear.kind, group: self.group, source: self.leader, target: self.own };
+        if clear != expected {
+            return None;
+        }
+        match (clear.kind, self.state) {
+            (Kind::Offer, State::Asking | State::Confirming) => {
+                self.handle_offer(&clear, message, now_ns, entropy);
+                None
+            }
+            (Kind::Grant, State::Confirming | State::Joined) => {
+                self.handle_grant(&clear, message, now_ns, entropy)
+            }
+            _ => None,
+        }
+    }
+
+    fn handle_offer(&mut self, clear: &Clear, message: &[u8], now_ns: u64, entropy: &mut dyn Entropy) {
+        let asked = Session { member: self.session.member, ..Session::default() };
+        let Some(contents) = unlock(&self.secret, clear, &asked, message) else { return };
+        let Ok(challenge) = <[u8; CHALLENGE_SIZE]>::try_from(&contents[..]) else { return };
+        self.session.leader = challenge;
+        self.state = State::Confirming;
+        self.heard_ns = now_ns;
+        self.send(Kind::Confirm, now_ns, entropy);
+    }
+
+    fn handle_grant(
+        &mut self,
+        clear: &Clear,
+        message: &[u8],
+        now_ns: u64,
+        entropy: &mut dyn Entropy,
+    ) -> Option<RingKey> {
+        let contents = unlock(&self.secret, clear, &self.session, message)?;
+        let (number, key) = read_grant(self.group, &contents)?;
+        if number <= self.heard {
+            return None;
+        }
+        (self.heard, self.heard_ns, self.state) = (number, now_ns, State::Joined);
+        let is_new = key.id.generation > self.generation;
+        self.generation = self.generation.max(key.id.generation);
+        self.send(Kind::Alive, now_ns, entropy);
+        is_new.then_some(key)
+    }
+
+    /// Says that it leaves. The caller forgets the group's keys.
+    pub fn leave(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
+        if self.state != State::Left {
+            self.state = State::Left;
+            self.handle_timeout(now_ns.max(self.next_ns), entropy);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        (self.state != State::Left || self.farewells > 0).then_some(self.next_ns)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
+        if now_ns < self.next_ns {
+            return;
+        }
+        let is_silent = now_ns.saturating_sub(self.heard_ns) >= self.timing.lease_ns;
+        match self.state {
+            State::Left if self.farewells == 0 => {}
+            State::Left => {
+                self.farewells -= 1;
+                self.send(Kind::Leave, now_ns, entropy);
+            }
+            // The leader has forgotten us, or is another one now: from the start.
+            State::Confirming | State::Joined if is_silent => self.begin(now_ns, entropy),
+            State::Asking => self.send(Kind::Ask, now_ns, entropy),
+            State::Confirming => self.send(Kind::Confirm, now_ns, entropy),
+            State::Joined => self.send(Kind::Alive, now_ns, entropy),
+        }
+    }
+
+    /// The next message for the leader.
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        self.outbox.pop_front()
+    }
+}

@@ -1,0 +1,267 @@
+//! A leader and its members over a network that loses, doubles, moves, and plays back everything that was ever said.
+
+use super::*;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+
+const MS: u64 = 1_000_000;
+const GROUP: u32 = 5;
+
+/// Xorshift64* (Vigna 2016).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 11) % limit
+    }
+}
+
+impl Entropy for Dice {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.iter_mut().for_each(|byte| *byte = self.next() as u8);
+    }
+}
+
+fn timing() -> GroupTiming {
+    GroupTiming { retry_ns: 20 * MS, lease_ns: 900 * MS, notice_ns: 200 * MS, renewal_ns: 5_000 * MS }
+}
+
+fn node(index: u64) -> NodeId {
+    NodeId::new(100 + index).unwrap()
+}
+
+struct World {
+    dice: Dice,
+    now_ns: u64,
+    leader: Leader,
+    master: Secret,
+    members: Vec<Member>,
+    /// What each member was ever given.
+    given: Vec<BTreeSet<u32>>,
+    /// Messages under way: when they arrive, in which order among equals, and the bytes.
+    wire: BTreeMap<(u64, u64), Vec<u8>>,
+    tape: Vec<Vec<u8>>,
+    keys: BTreeMap<u32, [u8; KEY_SIZE]>,
+    loss_percent: u64,
+}
+
+impl World {
+    fn new(seed: u64, loss_percent: u64) -> Self {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let master = Secret::new([9; SECRET_SIZE]).unwrap();
+        let leader = Leader::new(node(0), (GROUP, 1), master.clone(), timing(), 0, &mut dice);
+        let (wire, tape) = (BTreeMap::new(), Vec::new());
+        let (members, given, keys) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { dice, now_ns: 0, leader, master, members, given, wire, tape, keys, loss_percent }
+    }
+
+    fn join(&mut self) {
+        let own = node(self.members.len() as u64 + 1);
+        let secret = self.master.of_member(own);
+        self.members.push(Member::new((own, node(0)), GROUP, secret, timing(), self.now_ns, &mut self.dice));
+        self.given.push(BTreeSet::new());
+    }
+
+    fn post(&mut self, message: &[u8]) {
+        self.tape.push(message.to_vec());
+        let copies = if self.dice.below(10) == 0 { 2 } else { 1 };
+        for _ in 0..copies {
+            if self.dice.below(100) >= self.loss_percent {
+                let at = self.now_ns + self.dice.below(30 * MS);
+                self.wire.insert((at, self.dice.next()), message.to_vec());
+            }
+        }
+    }
+
+    fn deliver(&mut self, message: &[u8]) {
+        let target = target_of(message);
+        if target == Some(node(0)) {
+            self.leader.handle_message(message, self.now_ns, &mut self.dice);
+        }
+        for (member, given) in self.members.iter_mut().zip(&mut self.given) {
+            if let Some(key) = member.handle_message(message, self.now_ns, &mut self.dice) {
+                assert_eq!(Some(key.key.expose()), self.keys.get(&key.id.generation), "a key nobody made");
+                assert!(given.insert(key.id.generation), "given twice");
+                assert_eq!(given.last(), Some(&key.id.generation), "an older key came after a newer");
+            }
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Some(event) = self.leader.poll_event() {
+            if let LeaderEvent::Renewed(key) = event {
+                self.keys.insert(key.id.generation, *key.key.expose());
+            }
+        }
+        while let Some((_, message)) = self.leader.poll_transmit() {
+            self.post(&message);
+        }
+        for index in 0..self.members.len() {
+            while let Some(message) = self.members[index].poll_transmit() {
+                self.post(&message);
+            }
+        }
+    }
+
+    fn step(&mut self, replay: bool) {
+        self.now_ns += 5 * MS;
+        self.leader.handle_timeout(self.now_ns, &mut self.dice);
+        for member in &mut self.members {
+            member.handle_timeout(self.now_ns, &mut self.dice);
+        }
+        self.collect();
+        while let Some(entry) = self.wire.first_entry().filter(|entry| entry.key().0 <= self.now_ns) {
+            let message = entry.remove();
+            self.deliver(&message);
+            self.collect();
+        }
+        if replay && !self.tape.is_empty() {
+            let mut message = self.tape[self.dice.below(self.tape.len() as u64) as usize].clone();
+            if self.dice.below(2) == 0 {
+                let at = self.dice.below(message.len() as u64) as usize;
+                message[at] ^= 1_u8 << self.dice.below(8);
+            }
+            self.deliver(&message);
+            self.collect();
+        }
+    }
+
+    fn run(&mut self, ms: u64, replay: bool) {
+        for _ in 0..ms / 5 {
+            self.step(replay);
+        }
+    }
+}
+
+/// Goal: whatever the network does, those who are in come to hold the newest key; those who left never get a later one; an
+/// older key never replaces a newer; and no key is ever on the wire in clear.
+#[test]
+fn members_hold_the_newest_key_and_others_do_not() {
+    for seed in 0..40 {
+        let mut world = World::new(seed, 10 + seed % 4 * 15);
+        let mut left: Vec<(usize, u32)> = Vec::new();
+        for _ in 0..6 {
+            world.join();
+            world.run(300, true);
+        }
+        for leaving in [1, 4] {
+            world.members[leaving].leave(world.now_ns, &mut world.dice);
+            world.run(1_500, true);
+            left.push((leaving, world.leader.key().id.generation));
+            world.run(500, true);
+        }
+        world.leader.renew(world.now_ns, &mut world.dice);
+        world.collect();
+        // Long enough for the lease of one who seems gone because everything was lost, and for his return.
+        world.loss_percent = 5;
+        world.run(4_000, true);
+        let newest = world.leader.key().id.generation;
+        for (index, given) in world.given.iter().enumerate() {
+            match left.iter().find(|(leaving, _)| *leaving == index) {
+                Some((_, at)) => {
+                    assert!(given.last().is_none_or(|last| last < at), "seed {seed}: {index} had left");
+                }
+                None => assert_eq!(given.last(), Some(&newest), "seed {seed}: member {index}"),
+            }
+        }
+        let members: BTreeSet<NodeId> = world.leader.members().collect();
+        assert_eq!(members, [1, 3, 4, 6].map(node).into(), "seed {seed}");
+        for message in &world.tape {
+            for key in world.keys.values() {
+                assert!(
+                    !message.windows(KEY_SIZE).any(|window| window == key),
+                    "seed {seed}: a key in clear"
+                );
+            }
+        }
+    }
+}
+
+/// Goal: somebody who only has recordings, or another node's secret, gets no key and puts nobody out.
+#[test]
+fn recordings_and_wrong_secrets_get_nothing() {
+    let mut world = World::new(77, 0);
+    world.join();
+    world.run(500, false);
+    assert_eq!(world.members[0].state(), State::Joined);
+    let generation = world.leader.key().id.generation;
+    world.members[0].leave(world.now_ns, &mut world.dice);
+    world.run(500, false);
+    assert_eq!(world.leader.members().count(), 0);
+    let tape = world.tape.clone();
+    for message in &tape {
+        world.deliver(message);
+    }
+    world.collect();
+    assert_eq!(world.leader.members().count(), 0, "a played back confirmation is of another session");
+    let own = node(2);
+    let wrong = world.master.of_member(node(3));
+    let mut liar = Member::new((own, node(0)), GROUP, wrong, timing(), world.now_ns, &mut world.dice);
+    let ask = liar.poll_transmit().unwrap();
+    world.leader.handle_message(&ask, world.now_ns, &mut world.dice);
+    assert!(world.leader.poll_transmit().is_none(), "not even an offer");
+    assert!(world.leader.key().id.generation > generation, "who left does not have the new key");
+}
+
+#[test]
+fn who_is_barred_stays_out() {
+    let mut world = World::new(3, 0);
+    (0..3).for_each(|_| world.join());
+    world.run(500, false);
+    let before = world.leader.key().id.generation;
+    world.leader.bar(node(2), world.now_ns, &mut world.dice);
+    world.run(3_000, false);
+    assert_eq!(world.leader.members().collect::<BTreeSet<_>>(), [1, 3].map(node).into());
+    assert!(world.given[1].iter().all(|generation| *generation <= before));
+    assert!(world.given[0].contains(&world.leader.key().id.generation));
+}
+
+#[test]
+fn who_falls_silent_is_out_and_comes_back() {
+    let mut world = World::new(4, 0);
+    (0..2).for_each(|_| world.join());
+    world.run(500, false);
+    world.loss_percent = 100;
+    world.run(1_500, false);
+    assert_eq!(world.leader.members().count(), 0);
+    world.loss_percent = 0;
+    world.run(2_000, false);
+    assert_eq!(world.leader.members().count(), 2);
+    let newest = world.leader.key().id.generation;
+    assert!(world.given.iter().all(|given| given.last() == Some(&newest)));
+}
+
+#[test]
+fn any_bytes_are_passed_over() {
+    let mut world = World::new(5, 0);
+    world.join();
+    world.run(200, false);
+    for size in 0..200 {
+        let mut bytes = alloc::vec![0; size];
+        world.dice.fill(&mut bytes);
+        if size > 2 {
+            (bytes[0], bytes[1]) = (world.dice.below(8) as u8, VERSION);
+        }
+        world.deliver(&bytes);
+    }
+    assert_eq!(world.members[0].state(), State::Joined);
+}
+
+#[test]
+fn a_place_has_a_group_and_secrets_are_not_printed() {
+    assert_eq!(group_of_cell(10.0, 20.0, 500.0), group_of_cell(499.0, 0.0, 500.0));
+    assert_ne!(group_of_cell(10.0, 20.0, 500.0), group_of_cell(501.0, 20.0, 500.0));
+    assert_ne!(group_of_cell(-1.0, 20.0, 500.0), group_of_cell(1.0, 20.0, 500.0));
+    assert_ne!(group_of_cell(1.0, 1.0, 500.0), 0);
+    let master = Secret::new([0x5A; SECRET_SIZE]).unwrap();
+    assert_ne!(master.of_member(node(1)).expose(), master.of_member(node(2)).expose());
+    assert!(!format!("{master:?}").contains("90"));
+    assert!(Secret::new([0; SECRET_SIZE]).is_none());
+}

@@ -1,0 +1,178 @@
+//! Keyed groups over communicators: nodes join and leave while they run, and the group's key changes with its members.
+//!
+//! The exchange itself is in [`punctual_proto::keyed_group`]; here it gets a communicator to speak through, the wall clock,
+//! random bytes, and the node's [`Keys`] to put the group's key into. Nobody's thread is taken: [`GroupMember::turn`] and
+//! [`GroupLeader::turn`] do what there is to do, and are to be called every few milliseconds. See `docs/groups.md`.
+
+use punctual_machine::clock::realtime_ns;
+use punctual_machine::process::fill_with_secrets;
+use punctual_proto::keyed_group::{Leader, Member};
+use punctual_proto::{NodeId, Target};
+
+use crate::communicator::Communicator;
+use crate::seal::{KeyError, KeyId, Keys};
+
+pub use punctual_proto::keyed_group::{GroupTiming, LeaderEvent, Secret, State, group_of_cell};
+
+fn entropy(bytes: &mut [u8]) {
+    fill_with_secrets(bytes);
+}
+
+/// What has changed for a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupChange {
+    /// It is in, and its node seals in this group from now on. Whoever repeats interests does so now.
+    Joined(u32),
+    /// The group has another key, which seals when its time has come.
+    Renewed(KeyId),
+}
+
+/// A member: speaks with the leaders of groups through a communicator of its own, at the same port as theirs.
+#[derive(Debug)]
+pub struct GroupMember {
+    carrier: Communicator,
+    keys: Keys,
+    /// The group whose key all enrolled nodes have: it seals the exchange.
+    home: u32,
+    secret: Secret,
+    timing: GroupTiming,
+    member: Option<Member>,
+    /// Still says that it goes.
+    leaving: Option<Member>,
+}
+
+impl GroupMember {
+    /// A member of no group yet. `keys` are those with which the node of `carrier` was opened; the group that seals with them
+    /// now is where it comes back to. `secret` is what it shares with the leaders ([`Secret::of_member`]).
+    ///
+    /// # Errors
+    /// [`KeyError::None`] if there is no key yet: the exchange is sealed too.
+    pub fn new(
+        carrier: Communicator,
+        keys: &Keys,
+        secret: Secret,
+        timing: GroupTiming,
+    ) -> Result<Self, KeyError> {
+        let home = keys.sealing().ok_or(KeyError::None)?.group;
+        Ok(Self { carrier, keys: keys.clone(), home, secret, timing, member: None, leaving: None })
+    }
+
+    /// Asks to join a group, and leaves the one it is in. Until it is in, its node seals as it did before any group.
+    pub fn join(&mut self, leader: NodeId, group: u32) {
+        self.leave();
+        let own = self.carrier.address().node;
+        let member =
+            Member::new((own, leader), group, self.secret.clone(), self.timing, realtime_ns(), &mut entropy);
+        self.member = Some(member);
+    }
+
+    /// Leaves the group and forgets its keys.
+    pub fn leave(&mut self) {
+        let Some(mut member) = self.member.take() else { return };
+        member.leave(realtime_ns(), &mut entropy);
+        self.keys.seal_in(self.home);
+        self.keys.remove_group(member.group());
+        self.leaving = Some(member);
+    }
+
+    /// The group that it is in.
+    pub fn group(&self) -> Option<u32> {
+        let member = self.member.as_ref()?;
+        (member.state() == State::Joined).then(|| member.group())
+    }
+
+    /// Does what there is to do; tells what has changed.
+    ///
+    /// # Errors
+    /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it.
+    pub fn turn(&mut self, mut on_change: impl FnMut(GroupChange)) -> Result<(), KeyError> {
+        let now_ns = realtime_ns();
+        self.keys.housekeep();
+        while let Ok(message) = self.carrier.try_receive() {
+            let Some(member) = &mut self.member else { continue };
+            let was_in = member.state() == State::Joined;
+            let Some(key) = member.handle_message(message.payload, now_ns, &mut entropy) else { continue };
+            let id = key.id;
+            self.keys.insert(key)?;
+            if was_in {
+                on_change(GroupChange::Renewed(id));
+            } else {
+                self.keys.seal_in(id.group);
+                on_change(GroupChange::Joined(id.group));
+            }
+        }
+        let port = self.carrier.address().port;
+        for member in [&mut self.leaving, &mut self.member].into_iter().flatten() {
+            member.handle_timeout(now_ns, &mut entropy);
+            while let Some(message) = member.poll_transmit() {
+                // What does not get through now is said again.
+                let _said_again =
+                    self.carrier.try_send(Target { node: Some(member.leader()), port: Some(port) }, &message);
+            }
+        }
+        if self.leaving.as_ref().is_some_and(|member| member.poll_timeout().is_none()) {
+            self.leaving = None;
+        }
+        Ok(())
+    }
+}
+
+/// The leader of one group.
+#[derive(Debug)]
+pub struct GroupLeader {
+    carrier: Communicator,
+    keys: Keys,
+    leader: Leader,
+}
+
+impl GroupLeader {
+    /// Leads a group from now on. `master` is the secret from which those of the members follow; `keys` are those with which
+    /// the node of `carrier` was opened, and get the group's keys, so that it hears its members.
+    pub fn new(carrier: Communicator, keys: &Keys, group: u32, master: Secret, timing: GroupTiming) -> Self {
+        let now_ns = realtime_ns();
+        // Above the generations of an earlier life of this leader.
+        let generation = (now_ns / 1_000_000_000) as u32;
+        let own = carrier.address().node;
+        let leader = Leader::new(own, (group, generation), master, timing, now_ns, &mut entropy);
+        Self { carrier, keys: keys.clone(), leader }
+    }
+
+    /// Who is in.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> {
+        self.leader.members()
+    }
+
+    /// Puts a node out, and does not let it in again.
+    pub fn bar(&mut self, node: NodeId) {
+        self.leader.bar(node, realtime_ns(), &mut entropy);
+    }
+
+    /// Gives the group another key before its time.
+    pub fn renew(&mut self) {
+        self.leader.renew(realtime_ns(), &mut entropy);
+    }
+
+    /// Does what there is to do; tells what happened.
+    ///
+    /// # Errors
+    /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it.
+    pub fn turn(&mut self, mut on_event: impl FnMut(&LeaderEvent)) -> Result<(), KeyError> {
+        let now_ns = realtime_ns();
+        self.keys.housekeep();
+        while let Ok(message) = self.carrier.try_receive() {
+            self.leader.handle_message(message.payload, now_ns, &mut entropy);
+        }
+        self.leader.handle_timeout(now_ns, &mut entropy);
+        while let Some(event) = self.leader.poll_event() {
+            on_event(&event);
+            if let LeaderEvent::Renewed(key) = event {
+                self.keys.insert(key)?;
+            }
+        }
+        let port = self.carrier.address().port;
+        while let Some((node, message)) = self.leader.poll_transmit() {
+            let _said_again = self.carrier.try_send(Target { node: Some(node), port: Some(port) }, &message);
+        }
+        Ok(())
+    }
+}

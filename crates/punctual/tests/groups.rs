@@ -1,0 +1,158 @@
+//! Keyed groups between nodes: joining, speaking, moving on, being put out.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, unique, watchdog};
+use punctual::group::{
+    GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret, group_of_cell,
+};
+use punctual::{Bus, Communicator, Keys, Node, NodeId, Target};
+
+const EXCHANGE: u16 = 9;
+const FLEET: &str = "0 1 00112233445566778899aabbccddeeff";
+
+fn timing() -> GroupTiming {
+    const MS: u64 = 1_000_000;
+    GroupTiming { retry_ns: 5 * MS, lease_ns: 2_000 * MS, notice_ns: 60 * MS, renewal_ns: 60_000 * MS }
+}
+
+fn master() -> Secret {
+    Secret::new([0x42; 32]).unwrap()
+}
+
+struct Vehicle {
+    keys: Keys,
+    member: GroupMember,
+    voice: Communicator,
+    changes: Vec<GroupChange>,
+}
+
+fn fleet() -> Keys {
+    Keys::parse(FLEET).unwrap().overlap(Duration::from_millis(50))
+}
+
+impl Vehicle {
+    fn new(bus: &Bus, name: &str) -> Self {
+        let keys = fleet();
+        let node = Node::open(&bus.clone().sealed(&keys), name).unwrap();
+        let secret = master().of_member(node.id());
+        let member = GroupMember::new(node.bind(EXCHANGE).unwrap(), &keys, secret, timing()).unwrap();
+        Self { keys, member, voice: node.bind(1).unwrap(), changes: Vec::new() }
+    }
+
+    fn turn(&mut self) {
+        self.member.turn(|change| self.changes.push(change)).unwrap();
+    }
+
+    /// What others said, with the group in which it was sealed.
+    fn heard(&mut self) -> Vec<(NodeId, Option<u32>)> {
+        std::iter::from_fn(|| self.voice.try_receive().ok().map(|m| (m.source.node, m.sealed_in))).collect()
+    }
+}
+
+struct Roadside {
+    leaders: Vec<GroupLeader>,
+    events: Vec<LeaderEvent>,
+}
+
+impl Roadside {
+    fn new(bus: &Bus, groups: &[(&str, u32)]) -> Self {
+        let open = |(name, group): &(&str, u32)| {
+            let keys = fleet();
+            let node = Node::open(&bus.clone().sealed(&keys), name).unwrap();
+            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, *group, master(), timing())
+        };
+        Self { leaders: groups.iter().map(open).collect(), events: Vec::new() }
+    }
+
+    fn turn_until(&mut self, vehicles: &mut [Vehicle], done: impl Fn(&Self, &[Vehicle]) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !done(self, vehicles) {
+            assert!(Instant::now() < end, "{:?}", self.events);
+            for leader in &mut self.leaders {
+                leader.turn(|event| self.events.push(event.clone())).unwrap();
+            }
+            vehicles.iter_mut().for_each(Vehicle::turn);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// Goal: vehicles of one cell share a group and hear each other in it; who moves on speaks in the next cell's group, and what
+/// it still seals with the old key is not believed there any more.
+#[test]
+fn vehicles_follow_their_cells() {
+    let _alive = watchdog(60);
+    let (west, east) = (group_of_cell(100.0, 0.0, 500.0), group_of_cell(600.0, 0.0, 500.0));
+    for bus in [Bus::loopback(&unique("cells")), Bus::shared(&unique("cells"))] {
+        let mut roadside = Roadside::new(&bus, &[("west", west), ("east", east)]);
+        let mut vehicles: Vec<Vehicle> =
+            ["ann", "ben", "cyd"].iter().map(|name| Vehicle::new(&bus, name)).collect();
+        for vehicle in &mut vehicles {
+            vehicle.member.join(NodeId::named("west"), west);
+        }
+        roadside.turn_until(&mut vehicles, |_, all| {
+            all.iter().all(|vehicle| vehicle.member.group() == Some(west))
+        });
+        assert!(vehicles.iter().all(|vehicle| vehicle.changes == [GroupChange::Joined(west)]));
+        vehicles[0].voice.send_timeout(Target::everyone_at(1), b"in the west", PATIENCE).unwrap();
+        assert_eq!(vehicles[1].heard(), [(NodeId::named("ann"), Some(west))]);
+        let before = vehicles[1].keys.sealing().unwrap();
+
+        vehicles[0].member.join(NodeId::named("east"), east);
+        roadside.turn_until(&mut vehicles, |_, all| {
+            let renewed =
+                all[1..].iter().all(|vehicle| vehicle.keys.sealing().unwrap().generation > before.generation);
+            all[0].member.group() == Some(east) && renewed
+        });
+        assert!(
+            roadside
+                .events
+                .iter()
+                .any(|event| matches!(event, LeaderEvent::Left(node) if *node == NodeId::named("ann")))
+        );
+        // Until the old key is gone everywhere.
+        roadside.turn_until(&mut vehicles, |_, all| {
+            all.iter().all(|vehicle| !vehicle.keys.ids().contains(&before))
+        });
+        // Ann is in the east: the west has not its key, and hears nothing; the west still hears each other.
+        vehicles[0].voice.send_timeout(Target::everyone_at(1), b"in the east", PATIENCE).unwrap();
+        vehicles[1].voice.send_timeout(Target::everyone_at(1), b"still west", PATIENCE).unwrap();
+        assert_eq!(vehicles[2].heard().last(), Some(&(NodeId::named("ben"), Some(west))));
+        assert!(
+            vehicles[0].heard().iter().all(|(_, group)| *group != Some(west)),
+            "ann has not the west's new key"
+        );
+    }
+}
+
+/// Goal: who is put out hears nothing more of the group, and is not heard in it.
+#[test]
+fn who_is_put_out_is_not_heard() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("out"));
+    let mut roadside = Roadside::new(&bus, &[("leader", 3)]);
+    let mut vehicles: Vec<Vehicle> =
+        ["ann", "ben", "eve"].iter().map(|name| Vehicle::new(&bus, name)).collect();
+    for vehicle in &mut vehicles {
+        vehicle.member.join(NodeId::named("leader"), 3);
+    }
+    roadside.turn_until(&mut vehicles, |_, all| all.iter().all(|vehicle| vehicle.member.group() == Some(3)));
+    let before = vehicles[0].keys.sealing().unwrap();
+    roadside.leaders[0].bar(NodeId::named("eve"));
+    roadside.turn_until(&mut vehicles, |_, all| {
+        all[..2].iter().all(|vehicle| vehicle.keys.sealing().unwrap().generation > before.generation)
+    });
+    roadside.turn_until(&mut vehicles, |_, all| {
+        all[..2].iter().all(|vehicle| !vehicle.keys.ids().contains(&before))
+    });
+    vehicles.iter_mut().for_each(|vehicle| drop(vehicle.heard()));
+    vehicles[2].voice.send_timeout(Target::everyone_at(1), b"it is me", PATIENCE).unwrap();
+    vehicles[1].voice.send_timeout(Target::everyone_at(1), b"and me", PATIENCE).unwrap();
+    let heard = vehicles[0].heard();
+    let in_group: Vec<_> = heard.iter().filter(|(_, group)| *group == Some(3)).collect();
+    assert_eq!(in_group, [&(NodeId::named("ben"), Some(3))], "{heard:?}");
+    assert_eq!(roadside.leaders[0].members().count(), 2);
+}
