@@ -54,8 +54,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let is_time = Instant::now() >= next;
         for vehicle in &mut vehicles {
             let Vehicle { name, at_m, member, voice } = vehicle;
+            let own = voice.address();
             member.turn(|change| println!("{name} at {at_m:.0} m: {change:?}"))?;
             while let Ok(message) = voice.try_receive() {
+                if message.source == own {
+                    continue;
+                }
                 let text = String::from_utf8_lossy(message.payload);
                 println!("{name} hears in group {:x}: {text}", message.sealed_in.unwrap_or(0));
             }
