@@ -29,7 +29,7 @@ struct Owner {
     thread: i32,
 }
 
-const F_SETSIG: i32 = 10;
+pub(crate) const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
 const F_OWNER_TID: i32 = 0;
 
@@ -132,12 +132,8 @@ impl AsyncIo {
                 self.watched.push(own.map_err(|error| SystemError::new("watch", "descriptor", error))?);
             }
         }
-        let owner = Owner { kind: F_OWNER_TID, thread: sleeper.thread };
         for descriptor in &self.watched {
-            // SAFETY: the descriptor is open; the structure is live, and the call only reads it.
-            if unsafe { libc::fcntl(descriptor.as_raw_fd(), F_SETOWN_EX, &raw const owner) } == -1 {
-                return Err(SystemError::last("ask for a signal of", "descriptor"));
-            }
+            signal_thread(descriptor.as_fd(), sleeper.thread)?;
             set_async(descriptor.as_fd(), true)?;
         }
         Ok(())
@@ -161,6 +157,16 @@ impl AsyncIo {
         // SAFETY: one descriptor's record, the time if there is one, and the mask are live and initialised during the call.
         unsafe { libc::ppoll(&raw mut watched, 1, timeout, &raw const sleeper.open) };
         Ok(())
+    }
+}
+
+/// The signals of a descriptor go to this thread.
+pub(crate) fn signal_thread(descriptor: BorrowedFd<'_>, thread: i32) -> Result<(), SystemError> {
+    let owner = Owner { kind: F_OWNER_TID, thread };
+    // SAFETY: the descriptor is open; the structure is live, and the call only reads it.
+    match unsafe { libc::fcntl(descriptor.as_raw_fd(), F_SETOWN_EX, &raw const owner) } {
+        -1 => Err(SystemError::last("ask for a signal of", "descriptor")),
+        _ => Ok(()),
     }
 }
 

@@ -8,6 +8,8 @@
 extern crate alloc;
 
 pub mod address;
+#[cfg(test)]
+mod dice;
 pub mod frame;
 pub mod interest;
 pub mod keyed_group;

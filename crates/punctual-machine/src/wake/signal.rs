@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::descriptor::{NotifyPipe, empty, pipe};
 use super::{Ends, Notify, Park, Slept};
 use crate::SystemError;
+use crate::async_io::{F_SETSIG, signal_thread};
 use crate::doorbell::Doorbell;
 use crate::event_fd::wait_readable;
 use crate::sync::{AtomicU64, Ordering};
@@ -317,17 +318,6 @@ pub(super) fn open_handler() -> Result<Ends, SystemError> {
     Ok(Ends { park: Box::new(handler), notify })
 }
 
-/// `struct f_owner_ex` with the kind "thread".
-#[repr(C)]
-struct Owner {
-    kind: i32,
-    thread: i32,
-}
-
-const F_SETOWN_EX: i32 = 15;
-const F_SETSIG: i32 = 10;
-const F_OWNER_TID: i32 = 0;
-
 #[derive(Debug)]
 struct ParkSigIo {
     signal: i32,
@@ -357,12 +347,11 @@ pub(super) fn open_sigio() -> Result<Ends, SystemError> {
     let signal = real_time_signal(FOR_SIGIO);
     mask(libc::SIG_BLOCK, signal)?;
     let (reading, writing) = pipe()?;
-    let owner = Owner { kind: F_OWNER_TID, thread: rustix::thread::gettid().as_raw_pid() };
+    signal_thread(reading.as_fd(), rustix::thread::gettid().as_raw_pid())?;
     let descriptor = reading.as_raw_fd();
-    // SAFETY: the descriptor is open; F_SETSIG and F_SETFL take integers, F_SETOWN_EX a live structure that the call reads.
+    // SAFETY: the descriptor is open; both take integers.
     let refused = unsafe {
         libc::fcntl(descriptor, F_SETSIG, signal) == -1
-            || libc::fcntl(descriptor, F_SETOWN_EX, &raw const owner) == -1
             || libc::fcntl(descriptor, libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC) == -1
     };
     if refused {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::address::{Address, NodeId, Port, Target};
+use crate::dice::Dice;
 use crate::time::Nanos;
 use crate::unit::{Data, Metre, Quantity};
 use proptest::prelude::*;
@@ -9,19 +10,6 @@ use std::collections::BTreeMap;
 
 const KEY: TopicKey = TopicKey { topic: 1, data: Quantity::<Metre, i64>::TYPE };
 const MS: u64 = 1_000_000;
-
-/// Pseudo-random numbers (SplitMix64; Steele, Lea, Flood 2014).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
 
 enum Role {
     Publisher(Publication),

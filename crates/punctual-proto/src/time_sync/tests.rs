@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::address::NodeId;
+use crate::dice::Dice;
 use crate::interest::Lateness;
 use crate::time::Nanos;
 use proptest::prelude::*;
@@ -16,23 +17,6 @@ const TICK: u64 = 100 * US;
 
 /// How often a clock's rate wanders.
 const WANDER_EVERY: u64 = 10 * MS;
-
-/// Pseudo-random numbers (SplitMix64; Steele, Lea, Flood 2014).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-
-    fn between(&mut self, low: i64, high: i64) -> i64 {
-        low + self.below((high - low) as u64 + 1) as i64
-    }
-}
 
 /// A clock whose rate wanders. Readings are whole nanoseconds; what it has counted is known to 10⁻⁹ of one.
 struct VirtualClock {
