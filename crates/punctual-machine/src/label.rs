@@ -1,6 +1,6 @@
 //! Names for the places where a process may die: before and after every store and every call that others can see.
 //!
-//! In normal builds [`label!`](crate::label) is nothing. Built with `--cfg labelled_stores` a process ends or stops
+//! In normal builds [`label!`](crate::label!) is nothing. Built with `--cfg labelled_stores` a process ends or stops
 //! itself exactly there, and tells which places it has passed; `cargo xtask kill` builds it so and checks what the
 //! others see.
 //!

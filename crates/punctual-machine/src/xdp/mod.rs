@@ -1,6 +1,6 @@
 //! AF_XDP: frames of chosen UDP ports, taken from the interface before the kernel's own stack.
 //!
-//! A program at the interface ([`program`]) sends UDP for our ports to our socket and leaves everything else alone. A
+//! A program at the interface (`program`) sends UDP for our ports to our socket and leaves everything else alone. A
 //! received frame is read in memory that is shared with the kernel, so polling costs no system call; sending copies into
 //! that memory and kicks the kernel once.
 //!

@@ -19,6 +19,9 @@ const READING_ERROR_NS: i64 = 41;
 
 const BILLION: i128 = 1_000_000_000;
 
+/// Farther than any offset can be, nanoseconds: what a peer says may be anything, and its sums must have room.
+const FAR: i128 = 1 << 100;
+
 /// How clocks behave; the bound is as good as this is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockModel {
@@ -77,7 +80,8 @@ impl ClockModel {
     /// By how much a drift may have changed the offset further after a time, if it was right at its beginning or end.
     fn bend(&self, time: i128) -> i128 {
         // Half the wander times the square of the time, in ns: ppb per second is 10⁻¹⁸ per nanosecond.
-        ceil(i128::from(self.wander_max_ppb_per_s) * time * time, 2 * BILLION * BILLION)
+        let bend = i128::from(self.wander_max_ppb_per_s).saturating_mul(time.saturating_mul(time));
+        ceil(bend, 2 * BILLION * BILLION).min(FAR)
     }
 
     /// By how much the drift may have changed within a time, parts in 10⁹.
@@ -86,7 +90,7 @@ impl ClockModel {
     }
 
     fn wander(&self, time: i128) -> i128 {
-        ceil(i128::from(self.wander_max_ppb_per_s) * time, BILLION)
+        ceil(i128::from(self.wander_max_ppb_per_s).saturating_mul(time), BILLION).min(FAR)
     }
 }
 
@@ -110,7 +114,8 @@ impl Track {
             return (low, high);
         }
         let time = i128::from(when.0) - i128::from(self.at.0);
-        let (by_low, by_high) = (i128::from(self.drift_low) * time, i128::from(self.drift_high) * time);
+        let by = |drift: i64| i128::from(drift).saturating_mul(time);
+        let (by_low, by_high) = (by(self.drift_low), by(self.drift_high));
         let (least, most) = (by_low.min(by_high), by_low.max(by_high));
         let bend = model.bend(time);
         (low + floor(least, BILLION) - bend, high + ceil(most, BILLION) + bend)
@@ -188,7 +193,7 @@ impl Exchanges {
         let (drift_low, drift_high) = self.drift(now, model)?;
         let moved = |point: Point, drift: i128| {
             let time = i128::from(now.0) - i128::from(point.at.0);
-            (time * drift, model.bend(time), i128::from(point.offset))
+            (time.saturating_mul(drift), model.bend(time), i128::from(point.offset))
         };
         let low = self.window.iter().map(|exchange| {
             let (by_drift, bend, offset) = moved(exchange.lower(), drift_low);
@@ -231,4 +236,32 @@ impl Exchanges {
 fn between(from: Point, to: Point) -> Option<(i128, i128)> {
     let time = i128::from(to.at.0) - i128::from(from.at.0);
     (time > 0).then(|| (i128::from(to.offset) - i128::from(from.offset), time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Goal: what a peer says of its clock may be as far away as numbers go: the bound is then wide, and nothing overflows.
+        /// Found by the fuzz target `time`: the square of eight thousand million seconds.
+        #[test]
+        fn far_away_the_bound_is_wide(at: u64, when: u64, a: i64, b: i64, c: i32, d: i32) {
+            let track = Track {
+                at: Nanos(at),
+                low: a.min(b),
+                high: a.max(b),
+                drift_low: c.min(d).into(),
+                drift_high: c.max(d).into(),
+            };
+            for (at, when) in [(at, when), (0, u64::MAX), (u64::MAX, 0)] {
+                let estimate = Track { at: Nanos(at), ..track }.at(Nanos(when), &ClockModel::default());
+                prop_assert!(estimate.bound >= a.abs_diff(b) / 2);
+                if at.abs_diff(when) == u64::MAX {
+                    prop_assert!(estimate.bound > 1 << 62);
+                }
+            }
+        }
+    }
 }

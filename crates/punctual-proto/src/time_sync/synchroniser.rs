@@ -369,7 +369,8 @@ impl Synchroniser {
             let wander = self.options.model.wander_over(now.since(track.at));
             let is_reference = node == self.own;
             let wander = if is_reference { 0 } else { wander };
-            let (drift_low, drift_high) = (track.drift_low - wander, track.drift_high + wander);
+            let (drift_low, drift_high) =
+                (track.drift_low.saturating_sub(wander), track.drift_high.saturating_add(wander));
             (node, life, Track { at: now, low, high, drift_low, drift_high })
         });
         let Self { domain, scale, .. } = *self;
