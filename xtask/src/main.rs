@@ -22,7 +22,7 @@ use ci::Plan;
 
 const USAGE: &str = "\
 cargo xtask ci [--only STEP,STEP] [--fuzz-seconds N]   what CI runs
-cargo xtask nightly                                    the same, ten minutes of fuzzing per target, a thousand kills, 10⁸ wake-ups, Miri
+cargo xtask nightly                                    the same, ten minutes of fuzzing per target, a thousand kills, 10⁸ wake-ups, 220 components, Miri
 cargo xtask tidy                                       the rules no compiler checks
 cargo xtask loom                                       the model checker, and the proof that it can fail
 cargo xtask kill [--random N]                          a kill at every labelled store, and N at random instants

@@ -43,6 +43,12 @@ enum Verb {
     /// The other end of a measurement; started by the command itself
     #[command(hide = true)]
     Respond,
+    /// The other end of run peel; started by the command itself
+    #[command(hide = true)]
+    PeelRespond,
+    /// A fresh process of run peel; started by the command itself
+    #[command(hide = true)]
+    PeelStart,
     /// A process of run vehicles; started by the command itself
     #[command(hide = true)]
     Vehicle,
@@ -179,7 +185,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-fn gap(text: &str) -> Result<Duration, String> {
+pub(crate) fn gap(text: &str) -> Result<Duration, String> {
     let gap = time(text)?;
     if gap > Duration::from_secs(10) {
         return Err("from 0 to 10s".to_owned());
@@ -239,6 +245,8 @@ pub fn main() -> ExitCode {
         Verb::Stat(stat) => command::stat(&stat),
         Verb::Host(host) => command::host(&host),
         Verb::Respond => command::respond(),
+        Verb::PeelRespond => command::peel_respond(),
+        Verb::PeelStart => command::peel_start(),
         Verb::Vehicle => command::vehicle(),
     };
     finish(done)

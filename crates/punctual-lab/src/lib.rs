@@ -10,6 +10,7 @@ pub mod doubt;
 pub mod facts;
 pub mod link;
 pub mod load;
+pub mod peel;
 pub mod report;
 pub mod response;
 pub mod role;

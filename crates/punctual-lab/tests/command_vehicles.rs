@@ -68,10 +68,12 @@ fn every_vehicle_hears_every_vehicle() {
             continue;
         }
         let row = if engine == "shared" { "shared" } else { "socket" };
-        for mode in ["application", "callback"] {
+        for (mode, seal) in [("application", "on"), ("callback", "off")] {
             let place = Place::new();
-            let more = ["--mode", mode, "--engine", engine, "--roadside", "1", "--components", "2"];
+            let more =
+                ["--mode", mode, "--engine", engine, "--roadside", "1", "--components", "2", "--seal", seal];
             let summary = summary_of(&place.punctual(&vehicles(&more)).with(0).out);
+            assert_eq!(summary["vehicles"]["seal"], seal == "on", "{summary:#}");
             assert_account(&summary);
             // Two runs, four receivers, two components, twelve messages: of three others, and one's own.
             for (name, senders) in [(row, 3), ("sharedmem", 1)] {
@@ -197,8 +199,10 @@ fn misuse_is_told_in_a_line() {
         (&["--wake", "futex"], "--wake futex"),
         (&["--wake", "sleepwalk"], "sleepwalk"),
         (&["--mode", "engine", "--roadside", "2"], "--mode engine"),
+        (&["--mode", "engine", "--seal", "on"], "--seal on"),
         (&["--messages", "9000000"], "MiB"),
         (&["--gap", "1ms"], "--gap"),
+        (&["--early", "50us"], "--early"),
         (&["--messages", "5", "--duration", "5s"], "--duration"),
         (&["--runs", "0"], "--runs"),
     ] {

@@ -16,6 +16,8 @@ pub struct RunArguments {
 /// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum Experiment {
+    /// The same ping at every layer, and what each adds; known mistakes switched on, to see them found
+    Peel(super::PeelArguments),
     /// How fast a host answers a UDP packet, where the time goes, and who was late
     Response(Box<ResponseArguments>),
     /// The main job: the same as punctual survey
@@ -32,6 +34,7 @@ pub enum Experiment {
 /// See [`Failure`].
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     match &arguments.experiment {
+        Experiment::Peel(peel) => super::peel(peel),
         Experiment::Response(response) => super::response(response),
         Experiment::Survey(survey) => super::survey(survey),
         Experiment::Vehicles(vehicles) => super::vehicles(vehicles),

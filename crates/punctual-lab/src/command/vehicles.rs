@@ -71,6 +71,9 @@ pub struct VehiclesArguments {
     /// Let vehicles publish one after the other over the period, not all at once as the barrier leaves them
     #[arg(long)]
     spread: bool,
+    /// How long before a message is due its component wakes and goes the message's way, so that it is in the cache (callback)
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::cli::gap)]
+    early: Duration,
     /// A bridge of this host (packet), or an interface with an address (datagram) [default: a bridge of our own]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
@@ -128,6 +131,40 @@ fn settings(arguments: &VehiclesArguments) -> Result<Settings, Failure> {
             return usage(format!("--{name} {value}: from {from} to {to}"));
         }
     }
+    combination(arguments)?;
+    let period = arguments.period;
+    let count = arguments.messages.unwrap_or_else(|| messages(arguments));
+    let settings = Settings {
+        mode,
+        medium,
+        wake,
+        seal: arguments.seal == Seal::On,
+        vehicles: arguments.vehicles,
+        roadside: arguments.roadside.unwrap_or(if mode == Mode::Application { ROADSIDE } else { 0 }),
+        components: arguments.components,
+        period,
+        count,
+        runs: arguments.runs,
+        spread: arguments.spread,
+        early: arguments.early,
+        interface: arguments.interface.clone(),
+    };
+    let bytes = settings.vehicles.saturating_mul(settings.components).saturating_mul(count) * RECORD_SIZE;
+    if bytes > RECORDS_MAX {
+        let (mib, most) = (bytes >> 20, RECORDS_MAX >> 20);
+        return usage(format!(
+            "--messages {count}: the records of each vehicle would take {mib} MiB, where {most} are the most; take fewer, or a \
+             shorter --duration"
+        ));
+    }
+    Ok(settings)
+}
+
+/// Options that do not go together.
+fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
+    let usage = |text: String| Err(Failure::Usage(text));
+    let (mode, medium, wake) = (arguments.mode, arguments.engine, arguments.wake);
+    let period = arguments.period;
     for (name, given) in [
         ("--count", arguments.common.count.is_some()),
         ("--gap", arguments.common.gap.is_some()),
@@ -153,37 +190,20 @@ fn settings(arguments: &VehiclesArguments) -> Result<Settings, Failure> {
             medium.name()
         ));
     }
-    if arguments.seal == Seal::On {
-        return usage("--seal on: this build has no seals; leave it out".to_owned());
+    if arguments.seal == Seal::On && !mode.is_mutual() {
+        let name = mode.name();
+        return usage(format!("--seal on: --mode {name} is about what is below the seal; leave one out"));
     }
-    let period = arguments.period;
     if period < Duration::from_micros(10) || period > Duration::from_secs(60) {
         return usage(format!("--period {period:?}: from 10us to 60s"));
     }
-    let count = arguments.messages.unwrap_or_else(|| messages(arguments));
-    let settings = Settings {
-        mode,
-        medium,
-        wake,
-        seal: arguments.seal == Seal::On,
-        vehicles: arguments.vehicles,
-        roadside: arguments.roadside.unwrap_or(if mode == Mode::Application { ROADSIDE } else { 0 }),
-        components: arguments.components,
-        period,
-        count,
-        runs: arguments.runs,
-        spread: arguments.spread,
-        interface: arguments.interface.clone(),
-    };
-    let bytes = settings.vehicles.saturating_mul(settings.components).saturating_mul(count) * RECORD_SIZE;
-    if bytes > RECORDS_MAX {
-        let (mib, most) = (bytes >> 20, RECORDS_MAX >> 20);
+    if arguments.early > period / 2 || (arguments.early > Duration::ZERO && mode != Mode::Callback) {
         return usage(format!(
-            "--messages {count}: the records of each vehicle would take {mib} MiB, where {most} are the most; take fewer, or a \
-             shorter --duration"
+            "--early {:?}: in callback mode, and at most half of --period",
+            arguments.early
         ));
     }
-    Ok(settings)
+    Ok(())
 }
 
 /// As many as the original, if nothing else was asked for.
@@ -218,6 +238,7 @@ fn header(settings: &Settings, seed: u64) -> Header {
             "runs": settings.runs,
             "trials": "run × receivers + receiver",
             "spread": settings.spread,
+            "early_us": settings.early.as_secs_f64() * 1e6,
         }),
         ..Header::new("vehicles")
     }

@@ -31,11 +31,16 @@ pub struct ResponderFacts {
 
 /// Answers until the trial ends.
 pub fn respond(link: &mut dyn Link, size_max: usize) -> ResponderFacts {
+    respond_within(link, size_max, PATIENCE)
+}
+
+/// As [`respond`], for a client that may be silent for as long as `patience`.
+pub fn respond_within(link: &mut dyn Link, size_max: usize, patience: Duration) -> ResponderFacts {
     let clock = Clock::get();
     let mut facts = ResponderFacts::default();
     let (before, cpu) = (ThreadUsage::now(), punctual_machine::cpu::current());
     let mut buffer = vec![0; size_max];
-    let patience = clock.ticks(PATIENCE);
+    let patience = clock.ticks(patience);
     let mut deadline = clock.now().plus(patience);
     while let Some(Got { size, stages }) = link.receive(&mut buffer, deadline) {
         let delivered = stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);

@@ -6,6 +6,7 @@ mod charts;
 mod facts;
 mod figures;
 mod ladder;
+mod peel;
 mod response;
 mod scale;
 mod startup;
@@ -41,6 +42,9 @@ pub fn render(run: &Run) -> Result<String, StoreError> {
     facts::head(&mut page, &summary);
     if summary.experiment == "wakeup" {
         wakeup::sections(&mut page, &summary);
+    }
+    if summary.experiment == "peel" {
+        peel::sections(&mut page, &summary);
     }
     if summary.experiment == "vehicles" {
         vehicles::sections(&mut page, &summary);

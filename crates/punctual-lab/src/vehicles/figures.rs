@@ -375,6 +375,7 @@ mod tests {
             count: 4,
             runs: 1,
             spread: false,
+            early: Duration::ZERO,
             interface: None,
         }
     }

@@ -19,6 +19,7 @@ mod alone;
 mod components;
 pub mod experiment;
 pub mod figures;
+pub mod keys;
 pub mod ledger;
 pub mod option;
 pub mod overview;

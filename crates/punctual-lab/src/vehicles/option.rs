@@ -107,6 +107,8 @@ pub struct Settings {
     pub runs: u32,
     /// Whether components publish one after the other over the period, or all at once as the barrier leaves them.
     pub spread: bool,
+    /// How long before a message is due a component is awake for it, in callback mode.
+    pub early: Duration,
     /// A bridge of this host, or an interface with an address.
     pub interface: Option<String>,
 }

@@ -100,7 +100,12 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), Strin
     }
     let began = Instant::now();
     let options = NodeOptions::new(&assignment.part.name());
-    let node = options.open(&assignment.bus.bus()).map_err(|error| error.to_string())?;
+    let bus = assignment.bus.bus();
+    let bus = match &assignment.keys {
+        Some(keys) => keys.seal(bus)?,
+        None => bus,
+    };
+    let node = options.open(&bus).map_err(|error| error.to_string())?;
     opening.node_ns = since(began);
     let began = Instant::now();
     let components = Components::start(&node, assignment)?;

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use punctual::Bus;
 use serde::{Deserialize, Serialize};
 
+use super::keys::KeyLine;
 use super::option::Mode;
 
 /// The part a process plays.
@@ -77,6 +78,8 @@ pub struct Assignment {
     pub port: Option<Port>,
     /// What carries the messages.
     pub bus: BusPlan,
+    /// What to seal with.
+    pub keys: Option<KeyLine>,
     /// How to wait, by its name.
     pub wake: String,
     /// Nodes on the bus besides its own.
@@ -89,6 +92,8 @@ pub struct Assignment {
     pub period_ns: u64,
     /// Messages of each component.
     pub count: usize,
+    /// How long before a message is due a component is awake for it, in callback mode.
+    pub early_ns: u64,
     /// How far a vehicle's first message is behind that of the one before it.
     pub phase_ns: u64,
 }

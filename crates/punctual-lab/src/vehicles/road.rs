@@ -10,6 +10,7 @@ use punctual_machine::namespace::{
     bring_up, create_bridge, create_veth, join_bridge, network_namespace_id, unshare_network,
 };
 
+use super::keys::KeyLine;
 use super::option::{Medium, Settings};
 use super::protocol::{Account, Assignment, BusPlan, Facts, Opening, Part, Port, Said, Told};
 use super::value::Record;
@@ -183,6 +184,7 @@ impl Road {
     pub fn open(&mut self, settings: &Settings, place: &Place, tag: u16) -> Result<Vec<Opening>, String> {
         let buses = buses(settings, place, self.stations.len(), tag)?;
         let others = self.stations.len() - 1;
+        let keys = settings.seal.then(KeyLine::random);
         for (number, (station, (bus, port))) in self.stations.iter_mut().zip(buses).enumerate() {
             debug_assert!(number < usize::from(u16::MAX), "the number of processes is limited");
             let assignment = Assignment {
@@ -190,12 +192,14 @@ impl Road {
                 mode: settings.mode,
                 port,
                 bus,
+                keys: keys.clone(),
                 wake: settings.wake.to_string(),
                 others,
                 vehicles: settings.vehicles,
                 components: settings.components,
                 period_ns: settings.period.as_nanos() as u64,
                 count: settings.count,
+                early_ns: settings.early.as_nanos() as u64,
                 phase_ns: settings.phase_ns(),
             };
             station.say(&Told::Open(Box::new(assignment)))?;

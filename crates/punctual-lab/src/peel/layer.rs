@@ -1,0 +1,111 @@
+//! The layers of the path, from the bare mechanism up, and the mistakes that can be switched on to see them found.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::sample::CellId;
+use crate::vehicles::option::{Medium, VALUE_SIZE};
+
+/// A layer, with everything below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layer {
+    /// The bare mechanism: system calls on a socket, or a slot of shared memory; polled.
+    Bare,
+    /// The engine alone, polled: frames with a header, rings, check values.
+    Engine,
+    /// A node's ports, accounts and counters, polled by `try_receive`.
+    Node,
+    /// The same, each frame with a tag.
+    Sealed,
+    /// A communicator's waiting receive, with stamps, its waiter spinning.
+    Communicator,
+    /// The same, asleep until the medium wakes it.
+    Asynchronous,
+    /// The whole path once more, measured apart: what the layers must add up to.
+    Whole,
+}
+
+impl Layer {
+    /// All, from below.
+    pub const ALL: [Self; 7] = [
+        Self::Bare,
+        Self::Engine,
+        Self::Node,
+        Self::Sealed,
+        Self::Communicator,
+        Self::Asynchronous,
+        Self::Whole,
+    ];
+
+    /// As it is written in results and tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Engine => "engine",
+            Self::Node => "node",
+            Self::Sealed => "sealed",
+            Self::Communicator => "communicator",
+            Self::Asynchronous => "asynchronous",
+            Self::Whole => "whole",
+        }
+    }
+
+    /// What it adds, in words.
+    #[must_use]
+    pub fn adds(self, medium: Medium) -> &'static str {
+        match (self, medium) {
+            (Self::Bare, Medium::Shared) => "a slot of shared memory each way, polled",
+            (Self::Bare, Medium::Packet) => "an AF_PACKET socket, its calls and its ring, polled",
+            (Self::Bare, Medium::Datagram) => "a UDP socket and its calls, polled",
+            (Self::Engine, _) => "the engine: header, rings or batches, check value",
+            (Self::Node, _) => "the node: ports, streams, counters, locks",
+            (Self::Sealed, _) => "the tag: made, checked, replays refused",
+            (Self::Communicator, _) => "the communicator: a receive that waits, stamps",
+            (Self::Asynchronous, _) => "asynchronous reception: asleep until woken",
+            (Self::Whole, _) => "the whole path, measured apart",
+        }
+    }
+
+    /// Whether frames carry a tag.
+    #[must_use]
+    pub fn is_sealed(self) -> bool {
+        self >= Self::Sealed
+    }
+}
+
+/// A mistake of the original's first versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Culprit {
+    /// O_ASYNC from the start: each frame interrupts the process by SIGIO
+    SigioAtStart,
+    /// Buffer pools are made on the way of the first message
+    PoolsInConstructor,
+    /// Keys are read, and the first tag is computed, on the way of the first message
+    ColdCrypto,
+    /// Fourteen other processes start at the same time
+    CrowdAtStart,
+}
+
+impl Culprit {
+    /// As it is written on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SigioAtStart => "sigio-at-start",
+            Self::PoolsInConstructor => "pools-in-constructor",
+            Self::ColdCrypto => "cold-crypto",
+            Self::CrowdAtStart => "crowd-at-start",
+        }
+    }
+}
+
+/// The cell of a layer; with a culprit, of the layer in which it should show.
+#[must_use]
+pub fn cell(medium: Medium, layer: Layer, culprit: Option<Culprit>) -> CellId {
+    let with = culprit.map_or(String::new(), |culprit| format!("+{}", culprit.name()));
+    let wake = format!("{}{with}", layer.name());
+    CellId { size: VALUE_SIZE, ..CellId::new(medium.name(), &wake) }
+}

@@ -1,0 +1,24 @@
+//! Peel: the same ping at every layer, in turns, and each layer's cost as a difference with an interval; apart from these,
+//! what is paid once at the start. The authors' hunt through their own layers, as one command.
+//!
+//! ```text
+//! layer       what there is to peel, and the mistakes that can be made on purpose
+//! field       how each end opens its link at each layer (links)
+//! site        the client's thread and the responder's process        startup: a fresh process, timed step by step (tag)
+//!   │
+//! experiment  rounds of all layers in turn; starts with and without each mistake in turn ─→ store
+//!   │
+//! analysis    costs with intervals, the part of the whole that they explain, where each mistake shows
+//!   │
+//! overview    ─→ terminal, page
+//! ```
+
+pub mod analysis;
+pub mod experiment;
+mod field;
+pub mod layer;
+mod links;
+pub mod overview;
+pub mod site;
+pub mod startup;
+mod tag;

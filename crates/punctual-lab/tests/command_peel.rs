@@ -1,0 +1,154 @@
+//! `punctual run peel`, as scripts and people call it. Nothing here asserts how long something takes: mistakes are found by
+//! counted events, and by comparison with starts of the same run that do not make them.
+
+mod common;
+
+use common::{Ended, Place, alone, summary_of, text};
+use serde_json::Value;
+
+/// Whether this process may make network namespaces; says so if not.
+fn has_namespaces() -> bool {
+    let probe =
+        std::thread::spawn(punctual_machine::namespace::unshare_network).join().expect("the thread ends");
+    if let Err(error) = &probe {
+        eprintln!("SKIPPED: {error}");
+    }
+    probe.is_ok()
+}
+
+fn peel(place: &Place, more: &[&str]) -> Ended {
+    let mut arguments = vec!["run", "peel", "--json", "-", "--out", "run", "--count", "300"];
+    arguments.extend(["--duration", "10s", "--rounds", "3", "--starts", "4"]);
+    arguments.extend(more);
+    let ended = place.punctual(&arguments);
+    if ended.code == Some(3) && ended.err.contains("two processors") {
+        eprintln!("SKIPPED: {}", ended.err);
+        return ended;
+    }
+    ended.with(0)
+}
+
+const LAYERS: [&str; 6] = ["bare", "engine", "node", "sealed", "communicator", "asynchronous"];
+
+/// Goal: every layer is measured in every round, over every medium, and what the layers add makes up what they come to.
+#[test]
+fn every_layer_is_peeled() {
+    let _turn = alone();
+    for engine in ["shared", "datagram", "packet"] {
+        if engine == "packet" && !has_namespaces() {
+            continue;
+        }
+        let place = Place::new();
+        let ended = peel(&place, &["--engine", engine]);
+        if ended.code == Some(3) {
+            return;
+        }
+        let summary = summary_of(&ended.out);
+        let results = summary["results"].as_array().expect("results");
+        for layer in LAYERS.iter().chain(&["whole"]) {
+            let name = format!("{engine}/{layer}");
+            let result = results.iter().find(|result| result["name"] == name.as_str()).expect("a result");
+            assert_eq!((&result["trials"], &result["lost"]), (&3.into(), &0.into()), "{result:#}");
+            assert!(result["count"].as_u64() > Some(100), "{result:#}");
+        }
+        let costs = summary["peel"]["peeled"]["costs"].as_array().expect("costs");
+        assert_eq!(costs.iter().map(|cost| &cost["layer"]).collect::<Vec<_>>(), LAYERS);
+        for cost in costs {
+            let [low, at, high] =
+                ["low_ns", "ns", "high_ns"].map(|name| cost["adds"][name].as_f64().expect("a number"));
+            assert!(low <= at && at <= high, "{cost:#}");
+        }
+        let page = text(&place.path("run/report.html"));
+        assert!(page.contains("Layer by layer") && page.contains("Paid once"));
+    }
+}
+
+fn found<'a>(summary: &'a Value, culprit: &str) -> &'a Value {
+    let all = summary["peel"]["found"].as_array().expect("a list");
+    let found = all.iter().find(|found| found["culprit"] == culprit);
+    found.unwrap_or_else(|| panic!("no {culprit} in {all:#?}"))
+}
+
+fn number(value: &Value, name: &str) -> f64 {
+    value[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {value:#}"))
+}
+
+/// Goal: each mistake shows in its own layer, by its ratio to starts of the same run that do not make it.
+#[test]
+fn each_mistake_shows_where_it_belongs() {
+    let _turn = alone();
+    let place = Place::new();
+    let with = "pools-in-constructor,cold-crypto,crowd-at-start";
+    let ended = peel(&place, &["--engine", "datagram", "--with", with]);
+    if ended.code == Some(3) {
+        return;
+    }
+    let summary = summary_of(&ended.out);
+    let pools = found(&summary, "pools-in-constructor");
+    assert_eq!(number(pools, "without"), 0.0, "no pool is made on the way: {pools:#}");
+    assert!(number(pools, "with") > 0.0, "{pools:#}");
+    let crypto = found(&summary, "cold-crypto");
+    assert!(number(crypto, "with") > 5.0 * number(crypto, "without"), "{crypto:#}");
+    for (culprit, figure) in [("pools-in-constructor", "tag_on_path_ns"), ("cold-crypto", "pools_on_path_ns")]
+    {
+        // It shows there and not in the other's place.
+        let of = |starts: &Value| {
+            let mut all: Vec<f64> =
+                starts.as_array().expect("starts").iter().map(|start| number(start, figure)).collect();
+            all.sort_by(f64::total_cmp);
+            all[0]
+        };
+        let all = summary["peel"]["starts_with"].as_array().expect("a list");
+        let with = &all.iter().find(|pair| pair[0] == culprit).expect("its starts")[1];
+        assert!(of(with) < number(found(&summary, "cold-crypto"), "with"), "{culprit} shows in {figure} too");
+    }
+    let crowd = found(&summary, "crowd-at-start");
+    assert!(number(crowd, "with") > number(crowd, "without"), "{crowd:#}");
+}
+
+/// Goal: O_ASYNC from the start is seen by what it does: an interruption for nearly every frame, at both ends.
+#[test]
+fn interruptions_are_counted_per_frame() {
+    let _turn = alone();
+    let place = Place::new();
+    let ended = peel(&place, &["--engine", "datagram", "--with", "sigio-at-start"]);
+    if ended.code == Some(3) {
+        return;
+    }
+    let summary = summary_of(&ended.out);
+    let interrupted = &summary["peel"]["interrupted"];
+    assert_eq!(number(interrupted, "without_per_frame"), 0.0, "{interrupted:#}");
+    assert!(number(interrupted, "with_per_frame") > 0.3, "{interrupted:#}");
+    let sigio = found(&summary, "sigio-at-start");
+    assert_eq!((number(sigio, "without"), &sigio["found"]), (0.0, &true.into()), "{sigio:#}");
+}
+
+/// Goal: what memory cannot do is said, and the rest is done.
+#[test]
+fn memory_raises_no_signals() {
+    let _turn = alone();
+    let place = Place::new();
+    let ended = peel(&place, &["--engine", "shared", "--with", "sigio-at-start"]);
+    if ended.code == Some(3) {
+        return;
+    }
+    let summary = summary_of(&ended.out);
+    assert_eq!(summary["skipped"][0]["what"], "sigio-at-start", "{summary:#}");
+}
+
+/// Goal: one line that names the option, the value and the range.
+#[test]
+fn misuse_is_told_in_a_line() {
+    let place = Place::new();
+    for (arguments, word) in [
+        (&["--with", "telepathy"][..], "telepathy"),
+        (&["--rounds", "1"], "--rounds"),
+        (&["--count", "10"], "--count 10: from 100"),
+        (&["--engine", "datagram", "--wake", "futex"], "--wake futex"),
+        (&["--engine", "shared", "--wake", "spin"], "--wake spin"),
+        (&["--gap", "1ms"], "--gap"),
+    ] {
+        let ended = place.punctual(&[&["run", "peel"], arguments].concat()).with(2);
+        assert!(ended.err.contains(word) && ended.err.trim().lines().count() == 1, "{}", ended.err);
+    }
+}
