@@ -2,7 +2,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -47,16 +48,46 @@ impl EpollSet {
 
     /// As [`EpollSet::wait`], but `None` when a signal came first.
     pub(crate) fn wait_uninterrupted(&self, timeout: Option<Duration>) -> Option<usize> {
+        let ready = match self.wait_precisely(timeout) {
+            // Linux before 5.11.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => self.wait_coarsely(timeout),
+            ready => ready,
+        };
+        // The only errors left are EINTR (look again) and misuse that the types exclude.
+        ready.inspect_err(|error| debug_assert_eq!(error.kind(), io::ErrorKind::Interrupted)).ok()
+    }
+
+    /// `epoll_pwait2`, whose time is in nanoseconds.
+    fn wait_precisely(&self, timeout: Option<Duration>) -> io::Result<usize> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let mask = ptr::null::<libc::sigset_t>();
+        // SAFETY: the descriptor is open; the kernel writes at most as many events as the array has, reads a time that lives
+        // during the call or is null, and leaves the signal mask alone where none is given.
+        let ready = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.descriptor.as_raw_fd(),
+                events.as_mut_ptr(),
+                EVENTS_MAX as libc::c_int,
+                timeout,
+                mask,
+                size_of::<libc::c_ulong>(),
+            )
+        };
+        usize::try_from(ready).map_err(|_negative| io::Error::last_os_error())
+    }
+
+    /// `epoll_wait`, whose time is in milliseconds, rounded up.
+    fn wait_coarsely(&self, timeout: Option<Duration>) -> io::Result<usize> {
         let timeout = timeout.map(timespec);
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
-        match epoll::wait(&self.descriptor, &mut events, timeout.as_ref()) {
-            Ok((ready, _)) => Some(ready.len()),
-            // The only errors left are EINTR (look again) and misuse that the types exclude.
-            Err(error) => {
-                debug_assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Interrupted);
-                None
-            }
-        }
+        let (ready, _) = epoll::wait(&self.descriptor, &mut events, timeout.as_ref())?;
+        Ok(ready.len())
     }
 }
 
@@ -82,6 +113,7 @@ mod tests {
         assert_eq!(set.wait(None), 1);
         two.drain();
         assert_eq!(set.wait(Some(Duration::from_millis(1))), 0);
+        assert_eq!(set.wait_coarsely(Some(Duration::from_millis(1))).unwrap(), 0);
         assert!(set.add(one.as_fd()).is_err(), "twice in one set");
         one.ring();
         set.watch(one.as_fd(), false).unwrap();
