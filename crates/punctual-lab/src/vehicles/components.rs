@@ -313,7 +313,10 @@ impl Workshop<'_> {
     }
 
     fn bind(&self, port: u16) -> Result<Communicator, String> {
-        let options = CommunicatorOptions::waiting(self.wake).stamped();
+        let options = CommunicatorOptions {
+            inbox_size: Some(self.assignment.inbox_size),
+            ..CommunicatorOptions::waiting(self.wake).stamped()
+        };
         self.node.bind_with(port, &options).map_err(|error| error.to_string())
     }
 

@@ -82,6 +82,9 @@ pub const OWN_ROW: &str = "sharedmem";
 /// The original's value, bytes.
 pub const VALUE_SIZE: usize = 92;
 
+/// A value in an inbox, with its header and stamps and what is known of it, bytes; rounded up.
+const INBOX_MESSAGE_SIZE: usize = 256;
+
 /// Everything that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -137,6 +140,21 @@ impl Settings {
     #[must_use]
     pub fn phase_ns(&self) -> u64 {
         if self.spread { self.period.as_nanos() as u64 / self.vehicles as u64 } else { 0 }
+    }
+
+    /// Room for the frames of half a second: that long a vehicle may stand still and lose nothing. A power of two, as many
+    /// as a ring usually has at least, and at most 32 MiB of it.
+    #[must_use]
+    pub fn ring_frames(&self) -> usize {
+        let frames = (self.vehicles * self.components) as f64 * 0.5 / self.period.as_secs_f64();
+        (frames as usize).next_power_of_two().clamp(2_048, 16_384)
+    }
+
+    /// Room for a component's messages of half a second in its inbox, bytes.
+    #[must_use]
+    pub fn inbox_size(&self) -> usize {
+        let messages = self.vehicles as f64 * 0.5 / self.period.as_secs_f64();
+        (messages as usize * INBOX_MESSAGE_SIZE).next_power_of_two().clamp(1 << 14, 1 << 23)
     }
 
     /// The cell of one row.

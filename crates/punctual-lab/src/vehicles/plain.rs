@@ -34,7 +34,7 @@ pub(super) struct Plain {
 
 impl Plain {
     pub(super) fn open(assignment: &Assignment) -> Result<Self, String> {
-        let BusPlan::Packet { interface } = &assignment.bus else {
+        let BusPlan::Packet { interface, .. } = &assignment.bus else {
             return Err("plain sockets are of Ethernet".to_owned());
         };
         let socket = PacketSocket::open(interface, ETHERTYPE_EXPERIMENTAL, &PacketOptions::default());

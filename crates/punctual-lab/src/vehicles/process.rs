@@ -17,8 +17,8 @@ use crate::role::{hear, say};
 /// How long the others on the bus are waited for before the barrier.
 const JOINING_MAX: Duration = Duration::from_secs(20);
 
-/// A peer announces once a second how far it is; with that, what was lost last is known.
-const ANNOUNCEMENT: Duration = Duration::from_millis(1300);
+/// A peer announces once a second how far it is; with that, what was lost last is known. One announcement may be lost too.
+const ANNOUNCEMENT: Duration = Duration::from_millis(2600);
 
 /// What a process does while values travel.
 pub(super) trait Travelling {
@@ -129,7 +129,7 @@ pub(super) fn account_of(node: &Node) -> Account {
     let mut heard: Vec<Heard> = node
         .peers()
         .iter()
-        .map(|peer| Heard { node: peer.node.get(), arrived: peer.arrived, lost: peer.lost })
+        .map(|peer| Heard { node: peer.node.get(), arrived: peer.arrived, lost: peer.lost + peer.missing })
         .collect();
     heard.sort_by_key(|heard| heard.node);
     Account {

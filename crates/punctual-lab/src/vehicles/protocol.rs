@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use punctual::Bus;
+use punctual::engine::packet::PacketBusOptions;
 use serde::{Deserialize, Serialize};
 
 use super::keys::KeyLine;
@@ -35,8 +36,8 @@ impl Part {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
 pub enum BusPlan {
-    /// Raw Ethernet on this interface.
-    Packet { interface: String },
+    /// Raw Ethernet on this interface, with room for so many frames.
+    Packet { interface: String, frames: usize },
     /// Shared memory of this name.
     Shared { name: String },
     /// A multicast group on the interface with this address.
@@ -50,7 +51,9 @@ impl BusPlan {
     #[must_use]
     pub fn bus(&self) -> Bus {
         match self {
-            Self::Packet { interface } => Bus::ethernet(interface),
+            Self::Packet { interface, frames } => {
+                Bus::Packet(PacketBusOptions { frames: *frames, ..PacketBusOptions::new(interface) })
+            }
             Self::Shared { name } => Bus::shared(name),
             Self::Multicast { group, interface } => Bus::multicast(*group, *interface),
             Self::Peers { local, peers } => Bus::peers(*local, peers),
@@ -82,6 +85,8 @@ pub struct Assignment {
     pub keys: Option<KeyLine>,
     /// How to wait, by its name.
     pub wake: String,
+    /// Size of each inbox, bytes.
+    pub inbox_size: usize,
     /// Nodes on the bus besides its own.
     pub others: usize,
     /// Vehicles.
@@ -155,7 +160,7 @@ pub struct Heard {
     pub node: u64,
     /// Frames that arrived, each once.
     pub arrived: u64,
-    /// Frames that never will.
+    /// Frames that have not: lost, or not yet known to be.
     pub lost: u64,
 }
 

@@ -194,6 +194,7 @@ impl Road {
                 bus,
                 keys: keys.clone(),
                 wake: settings.wake.to_string(),
+                inbox_size: settings.inbox_size(),
                 others,
                 vehicles: settings.vehicles,
                 components: settings.components,
@@ -324,7 +325,10 @@ fn buses(
                 (BusPlan::Peers { local, peers: loopback.clone() }, None)
             }
             (&Place::Interface(interface), _) => (BusPlan::Multicast { group: GROUP, interface }, None),
-            (_, Medium::Packet) => (BusPlan::Packet { interface: INTERFACE.to_owned() }, Some(port)),
+            (_, Medium::Packet) => (
+                BusPlan::Packet { interface: INTERFACE.to_owned(), frames: settings.ring_frames() },
+                Some(port),
+            ),
             (_, Medium::Datagram) => (BusPlan::Multicast { group: GROUP, interface: host }, Some(port)),
         }
     };

@@ -31,12 +31,18 @@ pub struct PacketBusOptions {
     pub interface: String,
     /// The EtherType of the bus's frames. 0x88B5 is IEEE 802's for local experiments.
     pub ethertype: u16,
+    /// Frames that the receiving ring holds until they are read; a power of two.
+    pub frames: usize,
 }
 
 impl PacketBusOptions {
     /// The bus on that interface with EtherType 0x88B5.
     pub fn new(interface: &str) -> Self {
-        Self { interface: interface.to_owned(), ethertype: ETHERTYPE_EXPERIMENTAL }
+        Self {
+            interface: interface.to_owned(),
+            ethertype: ETHERTYPE_EXPERIMENTAL,
+            frames: PacketOptions::default().frames,
+        }
     }
 }
 
@@ -46,8 +52,12 @@ pub(crate) fn open(
     node: NodeId,
     seals: Option<&Seals>,
 ) -> Result<(Engine, Joined), OpenError> {
-    let socket = PacketSocket::open(&options.interface, options.ethertype, &PacketOptions::default())
-        .map_err(system)?;
+    let socket = PacketSocket::open(
+        &options.interface,
+        options.ethertype,
+        &PacketOptions { frames: options.frames, ..PacketOptions::default() },
+    )
+    .map_err(system)?;
     let frame_size_max = socket.mtu();
     if frame_size_max < MTU_MIN {
         let text = format!("interface {}: an MTU of at least {MTU_MIN} bytes is needed", options.interface);
