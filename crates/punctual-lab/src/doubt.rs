@@ -24,8 +24,8 @@ pub enum Cause {
     ClockCoarse { step_ns: u64 },
     /// A figure of fewer than ten clock steps.
     BelowResolution { subject: String, figure_ns: u64, step_ns: u64 },
-    /// The clock went back or jumped.
-    ClockStepped { subject: String, times: u64 },
+    /// Somebody set a clock, by so many milliseconds against the clock that intervals come from.
+    ClockStepped { subject: String, clock: &'static str, by_ms: i64 },
     /// A measuring thread changed its core.
     Migrated { subject: String, times: u64 },
     /// Sleeps that ended by the clock although a message was there.
@@ -77,7 +77,9 @@ impl fmt::Display for Cause {
             Self::BelowResolution { subject, figure_ns, step_ns } => {
                 write!(f, "{subject}: {figure_ns} ns is less than ten clock steps of {step_ns} ns")
             }
-            Self::ClockStepped { subject, times } => write!(f, "{subject}: the clock jumped {times} times"),
+            Self::ClockStepped { subject, clock, by_ms } => {
+                write!(f, "{subject}: {clock} was set by {by_ms:+} ms while measuring")
+            }
             Self::Migrated { subject, times } => write!(f, "{subject}: changed core {times} times"),
             Self::Rescued { subject, count } => {
                 write!(f, "{subject}: {count} wake-ups were lost and rescued by the clock")
@@ -138,7 +140,9 @@ impl Cause {
         match self {
             Self::ClockCoarse { .. } => "read nothing into differences below ten steps",
             Self::BelowResolution { .. } => "measure batches of messages, or a machine with an invariant TSC",
-            Self::ClockStepped { .. } => "stop whatever sets the clock and run again",
+            Self::ClockStepped { .. } => {
+                "intervals come from the TSC and stand unless two clocks jumped alike; stop what sets clocks, run again"
+            }
             Self::Migrated { .. } => "pin the threads: taskset, or isolate their processors",
             Self::Rescued { .. } => "report it with the run: no wake-up may be lost",
             Self::PageFaults { .. } => "touch and lock the memory before measuring",

@@ -60,6 +60,10 @@ fn works(place: &Place, ended: Ended) {
 #[test]
 fn few_descriptors_little_locked_memory_and_one_cpu_are_enough() {
     let _turn = alone();
+    let sleeps =
+        ["survey", "--quick", "--only", "shared/futex", "--quiet", "--duration", "500ms", "--out", "run"];
+    let place = Place::new();
+    works(&place, place.start(punctual_by(&["taskset", "-c", "0"], &sleeps)).end());
     for way in [
         &["sh", "-c", "ulimit -n 64; exec \"$0\" \"$@\""][..],
         &["sh", "-c", "ulimit -l 64; exec \"$0\" \"$@\""],
@@ -120,4 +124,36 @@ fn a_directory_that_cannot_be_written_to_is_named() {
         cannot(ended, &["runs", "--out"]);
     }
     assert!(!Path::new(&place.path("closed/runs")).exists());
+}
+
+/// Goal: a port that another program has, an interface that is not there, and a want of privilege are named, each in one line.
+#[test]
+fn what_a_long_running_role_needs_is_named() {
+    let _turn = alone();
+    let place = Place::new();
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    cannot(place.punctual(&["echo", "--listen", &address]), &["bind udp", &address, "in use"]);
+    drop(taken);
+    let segment = ["echo", "--listen", &address, "--option", "packet", "--interface", "nosuch0"];
+    cannot(place.punctual(&segment), &["interface", "nosuch0"]);
+    let urgent = ["echo", "--listen", &address, "--sched", "fifo:50"];
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
+    let may = punctual_by(&nobody, &["--version"]).output().is_ok_and(|output| output.status.success());
+    if !may {
+        eprintln!("SKIPPED, needs root and setpriv: a role without privilege");
+        return;
+    }
+    let place = Place::world_writable();
+    cannot(place.start(punctual_by(&nobody, &urgent)).end(), &["Fifo(50)", "not permitted"]);
+}
+
+/// Goal: on one processor, who asks for what polls learns why it is not measured and what can be.
+#[test]
+fn what_one_cpu_cannot_measure_is_said_with_what_it_can() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = ["survey", "--quick", "--only", "shared/spin", "--quiet", "--out", "run"];
+    let ended = place.start(punctual_by(&["taskset", "-c", "0"], &arguments)).end();
+    cannot(ended, &["two processors are needed to poll", "--only shared/futex"]);
 }

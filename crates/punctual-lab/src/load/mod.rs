@@ -1,6 +1,7 @@
 //! Loads: who sends what when, and what became of it.
 
 pub mod client;
+pub mod clocks;
 pub mod ping;
 pub mod recording;
 pub mod responder;

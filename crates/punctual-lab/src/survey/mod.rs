@@ -109,7 +109,7 @@ impl Survey<'_> {
         if one_cpu {
             self.skip(
                 "every polling route, and open load, whose client polls",
-                "two processors are needed to poll, and this process may use one only",
+                "two processors are needed to poll, and this process may use one only: give it a second, or ask for routes that sleep (--only shared/futex)",
             );
         }
         let missing = |name| facts.facility(name).filter(|facility| !facility.is_available()).map(describe);
@@ -237,6 +237,8 @@ fn note_facts(samples: &mut Samples, cell: &Cell, made: &Made) {
         // Kernel ticks of user space are hundredths of a second.
         doubt(Cause::Steal { subject: subject(), ms: 10 * made.steal_ticks });
     }
+    let [before, after] = made.clocks;
+    after.doubts_since(&before, &subject()).into_iter().for_each(doubt);
 }
 
 /// The summary of what is stored, with what was skipped and what it recommends.

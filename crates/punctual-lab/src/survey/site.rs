@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::field::{Ends, Field, INTERFACES, LinkPlan, Side};
 use super::plan::{Cell, Place};
 use crate::load::client::{self, ClientFacts, Trial};
+use crate::load::clocks::Clocks;
 use crate::load::recording::Recording;
 use crate::load::responder::{ResponderFacts, respond};
 use crate::role::{Role, hear, say};
@@ -164,6 +165,8 @@ pub(super) struct Made {
     pub(super) rescued: u64,
     /// CPU time that a hypervisor took from this machine meanwhile, kernel ticks.
     pub(super) steal_ticks: u64,
+    /// All clocks before and after.
+    pub(super) clocks: [Clocks; 2],
 }
 
 /// A place whose client runs in a thread of its own, pinned, in its own namespace where need be.
@@ -266,12 +269,14 @@ impl Client {
         }
         let rescued_before = self.ends.rescued(route);
         let steal = punctual_machine::host::steal_ticks().unwrap_or(0);
+        let clocks = Clocks::read();
         let client = client::run(&mut *link, &order.trial, &mut recording);
+        let clocks = [clocks, Clocks::read()];
         let steal_ticks = punctual_machine::host::steal_ticks().unwrap_or(0).saturating_sub(steal);
         match self.responder.hear()? {
             Reply::Done { facts: responder, rescued } => {
                 let rescued = rescued + self.ends.rescued(route) - rescued_before;
-                Ok(Made { recording, client, responder, rescued, steal_ticks })
+                Ok(Made { recording, client, responder, rescued, steal_ticks, clocks })
             }
             other => Err(format!("the responder said {other:?} where the trial was over")),
         }
