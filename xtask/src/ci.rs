@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::Run;
 use crate::step::{Outcome, Step};
-use crate::{deny, fuzz, kill, loom, miri, smoke, soak, tidy, vehicles};
+use crate::{bench, deny, fuzz, kill, loom, miri, smoke, soak, tidy, vehicles};
 
 /// What to run, and how long.
 #[derive(Debug)]
@@ -34,11 +34,12 @@ const STEPS: &[Step] = &[
     Step { name: "soak", run: |plan| soak::run(plan.soak) },
     Step { name: "fuzz", run: |plan| fuzz::run(plan.fuzz_time, &plan.fuzz_only) },
     Step { name: "vehicles", run: |_| vehicles::run() },
+    Step { name: "bench", run: |_| bench::quick() },
     Step { name: "miri", run: |_| miri::run() },
 ];
 
 /// Steps that only a night has time for.
-const NIGHTLY: &[&str] = &["vehicles", "miri"];
+const NIGHTLY: &[&str] = &["vehicles", "bench", "miri"];
 
 pub(crate) fn all() -> Vec<Step> {
     STEPS.to_vec()

@@ -1,5 +1,7 @@
 //! As much JSON as the checks need: parsed strictly, numbers kept as text.
 
+use std::str::CharIndices;
+
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
@@ -37,6 +39,14 @@ impl Json {
     pub(crate) fn number(&self) -> Option<f64> {
         match self {
             Self::Plain(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// A number, a truth value or `null`, as it stood there.
+    pub(crate) fn plain(&self) -> Option<&str> {
+        match self {
+            Self::Plain(text) => Some(text),
             _ => None,
         }
     }
@@ -133,13 +143,15 @@ impl<'a> Parser<'a> {
                     self.at += offset + 1;
                     return Ok(text);
                 }
-                // An escape is kept as it stands: no check here compares one.
-                '\\' => text.extend(['\\', characters.next().map_or('\\', |(_, escaped)| escaped)]),
+                '\\' => match escaped(&mut characters) {
+                    Some(meant) => text.push(meant),
+                    None => break,
+                },
                 '\0'..='\x1F' => break,
                 _ => text.push(character),
             }
         }
-        Err(self.wrong("a closing quote"))
+        Err(self.wrong("a text with its closing quote"))
     }
 
     fn plain(&mut self) -> Result<Json, String> {
@@ -156,6 +168,24 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// What an escape means, behind its backslash (RFC 8259, section 7). Half a surrogate pair means nothing here.
+fn escaped(characters: &mut CharIndices<'_>) -> Option<char> {
+    Some(match characters.next()?.1 {
+        same @ ('"' | '\\' | '/') => same,
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'u' => {
+            let digits: String = characters.take(4).map(|(_, digit)| digit).collect();
+            let is_whole = digits.len() == 4 && digits.chars().all(|digit| digit.is_ascii_hexdigit());
+            return u32::from_str_radix(&digits, 16).ok().filter(|_| is_whole).and_then(char::from_u32);
+        }
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,9 +194,20 @@ mod tests {
     fn values_are_found_by_name() {
         let json = Json::parse(r#" { "a": [1, -2.5e3, null], "b": {"c": "d \" e"}, "f": [] } "#).unwrap();
         assert_eq!(json.get("a").and_then(Json::list).map(<[_]>::len), Some(3));
-        assert_eq!(json.get("b").and_then(|b| b.get("c")).and_then(Json::text), Some(r#"d \" e"#));
+        assert_eq!(json.get("b").and_then(|b| b.get("c")).and_then(Json::text), Some(r#"d " e"#));
         assert_eq!(json.get("f").and_then(Json::list), Some(&[][..]));
         assert!(json.get("g").is_none());
+    }
+
+    #[test]
+    fn escapes_are_what_they_mean() {
+        let json = Json::parse(r#""a\"\\\n\u00e9""#).unwrap();
+        assert_eq!(json.text(), Some("a\"\\\n\u{e9}"));
+        assert!(
+            [r#""\x""#, r#""\u12""#, r#""\u+123""#, r#""\ud800""#, r#""\"#]
+                .iter()
+                .all(|text| Json::parse(text).is_err())
+        );
     }
 
     #[test]

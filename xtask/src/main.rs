@@ -1,5 +1,6 @@
 //! What CI runs: `cargo xtask ci`. One file per check; `ci.rs` has the table.
 
+mod bench;
 mod ci;
 mod command;
 mod deny;
@@ -22,12 +23,14 @@ use ci::Plan;
 
 const USAGE: &str = "\
 cargo xtask ci [--only STEP,STEP] [--fuzz-seconds N]   what CI runs
-cargo xtask nightly                                    the same, ten minutes of fuzzing per target, a thousand kills, 10⁸ wake-ups, 220 components, Miri
+cargo xtask nightly                                    the same, ten minutes of fuzzing per target, a thousand kills,
+                                                       10⁸ wake-ups, 220 components, bench --quick, Miri
 cargo xtask tidy                                       the rules no compiler checks
 cargo xtask loom                                       the model checker, and the proof that it can fail
 cargo xtask kill [--random N]                          a kill at every labelled store, and N at random instants
 cargo xtask soak [--messages N]                        N wake-ups with delays at every step of the handshake
-cargo xtask fuzz [--seconds N] [--only TARGET,TARGET]  builds and runs the fuzz targets";
+cargo xtask fuzz [--seconds N] [--only TARGET,TARGET]  builds and runs the fuzz targets
+cargo xtask bench [--quick] [--again] [--out FOLDER]   every promise about speed: floors and peers in one run";
 
 /// Fuzzing time per target: what CI can spare, and what a night can.
 const FUZZ_SHORT: Duration = Duration::from_secs(10);
@@ -35,8 +38,12 @@ const FUZZ_LONG: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match plan(&arguments) {
-        Ok(plan) => ci::run(&plan),
+    let ran = match arguments.split_first() {
+        Some((command, options)) if command == "bench" => bench::run(options),
+        _ => plan(&arguments).map(|plan| ci::run(&plan)),
+    };
+    match ran {
+        Ok(code) => code,
         Err(message) => {
             eprintln!("{message}\n\n{USAGE}\n\nsteps: {}", ci::names().join(", "));
             ExitCode::from(2)

@@ -1,0 +1,180 @@
+//! All kinds in turns, round after round.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+
+use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
+
+use crate::Outcome;
+use crate::aeron::Aeron;
+use crate::pair::INTERFACES;
+use crate::report::{Figures, print};
+use crate::rounds::{AERON, Game, KINDS, Kind, ZMQ};
+use crate::session::Session;
+
+/// What to compare.
+#[derive(Debug)]
+pub(crate) struct Options {
+    rounds: usize,
+    games: Vec<Game>,
+    sizes: Vec<usize>,
+    kinds: Vec<Kind>,
+    json: Option<String>,
+}
+
+impl Options {
+    pub(crate) fn parse(arguments: &[String]) -> Outcome<Self> {
+        let mut options = Self {
+            rounds: 30,
+            games: Game::ALL.to_vec(),
+            sizes: vec![64, 1024, 8192],
+            kinds: KINDS.to_vec(),
+            json: None,
+        };
+        let mut arguments = arguments.iter();
+        while let Some(option) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
+            match option.as_str() {
+                "--rounds" => {
+                    options.rounds = value.parse().map_err(|_| format!("--rounds {value}: no number"))?
+                }
+                "--games" => options.games = value.split(',').map(Game::parse).collect::<Outcome<_>>()?,
+                "--sizes" => options.sizes = value.split(',').map(size).collect::<Outcome<_>>()?,
+                "--kinds" => options.kinds = value.split(',').map(kind).collect::<Outcome<_>>()?,
+                "--json" => options.json = Some(value.clone()),
+                _ => return Err(format!("no option {option}").into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn size(text: &str) -> Outcome<usize> {
+    match text.parse() {
+        Ok(size @ (64 | 1024 | 8192)) => Ok(size),
+        _ => Err(format!("--sizes {text}: 64, 1024 or 8192").into()),
+    }
+}
+
+fn kind(text: &str) -> Outcome<Kind> {
+    let found = KINDS.into_iter().find(|kind| kind.name == text);
+    let names = || KINDS.map(|kind| kind.name).join(", ");
+    found.ok_or_else(|| format!("no kind {text:?}; there are: {}", names()).into())
+}
+
+/// What this machine can do, and in words what it cannot.
+struct Machine {
+    cpus: [usize; 2],
+    aeron: Option<Aeron>,
+    skipped: Vec<(&'static str, String)>,
+}
+
+impl Machine {
+    fn prepare(kinds: &[Kind]) -> Outcome<Self> {
+        let mut machine = Self { cpus: cpus()?, aeron: None, skipped: Vec::new() };
+        if kinds.iter().any(|kind| kind.name == AERON) {
+            match Aeron::build() {
+                Ok(aeron) => machine.aeron = Some(aeron),
+                Err(error) => machine.skip(kinds, AERON, &error.to_string()),
+            }
+        }
+        if kinds.iter().any(|kind| kind.name.contains("packet"))
+            && let Err(error) = make_segment()
+        {
+            machine.skip(kinds, "packet", &error.to_string());
+        }
+        if !cfg!(feature = "zmq") {
+            machine.skip(kinds, ZMQ, "built without `--features zmq`, which needs cmake and a C++ compiler");
+        }
+        Ok(machine)
+    }
+
+    fn skip(&mut self, kinds: &[Kind], what: &str, reason: &str) {
+        for kind in kinds.iter().filter(|kind| kind.name.contains(what)) {
+            eprintln!("SKIPPED, NOT MEASURED: {}: {reason}", kind.name);
+            self.skipped.push((kind.name, reason.to_owned()));
+        }
+    }
+}
+
+fn cpus() -> Outcome<[usize; 2]> {
+    let allowed = punctual_machine::cpu::allowed();
+    match (allowed.first(), allowed.last()) {
+        (Some(first), Some(last)) if first != last => Ok([*first, *last]),
+        _ => Err("two processors are needed".into()),
+    }
+}
+
+/// A namespace of our own with a loopback and a veth pair: nothing of the host is touched, nothing stays.
+fn make_segment() -> Outcome<()> {
+    unshare_network()?;
+    bring_up("lo")?;
+    create_veth(INTERFACES[0], INTERFACES[1], thread_id())?;
+    for interface in INTERFACES {
+        bring_up(interface)?;
+    }
+    Ok(())
+}
+
+/// Plays everything that can be played here, and prints what came out.
+pub(crate) fn compare(options: &Options) -> Outcome<()> {
+    let machine = Machine::prepare(&options.kinds)?;
+    let can = |kind: &&Kind| !machine.skipped.iter().any(|(skipped, _)| *skipped == kind.name);
+    let kinds: Vec<Kind> = options.kinds.iter().filter(can).copied().collect();
+    let mut figures = Vec::new();
+    let mut store = options.json.as_ref().map(|path| Store::create(path, &machine)).transpose()?;
+    for &game in &options.games {
+        for &size in &options.sizes {
+            if kinds.iter().any(|kind| kind.plays(game, size)) {
+                eprintln!("{} of {size} B, {} rounds", game.name(), options.rounds);
+                let play =
+                    || play(options.rounds, game, size, &kinds, &machine).map_err(|error| error.to_string());
+                // In a thread of its own: it is pinned, and what it starts would be too.
+                let played = std::thread::scope(|scope| scope.spawn(play).join());
+                let played = played.map_err(|_| "the thread that plays died")??;
+                // Before the next session, whatever becomes of that.
+                store.as_mut().map(|store| store.add(&played)).transpose()?;
+                figures.extend(played);
+            }
+        }
+    }
+    print(&figures);
+    Ok(())
+}
+
+fn play(rounds: usize, game: Game, size: usize, kinds: &[Kind], machine: &Machine) -> Outcome<Vec<Figures>> {
+    let mut session = Session::open(game, size, kinds, machine.aeron.as_ref(), machine.cpus)?;
+    let mut figures = Vec::new();
+    for number in 0..rounds {
+        session
+            .round(number, |kind, outcomes| figures.push(Figures::of(number, kind, game, size, outcomes)))?;
+    }
+    Ok(figures)
+}
+
+/// A line of JSON for each mechanism that does not play, and for each turn.
+struct Store<'a> {
+    path: &'a str,
+    file: BufWriter<File>,
+}
+
+impl<'a> Store<'a> {
+    fn create(path: &'a str, machine: &Machine) -> Outcome<Self> {
+        let file = File::create(path).map_err(|error| format!("{path}: {error}"))?;
+        let mut store = Self { path, file: BufWriter::new(file) };
+        let skipped = machine.skipped.iter();
+        store
+            .lines(skipped.map(|(kind, reason)| format!(r#"{{"skipped":"{kind}","reason":{reason:?}}}"#)))?;
+        Ok(store)
+    }
+
+    fn add(&mut self, figures: &[Figures]) -> Outcome<()> {
+        self.lines(figures.iter().map(Figures::to_string))
+    }
+
+    fn lines(&mut self, mut lines: impl Iterator<Item = String>) -> Outcome<()> {
+        let Self { path, file } = self;
+        let written = lines.try_for_each(|line| writeln!(file, "{line}")).and_then(|()| file.flush());
+        Ok(written.map_err(|error| format!("{path}: {error}"))?)
+    }
+}

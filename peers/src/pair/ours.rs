@@ -1,0 +1,79 @@
+//! Punctual, through communicators: header, counters and doorbells included.
+
+use punctual::engine::shared::{SharedOptions, WhenFull};
+use punctual::{Bus, Communicator, CommunicatorOptions, Node, Port, SendError, Target, Wake};
+
+use super::network::INTERFACES;
+use super::{Pair, patiently};
+use crate::Outcome;
+use crate::meeting::Meeting;
+
+/// Port of both communicators.
+const PORT: u16 = 1;
+
+/// Messages whose stages the recorder keeps.
+const RECORDED: usize = 1024;
+
+pub(super) struct Ours {
+    communicator: Communicator,
+    target: Target,
+}
+
+impl Ours {
+    /// `punctual MEDIUM/WAKE [stamped]`.
+    pub(super) fn open(kind: &str, meeting: &Meeting, held: bool) -> Outcome<Self> {
+        let name = kind.trim_start_matches("punctual ");
+        let (way, stamped) = name.strip_suffix(" stamped").map_or((name, false), |way| (way, true));
+        let (medium, wake) = way.split_once('/').ok_or_else(|| format!("unknown kind {kind:?}"))?;
+        let wake: Wake = wake.parse()?;
+        // The recorder is on for all; what carries no stamps has nothing to record.
+        let mut options = CommunicatorOptions::waiting(wake).recording(RECORDED);
+        if stamped {
+            options = options.stamped();
+        }
+        let (own, other) = if meeting.here { ("here", "there") } else { ("there", "here") };
+        let communicator = Node::open(&bus(medium, meeting, held)?, own)?.bind_with(PORT, &options)?;
+        Ok(Self { communicator, target: Target { node: Some(other.into()), port: Port::new(PORT) } })
+    }
+}
+
+fn bus(medium: &str, meeting: &Meeting, held: bool) -> Outcome<Bus> {
+    Ok(match medium {
+        "shared" => {
+            let when_full = if held { WhenFull::HoldBack } else { WhenFull::Overrun };
+            Bus::Shared(SharedOptions { when_full, ..SharedOptions::new(&meeting.name) })
+        }
+        "datagram" => {
+            let [own, other] = meeting.addresses();
+            Bus::peers(own, &[other])
+        }
+        "packet" => Bus::ethernet(INTERFACES[usize::from(!meeting.here)]),
+        _ => return Err(format!("unknown medium {medium:?}").into()),
+    })
+}
+
+impl Pair for Ours {
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Outcome<()> {
+        loop {
+            match self.communicator.try_send(self.target, message) {
+                Ok(()) => return Ok(()),
+                Err(SendError::Full) => std::hint::spin_loop(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
+        let received = self.communicator.receive()?;
+        message.copy_from_slice(received.payload);
+        Ok(())
+    }
+
+    fn wait_for_peer(&mut self) -> Outcome<()> {
+        let Self { communicator, target } = self;
+        // A claim that is dropped sends nothing: it says whether the peer is there.
+        patiently(|| communicator.claim(*target, 1).map(drop))
+    }
+}

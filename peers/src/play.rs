@@ -1,0 +1,103 @@
+//! The two games: ping-pong and a stream. The same code for every mechanism, compiled for each of them.
+
+use punctual_machine::clock::Clock;
+
+use crate::Outcome;
+use crate::pair::Pair;
+
+/// The whole of every so many messages of a stream is compared; number and last byte of each.
+const WHOLE_EVERY: u64 = 1024;
+
+/// What is sent how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Payload, bytes.
+    pub(crate) size: usize,
+    /// Messages before counting begins: both processes map, fault and warm what they need.
+    pub(crate) warmup: usize,
+    /// Messages that count.
+    pub(crate) messages: usize,
+}
+
+/// Asks, and gives the latency of each answer, ns.
+pub(crate) fn ask<P: Pair + ?Sized>(pair: &mut P, plan: Plan) -> Outcome<Vec<u64>> {
+    let clock = Clock::get();
+    let mut message = vec![0; plan.size];
+    let mut latencies = vec![0; plan.warmup + plan.messages];
+    for (number, latency) in latencies.iter_mut().enumerate() {
+        let fill = (number % 200) as u8;
+        message.fill(fill);
+        let start = clock.now();
+        pair.send(&message)?;
+        pair.receive(&mut message)?;
+        *latency = clock.nanos(clock.now().since(start));
+        if message[plan.size - 1] != fill {
+            return Err("the wrong answer".into());
+        }
+    }
+    Ok(latencies.split_off(plan.warmup))
+}
+
+/// Sends back what it gets.
+pub(crate) fn answer<P: Pair + ?Sized>(pair: &mut P, plan: Plan) -> Outcome<()> {
+    let mut message = vec![0; plan.size];
+    for _ in 0..plan.warmup + plan.messages {
+        pair.receive(&mut message)?;
+        pair.send(&message)?;
+    }
+    Ok(())
+}
+
+/// Streams, twice; gives what the second stream took until its reader said that it has all, ns.
+pub(crate) fn write<P: Pair + ?Sized>(pair: &mut P, plan: Plan) -> Outcome<u64> {
+    let clock = Clock::get();
+    let mut message = pattern(plan.size);
+    write_once(pair, plan.warmup as u64, &mut message)?;
+    let start = clock.now();
+    write_once(pair, plan.messages as u64, &mut message)?;
+    Ok(clock.nanos(clock.now().since(start)))
+}
+
+fn write_once<P: Pair + ?Sized>(pair: &mut P, messages: u64, message: &mut [u8]) -> Outcome<()> {
+    for number in 0..messages {
+        message[..8].copy_from_slice(&number.to_le_bytes());
+        pair.send(message)?;
+    }
+    let mut receipt = vec![0; message.len()];
+    pair.receive(&mut receipt)?;
+    match number_of(&receipt) {
+        right if right == messages => Ok(()),
+        right => Err(format!("the reader had {right} right messages of {messages}").into()),
+    }
+}
+
+/// Reads two streams, and says of each how many messages were right.
+pub(crate) fn read<P: Pair + ?Sized>(pair: &mut P, plan: Plan) -> Outcome<()> {
+    let pattern = pattern(plan.size);
+    let mut message = vec![0; plan.size];
+    for messages in [plan.warmup, plan.messages] {
+        let mut right = 0_u64;
+        for expected in 0..messages as u64 {
+            pair.receive(&mut message)?;
+            right += u64::from(is_right(&message, &pattern, expected));
+        }
+        message[..8].copy_from_slice(&right.to_le_bytes());
+        pair.send(&message)?;
+    }
+    Ok(())
+}
+
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 7) as u8).collect()
+}
+
+fn number_of(message: &[u8]) -> u64 {
+    u64::from_le_bytes(message[..8].try_into().expect("every message has eight bytes"))
+}
+
+#[inline]
+fn is_right(message: &[u8], pattern: &[u8], expected: u64) -> bool {
+    number_of(message) == expected
+        && message.last() == pattern.last()
+        && (!expected.is_multiple_of(WHOLE_EVERY) || message[8..] == pattern[8..])
+}

@@ -1,0 +1,100 @@
+//! What is compared: games, mechanisms, and how much of a game makes a turn.
+
+use crate::Outcome;
+use crate::play::Plan;
+
+/// What is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Game {
+    /// One message at a time, there and back.
+    PingPong,
+    /// One writes as fast as it can, the other reads all.
+    Stream,
+}
+
+impl Game {
+    pub(crate) const ALL: [Self; 2] = [Self::PingPong, Self::Stream];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::PingPong => "pingpong",
+            Self::Stream => "stream",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Outcome<Self> {
+        let found = Self::ALL.into_iter().find(|game| game.name() == name);
+        found.ok_or_else(|| format!("no game {name:?}: pingpong or stream").into())
+    }
+}
+
+/// What a turn gives.
+#[derive(Debug)]
+pub(crate) enum Outcomes {
+    /// Of every message, as they came, ns.
+    Latencies(Vec<u64>),
+    /// Of the whole stream, ns.
+    Duration(u64),
+}
+
+/// A mechanism under comparison.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    /// Payloads of its ping-pong, bytes.
+    pub(crate) sizes: &'static [usize],
+    /// Payloads of its stream.
+    pub(crate) stream_sizes: &'static [usize],
+    /// Whether no system call stands between the two.
+    fast: bool,
+}
+
+const SIZES: &[usize] = &[64, 1024, 8192];
+const STREAM_SIZES: &[usize] = &[64, 1024];
+
+pub(crate) const AERON: &str = "aeron ipc";
+pub(crate) const ZMQ: &str = "zmq ipc";
+
+/// What is compared, in the order of a round. Who is compared stands close: the less time lies between two, the less the
+/// machine has changed.
+pub(crate) const KINDS: [Kind; 18] = [
+    Kind { name: AERON, sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
+    Kind { name: "punctual shared/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
+    Kind { name: "floor/slot", sizes: SIZES, stream_sizes: &[], fast: true },
+    Kind { name: "punctual shared/spin stamped", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
+    Kind { name: "floor/ring", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
+    Kind { name: "iceoryx2", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
+    Kind { name: "floor/futex", sizes: SIZES, stream_sizes: &[], fast: false },
+    Kind { name: "punctual shared/futex", sizes: SIZES, stream_sizes: &[], fast: false },
+    Kind { name: "unix datagram", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: false },
+    Kind { name: "unix stream", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: false },
+    Kind { name: "pipe", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: false },
+    Kind { name: ZMQ, sizes: SIZES, stream_sizes: STREAM_SIZES, fast: false },
+    Kind { name: "floor/udp-spin", sizes: &[64], stream_sizes: &[], fast: false },
+    Kind { name: "punctual datagram/spin", sizes: &[64], stream_sizes: &[], fast: false },
+    Kind { name: "floor/udp-block", sizes: &[64], stream_sizes: &[], fast: false },
+    Kind { name: "punctual datagram/epoll", sizes: &[64], stream_sizes: &[], fast: false },
+    Kind { name: "floor/packet-spin", sizes: &[64], stream_sizes: &[], fast: false },
+    Kind { name: "punctual packet/spin", sizes: &[64], stream_sizes: &[], fast: false },
+];
+
+impl Kind {
+    /// A turn is short, so that a round of all is over before the machine has changed: some 10 ms each.
+    pub(crate) fn plan(self, game: Game, size: usize) -> Plan {
+        let messages = match (game, self.fast) {
+            (Game::PingPong, true) => 20_000,
+            (Game::PingPong, false) => 2_000,
+            (Game::Stream, true) => 25_600_000 / size.max(128),
+            (Game::Stream, false) => 10_000,
+        };
+        Plan { size, warmup: messages / 20, messages }
+    }
+
+    /// Whether it takes part.
+    pub(crate) fn plays(self, game: Game, size: usize) -> bool {
+        match game {
+            Game::PingPong => self.sizes.contains(&size),
+            Game::Stream => self.stream_sizes.contains(&size),
+        }
+    }
+}

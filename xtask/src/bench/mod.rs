@@ -1,0 +1,179 @@
+//! Every promise about speed, measured in one run: Punctual, the floors and its peers take turns in `peers/`.
+//!
+//! What is compared with what, and how: `docs/speed.md`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::command::{Run, how};
+use crate::step::Outcome;
+use crate::workspace;
+use host::Host;
+use promise::{PROMISES, Verdict};
+use turns::Turns;
+
+mod host;
+mod promise;
+mod table;
+mod turns;
+
+const MANIFEST: &str = "peers/Cargo.toml";
+
+/// Rounds of everything: what an interval around a median needs, and what a glance needs.
+const ROUNDS: u32 = 30;
+const ROUNDS_QUICK: u32 = 5;
+
+/// Two minutes for thirty rounds on an idle machine; this is for a busy one.
+const DEADLINE: Duration = Duration::from_secs(1_800);
+
+/// The machine cannot: as the exit codes of `punctual`.
+const EXIT_CANNOT: u8 = 3;
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    rounds: u32,
+    /// Judge what the last run measured, and measure nothing.
+    again: bool,
+    out: Option<PathBuf>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Self, String> {
+        let mut options = Self { rounds: ROUNDS, again: false, out: None };
+        let mut arguments = arguments.iter();
+        while let Some(option) = arguments.next() {
+            match option.as_str() {
+                "--quick" => options.rounds = ROUNDS_QUICK,
+                "--again" => options.again = true,
+                "--out" => {
+                    options.out = Some(PathBuf::from(arguments.next().ok_or("--out needs a folder")?));
+                }
+                other => return Err(format!("bench has no option {other}")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs it. A promise that does not hold is a result, not a failure: it stands in the table.
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, String> {
+    let options = Options::parse(arguments)?;
+    let outcome = bench(&options);
+    Ok(match &outcome {
+        Outcome::Passed => ExitCode::SUCCESS,
+        Outcome::Skipped(_) => {
+            eprintln!("bench: {outcome}");
+            ExitCode::from(EXIT_CANNOT)
+        }
+        Outcome::Failed(_) => {
+            eprintln!("bench: {outcome}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Five rounds: whether everything can still be measured.
+pub(crate) fn quick() -> Outcome {
+    bench(&Options { rounds: ROUNDS_QUICK, again: false, out: None })
+}
+
+fn bench(options: &Options) -> Outcome {
+    match std::thread::available_parallelism() {
+        Ok(cpus) if cpus.get() < 2 => {
+            Outcome::Skipped("two processes that spin need two processors, and here is one".into())
+        }
+        _ => Outcome::of(measure(options)),
+    }
+}
+
+fn measure(options: &Options) -> Result<(), String> {
+    let file = workspace::target("xtask").join("bench.jsonl");
+    if !options.again {
+        build()?;
+        Host::look()?;
+        play(options.rounds, &file)?;
+    }
+    let read =
+        |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
+    // From what was stored, as every report: `--again` makes the same one.
+    let (host, figures) = (Host::read()?, read(&file.with_extension("txt"))?);
+    let turns = Turns::parse(&read(&file)?)?;
+    let verdicts: Vec<Verdict> = PROMISES.iter().map(|promise| promise.judge(&turns)).collect();
+    println!("{}\n\n{}\n", figures.trim(), host.line);
+    println!("{}\n{}", table::promises(&verdicts), table::placements(&verdicts));
+    match &options.out {
+        Some(folder) => store(&workspace::root().join(folder), &host, &turns, &verdicts, &figures),
+        None => Ok(()),
+    }
+}
+
+/// Runs the peers; their turns are in `file` then, and their figures beside it.
+fn play(rounds: u32, file: &Path) -> Result<(), String> {
+    let run =
+        Run::new(program()).args(&["--rounds", &rounds.to_string(), "--json"]).arg(file).within(DEADLINE);
+    match run.output_to(&file.with_extension("txt"))?.0 {
+        Some(0) => Ok(()),
+        ended => Err(format!("punctual-peers {}", how(ended, DEADLINE))),
+    }
+}
+
+/// Builds the peers: with libzmq where that can be built.
+fn build() -> Result<(), String> {
+    let build = || Run::cargo(&["build", "--quiet", "--release", "--manifest-path", MANIFEST]);
+    match build().args(&["--features", "zmq"]).status() {
+        Ok(()) => Ok(()),
+        Err(_) => {
+            eprintln!("again, without libzmq: it needs cmake and a C++ compiler");
+            build().status()
+        }
+    }
+}
+
+/// Where cargo puts it. Run by itself, and not by cargo, so that the deadline ends it.
+fn program() -> PathBuf {
+    let own = || workspace::root().join("peers/target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(own, PathBuf::from);
+    workspace::root().join(target).join("release/punctual-peers")
+}
+
+fn store(
+    folder: &Path,
+    host: &Host,
+    turns: &Turns,
+    verdicts: &[Verdict],
+    figures: &str,
+) -> Result<(), String> {
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let files = [
+        ("table.md", table::page(host, turns, verdicts, figures)),
+        ("summary.json", table::summary(host, turns, verdicts)),
+        ("turns.csv", turns.to_csv()),
+    ];
+    for (name, text) in files {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    println!("stored in {}", folder.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_choose_rounds_and_folder() {
+        let parse =
+            |text: &str| Options::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(parse(""), Ok(Options { rounds: ROUNDS, again: false, out: None }));
+        let out = Some(PathBuf::from("results/x"));
+        assert_eq!(
+            parse("--quick --again --out results/x"),
+            Ok(Options { rounds: ROUNDS_QUICK, again: true, out })
+        );
+        assert!(parse("--out").unwrap_err().contains("needs a folder"));
+        assert!(parse("--fast").unwrap_err().contains("--fast"));
+    }
+}

@@ -1,0 +1,198 @@
+//! What `punctual-peers` measured: one line of JSON for each turn of each mechanism.
+
+use std::fmt::Write as _;
+
+use crate::json::Json;
+
+/// One turn.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Turn {
+    pub(super) round: u32,
+    pub(super) game: String,
+    pub(super) kind: String,
+    pub(super) size: u32,
+    count: u64,
+    figures: Figures,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Figures {
+    /// Round trips, ns.
+    Latency { p50: f64, p99: f64, p999: f64, max: f64 },
+    /// Messages per second.
+    Rate(f64),
+}
+
+/// What of a turn is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quantity {
+    P50,
+    P99,
+    Rate,
+}
+
+/// Where a hypervisor had put the two processors. It may change its mind between two rounds, and a message between
+/// hardware threads of one core costs a quarter of one between cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    OneCore,
+    TwoCores,
+}
+
+/// Who tells: the bare slot, of which nothing is slow but the way from cache to cache.
+pub(super) const FLOOR: &str = "floor/slot";
+
+/// Its round trip between two cores takes 500 ns and more, between two threads of one core some 140: measured on an EPYC.
+const ONE_CORE_NS: f64 = 300.0;
+
+/// A run.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    pub(super) turns: Vec<Turn>,
+    /// Mechanisms that did not play, and why.
+    pub(super) skipped: Vec<(String, String)>,
+}
+
+impl Turns {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut parsed = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let wrong = |error| format!("line {} of what was measured: {error}", number + 1);
+            let json = Json::parse(line).map_err(wrong)?;
+            match json.get("skipped").and_then(Json::text) {
+                Some(kind) => {
+                    let reason = text_of(&json, "reason").map_err(wrong)?;
+                    parsed.skipped.push((kind.to_owned(), reason));
+                }
+                None => parsed.turns.push(Turn::of(&json).map_err(wrong)?),
+            }
+        }
+        if parsed.turns.is_empty() { Err("nothing was measured".into()) } else { Ok(parsed) }
+    }
+
+    /// A quantity of one mechanism, by round.
+    pub(super) fn of(&self, kind: &str, size: u32, quantity: Quantity) -> Vec<(u32, f64)> {
+        let wanted = self.turns.iter().filter(|turn| turn.kind == kind && turn.size == size);
+        wanted.filter_map(|turn| Some((turn.round, turn.get(quantity)?))).collect()
+    }
+
+    /// How many rounds there were.
+    pub(super) fn rounds(&self) -> u32 {
+        self.turns.iter().map(|turn| turn.round + 1).max().unwrap_or_default()
+    }
+
+    /// Why a mechanism did not play.
+    pub(super) fn reason(&self, kind: &str) -> Option<&str> {
+        self.skipped.iter().find(|(skipped, _)| skipped == kind).map(|(_, reason)| reason.as_str())
+    }
+
+    /// By how near the two processors were in each round of 64 B.
+    pub(super) fn placements(&self) -> Vec<(u32, Placement)> {
+        let floor = self.of(FLOOR, 64, Quantity::P50).into_iter();
+        floor
+            .map(|(round, p50)| {
+                (round, if p50 < ONE_CORE_NS { Placement::OneCore } else { Placement::TwoCores })
+            })
+            .collect()
+    }
+
+    /// For who wants to look himself.
+    pub(super) fn to_csv(&self) -> String {
+        let mut csv = "round,game,kind,size,count,p50_ns,p99_ns,p999_ns,max_ns,per_second\n".to_owned();
+        for Turn { round, game, kind, size, count, figures } in &self.turns {
+            let _fits = write!(csv, "{round},{game},{kind},{size},{count},");
+            let _fits = match figures {
+                Figures::Latency { p50, p99, p999, max } => writeln!(csv, "{p50},{p99},{p999},{max},"),
+                Figures::Rate(rate) => writeln!(csv, ",,,,{rate}"),
+            };
+        }
+        csv
+    }
+}
+
+impl Turn {
+    fn of(json: &Json) -> Result<Self, String> {
+        let number = |name: &str| number_of(json, name);
+        let figures = match json.get("per_second") {
+            Some(_) => Figures::Rate(number("per_second")?),
+            None => Figures::Latency {
+                p50: number("p50")?,
+                p99: number("p99")?,
+                p999: number("p999")?,
+                max: number("max")?,
+            },
+        };
+        Ok(Self {
+            round: number("round")? as u32,
+            game: text_of(json, "game")?,
+            kind: text_of(json, "kind")?,
+            size: number("size")? as u32,
+            count: number("count")? as u64,
+            figures,
+        })
+    }
+
+    fn get(&self, quantity: Quantity) -> Option<f64> {
+        match (self.figures, quantity) {
+            (Figures::Latency { p50, .. }, Quantity::P50) => Some(p50),
+            (Figures::Latency { p99, .. }, Quantity::P99) => Some(p99),
+            (Figures::Rate(rate), Quantity::Rate) => Some(rate),
+            _ => None,
+        }
+    }
+}
+
+fn text_of(json: &Json, name: &str) -> Result<String, String> {
+    json.get(name).and_then(Json::text).map(str::to_owned).ok_or_else(|| format!("no text {name:?}"))
+}
+
+fn number_of(json: &Json, name: &str) -> Result<f64, String> {
+    let number = json.get(name).and_then(Json::plain).ok_or_else(|| format!("no number {name:?}"))?;
+    number.parse().map_err(|_| format!("{name}: {number} is no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = r#"{"round":0,"game":"pingpong","kind":"floor/slot","size":64,"count":9,"p50":140,"p99":280,"p999":290,"max":1000}
+{"round":1,"game":"stream","kind":"pipe","size":64,"count":9,"per_second":1000000}
+{"skipped":"zmq ipc","reason":"no cmake"}"#;
+
+    #[test]
+    fn lines_become_turns() {
+        let turns = Turns::parse(LINES).unwrap();
+        assert_eq!(turns.of("floor/slot", 64, Quantity::P99), [(0, 280.0)]);
+        assert_eq!(turns.of("pipe", 64, Quantity::Rate), [(1, 1e6)]);
+        assert_eq!(turns.of("pipe", 64, Quantity::P50), []);
+        assert_eq!(turns.of("floor/slot", 1024, Quantity::P50), []);
+        assert_eq!((turns.reason("zmq ipc"), turns.reason("pipe")), (Some("no cmake"), None));
+        let csv = turns.to_csv();
+        assert!(csv.contains("\n0,pingpong,floor/slot,64,9,140,280,290,1000,\n"), "{csv}");
+        assert!(csv.ends_with("\n1,stream,pipe,64,9,,,,,1000000\n"), "{csv}");
+    }
+
+    #[test]
+    fn the_floor_tells_where_the_processors_were() {
+        let turn = |round: u32, p50: u32| {
+            format!(
+                r#"{{"round":{round},"game":"pingpong","kind":"floor/slot","size":64,"count":9,"p50":{p50},"p99":1,"p999":1,"max":1}}"#
+            )
+        };
+        let turns = Turns::parse(&[turn(0, 140), turn(1, 541)].join("\n")).unwrap();
+        assert_eq!(turns.placements(), [(0, Placement::OneCore), (1, Placement::TwoCores)]);
+    }
+
+    #[test]
+    fn what_is_no_measurement_is_refused() {
+        for (text, complaint) in [
+            ("", "nothing"),
+            ("{", "line 1"),
+            (r#"{"round":0,"game":"stream","kind":"pipe","size":64,"count":9}"#, "p50"),
+            (r#"{"round":0,"game":"stream","size":64,"count":9,"per_second":1}"#, "kind"),
+        ] {
+            let error = Turns::parse(text).unwrap_err();
+            assert!(error.contains(complaint), "{error}");
+        }
+    }
+}
