@@ -24,7 +24,7 @@ pub(super) fn promises(verdicts: &[Verdict]) -> String {
         );
         vec![(*text).to_owned(), asked.to_string(), measured, interval, range, word]
     });
-    aligned(&head, rows.collect())
+    aligned(&head, &rows.collect::<Vec<_>>())
 }
 
 /// The promises whose rounds can be told apart by where the processors were.
@@ -40,7 +40,7 @@ pub(super) fn placements(verdicts: &[Verdict]) -> String {
         });
         vec![verdict.text.to_owned(), verdict.asked.to_string(), one, two]
     });
-    aligned(&head, rows.collect())
+    aligned(&head, &rows.collect::<Vec<_>>())
 }
 
 fn value(asked: Asked, value: f64) -> String {
@@ -55,16 +55,16 @@ fn span(asked: Asked, [low, high]: [f64; 2]) -> String {
 }
 
 /// A Markdown table that can be read as it stands.
-fn aligned(head: &[&str], rows: Vec<Vec<String>>) -> String {
+fn aligned(head: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = head.iter().map(|&name| name.to_owned()).collect();
     let width = |column: usize| {
-        let cells = std::iter::once(&head).chain(&rows).filter_map(|row| row.get(column));
+        let cells = std::iter::once(&head).chain(rows).filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
     let mut text = String::new();
-    for row in [&head, &rule].into_iter().chain(&rows) {
+    for row in [&head, &rule].into_iter().chain(rows) {
         for (cell, width) in row.iter().zip(&widths) {
             let _fits = write!(text, "| {cell:<width$} ");
         }
