@@ -20,6 +20,7 @@ use punctual_machine::signal::interrupted;
 use super::option::{Mode, VALUE_SIZE};
 use super::process::{Needed, Travelling, account_of};
 use super::protocol::{Account, Assignment, Facts, Part};
+use super::publication::{Publication, Schedule};
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN, Value};
 
 /// Ports of components 0, 1, …: where they receive, and from where publisher threads send.
@@ -76,60 +77,6 @@ impl Shared {
         self.stop.raise();
         let _start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
         self.started.notify_all();
-    }
-}
-
-/// When a component publishes.
-#[derive(Clone, Copy, Debug)]
-struct Schedule {
-    origin: Origin,
-    count: u32,
-    period_ns: u64,
-    phase_ns: u64,
-}
-
-impl Schedule {
-    fn due_ns(&self, start_ns: u64) -> u64 {
-        start_ns + self.phase_ns + u64::from(self.origin.number) * self.period_ns
-    }
-}
-
-/// A value that is ready but for its instants.
-struct Publication {
-    clock: &'static Clock,
-    schedule: Schedule,
-    target: Target,
-    bytes: [u8; VALUE_SIZE],
-}
-
-impl Publication {
-    fn new(schedule: Schedule, port: Port) -> Self {
-        let mut new =
-            Self { clock: Clock::get(), schedule, target: Target::everyone_at(port), bytes: [0; VALUE_SIZE] };
-        new.prepare();
-        new
-    }
-
-    fn prepare(&mut self) {
-        self.bytes = Value { origin: self.schedule.origin, ..Value::default() }.bytes();
-    }
-
-    fn is_over(&self) -> bool {
-        self.schedule.origin.number == self.schedule.count
-    }
-
-    /// Gives it its instants: when it was due, on the clock of the stages, and now.
-    fn stamp(&mut self, due_ns: u64) -> Ticks {
-        let late = self.clock.ticks(Duration::from_nanos(monotonic_ns().saturating_sub(due_ns)));
-        let sent = self.clock.now();
-        let due = Ticks(sent.0.saturating_sub(late.0));
-        Value::stamp(&mut self.bytes, due, sent);
-        due
-    }
-
-    fn next(&mut self) {
-        self.schedule.origin.number += 1;
-        self.prepare();
     }
 }
 

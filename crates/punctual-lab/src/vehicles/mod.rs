@@ -26,6 +26,7 @@ pub mod overview;
 mod plain;
 pub mod process;
 pub mod protocol;
+mod publication;
 pub mod published;
 pub mod road;
 pub mod value;
