@@ -11,7 +11,7 @@ use super::print;
 use crate::cli::Failure;
 use crate::response::control::Control;
 use crate::response::option::{Choice, Urgency, Way};
-use crate::response::port::{self, PortPlan, Stamps};
+use crate::response::port::{PortPlan, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::responder::{Manner, respond};
 use crate::response::site;
@@ -72,8 +72,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     }
     let control = Control::start(arguments.cpu, arguments.sched);
     let choice = Choice { way: arguments.way, urgency: arguments.sched };
-    site::prepare(arguments.cpu, choice).map_err(Failure::Machine)?;
-    let mut port = port::open(&plan(arguments)).map_err(Failure::Machine)?;
+    let mut port = site::open_port(arguments.cpu, choice, &plan(arguments)).map_err(Failure::Machine)?;
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
     let manner = Manner { protocol: arguments.protocol, clock_apart: false, ends_when_told: false };

@@ -18,7 +18,7 @@ use super::option::{Choice, Way};
 use super::port::{self, Peer, PortPlan, Stamps};
 use super::protocol::Protocol;
 use super::responder::ResponderFacts;
-use super::site::{Assignment, Family, PORT, Place, Said, Site, Told, prepare};
+use super::site::{Assignment, Family, PORT, Place, Said, Site, Told, open_port};
 use super::sockperf;
 use super::trips::{Frame, Trips};
 use crate::doubt::Cause as DoubtCause;
@@ -384,8 +384,7 @@ fn trial(
             let mut trips = Trips::new(plan.capacity(), plan.flows, clock.ticks(plan.timeout));
             // Made before this thread becomes urgent.
             let control = Control::start(cpu, choice.urgency);
-            prepare(cpu, choice)?;
-            let mut port = port::open(port_plan)?;
+            let mut port = open_port(cpu, choice, port_plan)?;
             let start = clock.now();
             let testimony = client::run(&mut *port, target, plan, &control, &mut trips);
             let remarks = port.remark().into_iter().collect();

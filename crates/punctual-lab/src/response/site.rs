@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Flag;
@@ -193,7 +194,7 @@ fn start_answering(assignment: Assignment) -> Result<(Answering, Said), String> 
     let thread = std::thread::Builder::new().name("responder".to_owned()).spawn(move || {
         // Made before this thread becomes urgent: a spinning real-time thread lets nobody start beside it.
         let control = Control::start(assignment.cpu, assignment.choice.urgency);
-        let opened = prepare(assignment.cpu, assignment.choice).and_then(|()| port::open(&assignment.port));
+        let opened = open_port(assignment.cpu, assignment.choice, &assignment.port);
         let mut port = match opened {
             Ok(port) => port,
             Err(text) => {
@@ -216,15 +217,28 @@ fn start_answering(assignment: Assignment) -> Result<(Answering, Said), String> 
     Ok((Answering { stop, thread }, Said::Ready { address: peer.address, mac: peer.mac }))
 }
 
-/// Binds the calling thread to its CPU and makes it as urgent as chosen.
+/// What the kernel is given to switch on what a port asked for, before its thread becomes urgent: time stamps begin by a work
+/// queue of the kernel's, which a spinning real-time thread on its CPU keeps waiting for ever.
+const SETTLING: Duration = Duration::from_millis(20);
+
+/// Opens a port in the calling thread, which is bound to its CPU before and as urgent as chosen afterwards.
 ///
 /// # Errors
 /// In words for people.
-pub fn prepare(cpu: Option<usize>, choice: Choice) -> Result<(), String> {
+pub fn open_port(
+    cpu: Option<usize>,
+    choice: Choice,
+    plan: &PortPlan,
+) -> Result<Box<dyn port::Port + Send>, String> {
     if let Some(cpu) = cpu.filter(|_| choice.urgency.can_be_pinned()) {
         punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
     }
-    choice.urgency.apply().map_err(|error| error.to_string())
+    let port = port::open(plan)?;
+    if choice.urgency.is_real_time() {
+        std::thread::sleep(SETTLING);
+    }
+    choice.urgency.apply().map_err(|error| error.to_string())?;
+    Ok(port)
 }
 
 fn stop_answering(answering: Option<Answering>) -> Result<Said, String> {

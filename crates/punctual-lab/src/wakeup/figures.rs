@@ -161,7 +161,7 @@ pub struct Policy {
     pub park: [f64; 2],
     /// … and of `adaptive`.
     pub adaptive: [f64; 2],
-    /// What the policy took: the one whose processor time it is nearer to.
+    /// What the policy took for most messages: `park` if they needed a notification, `spin` if not.
     pub chose: String,
     /// Latency against the lower of the two.
     pub latency_ratio: f64,
@@ -182,14 +182,14 @@ impl Policy {
             let cell = Cell { route, conditions: Conditions::default(), gap_us };
             let id = cell.id(Measurement::Any);
             let result = results.iter().find(|result| result.cell == id)?;
-            let notify_ns = result.more.get("notify_ns_per_message").and_then(serde_json::Value::as_f64)?;
-            Some([result.figures.p50? as f64, result.cpu_ns_per_message? + notify_ns])
+            let more = |name: &str| result.more.get(name).and_then(serde_json::Value::as_f64);
+            let cpu_ns = result.cpu_ns_per_message? + more("notify_ns_per_message")?;
+            Some(([result.figures.p50? as f64, cpu_ns], more("notify_calls_per_message")?))
         };
-        let spin = find(Route::Spin)?;
-        let park = find(Route::Park(punctual_machine::wake::Mechanism::Futex))?;
-        let adaptive = find(Route::Adaptive)?;
-        let distance = |other: [f64; 2]| (adaptive[1] / other[1]).ln().abs();
-        let spins = distance(spin) <= distance(park);
+        let (spin, _) = find(Route::Spin)?;
+        let (park, _) = find(Route::Park(punctual_machine::wake::Mechanism::Futex))?;
+        let (adaptive, calls) = find(Route::Adaptive)?;
+        let spins = calls < 0.5;
         let (chose, chosen) = if spins { ("spin", spin) } else { ("park", park) };
         let ratio = |own: f64, other: f64| (own / other.max(1.0) * 1000.0).round() / 1000.0;
         Some(Self {
