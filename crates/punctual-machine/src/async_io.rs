@@ -111,10 +111,19 @@ impl Sleeper {
 }
 
 /// Waits for descriptors by signal. They stop to raise it when this is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AsyncIo {
     /// The same open files, so that they can be told to stop.
     watched: Vec<OwnedFd>,
+}
+
+/// As many as a medium has: the first wait allocates nothing then.
+const DESCRIPTORS_USUAL: usize = 2;
+
+impl Default for AsyncIo {
+    fn default() -> Self {
+        Self { watched: Vec::with_capacity(DESCRIPTORS_USUAL) }
+    }
 }
 
 impl AsyncIo {
