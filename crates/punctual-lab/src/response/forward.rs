@@ -31,7 +31,7 @@ pub struct Faults {
     pub lost: u32,
     /// Passed on twice.
     pub doubled: u32,
-    /// Passed on after the next one, or after [`HELD_MAX`].
+    /// Passed on after the next one, or after `HELD_MAX`.
     pub reordered: u32,
     /// One bit of the payload changed; of every second one the checksum is made right again.
     pub changed: u32,
