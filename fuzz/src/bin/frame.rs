@@ -3,6 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::stamps::STAMPS_SIZE;
 use punctual_proto::{Frame, FrameError};
 
@@ -20,7 +21,9 @@ fuzz_target!(|bytes: &[u8]| {
 fn check_parsed(bytes: &[u8], frame: &Frame<'_>) {
     let header = &frame.header;
     assert!(header.frame_size() <= bytes.len());
-    assert_eq!(frame.payload, &bytes[header.prefix_size()..header.frame_size()]);
+    assert_eq!(frame.payload, &bytes[header.prefix_size()..header.unsealed_size()]);
+    let seal = header.sealed.then(|| &bytes[header.unsealed_size()..header.frame_size()]);
+    assert_eq!(frame.seal.map(<[u8; SEAL_SIZE]>::as_slice), seal);
 
     let mut head = [0; HEADER_SIZE];
     header.write(&mut head);
