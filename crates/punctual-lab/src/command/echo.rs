@@ -11,7 +11,7 @@ use super::print;
 use crate::cli::Failure;
 use crate::response::control::Control;
 use crate::response::option::{Choice, Urgency, Way};
-use crate::response::port::{PortPlan, Stamps};
+use crate::response::port::{PortPlan, SLEEP_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::responder::{Manner, respond};
 use crate::response::site;
@@ -103,5 +103,6 @@ fn plan(arguments: &EchoArguments) -> PortPlan {
         priority: 0,
         busy_poll_us: arguments.busy_poll,
         wakes_for_time: false,
+        sleep_max: SLEEP_MAX,
     }
 }

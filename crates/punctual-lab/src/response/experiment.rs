@@ -15,7 +15,7 @@ use super::control::Control;
 use super::explain::{Circumstances, Finding, explain, rule_for};
 use super::forward::Faults;
 use super::option::{Choice, Way};
-use super::port::{self, Peer, PortPlan, Stamps};
+use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN, Stamps};
 use super::protocol::Protocol;
 use super::responder::ResponderFacts;
 use super::site::{Assignment, Family, PORT, Place, Said, Site, Told, open_port};
@@ -355,6 +355,7 @@ impl Bench<'_> {
             priority: settings.priority,
             busy_poll_us: settings.busy_poll_us,
             wakes_for_time: side == 0 && settings.load == Load::Open,
+            sleep_max: if side == 0 { settings.timeout.clamp(SLEEP_MIN, SLEEP_MAX) } else { SLEEP_MAX },
         }
     }
 

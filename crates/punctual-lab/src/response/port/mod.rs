@@ -91,6 +91,8 @@ pub struct PortPlan {
     pub busy_poll_us: u32,
     /// Whether receives must end at instants that the load chooses.
     pub wakes_for_time: bool,
+    /// Longest sleep in one receiving call, which knows no deadline: a lost answer costs this much at least.
+    pub sleep_max: Duration,
 }
 
 impl PortPlan {
@@ -157,7 +159,10 @@ pub fn open(plan: &PortPlan) -> Result<Box<dyn Port + Send>, String> {
 
 /// A sleep ends after so long, so that a thread looks at its flags: a multiple of the coarse tick by which the kernel
 /// counts a socket's timeout.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+pub const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// A socket's timeout of nothing means for ever.
+pub const SLEEP_MIN: Duration = Duration::from_millis(1);
 
 const POLLS_NOTHING: &str =
     "busy polling polled nothing: the device has no NAPI context (loopback, or veth without GRO)";

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use punctual::{Clock, Ticks};
 use punctual_machine::SystemError;
@@ -53,7 +54,7 @@ impl UdpPort {
         for socket in &sockets {
             match &wait {
                 Wait::Epoll(set) => set.add(socket.as_fd())?,
-                Wait::Asleep => sleep_in(socket)?,
+                Wait::Asleep => sleep_in(socket, plan.sleep_max)?,
                 Wait::Polled | Wait::Spin => {}
             }
         }
@@ -141,8 +142,8 @@ fn socket(plan: &PortPlan, local: SocketAddr) -> Result<UdpSocket, SystemError> 
 }
 
 /// Has receives sleep in the call.
-fn sleep_in(socket: &UdpSocket) -> Result<(), SystemError> {
-    let set = socket.set_blocking(true).and_then(|()| socket.set_receive_timeout(Some(SLEEP_MAX)));
+fn sleep_in(socket: &UdpSocket, sleep_max: Duration) -> Result<(), SystemError> {
+    let set = socket.set_blocking(true).and_then(|()| socket.set_receive_timeout(Some(sleep_max)));
     set.map_err(|error| SystemError::new("set udp option", "SO_RCVTIMEO", error))
 }
 
