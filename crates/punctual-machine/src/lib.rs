@@ -8,6 +8,7 @@ pub mod allocation;
 #[cfg(not(loom))]
 pub mod async_io;
 pub mod biased;
+pub mod block;
 #[cfg(not(loom))]
 pub mod clock;
 pub mod counter;

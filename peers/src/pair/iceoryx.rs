@@ -58,7 +58,7 @@ impl<const N: usize> Pair for Iceoryx<N> {
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
         loop {
             if let Some(sample) = self.subscriber.receive()? {
-                message.copy_from_slice(&sample[..]);
+                block::copy(&sample[..], message);
                 return Ok(());
             }
             std::hint::spin_loop();

@@ -67,7 +67,7 @@ impl Pair for Ours {
     #[inline]
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
         let received = self.communicator.receive()?;
-        message.copy_from_slice(received.payload);
+        block::copy(received.payload, message);
         Ok(())
     }
 

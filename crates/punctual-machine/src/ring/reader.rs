@@ -70,20 +70,37 @@ impl RingReader {
         if word == 0 {
             return if self.is_lapped() { self.overrun() } else { Next::Empty };
         }
-        let size = word as u32 as usize;
-        let honest = word == commit_word(self.position, word as u32)
-            && size > 0
-            && size <= frame_size_max(self.memory.capacity())
-            && record_size(size) <= self.memory.to_end(self.position);
-        if !honest {
+        if !self.is_honest(word) {
             return if self.is_lapped() { self.overrun() } else { Next::Corrupt };
         }
         if self.is_lapped() {
             // The commit word still stands, but what follows it may not, or not for long.
             return self.overrun();
         }
-        self.frame_size = size;
+        self.frame_size = word as u32 as usize;
         Next::Frame
+    }
+
+    /// The frame at the reader's position, if one is committed just there: [`Self::peek`] says why there is none. Its bytes
+    /// may change at any instant; [`Self::is_intact`] after copying says whether they were whole.
+    #[inline]
+    pub fn next_frame(&mut self) -> Option<SharedBytes<'_>> {
+        let word = self.memory.word(self.position).load(Ordering::Acquire); // (C)
+        if !self.is_honest(word) {
+            return None;
+        }
+        self.frame_size = word as u32 as usize;
+        Some(self.frame())
+    }
+
+    /// Whether an honest writer may have left this commit word at the reader's position (rule 6).
+    #[inline]
+    fn is_honest(&self, word: u64) -> bool {
+        let size = word as u32 as usize;
+        word == commit_word(self.position, word as u32)
+            && size > 0
+            && size <= frame_size_max(self.memory.capacity())
+            && record_size(size) <= self.memory.to_end(self.position)
     }
 
     /// The frame that [`Self::peek`] found; its bytes may change at any instant.

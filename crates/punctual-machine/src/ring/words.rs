@@ -1,10 +1,9 @@
 //! Bytes that others may change at any instant, and how they are copied.
 
+use crate::block::BLOCK_SIZE;
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+use crate::block::copy_block;
 use crate::sync::{AtomicU64, Ordering};
-
-/// From this size on bytes are copied by the processor's own block copy: its start-up is a small part by then. Chosen, not
-/// measured; loom and Miri always take the words.
-const BLOCK_COPY_MIN: usize = 256;
 
 /// Bytes in shared memory, readable by copy only: a peer may change them at any instant.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +75,7 @@ impl<'a> SharedBytes<'a> {
 #[inline]
 pub(crate) fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
     assert!(target.len() <= words.len() * 8);
-    if target.len() >= BLOCK_COPY_MIN && block_copy_out(words, target) {
+    if target.len() >= BLOCK_SIZE && block_copy_out(words, target) {
         return;
     }
     let (chunks, rest) = target.as_chunks_mut::<8>();
@@ -93,7 +92,7 @@ pub(crate) fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
 #[inline]
 pub(crate) fn copy_in(words: &[AtomicU64], source: &[u8]) {
     assert!(source.len() <= words.len() * 8);
-    if source.len() >= BLOCK_COPY_MIN && block_copy_in(words, source) {
+    if source.len() >= BLOCK_SIZE && block_copy_in(words, source) {
         return;
     }
     let (chunks, rest) = source.as_chunks::<8>();
@@ -108,36 +107,22 @@ pub(crate) fn copy_in(words: &[AtomicU64], source: &[u8]) {
 }
 
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+#[inline]
 fn block_copy_out(words: &[AtomicU64], target: &mut [u8]) -> bool {
-    // SAFETY: source and target are at least `target.len()` bytes long (asserted by the caller) and do not
-    // overlap, as one is borrowed mutably. The source may change under the copy: that is why the copy is made by
+    // SAFETY: source and target are at least `target.len()` bytes long and that is a block (the caller looked), and they
+    // do not overlap, as one is borrowed mutably. The source may change under the copy: that is why the copy is made by
     // the processor outside of the compiler's sight, like an atomic access of every byte (rule 2 of `memory`).
-    unsafe { block_copy(words.as_ptr().cast(), target.as_mut_ptr(), target.len()) };
+    unsafe { copy_block(words.as_ptr().cast(), target.as_mut_ptr(), target.len()) };
     true
 }
 
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+#[inline]
 fn block_copy_in(words: &[AtomicU64], source: &[u8]) -> bool {
-    // SAFETY: both are at least `source.len()` bytes long (asserted by the caller); atomics may be stored to
-    // through a shared reference, and the only storer is the caller (rule 1 of `ring`).
-    unsafe { block_copy(source.as_ptr(), words.as_ptr().cast::<u8>().cast_mut(), source.len()) };
+    // SAFETY: both are at least `source.len()` bytes long and that is a block (the caller looked); atomics may be stored
+    // to through a shared reference, and the only storer is the caller (rule 1 of `ring`).
+    unsafe { copy_block(source.as_ptr(), words.as_ptr().cast::<u8>().cast_mut(), source.len()) };
     true
-}
-
-/// # Safety
-/// `source` is readable and `target` writable for `size` bytes, and they do not overlap.
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-unsafe fn block_copy(source: *const u8, target: *mut u8, size: usize) {
-    // SAFETY: the instruction reads and writes just those ranges; the direction flag is clear by the ABI.
-    unsafe {
-        core::arch::asm!(
-            "rep movsb",
-            inout("rcx") size => _,
-            inout("rsi") source => _,
-            inout("rdi") target => _,
-            options(nostack, preserves_flags)
-        );
-    }
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
