@@ -205,6 +205,37 @@ impl Header {
     }
 }
 
+/// What the headers of frames from one port to the same target have in common: all but their sequence numbers and sizes.
+///
+/// Nearly every frame is like the one before it, and needs no more than a comparison: header prediction, as Jacobson
+/// proposed for TCP ("4BSD header prediction", ACM Computer Communication Review 20(1), 1990).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderPattern {
+    words: [u64; HEADER_WORDS - 1],
+    stamped: bool,
+    sealed: bool,
+}
+
+impl HeaderPattern {
+    /// The pattern of a header.
+    #[inline]
+    pub fn of(header: &Header) -> Self {
+        let [first, source, target, _] = header.to_words();
+        Self { words: [first, source, target], stamped: header.stamped, sealed: header.sealed }
+    }
+
+    /// The payload's size, bytes, if these are the words of a header of this pattern with this sequence number: then
+    /// [`Header::from_words`] would read the same header as before, but for these two.
+    #[inline]
+    pub fn payload_size(&self, words: [u64; HEADER_WORDS], sequence: u32) -> Option<u32> {
+        let [first, source, target, last] = words;
+        let flags = if self.stamped { FLAG_STAMPED } else { 0 } | if self.sealed { FLAG_SEALED } else { 0 };
+        let alike =
+            [first, source, target] == self.words && last as u32 == sequence && (last >> 56) as u8 == flags;
+        alike.then_some((last >> 32) as u32 & 0x00FF_FFFF)
+    }
+}
+
 /// The little-endian words of `N` times eight bytes.
 ///
 /// Whoever takes bytes from memory takes words and shifts: small loads from words that were stored just before wait for the
@@ -300,6 +331,20 @@ mod tests {
             let mut bytes = [0; HEADER_SIZE];
             header.write(&mut bytes);
             prop_assert_eq!(Header::read(&bytes), Ok(header));
+        }
+
+        /// Oracle: parsing. A pattern says yes to what differs in size and number alone, and to nothing else.
+        #[test]
+        fn a_pattern_knows_its_own(header in headers(), size in 0..=PAYLOAD_SIZE_MAX as u32, sequence: u32, bit in 0_usize..256) {
+            let pattern = HeaderPattern::of(&header);
+            let next = Header { payload_size: size, sequence, ..header };
+            let mut words = next.to_words();
+            prop_assert_eq!(pattern.payload_size(words, sequence), Some(size));
+            prop_assert_eq!(pattern.payload_size(words, sequence.wrapping_add(1)), None);
+            words[bit / 64] ^= 1 << (bit % 64);
+            if let Some(size) = pattern.payload_size(words, sequence) {
+                prop_assert_eq!(Header::from_words(words), Ok(Header { payload_size: size, ..next }));
+            }
         }
 
         /// Goal: bytes from outside never cause a panic, and what parses writes back to itself.

@@ -82,6 +82,19 @@ impl Stream {
         }
     }
 
+    /// The number that comes next, where the medium keeps order.
+    #[inline]
+    pub fn next_in_order(&self) -> Option<u32> {
+        (self.window == 0).then_some(self.next as u32)
+    }
+
+    /// Takes the frame with that number: what [`Self::accept`] does with it, and no loss can be found by it.
+    #[inline]
+    pub fn accept_next_in_order(&mut self) {
+        debug_assert_eq!(self.window, 0);
+        self.next += 1;
+    }
+
     /// Takes the number of a frame that arrived.
     #[inline]
     pub fn accept(&mut self, sequence: u32) -> Accepted {
@@ -175,6 +188,18 @@ mod tests {
         assert_eq!(stream.accept(3), Accepted { verdict: Verdict::New { skipped: 2 }, lost: 2 });
         assert_eq!(stream.accept(2).verdict, Verdict::Stale);
         assert_eq!(stream.handle_end(10), 6);
+    }
+
+    #[test]
+    fn the_next_in_order_is_what_any_number_would_be_taken_for() {
+        let (mut one, mut other) = (Stream::starting_at(u32::MAX, true), Stream::starting_at(u32::MAX, true));
+        for _ in 0..3 {
+            let next = one.next_in_order().unwrap();
+            one.accept_next_in_order();
+            assert_eq!(other.accept(next), Accepted { verdict: Verdict::New { skipped: 0 }, lost: 0 });
+            assert_eq!(one.next_in_order(), other.next_in_order());
+        }
+        assert_eq!(Stream::starting_at(0, false).next_in_order(), None);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use punctual_machine::SystemError;
 use punctual_machine::biased::{BiasedGuard, Pass};
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
-use punctual_proto::limits::OVERHEAD_SIZE_MAX;
 use punctual_proto::{Frame, Header};
 
 use crate::engine::Bell;
@@ -79,13 +78,12 @@ impl Reception {
         lead: Box<dyn Waiter>,
         follow: Box<dyn Waiter>,
     ) -> Result<Self, SystemError> {
-        let buffer = vec![0; OVERHEAD_SIZE_MAX + core.payload_size_max];
         let local_keys = core.keys.as_ref().filter(|keys| keys.is_local());
         let [first, second] = &core.descriptors;
         let descriptors = [first, second].map(|descriptor| descriptor.as_ref().map(AsFd::as_fd));
         Ok(Self {
             reader: inbox.reader(),
-            landing: Landing { buffer, found: None },
+            landing: Landing::new(core.payload_size_max),
             opener: local_keys.map(|keys| Box::new(NodeOpener::new(keys))),
             lead,
             lead_set: epoll_set(core.bell.event(), descriptors)?,
@@ -298,9 +296,13 @@ impl Reception {
         if self.turns.is_multiple_of(TURNS_PER_LOOK) {
             housekeep_if_due(core, receiving);
         }
-        self.landing.found = None;
+        if receiving.take_predicted(core, &mut self.landing) {
+            self.seen = 1;
+            return true;
+        }
+        self.landing.has_landed = false;
         self.seen = receiving.turn(core, &self.inbox, &mut self.landing);
-        self.landing.found.is_some() || self.take_from_inbox(core)
+        self.landing.has_landed || self.take_from_inbox(core)
     }
 
     #[inline]
@@ -319,7 +321,7 @@ impl Reception {
                     continue;
                 }
             }
-            self.landing.found = Some(Found { header, stamps, circumstances, payload_at, direct: false });
+            self.landing.land(Found { header, stamps, circumstances, payload_at, direct: false });
             return true;
         }
         false

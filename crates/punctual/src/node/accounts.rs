@@ -208,6 +208,31 @@ impl Accounts {
         Judged { deliver: accepted.is_deliverable(), lost_before: accepted.lost }
     }
 
+    /// Where the last frame was accounted for, and the number that follows it in the stream to this node or to everybody.
+    /// None where the medium does not keep order.
+    #[inline]
+    pub(crate) fn next_of(&self, account: usize, life: (NodeId, u16), broadcast: bool) -> Option<u32> {
+        let account = self.accounts.get(account)?;
+        let tracked = if broadcast { &account.broadcast } else { &account.unicast };
+        let is_it = (account.public.node, account.public.incarnation) == life;
+        if is_it && tracked.start == Start::Known { tracked.stream.next_in_order() } else { None }
+    }
+
+    /// The frame with the number that [`Self::next_of`] said arrived.
+    #[inline]
+    pub(crate) fn accept_next(&mut self, account: usize, broadcast: bool, page: &Page) {
+        let account = &mut self.accounts[account];
+        let tracked = if broadcast { &mut account.broadcast } else { &mut account.unicast };
+        tracked.stream.accept_next_in_order();
+        account.public.arrived += 1;
+        page.count(Count::Arrived).add_alone(1);
+    }
+
+    /// Index of the account that the last frame went to.
+    pub(crate) fn last(&self) -> usize {
+        self.last
+    }
+
     /// A node says how far it is.
     pub(crate) fn handle_progress(
         &mut self,

@@ -1,13 +1,13 @@
 //! A node: one process's presence on a bus.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::biased::{Biased, BiasedGuard, Pass};
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Notification;
 use punctual_machine::process::{ProcessIdentity, random};
 use punctual_proto::limits::COMMUNICATORS_MAX;
@@ -28,10 +28,12 @@ mod accounts;
 pub(crate) mod inbox;
 mod options;
 pub(crate) mod receiving;
+mod registry;
 pub(crate) mod sending;
 
 use inbox::Inbox;
 use receiving::Receiving;
+use registry::{Registry, Waiting};
 use sending::Sending;
 
 /// How often housekeeping is done while somebody waits.
@@ -77,85 +79,6 @@ impl std::fmt::Display for BindError {
 }
 
 impl std::error::Error for BindError {}
-
-/// The communicators of a node.
-#[derive(Debug, Default)]
-pub(crate) struct Registry {
-    inboxes: Mutex<Vec<Arc<Inbox>>>,
-    /// Changes whenever the list does.
-    version: Counter,
-    waiting: Mutex<Waiting>,
-    /// Somebody has used an event loop of his own.
-    has_event_loops: Flag,
-}
-
-/// Who waits while nobody drives the engine, or somebody else does.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    /// Followers that wait for the leader to leave.
-    followers: Vec<Arc<Inbox>>,
-    /// Communicators that wait in event loops of their users, for the engine's bell and their own.
-    armed: usize,
-}
-
-impl Registry {
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Inbox>>> {
-        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts a follower into the list of those who wait for the leader to leave.
-    pub(crate) fn enlist(&self, inbox: &Arc<Inbox>) {
-        let mut waiting = self.waiting();
-        if !inbox.is_listed() {
-            inbox.set_listed(true);
-            waiting.followers.push(Arc::clone(inbox));
-        }
-    }
-
-    /// Takes a follower off the list; `false` if a leader that left has done so, and means it to take over.
-    pub(crate) fn delist(&self, inbox: &Arc<Inbox>) -> bool {
-        let mut waiting = self.waiting();
-        waiting.followers.retain(|other| !Arc::ptr_eq(other, inbox));
-        let listed = inbox.is_listed();
-        inbox.set_listed(false);
-        listed
-    }
-
-    /// Whether somebody may wait for the leader to leave.
-    fn is_shared(&self) -> bool {
-        // The version counts binds and closes: one bind and no close is one communicator.
-        self.version.get_published() > 1 || self.has_event_loops.is_raised()
-    }
-}
-
-/// A copy of the registry's list, renewed when it has changed.
-#[derive(Debug)]
-pub(crate) struct Ports {
-    pub(crate) inboxes: Vec<Arc<Inbox>>,
-    version_seen: u64,
-}
-
-impl Default for Ports {
-    fn default() -> Self {
-        // Renewed by who receives, which is to allocate nothing.
-        Self { inboxes: Vec::with_capacity(COMMUNICATORS_MAX), version_seen: 0 }
-    }
-}
-
-impl Ports {
-    #[inline]
-    pub(crate) fn renew(&mut self, registry: &Registry) {
-        let version = registry.version.get_published();
-        if version != self.version_seen {
-            self.inboxes.clone_from(&registry.lock());
-            self.version_seen = version;
-        }
-    }
-}
 
 /// What all communicators of a node share.
 #[derive(Debug)]
@@ -275,11 +198,17 @@ impl Core {
     }
 
     /// Takes back what the bell left behind for event loops: a leader that sleeps by other means never would.
+    #[inline]
     pub(crate) fn handle_lead(&self, receiving: &mut Receiving) {
         if self.registry.has_event_loops.is_raised() {
-            self.gate.close(self.bell.event().as_fd(), &self.descriptors);
-            receiving.handle_awake();
+            self.close_gate(receiving);
         }
+    }
+
+    #[cold]
+    fn close_gate(&self, receiving: &mut Receiving) {
+        self.gate.close(self.bell.event().as_fd(), &self.descriptors);
+        receiving.handle_awake();
     }
 
     /// What has to be done from time to time, in both halves.
@@ -297,7 +226,7 @@ impl Core {
     pub(crate) fn close(&self, inbox: &Arc<Inbox>) {
         let mut inboxes = self.registry.lock();
         inboxes.retain(|other| !Arc::ptr_eq(other, inbox));
-        self.registry.version.publish(self.registry.version.get() + 1);
+        self.registry.note_change();
         self.registry.delist(inbox);
         inbox.close();
         self.page.close_row(inbox.row);
@@ -442,7 +371,7 @@ impl Node {
         inboxes.push(Arc::clone(&inbox));
         // Following allocates nothing then, whenever a communicator first does.
         self.core.registry.waiting().followers.reserve(COMMUNICATORS_MAX);
-        self.core.registry.version.publish(self.core.registry.version.get() + 1);
+        self.core.registry.note_change();
         let is_second = inboxes.len() == 2;
         drop(inboxes);
         if is_second {

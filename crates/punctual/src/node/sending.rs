@@ -1,5 +1,6 @@
 //! The sending side of a node: one message to the bus, to ports of this node, or to both.
 
+use punctual_machine::block;
 use punctual_machine::clock::Ticks;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::{CHECK_SIZE, OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
@@ -7,8 +8,9 @@ use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::stamps::{STAMPS_SIZE, interval};
 use punctual_proto::{Address, Header, Kind, NodeId, Stamps, Target, UniqueStamps};
 
+use super::Core;
 use super::inbox::{Circumstances, Inbox, local_stamps};
-use super::{Core, Ports};
+use super::registry::Ports;
 use crate::engine::SendError;
 use crate::engine::medium::Sender;
 use crate::ledger::Count;
@@ -100,10 +102,56 @@ impl Sending {
         payload: &[u8],
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
+        if self.sealer.is_none() && target.node.is_some_and(|node| node != core.node) {
+            return self.take_plain(core, source, target, payload, timing);
+        }
         let open = self.open(core, source, target, payload.len(), timing)?;
-        self.room(&open).copy_from_slice(payload);
+        block::copy(payload, self.room(&open));
         self.close(core, source, &open);
         Ok(())
+    }
+
+    /// The frequent case, which has no choices: one other node is meant, and nothing is sealed.
+    #[inline]
+    fn take_plain(
+        &mut self,
+        core: &Core,
+        source: &Inbox,
+        target: Target,
+        payload: &[u8],
+        timing: Option<Timing>,
+    ) -> Result<(), SendError> {
+        let (size, size_max) = (payload.len(), core.payload_size_max);
+        if size > size_max {
+            return Err(SendError::TooLong { size, size_max });
+        }
+        let prefix_size = if timing.is_some() { PREFIX_SIZE_MAX } else { HEADER_SIZE };
+        let claimed = self.transmit.claim(target.node, prefix_size + size);
+        let sequence = claimed.map_err(|error| refuse(core, error))?;
+        let stamps = timing.map(|timing| self.stamps(core, timing));
+        let frame = self.transmit.claimed();
+        block::copy(payload, &mut frame[prefix_size..prefix_size + size]);
+        let header = Header {
+            kind: Kind::Data,
+            incarnation: core.incarnation,
+            source: Address { node: core.node, port: source.port },
+            target,
+            sequence,
+            payload_size: size as u32,
+            stamped: timing.is_some(),
+            sealed: false,
+        };
+        // All in one go, after the payload: a reader looks at this cache line all the while, and every look takes it away.
+        write_prefix(frame, &header, stamps.map(|stamps| (stamps, core.clock.now())));
+        self.transmit.commit();
+        core.page.count(Count::Sent).add_alone(1);
+        Ok(())
+    }
+
+    #[inline]
+    fn stamps(&mut self, core: &Core, timing: Timing) -> Stamps {
+        let sent = Ticks(self.unique.next(timing.sent.0));
+        local_stamps(sent, timing.due, core.clock.domain())
     }
 
     /// Room for a message. It is taken by [`Self::commit`]; without that nothing happened.
@@ -149,10 +197,7 @@ impl Sending {
         if size > size_max {
             return Err(SendError::TooLong { size, size_max });
         }
-        let stamps = timing.map(|timing| {
-            let sent = Ticks(self.unique.next(timing.sent.0));
-            local_stamps(sent, timing.due, core.clock.domain())
-        });
+        let stamps = timing.map(|timing| self.stamps(core, timing));
         let address = Address { node: core.node, port: source.port };
         let to_bus = target.node != Some(core.node);
         let to_ports = target.includes_node(core.node) && self.meets_ports(core, source, target);

@@ -17,7 +17,7 @@ use punctual_proto::limits::{NAME_SIZE_MAX, PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use super::Engine;
 use folder::Folder;
 use hall::Hall;
-pub(crate) use receive::SharedReceive;
+pub(crate) use receive::{Likeness, SharedReceive};
 use roster::Roster;
 use segment::{Owner, Segment};
 pub(crate) use transmit::SharedTransmit;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::ring::{Next, RingReader, SharedBytes};
-use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::frame::{HEADER_SIZE, HeaderPattern};
 use punctual_proto::limits::NODES_MAX;
 use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
@@ -35,11 +35,30 @@ pub(crate) struct SharedReceive {
     followers: Vec<Follower>,
     /// Where the next poll begins, so that a busy peer does not starve the others.
     first: usize,
+    /// Whose frame stopped the last poll.
+    last: usize,
     /// Peers that joined and were not yet told of, with whether their progress is exact.
     joined: VecDeque<(Arc<Peer>, Progress, bool)>,
     version_seen: u64,
     visits_seen: u32,
     liveness: Pace,
+}
+
+/// What the next frame of a peer looks like if it is like the last one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Likeness {
+    /// Whose ring, and which life of it that was.
+    follower: usize,
+    life: u64,
+    pattern: HeaderPattern,
+    prefix_size: usize,
+}
+
+/// A frame that is as predicted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alike {
+    pub(crate) payload_size: u32,
+    pub(crate) stamps: Option<Stamps>,
 }
 
 /// What reading one record came to.
@@ -55,6 +74,7 @@ impl SharedReceive {
         let mut receive = Self {
             followers: Vec::with_capacity(NODES_MAX),
             first: 0,
+            last: 0,
             joined: VecDeque::with_capacity(NODES_MAX),
             version_seen: roster.version(),
             visits_seen,
@@ -167,6 +187,50 @@ impl SharedReceive {
         }
     }
 
+    /// What the next frame looks like if it is like the last one shown, which had this header. None for sealed ones, whose
+    /// every byte is looked at anyway.
+    pub(crate) fn likeness(&self, header: &Header) -> Option<Likeness> {
+        let life = self.followers.get(self.last)?.peer.segment.owner.life;
+        let (pattern, prefix_size) = (HeaderPattern::of(header), header.prefix_size());
+        (!header.sealed).then_some(Likeness { follower: self.last, life, pattern, prefix_size })
+    }
+
+    /// The next frame, if it has this number and is like the one before. Nothing is taken yet: the bytes may be overwritten
+    /// while they are read, which [`Self::take_alike`] finds out.
+    #[inline]
+    pub(crate) fn peek_alike(&mut self, likeness: &Likeness, sequence: u32) -> Option<Alike> {
+        let follower = self.followers.get_mut(likeness.follower)?;
+        if follower.corrupt || follower.peer.segment.owner.life != likeness.life || !self.joined.is_empty() {
+            return None;
+        }
+        let frame = follower.ring.next_frame()?;
+        let payload_size = likeness.pattern.payload_size(frame.first_words()?, sequence)?;
+        if likeness.prefix_size + payload_size as usize != frame.len() {
+            return None;
+        }
+        let stamps = if likeness.prefix_size > HEADER_SIZE {
+            Some(Stamps::from_words(frame.skip(HEADER_SIZE)?.first_words()?))
+        } else {
+            None
+        };
+        Some(Alike { payload_size, stamps })
+    }
+
+    /// Takes the frame that [`Self::peek_alike`] found: its payload lands at `at` in `buffer`. `false` if it was written over
+    /// meanwhile; then nothing has happened, and [`Self::poll_with`] says so.
+    #[inline]
+    pub(crate) fn take_alike(&mut self, likeness: &Likeness, buffer: &mut [u8], at: usize) -> bool {
+        let follower = &mut self.followers[likeness.follower];
+        let Some(payload) = follower.ring.frame().skip(likeness.prefix_size) else { return false };
+        payload.copy_to(&mut buffer[at..]);
+        if !follower.ring.is_intact() {
+            return false;
+        }
+        follower.ring.consume();
+        follower.publish_cursor(&self.roster);
+        true
+    }
+
     /// [`Receive::poll`] for a visitor whose type is known.
     #[inline]
     pub(crate) fn poll_with(&mut self, limit: usize, visit: &mut impl FnMut(Event<'_>) -> Flow) -> usize {
@@ -199,7 +263,7 @@ impl SharedReceive {
             }
             self.followers[index].publish_cursor(&self.roster);
             if flow == Flow::Stop || shown == limit {
-                self.first = next;
+                (self.first, self.last) = (next, index);
                 return shown;
             }
         }

@@ -23,11 +23,31 @@ pub(crate) struct SharedTransmit {
     peers: Vec<Arc<Peer>>,
     version_seen: u64,
     visits_seen: u32,
-    /// Whom the claimed frame is for, and its entry in the table of frames sent.
-    claimed: (Option<NodeId>, usize),
+    claimed: Claimed,
     /// Committed frames that nobody was rung for yet: for one peer, or for all.
     unrung: Unrung,
     liveness: Pace,
+}
+
+/// Whom the claimed frame is for: found once, and then known for as long as the peers stay the same.
+#[derive(Clone, Copy, Debug)]
+struct Claimed {
+    target: Option<NodeId>,
+    /// The target's entry in the table of frames sent; the broadcast counter has none.
+    entry: usize,
+    /// The version of the roster with which it was found; 0 = never.
+    version: u64,
+}
+
+impl Claimed {
+    /// Frames sent to whom this one is for.
+    #[inline]
+    fn counter<'r>(&self, roster: &'r Roster) -> &'r Counter {
+        match self.target {
+            None => roster.own.broadcast(),
+            Some(_) => &roster.own.sent()[2 * self.entry + 1],
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +64,8 @@ impl SharedTransmit {
         let visits_seen = roster.visits_seen();
         let liveness = Pace::new(LIVENESS_EVERY);
         let unrung = Unrung::Nobody;
-        Self { roster, writer, peers, version_seen, visits_seen, claimed: (None, 0), unrung, liveness }
+        let claimed = Claimed { target: None, entry: 0, version: version_seen };
+        Self { roster, writer, peers, version_seen, visits_seen, claimed, unrung, liveness }
     }
 
     #[inline]
@@ -58,14 +79,18 @@ impl SharedTransmit {
         }
     }
 
-    /// The entry of a target in the table of frames sent; the broadcast counter has none.
-    #[inline]
+    /// Looks who is meant.
+    fn find(&self, target: Option<NodeId>) -> Result<Claimed, SendError> {
+        let entry = target.map_or(Ok(0), |node| self.entry_of(node))?;
+        Ok(Claimed { target, entry, version: self.version_seen })
+    }
+
+    /// The entry of a target in the table of frames sent.
     fn entry_of(&self, target: NodeId) -> Result<usize, SendError> {
-        let table = self.roster.own.sent();
-        let (last_target, last) = self.claimed;
-        if last_target == Some(target) && table[2 * last].get() == target.get() {
-            return Ok(last);
+        if !self.peers.iter().any(|peer| peer.segment.owner.node == target) {
+            return Err(SendError::Unreachable);
         }
+        let table = self.roster.own.sent();
         let entry = table.chunks(2).position(|entry| entry[0].get() == target.get());
         entry.map_or_else(|| self.new_entry(table, target), Ok)
     }
@@ -86,13 +111,6 @@ impl SharedTransmit {
         table[2 * entry].publish(target.get());
         punctual_machine::label!("sent.target.done");
         Ok(entry)
-    }
-
-    fn sent_counter(&self, (target, entry): (Option<NodeId>, usize)) -> &Counter {
-        match target {
-            None => self.roster.own.broadcast(),
-            Some(_) => &self.roster.own.sent()[2 * entry + 1],
-        }
     }
 
     fn claim_record(&mut self, size: usize) -> Result<(), ClaimError> {
@@ -141,13 +159,9 @@ impl Transmit for SharedTransmit {
     #[inline]
     fn claim(&mut self, target: Option<NodeId>, size: usize) -> Result<u32, SendError> {
         self.look_around();
-        let entry = match target {
-            None => 0,
-            Some(node) if !self.peers.iter().any(|peer| peer.segment.owner.node == node) => {
-                return Err(SendError::Unreachable);
-            }
-            Some(node) => self.entry_of(node)?,
-        };
+        if self.claimed.target != target || self.claimed.version != self.version_seen {
+            self.claimed = self.find(target)?;
+        }
         let claimed = match self.claim_record(size) {
             Err(ClaimError::Full) => self.claim_without_the_dead(size),
             claimed => claimed,
@@ -159,8 +173,7 @@ impl Transmit for SharedTransmit {
                 SendError::TooLong { size: size.saturating_sub(PREFIX_SIZE_MAX), size_max }
             }
         })?;
-        self.claimed = (target, entry);
-        Ok(self.sent_counter(self.claimed).get() as u32)
+        Ok(self.claimed.counter(&self.roster).get() as u32)
     }
 
     #[inline]
@@ -170,13 +183,10 @@ impl Transmit for SharedTransmit {
 
     #[inline]
     fn commit(&mut self) {
-        let counter = match self.claimed {
-            (None, _) => self.roster.own.broadcast(),
-            (Some(_), entry) => &self.roster.own.sent()[2 * entry + 1],
-        };
+        let counter = self.claimed.counter(&self.roster);
         // Counted as soon as readers can see it: a frame that its writer dies over before that was never sent.
         self.writer.commit_counting(|| counter.publish(counter.get() + 1));
-        self.unrung = match (self.unrung, self.claimed.0) {
+        self.unrung = match (self.unrung, self.claimed.target) {
             (Unrung::Nobody, Some(node)) => Unrung::One(node),
             (Unrung::One(first), Some(node)) if first == node => Unrung::One(node),
             _ => Unrung::Everybody,
