@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(altered(1, 0x13), FrameError::Unknown, "kind 3");
         assert_eq!(altered(31, 0x04), FrameError::Unknown, "flag 2");
         assert_eq!(altered(28, 4), FrameError::Short { present: 35, needed: 36 });
-        assert_eq!(altered(31, 0x02), FrameError::Short { present: 35, needed: 75 }, "no seal");
+        assert_eq!(altered(31, 0x02), FrameError::Short { present: 35, needed: 59 }, "no seal");
         let mut anonymous = bytes;
         anonymous[8..16].fill(0);
         assert_eq!(Frame::parse(&anonymous), Err(FrameError::BadAddress));

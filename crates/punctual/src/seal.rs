@@ -15,7 +15,7 @@ use punctual_machine::counter::Counter;
 use punctual_machine::process::{fill_with_secrets, user};
 use punctual_proto::Header;
 use punctual_proto::limits::{SEAL_ALLOWANCE_NS, SEAL_OVERLAP_NS};
-use punctual_proto::seal::{KEY_SIZE, KeyRing, Opener, Sealer, parse_keys};
+use punctual_proto::seal::{KEY_SIZE, KeyRing, Opener, Sealer, TIME_UNIT_NS, parse_keys};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::engine::SendError;
@@ -297,26 +297,24 @@ fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeysError> {
     Ok(text)
 }
 
-/// How many frames a node has sealed, in cache lines of its own: another node of the process may count next to it.
+/// When a node last sealed a frame, in units of seals, in cache lines of its own: another node of the process may have its own
+/// next to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Numbers(Counter);
+struct LastSealed(Counter);
 
-/// What a node needs to seal and to open: its numbers are counted in one place.
+/// What a node needs to seal and to open: it has one clock, which never goes back.
 #[derive(Clone, Debug)]
 pub(crate) struct Seals {
     keys: Keys,
-    numbers: Arc<Numbers>,
+    last_sealed: Arc<LastSealed>,
     /// The medium looks behind the seals itself, because it learns from frames.
     pub(crate) opened_by_medium: bool,
 }
 
 impl Seals {
     pub(crate) fn new(keys: &Keys, opened_by_medium: bool) -> Self {
-        let numbers = Arc::new(Numbers::default());
-        // A later life begins above all numbers of an earlier one.
-        numbers.0.set(realtime_ns());
-        Self { keys: keys.clone(), numbers, opened_by_medium }
+        Self { keys: keys.clone(), last_sealed: Arc::default(), opened_by_medium }
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -330,7 +328,7 @@ impl Seals {
             sealer: None,
             renew_at_ns: 0,
             now_ns: 0,
-            numbers: Arc::clone(&self.numbers),
+            last_sealed: Arc::clone(&self.last_sealed),
         };
         // What it says is for the first message to say again.
         let _no_key_yet = sealer.prepare();
@@ -342,7 +340,7 @@ impl Seals {
     }
 }
 
-/// Seals what a node sends. All sealers of a node work under its lock for senders, because they count together.
+/// Seals what a node sends. All sealers of a node work under its lock for senders, because they have one clock.
 #[derive(Debug)]
 pub(crate) struct NodeSealer {
     keys: Keys,
@@ -351,7 +349,7 @@ pub(crate) struct NodeSealer {
     /// When another key's time comes, unless the ring changes.
     renew_at_ns: u64,
     now_ns: u64,
-    numbers: Arc<Numbers>,
+    last_sealed: Arc<LastSealed>,
 }
 
 impl NodeSealer {
@@ -376,15 +374,26 @@ impl NodeSealer {
         }
     }
 
-    /// Seals a frame that is complete but for its seal, which takes its last bytes.
+    /// Seals a message that is complete but for its seal, which takes its last bytes.
     ///
     /// # Panics
     /// If it was not prepared.
     #[inline]
     pub(crate) fn seal(&mut self, frame: &mut [u8]) {
-        let number = self.numbers.0.get();
-        self.numbers.0.set(number + 1);
-        self.sealer.as_mut().expect("prepared before").seal(frame, number, self.now_ns);
+        let time = (self.now_ns / TIME_UNIT_NS).max(self.last_sealed.0.get());
+        self.seal_at(frame, time);
+    }
+
+    /// The same for an announcement: it has no number, and is known by being newer than all that was sealed before.
+    pub(crate) fn seal_announcement(&mut self, frame: &mut [u8]) {
+        let time = (realtime_ns() / TIME_UNIT_NS).max(self.last_sealed.0.get() + 1);
+        self.seal_at(frame, time);
+    }
+
+    #[inline]
+    fn seal_at(&mut self, frame: &mut [u8], time: u64) {
+        self.last_sealed.0.set(time);
+        self.sealer.as_mut().expect("prepared before").seal(frame, time);
     }
 }
 

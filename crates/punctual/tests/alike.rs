@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use punctual::engine::shared::{SharedOptions, WhenFull};
-use punctual::{Bus, Communicator, CommunicatorOptions, Node, SendError, Target, Wake};
+use punctual::{Bus, Communicator, CommunicatorOptions, Keys, Node, SendError, Target, Wake};
 
 /// What may happen between two messages.
 #[derive(Clone, Copy, Debug)]
@@ -53,18 +53,23 @@ struct World {
     /// Per port and sender: what it has yet to deliver.
     expected: [[VecDeque<Vec<u8>>; 2]; 2],
     next: u64,
+    /// The group in which every message must have been sealed.
+    sealed_in: Option<u32>,
 }
 
+const GROUP: u32 = 7;
 const SENDERS: [&str; 2] = ["left", "right"];
 
 impl World {
-    fn new(name: &str, when_full: WhenFull) -> Self {
+    fn new(name: &str, when_full: WhenFull, keys: Option<&Keys>) -> Self {
         let bus = Bus::Shared(SharedOptions { when_full, ring_size: 1 << 18, ..SharedOptions::new(name) });
+        let bus = keys.map_or(bus.clone(), |keys| bus.sealed(keys));
         let node = Node::open(&bus, "middle").unwrap();
         let ports = [Some(bind(&node, 0, false)), None];
         let senders =
             [0, 1].map(|sender| Some(bind(&Node::open(&bus, SENDERS[sender]).unwrap(), 0, sender == 1)));
-        Self { bus, senders, node, ports, expected: Default::default(), next: 0 }
+        let sealed_in = keys.map(|_| GROUP);
+        Self { bus, senders, node, ports, expected: Default::default(), next: 0, sealed_in }
     }
 
     fn perform(&mut self, step: Step) {
@@ -111,7 +116,7 @@ impl World {
         let Ok(message) = communicator.try_receive() else { return false };
         let sender = SENDERS.iter().position(|&name| message.source.node == name.into()).unwrap();
         assert_eq!(message.stages.is_some(), sender == 1);
-        assert_eq!(message.lost_before, 0);
+        assert_eq!((message.lost_before, message.sealed_in), (0, self.sealed_in));
         let expected = self.expected[port][sender].pop_front();
         assert_eq!(Some(message.payload), expected.as_deref(), "port {port}, from {sender}");
         true
@@ -145,24 +150,34 @@ fn bind(node: &Node, port: u8, stamps: bool) -> Communicator {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 25, ..ProptestConfig::default() })]
 
-    /// Goal: every message arrives once, in its sender's order, at every port that it is for, with what it carries.
-    /// Oracle: a queue per port and sender.
+    /// Goal: every message arrives once, in its sender's order, at every port that it is for, with what it carries; sealed or
+    /// not. Oracle: a queue per port and sender.
     #[test]
-    fn the_short_way_is_not_seen(steps in steps()) {
+    fn the_short_way_is_not_seen(steps in steps(), sealed: bool) {
         let name = format!("alike-{}", std::process::id());
-        let mut world = World::new(&name, WhenFull::HoldBack);
+        let keys = sealed.then(|| Keys::random(GROUP));
+        let mut world = World::new(&name, WhenFull::HoldBack, keys.as_ref());
         steps.into_iter().for_each(|step| world.perform(step));
         world.drain();
         let ledger = world.node.ledger();
-        prop_assert!(ledger.is_balanced(), "{}", ledger);
+        prop_assert!(ledger.is_balanced() && ledger.disbelieved() == 0, "{}", ledger);
     }
 }
 
 /// Goal: a reader that is overrun between two frames that look alike is told so, and no damaged message is delivered.
 #[test]
 fn an_overrun_among_alike_frames_is_counted() {
-    let name = format!("alike-overrun-{}", std::process::id());
-    let mut world = World::new(&name, WhenFull::Overrun);
+    overrun(None);
+}
+
+#[test]
+fn an_overrun_among_alike_sealed_frames_is_counted() {
+    overrun(Some(&Keys::random(GROUP)));
+}
+
+fn overrun(keys: Option<&Keys>) {
+    let name = format!("alike-overrun-{}-{}", std::process::id(), keys.is_some());
+    let mut world = World::new(&name, WhenFull::Overrun, keys);
     let (mut sent, mut delivered, mut last) = (0, 0, 0);
     for round in 0..50_u64 {
         let sender = world.senders[0].as_mut().unwrap();

@@ -61,7 +61,7 @@ impl FirstTag {
     pub(super) fn compute(&mut self, payload: &[u8]) {
         self.frame[HEADER_SIZE..HEADER_SIZE + payload.len()].copy_from_slice(payload);
         self.number += 1;
-        self.sealer.seal(&mut self.frame, self.number, self.number);
+        self.sealer.seal(&mut self.frame, self.number);
         std::hint::black_box(&self.frame);
     }
 }

@@ -11,13 +11,24 @@ use crate::limits::SEAL_KEYS_MAX;
 /// Size of a key, bytes.
 pub const KEY_SIZE: usize = 16;
 
-/// What a key is called, in clear, in every frame that it seals.
+/// What a key is called. All of it is under the tag of every frame that it seals; a mark of it stands there in clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId {
     /// Who shares it.
     pub group: u32,
     /// Which of the group's keys it is: a later one has a higher number.
     pub generation: u32,
+}
+
+impl KeyId {
+    /// What of the name stands in every seal: enough to find the key in a ring. Generations of a group that are less than
+    /// 65,536 apart differ in it; keys of two groups may share one.
+    #[inline]
+    pub const fn mark(self) -> u16 {
+        // Fibonacci hashing: Knuth, The Art of Computer Programming 3, 6.4.
+        let group = self.group.wrapping_mul(0x9E37_79B1) >> 16;
+        (group as u16).wrapping_add(self.generation as u16)
+    }
 }
 
 impl fmt::Display for KeyId {

@@ -1,17 +1,19 @@
 //! The seal: shows that a frame comes from who holds a key of the group, unaltered, and for the first time.
 //!
-//! It stands behind the payload of a frame whose header flags it:
+//! It stands behind the payload of a frame whose header flags it, little-endian:
 //!
 //! | offset | size | field |
 //! |---|---|---|
-//! | 0 | 4 | group of the key |
-//! | 4 | 4 | generation of the key |
-//! | 8 | 8 | number: counts the frames that this life of the source node sealed, from the nanosecond of 1970 at which it opened |
-//! | 16 | 8 | when it was sealed, nanoseconds since 1970, to a few milliseconds |
-//! | 24 | 16 | tag of everything before it, from the first byte of the header on |
+//! | 0 | 2 | mark of the key: which of a ring's keys to try ([`KeyId::mark`]) |
+//! | 2 | 6 | when it was sealed: units of 65,536 ns since 1970, never falling within one life of a node |
+//! | 8 | 16 | tag of everything before it, from the first byte of the header on |
 //!
-//! Little-endian. The tag is that of AEGIS-128L used as a MAC (RFC 10032), with a nonce that is constant: as a MAC it needs no
-//! fresh one, so nothing is lost when a sender restarts. What the seal promises and what not: `docs/sealing.md`.
+//! It is that small so that a message of 64 bytes and its seal take two cache lines of shared memory, not three. What makes a
+//! frame another than every other stands in the header: source, incarnation, target and sequence number, all under the tag;
+//! the time tells a number from the same number of an earlier lap or life ([`Window`]).
+//!
+//! The tag is that of AEGIS-128L used as a MAC (RFC 10032). Its nonce is constant for a key: as a MAC it needs no fresh one, so
+//! nothing is lost when a sender restarts. It holds the key's whole name. What the seal promises and what not: `docs/sealing.md`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,7 +24,7 @@ use aegis::aegis128l::Aegis128LMac;
 use subtle::ConstantTimeEq;
 
 use crate::NodeId;
-use crate::frame::{Header, read_words, write_words};
+use crate::frame::{Header, Kind};
 use crate::limits::SEAL_SENDERS_MAX;
 
 mod key;
@@ -34,40 +36,41 @@ pub use window::{NotNew, WINDOW, Window};
 /// Size of the tag, bytes.
 pub const TAG_SIZE: usize = 16;
 
-/// What stands between payload and tag, words of eight bytes.
-const FIELD_WORDS: usize = 3;
+/// What stands between payload and tag, bytes.
+const FIELD_SIZE: usize = 8;
 
 /// Size of a seal, bytes.
-pub const SEAL_SIZE: usize = FIELD_WORDS * 8 + TAG_SIZE;
+pub const SEAL_SIZE: usize = FIELD_SIZE + TAG_SIZE;
 
-/// Keeps our tags apart from those of whoever else might use the same key.
-const NONCE: [u8; 16] = *b"punctual seal v1";
+/// The clock of seals counts these, nanoseconds: what is left of 64 bits beside the key's mark.
+pub const TIME_UNIT_NS: u64 = 1 << MARK_BITS;
+const MARK_BITS: u32 = u16::BITS;
+
+/// Keeps our tags apart from those of whoever else might use the same key; the key's name follows.
+const NONCE: [u8; 8] = *b"punctual";
 
 /// What a seal says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// Which key.
-    pub key: KeyId,
-    /// Place among the frames that this life of the source sealed.
-    pub number: u64,
-    /// When it was sealed, nanoseconds since 1970.
-    pub sealed_ns: u64,
+    /// Which keys may have sealed it.
+    pub mark: u16,
+    /// When it was sealed, in [`TIME_UNIT_NS`] since 1970.
+    pub time: u64,
 }
 
 impl Seal {
-    fn to_words(self) -> [u64; FIELD_WORDS] {
-        let key = u64::from(self.key.group) | u64::from(self.key.generation) << 32;
-        [key, self.number, self.sealed_ns]
+    fn to_bytes(self) -> [u8; FIELD_SIZE] {
+        (self.time << MARK_BITS | u64::from(self.mark)).to_le_bytes()
     }
 
-    fn from_words([key, number, sealed_ns]: [u64; FIELD_WORDS]) -> Self {
-        let key = KeyId { group: key as u32, generation: (key >> 32) as u32 };
-        Self { key, number, sealed_ns }
+    fn from_bytes(bytes: [u8; FIELD_SIZE]) -> Self {
+        let word = u64::from_le_bytes(bytes);
+        Self { mark: word as u16, time: word >> MARK_BITS }
     }
 
     /// Reads what a seal says, without asking whether it is true.
     pub fn read(bytes: &[u8; SEAL_SIZE]) -> Self {
-        Self::from_words(read_words(&bytes[..SEAL_SIZE - TAG_SIZE]))
+        Self::from_bytes(*bytes.first_chunk().expect("a seal begins with its field"))
     }
 }
 
@@ -109,8 +112,9 @@ struct Mac(Box<Lines>);
 struct Lines(Aegis128LMac<TAG_SIZE>);
 
 impl Mac {
-    fn new(key: &Key) -> Self {
-        let mut mac = Self(Box::new(Lines(Aegis128LMac::new_with_nonce(key.expose(), &NONCE))));
+    fn new(key: &RingKey) -> Self {
+        let state = Aegis128LMac::new_with_nonce(key.key.expose(), &nonce(key.id));
+        let mut mac = Self(Box::new(Lines(state)));
         // The first tag costs several times as much as a later one; nobody waits for this one.
         black_box(mac.tag(&[]));
         mac
@@ -121,6 +125,14 @@ impl Mac {
         self.0.0.update(bytes);
         self.0.0.finalize_and_reset()
     }
+}
+
+fn nonce(id: KeyId) -> [u8; 16] {
+    let mut nonce = [0; 16];
+    nonce[..8].copy_from_slice(&NONCE);
+    nonce[8..12].copy_from_slice(&id.group.to_le_bytes());
+    nonce[12..].copy_from_slice(&id.generation.to_le_bytes());
+    nonce
 }
 
 impl Drop for Mac {
@@ -146,7 +158,7 @@ pub struct Sealer {
 impl Sealer {
     /// Seals with this key.
     pub fn new(key: &RingKey) -> Self {
-        Self { key: key.id, mac: Mac::new(&key.key) }
+        Self { key: key.id, mac: Mac::new(key) }
     }
 
     /// The key it seals with.
@@ -154,17 +166,17 @@ impl Sealer {
         self.key
     }
 
-    /// Writes the seal into the last [`SEAL_SIZE`] bytes of a frame that is complete otherwise.
+    /// Writes the seal into the last [`SEAL_SIZE`] bytes of a frame that is complete otherwise. `time` is in [`TIME_UNIT_NS`]
+    /// since 1970, and never less than that of an earlier frame of this life of the node; that of an announcement is more.
     ///
     /// # Panics
     /// If the frame is shorter than a seal.
     #[inline]
-    pub fn seal(&mut self, frame: &mut [u8], number: u64, sealed_ns: u64) {
+    pub fn seal(&mut self, frame: &mut [u8], time: u64) {
         let tag_at = frame.len() - TAG_SIZE;
         let (covered, tag) = frame.split_at_mut(tag_at);
-        let fields_at = tag_at - FIELD_WORDS * 8;
-        let seal = Seal { key: self.key, number, sealed_ns };
-        write_words(seal.to_words(), &mut covered[fields_at..]);
+        let seal = Seal { mark: self.key.mark(), time };
+        covered[tag_at - FIELD_SIZE..].copy_from_slice(&seal.to_bytes());
         tag.copy_from_slice(&self.mac.tag(covered));
     }
 }
@@ -174,36 +186,68 @@ impl Sealer {
 struct Sender {
     node: NodeId,
     incarnation: u16,
-    newest_ns: u64,
-    window: Window,
+    /// Its frames to this node alone, and to everybody: each a stream with numbers of its own.
+    unicast: Window,
+    broadcast: Window,
+    /// Its last announcement: these have no numbers, and each is newer than the one before.
+    announced: Option<u64>,
+    /// What was sealed before may have been taken, and forgotten.
+    floor: u64,
+}
+
+impl Sender {
+    fn new(node: NodeId, incarnation: u16, floor: u64) -> Self {
+        let window = Window::beginning_after(floor);
+        Self { node, incarnation, unicast: window.clone(), broadcast: window, announced: None, floor }
+    }
+
+    #[inline]
+    fn take(&mut self, header: &Header, time: u64) -> Result<(), NotNew> {
+        if header.kind != Kind::Data {
+            return self.take_announcement(time);
+        }
+        let window = if header.target.node.is_some() { &mut self.unicast } else { &mut self.broadcast };
+        window.take(header.sequence, time)
+    }
+
+    fn take_announcement(&mut self, time: u64) -> Result<(), NotNew> {
+        let is_new = self.announced.map_or(time >= self.floor, |last| time > last);
+        self.announced = if is_new { Some(time) } else { self.announced };
+        if is_new { Ok(()) } else { Err(NotNew::Taken) }
+    }
+
+    /// When the newest frame that was taken had been sealed.
+    fn newest(&self) -> u64 {
+        self.unicast.newest_time().max(self.broadcast.newest_time()).max(self.announced.unwrap_or(0))
+    }
 }
 
 /// Looks behind seals: takes each genuine frame once.
 #[derive(Debug)]
 pub struct Opener {
-    keys: Vec<(KeyId, Mac)>,
+    keys: Vec<KnownKey>,
     /// Where the last frame's key and sender were found.
     last_key: usize,
     last_sender: usize,
     senders: Vec<Sender>,
     /// What was sealed before is not for us: it may be a recording.
-    floor_ns: u64,
+    floor: u64,
     /// The same for senders that are not remembered: raised when one is forgotten, so that nothing of it comes again.
-    newcomer_floor_ns: u64,
+    newcomer_floor: u64,
     allowance_ns: u64,
 }
 
 impl Opener {
     /// An opener that begins now. Frames sealed up to `allowance_ns` before are taken, because clocks differ.
     pub fn new(ring: &KeyRing, now_ns: u64, allowance_ns: u64) -> Self {
-        let floor_ns = now_ns.saturating_sub(allowance_ns);
+        let floor = now_ns.saturating_sub(allowance_ns) / TIME_UNIT_NS;
         let mut opener = Self {
             keys: Vec::new(),
             last_key: 0,
             last_sender: 0,
             senders: Vec::with_capacity(SEAL_SENDERS_MAX),
-            floor_ns,
-            newcomer_floor_ns: floor_ns,
+            floor,
+            newcomer_floor: floor,
             allowance_ns,
         };
         opener.renew(ring);
@@ -212,10 +256,10 @@ impl Opener {
 
     /// Takes over what has changed in the ring.
     pub fn renew(&mut self, ring: &KeyRing) {
-        self.keys.retain(|(id, _)| ring.accepted().any(|key| key.id == *id));
+        self.keys.retain(|known| ring.accepted().any(|key| key.id == known.id));
         for key in ring.accepted() {
-            if !self.keys.iter().any(|(id, _)| *id == key.id) {
-                self.keys.push((key.id, Mac::new(&key.key)));
+            if !self.keys.iter().any(|known| known.id == key.id) {
+                self.keys.push(KnownKey { id: key.id, mark: key.id.mark(), mac: Mac::new(key) });
             }
         }
         self.last_key = 0;
@@ -239,66 +283,100 @@ impl Opener {
         let Some((covered, tag)) = frame.split_last_chunk::<TAG_SIZE>() else {
             return Err(Refusal::Unsealed);
         };
-        let Some((_, fields)) = covered.split_last_chunk::<{ FIELD_WORDS * 8 }>() else {
+        let Some((_, field)) = covered.split_last_chunk::<FIELD_SIZE>() else {
             return Err(Refusal::Unsealed);
         };
-        let seal = Seal::from_words(read_words(fields));
-        let mac = self.mac_of(seal.key).ok_or(Refusal::UnknownKey)?;
-        if !bool::from(mac.tag(covered).ct_eq(tag)) {
-            return Err(Refusal::BadTag);
-        }
-        if seal.sealed_ns < self.floor_ns {
+        let seal = Seal::from_bytes(*field);
+        let group = self.verify(seal.mark, covered, tag)?;
+        if seal.time < self.floor {
             return Err(Refusal::Stale);
         }
-        self.take(header, &seal, now_ns)?;
-        Ok(seal.key.group)
+        self.take(header, seal.time, now_ns)?;
+        Ok(group)
     }
 
+    /// The group whose key made this tag.
     #[inline]
-    fn mac_of(&mut self, id: KeyId) -> Option<&mut Mac> {
-        if self.keys.get(self.last_key).is_none_or(|(known, _)| *known != id) {
-            self.last_key = self.keys.iter().position(|(known, _)| *known == id)?;
+    fn verify(&mut self, mark: u16, covered: &[u8], tag: &[u8; TAG_SIZE]) -> Result<u32, Refusal> {
+        if let Some(key) = self.keys.get_mut(self.last_key)
+            && key.made(mark, covered, tag)
+        {
+            return Ok(key.id.group);
         }
-        self.keys.get_mut(self.last_key).map(|(_, mac)| mac)
+        self.verify_with_all(mark, covered, tag)
+    }
+
+    /// Two keys of a ring may have one mark: each of them is tried.
+    #[cold]
+    fn verify_with_all(&mut self, mark: u16, covered: &[u8], tag: &[u8; TAG_SIZE]) -> Result<u32, Refusal> {
+        if !self.keys.iter().any(|key| key.mark == mark) {
+            return Err(Refusal::UnknownKey);
+        }
+        let found = self.keys.iter_mut().position(|key| key.made(mark, covered, tag));
+        self.last_key = found.ok_or(Refusal::BadTag)?;
+        Ok(self.keys[self.last_key].id.group)
     }
 
     #[inline]
-    fn take(&mut self, header: &Header, seal: &Seal, now_ns: impl FnOnce() -> u64) -> Result<(), Refusal> {
+    fn take(&mut self, header: &Header, time: u64, now_ns: impl FnOnce() -> u64) -> Result<(), Refusal> {
         let (node, incarnation) = (header.source.node, header.incarnation);
         let is_it = |sender: &Sender| sender.node == node && sender.incarnation == incarnation;
         if !self.senders.get(self.last_sender).is_some_and(is_it) {
-            let Some(index) = self.senders.iter().position(is_it) else {
-                return self.welcome(node, incarnation, seal, now_ns());
+            self.last_sender = match self.senders.iter().position(is_it) {
+                Some(index) => index,
+                None => self.welcome(node, incarnation, time, now_ns())?,
             };
-            self.last_sender = index;
         }
-        let sender = &mut self.senders[self.last_sender];
-        sender.window.take(seal.number).map_err(|_| Refusal::Replayed)?;
-        sender.newest_ns = sender.newest_ns.max(seal.sealed_ns);
-        Ok(())
+        self.senders[self.last_sender].take(header, time).map_err(|_| Refusal::Replayed)
     }
 
     /// The first frame of a sender's life.
     #[cold]
-    fn welcome(&mut self, node: NodeId, incarnation: u16, seal: &Seal, now_ns: u64) -> Result<(), Refusal> {
-        let is_early = seal.sealed_ns > now_ns.saturating_add(self.allowance_ns);
-        if is_early || seal.sealed_ns < self.newcomer_floor_ns {
+    fn welcome(&mut self, node: NodeId, incarnation: u16, time: u64, now_ns: u64) -> Result<usize, Refusal> {
+        let is_early = time > now_ns.saturating_add(self.allowance_ns) / TIME_UNIT_NS;
+        if is_early || time < self.newcomer_floor {
             return Err(Refusal::Stale);
         }
         if self.senders.len() == SEAL_SENDERS_MAX {
-            let oldest =
-                (0..self.senders.len()).min_by_key(|&index| self.senders[index].newest_ns).unwrap_or(0);
-            let forgotten = self.senders.swap_remove(oldest);
-            self.newcomer_floor_ns = self.newcomer_floor_ns.max(forgotten.newest_ns.saturating_add(1));
-            if seal.sealed_ns < self.newcomer_floor_ns {
+            let ages = self.senders.iter().map(Sender::newest).enumerate();
+            let oldest = ages.min_by_key(|&(_, newest)| newest).map_or(0, |(index, _)| index);
+            let newest = self.senders[oldest].newest();
+            if time <= newest {
                 return Err(Refusal::Stale);
             }
+            self.senders.swap_remove(oldest);
+            self.newcomer_floor = self.newcomer_floor.max(newest + 1);
         }
-        self.last_sender = self.senders.len();
-        let window = Window::beginning_at(seal.number);
-        self.senders.push(Sender { node, incarnation, newest_ns: seal.sealed_ns, window });
-        Ok(())
+        self.senders.push(Sender::new(node, incarnation, self.newcomer_floor));
+        Ok(self.senders.len() - 1)
     }
+}
+
+/// A key that is accepted, made ready.
+#[derive(Debug)]
+struct KnownKey {
+    id: KeyId,
+    mark: u16,
+    mac: Mac,
+}
+
+impl KnownKey {
+    /// Whether this key made this tag; looked at only if the mark is its own.
+    #[inline]
+    fn made(&mut self, mark: u16, covered: &[u8], tag: &[u8; TAG_SIZE]) -> bool {
+        self.mark == mark && is_same(&self.mac.tag(covered), tag)
+    }
+}
+
+/// Compares in a time that does not depend on what differs: by words, as bytes take ten times as many steps.
+#[inline]
+fn is_same(ours: &[u8; TAG_SIZE], theirs: &[u8; TAG_SIZE]) -> bool {
+    let words = |tag: &[u8; TAG_SIZE]| {
+        let word = u128::from_le_bytes(*tag);
+        (word as u64, (word >> 64) as u64)
+    };
+    let ((ours_low, ours_high), (theirs_low, theirs_high)) = (words(ours), words(theirs));
+    (ours_low.ct_eq(&theirs_low) & ours_high.ct_eq(&theirs_high)).into()
 }
 
 #[cfg(test)]

@@ -211,7 +211,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
         body[4..8].copy_from_slice(&(unicast.unwrap_or(0) as u32).to_le_bytes());
         body[8] = flags | if unicast.is_some() { UNICAST_KNOWN } else { 0 };
         if let Some(sealer) = &mut self.sealer {
-            sealer.seal(&mut frame[..size]);
+            sealer.seal_announcement(&mut frame[..size]);
         }
         let size = put_check(&mut frame, size);
         let address = self.address_of(target);

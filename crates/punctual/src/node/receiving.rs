@@ -154,7 +154,7 @@ impl Receiving {
 
     /// What follows the message that has just landed, if it goes on like that. Other media, and layers, look at every frame.
     fn predict(&self, landing: &Landing) -> Option<Prediction> {
-        let (Receiver::Shared(half), Guard::Nobody) = (&self.receive, &self.guard) else { return None };
+        let Receiver::Shared(half) = &self.receive else { return None };
         let header = &landing.last.as_ref()?.header;
         Some(Prediction {
             likeness: half.likeness(header)?,
@@ -181,18 +181,24 @@ impl Receiving {
         };
         let Some(alike) = half.peek_alike(likeness, sequence) else { return false };
         let read = if alike.stamps.is_some() { core.clock.now() } else { Ticks::default() };
-        make_room(&mut landing.buffer, PREFIX_SIZE_MAX + alike.payload_size as usize);
-        if !half.take_alike(likeness, &mut landing.buffer, PREFIX_SIZE_MAX) {
+        let header = Header { sequence, payload_size: alike.payload_size, ..last.header };
+        make_room(&mut landing.buffer, PREFIX_SIZE_MAX + header.frame_size() - header.prefix_size());
+        if !half.copy_alike(likeness, &mut landing.buffer, PREFIX_SIZE_MAX) {
             return false;
         }
+        // What is not believed is looked at once more by `turn`, which counts it.
+        let Ok(sealed_in) = open(&mut self.guard, &header, alike.stamps, &mut landing.buffer) else {
+            return false;
+        };
+        half.take_alike(likeness);
         let woken = self.woken.take().unwrap_or(read).min(read);
         self.predictable -= 1;
         self.restless = true;
         self.accounts.accept_next(account, broadcast, &core.page);
         core.page.count(Count::Copies).add_alone(1);
-        (last.header.sequence, last.header.payload_size) = (sequence, alike.payload_size);
+        last.header = header;
         last.stamps = alike.stamps;
-        last.circumstances = Circumstances { woken, read, ..Circumstances::default() };
+        last.circumstances = Circumstances { woken, read, sealed_in, ..Circumstances::default() };
         landing.has_landed = true;
         true
     }
@@ -417,10 +423,25 @@ fn copy(
         return Err(None);
     }
     debug_assert_eq!(header.prefix_size() + size, header.frame_size(), "the buffer holds the largest");
-    let Guard::Node(opener) = guard else { return Ok(arrival.sealed_in) };
-    let frame = &mut buffer[PREFIX_SIZE_MAX - header.prefix_size()..PREFIX_SIZE_MAX + size];
-    write_head(frame, header, arrival.stamps);
-    opener.open(header, frame).map(Some).map_err(Some)
+    let opened = open(guard, header, arrival.stamps, buffer).map_err(Some)?;
+    Ok(opened.or(arrival.sealed_in))
+}
+
+/// Looks behind the seal of a frame whose copy stands behind the largest prefix, where that is the node's to do. Returns the
+/// group in which it was sealed.
+#[inline]
+fn open(
+    guard: &mut Guard,
+    header: &Header,
+    stamps: Option<Stamps>,
+    buffer: &mut [u8],
+) -> Result<Option<u32>, Refusal> {
+    let Guard::Node(opener) = guard else { return Ok(None) };
+    let begin = PREFIX_SIZE_MAX - header.prefix_size();
+    let frame = &mut buffer[begin..begin + header.frame_size()];
+    // The head as it was read and looked at, not as it may stand there by now.
+    write_head(frame, header, stamps);
+    opener.open(header, frame).map(Some)
 }
 
 /// Writes header and stamps as they arrived: a frame that was parsed is written the same again.

@@ -27,8 +27,9 @@ pub(crate) struct Sending {
     open: Option<Open>,
     unique: UniqueStamps,
     sealer: Option<NodeSealer>,
-    /// What communicators of this node send each other is sealed too.
+    /// What communicators of this node send each other is sealed too, and then is a stream of its own.
     seals_local: bool,
+    local_sequence: u32,
 }
 
 /// A claim in the making.
@@ -87,6 +88,7 @@ impl Sending {
             unique: UniqueStamps::default(),
             sealer: seals.map(Seals::sealer),
             seals_local: seals.is_some_and(|seals| seals.keys().is_local()),
+            local_sequence: 0,
         }
     }
 
@@ -102,8 +104,8 @@ impl Sending {
         payload: &[u8],
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
-        if self.sealer.is_none() && target.node.is_some_and(|node| node != core.node) {
-            return self.take_plain(core, source, target, payload, timing);
+        if target.node.is_some_and(|node| node != core.node) {
+            return self.take_for_one(core, source, target, payload, timing);
         }
         let open = self.open(core, source, target, payload.len(), timing)?;
         block::copy(payload, self.room(&open));
@@ -111,9 +113,9 @@ impl Sending {
         Ok(())
     }
 
-    /// The frequent case, which has no choices: one other node is meant, and nothing is sealed.
+    /// The frequent case, which has few choices: one other node is meant.
     #[inline]
-    fn take_plain(
+    fn take_for_one(
         &mut self,
         core: &Core,
         source: &Inbox,
@@ -125,11 +127,14 @@ impl Sending {
         if size > size_max {
             return Err(SendError::TooLong { size, size_max });
         }
-        let prefix_size = if timing.is_some() { PREFIX_SIZE_MAX } else { HEADER_SIZE };
-        let claimed = self.transmit.claim(target.node, prefix_size + size);
-        let sequence = claimed.map_err(|error| refuse(core, error))?;
         let stamps = timing.map(|timing| self.stamps(core, timing));
-        let frame = self.transmit.claimed();
+        let Self { transmit, staged, sealer, .. } = self;
+        let seal_size = sealer.as_mut().map_or(Ok(0), |sealer| sealer.prepare().map(|()| SEAL_SIZE))?;
+        let prefix_size = if timing.is_some() { PREFIX_SIZE_MAX } else { HEADER_SIZE };
+        let frame_size = prefix_size + size + seal_size;
+        let claimed = transmit.claim(target.node, frame_size);
+        let sequence = claimed.map_err(|error| refuse(core, error))?;
+        let frame = if sealer.is_some() { &mut staged[..frame_size] } else { transmit.claimed() };
         block::copy(payload, &mut frame[prefix_size..prefix_size + size]);
         let header = Header {
             kind: Kind::Data,
@@ -139,11 +144,16 @@ impl Sending {
             sequence,
             payload_size: size as u32,
             stamped: timing.is_some(),
-            sealed: false,
+            sealed: sealer.is_some(),
         };
         // All in one go, after the payload: a reader looks at this cache line all the while, and every look takes it away.
         write_prefix(frame, &header, stamps.map(|stamps| (stamps, core.clock.now())));
-        self.transmit.commit();
+        if let Some(sealer) = sealer {
+            let frame = &mut staged[..frame_size];
+            sealer.seal(frame);
+            place(frame, transmit.claimed(), prefix_size);
+        }
+        transmit.commit();
         core.page.count(Count::Sent).add_alone(1);
         Ok(())
     }
@@ -276,11 +286,7 @@ impl Sending {
         if let Some(sealer) = &mut self.sealer {
             sealer.seal(frame);
         }
-        let claimed = self.transmit.claimed();
-        // What shares a cache line with the record's commit word goes last: a reader looks at it all the while.
-        let first_line = open.prefix_size().min(frame.len());
-        claimed[first_line..].copy_from_slice(&frame[first_line..]);
-        claimed[..first_line].copy_from_slice(&frame[..first_line]);
+        place(frame, self.transmit.claimed(), open.prefix_size());
         self.transmit.commit();
     }
 
@@ -289,7 +295,9 @@ impl Sending {
         let open = &Open { sealed, ..*open };
         let now = open.stamps.map_or_else(Ticks::default, |_| core.clock.now());
         let frame = &mut self.staged[..open.frame_size()];
-        write_prefix(frame, &open.header(core, 0), open.stamps.map(|stamps| (stamps, now)));
+        let sequence = self.local_sequence;
+        self.local_sequence = sequence.wrapping_add(u32::from(sealed));
+        write_prefix(frame, &open.header(core, sequence), open.stamps.map(|stamps| (stamps, now)));
         if let Some(sealer) = self.sealer.as_mut().filter(|_| sealed) {
             sealer.seal(frame);
         }
@@ -335,6 +343,22 @@ fn is_meant(inbox: &Inbox, source: &Inbox, target: Target) -> bool {
     // Everybody but the sender itself; a message to one's own port is sent on purpose.
     let itself = std::ptr::eq(inbox, source) && target.port.is_none();
     target.includes_port(inbox.port) && !itself
+}
+
+/// Puts a frame that is made where others can reach it. Its first bytes go last: they share a cache line with the record's
+/// commit word, at which a reader looks all the while.
+#[inline]
+fn place(frame: &[u8], claimed: &mut [u8], prefix_size: usize) {
+    block::copy(&frame[prefix_size..], &mut claimed[prefix_size..]);
+    let (head, rest) = frame.split_first_chunk::<HEADER_SIZE>().expect("a frame has a header");
+    let (head_claimed, rest_claimed) =
+        claimed.split_first_chunk_mut::<HEADER_SIZE>().expect("as much was claimed");
+    if let (Some(stamps), Some(claimed)) = (rest.first_chunk::<STAMPS_SIZE>(), rest_claimed.first_chunk_mut())
+        && prefix_size > HEADER_SIZE
+    {
+        *claimed = *stamps;
+    }
+    *head_claimed = *head;
 }
 
 /// Writes header and stamps. Without a tag, sealed is sent; the engine takes the frame at `posted`.
