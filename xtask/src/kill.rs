@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::command::Run;
+use crate::command::{Run, how};
 use crate::step::Outcome;
 use crate::workspace;
 
@@ -24,14 +24,35 @@ pub(crate) const LONG: Extent = Extent { random: 1_000, passings: 8 };
 /// Building, and some fifty victims a second.
 const DEADLINE: Duration = Duration::from_secs(1_200);
 
+/// Faults planted in the protocol (`punctual_machine::label`), with which the tests must fail.
+const FAULTS: &[&str] = &["count_first", "claim_uncleared"];
+
 pub(crate) fn run(extent: Extent) -> Outcome {
-    let tests = Run::cargo(&["test", "--quiet", "--package", "punctual", "--test", "kills", "--target-dir"])
+    let found = || FAULTS.iter().try_for_each(|fault| must_fail(fault));
+    Outcome::of(tests(extent).status().and_then(|()| found()))
+}
+
+/// A check that passes whatever is wrong shows nothing.
+fn must_fail(fault: &str) -> Result<(), String> {
+    let log = workspace::target("kill").join(format!("{fault}.txt"));
+    let (ended, _) = tests(SHORT).env("PUNCTUAL_FAULT", fault).all_output_to(&log)?;
+    match ended {
+        Some(0) => Err(format!("the planted fault {fault} was not noticed: {}", log.display())),
+        Some(_) => {
+            println!("planted fault {fault}: noticed");
+            Ok(())
+        }
+        None => Err(format!("the planted fault {fault} {}", how(ended, DEADLINE))),
+    }
+}
+
+fn tests(extent: Extent) -> Run {
+    Run::cargo(&["test", "--quiet", "--package", "punctual", "--test", "kills", "--target-dir"])
         .arg(workspace::target("kill"))
         .args(&["--", "--nocapture"])
         .env("RUSTFLAGS", "--cfg labelled_stores")
         .env("PUNCTUAL_COUNTERS", format!("/dev/shm/punctual-kills-counters.{}", std::process::id()))
         .env("PUNCTUAL_KILLS", extent.random.to_string())
         .env("PUNCTUAL_PASSINGS", extent.passings.to_string())
-        .within(DEADLINE);
-    Outcome::of(tests.status())
+        .within(DEADLINE)
 }

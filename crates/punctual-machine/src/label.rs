@@ -10,6 +10,7 @@
 //! | `PUNCTUAL_STOP_BY` | `kill` (SIGKILL, the default) or `stop` (SIGSTOP) |
 //! | `PUNCTUAL_LABELS` | a file to which every label is added whenever it is passed, one a line |
 //! | `PUNCTUAL_COUNTERS` | another folder for pages of counters |
+//! | `PUNCTUAL_FAULT` | a fault planted in the protocol, by its name: the checks must find it |
 
 /// A place where the process may be killed. The name stands once in the source; it is that of the store that follows, or of
 /// the one before with `.done`.
@@ -21,8 +22,20 @@ macro_rules! label {
     };
 }
 
+/// Whether the fault of that name is planted. Never in normal builds.
+#[macro_export]
+macro_rules! is_planted {
+    ($name:literal) => {{
+        #[cfg(labelled_stores)]
+        let planted = $crate::label::is_planted($name);
+        #[cfg(not(labelled_stores))]
+        let planted = false;
+        planted
+    }};
+}
+
 #[cfg(labelled_stores)]
-pub use active::pass;
+pub use active::{is_planted, pass};
 
 #[cfg(labelled_stores)]
 mod active {
@@ -38,6 +51,7 @@ mod active {
         stop_at: Option<(String, u64)>,
         signal: Signal,
         list: Option<File>,
+        fault: Option<String>,
     }
 
     static WISHES: LazyLock<Wishes> = LazyLock::new(|| Wishes {
@@ -50,6 +64,7 @@ mod active {
             let list = File::options().append(true).create(true).open(path);
             list.expect("the list of labels can be written")
         }),
+        fault: std::env::var("PUNCTUAL_FAULT").ok(),
     });
 
     static PASSED: LazyLock<Mutex<HashMap<&'static str, u64>>> = LazyLock::new(Mutex::default);
@@ -57,6 +72,11 @@ mod active {
     fn parse(text: &str) -> (String, u64) {
         let (label, count) = text.split_once(':').unwrap_or((text, "1"));
         (label.to_owned(), count.parse().expect("PUNCTUAL_STOP_AT is label or label:n"))
+    }
+
+    /// Whether this is the fault that the environment asks for.
+    pub fn is_planted(name: &str) -> bool {
+        WISHES.fault.as_deref() == Some(name)
     }
 
     /// Passes the place of that name, or ends there.

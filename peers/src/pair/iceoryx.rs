@@ -5,6 +5,7 @@ use iceoryx2::port::{publisher::Publisher, subscriber::Subscriber};
 use iceoryx2::prelude::{LogLevel, NodeBuilder, ipc, set_log_level};
 use iceoryx2::service::port_factory::PortFactory as _;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
+use punctual_machine::block;
 
 use super::{Pair, patiently};
 use crate::Outcome;

@@ -2,6 +2,7 @@
 
 use punctual::engine::shared::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, CommunicatorOptions, Node, Port, SendError, Target, Wake};
+use punctual_machine::block;
 
 use super::network::INTERFACES;
 use super::{Pair, patiently};

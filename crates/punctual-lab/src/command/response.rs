@@ -200,11 +200,7 @@ fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
         }
     }
     let (load, gap) = load(arguments)?;
-    let interface = match (&arguments.interface, arguments.to) {
-        (Some(name), _) => Some(name.clone()),
-        (None, Some(to)) if needs_interface(&choices).is_some() => neighbour::interface_to(to.ip()),
-        _ => None,
-    };
+    let interface = interface(arguments, &choices)?;
     let common = &arguments.common;
     Ok(Settings {
         choices,
@@ -230,6 +226,27 @@ fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
         clocks_apart: arguments.clocks_apart,
         seed: common.seed,
     })
+}
+
+/// The interface to a responder elsewhere, where a way needs to know it.
+fn interface(arguments: &ResponseArguments, choices: &[Choice]) -> Result<Option<String>, Failure> {
+    let raw = needs_interface(choices);
+    let Some(name) = &arguments.interface else {
+        return Ok(arguments.to.filter(|_| raw.is_some()).and_then(|to| neighbour::interface_to(to.ip())));
+    };
+    let wrong = |why: &str| Err(Failure::Usage(format!("--interface {name}: {why}")));
+    if arguments.to.is_none() {
+        return wrong("without --to both ends are on a segment of this run's own");
+    }
+    if raw.is_none() {
+        return wrong(
+            "the ways asked for leave the choice to the kernel; packet and xdp take it (--option packet)",
+        );
+    }
+    if !std::fs::exists(format!("/sys/class/net/{name}")).unwrap_or(false) {
+        return wrong("there is none here: ip link lists them");
+    }
+    Ok(Some(name.clone()))
 }
 
 /// Who asks for a count waits for it: an hour.

@@ -27,6 +27,9 @@ pub struct WakeupArguments {
     /// A core each and an idle machine only, in about 15 s
     #[arg(long)]
     pub quick: bool,
+    /// How often everything is measured, in turn [default: 5, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
     /// Only ways whose name contains this, such as futex, uring, +fifo; several between commas
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
@@ -68,6 +71,7 @@ fn plan(arguments: &WakeupArguments) -> Result<Plan, Failure> {
     let common = &arguments.common;
     let wishes = Wishes {
         quick: arguments.quick,
+        rounds: arguments.rounds,
         all_conditions: arguments.all_conditions,
         duration: common.duration,
         count: common.count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),

@@ -140,6 +140,27 @@ impl Urgency {
     }
 }
 
+impl Urgency {
+    /// Why a thread did not get it, and what to do.
+    #[must_use]
+    pub fn advise(self, error: &SystemError) -> String {
+        let advice = match (error.kind(), self) {
+            (std::io::ErrorKind::PermissionDenied, Self::Fifo(_) | Self::RoundRobin(_)) => {
+                ": needs CAP_SYS_NICE: run as root, or have the limit raised (ulimit -r)"
+            }
+            (std::io::ErrorKind::PermissionDenied, Self::Nice(_)) => {
+                ": needs CAP_SYS_NICE: run as root, or have the limit raised (ulimit -e)"
+            }
+            (std::io::ErrorKind::PermissionDenied, _) => ": needs CAP_SYS_NICE: run as root",
+            (std::io::ErrorKind::ResourceBusy, Self::Deadline { .. }) => {
+                ": the kernel has promised its time to others already: ask for less"
+            }
+            _ => "",
+        };
+        format!("{error}{advice}")
+    }
+}
+
 impl fmt::Display for Urgency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

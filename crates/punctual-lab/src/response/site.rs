@@ -237,7 +237,7 @@ pub fn open_port(
     if choice.urgency.is_real_time() {
         std::thread::sleep(SETTLING);
     }
-    choice.urgency.apply().map_err(|error| error.to_string())?;
+    choice.urgency.apply().map_err(|error| choice.urgency.advise(&error))?;
     Ok(port)
 }
 

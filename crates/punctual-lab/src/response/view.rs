@@ -36,11 +36,11 @@ fn figures(summary: &Summary, accounts: &[Account], style: Style) -> String {
     let title = format!("Round trips of {} bytes, {} load, {gap}, µs", cell.size, cell.load.as_str());
     let mut text = format!("{}\n{}\n", style.heading(&title), style.faint(place.unwrap_or("")));
     let head = format!(
-        "{:<22}{:>9}{:>5}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
+        "{:<22}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
         "option", "trips", "lost", "p50", "p90", "p99", "p99.9", "max", "stalls", "CPU", "CPU"
     );
     let _infallible = writeln!(text, "{}", style.faint(&head));
-    let below = format!("{:<22}{:>9}{:>5}{:>40}{:>8}{:>8}{:>8}", "", "", "", "", "/min", "client", "respond");
+    let below = format!("{:<22}{:>9}{:>8}{:>40}{:>8}{:>8}{:>8}", "", "", "", "", "/min", "client", "respond");
     let _infallible = writeln!(text, "{}", style.faint(&below));
     for result in &summary.results {
         let account = accounts.iter().find(|account| account.choice.to_string() == result.cell.engine);
@@ -59,9 +59,9 @@ fn line(result: &CellResult, account: Option<&Account>) -> String {
     let cpu = |ns: Option<u64>| ns.map_or("–".to_owned(), |ns| micros(ns as f64));
     let client = cpu(account.and_then(Account::client_cpu_ns_per_trip));
     let responder = cpu(account.and_then(Account::responder_cpu_ns_per_trip));
-    let (name, lost) = (&result.cell.engine, result.lost);
+    let (name, lost) = (&result.cell.engine, grouped(i64::try_from(result.lost).unwrap_or(i64::MAX)));
     format!(
-        "{name:<22}{trips:>9}{lost:>5}{p50:>8}{p90:>8}{p99:>8}{p999:>8}{max:>8}{stalls:>8}{client:>8}{responder:>8}"
+        "{name:<22}{trips:>9}{lost:>8}{p50:>8}{p90:>8}{p99:>8}{p999:>8}{max:>8}{stalls:>8}{client:>8}{responder:>8}"
     )
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::plan::{Cell, Conditions, GAPS_US, Measurement};
 use super::route::Route;
 use super::trial::{Class, Record};
+use super::{WARMUP, interval};
 use crate::summary::CellResult;
 
 /// Counters of one cell, over all its trials.
@@ -23,7 +24,12 @@ pub struct Figures {
     notify_ns: [Vec<u64>; 2],
     /// Sum and sum of squares of the loop's durations, nanoseconds.
     loop_sums: [f64; 2],
+    /// Median of `w2r_any` and of `w2r_blocked` in each trial, nanoseconds; none without a message.
+    medians_ns: [Vec<Option<u64>>; 2],
 }
+
+/// What medians of single trials are kept of.
+const PAIRED: [Measurement; 2] = [Measurement::Any, Measurement::Blocked];
 
 impl Figures {
     fn new(cell: Cell) -> Self {
@@ -38,6 +44,7 @@ impl Figures {
             wall_ns: 0,
             notify_ns: [Vec::new(), Vec::new()],
             loop_sums: [0.0; 2],
+            medians_ns: [Vec::new(), Vec::new()],
         }
     }
 
@@ -51,6 +58,12 @@ impl Figures {
         figures.messages += record.rows.len() as u64;
         let clock = punctual::Clock::get();
         figures.wall_ns += clock.nanos(record.lasted);
+        for (medians, measurement) in figures.medians_ns.iter_mut().zip(PAIRED) {
+            let rows = record.rows.iter().skip(WARMUP as usize).filter(|row| !row.lost);
+            let of = rows.filter_map(|row| interval(row, measurement));
+            let durations: Vec<u64> = of.map(|(from, to)| clock.nanos(to.since(from))).collect();
+            medians.push((!durations.is_empty()).then(|| median(durations)));
+        }
         for row in &record.rows {
             figures.notify_calls += u64::from(row.calls);
             figures.notified += u64::from(row.calls > 0);
@@ -74,6 +87,12 @@ impl Figures {
     /// Adds them to the cell's results.
     pub(super) fn enrich(&self, results: &mut [CellResult]) {
         let share = |count: u64| (count as f64 / self.messages.max(1) as f64 * 1000.0).round() / 1000.0;
+        for (medians, measurement) in self.medians_ns.iter().zip(PAIRED) {
+            let id = self.cell.id(measurement);
+            if let Some(result) = results.iter_mut().find(|result| result.cell == id) {
+                result.more.insert("trial_p50_ns".to_owned(), json!(medians));
+            }
+        }
         for measurement in [Measurement::Any, Measurement::Loop] {
             let id = self.cell.id(measurement);
             let Some(result) = results.iter_mut().find(|result| result.cell == id) else { continue };
@@ -101,6 +120,20 @@ fn median(mut values: Vec<u64>) -> u64 {
     values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
+/// The median of each trial of a cell.
+fn trial_medians(result: &CellResult) -> Vec<Option<u64>> {
+    let kept = result.more.get("trial_p50_ns").cloned().unwrap_or_default();
+    serde_json::from_value(kept).unwrap_or_default()
+}
+
+/// The medians of two cells' trials, turn by turn, the one by the other; the least first.
+fn ratios(own: &[Option<u64>], bare: &[Option<u64>]) -> Vec<f64> {
+    let ratio = |(own, bare): (&Option<u64>, &Option<u64>)| Some((*own)? as f64 / (*bare)?.max(1) as f64);
+    let mut ratios: Vec<f64> = own.iter().zip(bare).filter_map(ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios.iter().map(|ratio| (ratio * 1000.0).round() / 1000.0).collect()
+}
+
 /// What the doorbell's protocol costs: a way with it beside the same without.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgainstBare {
@@ -112,8 +145,11 @@ pub struct AgainstBare {
     pub p50_ns: u64,
     /// The bare mechanism's, nanoseconds.
     pub bare_ns: u64,
-    /// The one by the other.
+    /// The one by the other: the median of the ratios of trials made one after the other, so that what the machine does for
+    /// longer than a turn is in both.
     pub ratio: f64,
+    /// The quartiles of these ratios: half of them lie between.
+    pub ratio_quartiles: [f64; 2],
     /// System calls for the notification, per message.
     pub notify_calls_per_message: f64,
 }
@@ -130,15 +166,18 @@ impl AgainstBare {
         };
         let compare = |(route, bare, measurement), gap_us| {
             let result: &CellResult = at(route, gap_us, measurement)?;
-            let (p50_ns, bare_ns) = (result.figures.p50?, at(bare, gap_us, measurement)?.figures.p50?);
+            let bare = at(bare, gap_us, measurement)?;
+            let ratios = ratios(&trial_medians(result), &trial_medians(bare));
+            let quartile = |share: usize| ratios.get(ratios.len() * share / 4).copied();
             let calls =
                 at(route, gap_us, Measurement::Any)?.more.get("notify_calls_per_message")?.as_f64()?;
             Some(Self {
                 name: result.cell.name.clone(),
                 gap_us,
-                p50_ns,
-                bare_ns,
-                ratio: (p50_ns as f64 / bare_ns.max(1) as f64 * 1000.0).round() / 1000.0,
+                p50_ns: result.figures.p50?,
+                bare_ns: bare.figures.p50?,
+                ratio: quartile(2)?,
+                ratio_quartiles: [quartile(1)?, quartile(3)?],
                 notify_calls_per_message: calls,
             })
         };
@@ -202,5 +241,19 @@ impl Policy {
             cpu_ratio: ratio(adaptive[1], spin[1].min(park[1])),
             latency_ratio_to_chosen: ratio(adaptive[0], chosen[0]),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that is three times as slow in the second turn changes no ratio; a trial without a message is in none.
+    #[test]
+    fn trials_are_compared_turn_by_turn() {
+        let (own, bare) =
+            ([Some(110), Some(360), None, Some(90)], [Some(100), Some(300), Some(7), Some(100)]);
+        assert_eq!(ratios(&own, &bare), [0.9, 1.1, 1.2]);
+        assert_eq!(ratios(&own, &[]), [0.0; 0]);
     }
 }

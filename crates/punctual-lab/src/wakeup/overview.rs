@@ -144,14 +144,15 @@ fn against_bare(summary: &Summary, style: Style) -> String {
     let mut text =
         format!("{}\n", style.heading("What the protocol costs: with the doorbell, and bare; p50, µs"));
     let head = format!(
-        "{:<20}{:>8}{:>9}{:>9}{:>8}{:>20}",
-        "", "gap", "doorbell", "bare", "ratio", "notifying calls/msg"
+        "{:<20}{:>8}{:>9}{:>9}{:>8}{:>14}{:>20}",
+        "", "gap", "doorbell", "bare", "ratio", "half lie in", "notifying calls/msg"
     );
     let _ = writeln!(text, "{}", style.faint(&head));
     for row in rows {
         let (gap, own, bare) = (gap_name(row.gap_us), micros(row.p50_ns as f64), micros(row.bare_ns as f64));
         let (name, ratio, calls) = (row.name, row.ratio, row.notify_calls_per_message);
-        let _ = writeln!(text, "{name:<20}{gap:>8}{own:>9}{bare:>9}{ratio:>8.2}{calls:>20.2}");
+        let range = format!("{:.2} – {:.2}", row.ratio_quartiles[0], row.ratio_quartiles[1]);
+        let _ = writeln!(text, "{name:<20}{gap:>8}{own:>9}{bare:>9}{ratio:>8.2}{range:>14}{calls:>20.2}");
     }
     text.push('\n');
     text

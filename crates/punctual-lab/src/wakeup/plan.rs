@@ -169,6 +169,8 @@ pub struct Wishes {
     pub quick: bool,
     /// Every gap under all conditions.
     pub all_conditions: bool,
+    /// Trials of each cell.
+    pub rounds: Option<u32>,
     /// Time for all trials together.
     pub duration: Option<Duration>,
     /// Most messages of one trial.
@@ -246,7 +248,7 @@ impl Plan {
         });
         let seconds = if wishes.quick { 12 } else { 52 };
         let duration = wishes.duration.unwrap_or(Duration::from_secs(seconds));
-        let trials = if wishes.quick { 3 } else { TRIALS };
+        let trials = wishes.rounds.unwrap_or(if wishes.quick { 3 } else { TRIALS });
         Self { cells, trials, duration, count_max: wishes.count.unwrap_or(COUNT_MAX) }
     }
 

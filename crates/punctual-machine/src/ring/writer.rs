@@ -161,6 +161,9 @@ impl RingWriter {
     #[inline]
     fn clear(&self, record: usize) {
         crate::label!("ring.clear");
+        if crate::is_planted!("claim_uncleared") {
+            return;
+        }
         self.memory.word(self.position + record as u64).store(0, Ordering::Relaxed);
     }
 
@@ -168,11 +171,15 @@ impl RingWriter {
     #[inline]
     fn publish(&mut self, size: u32, record: usize, count: impl FnOnce()) {
         let next = self.position + record as u64;
+        let mut count = Some(count);
+        if crate::is_planted!("count_first") {
+            count.take().into_iter().for_each(|count| count());
+        }
         crate::label!("ring.commit");
         self.memory.word(self.position).store(commit_word(self.position, size), Ordering::Release); // (C)
         crate::label!("ring.count");
         self.position = next;
-        count();
+        count.into_iter().for_each(|count| count());
         crate::label!("ring.tail");
         self.memory.control().tail.0.store(next, Ordering::Release);
         crate::label!("ring.tail.done");
