@@ -4,12 +4,15 @@
 //! random bytes, and the node's [`Keys`] to put the group's key into. Nobody's thread is taken: [`GroupMember::turn`] and
 //! [`GroupLeader::turn`] do what there is to do, and are to be called every few milliseconds. See `docs/groups.md`.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use punctual_machine::clock::realtime_ns;
+use punctual_machine::counter::Counter;
 use punctual_machine::process::fill_with_secrets;
 use punctual_proto::keyed_group::{Leader, Member};
 use punctual_proto::{NodeId, Target};
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, Sender};
 use crate::seal::{KeyError, KeyId, Keys};
 
 pub use punctual_proto::keyed_group::{GroupTiming, LeaderEvent, Secret, State, group_of_cell};
@@ -27,6 +30,56 @@ pub enum GroupChange {
     Renewed(KeyId),
 }
 
+/// Which group a member is in, for who follows it on whatever thread. Clones tell of the same member.
+#[derive(Clone, Debug, Default)]
+pub struct Membership(Arc<MembershipShared>);
+
+#[derive(Debug, Default)]
+struct MembershipShared {
+    state: Mutex<MembershipState>,
+    /// Changes with the group.
+    version: Counter,
+}
+
+#[derive(Debug, Default)]
+struct MembershipState {
+    group: Option<u32>,
+    watchers: Vec<Sender>,
+}
+
+impl Membership {
+    /// The group, if there is one.
+    pub fn group(&self) -> Option<u32> {
+        self.state().group
+    }
+
+    fn state(&self) -> MutexGuard<'_, MembershipState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.0.version.get_published()
+    }
+
+    /// Whoever waits at this sender's communicator is woken when the group changes.
+    pub(crate) fn watch(&self, waiter: Sender) {
+        self.state().watchers.push(waiter);
+    }
+
+    fn set(&self, group: Option<u32>) {
+        let mut state = self.state();
+        if state.group == group {
+            return;
+        }
+        state.group = group;
+        self.0.version.publish(self.0.version.get() + 1);
+        for watcher in &mut state.watchers {
+            // An empty message to itself; who has no room for one is awake.
+            let _taken_or_awake = watcher.try_send(Target::from(watcher.address()), &[]);
+        }
+    }
+}
+
 /// A member: speaks with the leaders of groups through a communicator of its own, at the same port as theirs.
 #[derive(Debug)]
 pub struct GroupMember {
@@ -39,6 +92,7 @@ pub struct GroupMember {
     member: Option<Member>,
     /// Still says that it goes.
     leaving: Option<Member>,
+    membership: Membership,
 }
 
 impl GroupMember {
@@ -54,7 +108,8 @@ impl GroupMember {
         timing: GroupTiming,
     ) -> Result<Self, KeyError> {
         let home = keys.sealing().ok_or(KeyError::None)?.group;
-        Ok(Self { carrier, keys: keys.clone(), home, secret, timing, member: None, leaving: None })
+        let (keys, membership) = (keys.clone(), Membership::default());
+        Ok(Self { carrier, keys, home, secret, timing, member: None, leaving: None, membership })
     }
 
     /// Asks to join a group, and leaves the one it is in. Until it is in, its node seals as it did before any group.
@@ -73,6 +128,12 @@ impl GroupMember {
         self.keys.seal_in(self.home);
         self.keys.remove_group(member.group());
         self.leaving = Some(member);
+        self.membership.set(None);
+    }
+
+    /// Tells others which group it is in, now and later.
+    pub fn membership(&self) -> Membership {
+        self.membership.clone()
     }
 
     /// The group that it is in.
@@ -100,6 +161,10 @@ impl GroupMember {
                 self.keys.seal_in(id.group);
                 on_change(GroupChange::Joined(id.group));
             }
+        }
+        if let Some(group) = self.group() {
+            // One that has lost sight of its leader is where it was.
+            self.membership.set(Some(group));
         }
         let port = self.carrier.address().port;
         for member in [&mut self.leaving, &mut self.member].into_iter().flatten() {

@@ -96,6 +96,8 @@ pub struct Publication {
     next_expiry: Nanos,
     answers: VecDeque<Answer>,
     to_advertise: bool,
+    /// Between two groups: nobody is served.
+    away: bool,
     counts: PublicationCounts,
 }
 
@@ -113,6 +115,7 @@ impl Publication {
             next_expiry: Nanos::NEVER,
             answers: VecDeque::new(),
             to_advertise: true,
+            away: false,
             counts: PublicationCounts::default(),
         }
     }
@@ -139,7 +142,7 @@ impl Publication {
 
     /// A message came from `source`. Those of other topics, and those that are for subscribers, are not for us.
     pub fn handle_message(&mut self, source: Address, message: &Message<'_>, now: Nanos) {
-        if message.key.topic != self.key.topic {
+        if message.key.topic != self.key.topic || self.away {
             return;
         }
         match message.saying {
@@ -223,11 +226,18 @@ impl Publication {
 
     /// This communicator is among others now. Who was interested where it was before is forgotten; who is here is asked.
     pub fn handle_group_changed(&mut self) {
+        self.handle_group_left();
+        (self.away, self.to_advertise) = (false, true);
+    }
+
+    /// This communicator leaves the others, and is with nobody until [`Self::handle_group_changed`]: who was interested is
+    /// forgotten, and nobody is served.
+    pub fn handle_group_left(&mut self) {
         for (_, period_us) in core::mem::take(&mut self.interests).into_keys() {
             self.schedule.remove(period_us);
         }
         self.answers.clear();
-        self.to_advertise = true;
+        (self.away, self.to_advertise) = (true, false);
     }
 
     /// Lets interests expire that were not repeated.

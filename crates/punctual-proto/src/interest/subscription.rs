@@ -82,6 +82,8 @@ pub struct Subscription {
     next: Nanos,
     withdraws: bool,
     active: bool,
+    /// Between two groups: nobody is told, and nothing is taken.
+    away: bool,
     sources: BTreeMap<Address, Source>,
     jitter: Lateness,
     counts: SubscriptionCounts,
@@ -98,6 +100,7 @@ impl Subscription {
             next: now,
             withdraws: false,
             active: true,
+            away: false,
             sources: BTreeMap::new(),
             jitter: Lateness::default(),
             counts: SubscriptionCounts::default(),
@@ -127,7 +130,7 @@ impl Subscription {
 
     /// A message came from `source`; says whether it is a value to be delivered.
     pub fn handle_message(&mut self, source: Address, message: &Message<'_>, now: Nanos) -> Option<Taken> {
-        if message.key != self.key || !self.active {
+        if message.key != self.key || !self.active || self.away {
             return None;
         }
         match message.saying {
@@ -218,14 +221,22 @@ impl Subscription {
 
     /// This communicator is among others now, who do not know of the interest: repeated at once.
     pub fn handle_group_changed(&mut self, now: Nanos) {
+        self.away = false;
         if self.active {
             self.next = now;
         }
     }
 
+    /// This communicator leaves the others, and is with nobody until [`Self::handle_group_changed`]: they are told that it wants
+    /// no more.
+    pub fn handle_group_left(&mut self) {
+        self.withdraws |= self.active && !self.away;
+        self.away = true;
+    }
+
     /// No more values are taken, and publishers are told so.
     pub fn withdraw(&mut self) {
-        self.withdraws = self.active;
+        self.withdraws |= self.active && !self.away;
         self.active = false;
     }
 
@@ -234,7 +245,7 @@ impl Subscription {
         if core::mem::take(&mut self.withdraws) {
             return Some(Message { key: self.key, saying: Saying::Withdrawal { period_us: self.period_us } });
         }
-        if !self.active || now < self.next {
+        if !self.active || self.away || now < self.next {
             return None;
         }
         self.announced = Some(now);
@@ -246,7 +257,7 @@ impl Subscription {
 
     /// When there is something to send next.
     pub fn next_timeout(&self) -> Nanos {
-        match (self.withdraws, self.active) {
+        match (self.withdraws, self.active && !self.away) {
             (true, _) => Nanos(0),
             (_, true) => self.next,
             _ => Nanos::NEVER,

@@ -328,6 +328,44 @@ fn a_publisher_that_stalls_misses_instants_and_goes_on() {
     assert_eq!((counts.missed, counts.stale), (missed, 0));
 }
 
+/// Goal: who leaves takes his interests along: those whom he left serve him no more, a trip of a message later, and between two
+/// groups he neither asks nor takes. Method: seeded worlds that lose nothing, in which a subscriber goes and comes back.
+#[test]
+fn who_goes_takes_interests_along() {
+    for seed in 0..40 {
+        let mut world = World::new(seed);
+        let publisher = world.publisher(1);
+        let subscriber = world.subscriber(2, 1, 5_000);
+        let until = 40 * MS + world.dice.below(20 * MS);
+        world.run(until);
+        assert_eq!(world.publication(publisher).interests().count(), 1, "seed {seed}");
+        let (subscription, taken) = world.subscription(subscriber);
+        let (announced, before) = (subscription.counts().announced, taken.len());
+        subscription.handle_group_left();
+        subscription.handle_group_left();
+        world.run(5_000 * MS);
+        let publication = world.publication(publisher);
+        assert_eq!((publication.interests().count(), publication.counts().withdrawn), (0, 1), "seed {seed}");
+        let now = Nanos(world.now);
+        let (subscription, taken) = world.subscription(subscriber);
+        assert_eq!((subscription.counts().announced, taken.len()), (announced, before), "seed {seed}");
+        subscription.handle_group_changed(now);
+        world.run(MS);
+        assert!(world.subscription(subscriber).1.len() > before, "seed {seed}: served at once");
+        // The publisher goes: he serves nobody, until he is with others, who ask him.
+        let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("it is one") };
+        publication.handle_group_left();
+        world.run(MS);
+        let before = world.subscription(subscriber).1.len();
+        world.run(2_000 * MS);
+        assert_eq!(world.subscription(subscriber).1.len(), before, "seed {seed}");
+        let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("it is one") };
+        publication.handle_group_changed();
+        world.run(12 * MS);
+        assert!(world.subscription(subscriber).1.len() > before, "seed {seed}: asked, and served");
+    }
+}
+
 /// Goal: after a change of group interests are known again within a trip of a message, by whichever side moves last.
 #[test]
 fn interests_follow_into_a_new_group_at_once() {

@@ -15,6 +15,7 @@ use punctual_proto::{Address, Nanos, Target};
 use super::{InterestError, Traffic};
 use crate::communicator::{Communicator, Sender};
 use crate::engine::SendError;
+use crate::group::Membership;
 use crate::trace::Stages;
 
 /// Publications, and subscriptions, of one communicator: each is looked at for every message.
@@ -49,6 +50,22 @@ pub(super) struct Origin {
     pub(super) sent: Option<Ticks>,
 }
 
+/// The membership that publications and subscriptions follow.
+#[derive(Debug)]
+struct Followed {
+    membership: Membership,
+    version_seen: u64,
+    group: Option<u32>,
+}
+
+impl Followed {
+    /// Whether a message is for us: sealed in our group. Who leaves it speaks no longer in it, and withdraws from outside.
+    fn takes(&self, sealed_in: Option<u32>, message: &Message<'_>) -> bool {
+        let withdraws = matches!(message.saying, Saying::Withdrawal { .. });
+        withdraws || self.group.is_some() && sealed_in == self.group
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Driver {
     communicator: Communicator,
@@ -65,6 +82,7 @@ pub(super) struct Driver {
     traffic: Traffic,
     remote: Arc<Remote>,
     changes_seen: u64,
+    membership: Option<Followed>,
     /// The last step was ours: look for messages before the next.
     owes_look: bool,
 }
@@ -88,6 +106,7 @@ impl Driver {
             traffic: Traffic::default(),
             remote: Arc::default(),
             changes_seen: 0,
+            membership: None,
             owes_look: false,
         }
     }
@@ -106,7 +125,11 @@ impl Driver {
             return Err(InterestError::Published(key));
         }
         let life = random() as u32;
-        self.publications.push(Publication::new(key, self.communicator.address(), life, limits, now()));
+        let mut publication = Publication::new(key, self.communicator.address(), life, limits, now());
+        if self.is_away() {
+            publication.handle_group_left();
+        }
+        self.publications.push(publication);
         self.reserve(key);
         Ok(())
     }
@@ -120,9 +143,18 @@ impl Driver {
         self.check_size(key, self.subscriptions.len())?;
         let period_us = u32::try_from(period.as_micros()).ok().filter(|&us| us > 0);
         let period_us = period_us.ok_or(InterestError::BadPeriod(period))?;
-        self.subscriptions.push(Subscription::new(key, period_us, repetition, now()));
+        let mut subscription = Subscription::new(key, period_us, repetition, now());
+        if self.is_away() {
+            subscription.handle_group_left();
+        }
+        self.subscriptions.push(subscription);
         self.reserve(key);
         Ok(())
+    }
+
+    /// It follows a membership that is in no group.
+    fn is_away(&self) -> bool {
+        self.membership.as_ref().is_some_and(|followed| followed.group.is_none())
     }
 
     /// Nothing is allocated when values come and go.
@@ -167,6 +199,34 @@ impl Driver {
         self.transmit(now);
     }
 
+    /// From now on everything is for the group of this membership, whichever that is.
+    pub(super) fn follow(&mut self, membership: &Membership) {
+        membership.watch(self.communicator.sender());
+        let version_seen = u64::MAX;
+        self.membership = Some(Followed { membership: membership.clone(), version_seen, group: None });
+        self.leave_group();
+    }
+
+    fn leave_group(&mut self) {
+        self.publications.iter_mut().for_each(Publication::handle_group_left);
+        self.subscriptions.iter_mut().for_each(Subscription::handle_group_left);
+        self.transmit(now());
+    }
+
+    fn handle_membership(&mut self) {
+        let Some(followed) = &mut self.membership else { return };
+        let version = followed.membership.version();
+        if version == followed.version_seen {
+            return;
+        }
+        let group = followed.membership.group();
+        (followed.version_seen, followed.group) = (version, group);
+        self.leave_group();
+        if group.is_some() {
+            self.handle_group_changed();
+        }
+    }
+
     /// What is to be done next; waits for it until the deadline.
     pub(super) fn step(&mut self, deadline: Nanos) -> Step {
         loop {
@@ -178,6 +238,7 @@ impl Driver {
             }
             let now = now();
             self.handle_changes();
+            self.handle_membership();
             self.transmit(now);
             if !std::mem::take(&mut self.owes_look)
                 && let Some((index, due)) = self.poll_due(now)
@@ -296,6 +357,10 @@ impl Driver {
                 return;
             }
         };
+        if !self.membership.as_ref().is_none_or(|followed| followed.takes(received.sealed_in, &message)) {
+            self.traffic.other_groups += 1;
+            return;
+        }
         let arrived = now();
         self.publications.iter_mut().for_each(|own| own.handle_message(received.source, &message, arrived));
         offer(&mut self.subscriptions, &mut self.matches, received.source, &message, arrived);

@@ -114,6 +114,8 @@ pub struct Traffic {
     pub unreachable: u64,
     /// Messages that came and are none of this protocol.
     pub foreign: u64,
+    /// Messages that came and were not sealed in the group that is followed.
+    pub other_groups: u64,
 }
 
 /// A value that arrived.

@@ -13,6 +13,7 @@ use super::publisher::deadline_after;
 use super::subscriber::response;
 use super::{InterestError, Response, Running, Traffic};
 use crate::communicator::Communicator;
+use crate::group::Membership;
 
 /// How a publisher, subscriber or participant behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +144,14 @@ impl Participant {
             self.serve_until(Nanos::NEVER);
             self
         })
+    }
+
+    /// From now on everything is for the group that `membership` is in ([`crate::group::GroupMember::membership`]), and follows
+    /// it: when it leaves, interests are withdrawn there, and nobody is served; when it is in another, interests are repeated
+    /// and asked for there at once. Messages that are not sealed in its group are passed over. It is done by whoever drives
+    /// this, and needs no more than this call.
+    pub fn follow(&mut self, membership: &Membership) {
+        self.driver.follow(membership);
     }
 
     /// The communicator is among others now: interests are repeated at once.

@@ -11,6 +11,7 @@ use punctual_proto::{Address, Nanos};
 use super::driver::{Driver, Step, now};
 use super::{InterestError, ParticipantOptions, Running, Traffic};
 use crate::communicator::Communicator;
+use crate::group::Membership;
 
 /// Publishes one topic.
 #[derive(Debug)]
@@ -86,6 +87,14 @@ impl<T: Data> Publisher<T> {
             self.serve_until(Nanos::NEVER, &mut source);
             self
         })
+    }
+
+    /// From now on everything is for the group that `membership` is in ([`crate::group::GroupMember::membership`]), and follows
+    /// it: when it leaves, interests are withdrawn there, and nobody is served; when it is in another, interests are repeated
+    /// and asked for there at once. Messages that are not sealed in its group are passed over. It is done by whoever drives
+    /// this, and needs no more than this call.
+    pub fn follow(&mut self, membership: &Membership) {
+        self.driver.follow(membership);
     }
 
     /// The communicator is among others now: who was interested is forgotten, who is here is asked.

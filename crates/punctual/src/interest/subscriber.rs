@@ -13,6 +13,7 @@ use super::driver::{Driver, Origin, Step};
 use super::publisher::deadline_after;
 use super::{InterestError, ParticipantOptions, Response, Running, Traffic};
 use crate::communicator::{Communicator, ReceiveError};
+use crate::group::Membership;
 
 /// Subscribes to one topic.
 #[derive(Debug)]
@@ -108,6 +109,14 @@ impl<T: Data> Subscriber<T> {
     /// has passed.
     pub fn withdraw(&mut self) {
         self.driver.withdraw();
+    }
+
+    /// From now on everything is for the group that `membership` is in ([`crate::group::GroupMember::membership`]), and follows
+    /// it: when it leaves, interests are withdrawn there, and nobody is served; when it is in another, interests are repeated
+    /// and asked for there at once. Messages that are not sealed in its group are passed over. It is done by whoever drives
+    /// this, and needs no more than this call.
+    pub fn follow(&mut self, membership: &Membership) {
+        self.driver.follow(membership);
     }
 
     /// The communicator is among others now: the interest is repeated at once.

@@ -1,0 +1,166 @@
+//! Interests follow a vehicle from group to group, between processes.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Role, free_ports, unique, watchdog};
+use punctual::group::{GroupChange, GroupLeader, GroupMember, GroupTiming, Secret};
+use punctual::interest::{Participant, Publisher, Topic};
+use punctual::unit::{MetrePerSecond, Quantity};
+use punctual::{Bus, Keys, Node, NodeId};
+use punctual_machine::counter::Counter;
+use punctual_machine::signal;
+use std::sync::Arc;
+
+const SPEED: Topic<Quantity<MetrePerSecond, f32>> = Topic::named("speed");
+const PERIOD: Duration = Duration::from_millis(5);
+const EXCHANGE: u16 = 9;
+const GROUPS: [(&str, u32); 2] = [("west", 1), ("east", 2)];
+
+fn fleet() -> Keys {
+    Keys::parse("0 1 00112233445566778899aabbccddeeff").unwrap().overlap(Duration::from_millis(50))
+}
+
+fn master() -> Secret {
+    Secret::new([0x42; 32]).unwrap()
+}
+
+fn timing() -> GroupTiming {
+    const MS: u64 = 1_000_000;
+    GroupTiming { retry_ns: 5 * MS, lease_ns: 5_000 * MS, notice_ns: 60 * MS, renewal_ns: 60_000 * MS }
+}
+
+/// `shared NAME`, or `udp OWN PEER…`.
+fn bus_of(text: &str) -> Bus {
+    let mut words = text.split(' ');
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    match (words.next(), words.next()) {
+        (Some("shared"), Some(name)) => Bus::shared(name),
+        (Some("udp"), Some(own)) => Bus::peers(address(own), &words.map(address).collect::<Vec<_>>()),
+        _ => panic!("{text}: no bus"),
+    }
+}
+
+/// A vehicle's node, with its keys and its membership.
+fn vehicle(bus: &str, name: &str) -> (Node, GroupMember) {
+    let keys = fleet();
+    let node = Node::open(&bus_of(bus).sealed(&keys), name).unwrap();
+    let secret = master().of_member(node.id());
+    let member = GroupMember::new(node.bind(EXCHANGE).unwrap(), &keys, secret, timing()).unwrap();
+    (node, member)
+}
+
+/// Not a test of its own: a vehicle that stays in its group, and publishes which that is.
+#[test]
+fn role() {
+    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
+    else {
+        return;
+    };
+    signal::end_with_parent();
+    let (leader, group) = *GROUPS.iter().find(|(name, _)| *name == role).expect("a role is a group");
+    let (node, mut member) = vehicle(&bus, &format!("resident-{leader}"));
+    let mut publisher = Publisher::new(node.bind(1).unwrap(), SPEED).unwrap();
+    publisher.follow(&member.membership());
+    let running = publisher.spawn(move |_| Quantity::new(group as f32)).unwrap();
+    member.join(NodeId::named(leader), group);
+    let end = Instant::now() + Duration::from_secs(600);
+    while Instant::now() < end && !running.is_finished() {
+        member.turn(|_| ()).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What the test's process does all the while: two leaders and the vehicle that moves.
+struct Street {
+    leaders: Vec<GroupLeader>,
+    member: GroupMember,
+    changes: Vec<GroupChange>,
+    /// Values taken, by the group of who published them.
+    taken: Arc<[Counter; 3]>,
+}
+
+impl Street {
+    /// Lets time pass until something is so. `false` if it does not become so.
+    fn turn_until(&mut self, patience: Duration, done: impl Fn(&Self) -> bool) -> bool {
+        let end = Instant::now() + patience;
+        while !done(self) {
+            if Instant::now() > end {
+                return false;
+            }
+            self.leaders.iter_mut().for_each(|leader| leader.turn(|_| ()).unwrap());
+            self.member.turn(|change| self.changes.push(change)).unwrap();
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        true
+    }
+
+    fn taken(&self, group: u32) -> u64 {
+        self.taken[group as usize].get_published()
+    }
+}
+
+/// Goal: a vehicle that is tied to its membership once is served by whoever publishes in its group, in each that it comes to,
+/// and by nobody else; those whom it left stop at once. Between processes, over shared memory and UDP.
+#[test]
+fn interests_follow_a_vehicle_through_its_groups() {
+    let _alive = watchdog(120);
+    let name = unique("follow");
+    let ports: Vec<SocketAddr> = (0..3).flat_map(|_| <[SocketAddr; 2]>::from(free_ports())).collect();
+    let udp = |own: usize| {
+        let peers = (0..5).filter(|&other| other != own).map(|other| ports[other].to_string());
+        format!("udp {} {}", ports[own], peers.collect::<Vec<_>>().join(" "))
+    };
+    let buses = [[0; 5].map(|_| format!("shared {name}")), [0, 1, 2, 3, 4].map(udp)];
+    for bus in buses {
+        let lead = |(index, (name, group)): (usize, &(&str, u32))| {
+            let keys = fleet();
+            let node = Node::open(&bus_of(&bus[index]).sealed(&keys), name).unwrap();
+            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, *group, master(), timing())
+        };
+        let leaders = GROUPS.iter().enumerate().map(lead).collect();
+        let (node, member) = vehicle(&bus[2], "vehicle");
+        let taken: Arc<[Counter; 3]> = Arc::default();
+        let mut participant = Participant::new(node.bind(1).unwrap());
+        let counts = Arc::clone(&taken);
+        let note = move |response: punctual::interest::Response<Quantity<MetrePerSecond, f32>>| {
+            counts[response.value.number() as usize].add(1);
+        };
+        participant.follow(&member.membership());
+        participant.subscribe(SPEED, PERIOD, note).unwrap();
+        let running = participant.spawn().unwrap();
+        let _residents = [Role::start("west", &bus[3]), Role::start("east", &bus[4])];
+        let mut street = Street { leaders, member, changes: Vec::new(), taken };
+        let residents_are_in =
+            |street: &Street| street.leaders.iter().all(|leader| leader.members().count() > 0);
+        assert!(street.turn_until(PATIENCE, residents_are_in), "{}", bus[0]);
+        assert!(
+            !street.turn_until(Duration::from_millis(50), |street| street.taken(1) + street.taken(2) > 0)
+        );
+        for round in 0..6 {
+            let (leader, group) = GROUPS[round % 2];
+            let other = 3 - group;
+            let before = street.taken(group);
+            street.member.join(NodeId::named(leader), group);
+            assert!(
+                street.turn_until(PATIENCE, |street| street.taken(group) >= before + 20),
+                "{}, round {round}: {:?}, {}",
+                bus[0],
+                street.changes,
+                node.ledger()
+            );
+            // Those whom it left have heard of it: nothing more of theirs comes, though it would not be believed.
+            let (elsewhere, refused) = (street.taken(other), node.ledger().seal_unknown_key);
+            street.turn_until(Duration::from_millis(200), |_| false);
+            assert_eq!(street.taken(other), elsewhere, "{}, round {round}", bus[0]);
+            assert_eq!(node.ledger().seal_unknown_key, refused, "{}, round {round}", bus[0]);
+        }
+        let joined = street.changes.iter().filter(|change| matches!(change, GroupChange::Joined(_))).count();
+        assert_eq!(joined, 6);
+        let participant = running.stop();
+        assert_eq!(participant.traffic().foreign, 0, "{:?}", participant.traffic());
+        assert!(node.ledger().is_balanced(), "{}", node.ledger());
+    }
+}
