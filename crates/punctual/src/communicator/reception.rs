@@ -80,7 +80,9 @@ impl Reception {
     ) -> Result<Self, SystemError> {
         let local_keys = core.keys.as_ref().filter(|keys| keys.is_local());
         let [first, second] = &core.descriptors;
-        let descriptors = [first, second].map(|descriptor| descriptor.as_ref().map(AsFd::as_fd));
+        let in_set = lead.sleeps_in_set();
+        let descriptors =
+            [first, second].map(|descriptor| descriptor.as_ref().filter(|_| in_set).map(AsFd::as_fd));
         Ok(Self {
             reader: inbox.reader(),
             landing: Landing::new(core.payload_size_max),

@@ -169,8 +169,7 @@ impl Core {
             }
             None if waiting.armed > 0 => {
                 self.bell.doorbell().arm(Notification::Descriptor);
-                self.gate.open(self.bell.event().as_fd(), &self.descriptors);
-                !receiving.is_ready()
+                self.gate.open(self.bell.event().as_fd(), &self.descriptors) && !receiving.is_ready()
             }
             None => true,
         }
@@ -300,7 +299,7 @@ impl Node {
         let payload_size_max = engine.transmit.payload_size_max().saturating_sub(seal_size);
         let descriptors = own_descriptors(&*engine.receive, name)?;
         let bell = engine.receive.bell();
-        let gate = Gate::new(bell.event(), &descriptors).map_err(|error| OpenError::System {
+        let gate = Gate::new(bell.event()).map_err(|error| OpenError::System {
             error,
             advice: "most likely for want of descriptors: see `ulimit -n`",
         })?;

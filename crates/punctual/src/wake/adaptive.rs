@@ -56,4 +56,8 @@ impl<S: Waiter> Waiter for Adaptive<S> {
             self.patience.note(self.clock.nanos(self.clock.now().since(began)));
         }
     }
+
+    fn sleeps_in_set(&self) -> bool {
+        self.sleep.sleeps_in_set()
+    }
 }

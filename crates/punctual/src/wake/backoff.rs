@@ -42,4 +42,8 @@ impl<S: Waiter> Waiter for Backoff<S> {
     fn handle_found(&mut self) {
         self.waits = 0;
     }
+
+    fn sleeps_in_set(&self) -> bool {
+        self.sleep.sleeps_in_set()
+    }
 }

@@ -38,4 +38,8 @@ impl Waiter for SleepInEpoll {
             bed.set.wait(timeout());
         })
     }
+
+    fn sleeps_in_set(&self) -> bool {
+        true
+    }
 }

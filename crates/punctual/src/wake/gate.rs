@@ -4,11 +4,13 @@
 //! an event loop beside it would only be woken again and again to find the engine taken. Whoever takes the engine closes the
 //! gate; whoever leaves it to the event loops opens it, and looks at the medium afterwards, so nothing slips between.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
 use punctual_machine::epoll::EpollSet;
+use punctual_machine::event_fd::EventFd;
 
 use super::epoll_set;
 
@@ -16,41 +18,63 @@ use super::epoll_set;
 #[derive(Debug)]
 pub(crate) struct Gate {
     set: EpollSet,
-    /// 1 while it is closed. Written by who holds the receiving half only.
+    /// 1 while it is closed. Written by who holds the receiving half only, as the next.
     closed: Counter,
+    /// 1 once the medium is in the set: from its first opening on, as a set costs whoever sends to a socket in it.
+    joined: Counter,
 }
 
 impl Gate {
-    pub(crate) fn new(
-        event: &punctual_machine::event_fd::EventFd,
-        medium: &[Option<OwnedFd>; 2],
-    ) -> Result<Self, SystemError> {
-        let [first, second] = medium;
-        let descriptors = [first, second].map(|descriptor| descriptor.as_ref().map(AsFd::as_fd));
-        Ok(Self { set: epoll_set(event, descriptors)?, closed: Counter::default() })
+    /// A closed one.
+    pub(crate) fn new(event: &EventFd) -> Result<Self, SystemError> {
+        let gate = Self {
+            set: epoll_set(event, [None; 2])?,
+            closed: Counter::default(),
+            joined: Counter::default(),
+        };
+        gate.close(event.as_fd(), &[None, None]);
+        Ok(gate)
     }
 
     /// Nobody is woken from here on.
     pub(crate) fn close(&self, event: BorrowedFd<'_>, medium: &[Option<OwnedFd>; 2]) {
-        self.turn(event, medium, true);
-    }
-
-    /// From here on, and for what is there already, event loops are woken.
-    pub(crate) fn open(&self, event: BorrowedFd<'_>, medium: &[Option<OwnedFd>; 2]) {
-        self.turn(event, medium, false);
-    }
-
-    fn turn(&self, event: BorrowedFd<'_>, medium: &[Option<OwnedFd>; 2], closed: bool) {
-        if (self.closed.get() == 1) == closed {
+        if self.closed.get() == 1 {
             return;
         }
-        self.closed.set(u64::from(closed));
-        let members = medium.iter().flatten().map(AsFd::as_fd).chain([event]);
-        for member in members {
-            // All of them are in the set for as long as it exists.
-            let turned = self.set.watch(member, !closed);
-            debug_assert!(turned.is_ok(), "{turned:?}");
+        self.closed.set(1);
+        let joined = self.joined.get() == 1;
+        for member in medium.iter().flatten().filter(|_| joined).map(AsFd::as_fd).chain([event]) {
+            self.watch(member, false);
         }
+    }
+
+    /// From here on, and for what is there already, event loops are woken. `false` if the kernel has no room for that: then
+    /// they must not sleep.
+    #[must_use]
+    pub(crate) fn open(&self, event: BorrowedFd<'_>, medium: &[Option<OwnedFd>; 2]) -> bool {
+        if self.closed.get() == 0 {
+            return true;
+        }
+        let members = || medium.iter().flatten().map(AsFd::as_fd);
+        if self.joined.get() == 1 {
+            members().for_each(|member| self.watch(member, true));
+        } else {
+            // One that is in it from an earlier try that failed is no obstacle.
+            let refused = |error: &SystemError| error.kind() != ErrorKind::AlreadyExists;
+            if members().any(|member| self.set.add(member).is_err_and(|error| refused(&error))) {
+                return false;
+            }
+            self.joined.set(1);
+        }
+        self.watch(event, true);
+        self.closed.set(0);
+        true
+    }
+
+    fn watch(&self, member: BorrowedFd<'_>, watched: bool) {
+        // It is in the set, which the kernel then has no reason to refuse.
+        let done = self.set.watch(member, watched);
+        debug_assert!(done.is_ok(), "{done:?}");
     }
 }
 

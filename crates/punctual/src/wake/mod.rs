@@ -148,6 +148,12 @@ pub trait Waiter: Send + fmt::Debug {
 
     /// Something was found: the next wait begins anew.
     fn handle_found(&mut self) {}
+
+    /// Whether it ever sleeps in the bed's set. Each set that a socket is in is told of every arrival, in the sender's time: 0.3 to
+    /// 0.5 µs on loopback.
+    fn sleeps_in_set(&self) -> bool {
+        false
+    }
 }
 
 /// What a medium does for who waits for it.

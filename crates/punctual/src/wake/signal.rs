@@ -45,4 +45,8 @@ impl Waiter for SleepOnSignal {
             }
         })
     }
+
+    fn sleeps_in_set(&self) -> bool {
+        true
+    }
 }
