@@ -25,7 +25,8 @@ use core::num::NonZeroU64;
 use core::ops::{Deref, DerefMut};
 
 use crate::sync::{
-    AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, heavy_barrier, light_barrier, pause, unique_number,
+    AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, has_heavy_barrier, heavy_barrier, light_barrier,
+    pause, unique_number,
 };
 
 const NOBODY: u64 = 0;
@@ -86,7 +87,11 @@ pub struct BiasedGuard<'a, T> {
 
 impl<T> Biased<T> {
     /// A value that nobody holds.
+    ///
+    /// The first of a process asks the kernel for the barrier: with threads running that takes a grace period of RCU,
+    /// some 15 ms, which would otherwise fall on whichever message makes somebody the holder.
     pub fn new(value: T) -> Self {
+        let _asked_for_early = has_heavy_barrier();
         Self {
             holder: AtomicU64::new(NOBODY),
             place: AtomicU32::new(OUT),
@@ -174,7 +179,7 @@ impl<T> Biased<T> {
     fn admit<'a>(&'a self, mut gate: MutexGuard<'a, Streak>, number: u64) -> BiasedGuard<'a, T> {
         gate.count = if gate.number == number { gate.count.saturating_add(1) } else { 1 };
         gate.number = number;
-        if number != NOBODY && gate.count >= STREAK && crate::sync::has_heavy_barrier() {
+        if number != NOBODY && gate.count >= STREAK && has_heavy_barrier() {
             gate.count = 0;
             self.holder.store(number, Ordering::Relaxed);
         }
