@@ -103,14 +103,14 @@ pub struct Publication {
 
 impl Publication {
     /// A publication by the communicator at `own`. `life` tells this schedule from one that the same address had before:
-    /// draw it at random.
-    pub fn new(key: TopicKey, own: Address, life: u32, limits: PublicationLimits, now: Nanos) -> Self {
+    /// draw it at random. Periods count since the instant `begins`, which may be yet to come.
+    pub fn new(key: TopicKey, own: Address, life: u32, limits: PublicationLimits, begins: Nanos) -> Self {
         Self {
             key,
             own,
             life,
             limits,
-            schedule: Schedule::new(now),
+            schedule: Schedule::new(begins),
             interests: BTreeMap::new(),
             next_expiry: Nanos::NEVER,
             answers: VecDeque::new(),

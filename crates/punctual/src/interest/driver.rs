@@ -8,11 +8,11 @@ use punctual_machine::clock::{Clock, Ticks, monotonic_ns};
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::process::random;
 use punctual_proto::interest::{
-    Due, MESSAGE_SIZE, Message, Publication, PublicationLimits, Saying, Subscription, Taken, TopicKey,
+    Due, MESSAGE_SIZE, Message, Publication, Saying, Subscription, Taken, TopicKey,
 };
 use punctual_proto::{Address, Nanos, Target};
 
-use super::{InterestError, Traffic};
+use super::{InterestError, ParticipantOptions, Traffic};
 use crate::communicator::{Communicator, Sender};
 use crate::engine::SendError;
 use crate::group::Membership;
@@ -20,6 +20,9 @@ use crate::trace::Stages;
 
 /// Publications, and subscriptions, of one communicator: each is looked at for every message.
 const TOPICS_MAX: usize = 64;
+
+/// Messages that are here already and are taken before something that is due: each costs a fraction of what sending does.
+const TAKEN_FIRST_MAX: u32 = 64;
 
 /// What others tell a driver while it waits.
 #[derive(Debug, Default)]
@@ -83,8 +86,8 @@ pub(super) struct Driver {
     remote: Arc<Remote>,
     changes_seen: u64,
     membership: Option<Followed>,
-    /// The last step was ours: look for messages before the next.
-    owes_look: bool,
+    /// Messages taken since something was due.
+    taken_first: u32,
 }
 
 pub(super) fn now() -> Nanos {
@@ -107,7 +110,7 @@ impl Driver {
             remote: Arc::default(),
             changes_seen: 0,
             membership: None,
-            owes_look: false,
+            taken_first: 0,
         }
     }
 
@@ -119,13 +122,18 @@ impl Driver {
         if others >= TOPICS_MAX { Err(InterestError::TooMany(TOPICS_MAX)) } else { Ok(()) }
     }
 
-    pub(super) fn publish(&mut self, key: TopicKey, limits: PublicationLimits) -> Result<(), InterestError> {
+    pub(super) fn publish(
+        &mut self,
+        key: TopicKey,
+        options: &ParticipantOptions,
+    ) -> Result<(), InterestError> {
         self.check_size(key, self.publications.len())?;
         if self.publications.iter().any(|other| other.key().topic == key.topic) {
             return Err(InterestError::Published(key));
         }
-        let life = random() as u32;
-        let mut publication = Publication::new(key, self.communicator.address(), life, limits, now());
+        let (life, begins) = (random() as u32, options.begins.unwrap_or_else(now));
+        let own = self.communicator.address();
+        let mut publication = Publication::new(key, own, life, options.limits, begins);
         if self.is_away() {
             publication.handle_group_left();
         }
@@ -230,7 +238,7 @@ impl Driver {
     /// What is to be done next; waits for it until the deadline.
     pub(super) fn step(&mut self, deadline: Nanos) -> Step {
         loop {
-            if let Some((index, taken)) = self.matches.pop_front() {
+            if let Some((index, taken)) = self.next_match() {
                 return Step::Value(index, taken);
             }
             if self.is_stopped() {
@@ -240,16 +248,18 @@ impl Driver {
             self.handle_changes();
             self.handle_membership();
             self.transmit(now);
-            if !std::mem::take(&mut self.owes_look)
-                && let Some((index, due)) = self.poll_due(now)
-            {
-                self.owes_look = true;
+            if self.taken_first < TAKEN_FIRST_MAX && now >= self.next_timeout() && self.receive(None) {
+                self.taken_first += 1;
+                continue;
+            }
+            self.taken_first = 0;
+            if let Some((index, due)) = self.poll_due(now) {
                 return Step::Due(index, due);
             }
             if now >= deadline {
                 return Step::Late;
             }
-            self.receive(now, self.next_timeout().min(deadline));
+            self.receive(Some((now, self.next_timeout().min(deadline))));
         }
     }
 
@@ -306,25 +316,38 @@ impl Driver {
         self.traffic.note(sent);
     }
 
-    /// Sends a value, and hands it to our own subscriptions.
-    pub(super) fn send_value(&mut self, index: usize, due: &Due, write: impl FnOnce(&mut [u8])) {
-        let (now_ns, now) = (now(), self.clock.now());
-        let late_by = self.clock.ticks(Duration::from_nanos(now_ns.since(due.instant.due).0));
-        let due_ticks = Ticks(now.0.saturating_sub(late_by.0));
+    /// The next of our subscriptions that [`Self::value`] is for.
+    pub(super) fn next_match(&mut self) -> Option<(usize, Taken)> {
+        self.matches.pop_front()
+    }
+
+    /// Makes a value, and offers it to our own subscriptions.
+    pub(super) fn stage_value(&mut self, index: usize, due: &Due, write: impl FnOnce(&mut [u8])) {
         let size = self.publications[index].key().data.size();
         let (head, rest) = self.staged.split_first_chunk_mut().expect("room was made for a topic");
         self.publications[index].response(due, &[]).write_head(head);
         write(&mut rest[..size]);
-        if let Some(target) = due.target {
-            let message = &self.staged[..MESSAGE_SIZE + size];
-            let sent = self.communicator.try_send_due(target, message, Some(due_ticks));
-            self.traffic.note(sent);
-        }
         if due.own {
+            let (now_ns, now) = (now(), self.clock.now());
             self.keep_value(index, due, size, now_ns);
-            let source = self.communicator.address();
-            self.origin = Some(Origin { source, stages: None, due: Some(due_ticks), sent: Some(now) });
+            let (source, due) = (self.communicator.address(), self.ticks_at(due.instant.due, now_ns, now));
+            self.origin = Some(Origin { source, stages: None, due: Some(due), sent: Some(now) });
         }
+    }
+
+    /// Sends the value that was made to those on the bus who want it.
+    pub(super) fn send_staged(&mut self, index: usize, due: &Due) {
+        let Some(target) = due.target else { return };
+        let size = self.publications[index].key().data.size();
+        let due = self.ticks_at(due.instant.due, now(), self.clock.now());
+        let sent = self.communicator.try_send_due(target, &self.staged[..MESSAGE_SIZE + size], Some(due));
+        self.traffic.note(sent);
+    }
+
+    /// An instant that has passed, in ticks.
+    fn ticks_at(&self, instant: Nanos, now_ns: Nanos, now: Ticks) -> Ticks {
+        let passed = self.clock.ticks(Duration::from_nanos(now_ns.since(instant).0));
+        Ticks(now.0.saturating_sub(passed.0))
     }
 
     fn keep_value(&mut self, index: usize, due: &Due, size: usize, now: Nanos) {
@@ -340,26 +363,31 @@ impl Driver {
         (&self.value, self.origin.expect("asked for only after a step that had one"))
     }
 
-    /// One message, if one comes until then.
-    fn receive(&mut self, now_ns: Nanos, until: Nanos) {
-        let wait = self.clock.ticks(Duration::from_nanos(until.since(now_ns).0));
-        let deadline = self.clock.now().plus(wait);
+    /// One message: if one comes until then, or if one is here. Whether there was one.
+    fn receive(&mut self, wait: Option<(Nanos, Nanos)>) -> bool {
         let own = self.communicator.address();
-        let Ok(received) = self.communicator.receive_until(Some(deadline)) else { return };
+        let received = match wait {
+            Some((now, until)) => {
+                let wait = self.clock.ticks(Duration::from_nanos(until.since(now).0));
+                self.communicator.receive_until(Some(self.clock.now().plus(wait)))
+            }
+            None => self.communicator.try_receive(),
+        };
+        let Ok(received) = received else { return false };
         if received.source == own && received.payload.is_empty() {
             // Somebody wants us to look at `remote`.
-            return;
+            return true;
         }
         let message = match Message::parse(received.payload) {
             Ok(message) => message,
             Err(_) => {
                 self.traffic.foreign += 1;
-                return;
+                return true;
             }
         };
         if !self.membership.as_ref().is_none_or(|followed| followed.takes(received.sealed_in, &message)) {
             self.traffic.other_groups += 1;
-            return;
+            return true;
         }
         let arrived = now();
         self.publications.iter_mut().for_each(|own| own.handle_message(received.source, &message, arrived));
@@ -375,6 +403,7 @@ impl Driver {
                 sent: sender.map(|stamps| Ticks(stamps.sent)),
             });
         }
+        true
     }
 
     pub(super) fn count_bad_value(&mut self) {

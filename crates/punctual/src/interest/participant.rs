@@ -25,6 +25,10 @@ pub struct ParticipantOptions {
     pub limits: PublicationLimits,
     /// How its interests are kept alive.
     pub repetition: Repetition,
+    /// Since when the periods of its publications count, on `CLOCK_MONOTONIC`: each is due at its multiples since then, so
+    /// that publishers that agree on an instant serve together, or one after the other. By default since the publication
+    /// is made.
+    pub begins: Option<Nanos>,
 }
 
 impl Default for ParticipantOptions {
@@ -33,6 +37,7 @@ impl Default for ParticipantOptions {
             reach: Target::EVERYONE,
             limits: PublicationLimits::default(),
             repetition: Repetition::default(),
+            begins: None,
         }
     }
 }
@@ -51,7 +56,7 @@ type Source = Box<dyn FnMut(&Due, &mut [u8]) + Send>;
 type Sink = Box<dyn FnMut(&[u8], Origin, Taken) -> bool + Send>;
 
 /// Publishes and subscribes, in callbacks on the thread that drives it. A value that it publishes and wants itself is
-/// handed from callback to callback: no medium, no other thread, no tag.
+/// handed from callback to callback, before the medium has it: no medium, no other thread, no tag.
 pub struct Participant {
     driver: Driver,
     options: ParticipantOptions,
@@ -86,7 +91,7 @@ impl Participant {
         topic: Topic<T>,
         mut source: impl FnMut(&Due) -> T + Send + 'static,
     ) -> Result<(), InterestError> {
-        self.driver.publish(topic.key(), self.options.limits)?;
+        self.driver.publish(topic.key(), &self.options)?;
         self.sources.push(Box::new(move |due, bytes| source(due).write(bytes)));
         Ok(())
     }
@@ -122,17 +127,29 @@ impl Participant {
             match self.driver.step(deadline) {
                 Step::Due(index, due) => {
                     let source = &mut self.sources[index];
-                    self.driver.send_value(index, &due, |bytes| source(&due, bytes));
-                }
-                Step::Value(index, taken) => {
-                    let (bytes, origin) = self.driver.value();
-                    if !self.sinks[index](bytes, origin, taken) {
-                        self.driver.count_bad_value();
+                    self.driver.stage_value(index, &due, |bytes| source(&due, bytes));
+                    while let Some((index, taken)) = self.driver.next_match() {
+                        self.hand_value(index, taken);
                     }
+                    self.driver.send_staged(index, &due);
                 }
+                Step::Value(index, taken) => self.hand_value(index, taken),
                 Step::Late => return,
             }
         }
+    }
+
+    fn hand_value(&mut self, index: usize, taken: Taken) {
+        let (bytes, origin) = self.driver.value();
+        if !self.sinks[index](bytes, origin, taken) {
+            self.driver.count_bad_value();
+        }
+    }
+
+    /// Publishes nothing more, and drops the sources. Its subscriptions go on.
+    pub fn stop_publishing(&mut self) {
+        self.driver.publications.clear();
+        self.sources.clear();
     }
 
     /// Publishes and receives on a thread of its own.

@@ -39,7 +39,7 @@ impl<T: Data> Publisher<T> {
         options: &ParticipantOptions,
     ) -> Result<Self, InterestError> {
         let mut driver = Driver::new(communicator, options.reach);
-        driver.publish(topic.key(), options.limits)?;
+        driver.publish(topic.key(), options)?;
         Ok(Self { driver, values: PhantomData })
     }
 
@@ -60,7 +60,8 @@ impl<T: Data> Publisher<T> {
 
     /// Sends a value for an instant that [`Self::next_due`] gave. What could not be sent is counted ([`Self::traffic`]).
     pub fn publish(&mut self, due: &Due, value: &T) {
-        self.driver.send_value(0, due, |bytes| value.write(bytes));
+        self.driver.stage_value(0, due, |bytes| value.write(bytes));
+        self.driver.send_staged(0, due);
     }
 
     /// Serves all interests for so long, with the values that `source` has when they are due.

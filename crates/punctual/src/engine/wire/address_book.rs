@@ -40,6 +40,8 @@ impl<A: Copy + PartialEq> AddressBook<A> {
     pub(super) fn learn(&self, node: NodeId, address: A) {
         let mut entries = self.entries();
         match entries.iter().position(|entry| entry.node == node) {
+            // Who hears several nodes in turn is told of each at every frame.
+            Some(index) if entries[index].address == address => return,
             Some(index) => entries[index].address = address,
             // A stranger too many: frames for it go to everybody, as before it was heard.
             None if entries.len() == NODES_MAX => return,
