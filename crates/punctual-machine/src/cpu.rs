@@ -11,6 +11,8 @@ use crate::SystemError;
 pub enum SchedulingClass {
     /// The ordinary class.
     Other,
+    /// Only when nobody else wants the CPU.
+    Idle,
     /// First in, first out, at this priority (1–99). A thread that spins in it can take a CPU away from everybody.
     Fifo(u8),
     /// Round robin, at this priority (1–99).
@@ -45,6 +47,7 @@ pub fn current() -> usize {
 pub fn set_scheduling_class(class: SchedulingClass) -> Result<(), SystemError> {
     let (policy, priority) = match class {
         SchedulingClass::Other => (libc::SCHED_OTHER, 0),
+        SchedulingClass::Idle => (libc::SCHED_IDLE, 0),
         SchedulingClass::Fifo(priority) => (libc::SCHED_FIFO, priority),
         SchedulingClass::RoundRobin(priority) => (libc::SCHED_RR, priority),
     };

@@ -65,6 +65,12 @@ pub fn join_bridge(interface: &str, bridge: &str) -> Result<(), SystemError> {
     run_ip(&["link", "set", interface, "master", bridge])
 }
 
+/// Lets a bridge send what came in by one of its ports out by the same port too, which it otherwise never does: whoever is
+/// behind that port hears himself. Runs `ip`.
+pub fn reflect(port: &str) -> Result<(), SystemError> {
+    run_ip(&["link", "set", port, "type", "bridge_slave", "hairpin", "on"])
+}
+
 /// Gives an interface of the calling thread's namespace an address, for example `10.77.0.1/24`. Runs `ip`.
 /// IPv6 addresses are usable at once (no duplicate address detection).
 pub fn add_address(interface: &str, address: &str) -> Result<(), SystemError> {

@@ -14,11 +14,12 @@ use super::response::in_a_thread;
 use super::survey::progress;
 use super::{print, store_failure, style, write_file};
 use crate::cli::{Common, Failure, duration};
+use crate::response::option::Urgency;
 use crate::store::{Header, Run, Store};
 use crate::summary::{Ledger, Skipped, Summary};
 use crate::vehicles::experiment::{self, Made, RunError};
 use crate::vehicles::ledger::Sums;
-use crate::vehicles::option::{Medium, Mode, OWN_ROW, Settings};
+use crate::vehicles::option::{Interfaces, Medium, Mode, OWN_ROW, Settings};
 use crate::vehicles::overview::{Overall, overview};
 use crate::vehicles::process::serve;
 use crate::vehicles::published::standings;
@@ -50,9 +51,10 @@ pub struct VehiclesArguments {
     /// What carries messages between vehicles
     #[arg(long, value_enum, default_value_t)]
     engine: Medium,
-    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll
-    #[arg(long, value_name = "WAY", default_value = "epoll")]
-    wake: Wake,
+    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: epoll; async: signal, over
+    /// shared memory futex]
+    #[arg(long, value_name = "WAY")]
+    wake: Option<Wake>,
     /// Whether messages carry a tag
     #[arg(long, value_enum, default_value = "off")]
     seal: Seal,
@@ -71,9 +73,18 @@ pub struct VehiclesArguments {
     /// Let vehicles publish one after the other over the period, not all at once as the barrier leaves them
     #[arg(long)]
     spread: bool,
-    /// How long before a message is due its component wakes and goes the message's way, so that it is in the cache (callback)
+    /// Urgency of the vehicles' threads: other, nice:N, fifo:N, rr:N
+    #[arg(long, value_name = "CLASS", default_value = "other")]
+    sched: Urgency,
+    /// Let each process stay on one processor, one after the other
+    #[arg(long)]
+    pin: bool,
+    /// Keep all processors awake for so long before and after each value is due: a virtual one that sleeps comes back late
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::cli::gap)]
-    early: Duration,
+    awake: Duration,
+    /// Whether all processes share one Ethernet interface, as the original's did, or have one each, in a namespace each
+    #[arg(long, value_enum, default_value_t, conflicts_with = "interface")]
+    interfaces: Interfaces,
     /// A bridge of this host (packet), or an interface with an address (datagram) [default: a bridge of our own]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
@@ -120,7 +131,7 @@ pub fn vehicles(arguments: &VehiclesArguments) -> Result<(), Failure> {
 
 fn settings(arguments: &VehiclesArguments) -> Result<Settings, Failure> {
     let usage = |text: String| Err(Failure::Usage(text));
-    let (mode, medium, wake) = (arguments.mode, arguments.engine, arguments.wake);
+    let (mode, medium, wake) = (arguments.mode, arguments.engine, wake(arguments));
     for (name, value, from, to) in [
         ("vehicles", arguments.vehicles, if mode.is_mutual() { 2 } else { 1 }, PROCESSES_MAX),
         ("components", arguments.components, 1, COMPONENTS_MAX),
@@ -146,7 +157,10 @@ fn settings(arguments: &VehiclesArguments) -> Result<Settings, Failure> {
         count,
         runs: arguments.runs,
         spread: arguments.spread,
-        early: arguments.early,
+        urgency: arguments.sched,
+        pin: arguments.pin,
+        awake: arguments.awake,
+        interfaces: arguments.interfaces,
         interface: arguments.interface.clone(),
     };
     let bytes = settings.vehicles.saturating_mul(settings.components).saturating_mul(count) * RECORD_SIZE;
@@ -160,10 +174,19 @@ fn settings(arguments: &VehiclesArguments) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
+/// As it was asked for, or as the mode is meant.
+fn wake(arguments: &VehiclesArguments) -> Wake {
+    arguments.wake.unwrap_or(match (arguments.mode, arguments.engine) {
+        (Mode::Async, Medium::Shared) => Wake::Futex,
+        (Mode::Async, _) => Wake::Signal,
+        _ => Wake::Epoll,
+    })
+}
+
 /// Options that do not go together.
 fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
     let usage = |text: String| Err(Failure::Usage(text));
-    let (mode, medium, wake) = (arguments.mode, arguments.engine, arguments.wake);
+    let (mode, medium, wake) = (arguments.mode, arguments.engine, wake(arguments));
     let period = arguments.period;
     for (name, given) in [
         ("--count", arguments.common.count.is_some()),
@@ -178,17 +201,31 @@ fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
         let name = mode.name();
         return usage(format!("--mode {name}: it has no components and no roadside; leave them out"));
     }
-    if medium != Medium::Shared && !wake.can_wait_for(false) {
+    if !wake.can_wait_for(medium == Medium::Shared) {
+        let name = medium.name();
+        let others = if medium == Medium::Shared { "futex, eventfd" } else { "epoll, signal" };
         return usage(format!(
-            "--wake {wake}: it cannot wait for --engine {}; take epoll, backoff or spin",
-            medium.name()
+            "--wake {wake}: it cannot wait for --engine {name}; take {others}, backoff or spin"
         ));
     }
-    if mode == Mode::Async && medium != Medium::Packet {
-        return usage(format!(
-            "--engine {}: --mode async is about plain Ethernet sockets; leave it out",
-            medium.name()
-        ));
+    if mode == Mode::Async && medium == Medium::Packet && matches!(wake, Wake::Backoff | Wake::Adaptive) {
+        return usage(format!("--wake {wake}: plain sockets are waited for by signal, epoll or spin"));
+    }
+    let spins = mode == Mode::Engine || matches!(wake, Wake::Spin | Wake::Backoff | Wake::Adaptive);
+    match arguments.sched {
+        Urgency::Deadline { .. } => {
+            return usage(format!(
+                "--sched {}: its threads cannot start others; take fifo:1",
+                arguments.sched
+            ));
+        }
+        urgency if urgency.is_real_time() && spins => {
+            return usage(format!(
+                "--sched {urgency}: processes that spin would take every processor from everybody; take other, or a --wake that \
+                 sleeps"
+            ));
+        }
+        _ => {}
     }
     if arguments.seal == Seal::On && !mode.is_mutual() {
         let name = mode.name();
@@ -197,11 +234,8 @@ fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
     if period < Duration::from_micros(10) || period > Duration::from_secs(60) {
         return usage(format!("--period {period:?}: from 10us to 60s"));
     }
-    if arguments.early > period / 2 || (arguments.early > Duration::ZERO && mode != Mode::Callback) {
-        return usage(format!(
-            "--early {:?}: in callback mode, and at most half of --period",
-            arguments.early
-        ));
+    if !period.as_nanos().is_multiple_of(1_000) {
+        return usage(format!("--period {period:?}: whole microseconds"));
     }
     Ok(())
 }
@@ -238,7 +272,10 @@ fn header(settings: &Settings, seed: u64) -> Header {
             "runs": settings.runs,
             "trials": "run × receivers + receiver",
             "spread": settings.spread,
-            "early_us": settings.early.as_secs_f64() * 1e6,
+            "interfaces": settings.interfaces,
+            "sched": settings.urgency.to_string(),
+            "pinned": settings.pin,
+            "awake_us": settings.awake.as_secs_f64() * 1e6,
         }),
         ..Header::new("vehicles")
     }
@@ -265,7 +302,7 @@ fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, 
         result.ledger = Some(Ledger {
             taken: result.figures.count + first_messages(store, &result.cell)?,
             delivered,
-            counters: [("lost".to_owned(), lost)].into(),
+            counters: [("lost".to_owned(), lost), ("skipped".to_owned(), result.unfinished)].into(),
         });
     }
     let period = settings.period.as_secs_f64();
@@ -275,6 +312,8 @@ fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, 
         medium: settings.medium,
         wake: settings.wake.to_string(),
         seal: settings.seal,
+        urgency: format!("{}{}", settings.urgency, if settings.pin { ", pinned" } else { "" }),
+        awake_us: settings.awake.as_secs_f64() * 1e6,
         vehicles: settings.vehicles,
         roadside: settings.roadside,
         components: settings.components,

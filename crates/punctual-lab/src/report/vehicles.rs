@@ -28,13 +28,15 @@ fn number(count: u64) -> String {
 
 fn published(page: &mut String, all: &Overall) {
     let setting = format!(
-        "{} vehicles, {} roadside, {} frames/s, {} over {}, {}",
+        "{} vehicles, {} roadside, {} frames/s, {} over {}, {}, scheduling {}, {}",
         all.vehicles,
         all.roadside,
         grouped(all.frames_per_second.round() as i64),
         all.mode.name(),
         all.medium.name(),
-        if all.seal { "sealed" } else { "not sealed" }
+        if all.seal { "sealed" } else { "not sealed" },
+        all.urgency,
+        if all.awake_us > 0.0 { "processors kept awake" } else { "processors as they are" }
     );
     let _ = write!(
         page,
@@ -86,7 +88,8 @@ fn honest(page: &mut String, all: &Overall) {
     page.push_str(
         "<section><h2>The same messages, none left out <small>sent → received, µs</small></h2><p class=\"say\">Sent late: mean \
          distance from due to sent. The published tables leave it out; the results further down count it in, as every open \
-         load here does.</p><div class=\"wide\"><table><thead><tr><th>messages</th><th>run</th><th>count</th><th>lost</th><th>mean</th>\
+         load here does. Skipped: never sent, because its publisher slept through the instant; in the results as late as what \
+         came instead.</p><div class=\"wide\"><table><thead><tr><th>messages</th><th>run</th><th>count</th><th>lost</th><th>skipped</th><th>mean</th>\
          <th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>max</th><th>sent late</th></tr></thead><tbody>",
     );
     for (place, run) in all.runs.iter().enumerate() {
@@ -102,10 +105,11 @@ fn honest_row(page: &mut String, run: usize, row: &Row) {
     let class = if row.lost > 0 { "bad" } else { "none" };
     let _ = write!(
         page,
-        "<tr><td>{}</td><td>{run}</td><td>{}</td><td class=\"{class}\">{}</td><td>{}</td><td class=\"p50\">{}</td>",
+        "<tr><td>{}</td><td>{run}</td><td>{}</td><td class=\"{class}\">{}</td><td>{}</td><td>{}</td><td class=\"p50\">{}</td>",
         escape(&row.name),
         number(row.count),
         row.lost,
+        number(row.skipped),
         micros(row.pooled_mean_ns),
         time(row.p50_ns)
     );
@@ -218,8 +222,12 @@ fn account(page: &mut String, all: &Overall) {
     );
     let mut lines = vec![
         ("messages sent".to_owned(), sums.sent),
-        ("frames on the bus".to_owned(), sums.broadcast),
-        ("frames to arrive: each at every node but its sender's".to_owned(), sums.to_arrive),
+        ("frames for everybody".to_owned(), sums.broadcast),
+        ("frames for one newcomer".to_owned(), sums.unicast),
+        (
+            "frames to arrive: each at every node but its sender's, or at the newcomer".to_owned(),
+            sums.to_arrive,
+        ),
         ("arrived".to_owned(), sums.arrived),
         ("lost".to_owned(), sums.lost),
         ("copies for ports".to_owned(), sums.copies),

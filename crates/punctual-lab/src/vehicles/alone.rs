@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use punctual::engine::shared::Joined;
 use punctual::engine::{Engine, Event, Flow};
-use punctual::{Clock, NodeId, NodeOptions, Ticks};
+use punctual::{Clock, NodeId, NodeOptions};
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::scheduling::{sleep_precisely, sleep_until};
+use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Address, Header, Kind, Port, Target};
 
 use super::option::VALUE_SIZE;
-use super::process::{Needed, Travelling};
+use super::process::{Needed, Travelled, Travelling};
 use super::protocol::{Account, Assignment, Facts, Heard, Part};
-use super::value::{Origin, Record, Value};
+use super::publication::Schedule;
+use super::value::{Record, Value};
 
 /// How long after the last message was due others are waited for.
 const GRACE: Duration = Duration::from_secs(2);
@@ -58,36 +59,6 @@ impl Alone {
         })
     }
 
-    fn due_ns(&self, start_ns: u64, vehicle: u16, number: u32) -> u64 {
-        let phase_ns = u64::from(vehicle) * self.assignment.phase_ns;
-        start_ns + phase_ns + u64::from(number) * self.assignment.period_ns
-    }
-
-    fn send_all(&mut self, vehicle: u16, start_ns: u64, facts: &mut Facts) {
-        let count = u32::try_from(self.assignment.count).unwrap_or(u32::MAX);
-        let mut number = 0;
-        while number < count && !interrupted() {
-            let origin = Origin { vehicle, component: 0, number };
-            let mut bytes = Value { origin, ..Value::default() }.bytes();
-            let due_ns = self.due_ns(start_ns, vehicle, number);
-            sleep_until(due_ns);
-            if monotonic_ns() < due_ns {
-                // A signal ended the sleep.
-                continue;
-            }
-            let clock = Clock::get();
-            let late = clock.ticks(Duration::from_nanos(monotonic_ns().saturating_sub(due_ns)));
-            let sent = clock.now();
-            Value::stamp(&mut bytes, Ticks(sent.0.saturating_sub(late.0)), sent);
-            if self.send(&bytes) {
-                facts.sent += 1;
-            } else {
-                facts.refused += 1;
-            }
-            number += 1;
-        }
-    }
-
     fn send(&mut self, value: &[u8; VALUE_SIZE]) -> bool {
         let transmit = &mut *self.engine.transmit;
         let Ok(sequence) = transmit.claim(None, HEADER_SIZE + VALUE_SIZE) else { return false };
@@ -115,8 +86,8 @@ impl Alone {
         let clock = Clock::get();
         let expected = self.assignment.vehicles * self.assignment.count;
         let mut records = Vec::with_capacity(expected);
-        let last_ns = self.due_ns(start_ns, self.assignment.vehicles as u16, self.assignment.count as u32);
-        let patience_ns = last_ns + GRACE.as_nanos() as u64;
+        let last = Schedule::new(&self.assignment, self.assignment.vehicles as u16, 0);
+        let patience_ns = last.end_ns(start_ns) + GRACE.as_nanos() as u64;
         let mut polls = 0_u32;
         while records.len() < expected {
             self.poll(clock, &mut records);
@@ -169,19 +140,20 @@ fn note_heard(heard: &mut Vec<Heard>, node: NodeId) {
 }
 
 impl Travelling for Alone {
-    fn travel(&mut self, start_ns: u64) -> Result<(Facts, Vec<Record>), String> {
+    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
         sleep_precisely();
         let (needed, mut facts) = (Needed::now(), Facts::default());
         let records = match self.assignment.part {
             Part::Vehicle(vehicle) => {
-                self.send_all(vehicle, start_ns, &mut facts);
+                let schedule = Schedule::new(&self.assignment, vehicle, 0);
+                facts = schedule.send_all(start_ns, |value| self.send(value));
                 Vec::new()
             }
             Part::Roadside(_) | Part::Listener => self.receive_all(start_ns),
         };
         facts.mismatched = self.counters.mismatched;
         needed.note(&mut facts);
-        Ok((facts, records))
+        Ok(Travelled { facts, records, skipped: Vec::new() })
     }
 
     fn account(&mut self) -> Account {
@@ -197,6 +169,7 @@ impl Travelling for Alone {
         Account {
             node: self.node.get(),
             broadcast: self.engine.transmit.sent_to(None),
+            unicast: 0,
             counters: counters.map(|(name, count)| (name.to_owned(), count)).to_vec(),
             heard: self.heard.clone(),
         }

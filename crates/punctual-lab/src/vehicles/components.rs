@@ -1,47 +1,74 @@
-//! The components of a vehicle, or of a roadside process, as threads over one node.
+//! The components of a vehicle, or of a roadside process, as threads over one node, by the library's interest and response.
 //!
 //! ```text
-//! application   publisher thread: sleeps until due, sends          subscriber thread: receives, then probe
-//! callback      one thread: receives until due, each message to the callback (probe); when due sends, its own message
-//!               to the callback first
+//! application   a Publisher's thread                  a Subscriber's thread: blocking receive, then probe
+//! callback      a Participant's thread: sends what is due, and calls back with what comes; probe at the callback's entry
 //! ```
+//! Who has sent and received all goes on to listen, so that every frame of the others ends in a counter.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use punctual::{Clock, Communicator, CommunicatorOptions, Message, Node, Port, Target, Ticks, Wake};
+use punctual::interest::{
+    Due, InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Response, Subscriber,
+    Topic, Traffic,
+};
+use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Port, Target, Ticks, Wake};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
 use super::option::{Mode, VALUE_SIZE};
-use super::process::{Needed, Travelling, account_of};
-use super::protocol::{Account, Assignment, Facts, Part};
-use super::publication::{Publication, Schedule};
-use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN, Value};
+use super::process::{Needed, Travelled, Travelling, account_of};
+use super::protocol::{Account, Assignment, Facts, Part, Skipped};
+use super::publication::Schedule;
+use super::value::{Record, STAGES_KEPT, UNKNOWN, Value};
 
-/// Ports of components 0, 1, …: where they receive, and from where publisher threads send.
+/// Ports of components 0, 1, …: where they receive, and from where publishers send that have a thread of their own.
 const SUBSCRIBERS_AT: u16 = 1_000;
 const PUBLISHERS_AT: u16 = 2_000;
-/// Where vehicles hear the roadside.
+/// Where the roadside is heard, and from where it speaks.
 const BEACONS_AT: u16 = 3_000;
+const BEACON_PUBLISHERS_AT: u16 = 3_001;
 /// Between two beacons of a roadside process.
 const BEACON_EVERY: Duration = Duration::from_secs(1);
-/// How often a receiver looks whether it is over: not more often than the node does its housekeeping anyway.
+/// How often a thread looks whether it is over: not more often than the node does its housekeeping anyway.
 const LOOK: Duration = Duration::from_millis(100);
+/// How soon a thread notices that the barrier's opening was announced.
+const NOTICE: Duration = Duration::from_millis(20);
 /// How long after the last message was due others are waited for.
 const GRACE: Duration = Duration::from_secs(2);
-/// Own messages and those of others that one call of the callback loop gets past.
-const OWN_TRIES: usize = 64;
+
+type Bytes = [u8; VALUE_SIZE];
+
+/// What the roadside publishes; values of component n have the topic n.
+const BEACONS: Topic<Bytes> = Topic::named("beacons");
+
+fn topic(component: u16) -> Topic<Bytes> {
+    Topic::new(component.into())
+}
+
+/// Every period down to the shortest that can be asked for, and as many values as that makes.
+const LIMITS: PublicationLimits = PublicationLimits {
+    interests_max: 1_024,
+    interests_of_node_max: 64,
+    periods_max: 8,
+    period_min_us: 10,
+    rate_max: 200_000,
+    lifetime_max_ms: 60_000,
+};
 
 /// What the threads of a process share.
 #[derive(Debug, Default)]
 struct Shared {
     start: Mutex<Option<u64>>,
-    started: Condvar,
+    /// Instants that a publisher slept through.
+    skipped: Mutex<Vec<Skipped>>,
+    /// What a thread could not do.
+    failed: Mutex<Option<String>>,
     /// Values that were received whole.
     received: Counter,
     /// Components that have sent all.
@@ -50,46 +77,105 @@ struct Shared {
     refused: Counter,
     mismatched: Counter,
     beacons: Counter,
-    /// Records are to be handed over.
+    /// Subscribers are to give up their interest and hand over records.
     hand_over: Flag,
     /// Threads are to end.
     stop: Flag,
 }
 
+fn open<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Shared {
-    /// Waits at the barrier; `None` if there is to be no start.
-    fn wait_for_start(&self) -> Option<u64> {
-        let mut start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if start.is_some() || self.stop.is_raised() {
-                return *start;
+    /// Waits at the barrier, and sees to the node meanwhile; `None` if there is to be no start. What comes before is not for
+    /// us: interests are told again to whoever begins to publish.
+    fn wait_for_start(&self, communicator: &mut Communicator) -> Option<u64> {
+        while !self.stop.is_raised() {
+            let start = *open(&self.start);
+            if start.is_some() {
+                return start;
             }
-            start = self.started.wait(start).unwrap_or_else(PoisonError::into_inner);
+            let _heard = communicator.receive_timeout(NOTICE);
         }
+        None
     }
 
     fn start(&self, at_ns: u64) {
-        *self.start.lock().unwrap_or_else(PoisonError::into_inner) = Some(at_ns);
-        self.started.notify_all();
+        *open(&self.start) = Some(at_ns);
     }
 
-    fn end(&self) {
-        self.stop.raise();
-        let _start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
-        self.started.notify_all();
+    /// The rest of a thread's life: what still comes is delivered, and no more.
+    fn hear_out(&self, communicator: &mut Communicator) {
+        while !self.stop.is_raised() {
+            let _heard = communicator.receive_timeout(LOOK);
+        }
+        while communicator.try_receive().is_ok() {}
+    }
+
+    fn note_traffic(&self, traffic: Traffic) {
+        self.refused.add(traffic.full + traffic.unreachable);
     }
 }
 
-/// What a receiving thread notes.
+/// What a component publishes: a value with the number of its instant.
+struct Source {
+    schedule: Schedule,
+    shared: Arc<Shared>,
+    next: u32,
+}
+
+impl Source {
+    fn new(schedule: Schedule, shared: &Arc<Shared>) -> Self {
+        Self { schedule, shared: Arc::clone(shared), next: 0 }
+    }
+
+    fn value(&mut self, due: &Due) -> Bytes {
+        let due_ns = due.instant.due.0;
+        if due.at_once {
+            // A newcomer is served before the barrier opens, or after it was thought dead.
+            return self.schedule.value(u32::MAX, due_ns);
+        }
+        let periods = due.instant.offset_us * 1_000 / self.schedule.period_ns;
+        let number = u32::try_from(periods.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.skip_until(number.min(self.schedule.count));
+        if number < self.schedule.count {
+            self.next += 1;
+            self.shared.sent.add(1);
+        }
+        self.schedule.value(number, due_ns)
+    }
+
+    /// Those before it were superseded before they could be sent.
+    fn skip_until(&mut self, number: u32) {
+        if number > self.next {
+            let (component, first) = (self.schedule.component, self.next);
+            open(&self.shared.skipped).push(Skipped { component, first, count: number - first });
+            self.next = number;
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if !interrupted() && !self.shared.stop.is_raised() {
+            self.skip_until(self.schedule.count);
+        }
+        self.shared.finished.add(1);
+    }
+}
+
+/// What a subscriber notes. Dropped, it hands over what it has.
 struct Notes {
     shared: Arc<Shared>,
     component: u16,
+    count: u32,
     records: Vec<Record>,
-    keeps: bool,
+    to: Sender<Vec<Record>>,
 }
 
 impl Notes {
-    fn new(shared: &Arc<Shared>, component: u16, capacity: usize) -> Self {
+    fn new(workshop: &Workshop<'_>, component: u16, capacity: usize) -> Self {
         // Touched now: what grows afterwards is not the notes.
         let blank = Record {
             value: Value { sent: Ticks(1), ..Value::default() },
@@ -99,28 +185,33 @@ impl Notes {
         };
         let mut records = vec![blank; capacity];
         records.clear();
-        Self { shared: Arc::clone(shared), component, records, keeps: capacity > 0 }
+        let (shared, to) = (Arc::clone(workshop.shared), workshop.records.clone());
+        Self { shared, component, count: workshop.assignment.count as u32, records, to }
     }
 
-    /// A message whose probe was reached at `received`; the value's origin, if it is one.
+    /// A value whose probe was reached at `received`.
     #[inline]
-    fn note(&mut self, message: &Message<'_>, received: Ticks) -> Option<Origin> {
-        let Some(value) = Value::parse(message.payload) else {
-            self.shared.mismatched.add(1);
-            return None;
-        };
-        if self.keeps && self.records.len() < self.records.capacity() {
-            self.records.push(Record::new(value, self.component, received, message.stages.as_ref()));
+    fn note(&mut self, response: &Response<Bytes>, received: Ticks) {
+        if response.at_once {
+            return;
         }
-        self.shared.received.add(1);
-        Some(value.origin)
+        match Value::parse(&response.value) {
+            Some(value) if value.origin.number < self.count => {
+                if self.records.len() < self.records.capacity() {
+                    self.records.push(Record::new(value, self.component, received, response.stages.as_ref()));
+                }
+                self.shared.received.add(1);
+            }
+            Some(_) => {}
+            None => self.shared.mismatched.add(1),
+        }
     }
+}
 
-    /// Once it is asked for.
-    fn hand_over(&mut self, to: &Sender<Vec<Record>>) {
-        if self.shared.hand_over.is_raised() && self.keeps {
-            self.keeps = false;
-            let _gone = to.send(std::mem::take(&mut self.records));
+impl Drop for Notes {
+    fn drop(&mut self) {
+        if self.records.capacity() > 0 {
+            let _gone = self.to.send(std::mem::take(&mut self.records));
         }
     }
 }
@@ -149,7 +240,7 @@ struct Workshop<'a> {
 }
 
 impl Components {
-    /// Binds every communicator and starts every thread; publishers wait at the barrier.
+    /// Binds every communicator and starts every thread, which waits at the barrier.
     pub(super) fn start(node: &Node, assignment: &Assignment) -> Result<Self, String> {
         let shared = Arc::new(Shared::default());
         let (sender, records) = channel();
@@ -176,12 +267,14 @@ impl Components {
     }
 
     fn is_complete(&self) -> bool {
-        self.shared.finished.get() == self.publishers && self.shared.received.get() >= self.expected
+        let shared = &self.shared;
+        shared.finished.get() == self.publishers && shared.received.get() >= self.expected
+            || open(&shared.failed).is_some()
     }
 }
 
 impl Travelling for Components {
-    fn travel(&mut self, start_ns: u64) -> Result<(Facts, Vec<Record>), String> {
+    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
         let needed = Needed::now();
         self.shared.start(start_ns);
         let end_ns = start_ns + self.lasts.as_nanos() as u64;
@@ -203,16 +296,19 @@ impl Travelling for Components {
         };
         needed.note(&mut facts);
         shared.hand_over.raise();
+        if let Some(text) = open(&shared.failed).take() {
+            return Err(text);
+        }
         let mut records = Vec::new();
         for _ in 0..self.keepers {
             let part = self.records.recv_timeout(GRACE * 5);
             records.extend(part.map_err(|_| "a component's thread failed".to_owned())?);
         }
-        Ok((facts, records))
+        Ok(Travelled { facts, records, skipped: std::mem::take(&mut open(&shared.skipped)) })
     }
 
     fn account(&mut self) -> Account {
-        self.shared.end();
+        self.shared.stop.raise();
         for thread in self.threads.drain(..) {
             let _ended = thread.join();
         }
@@ -222,7 +318,7 @@ impl Travelling for Components {
 
 impl Drop for Components {
     fn drop(&mut self) {
-        self.shared.end();
+        self.shared.stop.raise();
         for thread in self.threads.drain(..) {
             let _ended = thread.join();
         }
@@ -235,27 +331,18 @@ impl Workshop<'_> {
             match (self.assignment.part, self.assignment.mode) {
                 (Part::Vehicle(vehicle), Mode::Application) => {
                     self.subscriber(component, self.assignment.capacity())?;
-                    self.publisher(self.schedule(vehicle, component))?;
+                    self.publisher(Schedule::new(self.assignment, vehicle, component))?;
                 }
-                (Part::Vehicle(vehicle), _) => self.event_loop(self.schedule(vehicle, component))?,
+                (Part::Vehicle(vehicle), _) => {
+                    self.participant(Schedule::new(self.assignment, vehicle, component))?;
+                }
                 _ => self.subscriber(component, 0)?,
             }
         }
         match self.assignment.part {
-            Part::Roadside(_) => self.beacon(),
+            Part::Roadside(_) => self.beacon().and_then(|()| self.beacon_listener()),
             _ if self.assignment.others + 1 > self.assignment.vehicles => self.beacon_listener(),
             _ => Ok(()),
-        }
-    }
-
-    fn schedule(&self, vehicle: u16, component: u16) -> Schedule {
-        let assignment = self.assignment;
-        let share = assignment.phase_ns / assignment.components as u64;
-        Schedule {
-            origin: Origin { vehicle, component, number: 0 },
-            count: u32::try_from(assignment.count).unwrap_or(u32::MAX),
-            period_ns: assignment.period_ns,
-            phase_ns: u64::from(vehicle) * assignment.phase_ns + u64::from(component) * share,
         }
     }
 
@@ -267,184 +354,143 @@ impl Workshop<'_> {
         self.node.bind_with(port, &options).map_err(|error| error.to_string())
     }
 
-    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    /// A thread that does its work from the barrier's opening, at which instant it will be told, on.
+    fn spawn(
+        &mut self,
+        name: &str,
+        mut communicator: Communicator,
+        work: impl FnOnce(&Shared, Communicator, u64) -> Result<(), InterestError> + Send + 'static,
+    ) -> Result<(), String> {
+        let shared = Arc::clone(self.shared);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             sleep_precisely();
-            work();
+            let Some(start_ns) = shared.wait_for_start(&mut communicator) else { return };
+            if let Err(error) = work(&shared, communicator, start_ns) {
+                *open(&shared.failed) = Some(error.to_string());
+            }
         });
         self.threads.push(thread.map_err(|error| format!("cannot start a thread: {error}"))?);
         Ok(())
     }
 
+    /// A subscriber to a component's values; without capacity it keeps none.
     fn subscriber(&mut self, component: u16, capacity: usize) -> Result<(), String> {
-        let mut communicator = self.bind(SUBSCRIBERS_AT + component)?;
-        let (shared, records) = (Arc::clone(self.shared), self.records.clone());
-        self.spawn("subscriber", move || {
-            let mut notes = Notes::new(&shared, component, capacity);
+        let communicator = self.bind(SUBSCRIBERS_AT + component)?;
+        let options = reaching(PUBLISHERS_AT + component, None);
+        let mut notes = Notes::new(self, component, capacity);
+        let period = Duration::from_nanos(self.assignment.period_ns);
+        self.spawn("subscriber", communicator, move |shared, communicator, _| {
+            let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
             let clock = Clock::get();
-            while !shared.stop.is_raised() {
-                if let Ok(message) = communicator.receive_timeout(LOOK) {
+            while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
+                if let Ok(response) = subscriber.receive_timeout(LOOK) {
                     let received = clock.now();
-                    notes.note(&message, received);
-                } else {
-                    notes.hand_over(&records);
+                    notes.note(&response, received);
                 }
             }
+            shared.note_traffic(subscriber.traffic());
+            let mut communicator = subscriber.into_communicator();
+            drop(notes);
+            shared.hear_out(&mut communicator);
+            Ok(())
         })
     }
 
     fn publisher(&mut self, schedule: Schedule) -> Result<(), String> {
-        let mut communicator = self.bind(PUBLISHERS_AT + schedule.origin.component)?;
-        let shared = Arc::clone(self.shared);
-        let port = port(SUBSCRIBERS_AT + schedule.origin.component);
-        self.spawn("publisher", move || {
-            let mut publication = Publication::new(schedule, port);
-            let Some(start_ns) = shared.wait_for_start() else { return };
-            while !publication.is_over() && !interrupted() && !shared.stop.is_raised() {
-                let due_ns = publication.schedule.due_ns(start_ns);
-                sleep_until(due_ns);
-                if monotonic_ns() < due_ns {
-                    // A signal ended the sleep.
-                    continue;
-                }
-                let due = publication.stamp(due_ns);
-                let taken = communicator.try_send_due(publication.target, &publication.bytes, Some(due));
-                if taken.is_ok() { &shared.sent } else { &shared.refused }.add(1);
-                publication.next();
+        let component = schedule.component;
+        let communicator = self.bind(PUBLISHERS_AT + component)?;
+        let mut source = Source::new(schedule, self.shared);
+        self.spawn("publisher", communicator, move |shared, communicator, start_ns| {
+            let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
+            let mut publisher = Publisher::with(communicator, topic(component), &options)?;
+            while let Some(left) = left_until(schedule.end_ns(start_ns), shared) {
+                publisher.serve_for(left, |due| source.value(due));
             }
-            shared.finished.add(1);
+            drop(source);
+            shared.note_traffic(publisher.traffic());
+            shared.hear_out(&mut publisher.into_communicator());
+            Ok(())
         })
     }
 
-    /// Publisher and subscriber in one thread, which calls back with whatever arrives.
-    fn event_loop(&mut self, schedule: Schedule) -> Result<(), String> {
-        let component = schedule.origin.component;
+    /// Publisher and subscriber in one thread, which calls back with whatever is published here or arrives.
+    fn participant(&mut self, schedule: Schedule) -> Result<(), String> {
+        let component = schedule.component;
         let communicator = self.bind(SUBSCRIBERS_AT + component)?;
-        let (shared, records) = (Arc::clone(self.shared), self.records.clone());
-        let (capacity, early_ns) = (self.assignment.capacity(), self.assignment.early_ns);
-        self.spawn("component", move || {
-            let notes = Notes::new(&shared, component, capacity);
-            let publication = Publication::new(schedule, port(SUBSCRIBERS_AT + component));
-            EventLoop { communicator, publication, notes, clock: Clock::get(), early_ns }.run(&records);
+        let mut notes = Notes::new(self, component, self.assignment.capacity());
+        let mut source = Source::new(schedule, self.shared);
+        let period = Duration::from_nanos(self.assignment.period_ns);
+        self.spawn("component", communicator, move |shared, communicator, start_ns| {
+            let clock = Clock::get();
+            let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
+            let mut participant = Participant::with(communicator, &options);
+            participant.publish(topic(component), move |due| source.value(due))?;
+            participant.subscribe(topic(component), period, move |response| {
+                let received = clock.now();
+                notes.note(&response, received);
+            })?;
+            while let Some(left) = left_until(schedule.end_ns(start_ns), shared) {
+                participant.serve_for(left);
+            }
+            participant.stop_publishing();
+            while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
+                participant.serve_for(LOOK);
+            }
+            shared.note_traffic(participant.traffic());
+            shared.hear_out(&mut participant.into_communicator());
+            Ok(())
         })
     }
 
     fn beacon(&mut self) -> Result<(), String> {
-        let mut communicator = self.bind(PUBLISHERS_AT)?;
-        let shared = Arc::clone(self.shared);
-        self.spawn("beacon", move || {
-            let Some(mut due_ns) = shared.wait_for_start() else { return };
-            while !shared.stop.is_raised() && !shared.hand_over.is_raised() {
-                if monotonic_ns() < due_ns {
-                    sleep_until(due_ns.min(monotonic_ns() + LOOK.as_nanos() as u64));
-                    continue;
-                }
-                // One that finds no room is followed by another.
-                let _taken = communicator.try_send(Target::everyone_at(port(BEACONS_AT)), &[0; VALUE_SIZE]);
-                due_ns += BEACON_EVERY.as_nanos() as u64;
+        let communicator = self.bind(BEACON_PUBLISHERS_AT)?;
+        self.spawn("beacon", communicator, move |shared, communicator, start_ns| {
+            let options = reaching(BEACONS_AT, Some(Nanos(start_ns)));
+            let mut publisher = Publisher::with(communicator, BEACONS, &options)?;
+            while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
+                publisher.serve_for(LOOK, |_| [0; VALUE_SIZE]);
             }
-        })?;
-        self.beacon_listener()
+            shared.hear_out(&mut publisher.into_communicator());
+            Ok(())
+        })
     }
 
     fn beacon_listener(&mut self) -> Result<(), String> {
-        let mut communicator = self.bind(BEACONS_AT)?;
-        let shared = Arc::clone(self.shared);
-        self.spawn("beacons", move || {
-            while !shared.stop.is_raised() {
-                let heard = communicator.receive_timeout(LOOK).is_ok();
+        let communicator = self.bind(BEACONS_AT)?;
+        self.spawn("beacons", communicator, move |shared, communicator, _| {
+            let options = reaching(BEACON_PUBLISHERS_AT, None);
+            let mut subscriber = Subscriber::with(communicator, BEACONS, BEACON_EVERY, &options)?;
+            while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
+                let heard = subscriber.receive_timeout(LOOK).is_ok();
                 shared.beacons.add(u64::from(heard));
             }
+            shared.hear_out(&mut subscriber.into_communicator());
+            Ok(())
         })
     }
+}
+
+/// Interests and advertisements go to this port of every node; periods count since `begins`.
+fn reaching(port: u16, begins: Option<Nanos>) -> ParticipantOptions {
+    let port = Port::new(port).expect("no port here is the reserved one");
+    ParticipantOptions {
+        reach: Target::everyone_at(port),
+        limits: LIMITS,
+        begins,
+        ..ParticipantOptions::default()
+    }
+}
+
+/// How long to go on before the next look; `None` when it is over.
+fn left_until(end_ns: u64, shared: &Shared) -> Option<Duration> {
+    let left = Duration::from_nanos(end_ns.saturating_sub(monotonic_ns()));
+    let is_over = left.is_zero() || interrupted() || shared.stop.is_raised();
+    (!is_over).then(|| left.min(LOOK))
 }
 
 impl Assignment {
     /// Values that one component will receive.
     fn capacity(&self) -> usize {
         self.vehicles * self.count
-    }
-}
-
-fn port(number: u16) -> Port {
-    Port::new(number).expect("no port here is the reserved one")
-}
-
-/// One component's loop in callback mode.
-struct EventLoop {
-    communicator: Communicator,
-    publication: Publication,
-    notes: Notes,
-    clock: &'static Clock,
-    /// How long before a message is due the loop is awake for it.
-    early_ns: u64,
-}
-
-/// The subscriber's callback: the probe is its entry.
-#[inline]
-fn callback(clock: &Clock, notes: &mut Notes, message: &Message<'_>) -> Option<Origin> {
-    let received = clock.now();
-    notes.note(message, received)
-}
-
-impl EventLoop {
-    fn run(mut self, records: &Sender<Vec<Record>>) {
-        let shared = Arc::clone(&self.notes.shared);
-        let mut start_ns = None;
-        let mut publishes = true;
-        while !shared.stop.is_raised() {
-            start_ns = start_ns.or_else(|| *shared.start.lock().unwrap_or_else(PoisonError::into_inner));
-            if publishes && (self.publication.is_over() || interrupted()) {
-                publishes = false;
-                shared.finished.add(1);
-            }
-            let due_ns = start_ns.filter(|_| publishes).map(|start| self.publication.schedule.due_ns(start));
-            let ready_ns = due_ns.map(|due_ns| due_ns - self.early_ns);
-            if let Some(due_ns) =
-                due_ns.filter(|_| ready_ns.is_some_and(|ready_ns| monotonic_ns() >= ready_ns))
-            {
-                self.warm_until(due_ns);
-                self.publish(due_ns);
-                continue;
-            }
-            self.receive(ready_ns, records);
-        }
-    }
-
-    /// Calls back with the next message, or returns when something is due.
-    fn receive(&mut self, due_ns: Option<u64>, records: &Sender<Vec<Record>>) {
-        let left = due_ns.map_or(LOOK, |due_ns| Duration::from_nanos(due_ns.saturating_sub(monotonic_ns())));
-        let deadline = self.clock.now().plus(self.clock.ticks(left.min(LOOK)));
-        match self.communicator.receive_until(Some(deadline)) {
-            Ok(message) => drop(callback(self.clock, &mut self.notes, &message)),
-            Err(_) => self.notes.hand_over(records),
-        }
-    }
-
-    /// Spins until it is due, on the way that the message will take: what slept for a period is not in the cache any more. A
-    /// claim that is not committed sends nothing.
-    fn warm_until(&mut self, due_ns: u64) {
-        while monotonic_ns() < due_ns {
-            drop(self.communicator.claim(self.publication.target, VALUE_SIZE));
-            std::hint::spin_loop();
-        }
-    }
-
-    /// Sends a value to everybody; its own subscriber is called back in this thread, before the medium is.
-    fn publish(&mut self, due_ns: u64) {
-        let origin = self.publication.schedule.origin;
-        let _due = self.publication.stamp(due_ns);
-        let taken = self.communicator.queue(self.publication.target, &self.publication.bytes);
-        for _ in 0..OWN_TRIES {
-            let Ok(message) = self.communicator.try_receive() else { break };
-            // Older messages, which another component of the node put here, come first.
-            if callback(self.clock, &mut self.notes, &message) == Some(origin) {
-                break;
-            }
-        }
-        self.communicator.flush();
-        let shared = &self.notes.shared;
-        if taken.is_ok() { &shared.sent } else { &shared.refused }.add(1);
-        self.publication.next();
     }
 }

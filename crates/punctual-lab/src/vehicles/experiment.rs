@@ -8,6 +8,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
+use super::awake::Awake;
 use super::figures::{Evidence, Figures, Row};
 use super::ledger::Sums;
 use super::option::Settings;
@@ -19,8 +20,10 @@ use crate::sample::{Load, Outcome, Samples};
 use crate::stall::{Stall, StallRule, stalls};
 use crate::store::{Store, StoreError};
 
-/// From the last process's *ready* to the barrier's opening: all have heard of it by then.
+/// From the last process's *ready* to the barrier's opening: all have heard of it by then, and of each other's interests.
 const BARRIER: Duration = Duration::from_millis(400);
+/// More for every component, each of which tells its interest to all.
+const BARRIER_PER_COMPONENT: Duration = Duration::from_millis(4);
 /// Stalls of a run that are kept; there may be thousands.
 const STALLS_MAX: usize = 20;
 
@@ -147,9 +150,13 @@ fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunRepor
     let all_ready_ms = started.elapsed().as_secs_f64() * 1e3;
     let cpus = punctual_machine::cpu::allowed();
     let controls: Vec<Control> = cpus.iter().map(|&cpu| Control::start(Some(cpu), Urgency::Other)).collect();
-    let at_ns = monotonic_ns() + BARRIER.as_nanos() as u64;
-    let opened = Clock::get().now().plus(Clock::get().ticks(BARRIER));
+    let components = u32::try_from(settings.vehicles * settings.components).unwrap_or(u32::MAX);
+    let barrier = BARRIER + BARRIER_PER_COMPONENT * components;
+    let at_ns = monotonic_ns() + barrier.as_nanos() as u64;
+    let opened = Clock::get().now().plus(Clock::get().ticks(barrier));
+    let awake = Awake::start(settings, at_ns);
     let brought = road.travel(at_ns)?;
+    drop(awake);
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     drop(controls);
     let figures = Evidence { settings, brought: &brought, began, opened }.figures();

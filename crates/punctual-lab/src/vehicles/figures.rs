@@ -22,6 +22,10 @@ pub struct Row {
     pub count: u64,
     /// Messages that never came.
     pub lost: u64,
+    /// Values that were never sent, because their publisher slept through their instant: as late as the value that superseded
+    /// them. Per receiver, as all counts here.
+    #[serde(default)]
+    pub skipped: u64,
     /// The least, whole µs.
     pub min_us: u64,
     /// Mean over the receivers of each one's mean truncated to whole µs.
@@ -87,14 +91,14 @@ impl Evidence<'_> {
     #[must_use]
     pub fn figures(&self) -> Figures {
         let receptions = self.receptions();
-        let sent = self.sent(&receptions);
+        let offered = Offered { sent: self.sent(&receptions), skipped: self.skipped() };
         let row_of_others = self.settings.medium.row();
         let mut samples = Vec::new();
         for reception in &receptions {
-            let others = self.samples(&reception.others, &sent, |vehicle| vehicle != reception.receiver);
+            let others = self.samples(&reception.others, &offered, |vehicle| vehicle != reception.receiver);
             let mut rows = vec![(row_of_others.to_owned(), others)];
             if self.settings.mode.is_mutual() {
-                let own = self.samples(&reception.own, &sent, |vehicle| vehicle == reception.receiver);
+                let own = self.samples(&reception.own, &offered, |vehicle| vehicle == reception.receiver);
                 rows.push((OWN_ROW.to_owned(), own));
             }
             samples.push(rows);
@@ -145,7 +149,8 @@ impl Evidence<'_> {
         for (part, brought) in self.brought {
             let Part::Vehicle(vehicle) = part else { continue };
             let asked = (settings.components * settings.count) as u64;
-            if brought.facts.sent + brought.facts.refused == asked && brought.facts.refused == 0 {
+            let skipped: u64 = brought.skipped.iter().map(|skipped| u64::from(skipped.count)).sum();
+            if brought.facts.sent + skipped == asked {
                 for component in 0..settings.components as u16 {
                     sent.insert((*vehicle, component), settings.count as u32);
                 }
@@ -154,13 +159,23 @@ impl Evidence<'_> {
         sent
     }
 
+    /// What each component never sent.
+    fn skipped(&self) -> HashMap<(u16, u16), Seen> {
+        let mut all: HashMap<(u16, u16), Seen> = HashMap::new();
+        for (part, brought) in self.brought {
+            let Part::Vehicle(vehicle) = part else { continue };
+            for skipped in &brought.skipped {
+                let seen = all.entry((*vehicle, skipped.component)).or_default();
+                for number in skipped.first..skipped.first.saturating_add(skipped.count) {
+                    let _first_time = seen.note(number);
+                }
+            }
+        }
+        all
+    }
+
     /// A row per message that was sent to this receiver by those that `from` chooses.
-    fn samples(
-        &self,
-        records: &[&Record],
-        sent: &HashMap<(u16, u16), u32>,
-        from: impl Fn(u16) -> bool,
-    ) -> Samples {
+    fn samples(&self, records: &[&Record], offered: &Offered, from: impl Fn(u16) -> bool) -> Samples {
         let clock = Clock::get();
         let at = |instant: Ticks| clock.nanos(instant.since(self.began));
         let mut samples = Samples::with_capacity(records.len());
@@ -181,27 +196,43 @@ impl Evidence<'_> {
             samples.push(origin.number.into(), at(value.due), at(value.sent), total, Outcome::Answered);
             push_stages(clock, &mut samples, record);
         }
-        self.push_lost(&mut samples, sent, &seen, from);
+        self.push_absent(&mut samples, offered, records, &seen, from);
         samples
     }
 
-    fn push_lost(
+    /// What did not come: lost, or never sent, which ends when a younger value comes.
+    fn push_absent(
         &self,
         samples: &mut Samples,
-        sent: &HashMap<(u16, u16), u32>,
+        offered: &Offered,
+        records: &[&Record],
         seen: &HashMap<(u16, u16), Seen>,
         from: impl Fn(u16) -> bool,
     ) {
         let settings = self.settings;
-        let opened_ns = Clock::get().nanos(self.opened.since(self.began));
+        let clock = Clock::get();
+        let opened_ns = clock.nanos(self.opened.since(self.began));
+        let end = opened_ns + settings.lasts().as_nanos() as u64;
         let nobody = Seen::default();
-        for (&(vehicle, component), &count) in sent.iter().filter(|((vehicle, _), _)| from(*vehicle)) {
+        for (&(vehicle, component), &count) in offered.sent.iter().filter(|((vehicle, _), _)| from(*vehicle))
+        {
             let seen = seen.get(&(vehicle, component)).unwrap_or(&nobody);
+            let skipped = offered.skipped.get(&(vehicle, component)).unwrap_or(&nobody);
             for number in (0..count).filter(|&number| !seen.has(number)) {
                 let phase = u64::from(vehicle) * settings.phase_ns();
                 let due = opened_ns + phase + u64::from(number) * settings.period.as_nanos() as u64;
-                let end = opened_ns + settings.lasts().as_nanos() as u64;
-                samples.push(number.into(), due, due, end.saturating_sub(due), Outcome::Lost);
+                let (outcome, known) = if skipped.has(number) {
+                    let younger = |record: &&&Record| {
+                        let origin = record.value.origin;
+                        (origin.vehicle, origin.component) == (vehicle, component) && origin.number > number
+                    };
+                    let next = records.iter().filter(younger).map(|record| record.received).min();
+                    (Outcome::Unfinished, next.map(|next| clock.nanos(next.since(self.began))))
+                } else {
+                    (Outcome::Lost, None)
+                };
+                let age = known.unwrap_or(end).saturating_sub(due);
+                samples.push(number.into(), due, due, age, outcome);
                 samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
             }
         }
@@ -229,6 +260,13 @@ impl Evidence<'_> {
         });
         deviations.fold(0.0, f64::max)
     }
+}
+
+/// What senders were to send.
+struct Offered {
+    /// How many values of each component: all up to that number were sent, or skipped.
+    sent: HashMap<(u16, u16), u32>,
+    skipped: HashMap<(u16, u16), Seen>,
 }
 
 /// Which numbers of one sender came.
@@ -306,15 +344,18 @@ fn row<'a>(
             means.push(sum as u64 / records.len() as u64 / 1000);
         }
     }
-    let of_row = samples.iter().flatten().filter(|(row, _)| row == name);
-    let lost = of_row.map(|(_, samples)| samples.count_of(Outcome::Lost)).sum();
+    let ended = |outcome| {
+        let of_row = samples.iter().flatten().filter(|(row, _)| row == name);
+        of_row.map(|(_, samples)| samples.count_of(outcome)).sum()
+    };
     let count = pooled.len();
     let all = Distribution::of(&[pooled], Phase::Steady, 0);
     let quantile = |quantile| all.quantile(quantile).ns();
     Row {
         name: name.to_owned(),
         count: count as u64,
-        lost,
+        lost: ended(Outcome::Lost),
+        skipped: ended(Outcome::Unfinished),
         min_us: all.min_ns().unwrap_or(0) / 1000,
         mean_us: if means.is_empty() { 0.0 } else { means.iter().sum::<u64>() as f64 / means.len() as f64 },
         max_us: all.answered_max_ns().unwrap_or(0) / 1000,
@@ -356,8 +397,9 @@ fn arrivals(receptions: &[Reception<'_>]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vehicles::option::{Medium, Mode};
-    use crate::vehicles::protocol::Facts;
+    use crate::response::option::Urgency;
+    use crate::vehicles::option::{Interfaces, Medium, Mode};
+    use crate::vehicles::protocol::{Facts, Skipped};
     use crate::vehicles::value::Value;
     use punctual::Wake;
     use std::time::Duration;
@@ -375,7 +417,10 @@ mod tests {
             count: 4,
             runs: 1,
             spread: false,
-            early: Duration::ZERO,
+            urgency: Urgency::Other,
+            pin: false,
+            awake: Duration::ZERO,
+            interfaces: Interfaces::default(),
             interface: None,
         }
     }
@@ -407,8 +452,14 @@ mod tests {
             from_others.chain((0..4).map(|number| record(own, number, 1))).collect()
         };
         let brought = [
-            (Part::Vehicle(0), Brought { facts, records: records(0, 1, [10, 10, 10, 13]) }),
-            (Part::Vehicle(1), Brought { facts, records: records(1, 0, [20, 20, 20, 99]) }),
+            (
+                Part::Vehicle(0),
+                Brought { facts, records: records(0, 1, [10, 10, 10, 13]), ..Brought::default() },
+            ),
+            (
+                Part::Vehicle(1),
+                Brought { facts, records: records(1, 0, [20, 20, 20, 99]), ..Brought::default() },
+            ),
         ];
         let figures = evidence(&brought, &settings);
         let socket = &figures.rows[0];
@@ -426,10 +477,10 @@ mod tests {
     fn every_message_has_its_row() {
         let settings = settings();
         let facts = Facts { sent: 4, ..Facts::default() };
-        let quiet = Brought { facts, records: Vec::new() };
+        let quiet = Brought { facts, ..Brought::default() };
         let records = vec![record(1, 0, 5), record(1, 2, 5), record(1, 1, 5), record(1, 1, 9)];
         let brought = [
-            (Part::Vehicle(0), Brought { facts, records }),
+            (Part::Vehicle(0), Brought { facts, records, ..Brought::default() }),
             (Part::Vehicle(1), quiet.clone()),
             (Part::Vehicle(2), quiet),
         ];
@@ -441,14 +492,37 @@ mod tests {
         assert_eq!((samples.facts.duplicated, samples.facts.reordered), (1, 1));
     }
 
+    /// Goal: a value that was never sent is not lost: it is as late as the value that superseded it.
+    #[test]
+    fn what_was_skipped_is_as_late_as_what_came_instead() {
+        let settings = Settings { vehicles: 2, ..settings() };
+        let facts = Facts { sent: 2, ..Facts::default() };
+        let skipped = vec![Skipped { component: 0, first: 1, count: 2 }];
+        let brought = [
+            (
+                Part::Vehicle(0),
+                Brought { records: vec![record(1, 0, 5), record(1, 3, 5)], ..Brought::default() },
+            ),
+            (Part::Vehicle(1), Brought { facts, skipped, ..Brought::default() }),
+        ];
+        let figures = evidence(&brought, &settings);
+        let (row, samples) = (&figures.rows[0], &figures.samples[0][0].1);
+        assert_eq!((row.count, row.skipped, row.lost), (2, 2, 0));
+        let late = |number: u64| {
+            let row = (0..samples.len()).find(|&row| samples.index[row] == number).unwrap();
+            (samples.outcome[row], samples.total_ns[row] / 1000)
+        };
+        assert_eq!((late(1), late(2)), ((Outcome::Unfinished, 2_005), (Outcome::Unfinished, 1_005)));
+    }
+
     #[test]
     fn places_are_those_of_each_message() {
         let settings = settings();
         let facts = Facts { sent: 4, ..Facts::default() };
         let from = |us: u64| (0..4).map(|number| record(0, number, us)).collect();
         let brought = [
-            (Part::Vehicle(1), Brought { facts, records: from(30) }),
-            (Part::Vehicle(2), Brought { facts, records: from(10) }),
+            (Part::Vehicle(1), Brought { facts, records: from(30), ..Brought::default() }),
+            (Part::Vehicle(2), Brought { facts, records: from(10), ..Brought::default() }),
         ];
         let places = evidence(&brought, &settings).fan_out_ns;
         assert_eq!(places.iter().map(|ns| (ns + 500) / 1000).collect::<Vec<_>>(), [10, 30]);

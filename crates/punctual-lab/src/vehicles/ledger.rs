@@ -15,7 +15,10 @@ pub struct Sums {
     pub sent: u64,
     /// Frames on the bus for everybody.
     pub broadcast: u64,
-    /// Frames that were to arrive: each at every node but its sender's.
+    /// Frames on the bus for one node: values for a newcomer.
+    #[serde(default)]
+    pub unicast: u64,
+    /// Frames that were to arrive: each at every node but its sender's, or at the one that it was for.
     pub to_arrive: u64,
     /// Frames that arrived, each once.
     pub arrived: u64,
@@ -45,6 +48,8 @@ impl Sums {
         let mut sums = Self { nodes: accounts.len() as u64, incomplete: died > 0, ..Self::default() };
         let broadcast: u64 = accounts.iter().map(|(_, account)| account.broadcast).sum();
         sums.broadcast = broadcast;
+        sums.unicast = accounts.iter().map(|(_, account)| account.unicast).sum();
+        sums.to_arrive = sums.unicast;
         for (part, account) in accounts {
             sums.sent += account.count("sent");
             if mutual || *part == Part::Listener {
@@ -78,6 +83,7 @@ impl Sums {
         self.nodes = self.nodes.max(other.nodes);
         self.sent += other.sent;
         self.broadcast += other.broadcast;
+        self.unicast += other.unicast;
         self.to_arrive += other.to_arrive;
         self.arrived += other.arrived;
         self.lost += other.lost;
@@ -100,6 +106,7 @@ mod tests {
         Account {
             node,
             broadcast,
+            unicast: 0,
             counters: counters.iter().map(|&(name, count)| (name.to_owned(), count)).collect(),
             heard: vec![Heard { node: 3 - node, arrived, lost: 0 }],
         }

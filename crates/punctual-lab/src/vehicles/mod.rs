@@ -16,11 +16,13 @@
 //! ```
 
 mod alone;
+mod awake;
 mod components;
 pub mod experiment;
 pub mod figures;
 pub mod keys;
 pub mod ledger;
+mod observed;
 pub mod option;
 pub mod overview;
 mod plain;

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use punctual::Wake;
 use serde::{Deserialize, Serialize};
 
+use crate::response::option::Urgency;
 use crate::sample::{CellId, Kind, Load};
 
 /// Where the instant *received* is taken.
@@ -19,7 +20,7 @@ pub enum Mode {
     Callback,
     /// C: engines alone, one receiver that polls
     Engine,
-    /// D: plain sockets, one receiver that a signal tells of frames
+    /// D: one receiver that a signal, epoll or the doorbell tells of frames; over Ethernet by plain sockets
     Async,
 }
 
@@ -76,6 +77,17 @@ impl Medium {
     }
 }
 
+/// How many interfaces the vehicles of an Ethernet have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Interfaces {
+    /// All processes on one interface of one host, as the original's; a bridge sends back what it sends
+    #[default]
+    One,
+    /// Each process has an interface, in a network namespace of its own, as if it were a host
+    Each,
+}
+
 /// The row of a vehicle's own messages, which never leave its process.
 pub const OWN_ROW: &str = "sharedmem";
 
@@ -110,8 +122,14 @@ pub struct Settings {
     pub runs: u32,
     /// Whether components publish one after the other over the period, or all at once as the barrier leaves them.
     pub spread: bool,
-    /// How long before a message is due a component is awake for it, in callback mode.
-    pub early: Duration,
+    /// How urgent the vehicles' threads are.
+    pub urgency: Urgency,
+    /// Whether each process stays on one processor, one after the other.
+    pub pin: bool,
+    /// How long before and after each instant all processors are kept awake.
+    pub awake: Duration,
+    /// How many interfaces there are, on an Ethernet of our own.
+    pub interfaces: Interfaces,
     /// A bridge of this host, or an interface with an address.
     pub interface: Option<String>,
 }
@@ -142,12 +160,12 @@ impl Settings {
         if self.spread { self.period.as_nanos() as u64 / self.vehicles as u64 } else { 0 }
     }
 
-    /// Room for the frames of half a second: that long a vehicle may stand still and lose nothing. A power of two, as many
-    /// as a ring usually has at least, and at most 32 MiB of it.
+    /// Room for the frames of half a second: that long a vehicle may stand still and lose nothing. A power of two; not more
+    /// than it takes, because a large ring is never in the cache when its next frame comes; at most 32 MiB of it.
     #[must_use]
     pub fn ring_frames(&self) -> usize {
         let frames = (self.vehicles * self.components) as f64 * 0.5 / self.period.as_secs_f64();
-        (frames as usize).next_power_of_two().clamp(2_048, 16_384)
+        (frames as usize).next_power_of_two().clamp(128, 16_384)
     }
 
     /// Room for a component's messages of half a second in its inbox, bytes.

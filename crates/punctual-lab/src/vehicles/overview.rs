@@ -24,6 +24,12 @@ pub struct Overall {
     pub wake: String,
     /// Whether messages carried a tag.
     pub seal: bool,
+    /// How urgent the vehicles' threads were, in words.
+    #[serde(default)]
+    pub urgency: String,
+    /// How long before and after each instant all processors were kept awake, µs.
+    #[serde(default)]
+    pub awake_us: f64,
     /// Processes that published.
     pub vehicles: usize,
     /// Processes beside the road.
@@ -83,7 +89,13 @@ fn head(all: &Overall, style: Style) -> String {
         if all.components == 1 { "" } else { "s" },
         all.roadside,
     );
-    format!("{}\n{}\n\n", style.heading(&what), style.faint(&format!("on {}", all.place)))
+    let awake = if all.awake_us > 0.0 {
+        format!("; processors kept awake {} µs before and after each instant", all.awake_us)
+    } else {
+        String::new()
+    };
+    let place = format!("on {}; scheduling {}{awake}", all.place, all.urgency);
+    format!("{}\n{}\n\n", style.heading(&what), style.faint(&place))
 }
 
 /// Ours by the rule of the tables: min / mean of truncated means / max, whole µs.
@@ -129,8 +141,8 @@ fn honest(all: &Overall, style: Style) -> String {
     let title = "The same messages, all of them, sent → received, µs";
     let mut text = format!("{}\n", style.heading(title));
     let head = format!(
-        "{:<11}{:<8}{:>9}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>12}",
-        "", "run", "count", "lost", "mean", "p50", "p90", "p99", "p99.9", "max", "sent late"
+        "{:<11}{:<4}{:>9}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}",
+        "", "run", "count", "lost", "skipped", "mean", "p50", "p90", "p99", "p99.9", "max", "sent late"
     );
     let _ = writeln!(text, "{}", style.faint(&head));
     for (number, run) in all.runs.iter().enumerate() {
@@ -140,15 +152,16 @@ fn honest(all: &Overall, style: Style) -> String {
                 [row.p50_ns, row.p90_ns, row.p99_ns, row.p999_ns, Some(row.max_ns)].map(time);
             let (mean, late) = (micros(row.pooled_mean_ns), micros(row.late_mean_ns));
             let count = grouped(row.count.cast_signed());
-            let (name, run, lost) = (&row.name, number + 1, row.lost);
+            let (name, run, lost, skipped) = (&row.name, number + 1, row.lost, row.skipped);
             let _ = writeln!(
                 text,
-                "{name:<11}{run:<8}{count:>9}{lost:>6}{mean:>9}{p50:>9}{p90:>9}{p99:>9}{p999:>9}{max:>9}{late:>12}"
+                "{name:<11}{run:<4}{count:>9}{lost:>6}{skipped:>9}{mean:>9}{p50:>9}{p90:>9}{p99:>9}{p999:>9}{max:>9}{late:>10}"
             );
         }
     }
-    let note = "Sent late: mean distance from due to sent, which the published tables leave out; the results count it in.";
-    let _ = writeln!(text, "{}\n", style.faint(note));
+    let late = "Sent late: mean distance from due to sent, which the published tables leave out; the results count it in.";
+    let skipped = "Skipped: never sent, as its publisher slept through the instant; in the results as late as what came instead.";
+    let _ = writeln!(text, "{}\n{}\n", style.faint(late), style.faint(skipped));
     text
 }
 
@@ -265,9 +278,10 @@ fn account(all: &Overall, style: Style) -> String {
     let mut text = format!("{}\n", style.heading("Every frame, all nodes and runs"));
     let _ = writeln!(
         text,
-        "  {} messages sent; {} frames on the bus, {} to arrive = {} arrived + {} lost",
+        "  {} messages sent; {} frames for everybody, {} for one newcomer; {} to arrive = {} arrived + {} lost",
         number(sums.sent),
         number(sums.broadcast),
+        number(sums.unicast),
         number(sums.to_arrive),
         number(sums.arrived),
         number(sums.lost)

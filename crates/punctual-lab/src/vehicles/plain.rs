@@ -1,22 +1,24 @@
-//! Async mode: plain Ethernet sockets, and one receiver that sleeps until a signal tells it of frames.
+//! Async mode over Ethernet: plain sockets, and one receiver that sleeps until a signal, or epoll, tells it of frames.
 //!
-//! As the original, but for its lost wake-ups: the signal stays queued until it is taken, and the socket is emptied after
-//! each.
+//! As the original, but for its lost wake-ups: a signal that comes between the last look and the sleep ends the sleep.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use punctual::{Clock, Ticks};
+use punctual::{Clock, Wake};
+use punctual_machine::async_io::{AsyncIo, signals_delivered};
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::news_signal::NewsSignal;
+use punctual_machine::epoll::EpollSet;
+use punctual_machine::event_fd::EventFd;
 use punctual_machine::packet::{BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketSocket};
-use punctual_machine::scheduling::{sleep_precisely, sleep_until};
+use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 
 use super::option::VALUE_SIZE;
-use super::process::{Needed, Travelling};
+use super::process::{Needed, Travelled, Travelling};
 use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Part};
-use super::value::{Origin, Record, Value};
+use super::publication::Schedule;
+use super::value::{Record, Value};
 
 /// How long after the last message was due others are waited for.
 const GRACE: Duration = Duration::from_secs(2);
@@ -42,30 +44,6 @@ impl Plain {
         Ok(Self { socket, assignment: assignment.clone(), sent: 0, heard: Vec::new(), strange: 0 })
     }
 
-    fn send_all(&mut self, vehicle: u16, start_ns: u64) -> Facts {
-        let count = u32::try_from(self.assignment.count).unwrap_or(u32::MAX);
-        let (clock, mut facts, mut number) = (Clock::get(), Facts::default(), 0);
-        while number < count && !interrupted() {
-            let mut bytes =
-                Value { origin: Origin { vehicle, component: 0, number }, ..Value::default() }.bytes();
-            let phase_ns = u64::from(vehicle) * self.assignment.phase_ns;
-            let due_ns = start_ns + phase_ns + u64::from(number) * self.assignment.period_ns;
-            sleep_until(due_ns);
-            if monotonic_ns() < due_ns {
-                // A signal ended the sleep.
-                continue;
-            }
-            let late = clock.ticks(Duration::from_nanos(monotonic_ns().saturating_sub(due_ns)));
-            let sent = clock.now();
-            Value::stamp(&mut bytes, Ticks(sent.0.saturating_sub(late.0)), sent);
-            let taken = self.send(&bytes);
-            *if taken { &mut facts.sent } else { &mut facts.refused } += 1;
-            number += 1;
-        }
-        self.sent = facts.sent;
-        facts
-    }
-
     fn send(&mut self, bytes: &[u8; VALUE_SIZE]) -> bool {
         let Some(slot) = self.socket.claim(VALUE_SIZE) else { return false };
         slot[..VALUE_SIZE].copy_from_slice(bytes);
@@ -76,18 +54,18 @@ impl Plain {
     fn receive_all(&mut self, start_ns: u64, facts: &mut Facts) -> Result<Vec<Record>, String> {
         let clock = Clock::get();
         let expected = self.assignment.vehicles * self.assignment.count;
-        let lasts_ns = self.assignment.count as u64 * self.assignment.period_ns;
-        let phases_ns = self.assignment.vehicles as u64 * self.assignment.phase_ns;
-        let patience_ns = start_ns + lasts_ns + phases_ns + GRACE.as_nanos() as u64;
+        let last = Schedule::new(&self.assignment, self.assignment.vehicles as u16, 0);
+        let patience_ns = last.end_ns(start_ns) + GRACE.as_nanos() as u64;
         let mut records = Vec::with_capacity(expected);
-        let mut news = NewsSignal::of(self.socket.as_fd()).map_err(|error| error.to_string())?;
+        let mut sleep = Sleep::of(&self.socket, self.assignment.wake.parse()?)?;
+        let before = signals_delivered();
         // What came before the signal was asked for raised none.
         self.empty(clock, &mut records);
         while records.len() < expected && monotonic_ns() < patience_ns && !interrupted() {
-            news.wait(LOOK);
+            sleep.until_news()?;
             self.empty(clock, &mut records);
         }
-        facts.signals = news.taken();
+        facts.signals = signals_delivered() - before;
         Ok(records)
     }
 
@@ -116,17 +94,21 @@ impl Plain {
 }
 
 impl Travelling for Plain {
-    fn travel(&mut self, start_ns: u64) -> Result<(Facts, Vec<Record>), String> {
+    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
         sleep_precisely();
         let needed = Needed::now();
         let (mut facts, mut records) = (Facts::default(), Vec::new());
         match self.assignment.part {
-            Part::Vehicle(vehicle) => facts = self.send_all(vehicle, start_ns),
+            Part::Vehicle(vehicle) => {
+                let schedule = Schedule::new(&self.assignment, vehicle, 0);
+                facts = schedule.send_all(start_ns, |value| self.send(value));
+                self.sent = facts.sent;
+            }
             Part::Roadside(_) | Part::Listener => records = self.receive_all(start_ns, &mut facts)?,
         }
         facts.mismatched = self.strange;
         needed.note(&mut facts);
-        Ok((facts, records))
+        Ok(Travelled { facts, records, skipped: Vec::new() })
     }
 
     fn account(&mut self) -> Account {
@@ -141,8 +123,47 @@ impl Travelling for Plain {
         Account {
             node,
             broadcast: self.sent,
+            unicast: 0,
             counters: counters.map(|(name, count)| (name.to_owned(), count)).to_vec(),
             heard: self.heard.clone(),
         }
+    }
+}
+
+/// How the receiver passes the time without frames.
+enum Sleep {
+    Signal(AsyncIo, EventFd),
+    Epoll(EpollSet),
+    Never,
+}
+
+impl Sleep {
+    fn of(socket: &PacketSocket, wake: Wake) -> Result<Self, String> {
+        let made = match wake {
+            Wake::Signal => EventFd::new().and_then(|nobody_rings| {
+                let mut signals = AsyncIo::default();
+                signals.claim(&[socket.as_fd()])?;
+                Ok(Self::Signal(signals, nobody_rings))
+            }),
+            Wake::Spin => Ok(Self::Never),
+            _ => EpollSet::new().and_then(|set| {
+                set.add(socket.as_fd())?;
+                Ok(Self::Epoll(set))
+            }),
+        };
+        made.map_err(|error| error.to_string())
+    }
+
+    fn until_news(&mut self) -> Result<(), String> {
+        match self {
+            Self::Signal(signals, event) => {
+                signals.sleep(event.as_fd(), Some(LOOK)).map_err(|error| error.to_string())?;
+            }
+            Self::Epoll(set) => {
+                set.wait(Some(LOOK));
+            }
+            Self::Never => std::hint::spin_loop(),
+        }
+        Ok(())
     }
 }

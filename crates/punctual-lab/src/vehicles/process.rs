@@ -8,9 +8,10 @@ use punctual_machine::namespace::{add_address, bring_up, thread_id, unshare_netw
 
 use super::alone::Alone;
 use super::components::Components;
+use super::observed::Observed;
 use super::option::Mode;
 use super::plain::Plain;
-use super::protocol::{Account, Assignment, Facts, Heard, Opening, Part, Said, Told};
+use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Opening, Part, Said, Skipped, Told};
 use super::value::{RECORD_SIZE, Record};
 use crate::role::{hear, say};
 
@@ -20,10 +21,18 @@ const JOINING_MAX: Duration = Duration::from_secs(20);
 /// A peer announces once a second how far it is; with that, what was lost last is known. One announcement may be lost too.
 const ANNOUNCEMENT: Duration = Duration::from_millis(2600);
 
+/// What a process brings back.
+pub(super) struct Travelled {
+    pub(super) facts: Facts,
+    pub(super) records: Vec<Record>,
+    /// Values that it never sent.
+    pub(super) skipped: Vec<Skipped>,
+}
+
 /// What a process does while values travel.
 pub(super) trait Travelling {
     /// Sends and receives from this instant of `CLOCK_MONOTONIC` on; ends when there is nothing more to come.
-    fn travel(&mut self, start_ns: u64) -> Result<(Facts, Vec<Record>), String>;
+    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String>;
 
     /// What became of everything.
     fn account(&mut self) -> Account;
@@ -45,8 +54,8 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
             }),
             Told::Go { at_ns } => match &mut running {
                 Some(running) => match running.travel(at_ns) {
-                    Ok((facts, records)) => {
-                        send_records(output, facts, &records).map_err(unheard)?;
+                    Ok(travelled) => {
+                        send_travelled(output, travelled).map_err(unheard)?;
                         continue;
                     }
                     Err(text) => Err(text),
@@ -72,10 +81,11 @@ fn station(apart: bool) -> Result<Said, String> {
     Ok(Said::Started { thread: thread_id() })
 }
 
-fn send_records(output: &mut impl Write, facts: Facts, records: &[Record]) -> std::io::Result<()> {
+fn send_travelled(output: &mut impl Write, travelled: Travelled) -> std::io::Result<()> {
+    let Travelled { facts, records, skipped } = travelled;
     let mut bytes = Vec::with_capacity(records.len() * RECORD_SIZE);
     records.iter().for_each(|record| record.write(&mut bytes));
-    say(output, &Said::Done { facts, bytes: bytes.len() })?;
+    say(output, &Said::Done { facts, skipped, bytes: bytes.len() })?;
     output.write_all(&bytes)?;
     output.flush()
 }
@@ -89,10 +99,16 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), Strin
         let settled = bring_up(&port.interface).and_then(|()| add_address(&port.interface, &port.address));
         settled.map_err(|error| error.to_string())?;
     }
+    // Threads that are started from now on stay there too, and are as urgent.
+    if let Some(cpu) = assignment.cpu {
+        punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
+    }
+    assignment.urgency.apply().map_err(|error| format!("--sched {}: {error}", assignment.urgency))?;
     if !assignment.mode.is_mutual() && !matches!(assignment.part, Part::Roadside(_)) {
         let began = Instant::now();
-        let opened: Box<dyn Travelling> = match assignment.mode {
-            Mode::Async => Box::new(Plain::open(assignment)?),
+        let opened: Box<dyn Travelling> = match (assignment.mode, &assignment.bus, assignment.part) {
+            (Mode::Async, BusPlan::Packet { .. }, _) => Box::new(Plain::open(assignment)?),
+            (Mode::Async, _, Part::Listener) => Box::new(Observed::open(assignment)?),
             _ => Box::new(Alone::open(assignment)?),
         };
         opening.node_ns = since(began);
@@ -126,8 +142,8 @@ fn since(began: Instant) -> u64 {
 /// What a node's ledger says.
 pub(super) fn account_of(node: &Node) -> Account {
     let ledger = node.ledger();
-    let mut heard: Vec<Heard> = node
-        .peers()
+    let peers = node.peers();
+    let mut heard: Vec<Heard> = peers
         .iter()
         .map(|peer| Heard { node: peer.node.get(), arrived: peer.arrived, lost: peer.lost + peer.missing })
         .collect();
@@ -135,6 +151,7 @@ pub(super) fn account_of(node: &Node) -> Account {
     Account {
         node: node.id().get(),
         broadcast: node.sent_to(None),
+        unicast: peers.iter().map(|peer| node.sent_to(Some(peer.node))).sum(),
         counters: ledger.entries().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
         heard,
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::KeyLine;
 use super::option::Mode;
+use crate::response::option::Urgency;
 
 /// The part a process plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +86,10 @@ pub struct Assignment {
     pub keys: Option<KeyLine>,
     /// How to wait, by its name.
     pub wake: String,
+    /// The processor on which its threads stay.
+    pub cpu: Option<usize>,
+    /// How urgent its threads are.
+    pub urgency: Urgency,
     /// Size of each inbox, bytes.
     pub inbox_size: usize,
     /// Nodes on the bus besides its own.
@@ -97,8 +102,6 @@ pub struct Assignment {
     pub period_ns: u64,
     /// Messages of each component.
     pub count: usize,
-    /// How long before a message is due a component is awake for it, in callback mode.
-    pub early_ns: u64,
     /// How far a vehicle's first message is behind that of the one before it.
     pub phase_ns: u64,
 }
@@ -135,9 +138,9 @@ pub struct Opening {
 /// What a process went through while values travelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Values that its components sent, each.
+    /// Values that its components published, each.
     pub sent: u64,
-    /// Values for which there was no room.
+    /// Messages for which there was no room.
     pub refused: u64,
     /// Messages that were no value, or not as they were sent.
     pub mismatched: u64,
@@ -151,6 +154,17 @@ pub struct Facts {
     pub resident_kib: [u64; 2],
     /// Signals that told of frames, where signals do.
     pub signals: u64,
+}
+
+/// Values that a component never sent: it slept through their instants, and a later one superseded them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Which component of the vehicle.
+    pub component: u16,
+    /// The first of them.
+    pub first: u32,
+    /// How many, one after the other.
+    pub count: u32,
 }
 
 /// What became of a peer's messages.
@@ -171,6 +185,8 @@ pub struct Account {
     pub node: u64,
     /// Frames it sent to everybody.
     pub broadcast: u64,
+    /// Frames it sent to one other node.
+    pub unicast: u64,
     /// Every counter by its name.
     pub counters: Vec<(String, u64)>,
     /// What it heard of each other.
@@ -194,7 +210,7 @@ pub enum Said {
     /// It waits at the barrier.
     Ready(Opening),
     /// It has sent what it was to send, and received or given up. That many bytes of records follow.
-    Done { facts: Facts, bytes: usize },
+    Done { facts: Facts, skipped: Vec<Skipped>, bytes: usize },
     /// What became of everything.
     Accounted(Account),
     /// It cannot: in words for people.

@@ -2,62 +2,96 @@
 
 use std::time::Duration;
 
-use punctual::{Clock, Port, Target, Ticks};
+use punctual::{Clock, Nanos, Ticks};
 use punctual_machine::clock::monotonic_ns;
+use punctual_machine::scheduling::sleep_until;
+use punctual_machine::signal::interrupted;
 
 use super::option::VALUE_SIZE;
+use super::protocol::{Assignment, Facts};
 use super::value::{Origin, Value};
 
 /// When a component publishes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
-    pub(super) origin: Origin,
+    pub(super) vehicle: u16,
+    pub(super) component: u16,
     pub(super) count: u32,
     pub(super) period_ns: u64,
-    pub(super) phase_ns: u64,
+    phase_ns: u64,
 }
 
 impl Schedule {
-    pub(super) fn due_ns(&self, start_ns: u64) -> u64 {
-        start_ns + self.phase_ns + u64::from(self.origin.number) * self.period_ns
+    /// Of a component of a vehicle.
+    pub(super) fn new(assignment: &Assignment, vehicle: u16, component: u16) -> Self {
+        let share = assignment.phase_ns / assignment.components as u64;
+        Self {
+            vehicle,
+            component,
+            count: u32::try_from(assignment.count).unwrap_or(u32::MAX),
+            period_ns: assignment.period_ns,
+            phase_ns: u64::from(vehicle) * assignment.phase_ns + u64::from(component) * share,
+        }
+    }
+
+    /// When its number `number` is due, if the barrier opens at `start_ns`.
+    pub(super) fn due_ns(&self, start_ns: u64, number: u32) -> u64 {
+        start_ns + self.phase_ns + u64::from(number) * self.period_ns
+    }
+
+    /// A period before its first message is due.
+    pub(super) fn begins(&self, start_ns: u64) -> Nanos {
+        Nanos(self.due_ns(start_ns, 0) - self.period_ns)
+    }
+
+    /// Half a period after its last message was due.
+    pub(super) fn end_ns(&self, start_ns: u64) -> u64 {
+        self.due_ns(start_ns, self.count) - self.period_ns.div_ceil(2)
+    }
+
+    /// A value, stamped with the instants at which it was due and is sent: this one.
+    pub(super) fn value(&self, number: u32, due_ns: u64) -> [u8; VALUE_SIZE] {
+        let clock = Clock::get();
+        let origin = Origin { vehicle: self.vehicle, component: self.component, number };
+        let mut bytes = Value { origin, ..Value::default() }.bytes();
+        let late = clock.ticks(Duration::from_nanos(monotonic_ns().saturating_sub(due_ns)));
+        let sent = clock.now();
+        Value::stamp(&mut bytes, Ticks(sent.0.saturating_sub(late.0)), sent);
+        bytes
+    }
+
+    /// Where there is no node: sends each value when it is due, by `send`, which says whether there was room.
+    pub(super) fn send_all(&self, start_ns: u64, mut send: impl FnMut(&[u8; VALUE_SIZE]) -> bool) -> Facts {
+        let (mut facts, mut number) = (Facts::default(), 0);
+        while number < self.count && !interrupted() {
+            let due_ns = self.due_ns(start_ns, number);
+            sleep_until(due_ns);
+            if monotonic_ns() < due_ns {
+                // A signal ended the sleep.
+                continue;
+            }
+            let taken = send(&self.value(number, due_ns));
+            *if taken { &mut facts.sent } else { &mut facts.refused } += 1;
+            number += 1;
+        }
+        facts
     }
 }
 
-/// A value that is ready but for its instants.
-pub(super) struct Publication {
-    pub(super) clock: &'static Clock,
-    pub(super) schedule: Schedule,
-    pub(super) target: Target,
-    pub(super) bytes: [u8; VALUE_SIZE],
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Publication {
-    pub(super) fn new(schedule: Schedule, port: Port) -> Self {
-        let mut new =
-            Self { clock: Clock::get(), schedule, target: Target::everyone_at(port), bytes: [0; VALUE_SIZE] };
-        new.prepare();
-        new
-    }
-
-    pub(super) fn prepare(&mut self) {
-        self.bytes = Value { origin: self.schedule.origin, ..Value::default() }.bytes();
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.schedule.origin.number == self.schedule.count
-    }
-
-    /// Gives it its instants: when it was due, on the clock of the stages, and now.
-    pub(super) fn stamp(&mut self, due_ns: u64) -> Ticks {
-        let late = self.clock.ticks(Duration::from_nanos(monotonic_ns().saturating_sub(due_ns)));
-        let sent = self.clock.now();
-        let due = Ticks(sent.0.saturating_sub(late.0));
-        Value::stamp(&mut self.bytes, due, sent);
-        due
-    }
-
-    pub(super) fn next(&mut self) {
-        self.schedule.origin.number += 1;
-        self.prepare();
+    /// Goal: a schedule of the library that begins there serves the first number at the barrier, and no number twice.
+    #[test]
+    fn numbers_are_the_periods_since_it_begins() {
+        let schedule =
+            Schedule { vehicle: 2, component: 0, count: 3, period_ns: 1_000_000, phase_ns: 70_000 };
+        let (start_ns, begins) = (5_000_000_000, schedule.begins(5_000_000_000));
+        let mut periods = punctual::interest::Schedule::new(begins);
+        assert_eq!(periods.offset_us(Nanos(schedule.due_ns(start_ns, 0))), 1_000);
+        assert!(periods.poll_due(Nanos(start_ns)).is_none());
+        assert_eq!(schedule.due_ns(start_ns, 2), start_ns + 2_070_000);
+        assert_eq!(schedule.end_ns(start_ns), start_ns + 2_570_000);
     }
 }

@@ -7,18 +7,21 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use punctual_machine::namespace::{
-    bring_up, create_bridge, create_veth, join_bridge, network_namespace_id, unshare_network,
+    bring_up, create_bridge, create_veth, join_bridge, network_namespace_id, reflect, thread_id,
+    unshare_network,
 };
 
 use super::keys::KeyLine;
-use super::option::{Medium, Settings};
-use super::protocol::{Account, Assignment, BusPlan, Facts, Opening, Part, Port, Said, Told};
+use super::option::{Interfaces, Medium, Settings};
+use super::protocol::{Account, Assignment, BusPlan, Facts, Opening, Part, Port, Said, Skipped, Told};
 use super::value::Record;
 use crate::role::Role;
 
 /// The bridge of a road of our own, and the interface that each process has.
 const BRIDGE: &str = "road";
 const INTERFACE: &str = "car";
+/// The other end of the one interface that all share: the bridge's port, which sends everything back.
+const REFLECTOR: &str = "back";
 /// Addresses on our road: the third number counts two hundred processes, the fourth the process.
 const NETWORK: [u8; 2] = [10, 78];
 const PER_NET: usize = 200;
@@ -30,6 +33,8 @@ const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 78, 5, 1
 pub enum Place {
     /// A bridge in a namespace of ours.
     Bridge,
+    /// One interface in a namespace of ours, which hears what it sends.
+    Segment,
     /// A bridge of this host, to which ports are added for the time of the run.
     Lent(String),
     /// An interface of this host, by its address.
@@ -56,7 +61,10 @@ impl Place {
             (Medium::Shared, None) => Ok(Self::Memory),
             (Medium::Packet, Some(name)) => lent_bridge(name),
             (Medium::Datagram, Some(name)) => address_of(name).map(Self::Interface),
-            (_, None) => match make_road() {
+            (medium, None) => match make_road() {
+                Ok(()) if medium == Medium::Packet && settings.interfaces == Interfaces::One => {
+                    make_segment()
+                }
                 Ok(()) => Ok(Self::Bridge),
                 Err(reason) if settings.medium == Medium::Datagram => Ok(Self::Loopback { reason }),
                 Err(reason) => Err(format!(
@@ -71,6 +79,9 @@ impl Place {
     pub fn describe(&self) -> String {
         match self {
             Self::Bridge => "a bridge and veth pairs, a network namespace per process".to_owned(),
+            Self::Segment => {
+                "one interface that all processes share, a veth pair to a bridge that sends back".to_owned()
+            }
             Self::Lent(name) => format!("the bridge {name} of this host, a veth pair per process"),
             Self::Interface(address) => format!("the interface of this host with the address {address}"),
             Self::Memory => "shared memory of this host".to_owned(),
@@ -94,6 +105,16 @@ fn make_road() -> Result<(), String> {
     let after = network_namespace_id().map_err(|error| error.to_string())?;
     debug_assert_ne!(before, after, "this thread left");
     create_bridge(BRIDGE).and_then(|()| bring_up(BRIDGE)).map_err(|error| error.to_string())
+}
+
+/// The one interface of all, up; the road is there.
+fn make_segment() -> Result<Place, String> {
+    let made = create_veth(INTERFACE, REFLECTOR, thread_id())
+        .and_then(|()| join_bridge(REFLECTOR, BRIDGE))
+        .and_then(|()| reflect(REFLECTOR))
+        .and_then(|()| bring_up(REFLECTOR))
+        .and_then(|()| bring_up(INTERFACE));
+    made.map(|()| Place::Segment).map_err(|error| error.to_string())
 }
 
 fn lent_bridge(name: &str) -> Result<Place, String> {
@@ -137,6 +158,8 @@ pub struct Brought {
     pub facts: Facts,
     /// What it received.
     pub records: Vec<Record>,
+    /// What it never sent.
+    pub skipped: Vec<Skipped>,
 }
 
 /// All processes of one run.
@@ -185,6 +208,7 @@ impl Road {
         let buses = buses(settings, place, self.stations.len(), tag)?;
         let others = self.stations.len() - 1;
         let keys = settings.seal.then(KeyLine::random);
+        let cpus = punctual_machine::cpu::allowed();
         for (number, (station, (bus, port))) in self.stations.iter_mut().zip(buses).enumerate() {
             debug_assert!(number < usize::from(u16::MAX), "the number of processes is limited");
             let assignment = Assignment {
@@ -194,13 +218,14 @@ impl Road {
                 bus,
                 keys: keys.clone(),
                 wake: settings.wake.to_string(),
+                cpu: settings.pin.then(|| cpus[number % cpus.len()]),
+                urgency: settings.urgency,
                 inbox_size: settings.inbox_size(),
                 others,
                 vehicles: settings.vehicles,
                 components: settings.components,
                 period_ns: settings.period.as_nanos() as u64,
                 count: settings.count,
-                early_ns: settings.early.as_nanos() as u64,
                 phase_ns: settings.phase_ns(),
             };
             station.say(&Told::Open(Box::new(assignment)))?;
@@ -223,13 +248,13 @@ impl Road {
         let mut all = Vec::new();
         for station in &mut self.stations {
             match station.ask() {
-                Ok(Said::Done { facts, bytes }) => {
+                Ok(Said::Done { facts, skipped, bytes }) => {
                     let records =
                         station.role.as_mut().ok_or(String::new()).and_then(|r| r.hear_bytes(bytes));
                     match records {
                         Ok(bytes) => {
                             let records = Record::read_all(&bytes);
-                            all.push((station.part, Brought { facts, records }));
+                            all.push((station.part, Brought { facts, records, skipped }));
                         }
                         Err(reason) => self.died.push(station.bury(&reason)),
                     }
@@ -327,7 +352,7 @@ fn buses(
             (&Place::Interface(interface), _) => (BusPlan::Multicast { group: GROUP, interface }, None),
             (_, Medium::Packet) => (
                 BusPlan::Packet { interface: INTERFACE.to_owned(), frames: settings.ring_frames() },
-                Some(port),
+                (*place != Place::Segment).then_some(port),
             ),
             (_, Medium::Datagram) => (BusPlan::Multicast { group: GROUP, interface: host }, Some(port)),
         }
