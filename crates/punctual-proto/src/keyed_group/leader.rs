@@ -42,7 +42,10 @@ pub struct Leader {
     group: u32,
     master: Secret,
     timing: GroupTiming,
+    /// The newest key.
     key: RingKey,
+    /// Those before it that seal until its time comes, oldest first: the one that seals now, and what begins in between.
+    earlier: Vec<RingKey>,
     peers: Vec<Peer>,
     barred: Vec<NodeId>,
     renew_ns: u64,
@@ -80,6 +83,7 @@ impl Leader {
             master,
             timing,
             key,
+            earlier: Vec::new(),
             peers: Vec::new(),
             barred: Vec::new(),
             renew_ns,
@@ -210,11 +214,14 @@ impl Leader {
         }
     }
 
-    /// Hands the newest key to a member; again later, until it is acknowledged.
+    /// Hands a member the first key that it has not acknowledged, of those that seal now or later; again later, until it has
+    /// the newest. Who comes while the newest waits for its time must speak and hear until then.
     fn grant(&mut self, index: usize, now_ns: u64, entropy: &mut dyn Entropy) {
+        self.forget_keys(now_ns);
         let peer = &mut self.peers[index];
         let clear = Clear { kind: Kind::Grant, group: self.group, source: self.own, target: peer.node };
-        let grant = write_grant(peer.number, &self.key);
+        let key = self.earlier.iter().find(|key| key.id.generation > peer.acknowledged).unwrap_or(&self.key);
+        let grant = write_grant(peer.number, key);
         peer.number += 1;
         let is_known = peer.acknowledged >= self.key.id.generation;
         peer.next_ns = if is_known { u64::MAX } else { now_ns.saturating_add(self.timing.retry_ns) };
@@ -233,7 +240,9 @@ impl Leader {
     /// A new key for those who are in now.
     pub fn renew(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
         let id = KeyId { generation: self.key.id.generation + 1, ..self.key.id };
-        self.key = new_key(id, now_ns.saturating_add(self.timing.notice_ns), entropy);
+        let key = new_key(id, now_ns.saturating_add(self.timing.notice_ns), entropy);
+        self.earlier.push(core::mem::replace(&mut self.key, key));
+        self.forget_keys(now_ns);
         self.renew_ns = now_ns.saturating_add(self.timing.renewal_ns);
         self.events.push_back(LeaderEvent::Renewed(self.key.clone()));
         for index in 0..self.peers.len() {
@@ -241,6 +250,13 @@ impl Leader {
                 self.grant(index, now_ns, entropy);
             }
         }
+    }
+
+    /// Forgets the keys before the one that seals now.
+    fn forget_keys(&mut self, now_ns: u64) {
+        let begun = self.earlier.iter().take_while(|key| key.from_ns <= now_ns).count();
+        let over = if self.key.from_ns <= now_ns { begun } else { begun.saturating_sub(1) };
+        self.earlier.drain(..over);
     }
 
     /// When [`Self::handle_timeout`] is to be called.

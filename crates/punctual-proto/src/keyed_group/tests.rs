@@ -210,6 +210,33 @@ fn recordings_and_wrong_secrets_get_nothing() {
     assert!(world.leader.key().id.generation > generation, "who left does not have the new key");
 }
 
+/// Goal: who joins while the newest key waits for its time gets the one that seals now first, and each that seals in between:
+/// otherwise it could neither speak nor hear until then.
+#[test]
+fn who_joins_during_the_notice_gets_the_key_that_seals_now() {
+    for leaving in 1..4 {
+        let mut world = World::new(leaving as u64, 0);
+        (0..4).for_each(|_| world.join());
+        world.run(500, false);
+        let sealing = world.leader.key().id.generation;
+        for index in 0..leaving {
+            world.members[index].leave(world.now_ns, &mut world.dice);
+            world.run(40, false);
+        }
+        let newest = world.leader.key().id.generation;
+        assert_eq!(newest, sealing + leaving as u32);
+        world.join();
+        world.run(150, false);
+        let given: BTreeSet<u32> = (sealing..=newest).collect();
+        assert_eq!(*world.given.last().unwrap(), given, "after {leaving} left");
+        world.run(500, false);
+        world.join();
+        world.run(150, false);
+        let first = world.given.last().unwrap().first();
+        assert!(first >= Some(&newest), "{first:?}: what is over is not given");
+    }
+}
+
 #[test]
 fn who_is_barred_stays_out() {
     let mut world = World::new(3, 0);
