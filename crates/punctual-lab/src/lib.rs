@@ -8,6 +8,7 @@ pub mod command;
 pub mod compare;
 pub mod doubt;
 pub mod facts;
+pub mod groups;
 pub mod link;
 pub mod load;
 pub mod peel;

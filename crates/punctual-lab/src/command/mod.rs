@@ -2,6 +2,7 @@
 
 mod compare;
 mod echo;
+mod groups;
 mod host;
 mod import;
 mod peel;
@@ -16,6 +17,7 @@ mod wakeup;
 
 pub use compare::compare;
 pub use echo::{EchoArguments, echo};
+pub use groups::{GroupsArguments, groups};
 pub use host::host;
 pub use import::{ImportArguments, import};
 pub use peel::{PeelArguments, peel, peel_respond, peel_start};

@@ -16,6 +16,8 @@ pub struct RunArguments {
 /// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum Experiment {
+    /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell
+    Groups(super::GroupsArguments),
     /// The same ping at every layer, and what each adds; known mistakes switched on, to see them found
     Peel(super::PeelArguments),
     /// How fast a host answers a UDP packet, where the time goes, and who was late
@@ -34,6 +36,7 @@ pub enum Experiment {
 /// See [`Failure`].
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     match &arguments.experiment {
+        Experiment::Groups(groups) => super::groups(groups),
         Experiment::Peel(peel) => super::peel(peel),
         Experiment::Response(response) => super::response(response),
         Experiment::Survey(survey) => super::survey(survey),

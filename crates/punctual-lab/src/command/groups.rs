@@ -1,0 +1,67 @@
+//! `punctual run groups`: vehicles drive from cell to cell, in the group of the cell that each is in.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{print, write_file};
+use crate::cli::Failure;
+use crate::groups::{Medium, Scenario, run};
+
+/// Largest scenario that is read, bytes.
+const FILE_SIZE_MAX: u64 = 1 << 20;
+
+/// Options of the experiment.
+#[derive(Debug, Args)]
+pub struct GroupsArguments {
+    /// Where vehicles drive: lines `cell METRES`, `period TIME`, `at TIME VEHICLE X Y`, `end TIME`
+    #[arg(long, value_name = "FILE")]
+    pub scenario: PathBuf,
+    /// What carries the messages
+    #[arg(long, value_enum, default_value_t = EngineArgument::Shared)]
+    pub engine: EngineArgument,
+    /// Write what came of it as JSON to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// No table
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// [`Medium`] as it is written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum EngineArgument {
+    /// Shared memory
+    Shared,
+    /// UDP over the loopback interface
+    Datagram,
+}
+
+/// Runs a scenario.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn groups(arguments: &GroupsArguments) -> Result<(), Failure> {
+    let path = arguments.scenario.display();
+    let usage = |what: &dyn std::fmt::Display| Failure::Usage(format!("--scenario {path}: {what}"));
+    let size = std::fs::metadata(&arguments.scenario).map_err(|error| usage(&error))?.len();
+    if size > FILE_SIZE_MAX {
+        return Err(usage(&format!("{size} bytes where {FILE_SIZE_MAX} is the most")));
+    }
+    let text = std::fs::read_to_string(&arguments.scenario).map_err(|error| usage(&error))?;
+    let scenario = Scenario::parse(&text).map_err(|error| usage(&error))?;
+    let medium = match arguments.engine {
+        EngineArgument::Shared => Medium::Shared,
+        EngineArgument::Datagram => Medium::Datagram,
+    };
+    let outcome = run(&scenario, medium).map_err(Failure::Machine)?;
+    let to_output = arguments.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
+    if !arguments.quiet && !to_output {
+        print(&outcome.table(scenario.period))?;
+    }
+    if let Some(file) = &arguments.json {
+        let text = serde_json::to_string_pretty(&outcome.json()).expect("every key is a string") + "\n";
+        if to_output { print(&text)? } else { write_file(file, &text)? }
+    }
+    outcome.broken().map_or(Ok(()), |promise| Err(Failure::Promise(promise)))
+}

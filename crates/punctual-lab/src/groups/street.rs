@@ -1,0 +1,310 @@
+//! Runs a scenario: a leader and a post that publishes in each cell, and vehicles that come and go.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use punctual::group::{GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret};
+use punctual::interest::{Participant, Publisher, Response, Running, Topic};
+use punctual::unit::{Metre, Quantity};
+use punctual::{Bus, Keys, Node, NodeId, NodeOptions};
+use punctual_machine::process::{fill_with_secrets, random};
+
+use super::clear::Secrets;
+use super::outcome::{Outcome, Passage, VehicleEnd};
+use super::scenario::{Cell, Move, Scenario};
+
+/// What a post publishes: the number of its cell's group.
+type Value = Quantity<Metre, i64>;
+const GROUP: Topic<Value> = Topic::named("group");
+const EXCHANGE: u16 = 9;
+const TURN_EVERY: Duration = Duration::from_micros(500);
+/// Leaders and posts have this long to find each other before anybody drives.
+const START_MAX: Duration = Duration::from_secs(20);
+/// What comes from a group that was left longer ago is wrong: until then it was under way.
+const UNDER_WAY_MAX: Duration = Duration::from_secs(1);
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Shared memory.
+    Shared,
+    /// UDP over the loopback interface.
+    Datagram,
+}
+
+fn timing() -> GroupTiming {
+    const MS: u64 = 1_000_000;
+    GroupTiming { retry_ns: 20 * MS, lease_ns: 3_000 * MS, notice_ns: 500 * MS, renewal_ns: 600_000 * MS }
+}
+
+/// Where each node is, on whichever medium.
+struct Places {
+    buses: std::vec::IntoIter<Bus>,
+    fleet: Keys,
+    master: Secret,
+}
+
+impl Places {
+    fn new(medium: Medium, count: usize) -> Result<Self, String> {
+        let name = format!("groups-{:x}", random() & 0xFFFF_FFFF);
+        let buses: Vec<Bus> = match medium {
+            Medium::Shared => vec![Bus::shared(&name); count],
+            Medium::Datagram => {
+                let ports = free_ports(count).map_err(|error| format!("no free UDP port: {error}"))?;
+                let others = |own: SocketAddr| ports.iter().copied().filter(move |&port| port != own);
+                let bus = |&own: &SocketAddr| Bus::peers(own, &others(own).collect::<Vec<_>>());
+                ports.iter().map(bus).collect()
+            }
+        };
+        let mut secret = [0; 32];
+        fill_with_secrets(&mut secret);
+        let master = Secret::new(secret).ok_or("the kernel gave a secret of zeros")?;
+        let fleet = Keys::random(0).overlap(UNDER_WAY_MAX);
+        Ok(Self { buses: buses.into_iter(), fleet, master })
+    }
+
+    fn open(&mut self, options: &NodeOptions) -> Result<(Node, Keys), String> {
+        let keys = self.fleet.copied();
+        let bus = self.buses.next().ok_or("more nodes than were counted")?.sealed(&keys);
+        Ok((options.open(&bus).map_err(|error| error.to_string())?, keys))
+    }
+
+    fn member(&mut self, name: &str) -> Result<(Node, GroupMember), String> {
+        let (node, keys) = self.open(&NodeOptions::new(name))?;
+        let secret = self.master.of_member(node.id());
+        let carrier = node.bind(EXCHANGE).map_err(|error| error.to_string())?;
+        let member = GroupMember::new(carrier, &keys, secret, timing()).map_err(|error| error.to_string())?;
+        Ok((node, member))
+    }
+}
+
+fn free_ports(count: usize) -> std::io::Result<Vec<SocketAddr>> {
+    let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    sockets.iter().map(UdpSocket::local_addr).collect()
+}
+
+/// Files of this run, gone when it ends.
+struct Captures(PathBuf);
+
+impl Captures {
+    fn new() -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("punctual-groups-{:x}", random()));
+        std::fs::create_dir(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Captures {
+    fn drop(&mut self) {
+        let _gone_already = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A cell's leader, and the post that publishes in its group.
+struct Station {
+    cell: Cell,
+    leader: GroupLeader,
+    post: GroupMember,
+    capture: PathBuf,
+    _publisher: Running<Publisher<Value>>,
+}
+
+fn leader_of(cell: Cell) -> String {
+    format!("lead_{}_{}", cell.x, cell.y)
+}
+
+impl Station {
+    fn open(places: &mut Places, cell: Cell, group: u32, captures: &Captures) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let capture = captures.0.join(format!("{cell}.pcapng"));
+        let (node, keys) = places.open(&NodeOptions::new(&leader_of(cell)).capture(&capture))?;
+        let carrier = node.bind(EXCHANGE).map_err(|error| text(&error))?;
+        let leader = GroupLeader::new(carrier, &keys, group, places.master.clone(), timing());
+        let (node, mut post) = places.member(&format!("post_{}_{}", cell.x, cell.y))?;
+        let communicator = node.bind(1).map_err(|error| text(&error))?;
+        let mut publisher = Publisher::new(communicator, GROUP).map_err(|error| text(&error))?;
+        publisher.follow(&post.membership());
+        post.join(NodeId::named(&leader_of(cell)), group);
+        let value = Quantity::new(i64::from(group));
+        let publisher = publisher.spawn(move |_| value).map_err(|error| text(&error))?;
+        Ok(Self { cell, leader, post, capture, _publisher: publisher })
+    }
+}
+
+/// What a vehicle's callback knows and notes.
+#[derive(Default)]
+struct Note {
+    group: u32,
+    changed: Option<Instant>,
+    first: Option<Instant>,
+    taken: u64,
+    wrong: u64,
+}
+
+fn lock(note: &Mutex<Note>) -> MutexGuard<'_, Note> {
+    note.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Note {
+    fn take(&mut self, group: i64, now: Instant) {
+        self.taken += 1;
+        if group == i64::from(self.group) {
+            self.first.get_or_insert(now);
+        } else if self.changed.is_none_or(|changed| now - changed > UNDER_WAY_MAX) {
+            self.wrong += 1;
+        }
+    }
+}
+
+struct Vehicle {
+    name: String,
+    node: Node,
+    member: GroupMember,
+    moves: std::vec::IntoIter<Move>,
+    next: Option<Move>,
+    note: Arc<Mutex<Note>>,
+    running: Running<Participant>,
+    current: Option<(Instant, Passage)>,
+    keys_fetched: u64,
+}
+
+impl Vehicle {
+    fn open(places: &mut Places, name: &str, moves: Vec<Move>, period: Duration) -> Result<Self, String> {
+        let (node, member) = places.member(name)?;
+        let communicator = node.bind(1).map_err(|error| error.to_string())?;
+        let mut participant = Participant::new(communicator);
+        participant.follow(&member.membership());
+        let note: Arc<Mutex<Note>> = Arc::default();
+        let noted = Arc::clone(&note);
+        let sink = move |response: Response<Value>| {
+            lock(&noted).take(response.value.number(), Instant::now());
+        };
+        participant.subscribe(GROUP, period, sink).map_err(|error| error.to_string())?;
+        let running = participant.spawn().map_err(|error| error.to_string())?;
+        let mut moves = moves.into_iter();
+        let (next, name) = (moves.next(), name.to_owned());
+        Ok(Self { name, node, member, moves, next, note, running, current: None, keys_fetched: 0 })
+    }
+
+    /// What there is to do at this time of the scenario.
+    fn turn(&mut self, begin: Instant, scenario: &Scenario, outcome: &mut Outcome) -> Result<(), String> {
+        if let Some(step) = self.next.filter(|step| begin.elapsed() >= step.at) {
+            self.end_passage(outcome);
+            let group = scenario.group_of(step.cell);
+            let now = Instant::now();
+            *lock(&self.note) = Note { group, changed: Some(now), first: None, ..self.noted() };
+            self.member.join(NodeId::named(&leader_of(step.cell)), group);
+            self.current = Some((now, Passage::new(&self.name, step, group)));
+            self.next = self.moves.next();
+        }
+        let (current, keys_fetched) = (&mut self.current, &mut self.keys_fetched);
+        let turned = self.member.turn(|change| {
+            *keys_fetched += 1;
+            if let (GroupChange::Joined(_), Some((since, passage))) = (change, current.as_mut()) {
+                passage.joined = Some(since.elapsed());
+            }
+        });
+        turned.map_err(|error| format!("{}: {error}", self.name))
+    }
+
+    fn noted(&self) -> Note {
+        let note = lock(&self.note);
+        Note { taken: note.taken, wrong: note.wrong, ..Note::default() }
+    }
+
+    fn end_passage(&mut self, outcome: &mut Outcome) {
+        if let Some((since, mut passage)) = self.current.take() {
+            passage.first = lock(&self.note).first.map(|first| first - since);
+            outcome.passages.push(passage);
+        }
+    }
+
+    fn end(mut self, outcome: &mut Outcome) {
+        self.end_passage(outcome);
+        let participant = self.running.stop();
+        let note = lock(&self.note);
+        let counts = participant.subscriptions()[0].counts();
+        outcome.vehicles.push(VehicleEnd {
+            name: self.name,
+            taken: note.taken,
+            wrong: note.wrong,
+            missed: counts.missed,
+            keys_fetched: self.keys_fetched,
+            ledger: self.node.ledger(),
+        });
+    }
+}
+
+/// Runs a scenario from beginning to end.
+///
+/// # Errors
+/// In words for people: what the machine could not.
+pub fn run(scenario: &Scenario, medium: Medium) -> Result<Outcome, String> {
+    let cells = scenario.cells();
+    let mut places = Places::new(medium, 2 * cells.len() + scenario.vehicles.len())?;
+    let captures = Captures::new()?;
+    let mut secrets = Secrets::default();
+    secrets.add(places.master.expose());
+    let mut stations = Vec::new();
+    for cell in cells {
+        stations.push(Station::open(&mut places, cell, scenario.group_of(cell), &captures)?);
+    }
+    let mut vehicles = Vec::new();
+    for (name, moves) in &scenario.vehicles {
+        vehicles.push(Vehicle::open(&mut places, name, moves.clone(), scenario.period)?);
+    }
+    let mut outcome = Outcome::default();
+    let start = Instant::now();
+    while stations.iter().any(|station| station.post.group().is_none()) {
+        if start.elapsed() > START_MAX {
+            return Err(
+                "a post has not found its leader: the machine is too busy, or its medium is".to_owned()
+            );
+        }
+        turn_stations(&mut stations, &mut secrets)?;
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < scenario.length {
+        for vehicle in &mut vehicles {
+            vehicle.turn(begin, scenario, &mut outcome)?;
+        }
+        turn_stations(&mut stations, &mut secrets)?;
+    }
+    vehicles.into_iter().for_each(|vehicle| vehicle.end(&mut outcome));
+    outcome.secrets = secrets.count();
+    look_for_secrets(stations, &secrets, &mut outcome)?;
+    Ok(outcome)
+}
+
+fn turn_stations(stations: &mut [Station], secrets: &mut Secrets) -> Result<(), String> {
+    for Station { cell, leader, post, .. } in stations {
+        let mut note = |event: &LeaderEvent| {
+            if let LeaderEvent::Renewed(key) = event {
+                secrets.add(key.key.expose());
+            }
+        };
+        leader
+            .turn(&mut note)
+            .and_then(|()| post.turn(|_| ()))
+            .map_err(|error| format!("cell {cell}: {error}"))?;
+    }
+    std::thread::sleep(TURN_EVERY);
+    Ok(())
+}
+
+/// Ends the leaders, and reads what each of them sent and heard.
+fn look_for_secrets(stations: Vec<Station>, secrets: &Secrets, outcome: &mut Outcome) -> Result<(), String> {
+    let paths: BTreeMap<Cell, PathBuf> =
+        stations.iter().map(|station| (station.cell, station.capture.clone())).collect();
+    drop(stations);
+    for path in paths.values() {
+        let looked = secrets.look_into(path);
+        let (size, found) = looked.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        outcome.captured_bytes += size;
+        outcome.secrets_found += found;
+    }
+    Ok(())
+}
