@@ -160,12 +160,15 @@ impl Settings {
         if self.spread { self.period.as_nanos() as u64 / self.vehicles as u64 } else { 0 }
     }
 
-    /// Room for the frames of half a second: that long a vehicle may stand still and lose nothing. A power of two; not more
-    /// than it takes, because a large ring is never in the cache when its next frame comes; at most 32 MiB of it.
+    /// Room for the frames of half a second, that long a vehicle may stand still and lose nothing, and for what all tell each
+    /// other before the barrier opens: an interest and a first value of each for each. A power of two; not more than it
+    /// takes, because a large ring is never in the cache when its next frame comes; at most 32 MiB of it.
     #[must_use]
     pub fn ring_frames(&self) -> usize {
         let frames = (self.vehicles * self.components) as f64 * 0.5 / self.period.as_secs_f64();
-        (frames as usize).next_power_of_two().clamp(128, 16_384)
+        let processes = self.vehicles + self.roadside;
+        let before = 2 * processes * processes * self.components;
+        (frames as usize).max(before).next_power_of_two().clamp(128, 16_384)
     }
 
     /// Room for a component's messages of half a second in its inbox, bytes.
