@@ -21,9 +21,9 @@ use crate::stall::{Stall, StallRule, stalls};
 use crate::store::{Store, StoreError};
 
 /// From the last process's *ready* to the barrier's opening: all have heard of it by then, and of each other's interests.
-const BARRIER: Duration = Duration::from_millis(400);
+const BARRIER: Duration = Duration::from_millis(800);
 /// More for every component, each of which tells its interest to all.
-const BARRIER_PER_COMPONENT: Duration = Duration::from_millis(4);
+const BARRIER_PER_COMPONENT: Duration = Duration::from_millis(12);
 /// Stalls of a run that are kept; there may be thousands.
 const STALLS_MAX: usize = 20;
 

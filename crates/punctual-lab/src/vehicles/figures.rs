@@ -218,10 +218,12 @@ impl Evidence<'_> {
         {
             let seen = seen.get(&(vehicle, component)).unwrap_or(&nobody);
             let skipped = offered.skipped.get(&(vehicle, component)).unwrap_or(&nobody);
+            // Its interest was not known before: what was published until then was not for it.
+            let first_heard = (0..count).find(|&number| seen.has(number)).unwrap_or(0);
             for number in (0..count).filter(|&number| !seen.has(number)) {
                 let phase = u64::from(vehicle) * settings.phase_ns();
                 let due = opened_ns + phase + u64::from(number) * settings.period.as_nanos() as u64;
-                let (outcome, known) = if skipped.has(number) {
+                let (outcome, known) = if skipped.has(number) || number < first_heard {
                     let younger = |record: &&&Record| {
                         let origin = record.value.origin;
                         (origin.vehicle, origin.component) == (vehicle, component) && origin.number > number
@@ -490,6 +492,21 @@ mod tests {
         // Of eight that two others sent three came.
         assert_eq!((samples.len(), samples.count_of(Outcome::Lost)), (8, 5));
         assert_eq!((samples.facts.duplicated, samples.facts.reordered), (1, 1));
+    }
+
+    /// Goal: what was published before a receiver's interest was known was not for it; what is missing later is lost.
+    #[test]
+    fn what_nobody_asked_for_yet_is_not_lost() {
+        let settings = Settings { vehicles: 2, ..settings() };
+        let facts = Facts { sent: 4, ..Facts::default() };
+        let records = vec![record(1, 1, 5), record(1, 3, 5)];
+        let brought = [
+            (Part::Vehicle(0), Brought { records, facts, ..Brought::default() }),
+            (Part::Vehicle(1), Brought { facts, ..Brought::default() }),
+        ];
+        let row = &evidence(&brought, &settings).rows[0];
+        // Vehicle 1 heard nothing of vehicle 0, which sent four.
+        assert_eq!((row.count, row.skipped, row.lost), (2, 1, 1 + 4));
     }
 
     /// Goal: a value that was never sent is not lost: it is as late as the value that superseded it.

@@ -160,7 +160,7 @@ fn honest(all: &Overall, style: Style) -> String {
         }
     }
     let late = "Sent late: mean distance from due to sent, which the published tables leave out; the results count it in.";
-    let skipped = "Skipped: never sent, as its publisher slept through the instant; in the results as late as what came instead.";
+    let skipped = "Skipped: not sent, as its publisher slept through the instant or did not know yet that it was wanted; as late as what came instead.";
     let _ = writeln!(text, "{}\n{}\n", style.faint(late), style.faint(skipped));
     text
 }
