@@ -212,16 +212,15 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderPattern {
     words: [u64; HEADER_WORDS - 1],
-    stamped: bool,
-    sealed: bool,
+    flags: u8,
 }
 
 impl HeaderPattern {
     /// The pattern of a header.
     #[inline]
     pub fn of(header: &Header) -> Self {
-        let [first, source, target, _] = header.to_words();
-        Self { words: [first, source, target], stamped: header.stamped, sealed: header.sealed }
+        let [first, source, target, last] = header.to_words();
+        Self { words: [first, source, target], flags: (last >> 56) as u8 }
     }
 
     /// The payload's size, bytes, if these are the words of a header of this pattern with this sequence number: then
@@ -229,9 +228,9 @@ impl HeaderPattern {
     #[inline]
     pub fn payload_size(&self, words: [u64; HEADER_WORDS], sequence: u32) -> Option<u32> {
         let [first, source, target, last] = words;
-        let flags = if self.stamped { FLAG_STAMPED } else { 0 } | if self.sealed { FLAG_SEALED } else { 0 };
-        let alike =
-            [first, source, target] == self.words && last as u32 == sequence && (last >> 56) as u8 == flags;
+        let alike = [first, source, target] == self.words
+            && last as u32 == sequence
+            && (last >> 56) as u8 == self.flags;
         alike.then_some((last >> 32) as u32 & 0x00FF_FFFF)
     }
 }

@@ -150,7 +150,7 @@ impl RingWriter {
     /// # Panics
     /// If nothing was claimed.
     #[inline]
-    pub fn commit_counting(&mut self, count: impl FnOnce()) {
+    pub fn commit_counting(&mut self, count: impl FnMut()) {
         assert!(self.claimed > 0, "nothing was claimed");
         // Frames are at most a quarter of a ring of at most 2^30 bytes.
         self.publish(self.claimed as u32, record_size(self.claimed), count);
@@ -169,17 +169,19 @@ impl RingWriter {
 
     /// Stores the commit word and moves behind the record.
     #[inline]
-    fn publish(&mut self, size: u32, record: usize, count: impl FnOnce()) {
+    fn publish(&mut self, size: u32, record: usize, mut count: impl FnMut()) {
         let next = self.position + record as u64;
-        let mut count = Some(count);
-        if crate::is_planted!("count_first") {
-            count.take().into_iter().for_each(|count| count());
+        let counts_first = crate::is_planted!("count_first");
+        if counts_first {
+            count();
         }
         crate::label!("ring.commit");
         self.memory.word(self.position).store(commit_word(self.position, size), Ordering::Release); // (C)
         crate::label!("ring.count");
         self.position = next;
-        count.into_iter().for_each(|count| count());
+        if !counts_first {
+            count();
+        }
         crate::label!("ring.tail");
         self.memory.control().tail.0.store(next, Ordering::Release);
         crate::label!("ring.tail.done");

@@ -93,6 +93,19 @@ struct Account {
     overrun: bool,
 }
 
+impl Account {
+    #[inline]
+    fn is_of(&self, node: NodeId, incarnation: u16) -> bool {
+        self.public.node == node && self.public.incarnation == incarnation
+    }
+
+    /// The stream of frames with such a header.
+    #[inline]
+    fn tracked(&mut self, header: &Header) -> &mut Tracked {
+        if header.target.node.is_some() { &mut self.unicast } else { &mut self.broadcast }
+    }
+}
+
 /// The accounts of all peers of a node.
 #[derive(Debug)]
 pub(crate) struct Accounts {
@@ -125,8 +138,7 @@ impl Accounts {
     /// The account of a frame's sender, found at the first look while one peer talks.
     #[inline]
     fn account_of(&mut self, node: NodeId, incarnation: u16, page: &Page) -> usize {
-        let is_it =
-            |account: &Account| account.public.node == node && account.public.incarnation == incarnation;
+        let is_it = |account: &Account| account.is_of(node, incarnation);
         if self.accounts.get(self.last).is_some_and(is_it) {
             return self.last;
         }
@@ -173,8 +185,7 @@ impl Accounts {
         exact: bool,
         page: &Page,
     ) {
-        let known = |account: &Account| account.public.node == node && account.public.incarnation == life;
-        let known = self.accounts.iter().position(known);
+        let known = self.accounts.iter().position(|account| account.is_of(node, life));
         // Of 65,536 lives of a node two have one number: what the first sent would make the second's numbers duplicates.
         let is_over = known.filter(|&index| !self.accounts[index].public.present);
         if let Some(over) = is_over {
@@ -192,9 +203,7 @@ impl Accounts {
         let index = self.account_of(header.source.node, header.incarnation, page);
         let ordered = self.ordered;
         let account = &mut self.accounts[index];
-        let tracked =
-            if header.target.node.is_some() { &mut account.unicast } else { &mut account.broadcast };
-        let accepted = tracked.accept(header.sequence, ordered);
+        let accepted = account.tracked(header).accept(header.sequence, ordered);
         if accepted.lost > 0 {
             self.charge(index, accepted.lost, false, page);
         }
@@ -208,22 +217,21 @@ impl Accounts {
         Judged { deliver: accepted.is_deliverable(), lost_before: accepted.lost }
     }
 
-    /// Where the last frame was accounted for, and the number that follows it in the stream to this node or to everybody.
-    /// None where the medium does not keep order.
+    /// The number that follows in the stream of frames with such a header, if that is this account's. None where the medium
+    /// does not keep order.
     #[inline]
-    pub(crate) fn next_of(&self, account: usize, life: (NodeId, u16), broadcast: bool) -> Option<u32> {
+    pub(crate) fn next_of(&self, account: usize, header: &Header) -> Option<u32> {
         let account = self.accounts.get(account)?;
-        let tracked = if broadcast { &account.broadcast } else { &account.unicast };
-        let is_it = (account.public.node, account.public.incarnation) == life;
+        let tracked = if header.target.node.is_some() { &account.unicast } else { &account.broadcast };
+        let is_it = account.is_of(header.source.node, header.incarnation);
         if is_it && tracked.start == Start::Known { tracked.stream.next_in_order() } else { None }
     }
 
     /// The frame with the number that [`Self::next_of`] said arrived.
     #[inline]
-    pub(crate) fn accept_next(&mut self, account: usize, broadcast: bool, page: &Page) {
+    pub(crate) fn accept_next(&mut self, account: usize, header: &Header, page: &Page) {
         let account = &mut self.accounts[account];
-        let tracked = if broadcast { &mut account.broadcast } else { &mut account.unicast };
-        tracked.stream.accept_next_in_order();
+        account.tracked(header).stream.accept_next_in_order();
         account.public.arrived += 1;
         page.count(Count::Arrived).add_alone(1);
     }

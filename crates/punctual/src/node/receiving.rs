@@ -7,7 +7,7 @@ use punctual_machine::epoll::EpollSet;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Header, NodeId, Stamps};
+use punctual_proto::{Header, Stamps};
 
 use super::Core;
 use super::accounts::{Accounts, PeerAccount};
@@ -61,10 +61,6 @@ struct Prediction {
     likeness: Likeness,
     /// Index of its source's account.
     account: usize,
-    source: NodeId,
-    incarnation: u16,
-    /// It is for everybody.
-    broadcast: bool,
     /// The node's ports then: whom the message is for depends on them.
     ports_version: u64,
 }
@@ -159,9 +155,6 @@ impl Receiving {
         Some(Prediction {
             likeness: half.likeness(header)?,
             account: self.accounts.last(),
-            source: header.source.node,
-            incarnation: header.incarnation,
-            broadcast: header.target.node.is_none(),
             ports_version: self.ports.version_seen(),
         })
     }
@@ -175,10 +168,8 @@ impl Receiving {
         if self.predictable == 0 || core.registry.version() != prediction.ports_version {
             return false;
         }
-        let &Prediction { ref likeness, account, source, incarnation, broadcast, .. } = prediction;
-        let Some(sequence) = self.accounts.next_of(account, (source, incarnation), broadcast) else {
-            return false;
-        };
+        let &Prediction { ref likeness, account, .. } = prediction;
+        let Some(sequence) = self.accounts.next_of(account, &last.header) else { return false };
         let Some(alike) = half.peek_alike(likeness, sequence) else { return false };
         let read = if alike.stamps.is_some() { core.clock.now() } else { Ticks::default() };
         let header = Header { sequence, payload_size: alike.payload_size, ..last.header };
@@ -194,7 +185,7 @@ impl Receiving {
         let woken = self.woken.take().unwrap_or(read).min(read);
         self.predictable -= 1;
         self.restless = true;
-        self.accounts.accept_next(account, broadcast, &core.page);
+        self.accounts.accept_next(account, &header, &core.page);
         core.page.count(Count::Copies).add_alone(1);
         last.header = header;
         last.stamps = alike.stamps;

@@ -27,8 +27,9 @@ pub(crate) struct Sending {
     open: Option<Open>,
     unique: UniqueStamps,
     sealer: Option<NodeSealer>,
-    /// What communicators of this node send each other is sealed too, and then is a stream of its own.
+    /// What communicators of this node send each other is sealed too, …
     seals_local: bool,
+    /// … and then is a stream of its own: its next number.
     local_sequence: u32,
 }
 
@@ -123,31 +124,22 @@ impl Sending {
         payload: &[u8],
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
-        let (size, size_max) = (payload.len(), core.payload_size_max);
-        if size > size_max {
-            return Err(SendError::TooLong { size, size_max });
-        }
+        check_size(core, payload.len())?;
         let stamps = timing.map(|timing| self.stamps(core, timing));
         let Self { transmit, staged, sealer, .. } = self;
-        let seal_size = sealer.as_mut().map_or(Ok(0), |sealer| sealer.prepare().map(|()| SEAL_SIZE))?;
-        let prefix_size = if timing.is_some() { PREFIX_SIZE_MAX } else { HEADER_SIZE };
-        let frame_size = prefix_size + size + seal_size;
+        sealer.as_mut().map_or(Ok(()), NodeSealer::prepare)?;
+        let source = Address { node: core.node, port: source.port };
+        let (size, sealed) = (payload.len(), sealer.is_some());
+        let mut open =
+            Open { source, target, sequence: 0, size, stamps, to_bus: true, to_ports: false, sealed };
+        let (prefix_size, frame_size) = (open.prefix_size(), open.frame_size());
         let claimed = transmit.claim(target.node, frame_size);
-        let sequence = claimed.map_err(|error| refuse(core, error))?;
-        let frame = if sealer.is_some() { &mut staged[..frame_size] } else { transmit.claimed() };
+        open.sequence = claimed.map_err(|error| refuse(core, error))?;
+        let frame = if sealed { &mut staged[..frame_size] } else { transmit.claimed() };
         block::copy(payload, &mut frame[prefix_size..prefix_size + size]);
-        let header = Header {
-            kind: Kind::Data,
-            incarnation: core.incarnation,
-            source: Address { node: core.node, port: source.port },
-            target,
-            sequence,
-            payload_size: size as u32,
-            stamped: timing.is_some(),
-            sealed: sealer.is_some(),
-        };
         // All in one go, after the payload: a reader looks at this cache line all the while, and every look takes it away.
-        write_prefix(frame, &header, stamps.map(|stamps| (stamps, core.clock.now())));
+        let posted = stamps.map(|stamps| (stamps, core.clock.now()));
+        write_prefix(frame, &open.header(core, open.sequence), posted);
         if let Some(sealer) = sealer {
             let frame = &mut staged[..frame_size];
             sealer.seal(frame);
@@ -203,10 +195,7 @@ impl Sending {
         size: usize,
         timing: Option<Timing>,
     ) -> Result<Open, SendError> {
-        let size_max = core.payload_size_max;
-        if size > size_max {
-            return Err(SendError::TooLong { size, size_max });
-        }
+        check_size(core, size)?;
         let stamps = timing.map(|timing| self.stamps(core, timing));
         let address = Address { node: core.node, port: source.port };
         let to_bus = target.node != Some(core.node);
@@ -329,6 +318,12 @@ impl Sending {
     pub(crate) fn sent_to(&self, target: Option<NodeId>) -> u64 {
         self.transmit.sent_to(target)
     }
+}
+
+#[inline]
+fn check_size(core: &Core, size: usize) -> Result<(), SendError> {
+    let size_max = core.payload_size_max;
+    if size > size_max { Err(SendError::TooLong { size, size_max }) } else { Ok(()) }
 }
 
 #[cold]

@@ -35,7 +35,7 @@ struct Claimed {
     target: Option<NodeId>,
     /// The target's entry in the table of frames sent; the broadcast counter has none.
     entry: usize,
-    /// The version of the roster with which it was found; 0 = never.
+    /// The version of the roster with which it was found.
     version: u64,
 }
 
