@@ -57,7 +57,7 @@ pub(crate) const ZMQ: &str = "zmq ipc";
 
 /// What is compared, in the order of a round. Who is compared stands close: the less time lies between two, the less the
 /// machine has changed.
-pub(crate) const KINDS: [Kind; 18] = [
+pub(crate) const KINDS: [Kind; 19] = [
     Kind { name: AERON, sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual shared/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "floor/slot", sizes: SIZES, stream_sizes: &[], fast: true },
@@ -74,6 +74,7 @@ pub(crate) const KINDS: [Kind; 18] = [
     Kind { name: "punctual datagram/spin", sizes: &[64], stream_sizes: &[], fast: false },
     Kind { name: "floor/udp-block", sizes: &[64], stream_sizes: &[], fast: false },
     Kind { name: "punctual datagram/epoll", sizes: &[64], stream_sizes: &[], fast: false },
+    Kind { name: "punctual datagram/eventfd", sizes: &[64], stream_sizes: &[], fast: false },
     Kind { name: "floor/packet-spin", sizes: &[64], stream_sizes: &[], fast: false },
     Kind { name: "punctual packet/spin", sizes: &[64], stream_sizes: &[], fast: false },
 ];

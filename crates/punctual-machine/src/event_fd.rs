@@ -41,14 +41,20 @@ impl EventFd {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 
-    /// Waits until it is rung or one of two others can be read; `false` when `timeout` passed or a signal came first.
+    /// Waits until it is rung or one of two others can be read, until `timeout` has passed or a signal comes. Whether it was
+    /// rung.
     pub fn wait_with(&self, others: [Option<BorrowedFd<'_>>; 2], timeout: Option<Duration>) -> bool {
         let timeout = timeout.map(timespec);
         let watched = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
-        let own = self.0.as_fd();
-        let others = others.map(|other| other.unwrap_or(own));
-        poll(&mut [watched(own), watched(others[0]), watched(others[1])], timeout.as_ref())
-            .is_ok_and(|ready| ready > 0)
+        let own = watched(self.0.as_fd());
+        let mut descriptors = [own.clone(), own.clone(), own];
+        let mut count = 1;
+        for other in others.into_iter().flatten() {
+            descriptors[count] = watched(other);
+            count += 1;
+        }
+        let ready = poll(&mut descriptors[..count], timeout.as_ref());
+        ready.is_ok() && !descriptors[0].revents().is_empty()
     }
 }
 
@@ -94,6 +100,12 @@ mod tests {
         bell.ring();
         bell.ring();
         assert!(bell.wait_with([None; 2], None));
+        assert!(bell.drain());
+        let other = EventFd::new().unwrap();
+        other.ring();
+        assert!(!bell.wait_with([None, Some(other.as_fd())], None), "only the other was rung");
+        bell.ring();
+        assert!(bell.wait_with([None, Some(other.as_fd())], None));
         assert!(bell.drain());
         assert!(!bell.drain());
     }

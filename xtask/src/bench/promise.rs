@@ -102,7 +102,7 @@ pub(super) const PROMISES: [Promise; 18] = [
     ),
     ratio(
         "UDP, asleep / bare socket, 64 B, p50",
-        ("punctual datagram/epoll", "floor/udp-block"),
+        ("punctual datagram/eventfd", "floor/udp-block"),
         64,
         P50,
         RatioAtMost(1.1),

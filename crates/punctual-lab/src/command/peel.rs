@@ -97,7 +97,7 @@ fn settings(arguments: &PeelArguments) -> Result<Settings, Failure> {
     if count < COUNT_MIN {
         return usage(format!("--count {count}: from {COUNT_MIN}, of which {WARMUP} are warm-up"));
     }
-    let asleep = if medium == Medium::Shared { Wake::Futex } else { Wake::Epoll };
+    let asleep = if medium == Medium::Shared { Wake::Futex } else { Wake::EventFd };
     let wake = arguments.wake.unwrap_or(asleep);
     if medium != Medium::Shared && !wake.can_wait_for(false) {
         return usage(format!("--wake {wake}: it cannot wait for --engine {}; take epoll", medium.name()));

@@ -179,7 +179,7 @@ fn wake(arguments: &VehiclesArguments) -> Wake {
     arguments.wake.unwrap_or(match (arguments.mode, arguments.engine) {
         (Mode::Async, Medium::Shared) => Wake::Futex,
         (Mode::Async, _) => Wake::Signal,
-        _ => Wake::Epoll,
+        _ => Wake::EventFd,
     })
 }
 

@@ -263,7 +263,7 @@ impl Reception {
             taken.is_some()
         };
         let waited = self.follow.wait(&mut bed, &timeout, is_ready);
-        if waited.on_descriptor {
+        if waited.on_event {
             self.inbox.bell.event().drain();
         }
         if waited.slept {

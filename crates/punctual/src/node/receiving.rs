@@ -226,8 +226,11 @@ impl Receiving {
                 core.page.count(Count::Rescued).add_alone(1);
             }
         }
-        if waited.on_descriptor {
+        // Where senders ring, another descriptor may stand in for the bell's event.
+        if waited.on_event || waited.on_descriptor && self.rings_doorbell() {
             self.receive.handle_awake();
+        } else if waited.on_descriptor {
+            self.receive.look_everywhere();
         }
         waited
     }

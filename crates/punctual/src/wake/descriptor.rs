@@ -6,11 +6,12 @@ use punctual_machine::doorbell::Notification;
 
 use super::{Bed, Waited, Waiter, sleep_armed};
 
-/// On the bell's eventfd, and on what stands in for it where a peer does not have it yet.
+/// In poll: on the bell's eventfd and the medium's descriptors. A medium's sender tells nobody who does not sleep, where an
+/// epoll set is told of everything; three descriptors are fewer than epoll would be for.
 #[derive(Debug)]
-pub(super) struct SleepOnEvent;
+pub(super) struct SleepInPoll;
 
-impl Waiter for SleepOnEvent {
+impl Waiter for SleepInPoll {
     fn wait(
         &mut self,
         bed: &mut Bed<'_>,
@@ -18,7 +19,7 @@ impl Waiter for SleepOnEvent {
         is_ready: &mut dyn FnMut() -> bool,
     ) -> Waited {
         sleep_armed(bed, Notification::Descriptor, is_ready, |bed| {
-            bed.event.wait_with(bed.descriptors, timeout());
+            bed.event.wait_with(bed.descriptors, timeout())
         })
     }
 }
@@ -36,6 +37,7 @@ impl Waiter for SleepInEpoll {
     ) -> Waited {
         sleep_armed(bed, Notification::Descriptor, is_ready, |bed| {
             bed.set.wait(timeout());
+            true
         })
     }
 

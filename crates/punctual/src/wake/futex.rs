@@ -18,6 +18,7 @@ impl Waiter for SleepOnFutex {
     ) -> Waited {
         sleep_armed(bed, Notification::Futex, is_ready, |bed| {
             bed.bell.sleep_futex(timeout());
+            false
         })
     }
 }

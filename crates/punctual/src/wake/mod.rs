@@ -24,7 +24,7 @@ mod spin;
 
 use adaptive::Adaptive;
 use backoff::Backoff;
-use descriptor::{SleepInEpoll, SleepOnEvent};
+use descriptor::{SleepInEpoll, SleepInPoll};
 use futex::SleepOnFutex;
 pub(crate) use gate::Gate;
 pub use patience::{Patience, SLEEP_COST_NS};
@@ -43,7 +43,7 @@ pub enum Wake {
     Adaptive,
     /// Sleep on a futex. Only for media whose senders ring the doorbell (shared memory, loopback).
     Futex,
-    /// Sleep on an eventfd. Only for media whose senders ring the doorbell.
+    /// Sleep in poll, on the doorbell's eventfd and the medium's descriptors together.
     EventFd,
     /// Sleep in epoll, on the doorbell and the medium's descriptors together.
     Epoll,
@@ -73,7 +73,7 @@ impl Wake {
     /// Whether it can wait for a medium, by whether senders ring that medium's doorbell.
     pub const fn can_wait_for(self, rings_doorbell: bool) -> bool {
         match self {
-            Self::Futex | Self::EventFd => rings_doorbell,
+            Self::Futex => rings_doorbell,
             Self::Signal => !rings_doorbell,
             _ => true,
         }
@@ -126,13 +126,15 @@ pub struct Waited {
     pub slept: bool,
     /// Somebody rang.
     pub rung: bool,
-    /// It slept on descriptors, so that these must be taken back.
+    /// It slept on descriptors: what they stand for must be looked at.
     pub on_descriptor: bool,
+    /// The bell's event may be readable, and must be drained.
+    pub on_event: bool,
 }
 
 impl Waited {
     /// Some time passed; nobody slept.
-    pub const AWAKE: Self = Self { slept: false, rung: false, on_descriptor: false };
+    pub const AWAKE: Self = Self { slept: false, rung: false, on_descriptor: false, on_event: false };
 }
 
 /// One waiter's way of waiting, with its state.
@@ -182,11 +184,11 @@ pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
     Ok(match wake {
         Wake::Spin => Box::new(Spin::new(looks_suffice)),
         Wake::Backoff if rings_doorbell => Box::new(Backoff::new(SleepOnFutex)),
-        Wake::Backoff => Box::new(Backoff::new(SleepInEpoll)),
+        Wake::Backoff => Box::new(Backoff::new(SleepInPoll)),
         Wake::Adaptive if rings_doorbell => Box::new(Adaptive::new(SleepOnFutex)),
-        Wake::Adaptive => Box::new(Adaptive::new(SleepInEpoll)),
+        Wake::Adaptive => Box::new(Adaptive::new(SleepInPoll)),
         Wake::Futex => Box::new(SleepOnFutex),
-        Wake::EventFd => Box::new(SleepOnEvent),
+        Wake::EventFd => Box::new(SleepInPoll),
         Wake::Epoll => Box::new(SleepInEpoll),
         Wake::Signal => Box::new(SleepOnSignal::default()),
     })
@@ -205,18 +207,18 @@ pub fn epoll_set(event: &EventFd, descriptors: [Option<BorrowedFd<'_>>; 2]) -> R
     Ok(set)
 }
 
-/// The handshake around every sleep: arm, look once more, sleep, disarm.
+/// The handshake around every sleep: arm, look once more, sleep, disarm. `sleep` says whether the bell's event may be readable:
+/// one that is written after that ends the next sleep at once.
 fn sleep_armed(
     bed: &mut Bed<'_>,
     how: Notification,
     is_ready: &mut dyn FnMut() -> bool,
-    sleep: impl FnOnce(&mut Bed<'_>),
+    sleep: impl FnOnce(&mut Bed<'_>) -> bool,
 ) -> Waited {
     bed.bell.arm(how);
     let slept = !is_ready();
-    if slept {
-        sleep(bed);
-    }
+    let readable = slept && sleep(bed);
     let rung = bed.bell.disarm().rung;
-    Waited { slept, rung, on_descriptor: how == Notification::Descriptor && (slept || rung) }
+    let on_descriptor = how == Notification::Descriptor && (slept || rung);
+    Waited { slept, rung, on_descriptor, on_event: on_descriptor && (readable || rung) }
 }

@@ -35,7 +35,7 @@ impl Waiter for SleepOnSignal {
             self.looked = claimed.is_ok();
             if self.looked {
                 // One more look at everything: what is there already raises no signal.
-                return Waited { on_descriptor: true, ..Waited::AWAKE };
+                return Waited { on_descriptor: true, on_event: true, ..Waited::AWAKE };
             }
         }
         let by_signal = std::mem::take(&mut self.looked);
@@ -43,6 +43,7 @@ impl Waiter for SleepOnSignal {
             if !by_signal || self.signals.sleep(bed.event.as_fd(), timeout()).is_err() {
                 bed.set.wait(timeout());
             }
+            true
         })
     }
 
