@@ -44,7 +44,27 @@ struct MembershipShared {
 #[derive(Debug, Default)]
 struct MembershipState {
     group: Option<u32>,
-    watchers: Vec<Sender>,
+    watchers: Vec<(u64, Sender)>,
+    /// The number of the next watcher.
+    next: u64,
+}
+
+/// Somebody is told of changes until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    membership: Membership,
+    watcher: u64,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut state = self.membership.state();
+        let watched = state.watchers.iter().position(|(watcher, _)| *watcher == self.watcher);
+        let waiter = watched.map(|index| state.watchers.swap_remove(index));
+        drop(state);
+        // It may be the last that holds its node: that closes without our lock.
+        drop(waiter);
+    }
 }
 
 impl Membership {
@@ -62,8 +82,12 @@ impl Membership {
     }
 
     /// Whoever waits at this sender's communicator is woken when the group changes.
-    pub(crate) fn watch(&self, waiter: Sender) {
-        self.state().watchers.push(waiter);
+    pub(crate) fn watch(&self, waiter: Sender) -> Watch {
+        let mut state = self.state();
+        let watcher = state.next;
+        state.next += 1;
+        state.watchers.push((watcher, waiter));
+        Watch { membership: self.clone(), watcher }
     }
 
     fn set(&self, group: Option<u32>) {
@@ -73,7 +97,7 @@ impl Membership {
         }
         state.group = group;
         self.0.version.publish(self.0.version.get() + 1);
-        for watcher in &mut state.watchers {
+        for (_, watcher) in &mut state.watchers {
             // An empty message to itself; who has no room for one is awake.
             let _taken_or_awake = watcher.try_send(Target::from(watcher.address()), &[]);
         }

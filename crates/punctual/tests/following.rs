@@ -164,3 +164,21 @@ fn interests_follow_a_vehicle_through_its_groups() {
         assert!(node.ledger().is_balanced(), "{}", node.ledger());
     }
 }
+
+/// Goal: a membership tells its followers while they live, and keeps none of their nodes open afterwards.
+#[test]
+fn who_stops_following_leaves_its_bus() {
+    let _alive = watchdog(60);
+    let name = unique("unfollow");
+    let (_node, member) = vehicle(&format!("shared {name}"), "member");
+    let open = || Node::open(&bus_of(&format!("shared {name}")).sealed(&fleet()), "follower");
+    let follower = open().unwrap();
+    let mut participants = [1, 2].map(|port| Participant::new(follower.bind(port).unwrap()));
+    for participant in &mut participants {
+        // Twice: the second takes the place of the first.
+        participant.follow(&member.membership());
+        participant.follow(&member.membership());
+    }
+    drop((follower, participants));
+    assert!(open().is_ok(), "{:?}", open());
+}

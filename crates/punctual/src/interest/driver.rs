@@ -15,7 +15,7 @@ use punctual_proto::{Address, Nanos, Target};
 use super::{InterestError, ParticipantOptions, Traffic};
 use crate::communicator::{Communicator, Sender};
 use crate::engine::SendError;
-use crate::group::Membership;
+use crate::group::{Membership, Watch};
 use crate::trace::Stages;
 
 /// Publications, and subscriptions, of one communicator: each is looked at for every message.
@@ -57,6 +57,7 @@ pub(super) struct Origin {
 #[derive(Debug)]
 struct Followed {
     membership: Membership,
+    _watch: Watch,
     version_seen: u64,
     group: Option<u32>,
 }
@@ -209,9 +210,12 @@ impl Driver {
 
     /// From now on everything is for the group of this membership, whichever that is.
     pub(super) fn follow(&mut self, membership: &Membership) {
-        membership.watch(self.communicator.sender());
-        let version_seen = u64::MAX;
-        self.membership = Some(Followed { membership: membership.clone(), version_seen, group: None });
+        self.membership = Some(Followed {
+            membership: membership.clone(),
+            _watch: membership.watch(self.communicator.sender()),
+            version_seen: u64::MAX,
+            group: None,
+        });
         self.leave_group();
     }
 

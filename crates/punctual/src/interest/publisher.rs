@@ -90,10 +90,7 @@ impl<T: Data> Publisher<T> {
         })
     }
 
-    /// From now on everything is for the group that `membership` is in ([`crate::group::GroupMember::membership`]), and follows
-    /// it: when it leaves, interests are withdrawn there, and nobody is served; when it is in another, interests are repeated
-    /// and asked for there at once. Messages that are not sealed in its group are passed over. It is done by whoever drives
-    /// this, and needs no more than this call.
+    /// From now on it serves only the group that `membership` is in: see [`Participant::follow`](super::Participant::follow).
     pub fn follow(&mut self, membership: &Membership) {
         self.driver.follow(membership);
     }
