@@ -203,3 +203,22 @@ fn overrun(keys: Option<&Keys>) {
     assert_eq!(delivered + lost, sent, "each is delivered or counted as lost");
     assert!(world.node.ledger().is_balanced(), "{}", world.node.ledger());
 }
+
+/// Goal: a sender whose frames are all alike, and are always there, keeps nobody else waiting for long.
+#[test]
+fn one_who_sends_alike_does_not_starve_another() {
+    const SENT: usize = 2_000;
+    let mut world = World::new(&format!("alike-fair-{}", std::process::id()), WhenFull::HoldBack, None);
+    for first in [0, 1] {
+        (0..SENT).for_each(|_| world.send(first, Place::Port(0), 8));
+        // The short way is taken from here on.
+        (0..SENT / 4).for_each(|_| assert!(world.receive(0)));
+        world.send(1 - first, Place::Port(0), 8);
+        let until = (1..=SENT).find(|_| {
+            assert!(world.receive(0));
+            world.expected[0][1 - first].is_empty()
+        });
+        assert!(until.is_some_and(|until| until <= SENT / 4), "heard after {until:?} others");
+        world.drain();
+    }
+}
