@@ -1,10 +1,15 @@
 //! Frames that are like the one before are taken by a short way. Whatever the order of things, it must not be seen.
 
-use std::collections::VecDeque;
+mod common;
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use common::watchdog;
 use proptest::prelude::*;
 use punctual::engine::shared::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, CommunicatorOptions, Keys, Node, SendError, Target, Wake};
+use punctual_machine::counter::Flag;
 
 /// What may happen between two messages.
 #[derive(Clone, Copy, Debug)]
@@ -221,4 +226,39 @@ fn one_who_sends_alike_does_not_starve_another() {
         assert!(until.is_some_and(|until| until <= SENT / 4), "heard after {until:?} others");
         world.drain();
     }
+}
+
+/// Goal: a message that is overwritten while it is copied is not delivered.
+#[test]
+fn a_message_overrun_while_it_is_copied_is_not_delivered() {
+    const WORDS: usize = 480;
+    const ENOUGH: u64 = 2_000;
+    let name = format!("alike-torn-{}", std::process::id());
+    let bus = Bus::Shared(SharedOptions {
+        when_full: WhenFull::Overrun,
+        ring_size: 1 << 14,
+        ..SharedOptions::new(&name)
+    });
+    let mut reader = bind(&Node::open(&bus, "reader").unwrap(), 0, false);
+    let mut writer = bind(&Node::open(&bus, "writer").unwrap(), 0, false);
+    let stop = Arc::new(Flag::default());
+    let stopped = Arc::clone(&stop);
+    let writing = std::thread::spawn(move || {
+        for number in (0_u64..).take_while(|_| !stopped.is_raised()) {
+            writer
+                .try_send(Target::port("reader", 0_u8), [number.to_le_bytes(); WORDS].as_flattened())
+                .unwrap();
+        }
+    });
+    let (mut delivered, mut overrun) = (0, 0);
+    let _alive = watchdog(120);
+    while delivered < 50 * ENOUGH || overrun < ENOUGH {
+        let Ok(message) = reader.try_receive() else { continue };
+        let words = message.payload.as_chunks::<8>().0;
+        assert!(words.len() == WORDS && words.iter().all(|word| *word == words[0]), "damaged: {words:?}");
+        delivered += 1;
+        overrun += u64::from(message.lost_before > 0);
+    }
+    stop.raise();
+    writing.join().unwrap();
 }
