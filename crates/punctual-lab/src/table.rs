@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use crate::compare::{Aspect, Comparison, Difference, Measure, RunComparison};
 use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
-use crate::summary::{CellResult, Summary};
+use crate::summary::{CellResult, Skipped, Summary};
+
+/// Characters of a line of running text.
+const WIDTH: usize = 100;
 
 /// How the text looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,6 +183,40 @@ pub fn doubts(doubts: &[Doubt], style: Style) -> String {
     text
 }
 
+/// What was left out, and why.
+#[must_use]
+pub fn skipped(skipped: &[Skipped], style: Style) -> String {
+    if skipped.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("{}\n", style.heading("Not measured"));
+    for one in skipped {
+        text += &wrapped(&format!("{}: {}", one.what, one.reason), "  ", "    ");
+    }
+    text.push('\n');
+    text
+}
+
+/// The words on lines of at most [`WIDTH`] characters.
+pub(crate) fn wrapped(words: &str, first: &str, others: &str) -> String {
+    let (mut text, mut line) = (String::new(), first.to_owned());
+    let mut is_fresh = true;
+    for word in words.split_whitespace() {
+        if !is_fresh && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            text += &line;
+            text.push('\n');
+            line = others.to_owned();
+            is_fresh = true;
+        }
+        if !is_fresh {
+            line.push(' ');
+        }
+        line += word;
+        is_fresh = false;
+    }
+    text + &line + "\n"
+}
+
 /// One comparison: the sentence, then the measures.
 #[must_use]
 pub fn comparison(title: &str, comparison: &Comparison, style: Style) -> String {
@@ -226,4 +263,16 @@ pub fn run_comparison(runs: &RunComparison, style: Style) -> String {
     let chance = "of cells that are equal, one in 20 would by chance";
     let _ = writeln!(text, "{differ} of {all} cells differ; {chance}.\n");
     text + &doubts(&runs.doubts, style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_between_words() {
+        let text = wrapped(&"word ".repeat(50), "→ ", "  ");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert_eq!(text.split_whitespace().filter(|word| *word == "word").count(), 50);
+    }
 }

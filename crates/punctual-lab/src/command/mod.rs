@@ -31,9 +31,11 @@ pub use vehicles::{VehiclesArguments, vehicle, vehicles};
 pub use wakeup::{WakeupArguments, wakeup};
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
-use crate::cli::Failure;
-use crate::store::StoreError;
+use crate::cli::{Common, Failure};
+use crate::store::{Run, StoreError};
+use crate::summary::Summary;
 use crate::table::Style;
 
 /// A store that cannot be read is a wrong argument; one that cannot be written is the machine's.
@@ -60,7 +62,30 @@ fn style() -> Style {
     Style { colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
 }
 
-fn write_file(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+/// Writes the page of a finished run, and its summary where that is asked for; prints what came out, and where it is.
+fn show(
+    path: &Path,
+    summary: &Summary,
+    common: &Common,
+    overview: impl FnOnce(Style) -> String,
+) -> Result<(), Failure> {
+    let run = Run::open(path).map_err(|error| store_failure(&error))?;
+    let page = path.join("report.html");
+    write_file(&page, &crate::report::render(&run).map_err(|error| store_failure(&error))?)?;
+    let to_stdout = common.json.as_deref() == Some(Path::new("-"));
+    match &common.json {
+        Some(_) if to_stdout => print(&summary.to_json())?,
+        Some(file) => write_file(file, &summary.to_json())?,
+        None => {}
+    }
+    if common.quiet || to_stdout {
+        return Ok(());
+    }
+    print(&overview(style()))?;
+    print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text)
         .map_err(|error| Failure::Machine(format!("cannot write {}: {error}", path.display())))
 }

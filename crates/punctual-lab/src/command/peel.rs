@@ -12,16 +12,16 @@ use serde_json::json;
 
 use super::response::in_a_thread;
 use super::survey::progress;
-use super::{print, store_failure, style, write_file};
+use super::{show, store_failure, write_file};
 use crate::cli::{Common, Failure};
 use crate::peel::experiment::{self, Made, RunError, Settings, WARMUP};
 use crate::peel::layer::Culprit;
 use crate::peel::overview::{overall, overview};
 use crate::peel::{site, startup};
-use crate::store::{Header, Run, Store};
+use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::vehicles::option::{Medium, VALUE_SIZE};
-use crate::{doubt, facts, report, survey};
+use crate::{doubt, facts, survey};
 
 /// Options of the peel.
 #[derive(Debug, Args)]
@@ -165,19 +165,7 @@ fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, 
 }
 
 fn conclude(path: &Path, summary: &Summary, common: &Common) -> Result<(), Failure> {
-    let run = Run::open(path).map_err(|error| store_failure(&error))?;
-    let page = path.join("report.html");
-    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
-    let to_stdout = common.json.as_deref() == Some(Path::new("-"));
-    match &common.json {
-        Some(_) if to_stdout => print(&summary.to_json())?,
-        Some(file) => write_file(file, &summary.to_json())?,
-        None => {}
-    }
-    if !common.quiet && !to_stdout {
-        print(&overview(summary, style()))?;
-        print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
-    }
+    show(path, summary, common, |style| overview(summary, style))?;
     let lost: u64 = overall(summary).map_or(0, |all| all.starts.iter().map(|start| start.lost).sum());
     if !summary.kept_promises() || lost > 0 {
         return Err(Failure::Promise(

@@ -11,7 +11,7 @@ use punctual_machine::socket::DSCP_MAX;
 use serde_json::json;
 
 use super::survey::progress;
-use super::{print, store_failure, style, write_file};
+use super::{show, store_failure, write_file};
 use crate::cli::{Common, Failure, duration};
 use crate::response::account::Account;
 use crate::response::experiment::{self, Outcome, RunError, Settings, needs_interface};
@@ -22,9 +22,9 @@ use crate::response::protocol::Protocol;
 use crate::response::site::Family;
 use crate::response::{neighbour, sockperf, view, wire};
 use crate::sample::Load;
-use crate::store::{Header, Run, Store};
+use crate::store::{Header, Store};
 use crate::summary::Summary;
-use crate::{doubt, facts, report, survey};
+use crate::{doubt, facts, survey};
 
 /// Options of the response.
 #[derive(Debug, Args)]
@@ -370,19 +370,7 @@ fn conclude(
     arguments: &ResponseArguments,
     settings: &Settings,
 ) -> Result<(), Failure> {
-    let run = Run::open(path).map_err(|error| store_failure(&error))?;
-    let page = path.join("report.html");
-    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
-    let to_stdout = arguments.common.json.as_deref() == Some(Path::new("-"));
-    match &arguments.common.json {
-        Some(_) if to_stdout => print(&summary.to_json())?,
-        Some(file) => write_file(file, &summary.to_json())?,
-        None => {}
-    }
-    if !arguments.common.quiet && !to_stdout {
-        print(&view::page(summary, &outcome.accounts, style()))?;
-        print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
-    }
+    show(path, summary, &arguments.common, |style| view::page(summary, &outcome.accounts, style))?;
     if summary.results.is_empty() {
         let reasons: Vec<String> =
             outcome.skipped.iter().map(|skipped| format!("{}: {}", skipped.what, skipped.reason)).collect();

@@ -8,12 +8,12 @@ use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_interrupts, end_with_parent};
 use serde_json::json;
 
-use super::{print, store_failure, style, write_file};
+use super::{show, store_failure, write_file};
 use crate::cli::{Failure, SurveyArguments};
-use crate::store::{Header, Run, Store};
+use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::survey::{self, Plan, SurveyError, Wishes};
-use crate::{facts, report, table};
+use crate::{facts, table};
 
 /// Measures, stores, recommends, reports.
 ///
@@ -90,23 +90,10 @@ pub(super) fn progress(quiet: bool) -> ProgressBar {
 
 /// Shows what came out, and where it is.
 fn conclude(path: &Path, summary: &Summary, arguments: &SurveyArguments) -> Result<(), Failure> {
-    let run = Run::open(path).map_err(|error| store_failure(&error))?;
-    let page = path.join("report.html");
-    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
-    let json = summary.to_json();
-    let to_stdout = arguments.common.json.as_deref() == Some(Path::new("-"));
-    match &arguments.common.json {
-        Some(_) if to_stdout => print(&json)?,
-        Some(file) => write_file(file, &json)?,
-        None => {}
-    }
-    if !arguments.common.quiet && !to_stdout {
-        print(&survey::overview(summary, style()))?;
-        if arguments.all {
-            print(&format!("\n{}", table::results(&summary.results, style())))?;
-        }
-        print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
-    }
+    show(path, summary, &arguments.common, |style| {
+        let all = arguments.all.then(|| format!("\n{}", table::results(&summary.results, style)));
+        survey::overview(summary, style) + &all.unwrap_or_default()
+    })?;
     if summary.results.is_empty() {
         // What was printed above may have been nothing (--quiet): the line stands for itself.
         let mut reasons: Vec<&str> = summary.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();

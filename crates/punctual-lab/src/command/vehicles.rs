@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::response::in_a_thread;
 use super::survey::progress;
-use super::{print, store_failure, style, write_file};
+use super::{show, store_failure, write_file};
 use crate::cli::{Common, Failure, duration};
 use crate::response::option::Urgency;
 use crate::store::{Header, Run, Store};
@@ -25,7 +25,7 @@ use crate::vehicles::process::serve;
 use crate::vehicles::published::standings;
 use crate::vehicles::road::Place;
 use crate::vehicles::value::RECORD_SIZE;
-use crate::{doubt, facts, report};
+use crate::{doubt, facts};
 
 /// Whether messages carry a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -337,19 +337,7 @@ fn first_messages(store: &Store, cell: &crate::sample::CellId) -> Result<u64, Fa
 }
 
 fn conclude(path: &Path, summary: &Summary, common: &Common) -> Result<(), Failure> {
-    let run = Run::open(path).map_err(|error| store_failure(&error))?;
-    let page = path.join("report.html");
-    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
-    let to_stdout = common.json.as_deref() == Some(Path::new("-"));
-    match &common.json {
-        Some(_) if to_stdout => print(&summary.to_json())?,
-        Some(file) => write_file(file, &summary.to_json())?,
-        None => {}
-    }
-    if !common.quiet && !to_stdout {
-        print(&overview(summary, style()))?;
-        print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
-    }
+    show(path, summary, common, |style| overview(summary, style))?;
     promises(summary)
 }
 

@@ -11,12 +11,12 @@ use punctual_machine::wake::Mechanism;
 use serde_json::json;
 
 use super::survey::progress;
-use super::{print, store_failure, style, write_file};
+use super::{print, show, store_failure, write_file};
 use crate::cli::{Common, Failure, LoadArgument};
-use crate::store::{Header, Run, Store};
+use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::wakeup::{self, Plan, Route, SoakOptions, Spoilt, Wishes};
-use crate::{facts, report, table};
+use crate::{facts, table};
 
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]
@@ -136,23 +136,10 @@ fn header(plan: &Plan, cpus: &[usize], seed: u64) -> Header {
 }
 
 fn conclude(path: &Path, summary: &Summary, arguments: &WakeupArguments) -> Result<(), Failure> {
-    let run = Run::open(path).map_err(|error| store_failure(&error))?;
-    let page = path.join("report.html");
-    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
-    let json = summary.to_json();
-    let to_stdout = arguments.common.json.as_deref() == Some(Path::new("-"));
-    match &arguments.common.json {
-        Some(_) if to_stdout => print(&json)?,
-        Some(file) => write_file(file, &json)?,
-        None => {}
-    }
-    if !arguments.common.quiet && !to_stdout {
-        print(&wakeup::overview(summary, style()))?;
-        if arguments.all {
-            print(&format!("\n{}", table::results(&summary.results, style())))?;
-        }
-        print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
-    }
+    show(path, summary, &arguments.common, |style| {
+        let all = arguments.all.then(|| format!("\n{}", table::results(&summary.results, style)));
+        wakeup::overview(summary, style) + &all.unwrap_or_default()
+    })?;
     if summary.results.is_empty() {
         return Err(Failure::Machine("nothing could be measured here; the reasons are above".to_owned()));
     }

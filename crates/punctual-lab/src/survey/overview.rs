@@ -3,11 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::sample::{CellId, Kind, Load};
-use crate::summary::{CellResult, Recommendation, Skipped, Summary};
+use crate::summary::{CellResult, Recommendation, Summary};
 use crate::table::{self, Style, micros};
-
-/// Columns of a terminal that the text keeps to.
-const WIDTH: usize = 100;
 
 /// The whole answer of `punctual survey`: the table, the advice, what was skipped, the doubts.
 pub fn overview(summary: &Summary, style: Style) -> String {
@@ -15,7 +12,7 @@ pub fn overview(summary: &Summary, style: Style) -> String {
     if let Some(recommendation) = &summary.recommendation {
         text += &advice(recommendation, style);
     }
-    text += &skipped(&summary.skipped, style);
+    text += &table::skipped(&summary.skipped, style);
     text + &table::doubts(&summary.doubts, style)
 }
 
@@ -110,52 +107,8 @@ fn advice(recommendation: &Recommendation, style: Style) -> String {
     for choice in &recommendation.choices {
         let _infallible = writeln!(text, "  {}", choice.need);
         let first = format!("{}: {}", choice.name, choice.because);
-        text += &wrapped(&first, "    → ", "      ");
+        text += &table::wrapped(&first, "    → ", "      ");
     }
     text.push('\n');
     text
-}
-
-fn skipped(skipped: &[Skipped], style: Style) -> String {
-    if skipped.is_empty() {
-        return String::new();
-    }
-    let mut text = format!("{}\n", style.heading("Not measured"));
-    for one in skipped {
-        text += &wrapped(&format!("{}: {}", one.what, one.reason), "  ", "    ");
-    }
-    text.push('\n');
-    text
-}
-
-/// The words on lines of at most [`WIDTH`] characters.
-fn wrapped(words: &str, first: &str, others: &str) -> String {
-    let (mut text, mut line) = (String::new(), first.to_owned());
-    let mut is_fresh = true;
-    for word in words.split_whitespace() {
-        if !is_fresh && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            text += &line;
-            text.push('\n');
-            line = others.to_owned();
-            is_fresh = true;
-        }
-        if !is_fresh {
-            line.push(' ');
-        }
-        line += word;
-        is_fresh = false;
-    }
-    text + &line + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lines_are_wrapped_between_words() {
-        let text = wrapped(&"word ".repeat(50), "→ ", "  ");
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
-        assert_eq!(text.split_whitespace().filter(|word| *word == "word").count(), 50);
-    }
 }

@@ -29,13 +29,7 @@ pub fn overview(summary: &Summary, style: Style) -> String {
         }
         text.push('\n');
     }
-    if !summary.skipped.is_empty() {
-        let _ = writeln!(text, "{}", style.heading("Not measured"));
-        for skipped in &summary.skipped {
-            let _ = writeln!(text, "  {}: {}", skipped.what, skipped.reason);
-        }
-        text.push('\n');
-    }
+    text += &table::skipped(&summary.skipped, style);
     text + &table::doubts(&summary.doubts, style)
 }
 
