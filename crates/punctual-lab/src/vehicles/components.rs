@@ -308,10 +308,6 @@ impl Travelling for Components {
     }
 
     fn account(&mut self) -> Account {
-        self.shared.stop.raise();
-        for thread in self.threads.drain(..) {
-            let _ended = thread.join();
-        }
         account_of(&self.node)
     }
 }

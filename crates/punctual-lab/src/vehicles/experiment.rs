@@ -24,6 +24,9 @@ use crate::store::{Store, StoreError};
 const BARRIER: Duration = Duration::from_millis(800);
 /// More for every component, each of which tells its interest to all.
 const BARRIER_PER_COMPONENT: Duration = Duration::from_millis(12);
+/// Peers announce once a second how far they are; one announcement may be lost too.
+const ANNOUNCEMENTS: Duration = Duration::from_millis(2600);
+const BETWEEN_ACCOUNTS: Duration = Duration::from_millis(200);
 /// Stalls of a run that are kept; there may be thousands.
 const STALLS_MAX: usize = 20;
 
@@ -87,7 +90,7 @@ pub struct RunReport {
     /// Each latency in order of arrival, ns, where one process receives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrivals_ns: Vec<u64>,
-    /// The component whose mean period is furthest from what was asked, parts per million.
+    /// By how much the mean period of a component deviates at most, parts per million.
     pub drift_ppm: f64,
     /// Sums of what all processes went through.
     pub facts: Facts,
@@ -142,6 +145,19 @@ fn store_samples(
     Ok(())
 }
 
+/// The account of all, once it is complete: of what was lost last, receivers learn by the next announcement.
+fn sums(road: &mut Road, mutual: bool) -> Result<Sums, String> {
+    let patience_ns = monotonic_ns() + ANNOUNCEMENTS.as_nanos() as u64;
+    loop {
+        let accounts = road.account()?;
+        let sums = Sums::of(&accounts, mutual, road.died.len());
+        if sums.is_balanced() || !mutual || monotonic_ns() > patience_ns {
+            return Ok(sums);
+        }
+        std::thread::sleep(BETWEEN_ACCOUNTS);
+    }
+}
+
 fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunReport, Figures), String> {
     let tag = punctual_machine::process::random() as u16;
     let started = std::time::Instant::now();
@@ -160,10 +176,8 @@ fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunRepor
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     drop(controls);
     let figures = Evidence { settings, brought: &brought, began, opened }.figures();
-    let lost = figures.rows.iter().any(|row| row.lost > 0);
-    let accounts = road.account(lost)?;
     let (standstills, standstill_count) = standstills(settings, &figures);
-    let mut account = Sums::of(&accounts, settings.mode.is_mutual(), road.died.len());
+    let mut account = sums(&mut road, settings.mode.is_mutual())?;
     if !settings.mode.is_mutual() {
         // No node counts losses there: the numbers of what came do.
         account.lost += figures.rows.iter().map(|row| row.lost).sum::<u64>();

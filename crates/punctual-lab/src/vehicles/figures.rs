@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
+use super::drift::drift_ppm;
 use super::option::{OWN_ROW, Settings};
 use super::protocol::Part;
 use super::road::Brought;
@@ -113,7 +114,7 @@ impl Evidence<'_> {
             samples,
             fan_out_ns: fan_out(&receptions),
             arrivals_ns: if self.settings.mode.is_mutual() { Vec::new() } else { arrivals(&receptions) },
-            drift_ppm: self.drift_ppm(&receptions),
+            drift_ppm: drift_ppm(all(&receptions), self.settings.period, self.settings.count),
             first_ns: receptions
                 .iter()
                 .flat_map(|reception| reception.others.iter().filter(first))
@@ -239,29 +240,11 @@ impl Evidence<'_> {
             }
         }
     }
+}
 
-    fn drift_ppm(&self, receptions: &[Reception<'_>]) -> f64 {
-        let clock = Clock::get();
-        let mut spans: HashMap<(u16, u16), [(u32, Ticks); 2]> = HashMap::new();
-        let all = receptions.iter().flat_map(|reception| reception.own.iter().chain(&reception.others));
-        for record in all {
-            let Origin { vehicle, component, number } = record.value.origin;
-            let at = (number, record.value.sent);
-            let [first, last] = spans.entry((vehicle, component)).or_insert([at, at]);
-            if at.0 < first.0 {
-                *first = at;
-            }
-            if at.0 > last.0 {
-                *last = at;
-            }
-        }
-        let period_ns = self.settings.period.as_nanos() as f64;
-        let deviations = spans.values().filter(|[first, last]| last.0 > first.0).map(|[first, last]| {
-            let asked_ns = f64::from(last.0 - first.0) * period_ns;
-            (clock.nanos(last.1.since(first.1)) as f64 / asked_ns - 1.0).abs() * 1e6
-        });
-        deviations.fold(0.0, f64::max)
-    }
+/// Every record.
+fn all<'a>(receptions: &'a [Reception<'_>]) -> impl Iterator<Item = &'a Record> {
+    receptions.iter().flat_map(|reception| reception.own.iter().chain(&reception.others)).copied()
 }
 
 /// What senders were to send.

@@ -18,6 +18,7 @@
 mod alone;
 mod awake;
 mod components;
+mod drift;
 pub mod experiment;
 pub mod figures;
 pub mod keys;

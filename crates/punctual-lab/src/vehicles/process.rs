@@ -18,9 +18,6 @@ use crate::role::{hear, say};
 /// How long the others on the bus are waited for before the barrier.
 const JOINING_MAX: Duration = Duration::from_secs(20);
 
-/// A peer announces once a second how far it is; with that, what was lost last is known. One announcement may be lost too.
-const ANNOUNCEMENT: Duration = Duration::from_millis(2600);
-
 /// What a process brings back.
 pub(super) struct Travelled {
     pub(super) facts: Facts,
@@ -34,7 +31,7 @@ pub(super) trait Travelling {
     /// Sends and receives from this instant of `CLOCK_MONOTONIC` on; ends when there is nothing more to come.
     fn travel(&mut self, start_ns: u64) -> Result<Travelled, String>;
 
-    /// What became of everything.
+    /// What became of everything until now. May be asked more than once.
     fn account(&mut self) -> Account;
 }
 
@@ -62,10 +59,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
                 },
                 None => Err("nothing is open".to_owned()),
             },
-            Told::Account { patient } => {
-                if patient {
-                    std::thread::sleep(ANNOUNCEMENT);
-                }
+            Told::Account => {
                 Ok(Said::Accounted(running.as_mut().map(|running| running.account()).unwrap_or_default()))
             }
         };

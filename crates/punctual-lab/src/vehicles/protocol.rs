@@ -116,8 +116,8 @@ pub enum Told {
     Open(Box<Assignment>),
     /// The barrier opens at this instant of `CLOCK_MONOTONIC`.
     Go { at_ns: u64 },
-    /// To say what became of every message. `patient`: first to wait for the others' announcements.
-    Account { patient: bool },
+    /// To say what became of every message until now.
+    Account,
 }
 
 /// How long opening took, and what the process needed.

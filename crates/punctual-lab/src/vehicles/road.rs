@@ -270,8 +270,8 @@ impl Road {
     ///
     /// # Errors
     /// In words for people.
-    pub fn account(&mut self, patient: bool) -> Result<Vec<(Part, Account)>, String> {
-        self.tell_all(&Told::Account { patient });
+    pub fn account(&mut self) -> Result<Vec<(Part, Account)>, String> {
+        self.tell_all(&Told::Account);
         let mut all = Vec::new();
         for station in self.stations.iter_mut().filter(|station| station.role.is_some()) {
             match station.ask() {
