@@ -107,8 +107,11 @@ impl Leader {
         if !self.barred.contains(&node) {
             self.barred.push(node);
         }
-        if let Some(index) = self.peers.iter().position(|peer| peer.node == node) {
-            self.forget(index, now_ns, entropy);
+        // A member that has asked again has two sessions.
+        let was_member = self.members().any(|member| member == node);
+        self.peers.retain(|peer| peer.node != node);
+        if was_member {
+            self.handle_gone(node, now_ns, entropy);
         }
     }
 
@@ -196,15 +199,12 @@ impl Leader {
     }
 
     fn admit(&mut self, index: usize, now_ns: u64, entropy: &mut dyn Entropy) {
-        let node = self.peers[index].node;
-        if !self.peers[index].is_member {
+        let Peer { node, session, is_member, .. } = self.peers[index];
+        if !is_member {
+            let was_member = self.members().any(|member| member == node);
             self.peers[index].is_member = true;
-            let challenge = self.peers[index].session.member;
-            let was_member = self
-                .peers
-                .iter()
-                .any(|peer| peer.is_member && peer.node == node && peer.session.member != challenge);
-            self.peers.retain(|peer| peer.node != node || peer.session.member == challenge);
+            // Of two sessions only this one lasts, also if the same question was asked in both.
+            self.peers.retain(|peer| peer.node != node || peer.session == session);
             if !was_member {
                 self.events.push_back(LeaderEvent::Joined(node));
             }
@@ -232,9 +232,14 @@ impl Leader {
     fn forget(&mut self, index: usize, now_ns: u64, entropy: &mut dyn Entropy) {
         let gone = self.peers.swap_remove(index);
         if gone.is_member {
-            self.events.push_back(LeaderEvent::Left(gone.node));
-            self.renew(now_ns, entropy);
+            self.handle_gone(gone.node, now_ns, entropy);
         }
+    }
+
+    /// A member is out: the key that it has is not for long.
+    fn handle_gone(&mut self, node: NodeId, now_ns: u64, entropy: &mut dyn Entropy) {
+        self.events.push_back(LeaderEvent::Left(node));
+        self.renew(now_ns, entropy);
     }
 
     /// A new key for those who are in now.

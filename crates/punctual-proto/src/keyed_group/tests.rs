@@ -95,6 +95,12 @@ impl World {
     }
 
     fn collect(&mut self) {
+        let members: Vec<NodeId> = self.leader.members().collect();
+        assert_eq!(
+            members.iter().collect::<BTreeSet<_>>().len(),
+            members.len(),
+            "one is in twice: {members:?}"
+        );
         while let Some(event) = self.leader.poll_event() {
             if let LeaderEvent::Renewed(key) = event {
                 self.keys.insert(key.id.generation, *key.key.expose());
@@ -232,8 +238,7 @@ fn who_joins_during_the_notice_gets_the_key_that_seals_now() {
         world.run(500, false);
         world.join();
         world.run(150, false);
-        let first = world.given.last().unwrap().first();
-        assert!(first >= Some(&newest), "{first:?}: what is over is not given");
+        assert_eq!(*world.given.last().unwrap(), [newest].into(), "what is over is not given");
     }
 }
 
@@ -248,6 +253,30 @@ fn who_is_barred_stays_out() {
     assert_eq!(world.leader.members().collect::<BTreeSet<_>>(), [1, 3].map(node).into());
     assert!(world.given[1].iter().all(|generation| *generation <= before));
     assert!(world.given[0].contains(&world.leader.key().id.generation));
+}
+
+/// Goal: a member that has just asked again is put out all the same.
+#[test]
+fn who_is_barred_while_he_asks_again_is_out() {
+    for (seed, leaving) in (0..8).flat_map(|seed| [(seed, 0), (seed, 2)]) {
+        let mut world = World::new(seed, 0);
+        (0..3).for_each(|_| world.join());
+        world.run(500, false);
+        let asked = |message: &&Vec<u8>| {
+            Clear::read(message).is_some_and(|clear| clear.kind == Kind::Ask && clear.source == node(2))
+        };
+        let ask = world.tape.iter().find(asked).unwrap().clone();
+        world.deliver(&ask);
+        // Who goes leaves a place before the member's, or after it, to the question.
+        world.members[leaving].leave(world.now_ns, &mut world.dice);
+        world.run(50, false);
+        let before = world.leader.key().id.generation;
+        world.leader.bar(node(2), world.now_ns, &mut world.dice);
+        assert_eq!(world.leader.key().id.generation, before + 1, "{seed}, {leaving}: the key is renewed");
+        world.run(3_000, false);
+        assert_eq!(world.leader.members().collect::<Vec<_>>(), [node(3 - leaving as u64)]);
+        assert_eq!(world.given[1].last(), Some(&before));
+    }
 }
 
 #[test]
