@@ -169,6 +169,41 @@ fn a_change_of_group_wakes_who_sleeps() {
 }
 
 /// Goal: what a publisher cannot serve it refuses, and the subscriber can read why.
+/// Goal: a source that is slower than its period holds up neither who serves for a time nor the other publications.
+#[test]
+fn a_slow_source_keeps_nobody() {
+    let _alive = watchdog(60);
+    let node = Node::open(&Bus::loopback(&unique("slow")), "one").unwrap();
+    let mut participant = Participant::new(node.bind(1).unwrap());
+    let (taken, values) = mpsc::channel();
+    for number in [1, 2] {
+        let topic = Topic::<Quantity<MetrePerSecond, i64>>::new(number);
+        let source = move |_: &_| {
+            std::thread::sleep(PERIOD * 2);
+            Quantity::new(0)
+        };
+        participant.publish(topic, source).unwrap();
+        let taken = taken.clone();
+        participant.subscribe(topic, PERIOD, move |_| taken.send(number).unwrap()).unwrap();
+    }
+    participant.serve_for(PERIOD * 40);
+    let taken: Vec<u32> = values.try_iter().collect();
+    for topic in [1, 2] {
+        let count = taken.iter().filter(|taken| **taken == topic).count();
+        assert!(count > 3, "topic {topic} of {taken:?}");
+    }
+    let mut publisher = Publisher::new(node.bind(2).unwrap(), SPEED).unwrap();
+    let mut subscriber = Subscriber::new(node.bind(3).unwrap(), SPEED, PERIOD).unwrap();
+    publisher.serve_for(PERIOD, |_| Quantity::new(0));
+    assert!(subscriber.receive_timeout(PERIOD).is_err(), "only its interest is said");
+    publisher.serve_for(PERIOD * 10, |_| {
+        std::thread::sleep(PERIOD * 2);
+        Quantity::new(1)
+    });
+    // Who does not wait gets what is here.
+    assert_eq!(subscriber.receive_timeout(Duration::ZERO).unwrap().value.number(), 1);
+}
+
 #[test]
 fn refusals_reach_the_subscriber() {
     let _alive = watchdog(60);

@@ -76,7 +76,7 @@ struct Interested {
     expires: Nanos,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Value(Address, u32),
     Refusal(Address, TopicKey, u32, Refusal),
@@ -95,6 +95,8 @@ pub struct Publication {
     /// No interest expires before.
     next_expiry: Nanos,
     answers: VecDeque<Answer>,
+    /// The last value was for a newcomer.
+    served_newcomer: bool,
     to_advertise: bool,
     /// Between two groups: nobody is served.
     away: bool,
@@ -114,6 +116,7 @@ impl Publication {
             interests: BTreeMap::new(),
             next_expiry: Nanos::NEVER,
             answers: VecDeque::new(),
+            served_newcomer: false,
             to_advertise: true,
             away: false,
             counts: PublicationCounts::default(),
@@ -180,6 +183,8 @@ impl Publication {
             return;
         }
         match self.judge(source, key, period_us) {
+            // It is not taken on before there is room for its first value: who asked asks again.
+            Ok(()) if self.answers.len() >= WAITING_MAX => self.counts.unanswered += 1,
             Ok(()) => {
                 self.counts.accepted += 1;
                 self.interests.insert((source, period_us), Interested { expires });
@@ -217,6 +222,9 @@ impl Publication {
     }
 
     fn answer(&mut self, answer: Answer) {
+        if self.answers.contains(&answer) {
+            return;
+        }
         if self.answers.len() < WAITING_MAX {
             self.answers.push_back(answer);
         } else {
@@ -278,6 +286,17 @@ impl Publication {
 
     /// The next value that is to be sent. Ask until there is none.
     pub fn poll_due(&mut self, now: Nanos) -> Option<Due> {
+        // In turn: neither newcomers nor instants that come too fast keep the others waiting.
+        let due = if self.served_newcomer {
+            self.poll_instant(now).or_else(|| self.poll_newcomer(now))
+        } else {
+            self.poll_newcomer(now).or_else(|| self.poll_instant(now))
+        };
+        self.served_newcomer = due.is_some_and(|due| due.at_once);
+        due
+    }
+
+    fn poll_newcomer(&mut self, now: Nanos) -> Option<Due> {
         while let Some(Answer::Value(newcomer, period_us)) = self.pop_newcomer() {
             // It may have withdrawn meanwhile.
             if self.interests.contains_key(&(newcomer, period_us)) {
@@ -286,6 +305,10 @@ impl Publication {
                 return Some(Due { instant, at_once: true, target: (!own).then(|| newcomer.into()), own });
             }
         }
+        None
+    }
+
+    fn poll_instant(&mut self, now: Nanos) -> Option<Due> {
         while let Some(instant) = self.schedule.poll_due(now) {
             let due = self.due_at(instant);
             if due.own || due.target.is_some() {

@@ -185,7 +185,7 @@ impl Subscription {
             _ => 0,
         };
         self.counts.taken += 1;
-        self.counts.missed += missed_before;
+        self.counts.missed = self.counts.missed.saturating_add(missed_before);
         Some(Taken { offset_us, at_once, missed_before })
     }
 

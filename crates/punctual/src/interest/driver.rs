@@ -89,6 +89,8 @@ pub(super) struct Driver {
     membership: Option<Followed>,
     /// Messages taken since something was due.
     taken_first: u32,
+    /// The publication that was due last.
+    served: usize,
 }
 
 pub(super) fn now() -> Nanos {
@@ -112,6 +114,7 @@ impl Driver {
             changes_seen: 0,
             membership: None,
             taken_first: 0,
+            served: 0,
         }
     }
 
@@ -202,6 +205,9 @@ impl Driver {
     }
 
     pub(super) fn handle_group_changed(&mut self) {
+        if self.is_away() {
+            return;
+        }
         let now = now();
         self.publications.iter_mut().for_each(Publication::handle_group_changed);
         self.subscriptions.iter_mut().for_each(|subscription| subscription.handle_group_changed(now));
@@ -241,6 +247,8 @@ impl Driver {
 
     /// What is to be done next; waits for it until the deadline.
     pub(super) fn step(&mut self, deadline: Nanos) -> Step {
+        // Who does not want to wait gets what is here.
+        let mut has_looked = false;
         loop {
             if let Some((index, taken)) = self.next_match() {
                 return Step::Value(index, taken);
@@ -260,10 +268,12 @@ impl Driver {
             if let Some((index, due)) = self.poll_due(now) {
                 return Step::Due(index, due);
             }
-            if now >= deadline {
+            if now < deadline {
+                self.receive(Some(self.next_timeout().min(deadline)));
+            } else if has_looked || !self.receive(None) {
                 return Step::Late;
             }
-            self.receive(Some((now, self.next_timeout().min(deadline))));
+            has_looked = true;
         }
     }
 
@@ -282,8 +292,13 @@ impl Driver {
     }
 
     fn poll_due(&mut self, now: Nanos) -> Option<(usize, Due)> {
-        let mut all = self.publications.iter_mut().enumerate();
-        all.find_map(|(index, publication)| publication.poll_due(now).map(|due| (index, due)))
+        // From the one behind the last on: one that is always due keeps no other waiting.
+        let (count, served) = (self.publications.len(), self.served);
+        (1..=count).map(|step| (served + step) % count).find_map(|index| {
+            let due = self.publications[index].poll_due(now)?;
+            self.served = index;
+            Some((index, due))
+        })
     }
 
     /// Says what publications and subscriptions have to say besides values.
@@ -323,6 +338,10 @@ impl Driver {
     /// The next of our subscriptions that [`Self::value`] is for.
     pub(super) fn next_match(&mut self) -> Option<(usize, Taken)> {
         self.matches.pop_front()
+    }
+
+    pub(super) fn has_match(&self) -> bool {
+        !self.matches.is_empty()
     }
 
     /// Makes a value, and offers it to our own subscriptions.
@@ -368,11 +387,11 @@ impl Driver {
     }
 
     /// One message: if one comes until then, or if one is here. Whether there was one.
-    fn receive(&mut self, wait: Option<(Nanos, Nanos)>) -> bool {
+    fn receive(&mut self, until: Option<Nanos>) -> bool {
         let own = self.communicator.address();
-        let received = match wait {
-            Some((now, until)) => {
-                let wait = self.clock.ticks(Duration::from_nanos(until.since(now).0));
+        let received = match until {
+            Some(until) => {
+                let wait = self.clock.ticks(Duration::from_nanos(until.since(now()).0));
                 self.communicator.receive_until(Some(self.clock.now().plus(wait)))
             }
             None => self.communicator.try_receive(),

@@ -73,6 +73,10 @@ impl<T: Data> Publisher<T> {
         while let Some(due) = self.next_until(deadline) {
             let value = source(&due);
             self.publish(&due, &value);
+            // A source that takes longer than a period always has another instant to serve.
+            if now() >= deadline {
+                return;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use punctual_proto::interest::{Lateness, Subscription, SubscriptionCounts, Taken
 use punctual_proto::unit::Data;
 use punctual_proto::{Address, Nanos};
 
-use super::driver::{Driver, Origin, Step};
+use super::driver::{Driver, Origin, Step, now};
 use super::publisher::deadline_after;
 use super::{InterestError, ParticipantOptions, Response, Running, Traffic};
 use crate::communicator::{Communicator, ReceiveError};
@@ -74,6 +74,9 @@ impl<T: Data> Subscriber<T> {
                         return Ok(response);
                     }
                     self.driver.count_bad_value();
+                    if now() >= deadline {
+                        return Err(ReceiveError::Empty);
+                    }
                 }
                 Step::Late => return Err(ReceiveError::Empty),
                 Step::Due(..) => {}
@@ -86,6 +89,9 @@ impl<T: Data> Subscriber<T> {
         let deadline = deadline_after(duration);
         while let Ok(response) = self.receive_until(deadline) {
             sink(response);
+            if now() >= deadline && !self.driver.has_match() {
+                return;
+            }
         }
     }
 
