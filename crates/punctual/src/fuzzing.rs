@@ -138,7 +138,7 @@ fn genuine_frame(sealer: &mut NodeSealer, sequence: u32) -> Vec<u8> {
     let mut frame = vec![0; header.frame_size()];
     header.write(frame.first_chunk_mut().expect("a frame is never shorter than its header"));
     frame[HEADER_SIZE..header.unsealed_size()].copy_from_slice(payload);
-    sealer.prepare().expect("a key was made");
+    sealer.prepare(None).expect("a key was made");
     sealer.seal(&mut frame);
     frame
 }

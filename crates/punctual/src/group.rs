@@ -132,6 +132,8 @@ impl GroupMember {
         timing: GroupTiming,
     ) -> Result<Self, KeyError> {
         let home = keys.sealing().ok_or(KeyError::None)?.group;
+        // A leader that does not know the group's key, as it has started again or has forgotten us, must hear us too.
+        carrier.seal_in(home);
         let (keys, membership) = (keys.clone(), Membership::default());
         Ok(Self { carrier, keys, home, secret, timing, member: None, leaving: None, membership })
     }

@@ -327,11 +327,13 @@ impl Seals {
             version_seen: u64::MAX,
             sealer: None,
             renew_at_ns: 0,
+            elsewhere: None,
+            is_elsewhere: false,
             now_ns: 0,
             last_sealed: Arc::clone(&self.last_sealed),
         };
         // What it says is for the first message to say again.
-        let _no_key_yet = sealer.prepare();
+        let _no_key_yet = sealer.prepare(None);
         sealer
     }
 
@@ -348,19 +350,37 @@ pub(crate) struct NodeSealer {
     sealer: Option<Sealer>,
     /// When another key's time comes, unless the ring changes.
     renew_at_ns: u64,
+    /// For what is sealed in a group of its own, whichever the node's is.
+    elsewhere: Option<Sealer>,
+    /// The message that was prepared is such a one.
+    is_elsewhere: bool,
     now_ns: u64,
     last_sealed: Arc<LastSealed>,
 }
 
 impl NodeSealer {
-    /// Before a frame is sealed: looks at the time, and for a newer key.
+    /// Before a frame is sealed, in this group or in the node's: looks at the time, and for a newer key.
     #[inline]
-    pub(crate) fn prepare(&mut self) -> Result<(), SendError> {
+    pub(crate) fn prepare(&mut self, group: Option<u32>) -> Result<(), SendError> {
         self.now_ns = realtime_coarse_ns();
+        self.is_elsewhere = group.is_some();
+        if let Some(group) = group {
+            return self.prepare_elsewhere(group);
+        }
         if self.keys.version() != self.version_seen || self.now_ns >= self.renew_at_ns {
             self.renew();
         }
         if self.sealer.is_some() { Ok(()) } else { Err(SendError::NoKey) }
+    }
+
+    #[cold]
+    fn prepare_elsewhere(&mut self, group: u32) -> Result<(), SendError> {
+        let ring = self.keys.ring();
+        let key = ring.sealing_in(group, self.now_ns).0;
+        if key.map(|key| key.id) != self.elsewhere.as_ref().map(Sealer::key) {
+            self.elsewhere = key.map(Sealer::new);
+        }
+        if self.elsewhere.is_some() { Ok(()) } else { Err(SendError::NoKey) }
     }
 
     #[cold]
@@ -393,7 +413,8 @@ impl NodeSealer {
     #[inline]
     fn seal_at(&mut self, frame: &mut [u8], time: u64) {
         self.last_sealed.0.set(time);
-        self.sealer.as_mut().expect("prepared before").seal(frame, time);
+        let sealer = if self.is_elsewhere { &mut self.elsewhere } else { &mut self.sealer };
+        sealer.as_mut().expect("prepared before").seal(frame, time);
     }
 }
 

@@ -155,7 +155,9 @@ fn interests_follow_a_vehicle_through_its_groups() {
             let (elsewhere, refused) = (street.taken(other), node.ledger().seal_unknown_key);
             street.turn_until(Duration::from_millis(200), |_| false);
             assert_eq!(street.taken(other), elsewhere, "{}, round {round}", bus[0]);
-            assert_eq!(node.ledger().seal_unknown_key, refused, "{}, round {round}", bus[0]);
+            // 40 values, were they sent; a node that is there says so twice a second at most, in its own group.
+            let refused = node.ledger().seal_unknown_key - refused;
+            assert!(refused < 10, "{}, round {round}: {refused}", bus[0]);
         }
         let joined = street.changes.iter().filter(|change| matches!(change, GroupChange::Joined(_))).count();
         assert_eq!(joined, 6);

@@ -80,6 +80,36 @@ impl Roadside {
     }
 }
 
+/// Goal: a leader that starts again, and knows neither its members nor their key, has them back after a lease.
+#[test]
+fn members_come_back_to_a_leader_that_starts_again() {
+    let _alive = watchdog(60);
+    for bus in [Bus::loopback(&unique("again")), Bus::shared(&unique("again"))] {
+        let mut roadside = Roadside::new(&bus, &[("leader", 5)]);
+        let mut vehicles: Vec<Vehicle> = ["ann", "ben"].iter().map(|name| Vehicle::new(&bus, name)).collect();
+        for vehicle in &mut vehicles {
+            vehicle.member.join(NodeId::named("leader"), 5);
+        }
+        let all_in = |roadside: &Roadside, all: &[Vehicle]| {
+            roadside.leaders.iter().all(|leader| leader.members().count() == 2)
+                && all.iter().all(|vehicle| vehicle.member.group() == Some(5))
+        };
+        roadside.turn_until(&mut vehicles, all_in);
+        drop(roadside);
+        // Of the same second it would have the same generation.
+        std::thread::sleep(Duration::from_millis(1_100));
+        let mut roadside = Roadside::new(&bus, &[("leader", 5)]);
+        roadside.turn_until(&mut vehicles, all_in);
+        let newest =
+            vehicles[0].keys.ids().into_iter().filter(|id| id.group == 5).max_by_key(|id| id.generation);
+        roadside
+            .turn_until(&mut vehicles, |_, all| all.iter().all(|vehicle| vehicle.keys.sealing() == newest));
+        vehicles[0].voice.send_timeout(Target::everyone_at(1), b"here again", PATIENCE).unwrap();
+        let heard = vehicles[1].voice.receive_timeout(PATIENCE).unwrap();
+        assert_eq!(heard.sealed_in, Some(5));
+    }
+}
+
 /// Goal: vehicles of one cell share a group and hear each other in it; who moves on speaks in the next cell's group, and what
 /// it still seals with the old key is not believed there any more.
 #[test]

@@ -221,7 +221,9 @@ impl Leader {
         let peer = &mut self.peers[index];
         let clear = Clear { kind: Kind::Grant, group: self.group, source: self.own, target: peer.node };
         let key = self.earlier.iter().find(|key| key.id.generation > peer.acknowledged).unwrap_or(&self.key);
-        let grant = write_grant(peer.number, key);
+        // A newcomer's clock may be behind ours: to it, a key that seals already has always done so.
+        let from_ns = if peer.acknowledged == 0 && key.from_ns <= now_ns { 0 } else { key.from_ns };
+        let grant = write_grant(peer.number, &RingKey { from_ns, ..key.clone() });
         peer.number += 1;
         let is_known = peer.acknowledged >= self.key.id.generation;
         peer.next_ns = if is_known { u64::MAX } else { now_ns.saturating_add(self.timing.retry_ns) };

@@ -40,6 +40,8 @@ pub struct Member {
     generation: u32,
     heard_ns: u64,
     next_ns: u64,
+    /// When it last said that it is there.
+    alive_ns: u64,
     farewells: u32,
     outbox: VecDeque<Vec<u8>>,
 }
@@ -67,6 +69,7 @@ impl Member {
             generation: 0,
             heard_ns: now_ns,
             next_ns: now_ns,
+            alive_ns: 0,
             farewells: FAREWELLS,
             outbox: VecDeque::new(),
         };
@@ -107,6 +110,9 @@ impl Member {
         self.number += 1;
         self.outbox.push_back(lock(&self.secret, &clear, &session, contents, entropy));
         let again_ns = if kind == Kind::Alive { self.timing.lease_ns / 3 } else { self.timing.retry_ns };
+        if kind == Kind::Alive {
+            self.alive_ns = now_ns;
+        }
         self.next_ns = now_ns.saturating_add(again_ns);
     }
 
@@ -156,10 +162,14 @@ impl Member {
         if number <= self.heard {
             return None;
         }
+        let was_in = self.state == State::Joined;
         (self.heard, self.heard_ns, self.state) = (number, now_ns, State::Joined);
         let is_new = key.id.generation > self.generation;
         self.generation = self.generation.max(key.id.generation);
-        self.send(Kind::Alive, now_ns, entropy);
+        // What the leader answered to the last one needs none; what it repeats does, as that one may be lost.
+        if is_new || !was_in || now_ns.saturating_sub(self.alive_ns) >= self.timing.retry_ns {
+            self.send(Kind::Alive, now_ns, entropy);
+        }
         is_new.then_some(key)
     }
 

@@ -247,7 +247,12 @@ impl KeyRing {
 
     /// The key that seals now, and when that may change, nanoseconds since 1970.
     pub fn sealing(&self, now_ns: u64) -> (Option<&RingKey>, u64) {
-        let ours = || self.accepted().filter(|key| Some(key.id.group) == self.home);
+        self.home.map_or((None, u64::MAX), |home| self.sealing_in(home, now_ns))
+    }
+
+    /// The same of any group, whether it is the home or not.
+    pub fn sealing_in(&self, group: u32, now_ns: u64) -> (Option<&RingKey>, u64) {
+        let ours = || self.accepted().filter(|key| key.id.group == group);
         let newest = ours().filter(|key| key.from_ns <= now_ns).max_by_key(|key| key.id.generation);
         let later = ours().filter(|key| key.from_ns > now_ns).map(|key| key.from_ns).min();
         (newest, later.unwrap_or(u64::MAX))

@@ -144,6 +144,11 @@ impl Communicator {
         Sender::new(&self.core, &self.reception.inbox, self.stamps)
     }
 
+    /// From now on what it sends is sealed in this group, whichever the node's is.
+    pub(crate) fn seal_in(&self, group: u32) {
+        self.reception.inbox.seal_in(group);
+    }
+
     /// Largest message of this bus, bytes.
     pub fn payload_size_max(&self) -> usize {
         self.core.payload_size_max

@@ -187,7 +187,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
 
     /// Says that we are here, or leave, and how far our streams are.
     fn announce(&mut self, kind: Kind, target: Option<NodeId>, flags: u8) {
-        if self.sealer.as_mut().is_some_and(|sealer| sealer.prepare().is_err()) {
+        if self.sealer.as_mut().is_some_and(|sealer| sealer.prepare(None).is_err()) {
             // Without a key nobody would believe it.
             return;
         }

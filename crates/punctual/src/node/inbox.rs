@@ -61,6 +61,8 @@ pub(crate) struct Inbox {
     /// Its owner waits for the engine: ring the engine's bell too.
     pub(crate) leads: Leading,
     closed: Flag,
+    /// The group in which its owner's messages are sealed, and 1; 0 = in the node's.
+    seals_in: Counter,
     /// 1 while it stands in the list of those who wait for the leader to leave; changed under the list's lock.
     listed: Counter,
 }
@@ -92,8 +94,20 @@ impl Inbox {
             bell: PrivateBell::new()?,
             leads: Leading::default(),
             closed: Flag::default(),
+            seals_in: Counter::default(),
             listed: Counter::default(),
         }))
+    }
+
+    /// From now on its owner's messages are sealed in this group, whichever the node's is.
+    pub(crate) fn seal_in(&self, group: u32) {
+        self.seals_in.publish(u64::from(group) + 1);
+    }
+
+    #[inline]
+    pub(crate) fn seals_in(&self) -> Option<u32> {
+        let group = self.seals_in.get_published().checked_sub(1)?;
+        u32::try_from(group).ok()
     }
 
     pub(crate) fn set_listed(&self, listed: bool) {

@@ -127,7 +127,7 @@ impl Sending {
         check_size(core, payload.len())?;
         let stamps = timing.map(|timing| self.stamps(core, timing));
         let Self { transmit, staged, sealer, .. } = self;
-        sealer.as_mut().map_or(Ok(()), NodeSealer::prepare)?;
+        sealer.as_mut().map_or(Ok(()), |sealer| sealer.prepare(source.seals_in()))?;
         let source = Address { node: core.node, port: source.port };
         let (size, sealed) = (payload.len(), sealer.is_some());
         let mut open =
@@ -201,7 +201,7 @@ impl Sending {
         let to_bus = target.node != Some(core.node);
         let to_ports = target.includes_node(core.node) && self.meets_ports(core, source, target);
         let sealed = match &mut self.sealer {
-            Some(sealer) if to_bus || self.seals_local => sealer.prepare().map(|()| true)?,
+            Some(sealer) if to_bus || self.seals_local => sealer.prepare(source.seals_in()).map(|()| true)?,
             _ => false,
         };
         let mut open = Open { source: address, target, sequence: 0, size, stamps, to_bus, to_ports, sealed };
