@@ -2,6 +2,7 @@
 //!
 //! The library is built with its labels (`--cfg labelled_stores`) in a target directory of its own.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::command::{Run, how};
@@ -29,7 +30,15 @@ const FAULTS: &[&str] = &["count_first", "claim_uncleared"];
 
 pub(crate) fn run(extent: Extent) -> Outcome {
     let found = || FAULTS.iter().try_for_each(|fault| must_fail(fault));
-    Outcome::of(tests(extent).status().and_then(|()| found()))
+    let outcome = Outcome::of(tests(extent).status().and_then(|()| found()));
+    // Pages of victims that nobody cleared away.
+    let _none = std::fs::remove_dir_all(counters());
+    outcome
+}
+
+/// Where the victims' pages of counters are.
+fn counters() -> PathBuf {
+    PathBuf::from(format!("/dev/shm/punctual-kills-counters.{}", std::process::id()))
 }
 
 /// A check that passes whatever is wrong shows nothing.
@@ -51,7 +60,7 @@ fn tests(extent: Extent) -> Run {
         .arg(workspace::target("kill"))
         .args(&["--", "--nocapture"])
         .env("RUSTFLAGS", "--cfg labelled_stores")
-        .env("PUNCTUAL_COUNTERS", format!("/dev/shm/punctual-kills-counters.{}", std::process::id()))
+        .env("PUNCTUAL_COUNTERS", counters())
         .env("PUNCTUAL_KILLS", extent.random.to_string())
         .env("PUNCTUAL_PASSINGS", extent.passings.to_string())
         .within(DEADLINE)
