@@ -50,7 +50,7 @@ struct World {
     tape: Vec<Vec<u8>>,
     keys: BTreeMap<u32, [u8; KEY_SIZE]>,
     loss_percent: u64,
-    /// The network delivers at once, in order, and once.
+    /// The network delivers soon, in order, and once.
     calm: bool,
 }
 
@@ -74,7 +74,7 @@ impl World {
     fn post(&mut self, message: &[u8]) {
         self.tape.push(message.to_vec());
         if self.calm {
-            self.wire.insert((self.now_ns, self.tape.len() as u64), message.to_vec());
+            self.wire.insert((self.now_ns + MS, self.tape.len() as u64), message.to_vec());
             return;
         }
         let copies = if self.dice.below(10) == 0 { 2 } else { 1 };
