@@ -6,8 +6,8 @@ use punctual_machine::doorbell::Notification;
 
 use super::{Bed, Waited, Waiter, sleep_armed};
 
-/// In poll: on the bell's eventfd and the medium's descriptors. A medium's sender tells nobody who does not sleep, where an
-/// epoll set is told of everything; three descriptors are fewer than epoll would be for.
+/// In poll: on the bell's eventfd and the medium's descriptors. Who sends to a socket tells a poll of it only while
+/// somebody sleeps there, and an epoll set always; for three descriptors poll is the cheaper.
 #[derive(Debug)]
 pub(super) struct SleepInPoll;
 
