@@ -149,7 +149,7 @@ fn against_floor(results: &[CellResult]) -> Vec<String> {
         ("shared/spin", "floor/slot", 0),
         ("shared/futex", "floor/futex", RARE_GAP_US),
         ("datagram/spin", "floor/udp-spin", 0),
-        ("datagram/epoll", "floor/udp-block", RARE_GAP_US),
+        ("datagram/eventfd", "floor/udp-block", RARE_GAP_US),
         ("packet/spin", "floor/packet-spin", 0),
     ];
     let find = |name: &str, gap_us: u64| {
