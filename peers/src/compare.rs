@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 
 use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
 
@@ -15,7 +16,10 @@ use crate::session::Session;
 /// What to compare.
 #[derive(Debug)]
 pub(crate) struct Options {
+    /// Of all openings together.
     rounds: usize,
+    /// How often everything is opened anew: new processes, files, pages.
+    openings: usize,
     games: Vec<Game>,
     sizes: Vec<usize>,
     kinds: Vec<Kind>,
@@ -26,6 +30,7 @@ impl Options {
     pub(crate) fn parse(arguments: &[String]) -> Outcome<Self> {
         let mut options = Self {
             rounds: 30,
+            openings: 5,
             games: Game::ALL.to_vec(),
             sizes: vec![64, 1024, 8192],
             kinds: KINDS.to_vec(),
@@ -37,6 +42,12 @@ impl Options {
             match option.as_str() {
                 "--rounds" => {
                     options.rounds = value.parse().map_err(|_| format!("--rounds {value}: no number"))?
+                }
+                "--openings" => {
+                    options.openings = match value.parse() {
+                        Ok(openings @ 1..=100) => openings,
+                        _ => return Err(format!("--openings {value}: 1 to 100").into()),
+                    }
                 }
                 "--games" => options.games = value.split(',').map(Game::parse).collect::<Outcome<_>>()?,
                 "--sizes" => options.sizes = value.split(',').map(size).collect::<Outcome<_>>()?,
@@ -123,31 +134,51 @@ pub(crate) fn compare(options: &Options) -> Outcome<()> {
     let kinds: Vec<Kind> = options.kinds.iter().filter(can).copied().collect();
     let mut figures = Vec::new();
     let mut store = options.json.as_ref().map(|path| Store::create(path, &machine)).transpose()?;
-    for &game in &options.games {
-        for &size in &options.sizes {
-            if kinds.iter().any(|kind| kind.plays(game, size)) {
-                eprintln!("{} of {size} B, {} rounds", game.name(), options.rounds);
-                let play =
-                    || play(options.rounds, game, size, &kinds, &machine).map_err(|error| error.to_string());
-                // In a thread of its own: it is pinned, and what it starts would be too.
-                let played = std::thread::scope(|scope| scope.spawn(play).join());
-                let played = played.map_err(|_| "the thread that plays died")??;
-                // Before the next session, whatever becomes of that.
-                store.as_mut().map(|store| store.add(&played)).transpose()?;
-                figures.extend(played);
+    let rounds = options.rounds.div_ceil(options.openings);
+    for opening in 0..options.openings {
+        let numbers = opening * rounds..(opening + 1) * rounds;
+        for (game, size) in
+            options.games.iter().flat_map(|&game| options.sizes.iter().map(move |&size| (game, size)))
+        {
+            if !kinds.iter().any(|kind| kind.plays(game, size)) {
+                continue;
             }
+            eprintln!(
+                "{} of {size} B, opening {} of {}, {rounds} rounds",
+                game.name(),
+                opening + 1,
+                options.openings
+            );
+            let turns = Turns { opening, numbers: numbers.clone(), game, size };
+            let play = || play(turns, &kinds, &machine).map_err(|error| error.to_string());
+            // In a thread of its own: it is pinned, and what it starts would be too.
+            let played = std::thread::scope(|scope| scope.spawn(play).join());
+            let played = played.map_err(|_| "the thread that plays died")??;
+            // Before the next session, whatever becomes of that.
+            store.as_mut().map(|store| store.add(&played)).transpose()?;
+            figures.extend(played);
         }
     }
     print(&figures);
     Ok(())
 }
 
-fn play(rounds: usize, game: Game, size: usize, kinds: &[Kind], machine: &Machine) -> Outcome<Vec<Figures>> {
+/// The rounds of one opening.
+struct Turns {
+    opening: usize,
+    numbers: Range<usize>,
+    game: Game,
+    size: usize,
+}
+
+fn play(turns: Turns, kinds: &[Kind], machine: &Machine) -> Outcome<Vec<Figures>> {
+    let Turns { opening, numbers, game, size } = turns;
     let mut session = Session::open(game, size, kinds, machine.aeron.as_ref(), machine.cpus)?;
     let mut figures = Vec::new();
-    for number in 0..rounds {
+    for number in numbers {
+        let turn = [opening, number];
         session
-            .round(number, |kind, outcomes| figures.push(Figures::of(number, kind, game, size, outcomes)))?;
+            .round(number, |kind, outcomes| figures.push(Figures::of(turn, kind, game, size, outcomes)))?;
     }
     Ok(figures)
 }

@@ -17,7 +17,7 @@ mod session;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "\
-usage: punctual-peers [--rounds N] [--games pingpong,stream] [--sizes 64,1024,8192] [--kinds KIND,KIND] [--json FILE]";
+usage: punctual-peers [--rounds N] [--openings N] [--games pingpong,stream] [--sizes 64,1024,8192] [--kinds KIND,KIND] [--json FILE]";
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -10,6 +10,7 @@ const REFERENCES: [&str; 2] = ["floor/slot", "punctual shared/spin"];
 /// One turn of one mechanism.
 #[derive(Debug)]
 pub(crate) struct Figures {
+    opening: usize,
     number: usize,
     kind: &'static str,
     game: Game,
@@ -27,7 +28,14 @@ enum Of {
 }
 
 impl Figures {
-    pub(crate) fn of(number: usize, kind: Kind, game: Game, size: usize, outcomes: Outcomes) -> Self {
+    /// Of the turn of this opening and round.
+    pub(crate) fn of(
+        [opening, number]: [usize; 2],
+        kind: Kind,
+        game: Game,
+        size: usize,
+        outcomes: Outcomes,
+    ) -> Self {
         let (count, of) = match outcomes {
             Outcomes::Latencies(mut latencies) => {
                 latencies.sort_unstable();
@@ -40,7 +48,7 @@ impl Figures {
                 (messages, Of::Rate(messages as f64 * 1e9 / ns.max(1) as f64))
             }
         };
-        Self { number, kind: kind.name, game, size, count, of }
+        Self { opening, number, kind: kind.name, game, size, count, of }
     }
 
     /// The figure that ratios are made of: larger is slower.
@@ -60,9 +68,12 @@ fn quantile(sorted: &[u64], share: f64) -> u64 {
 /// A line of JSON.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, kind, game, size, count, of } = self;
+        let Self { opening, number, kind, game, size, count, of } = self;
         let game = game.name();
-        write!(f, r#"{{"round":{number},"game":"{game}","kind":"{kind}","size":{size},"count":{count},"#)?;
+        write!(
+            f,
+            r#"{{"opening":{opening},"round":{number},"game":"{game}","kind":"{kind}","size":{size},"count":{count},"#
+        )?;
         match of {
             Of::Latency { p50, p99, p999, max } => {
                 write!(f, r#""p50":{p50},"p99":{p99},"p999":{p999},"max":{max}}}"#)

@@ -1,81 +1,119 @@
-//! The model checker over ring and doorbell, and the proof that its tests can fail.
+//! The model checker over ring, doorbell, lock and counters, and the proof that its tests can fail.
 //!
-//! The tests are built as `cargo test --release --lib` would, by `cargo rustc`: the flag of a mutant
-//! then reaches our crate only, and loom is built once.
+//! Orderings, fences and looks have names (`punctual_machine::mutant`). One test program is built; it runs as it is, and once
+//! without each of them, when some test must fail.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::command::{Run, how, tail};
 use crate::json::Json;
 use crate::step::Outcome;
+use crate::tidy::source::Source;
 use crate::workspace;
 
-/// Each takes one fence, or one second look, away. Some test must notice.
-const MUTANTS: &[&str] = &[
-    "bell_sender_fence",
-    "bell_sleeper_fence",
-    "upid_recheck",
-    "ring_reader_fence",
-    "ring_writer_fence",
-    "ring_join_fence",
-    "bias_barrier",
-];
-
 /// How often the checker may take the CPU from a thread that could go on. Without a bound a test of three
-/// threads takes hours; every mutant is caught at this one.
+/// threads takes hours.
 const PREEMPTIONS_MAX: &str = "4";
 
-/// The tests take some ten seconds; a mutant that spins forever must not.
+/// As often suffices to notice whatever is taken away, in a fraction of the time.
+const PREEMPTIONS_WITHOUT: &str = "3";
+
+/// The tests take some ten seconds; without something that ends a loop they must not spin forever.
 const DEADLINE: Duration = Duration::from_secs(300);
+
+/// Where the checker sees atomics.
+const CHECKED: &str = "crates/punctual-machine/src";
+
+/// What gives a name to something that can be taken away.
+const NAMING: &[&str] = &["ordering!(", "fence!(", "without!("];
+
+/// How a test program ends of which a test failed.
+const TEST_FAILED: i32 = 101;
 
 pub(crate) fn run() -> Outcome {
     Outcome::of(check())
 }
 
 fn check() -> Result<(), String> {
-    let (ended, output) = tests(None)?;
+    let names = all_names()?;
+    let program = build()?;
+    let (ended, output) = tests(&program, None)?;
     let summary = result_line(&output).unwrap_or("no tests ran");
     println!("as it is: {summary}");
     if ended != Some(0) || summary.contains(" 0 passed") || !summary.contains("ok.") {
-        return Err(format!("the tests: {}\n{}", how(ended, DEADLINE), tail(&output, 40)));
+        println!("{}", tail(&output, 40));
+        return Err(format!(
+            "the tests: {}, {}",
+            how(ended, DEADLINE),
+            failed_test(&output).unwrap_or(summary)
+        ));
     }
-    let survivors: Vec<_> = MUTANTS.iter().filter_map(|name| mutant(name).err()).collect();
+    let survivors: Vec<_> = names.iter().filter_map(|name| must_fail(&program, name).err()).collect();
+    println!("{} taken away, {} noticed", names.len(), names.len() - survivors.len());
     if survivors.is_empty() { Ok(()) } else { Err(survivors.join("; ")) }
 }
 
-/// A mutant must fail its tests: neither survive them nor fail to compile.
-fn mutant(name: &str) -> Result<(), String> {
-    let (ended, output) = tests(Some(name))?;
-    let summary = result_line(&output).unwrap_or("no result");
-    println!("without {name}: {summary}");
-    if summary.contains("FAILED") {
-        return Ok(());
+/// Without this the tests must fail.
+fn must_fail(program: &Path, name: &str) -> Result<(), String> {
+    let (ended, output) = tests(program, Some(name))?;
+    match failed_test(&output) {
+        Some(test) if ended == Some(TEST_FAILED) => {
+            println!("without {name}: {test} fails");
+            Ok(())
+        }
+        _ => Err(format!("no test needs {name}: {}", how(ended, DEADLINE))),
     }
-    Err(format!("mutant {name} was not caught: {summary}, {}", how(ended, DEADLINE)))
 }
 
-/// Builds and runs the tests.
-fn tests(mutant: Option<&str>) -> Result<(Option<i32>, String), String> {
-    let program = build(mutant)?;
-    let log = workspace::target("loom").join(format!("{}.txt", mutant.unwrap_or("tests")));
-    let bound = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| PREEMPTIONS_MAX.into());
-    Run::new(program).arg("loom").env("LOOM_MAX_PREEMPTIONS", bound).within(DEADLINE).all_output_to(&log)
+/// Every name, which stands once.
+fn all_names() -> Result<BTreeSet<String>, String> {
+    let mut names = BTreeSet::new();
+    for path in workspace::files().iter().filter(|path| path.starts_with(CHECKED)) {
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(workspace::root().join(path))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        for name in names_in(path, &text) {
+            if !names.insert(name.clone()) {
+                return Err(format!("{}: {name} stands twice", path.display()));
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn names_in(path: &Path, text: &str) -> Vec<String> {
+    let source = Source::of(path, text);
+    NAMING.iter().flat_map(|naming| source.literals(naming)).map(str::to_owned).collect()
+}
+
+/// Runs the tests, or those up to the first that fails without what has this name.
+fn tests(program: &Path, without: Option<&str>) -> Result<(Option<i32>, String), String> {
+    let log = workspace::target("loom").join(format!("{}.txt", without.unwrap_or("tests")));
+    let usual = if without.is_none() { PREEMPTIONS_MAX } else { PREEMPTIONS_WITHOUT };
+    let bound = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| usual.into());
+    // One test at a time: its name then stands before whatever it says, and loom exchanges the hook of panics, which
+    // belongs to the process.
+    let mut run = Run::new(program).args(&["loom", "--nocapture", "--test-threads", "1"]);
+    if let Some(name) = without {
+        run = run.env("PUNCTUAL_WITHOUT", name);
+    }
+    run.env("LOOM_MAX_PREEMPTIONS", bound).env("RUST_BACKTRACE", "0").within(DEADLINE).all_output_to(&log)
 }
 
 /// The test program.
-fn build(mutant: Option<&str>) -> Result<PathBuf, String> {
+fn build() -> Result<PathBuf, String> {
     let folder = workspace::target("loom");
-    let mut cargo = Run::cargo(&["rustc", "--package", "punctual-machine", "--lib", "--profile", "bench"])
-        .args(&["--quiet", "--message-format", "json-render-diagnostics", "--target-dir"])
+    let (ended, output) = Run::cargo(&["test", "--package", "punctual-machine", "--lib", "--release"])
+        .args(&["--no-run", "--quiet", "--message-format", "json-render-diagnostics", "--target-dir"])
         .arg(&folder)
-        .env("RUSTFLAGS", "--cfg loom");
-    if let Some(name) = mutant {
-        cargo = cargo.args(&["--", "--cfg", &format!("mutant=\"{name}\"")]);
-    }
-    let (ended, output) = cargo.output_to(&folder.join("build.json"))?;
+        .env("RUSTFLAGS", "--cfg loom")
+        .output_to(&folder.join("build.json"))?;
     if ended != Some(0) {
-        return Err(format!("the tests ({}) do not compile", mutant.unwrap_or("as they are")));
+        return Err("the tests do not compile".into());
     }
     executable(&output).ok_or_else(|| "cargo names no test program".into())
 }
@@ -88,6 +126,13 @@ fn executable(messages: &str) -> Option<PathBuf> {
 
 fn result_line(output: &str) -> Option<&str> {
     output.lines().rev().find(|line| line.starts_with("test result:"))
+}
+
+/// The test that panicked: the last one that began before.
+fn failed_test(output: &str) -> Option<&str> {
+    let (before, _) = output.split_once(" panicked at ")?;
+    let line = before.lines().rev().find(|line| line.starts_with("test "))?;
+    line.strip_prefix("test ")?.split_once(" ...").map(|(name, _)| name)
 }
 
 #[cfg(test)]
@@ -109,5 +154,20 @@ mod tests {
             Some("test result: ok. 1 passed")
         );
         assert_eq!(result_line("error: could not compile"), None);
+    }
+
+    #[test]
+    fn the_first_test_that_panics_is_named() {
+        let output = "running 3 tests\ntest a::b ... ok\ntest c::d ... \nthread 'main' (12) panicked at a.rs:1:2:\ntorn\n";
+        assert_eq!(failed_test(output), Some("c::d"));
+        assert_eq!(failed_test("test a ... ok\n"), None);
+    }
+
+    #[test]
+    fn names_are_found_where_something_can_be_taken_away() {
+        let text = "// ordering!(\"not\", Acquire)\nx.load(ordering!(\"a\", Acquire));\n\
+                    x.swap(1, ordering!(\n\"b\",\nAcquire,\n\"c\", Release));\nfence!(\"d\", SeqCst);\n\
+                    macro_rules! a { () => { without!($name) } }\nif !without!(\"e\") && f(\"g\") {}";
+        assert_eq!(names_in(Path::new("a.rs"), text), ["a", "b", "c", "d", "e"]);
     }
 }

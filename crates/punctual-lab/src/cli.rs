@@ -30,13 +30,21 @@ enum Verb {
     Sim(command::SimArguments),
     /// Answer measuring packets until Ctrl-C, for a client elsewhere
     Echo(command::EchoArguments),
+    /// Keep time on a bus and answer until Ctrl-C, for run oneway elsewhere
+    Node(command::NodeArguments),
     /// Take what another tool measured into a run of ours
     Import(command::ImportArguments),
-    /// Compare two runs: ratios with intervals, per quantile, max and stalls per minute
+    /// Compare runs: ratios with intervals, per quantile, max and stalls per minute
     Compare(CompareArguments),
+    /// Compare identical runs with each other: how often does compare err here?
+    #[command(hide = true)]
+    CompareCalibrate {
+        /// At least four runs of the same thing, or a folder of them
+        runs: String,
+    },
     /// Write the page of a run again, from its store
     Report(ReportArguments),
-    /// Show the live counters of this user's nodes on this host
+    /// Show the live counters of this user's nodes on this host, while there are any
     Stat(StatArguments),
     /// Show the facts that make numbers comparable, and what this process can use here
     Host(HostArguments),
@@ -49,6 +57,9 @@ enum Verb {
     /// A fresh process of run peel; started by the command itself
     #[command(hide = true)]
     PeelStart,
+    /// An end of run wakeup --soak; started by the command itself
+    #[command(hide = true)]
+    SoakEnd,
     /// A process of run vehicles; started by the command itself
     #[command(hide = true)]
     Vehicle,
@@ -121,10 +132,25 @@ pub struct SurveyArguments {
 /// Options of the comparison.
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// The run to compare with
-    pub a: PathBuf,
-    /// The run that is compared
-    pub b: PathBuf,
+    /// What to compare with: a run, several between commas, or a folder of runs
+    pub a: String,
+    /// What is compared: the same
+    pub b: String,
+    /// Make the runs first: A and B are commands that measure, run in turn
+    #[arg(long)]
+    pub interleave: bool,
+    /// Pairs of runs to be made
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "interleave", value_parser = clap::value_parser!(u32).range(5..=1_000))]
+    pub pairs: u32,
+    /// Directory of the runs that are made [default: runs/TIME-compare/]
+    #[arg(long, value_name = "DIR", requires = "interleave")]
+    pub out: Option<PathBuf>,
+    /// Other runs of this host, for how far runs lie apart [default: beside A and B]
+    #[arg(long, value_name = "DIR", conflicts_with = "interleave")]
+    pub history: Vec<PathBuf>,
+    /// Write the comparison as JSON to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// Options of the report.
@@ -218,6 +244,7 @@ impl Failure {
 
 /// Runs the command; the exit code is the contract of `docs/cli.md`.
 pub fn main() -> ExitCode {
+    punctual_machine::signal::ignore_file_size_limit();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => {
@@ -235,21 +262,38 @@ pub fn main() -> ExitCode {
         }
     };
     let done = match arguments.verb.unwrap_or(Verb::Survey(arguments.survey)) {
-        Verb::Survey(survey) => command::survey(&survey),
-        Verb::Run(run) => command::run(&run),
+        Verb::Survey(survey) => enough_descriptors().and_then(|()| command::survey(&survey)),
+        Verb::Run(run) => enough_descriptors().and_then(|()| command::run(&run)),
         Verb::Sim(sim) => command::sim(&sim),
         Verb::Echo(echo) => command::echo(&echo),
+        Verb::Node(node) => command::node(&node),
         Verb::Import(import) => command::import(&import),
         Verb::Compare(compare) => command::compare(&compare),
+        Verb::CompareCalibrate { runs } => command::calibrate(&runs),
         Verb::Report(report) => command::report(&report),
         Verb::Stat(stat) => command::stat(&stat),
         Verb::Host(host) => command::host(&host),
         Verb::Respond => command::respond(),
         Verb::PeelRespond => command::peel_respond(),
         Verb::PeelStart => command::peel_start(),
+        Verb::SoakEnd => command::soak_end(),
         Verb::Vehicle => command::vehicle(),
     };
     finish(done)
+}
+
+/// Descriptors of one process of a measurement, with room to spare: nodes, ways of waiting, pipes to other processes.
+const DESCRIPTORS_MIN: u64 = 64;
+
+/// A node that may open nothing more never sees who joins its bus, and what is sent to it would be called lost.
+fn enough_descriptors() -> Result<(), Failure> {
+    let most = punctual_machine::process::raise_descriptor_limit();
+    if most >= DESCRIPTORS_MIN {
+        return Ok(());
+    }
+    Err(Failure::Machine(format!(
+        "this process may have {most} files open, and needs {DESCRIPTORS_MIN} to measure: ulimit -n {DESCRIPTORS_MIN}"
+    )))
 }
 
 fn finish(done: Result<(), Failure>) -> ExitCode {

@@ -1,8 +1,7 @@
 //! A against B: a ratio with an interval per quantile, for the max and for stalls.
 //!
-//! A difference is claimed only if the interval excludes equality *and* the ratio is large enough to matter.
-//! The interval is the bootstrap's standard error times Student's t, corrected for the six measures that are
-//! looked at: with five trials a bare percentile interval would be wrong one time in four.
+//! Each side is one run or several. A difference is claimed only if the interval excludes equality *and* the ratio is large
+//! enough to matter. The interval comes from how far runs of the same thing lie apart: see `verdict`.
 
 use std::fmt::Write as _;
 
@@ -10,22 +9,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::doubt::{Cause, Doubt};
 use crate::sample::{CellId, Load, Samples};
+use crate::stall::StallRule;
 use crate::stats::Quantile;
 use crate::store::{Run, StoreError};
 
-mod side;
+mod calibration;
+mod history;
+mod value;
+mod verdict;
 
-use side::{Pair, Side};
+pub use calibration::{Calibration, Tally};
+pub use history::history_of;
+use value::RunValue;
+pub use verdict::Basis;
+use verdict::Sides;
 
 /// Fewer pairs give an interval, and a doubt.
-pub const TRIALS_MIN: usize = 5;
+pub const PAIRS_MIN: usize = 5;
 
-/// How the trials of both sides were taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the runs of both sides were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// A B A B …: trial k of one side goes with trial k of the other.
+    /// A B B A …: run k of one side goes with run k of the other.
     Interleaved,
-    /// One side after the other: a drift of the machine between them is added to the interval.
+    /// One side after the other: a drift of the machine lies between them.
     Separate,
 }
 
@@ -124,6 +132,8 @@ pub struct Comparison {
     pub lost_a: u64,
     /// Messages of B that never came.
     pub lost_b: u64,
+    /// What the intervals rest on.
+    pub basis: Basis,
     /// All of it in one sentence.
     pub sentence: String,
     /// What may be wrong with it.
@@ -147,45 +157,68 @@ pub struct Options {
     pub load: Load,
     /// Messages of smaller index are not compared.
     pub warmup: u64,
-    /// Repeats the verdict.
-    pub seed: u64,
     /// Differences of fewer nanoseconds are none: ten clock steps.
     pub resolution_ns: u64,
-    /// How often the trials are drawn again.
-    pub resamples: usize,
 }
 
 impl Options {
-    /// Interleaved, with 2,000 resamples and a resolution of 10 ns.
+    /// Interleaved, with a resolution of 10 ns.
     #[must_use]
     pub fn new(load: Load, warmup: u64) -> Self {
-        Self { order: Order::Interleaved, load, warmup, seed: 1, resolution_ns: 10, resamples: 2000 }
+        Self { order: Order::Interleaved, load, warmup, resolution_ns: 10 }
     }
 }
 
-/// Compares the steady states.
+/// The trials of one run; of what is opened anew each time, a trial may count as a run of its own.
+pub type Trials = Vec<Samples>;
+
+/// Compares the steady states of one cell. `history` are other runs of the same thing, which say how far runs lie apart.
 #[must_use]
-pub fn compare(subject: &str, a: &[Samples], b: &[Samples], options: &Options) -> Comparison {
-    let rule = side::common_rule(a, b, options.warmup);
-    let pair = Pair { a: Side::new(a, rule, options), b: Side::new(b, rule, options) };
-    let measures = pair.measures(options);
+pub fn compare(
+    subject: &str,
+    a: &[Trials],
+    b: &[Trials],
+    history: &[Trials],
+    options: &Options,
+) -> Comparison {
+    let rule = common_rule(a.iter().chain(b), options.warmup);
+    let of = |runs: &[Trials]| -> Vec<RunValue> {
+        let values = runs.iter().map(|trials| RunValue::of(trials, rule, options));
+        values.filter(|value| value.messages > 0).collect()
+    };
+    judge(subject, &Sides { a: of(a), b: of(b), history: of(history) }, options)
+}
+
+/// One rule for all, by the slowest median, so that a shift of the body is not a thousand stalls.
+fn common_rule<'a>(runs: impl Iterator<Item = &'a Trials>, warmup: u64) -> Option<StallRule> {
+    runs.filter_map(|trials| StallRule::for_trials(trials, warmup)).max_by_key(|rule| rule.threshold_ns)
+}
+
+fn judge(subject: &str, sides: &Sides, options: &Options) -> Comparison {
+    let measures = sides.measures(options);
+    let basis = sides.basis(options.order);
+    let subject = || subject.to_owned();
     let mut doubts: Vec<Doubt> = Vec::new();
-    let trials = pair.a.trials().min(pair.b.trials());
-    if trials < TRIALS_MIN {
-        let subject = subject.to_owned();
-        doubts.push(Cause::FewTrials { subject, trials, trials_min: TRIALS_MIN }.into());
+    if let Basis::Pairs(pairs) = basis
+        && pairs < PAIRS_MIN
+    {
+        doubts.push(Cause::FewPairs { subject: subject(), pairs, pairs_min: PAIRS_MIN }.into());
     }
-    let (count_a, count_b) = (pair.a.messages(), pair.b.messages());
-    if count_a.abs_diff(count_b) * 10 > count_a.max(count_b) {
-        let subject = subject.to_owned();
-        doubts.push(Cause::UnequalCounts { subject, a: count_a, b: count_b }.into());
+    let per_run = |runs: &[RunValue]| runs.iter().map(|r| r.messages).sum::<u64>() / runs.len().max(1) as u64;
+    let [a, b] = [&sides.a, &sides.b].map(|runs| per_run(runs));
+    if a.abs_diff(b) * 10 > a.max(b) {
+        doubts.push(Cause::UnequalCounts { subject: subject(), a, b }.into());
     }
     if options.order == Order::Separate {
         doubts.push(Cause::NotInterleaved.into());
     }
-    let (lost_a, lost_b) = (pair.a.infinite, pair.b.infinite);
-    let sentence = sentence(&measures, trials, [lost_a, lost_b]);
-    Comparison { measures, lost_a, lost_b, sentence, doubts }
+    if basis == Basis::Bound {
+        doubts.push(Cause::DriftUnknown.into());
+    }
+    let lost = |runs: &[RunValue]| runs.iter().map(|run| run.infinite).sum();
+    let (lost_a, lost_b) = (lost(&sides.a), lost(&sides.b));
+    let sentence = sentence(&measures, basis, [lost_a, lost_b]);
+    Comparison { measures, lost_a, lost_b, basis, sentence, doubts }
 }
 
 /// One cell of two runs.
@@ -197,65 +230,119 @@ pub struct CellComparison {
     pub comparison: Comparison,
 }
 
-/// Two runs taken at different times.
+/// Two sides of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunComparison {
-    /// The cells that both runs have, in the order of the first.
+    /// Runs of A, of B, and others of the same host that say how far runs lie apart.
+    pub runs: [usize; 3],
+    /// How they were taken.
+    pub order: Order,
+    /// The cells that all runs of both sides have, in the order of the first.
     pub cells: Vec<CellComparison>,
     /// What concerns all of them.
     pub doubts: Vec<Doubt>,
 }
 
-/// Compares what both runs measured. They were not interleaved, and the result says so.
+impl RunComparison {
+    /// Cells of which some aspect differs.
+    #[must_use]
+    pub fn differing(&self) -> usize {
+        self.cells.iter().filter(|cell| cell.comparison.differs()).count()
+    }
+}
+
+/// Whether runs were taken in turn, as their starts say: both of a pair before both of the next.
+#[must_use]
+pub fn order_of(a: &[Run], b: &[Run]) -> Order {
+    let started = |run: &Run| run.header.started.clone();
+    let pairs: Vec<[String; 2]> = a.iter().zip(b).map(|(a, b)| [started(a), started(b)]).collect();
+    let in_turn = pairs.windows(2).all(|two| two[0].iter().max() < two[1].iter().min());
+    if a.len() == b.len() && a.len() > 1 && in_turn { Order::Interleaved } else { Order::Separate }
+}
+
+/// Compares what all runs of both sides measured. `history` is as [`history_of`] found it.
 ///
 /// # Errors
 /// A file of samples can no longer be read.
-pub fn compare_runs(a: &Run, b: &Run) -> Result<RunComparison, StoreError> {
-    let (cells_a, cells_b) = (a.cells(), b.cells());
-    let mut doubts: Vec<Doubt> = vec![Cause::NotInterleaved.into()];
-    let warmup = a.header.warmup.max(b.header.warmup);
-    let steps = a.header.clock.step_ns.max(b.header.clock.step_ns);
+///
+/// # Panics
+/// If a side has no run.
+pub fn compare_runs(
+    a: &[Run],
+    b: &[Run],
+    history: &[Run],
+    order: Order,
+) -> Result<RunComparison, StoreError> {
+    assert!(!a.is_empty() && !b.is_empty(), "a side without a run");
+    let both = || a.iter().chain(b);
+    let warmup = both().map(|run| run.header.warmup).max().unwrap_or(0);
+    let steps = both().map(|run| run.header.clock.step_ns).max().unwrap_or(0);
+    let mut doubts: Vec<Doubt> = Vec::new();
+    let everywhere = |cell: &CellId| both().all(|run| run.trials_of(cell).next().is_some());
     let mut cells = Vec::new();
-    for cell in cells_a.iter().filter(|cell| cells_b.contains(cell)) {
-        let options = Options {
-            order: Order::Separate,
-            seed: a.header.seed,
-            resolution_ns: 10 * steps.max(1),
-            ..Options::new(cell.load, warmup)
-        };
-        let mut comparison = compare(&cell.name, &a.load(cell)?, &b.load(cell)?, &options);
-        comparison.doubts.retain(|doubt| !doubts.contains(doubt));
-        cells.push(CellComparison { cell: cell.clone(), comparison });
+    for cell in a[0].cells().into_iter().filter(everywhere) {
+        let options = Options { order, resolution_ns: 10 * steps.max(1), ..Options::new(cell.load, warmup) };
+        let load = |runs: &[Run]| runs.iter().map(|run| run.load(&cell)).collect::<Result<Vec<_>, _>>();
+        let comparison = compare(&cell.name, &load(a)?, &load(b)?, &load(history)?, &options);
+        cells.push(CellComparison { cell, comparison });
     }
-    let count = cells_a.len() + cells_b.len() - 2 * cells.len();
+    // What is said of every cell is said once.
+    for shared in [Cause::NotInterleaved, Cause::DriftUnknown].map(Doubt::from) {
+        if cells.iter().any(|cell| cell.comparison.doubts.contains(&shared)) {
+            cells.iter_mut().for_each(|cell| cell.comparison.doubts.retain(|doubt| *doubt != shared));
+            doubts.push(shared);
+        }
+    }
+    let mut all: Vec<CellId> = both().flat_map(Run::cells).collect();
+    all.sort_unstable();
+    all.dedup();
+    let count = all.len() - cells.len();
     if count > 0 {
         doubts.push(Cause::Unmatched { count }.into());
     }
-    let (host_a, host_b) = (&a.header.host, &b.header.host);
-    for (what, one, other) in [
-        ("processor", &host_a.cpu, &host_b.cpu),
-        ("kernel", &host_a.kernel, &host_b.kernel),
-        ("scheduler", &host_a.scheduler, &host_b.scheduler),
-    ] {
-        if one != other {
-            doubts.push(Cause::HostsDiffer { what: format!("{what} {one} against {other}") }.into());
-        }
-    }
-    Ok(RunComparison { cells, doubts })
+    doubts.extend(differing_hosts(&a[0], b));
+    Ok(RunComparison { runs: [a.len(), b.len(), history.len()], order, cells, doubts })
 }
 
-fn sentence(measures: &[Measure], trials: usize, lost: [u64; 2]) -> String {
+fn differing_hosts(a: &Run, others: &[Run]) -> Vec<Doubt> {
+    let facts = |run: &Run| {
+        let host = &run.header.host;
+        [
+            ("processor", host.cpu.clone()),
+            ("kernel", host.kernel.clone()),
+            ("scheduler", host.scheduler.clone()),
+        ]
+    };
+    let mut doubts: Vec<Doubt> = Vec::new();
+    for other in others {
+        for ((what, one), (_, other)) in facts(a).into_iter().zip(facts(other)) {
+            let doubt = Cause::HostsDiffer { what: format!("{what} {one} against {other}") }.into();
+            if one != other && !doubts.contains(&doubt) {
+                doubts.push(doubt);
+            }
+        }
+    }
+    doubts
+}
+
+fn sentence(measures: &[Measure], basis: Basis, lost: [u64; 2]) -> String {
     let of = |difference| {
         measures.iter().filter(move |m| m.difference == difference).map(phrase).collect::<Vec<_>>()
     };
     let (faster, slower) = (of(Difference::Faster), of(Difference::Slower));
     let mut text = match (faster.is_empty(), slower.is_empty()) {
-        (true, true) if trials < 2 => {
-            "Cannot say: a verdict needs at least two trials of each side".to_owned()
-        }
-        (true, true) => match seen(measures) {
-            Some(percent) => format!("No difference; a change of p50 by {percent:.0} % would have been seen"),
-            None => "No difference that these samples can show".to_owned(),
+        (true, true) => match (seen(measures), basis) {
+            (None, Basis::Pairs(..2)) => "Cannot say: a verdict needs at least two pairs of runs".to_owned(),
+            (None, _) => "No difference that these samples can show".to_owned(),
+            (Some(percent), Basis::Bound) => format!(
+                "Cannot say below {percent:.0} % of p50: how far runs of the same thing lie apart is unknown"
+            ),
+            (Some(percent), _) if percent < 25.0 => {
+                format!("No difference; a change of p50 by {percent:.0} % would have been seen")
+            }
+            (Some(percent), _) => {
+                format!("No difference; only a change of p50 by {percent:.0} % or more would have been seen")
+            }
         },
         (false, true) => format!("B is faster: {}", faster.join(", ")),
         (true, false) => format!("B is slower: {}", slower.join(", ")),
@@ -283,5 +370,5 @@ fn phrase(measure: &Measure) -> String {
 fn seen(measures: &[Measure]) -> Option<f64> {
     let p50 = measures.iter().find(|m| m.aspect == Aspect::P50)?;
     let width = (p50.high? / p50.ratio?).max(p50.aspect.ratio_min());
-    (width < 10.0).then(|| ((width - 1.0) * 100.0).ceil())
+    Some(((width - 1.0) * 100.0).ceil())
 }

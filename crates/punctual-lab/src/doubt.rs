@@ -36,18 +36,22 @@ pub enum Cause {
     Steal { subject: String, ms: u64 },
     /// The quota of the control group ran out.
     Throttled { subject: String, times: u64 },
-    /// Somebody else was computing before the run.
-    LoadBefore { load: f64, cpus: u32 },
+    /// Other programs used our processors while we measured, so many of them on average.
+    OthersRan { processors: f64 },
+    /// Two processors' counters are apart, by so much at least.
+    ClockSkew { by_ns: i64 },
     /// The sample supports no high quantile.
     FewSamples { subject: String, count: u64, quantile: &'static str },
-    /// Fewer trials than a comparison or an interval needs.
-    FewTrials { subject: String, trials: usize, trials_min: usize },
+    /// Fewer pairs of runs than a comparison needs.
+    FewPairs { subject: String, pairs: usize, pairs_min: usize },
     /// Messages that never came.
     Lost { subject: String, count: u64 },
     /// Wrong answers.
     Mismatched { subject: String, count: u64 },
     /// Messages without an answer at the end of the trial.
     Unfinished { subject: String, count: u64 },
+    /// Messages that were never sent.
+    Skipped { subject: String, count: u64 },
     /// Later messages came before earlier ones.
     Reordered { subject: String, count: u64 },
     /// The steady state begins slower than it ends.
@@ -60,6 +64,8 @@ pub enum Cause {
     CutShort { trials: usize },
     /// Both sides were taken at different times.
     NotInterleaved,
+    /// How far runs of the same thing lie apart is unknown.
+    DriftUnknown,
     /// A cell exists on one side only.
     Unmatched { count: usize },
     /// Sides differ in the number of messages, which changes their maxima.
@@ -91,20 +97,24 @@ impl fmt::Display for Cause {
             Self::Throttled { subject, times } => {
                 write!(f, "{subject}: the CPU quota ran out {times} times")
             }
-            Self::LoadBefore { load, cpus } => {
-                write!(f, "load {load:.1} on {cpus} processors before the run")
+            Self::OthersRan { processors } => {
+                write!(f, "other programs used {processors:.1} of our processors while we measured")
+            }
+            Self::ClockSkew { by_ns } => {
+                write!(f, "the counters of the two processors are {by_ns:+} ns apart at least")
             }
             Self::FewSamples { subject, count, quantile } => {
                 write!(f, "{subject}: as few as {count} messages, which support no {quantile}")
             }
-            Self::FewTrials { subject, trials, trials_min } => {
-                write!(f, "{subject}: {trials} trials where {trials_min} are needed")
+            Self::FewPairs { subject, pairs, pairs_min } => {
+                write!(f, "{subject}: {pairs} pairs of runs where {pairs_min} are needed")
             }
             Self::Lost { subject, count } => write!(f, "{subject}: {count} messages were lost"),
             Self::Mismatched { subject, count } => write!(f, "{subject}: {count} answers were wrong"),
             Self::Unfinished { subject, count } => {
                 write!(f, "{subject}: {count} messages had no answer yet when the trial ended")
             }
+            Self::Skipped { subject, count } => write!(f, "{subject}: {count} messages were never sent"),
             Self::Reordered { subject, count } => {
                 write!(f, "{subject}: {count} messages arrived after a younger one")
             }
@@ -112,18 +122,21 @@ impl fmt::Display for Cause {
                 let (first, rest) = (micros(*first_ns as f64), micros(*median_ns as f64));
                 write!(
                     f,
-                    "{subject}: after the warm-up {count} messages still take {first} µs, the rest {rest} µs"
+                    "{subject}: right after the warm-up {count} messages of all trials still take {first} µs, the rest {rest} µs"
                 )
             }
             Self::StagesOverlap { subject, count } => {
-                write!(f, "{subject}: the stages of {count} messages add up to more than their total")
+                write!(f, "{subject}: the stages of {count} exceed their total")
             }
             Self::TrialUnreadable { file, reason } => write!(f, "{file} cannot be read: {reason}"),
             Self::CutShort { trials } => write!(f, "the run was cut short after {trials} trials"),
             Self::NotInterleaved => f.write_str(
-                "both runs were taken at different times, so a drift of the machine looks like a difference",
+                "both sides were taken at different times, so a drift of the machine looks like a difference",
             ),
-            Self::Unmatched { count } => write!(f, "{count} cells exist in one of the runs only"),
+            Self::DriftUnknown => f.write_str(
+                "how far runs of the same thing lie apart is unknown here: three times as far as trials is assumed, and 10 % at least",
+            ),
+            Self::Unmatched { count } => write!(f, "{count} cells exist in some of the runs only"),
             Self::UnequalCounts { subject, a, b } => {
                 write!(f, "{subject}: {a} messages against {b}; a longer sample has a larger max")
             }
@@ -150,14 +163,21 @@ impl Cause {
             Self::Throttled { .. } => {
                 "raise cpu.max of the control group, or wait by blocking instead of spinning"
             }
-            Self::LoadBefore { .. } => "stop the other programs and run again",
+            Self::OthersRan { .. } => "stop the other programs and run again",
+            Self::ClockSkew { .. } => "believe round trips only: one way is wrong by as much",
             Self::FewSamples { .. } => "raise --count or --duration",
-            Self::FewTrials { .. } => "measure at least five trials of each side",
+            Self::FewPairs { .. } => "play at least five pairs (--pairs)",
+            Self::DriftUnknown => {
+                "take runs of both in turn (punctual compare --interleave), or five of the same kind on this host"
+            }
             Self::Lost { .. } => {
                 "see its stalls: a receive buffer that filled up meanwhile is the usual cause"
             }
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
             Self::Unfinished { .. } => "raise --duration, or take the longer period (--gap 1ms)",
+            Self::Skipped { .. } => {
+                "see who did not run at their instants, and why; before the first was heard, nobody asked"
+            }
             Self::Reordered { .. } => "do not rely on the order of this route",
             Self::FirstSlow { .. } => {
                 "look at the plot by message index; a longer run (--duration) weighs it less"
@@ -165,7 +185,7 @@ impl Cause {
             Self::StagesOverlap { .. } => "do not trust the stages of this cell; report it as a bug",
             Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",
-            Self::NotInterleaved => "take runs of both in turn (A B A B …), and believe what repeats",
+            Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::Unmatched { .. } => "take both runs with the same plan",
             Self::UnequalCounts { .. } => "take both sides with the same --count",
             Self::HostsDiffer { .. } => "compare runs of the same host only",
@@ -178,6 +198,16 @@ impl From<Cause> for Doubt {
     fn from(cause: Cause) -> Self {
         Self { what: cause.to_string(), do_: cause.advice().to_owned() }
     }
+}
+
+/// A few page faults belong to every trial; one in so many messages is seen in a p99.
+const MESSAGES_PER_FAULT_MIN: u64 = 100;
+
+/// The doubt that page faults raise, if there were enough of them.
+#[must_use]
+pub fn page_faults(subject: &str, faults: u64, messages: u64) -> Option<Cause> {
+    let is_many = faults.saturating_mul(MESSAGES_PER_FAULT_MIN) > messages;
+    is_many.then(|| Cause::PageFaults { subject: subject.to_owned(), count: faults })
 }
 
 /// Doubts of one kind that are shown; the summary holds all.

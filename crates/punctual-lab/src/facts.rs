@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use punctual::{Bus, Clock as Ticking, CommunicatorOptions, Node, Target, Wake};
-use punctual_machine::clock::ClockSource;
+use punctual_machine::clock::{ClockSource, skew_between};
 use punctual_machine::host::{FacilityState, HostFacts};
 use serde_json::{Value, json};
 
@@ -51,7 +51,12 @@ pub fn clock() -> Clock {
         ClockSource::TimeStampCounter => "tsc",
         ClockSource::Monotonic => "monotonic",
     };
-    let more = BTreeMap::from([("source".to_owned(), json!(source))]);
+    let mut more = BTreeMap::from([("source".to_owned(), json!(source))]);
+    let cpus = punctual_machine::cpu::allowed();
+    if let Some(skew) = cpus.first().zip(cpus.last()).and_then(|(&first, &last)| skew_between([first, last]))
+    {
+        more.insert("skew_ns".to_owned(), json!([skew.low_ns, skew.high_ns]));
+    }
     Clock { step_ns, stamp_ns: round(stamp_ns), record_ns: round(record_cost_ns().unwrap_or(0.0)), more }
 }
 

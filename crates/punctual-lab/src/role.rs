@@ -1,9 +1,12 @@
 //! A role played by another process of this program: a stream of JSON lines each way, which rests while a trial runs.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use punctual_machine::event_fd::wait_readable;
+use punctual_machine::signal::{interrupt, interrupted};
 use serde::{Deserialize, Serialize};
 
 /// Writes one line.
@@ -16,14 +19,20 @@ pub fn say(output: &mut impl Write, what: &impl Serialize) -> std::io::Result<()
     output.flush()
 }
 
+/// Longest line that is read, bytes: what vehicles never sent, one by one, is the longest.
+const LINE_SIZE_MAX: u64 = 64 << 20;
+
 /// Reads one line.
 ///
 /// # Errors
 /// In words for people: the other side ended, or said something else.
 pub fn hear<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T, String> {
     let mut line = String::new();
-    match input.read_line(&mut line) {
+    match input.take(LINE_SIZE_MAX).read_line(&mut line) {
         Ok(0) => Err("the responder ended".to_owned()),
+        Ok(_) if line.len() as u64 == LINE_SIZE_MAX => {
+            Err(format!("the responder said more than {LINE_SIZE_MAX} bytes in a line"))
+        }
         Ok(_) => serde_json::from_str(&line).map_err(|error| format!("the responder said {line:?}: {error}")),
         Err(error) => Err(format!("the responder cannot be heard: {error}")),
     }
@@ -35,7 +44,12 @@ pub struct Role {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    /// That this process was interrupted.
+    is_told: bool,
 }
+
+/// Between two looks whether this process was interrupted while another is listened to.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 impl Role {
     /// Starts this program with these arguments, in the calling thread's network namespace.
@@ -43,17 +57,26 @@ impl Role {
     /// # Errors
     /// In words for people.
     pub fn start(arguments: &[&str]) -> Result<Self, String> {
+        Self::start_with(arguments, &[])
+    }
+
+    /// The same with more variables in its environment.
+    ///
+    /// # Errors
+    /// In words for people.
+    pub fn start_with(arguments: &[&str], more: &[(&str, &str)]) -> Result<Self, String> {
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut child = Command::new(program)
             .args(arguments)
+            .envs(more.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot start the responder: {error}"))?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.ok_or("the responder has no pipes")?;
-        Ok(Self { child, input: Some(input), output: BufReader::new(output) })
+        Ok(Self { child, input: Some(input), output: BufReader::new(output), is_told: false })
     }
 
     /// Its process id.
@@ -74,12 +97,26 @@ impl Role {
         .map_err(|error| format!("the responder does not listen: {error}"))
     }
 
-    /// Waits for what it says.
+    /// Waits for what it says. An interrupt of this process is passed on meanwhile: only a terminal's Ctrl-C reaches both.
     ///
     /// # Errors
     /// In words for people.
     pub fn hear<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
+        while self.output.buffer().is_empty() && !self.is_told && !self.has_output() {
+            if interrupted() {
+                self.is_told = true;
+                interrupt(&self.child);
+            }
+        }
         hear(&mut self.output)
+    }
+
+    /// Whether it has said something or ended; waits a moment for that. What cannot be watched can be read only.
+    fn has_output(&self) -> bool {
+        match wait_readable(self.output.get_ref().as_fd(), Some(BETWEEN_LOOKS)) {
+            Ok(readable) => readable,
+            Err(error) => error.kind() != ErrorKind::Interrupted,
+        }
     }
 
     /// Takes the bytes that follow a line.

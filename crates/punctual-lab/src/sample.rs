@@ -13,11 +13,11 @@ pub use cell::{CellId, Kind, Load};
 /// A stage that a message does not carry. No stage lasts 584 years.
 pub const ABSENT_NS: u64 = u64::MAX;
 
-/// The stages of one way, in order; each is named after the stamp that ends it (`docs/measuring.md`).
+/// The stages of one way, in order; most are named after the stamp that ends them (`docs/measuring.md`).
 /// A round trip prefixes them with `request.` and `reply.`, with [`RESPONDER`] between.
 /// `sent` (from due to sent) belongs to open load only: closed load counts from `sent`.
-pub const STAGES: [&str; 9] =
-    ["sent", "sealed", "posted", "tx", "rx", "woken", "read", "opened", "delivered"];
+pub const STAGES: [&str; 11] =
+    ["sent", "sealed", "posted", "tx", "rx", "medium", "elsewhere", "woken", "read", "opened", "delivered"];
 
 /// The stage of a round trip that the other side spends between delivery and reply.
 pub const RESPONDER: &str = "responder";
@@ -70,6 +70,16 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// As in the store.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::WarmUp => "warm_up",
+            Self::Steady => "steady",
+        }
+    }
+
     /// The phase of a message by its index since the cell was opened, `warmup` messages being warm-up.
     #[must_use]
     pub fn of(index: u64, warmup: u64) -> Self {
@@ -98,11 +108,17 @@ pub struct Facts {
     pub duplicated: u64,
     /// Messages that arrived after a younger one.
     pub reordered: u64,
+    /// Messages that were never sent, because their sender did not run at their instant or did not know yet that they were
+    /// wanted: they stand among the unfinished.
+    pub skipped: u64,
     /// CPU time that the responder's thread used during the trial, nanoseconds; 0 = not known. The client's says nothing:
     /// it spins through idle gaps so as to be in time.
     pub cpu_ns: u64,
     /// What happened during the trial that may have changed it.
     pub doubts: Vec<Doubt>,
+    /// Messages of this trial that were its warm-up, where that differs from what the run says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<u64>,
 }
 
 /// One trial. All columns have the same length; `Store::append` asserts it.
@@ -188,9 +204,15 @@ impl Samples {
         }
     }
 
+    /// The phase of message `row`; `warmup` is the run's, for trials that do not state their own.
+    #[must_use]
+    pub fn phase(&self, row: usize, warmup: u64) -> Phase {
+        Phase::of(self.index[row], self.facts.warmup.unwrap_or(warmup))
+    }
+
     /// The rows of one phase.
     pub fn rows(&self, phase: Phase, warmup: u64) -> impl Iterator<Item = usize> + '_ {
-        (0..self.len()).filter(move |&row| Phase::of(self.index[row], warmup) == phase)
+        (0..self.len()).filter(move |&row| self.phase(row, warmup) == phase)
     }
 
     /// Messages that ended this way, in every phase.

@@ -93,7 +93,7 @@ impl Stall {
 /// The stalls of the steady state.
 #[must_use]
 pub fn steady_stalls(samples: &Samples, load: Load, rule: StallRule, warmup: u64) -> Vec<Stall> {
-    stalls(samples, load, rule, |row| Phase::of(samples.index[row], warmup) == Phase::Steady)
+    stalls(samples, load, rule, |row| samples.phase(row, warmup) == Phase::Steady)
 }
 
 /// How long the steady state of a trial lasted: from its first start to its last release.
@@ -109,7 +109,7 @@ pub fn steady_ns(samples: &Samples, load: Load, warmup: u64) -> u64 {
 }
 
 /// A rate per minute says nothing of a shorter time.
-const LASTED_NS_MIN: u64 = 1_000_000_000;
+pub(crate) const LASTED_NS_MIN: u64 = 1_000_000_000;
 
 /// `None` if less than a second was observed: one stall in 2 ms is not 30,000 a minute.
 #[must_use]

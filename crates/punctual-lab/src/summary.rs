@@ -196,8 +196,6 @@ impl Summary {
 
 /// A step that hides what the fast routes differ by.
 const STEP_NS_MAX: u64 = 100;
-/// Busy processors per processor before the run.
-const LOAD_PART_MAX: f64 = 0.5;
 
 fn header_doubts(header: &Header) -> Vec<Cause> {
     let (host, step_ns) = (&header.host, header.clock.step_ns);
@@ -205,8 +203,12 @@ fn header_doubts(header: &Header) -> Vec<Cause> {
     if step_ns > STEP_NS_MAX {
         causes.push(Cause::ClockCoarse { step_ns });
     }
-    if host.load_before > LOAD_PART_MAX * f64::from(host.cpus) {
-        causes.push(Cause::LoadBefore { load: host.load_before, cpus: host.cpus });
+    let skew_ns = header.clock.more.get("skew_ns").and_then(serde_json::Value::as_array);
+    if let Some([Some(low), Some(high)]) = skew_ns.map(|ends| [0, 1].map(|end| ends.get(end)?.as_i64())) {
+        // Zero between the ends: the counters may be one.
+        if low > 0 || high < 0 {
+            causes.push(Cause::ClockSkew { by_ns: if low > 0 { low } else { high } });
+        }
     }
     if let Some(name) =
         host.more.get("governor").and_then(serde_json::Value::as_str).filter(|g| *g != "performance")

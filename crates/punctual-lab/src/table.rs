@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::compare::{Aspect, Comparison, Difference, Measure, RunComparison};
+use crate::compare::{Aspect, Comparison, Difference, Measure, Order, RunComparison};
 use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
 use crate::summary::{CellResult, Skipped, Summary};
 
@@ -255,13 +255,19 @@ fn measure_line(measure: &Measure, style: Style) -> String {
 pub fn run_comparison(runs: &RunComparison, style: Style) -> String {
     let mut text = String::new();
     let differing = runs.cells.iter().filter(|c| c.comparison.differs());
-    for cell in differing.clone() {
+    for cell in differing {
         text += &comparison(&cell.cell.to_string(), &cell.comparison, style);
         text.push('\n');
     }
-    let (all, differ) = (runs.cells.len(), differing.count());
-    let chance = "of cells that are equal, one in 20 would by chance";
-    let _ = writeln!(text, "{differ} of {all} cells differ; {chance}.\n");
+    let (all, differ) = (runs.cells.len(), runs.differing());
+    let [a, b, others] = runs.runs;
+    let taken = match runs.order {
+        Order::Interleaved => format!("{a} pairs of runs in turn"),
+        Order::Separate if others == 0 => format!("{a} against {b} runs"),
+        Order::Separate => format!("{a} against {b} runs, beside {others} others of this host"),
+    };
+    let chance = "of cells that are equal, at most one in 20 would by chance";
+    let _ = writeln!(text, "{differ} of {all} cells differ, by {taken}; {chance}.\n");
     text + &doubts(&runs.doubts, style)
 }
 

@@ -34,3 +34,51 @@ fn only_what_differs_differs() {
         assert!(agree && medians.iter().any(|line| line.contains(verdict)), "{said}");
     }
 }
+
+/// Goal: two commands are played in turn, and each run is kept.
+#[test]
+fn two_commands_are_played_in_turn() {
+    let _turn = alone();
+    let place = Place::new();
+    let command =
+        "punctual survey --quick --only shared/spin --gap 0 --load closed --duration 200ms --count 2000";
+    let other = format!("{command} --seed '2'");
+    let arguments =
+        ["compare", "--interleave", command, &other, "--pairs", "5", "--out", "turns", "--json", "-"];
+    let said: serde_json::Value =
+        serde_json::from_str(&place.punctual(&arguments).with(0).out).expect("JSON");
+    assert_eq!(said["schema"], "punctual.comparison.v1");
+    assert_eq!(said["comparison"]["runs"], serde_json::json!([5, 5, 0]));
+    assert_eq!(said["comparison"]["order"], "interleaved");
+    let basis = &said["comparison"]["cells"][0]["comparison"]["basis"];
+    assert_eq!(basis, &serde_json::json!({ "pairs": 5 }));
+    let started = |side: &str, number: u32| {
+        let run = Run::open(&place.path(&format!("turns/{side}/{number:03}"))).expect("a run");
+        assert_eq!(run.header.seed, if side == "a" { 1 } else { 2 });
+        run.header.started
+    };
+    for pair in 1..=5 {
+        let [first, second] = if pair % 2 == 1 { ["a", "b"] } else { ["b", "a"] };
+        assert!(started(first, pair) <= started(second, pair), "pair {pair}");
+    }
+    let again = place.punctual(&["compare", "turns/a", "turns/b"]).with(0).out;
+    let cells = said["comparison"]["cells"].as_array().expect("a list").len();
+    assert!(again.contains(&format!("of {cells} cells differ")), "{again}");
+    let list = "turns/a/001,turns/a/002,turns/a/003";
+    place.punctual(&["compare", list, "turns/b/001,turns/b/002"]).with(0);
+    let table = place.punctual(&["compare-calibrate", "turns/a"]).with(0).out;
+    assert!(table.contains("two runs, nothing else known"), "{table}");
+}
+
+#[test]
+fn what_makes_no_run_is_refused() {
+    let place = Place::new();
+    for (command, words) in [("true", "takes --out"), ("punctual survey --gap x", "no command that measures")]
+    {
+        let ended = place.punctual(&["compare", "--interleave", command, command]).with(2);
+        assert!(ended.err.contains(words), "{}", ended.err);
+        std::fs::remove_dir_all(place.path("runs")).expect("it was made");
+    }
+    place.punctual(&["compare", "none", "none"]).with(2);
+    place.punctual(&["compare", "none", "none", "--pairs", "7"]).with(2);
+}

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Place, alone, punctual, summary_of, text};
+use common::{Place, alone, punctual, summary_of, text, unprivileged};
 use punctual_lab::sample::{ABSENT_NS, Outcome};
 use punctual_lab::store::Run;
 use serde_json::Value;
@@ -62,6 +62,27 @@ fn assert_sums(result: &Value) {
     let arrived: u64 = classes.iter().map(|class| count(arrivals, class)).sum();
     assert_eq!(count(arrivals, "all"), arrived, "{arrivals:#}");
     assert_eq!(count(arrivals, "answers"), count(ledger, "delivered"));
+}
+
+/// Goal: a responder that is a program of the kernel answers every trip, and is refused where it would have to write.
+#[test]
+fn a_program_in_the_kernel_answers() {
+    let _turn = alone();
+    let place = Place::new();
+    let refused = place.punctual(&response(&["--option", "xdp-tx", "--count", "10"])).with(3);
+    assert!(refused.err.contains("--protocol udp") || !has_namespaces(), "{}", refused.err);
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let more = ["--option", "xdp-tx,spin", "--protocol", "udp", "--count", "600"];
+    let summary = summary_of(&place.punctual(&response(&more)).with(0).out);
+    for name in ["xdp-tx/round_trip", "spin/round_trip"] {
+        let result = result(&summary, name);
+        assert_sums(result);
+        assert_eq!(count(&result["ledger"], "delivered"), 600, "{result:#}");
+        assert_eq!(count(&result["responder"], "answered"), 600, "{result:#}");
+    }
 }
 
 /// Goal: the stages of each trip add up to its total, with nearly nothing unexplained, in every kind of load and IP.
@@ -236,6 +257,8 @@ fn an_echo_elsewhere_is_measured() {
         echo.signal_group("-INT");
         let said = echo.end().with(0).out;
         assert!(said.contains("400 answered") || protocol == "udp", "{said}");
+        // What `listens` sent is whole: sockperf's own clients send such too.
+        assert!(said.contains("0 not understood") || protocol != "sockperf", "{said}");
     }
 }
 
@@ -307,6 +330,39 @@ fn sockperf_speaks_with_us() {
     assert_eq!(count(result(&summary, "blocking/round_trip"), "lost"), 0);
     server.signal_group("-KILL");
     server.end();
+}
+
+/// Goal: who may make no network namespace measures over loopback, where both ends share an address.
+#[test]
+fn without_privilege_loopback_is_measured() {
+    let _turn = alone();
+    for more in [&["--option", "blocking,spin"][..], &["--flows", "3", "--rate", "1000"], &["--ipv6"]] {
+        let place = Place::world_writable();
+        let Some(command) = unprivileged(&response(&[&["--count", "200"], more].concat())) else { return };
+        let summary = summary_of(&place.start(command).end().with(0).out);
+        assert_eq!(summary["response"]["place"], "the loopback interface of this host", "{summary:#}");
+        let result = result(&summary, "blocking/round_trip");
+        assert_sums(result);
+        assert_eq!(count(&result["ledger"], "delivered"), count(&result["ledger"], "taken"), "{result:#}");
+    }
+}
+
+/// Goal: a log from elsewhere carries nothing of this host, and its first sample counts like the others.
+#[test]
+fn an_imported_log_is_of_no_host() {
+    let place = Place::new();
+    let log = "packet, txTime(sec), rxTime(sec), latency(usec)\n0, 2.000000000, 2.000900000, 450.0\n\
+        1, 2.001000000, 2.001100000, 50.0\n2, 2.002000000, 2.002100000, 50.0\n";
+    std::fs::write(place.path("log.csv"), log).expect("room");
+    let summary = summary_of(
+        &place.punctual(&["import", "sockperf", "log.csv", "--json", "-", "--out", "run"]).with(0).out,
+    );
+    let result = result(&summary, "sockperf/round_trip");
+    assert_eq!((count(result, "count"), count(result, "max")), (3, 900_000), "{result:#}");
+    let host = &summary["host"];
+    let said = (&host["kernel"], &host["cpu"], &host["load_before"]);
+    assert_eq!(said, (&"unknown".into(), &"unknown".into(), &0.0.into()), "{host:#}");
+    assert_eq!(summary["clock"]["step_ns"], 0, "{:#}", summary["clock"]);
 }
 
 /// Goal: one line that names the option, the value and the range.

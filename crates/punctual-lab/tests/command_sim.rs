@@ -12,7 +12,7 @@ fn every_protocol_ends_as_documented_and_is_in_the_document() {
     let all: Value = serde_json::from_str(&ended.out).expect("JSON");
     let variants = all["variants"].as_array().expect("a list");
     let document = include_str!("../../../docs/wakeup.md");
-    for race in ["A1", "K2", "K3", "K4", "E1", "M1", "M2", "H1", "H2"] {
+    for race in ["A1", "K2", "K3", "K4", "E1", "M1", "M2", "U1", "U2", "U3", "H1", "H2"] {
         let of_race = |v: &&Value| v["race"] == race && v["found"].is_string();
         let found = variants.iter().find(of_race).unwrap_or_else(|| panic!("{race} is not found"));
         assert!(document.contains(found["name"].as_str().expect("a name")), "{race} is not documented");

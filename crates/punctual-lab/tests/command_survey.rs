@@ -5,7 +5,10 @@ mod common;
 use std::fs;
 use std::process::Command;
 
-use common::{Place, alone, punctual, punctual_by, short_survey, summary_of, survey, text};
+use common::{
+    Place, alone, is_root, punctual, punctual_by, short_survey, summary_of, survey, text, unprivileged,
+};
+use punctual_lab::sample::Phase;
 use punctual_lab::store::Run;
 use serde_json::Value;
 
@@ -37,6 +40,83 @@ fn the_summary_on_standard_output_keeps_the_contract() {
         run.doubts.is_empty() && run.trials.len() == samples && samples > 0,
         "{samples}: {:?}",
         run.doubts
+    );
+}
+
+/// Goal: what a trial binds anew, it warms up anew: no first message of any trial is a steady one.
+#[test]
+fn every_trial_begins_with_a_warm_up_of_its_own() {
+    let _turn = alone();
+    let place = Place::new();
+    survey(&place, &["--quiet", "--out", "run"]);
+    let run = Run::open(&place.path("run")).expect("a run");
+    let warmup = run.header.warmup;
+    assert!(warmup > 1);
+    for trial in &run.trials {
+        let samples = trial.load().expect("readable");
+        let (name, of) = (trial.cell.to_string(), trial.trial);
+        assert_eq!(samples.index.first(), Some(&0), "{name}, trial {of}");
+        let apart = samples.rows(Phase::First, warmup).chain(samples.rows(Phase::WarmUp, warmup));
+        assert_eq!(apart.count() as u64, samples.facts.warmup.unwrap_or(warmup), "{name}, trial {of}");
+    }
+    let summary = run.summary.expect("it ended");
+    let firsts = summary.results.iter().filter(|result| result.first_ns.len() as u64 != result.trials);
+    assert_eq!(firsts.map(|result| &result.cell.name).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// Goal: advice for who has no CPU to spare rests on rows beside busy neighbours, the library's cost on several openings, and
+/// neither stands among the idle rows.
+#[test]
+fn neighbours_and_openings_have_their_rows() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments =
+        ["survey", "--quick", "--load", "closed", "--duration", "6s", "--out", "run", "--json", "j"];
+    let out = place.punctual(&arguments).with(0).out;
+    let summary = summary_of(&text(&place.path("j")));
+    let row = |name: &str| {
+        let results = summary["results"].as_array().expect("results");
+        results.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    for way in ["spin", "backoff", "adaptive", "futex", "eventfd", "epoll"] {
+        assert_eq!(row(&format!("shared/{way}")).get("neighbour"), None);
+        assert_eq!(row(&format!("shared/{way}+busy"))["neighbour"], true);
+    }
+    let choices = summary["recommendation"]["choices"].as_array().expect("choices");
+    let spare =
+        choices.iter().find(|choice| choice["need"].as_str().is_some_and(|n| n.contains("no CPU to spare")));
+    let name = spare.and_then(|choice| choice["name"].as_str()).expect("a choice");
+    assert!(name.ends_with("+busy") && name != "shared/spin+busy", "{name}");
+    let cost = &summary["library_cost"][0];
+    assert_eq!((&cost["name"], &cost["floor"]), (&"shared/spin+plain".into(), &"floor/slot".into()));
+    assert!(cost["openings"].as_u64() >= Some(5) && cost["interval"][0].is_number(), "{cost}");
+    assert!(row("shared/spin+plain").get("stages").is_none(), "stamps beside a floor that has none");
+    assert!(out.contains("beside a busy neighbour on each CPU"), "{out}");
+    assert_eq!(out.lines().filter(|line| line.starts_with("shared/futex ")).count(), 1, "{out}");
+}
+
+/// Goal: a neighbour that starts when the run has begun is doubted. Method: a process that computes is started then.
+#[test]
+fn a_neighbour_that_starts_meanwhile_is_doubted() {
+    let _turn = alone();
+    let place = Place::new();
+    let started =
+        place.start(punctual(&short_survey(&["--quiet", "--json", "summary.json", "--out", "run"])));
+    // Not its child: what the survey starts itself is not a neighbour.
+    let mut hog = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
+    let ended = started.end();
+    hog.kill().expect("ours");
+    hog.wait().expect("ours");
+    ended.with(0);
+    let summary = summary_of(&text(&place.path("summary.json")));
+    let doubts = summary["doubts"].as_array().expect("doubts");
+    let about =
+        |doubt: &&Value| doubt["what"].as_str().is_some_and(|what| what.contains("other programs used"));
+    assert!(doubts.iter().any(|doubt| about(&doubt)), "{doubts:?}");
+    assert!(
+        summary["clock"]["skew_ns"].as_array().is_none_or(|ends| ends.len() == 2),
+        "{}",
+        summary["clock"]
     );
 }
 
@@ -108,19 +188,8 @@ fn an_interrupted_survey_keeps_what_it_measured() {
 fn without_privilege_raw_ethernet_is_left_out_and_said() {
     let _turn = alone();
     let place = Place::world_writable();
-    let mut way = Vec::new();
-    if is_root() {
-        way = vec!["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-        way.extend(["--inh-caps=-all", "--bounding-set=-all", "--"]);
-        let mut probe = Command::new(way[0]);
-        let probe = probe.args(&way[1..]).args(["test", "-x", env!("CARGO_BIN_EXE_punctual")]);
-        if !probe.status().is_ok_and(|status| status.success()) {
-            eprintln!("SKIPPED: no setpriv here, or nobody may not run {}", env!("CARGO_BIN_EXE_punctual"));
-            return;
-        }
-    }
     let arguments = ["survey", "--quick", "--gap", "0", "--only", "/spin", "--duration", "2s", "--json", "-"];
-    let command = if way.is_empty() { punctual(&arguments) } else { punctual_by(&way, &arguments) };
+    let Some(command) = unprivileged(&arguments) else { return };
     let summary = summary_of(&place.start(command).end().with(0).out);
     let measured = names(&summary);
     assert!(measured.contains(&"shared/spin") && measured.contains(&"datagram/spin"), "{measured:?}");
@@ -130,11 +199,6 @@ fn without_privilege_raw_ethernet_is_left_out_and_said() {
     }
     let reason = skipped(&summary, "raw Ethernet");
     assert!(reason.as_ref().is_some_and(|reason| reason.contains("CAP_NET_RAW")), "{reason:?}");
-}
-
-fn is_root() -> bool {
-    let status = text("/proc/self/status".as_ref());
-    status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
 }
 
 #[test]

@@ -4,8 +4,9 @@
 mod common;
 
 use std::process::Command;
+use std::time::Duration;
 
-use common::{Place, alone, punctual, summary_of, text};
+use common::{Place, alone, children, punctual, summary_of, text};
 use punctual_lab::sample::Outcome;
 use punctual_lab::store::Run;
 use serde_json::Value;
@@ -166,18 +167,6 @@ fn many_components_hear_each_other() {
     assert_eq!(count(&own["ledger"], "delivered"), 220 * 3, "{own:#}");
 }
 
-/// The pids of vehicles that this test's `punctual` started: its children.
-fn children(parent: u32) -> Vec<String> {
-    let entries = std::fs::read_dir("/proc").expect("proc is mounted").flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let is_child = |pid: &String| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        behind_name.split_whitespace().nth(1) == Some(parent.to_string().as_str())
-    };
-    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).filter(is_child).collect()
-}
-
 /// Goal: a vehicle that is killed is said to have died; the others go on, and nothing hangs.
 #[test]
 fn a_vehicle_that_dies_is_told() {
@@ -195,6 +184,88 @@ fn a_vehicle_that_dies_is_told() {
     let ended = started.end();
     assert!(matches!(ended.code, Some(1 | 3)), "{}", ended.err);
     assert!(ended.err.contains("vehicle-") && ended.err.contains("died"), "{}", ended.err);
+}
+
+/// Goal: a vehicle that was stopped is named, its values were never sent, and stalls have one name and one count.
+#[test]
+fn a_vehicle_that_stands_still_is_called_so() {
+    let _turn = alone();
+    let place = Place::new();
+    let mut started = place.start(punctual(&[
+        "run",
+        "vehicles",
+        "--engine",
+        "shared",
+        "--vehicles",
+        "3",
+        "--runs",
+        "1",
+        "--period",
+        "20ms",
+        "--messages",
+        "120",
+        "--roadside",
+        "0",
+        "--json",
+        "summary.json",
+        "--out",
+        "run",
+    ]));
+    let parent = started.id();
+    started.has("three vehicles that travel", || {
+        let all = children(parent);
+        all.len() == 3 && all.iter().all(|child| has_thread(child, "publisher"))
+    });
+    std::thread::sleep(Duration::from_millis(700));
+    let stopped = children(parent).remove(1);
+    signal("-STOP", &stopped);
+    std::thread::sleep(Duration::from_millis(500));
+    signal("-CONT", &stopped);
+    let ended = started.end().with(0);
+    let summary = summary_of(&text(&place.path("summary.json")));
+    let absences = summary["vehicles"]["runs"][0]["absences"].as_array().expect("absences").clone();
+    let stopped: Vec<&Value> = absences.iter().filter(|absence| count(absence, "continued") > 0).collect();
+    assert!(stopped.len() == 1 && count(stopped[0], "skipped") >= 10, "{absences:#?}");
+    assert!(ended.out.contains("stopped: a signal continued it 1 times"), "{}", ended.out);
+    let doubts = summary["doubts"].to_string();
+    assert!(doubts.contains("never sent") && !doubts.contains("no answer yet"), "{doubts}");
+    // One word, one count: on the terminal, in the summary and on its page.
+    let results = summary["results"].as_array().expect("results");
+    let stalls: u64 = results.iter().map(|result| count(result, "stalls")).sum();
+    assert!(stalls > 0 && count(&summary["vehicles"], "stall_count") == stalls, "{results:#?}");
+    assert!(
+        ended.out.contains(&format!("Stalls of receivers, due → received: {stalls} in all runs")),
+        "{}",
+        ended.out
+    );
+    assert!(!ended.out.to_lowercase().contains("standstill"), "{}", ended.out);
+    let page = text(&place.path("run/report.html"));
+    for shown in [&ended.out, &page] {
+        assert!(["medium", "elsewhere", "woken"].iter().all(|stage| shown.contains(stage)), "{shown}");
+    }
+    assert_stages_sum(&place.path("run"));
+}
+
+/// The stages of no message take longer than it did.
+fn assert_stages_sum(run: &std::path::Path) {
+    for trial in &Run::open(run).expect("a run").trials {
+        let samples = trial.load().expect("samples");
+        for row in 0..samples.len() {
+            let rest = samples.unexplained_ns(row).unwrap_or(0);
+            assert!(rest >= -20, "{}, row {row}: {rest} ns of {}", trial.cell, samples.total_ns[row]);
+        }
+    }
+}
+
+fn has_thread(process: &str, name: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let mut tasks = tasks.into_iter().flatten().flatten();
+    tasks
+        .any(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|found| found.trim() == name))
+}
+
+fn signal(name: &str, pid: &str) {
+    assert!(Command::new("kill").args([name, pid]).status().expect("kill is a program").success());
 }
 
 /// Goal: Ctrl-C keeps what was measured, and leaves no process and no interface behind.

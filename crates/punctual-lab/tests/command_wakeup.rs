@@ -64,7 +64,7 @@ fn a_soak_counts_every_message() {
     let ended =
         place.punctual(&["run", "wakeup", "--soak", "20000", "--mechanism", "epoll", "--quiet"]).with(0);
     let result: Value = serde_json::from_str(&ended.out).expect("JSON");
-    assert_eq!((&result["noticed"], &result["lost"]), (&Value::from(20_000), &Value::from(0)), "{result}");
+    assert_eq!((&result["noticed"], &result["lost"]), (&Value::from(40_000), &Value::from(0)), "{result}");
     assert!(result["parks"].as_u64() > Some(0), "{result}");
 }
 
@@ -77,6 +77,8 @@ fn what_is_off_is_said_in_a_line() {
         (&["--gap", "7us"], "10us"),
         (&["--soak", "0"], "--soak"),
         (&["--soak", "9", "--mechanism", "telepathy"], "telepathy"),
+        (&["--soak", "9", "--mechanism", "spin"], "--mechanism spin"),
+        (&["--soak", "9", "--spoil", "look"], "labelled_stores"),
     ] {
         let ended = place.punctual(&[&["run", "wakeup"], arguments].concat()).with(2);
         assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1), "{}", ended.err);

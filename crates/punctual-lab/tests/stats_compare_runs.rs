@@ -2,13 +2,19 @@
 
 mod plausible;
 
-use punctual_lab::compare::{Difference, compare_runs};
+use std::slice::from_ref;
+
+use punctual_lab::compare::{Basis, Difference, Order, compare_runs, history_of, order_of};
 use punctual_lab::sample::{CellId, Outcome, Samples};
 use punctual_lab::store::{Header, Run, Store};
 use punctual_lab::table::{Style, run_comparison};
 
 fn run(path: &std::path::Path, kernel: &str, cells: &[(&str, u64)]) -> Run {
-    let mut header = Header { warmup: 10, ..Header::new("survey") };
+    started(path, kernel, cells, "2026-11-22T08:00:00Z")
+}
+
+fn started(path: &std::path::Path, kernel: &str, cells: &[(&str, u64)], at: &str) -> Run {
+    let mut header = Header { warmup: 10, started: at.to_owned(), ..Header::new("survey") };
     kernel.clone_into(&mut header.host.kernel);
     header.clock.step_ns = 1;
     let mut store = Store::create(Some(path), &header).expect("an empty directory");
@@ -22,6 +28,8 @@ fn run(path: &std::path::Path, kernel: &str, cells: &[(&str, u64)]) -> Run {
             store.append(&CellId::new("shared", wake), trial, &samples).expect("room");
         }
     }
+    let summary = store.summary().expect("readable");
+    store.finish(&summary).expect("room");
     Run::open(path).expect("a run")
 }
 
@@ -29,13 +37,13 @@ fn run(path: &std::path::Path, kernel: &str, cells: &[(&str, u64)]) -> Run {
 fn cells_are_matched_by_what_they_are() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let a = run(&directory.path().join("a"), "6.1", &[("spin", 1000), ("futex", 9000), ("signal", 9000)]);
-    let b = run(&directory.path().join("b"), "6.2", &[("epoll", 9000), ("futex", 6000), ("spin", 1000)]);
-    let runs = compare_runs(&a, &b).expect("readable");
+    let b = run(&directory.path().join("b"), "6.2", &[("epoll", 9000), ("futex", 4000), ("spin", 1000)]);
+    let runs = compare_runs(from_ref(&a), from_ref(&b), &[], Order::Separate).expect("readable");
     let verdicts: Vec<(&str, Difference)> =
         runs.cells.iter().map(|c| (c.cell.wake.as_str(), c.comparison.measures[0].difference)).collect();
     assert_eq!(verdicts, [("spin", Difference::None), ("futex", Difference::Faster)]);
     let doubts: Vec<&str> = runs.doubts.iter().map(|d| d.what.as_str()).collect();
-    for doubt in ["different times", "2 cells exist in one", "kernel 6.1 against 6.2"] {
+    for doubt in ["different times", "2 cells exist in some", "kernel 6.1 against 6.2"] {
         assert!(doubts.iter().any(|d| d.contains(doubt)), "{doubt}: {doubts:?}");
     }
     let text = run_comparison(&runs, Style::default());
@@ -47,7 +55,54 @@ fn cells_are_matched_by_what_they_are() {
 fn a_run_equals_itself() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let run = plausible::run(&directory.path().join("run"), &[0], 5, 1500);
-    let runs = compare_runs(&run, &run).expect("readable");
+    let runs = compare_runs(from_ref(&run), from_ref(&run), &[], Order::Separate).expect("readable");
     assert_eq!(runs.cells.len(), 30);
     assert!(runs.cells.iter().all(|cell| !cell.comparison.differs()));
+}
+
+/// Goal: how far runs lie apart is looked up where runs of the same thing lie, and nowhere else.
+#[test]
+fn the_hosts_history_says_how_far_runs_lie_apart() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name);
+    let a = run(&path("a"), "6.1", &[("spin", 10_000)]);
+    let b = run(&path("b"), "6.1", &[("spin", 13_000)]);
+    let _of_another_kernel = run(&path("other"), "6.2", &[("spin", 10_000)]);
+    let folders = [directory.path().to_owned()];
+    assert!(history_of(&[&a, &b], &folders).is_empty());
+    let judge = || {
+        let history = history_of(&[&a, &b], &folders);
+        compare_runs(from_ref(&a), from_ref(&b), &history, Order::Separate).expect("readable")
+    };
+    let alone = judge();
+    assert!(alone.runs == [1, 1, 0] && alone.cells[0].comparison.basis == Basis::Bound, "{alone:?}");
+    assert_eq!(alone.differing(), 0);
+    assert!(alone.doubts.iter().any(|doubt| doubt.what.contains("unknown")), "{:?}", alone.doubts);
+    for (number, median) in [10_000, 10_100, 9_900, 10_050, 9_950].into_iter().enumerate() {
+        run(&path(&format!("steady{number}")), "6.1", &[("spin", median)]);
+    }
+    let known = judge();
+    assert_eq!((known.runs, known.differing()), ([1, 1, 5], 1), "{known:?}");
+    assert_eq!(known.cells[0].comparison.basis, Basis::Runs(4));
+    for (number, median) in [8_000, 13_000, 9_000, 12_000, 14_000].into_iter().enumerate() {
+        run(&path(&format!("restless{number}")), "6.1", &[("spin", median)]);
+    }
+    assert_eq!(judge().differing(), 0, "runs lie further apart than these two");
+}
+
+#[test]
+fn runs_in_turn_are_known_by_their_starts() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let runs = |name: &str, minutes: &[u32]| -> Vec<Run> {
+        let run = |&minute: &u32| {
+            let at = format!("2026-11-22T08:{minute:02}:00Z");
+            started(&directory.path().join(format!("{name}{minute}")), "6.1", &[("spin", 1000)], &at)
+        };
+        minutes.iter().map(run).collect()
+    };
+    let (a, b) = (runs("a", &[0, 3, 4]), runs("b", &[1, 2, 5]));
+    assert_eq!(order_of(&a, &b), Order::Interleaved);
+    assert_eq!(order_of(&a, &runs("late", &[6, 7, 8])), Order::Separate);
+    assert_eq!(order_of(&a, &b[..2]), Order::Separate);
+    assert_eq!(order_of(&a[..1], &b[..1]), Order::Separate, "one pair is no turn");
 }

@@ -1,9 +1,11 @@
 //! Exact figures: what is lost stays in, what is unsupported stays out.
 
 use proptest::prelude::*;
-use punctual_lab::sample::{ABSENT_NS, Outcome, Phase, Samples, StageColumn};
-use punctual_lab::stats::{Distribution, Figure, Quantile, bins, stage_shares};
+use punctual_lab::sample::{ABSENT_NS, CellId, Outcome, Phase, Samples, StageColumn};
+use punctual_lab::stats::{Distribution, Figure, Quantile, bins, stage_shares, stages_over_total};
+use punctual_lab::store::Header;
 use punctual_lab::summary::Figures;
+use punctual_lab::summary::Summary;
 
 fn answered(latencies_ns: &[u64]) -> Samples {
     let mut samples = Samples::default();
@@ -131,4 +133,31 @@ fn overlapping_stamps_are_seen() {
     let mut samples = answered(&[1000; 50]);
     samples.stages.push(StageColumn { name: "posted".to_owned(), ns: vec![1300; 50] });
     assert_eq!(stage_shares(&[samples], 10)[1].median_ns, -300);
+}
+
+/// Goal: a few messages whose instants contradict each other are counted and doubted, although no median shows them.
+#[test]
+fn a_few_overlapping_stamps_are_a_doubt() {
+    let mut samples = answered(&[1000; 50]);
+    let ns = (0..50).map(|row| if row < 3 { 1021 } else { 1000 }).collect();
+    samples.stages.push(StageColumn { name: "posted".to_owned(), ns });
+    samples.stages.push(StageColumn { name: "read".to_owned(), ns: vec![0; 50] });
+    assert_eq!(stages_over_total(&[samples.clone()]), 3);
+    let mut summary = Summary::new(&Header::new("survey"));
+    summary.add(&CellId::new("shared", "spin"), &[samples], 10);
+    let doubts: Vec<&str> = summary.doubts.iter().map(|doubt| doubt.what.as_str()).collect();
+    assert!(doubts.iter().any(|what| what.contains("the stages of 3 exceed their total")), "{doubts:?}");
+}
+
+/// Goal: what was never sent is not unanswered: its doubt asks for something else.
+#[test]
+fn what_was_never_sent_is_no_late_answer() {
+    let mut samples = answered(&[1000; 50]);
+    samples.outcome[7] = Outcome::Unfinished;
+    samples.facts.skipped = 1;
+    let mut summary = Summary::new(&Header::new("vehicles"));
+    summary.add(&CellId::new("socket", "application"), &[samples], 10);
+    let doubts: Vec<&str> = summary.doubts.iter().map(|doubt| doubt.what.as_str()).collect();
+    assert!(doubts.iter().any(|what| what.contains("1 messages were never sent")), "{doubts:?}");
+    assert!(!doubts.iter().any(|what| what.contains("no answer yet")), "{doubts:?}");
 }

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Ended, Place, alone, punctual_by, summary_of, text};
+use common::{Ended, Place, alone, is_root, punctual_by, summary_of, text};
 
 /// A survey of one cell, with its run in `run`.
 const SURVEY: &[&str] = &[
@@ -75,13 +75,58 @@ fn few_descriptors_little_locked_memory_and_one_cpu_are_enough() {
     }
 }
 
+/// The command under limits of the shell.
+fn limited(place: &Place, limits: &str, arguments: &[&str]) -> Ended {
+    let script = format!("{limits}; exec \"$0\" \"$@\"");
+    place.start(punctual_by(&["sh", "-c", &script], arguments)).end()
+}
+
+/// Goal: with fewer descriptors than a route needs nothing is said to be lost: the machine cannot.
 #[test]
 fn too_few_descriptors_are_named() {
     let _turn = alone();
+    for few in [12, 15, 20, 63] {
+        let place = Place::new();
+        let arguments: Vec<&str> = SURVEY.iter().chain(&["--out", "run"]).copied().collect();
+        cannot(limited(&place, &format!("ulimit -n {few}"), &arguments), &["files", "ulimit -n"]);
+    }
+}
+
+/// Method: memory is limited, so that a command that reads on ends here, and not the machine.
+#[test]
+fn an_endless_file_is_refused() {
+    const MEMORY: &str = "ulimit -v 4000000";
     let place = Place::new();
-    let arguments: Vec<&str> = SURVEY.iter().chain(&["--out", "run"]).copied().collect();
-    let way = ["sh", "-c", "ulimit -n 12; exec \"$0\" \"$@\""];
-    cannot(place.start(punctual_by(&way, &arguments)).end(), &["files"]);
+    for (arguments, words) in [
+        (&["run", "groups", "--scenario", "/dev/zero"][..], ["--scenario /dev/zero", "1048576 bytes"]),
+        (&["import", "sockperf", "/dev/zero"], ["/dev/zero", "268435456 bytes"]),
+    ] {
+        let ended = limited(&place, MEMORY, arguments).with(2);
+        assert!(words.iter().all(|word| ended.err.contains(word)), "{}", ended.err);
+    }
+    std::fs::create_dir(place.path("run")).expect("room");
+    std::os::unix::fs::symlink("/dev/zero", place.path("run/run.json")).expect("room");
+    for verb in [&["report", "run"][..], &["compare", "run", "run"]] {
+        cannot(limited(&place, MEMORY, verb), &["run.json", "268435456 bytes"]);
+    }
+}
+
+/// Goal: a limit of file sizes ends no process by a signal; file and options are named, and what was stored can be read.
+/// Method: the run's own files fit, and no trial does.
+#[test]
+fn a_limit_of_file_sizes_is_told_and_costs_nothing_stored() {
+    let _turn = alone();
+    let place = Place::new();
+    let survey = ["survey", "--quick", "--only", "floor/udp-block", "--duration", "2s", "--count", "20000"];
+    // Blocks of 512 or 1,024 bytes, as the shell has it.
+    let ended = limited(&place, "ulimit -f 8", &[&survey[..], &["--quiet", "--out", "run"]].concat());
+    cannot(ended, &[".parquet", "ulimit -f", "--out"]);
+    let left = std::fs::read_dir(place.path("run/samples")).expect("there").flatten().count();
+    assert_eq!(left, 0, "half a trial was left");
+    place.punctual(&["report", "run"]).with(0);
+    let ring =
+        ["survey", "--quick", "--only", "shared/futex", "--duration", "500ms", "--quiet", "--out", "ring"];
+    cannot(limited(&place, "ulimit -f 800", &ring), &["shared memory", "ulimit -f"]);
 }
 
 #[test]
@@ -136,7 +181,9 @@ fn what_a_long_running_role_needs_is_named() {
     cannot(place.punctual(&["echo", "--listen", &address]), &["bind udp", &address, "in use"]);
     drop(taken);
     let segment = ["echo", "--listen", &address, "--option", "packet", "--interface", "nosuch0"];
-    cannot(place.punctual(&segment), &["interface", "nosuch0"]);
+    // The kernel asks for the privilege first.
+    let reason = if is_root() { "interface" } else { "CAP_NET_RAW" };
+    cannot(place.punctual(&segment), &["nosuch0", reason]);
     let urgent = ["echo", "--listen", &address, "--sched", "fifo:50"];
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
     let may = punctual_by(&nobody, &["--version"]).output().is_ok_and(|output| output.status.success());

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use crate::SystemError;
 use crate::sync::{AtomicU64, Ordering};
+use crate::wake::Slept;
 
 /// How often the handler has run in this process.
 static DELIVERED: AtomicU64 = AtomicU64::new(0);
@@ -149,13 +150,13 @@ impl AsyncIo {
     }
 
     /// Sleeps until a descriptor that the calling thread claimed raises its signal, `event` can be read, or `timeout` has
-    /// passed; which of them it was is not said: look.
+    /// passed; whether that was it.
     ///
     /// A signal that came since the claim, or since the last sleep, ends it at once.
     ///
     /// # Errors
     /// If the thread has never claimed anything.
-    pub fn sleep(&self, event: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<(), SystemError> {
+    pub fn sleep(&self, event: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<Slept, SystemError> {
         let sleeper = Sleeper::of_this_thread()?;
         let mut watched = libc::pollfd { fd: event.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = timeout.map(|timeout| libc::timespec {
@@ -164,8 +165,8 @@ impl AsyncIo {
         });
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: one descriptor's record, the time if there is one, and the mask are live and initialised during the call.
-        unsafe { libc::ppoll(&raw mut watched, 1, timeout, &raw const sleeper.open) };
-        Ok(())
+        let ready = unsafe { libc::ppoll(&raw mut watched, 1, timeout, &raw const sleeper.open) };
+        Ok(Slept::to_the_limit(ready == 0))
     }
 }
 

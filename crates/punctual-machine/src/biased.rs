@@ -24,6 +24,7 @@ use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
 use core::ops::{Deref, DerefMut};
 
+use crate::mutant::{ordering, without};
 use crate::sync::{
     AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, has_heavy_barrier, heavy_barrier, light_barrier,
     pause, unique_number,
@@ -130,12 +131,15 @@ impl<T> Biased<T> {
             return false;
         }
         self.place.store(ENTERING, Ordering::Relaxed);
-        light_barrier(); // (G)
+        if !without!("bias_light_barrier") {
+            light_barrier(); // (G)
+        }
         if self.holder.load(Ordering::Relaxed) == number {
             self.place.store(INSIDE, Ordering::Relaxed);
             return true;
         }
-        self.place.store(OUT, Ordering::Release);
+        // Nothing to hand over: our last visit lies before the barrier (G) of who shut us out, or we had not come so far.
+        self.place.store(OUT, Ordering::Relaxed);
         false
     }
 
@@ -163,12 +167,13 @@ impl<T> Biased<T> {
     fn expel_holder(&self) -> bool {
         if self.holder.load(Ordering::Relaxed) != NOBODY {
             self.holder.store(NOBODY, Ordering::Relaxed);
-            #[cfg(not(mutant = "bias_barrier"))]
-            heavy_barrier(); // (G)
+            if !without!("bias_heavy_barrier") {
+                heavy_barrier(); // (G)
+            }
         }
         let mut tries = 0;
         loop {
-            match self.place.load(Ordering::Acquire) {
+            match self.place.load(ordering!("bias_look", Acquire)) {
                 OUT => return true,
                 INSIDE => return false,
                 _ => pause(&mut tries),
@@ -191,7 +196,7 @@ impl<T> Drop for BiasedGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.gate.is_none() {
-            self.lock.place.store(OUT, Ordering::Release);
+            self.lock.place.store(OUT, ordering!("bias_leave", Release));
         }
     }
 }

@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+mod skew;
+
+pub use skew::{Skew, skew_between};
+
 /// A reading of the clock, or a distance between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticks(pub u64);
@@ -37,6 +41,13 @@ pub enum ClockSource {
 /// How long a calibration against `CLOCK_MONOTONIC` takes. Two readings err by some 50 ns in all: 5 in a million.
 const CALIBRATION: Duration = Duration::from_millis(10);
 
+/// How long the rate that the kernel states is checked against `CLOCK_MONOTONIC`.
+const CHECK: Duration = Duration::from_micros(300);
+
+/// The stated rate is believed if the check differs by less than one in so many. Readings err by 50 ns in the 300 µs, and a
+/// clock that is being set runs up to one in 2,000 too fast or too slow (`adjtimex(2)`).
+const CHECK_DIVISOR: u64 = 1_000;
+
 /// Fraction bits of the scale from ticks to nanoseconds.
 const SCALE_BITS: u32 = 32;
 
@@ -50,7 +61,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock, calibrated at the first call (which takes 10 ms).
+    /// The clock. The first call finds its rate, which takes 0.4 ms where the kernel states it, and 10 ms elsewhere.
     pub fn get() -> &'static Self {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
         CLOCK.get_or_init(Self::calibrate)
@@ -59,15 +70,19 @@ impl Clock {
     fn calibrate() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         if !tsc_is_invariant() {
-            return Self { source: ClockSource::Monotonic, scale: 1 << SCALE_BITS, domain: domain(&boot, 1) };
+            let domain = domain(&boot, &time_namespace());
+            return Self { source: ClockSource::Monotonic, scale: 1 << SCALE_BITS, domain };
         }
-        let (ticks_start, ns_start) = paired_reading();
-        std::thread::sleep(CALIBRATION);
-        let (ticks_end, ns_end) = paired_reading();
-        let ns = u128::from(ns_end - ns_start) << SCALE_BITS;
-        let scale = ns / u128::from((ticks_end - ticks_start).max(1));
-        let scale = u64::try_from(scale).unwrap_or(1 << SCALE_BITS);
-        Self { source: ClockSource::TimeStampCounter, scale, domain: domain(&boot, 0) }
+        let start = paired_reading();
+        let stated = stated_scale(&first_processor()).filter(|&stated| {
+            std::thread::sleep(CHECK);
+            is_confirmed(stated, scale_between(start, paired_reading()))
+        });
+        let scale = stated.unwrap_or_else(|| {
+            std::thread::sleep(CALIBRATION);
+            scale_between(start, paired_reading())
+        });
+        Self { source: ClockSource::TimeStampCounter, scale, domain: domain(&boot, &[0]) }
     }
 
     /// The reading now.
@@ -152,13 +167,19 @@ fn step_of(distances: &[u64]) -> f64 {
     if distinct && multiples * 100 >= near.len() * 97 { step } else { 1.0 }
 }
 
+/// The time namespace: `CLOCK_MONOTONIC` of two may differ, the processor's counter does not.
+fn time_namespace() -> [u8; 8] {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/time").map_or(1, |found| found.ino()).to_le_bytes()
+}
+
 /// FNV-1a over the boot's identity and the kind of clock; 0 (unknown) where there is no identity.
-fn domain(boot: &str, kind: u8) -> u32 {
+fn domain(boot: &str, kind: &[u8]) -> u32 {
     if boot.is_empty() {
         return 0;
     }
     let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    boot.bytes().chain([kind]).fold(0x811c_9dc5, hash).max(1)
+    boot.bytes().chain(kind.iter().copied()).fold(0x811c_9dc5, hash).max(1)
 }
 
 /// Both clocks as near to one instant as a few tries allow.
@@ -183,11 +204,26 @@ pub fn realtime_ns() -> u64 {
     nanos_of(clock_gettime(ClockId::Realtime))
 }
 
+/// A kernel's stamp older than this is not believed: the wall clock was set meanwhile.
+const STAMP_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// How old a kernel's stamp (`CLOCK_REALTIME`, nanoseconds) is, by a reading of that clock. None if the clock was set in
+/// between, forwards by more than a minute or backwards: a stamp of the future says nothing of its age.
+pub fn stamp_age(kernel_ns: u64, realtime_ns: u64) -> Option<Duration> {
+    let age = Duration::from_nanos(realtime_ns.checked_sub(kernel_ns)?);
+    (age <= STAMP_AGE_MAX).then_some(age)
+}
+
 /// `CLOCK_REALTIME_COARSE`: as [`realtime_ns`] at the kernel's last tick, which is at most a few milliseconds ago. A quarter of
 /// its price, because no clock is read.
 #[inline]
 pub fn realtime_coarse_ns() -> u64 {
     nanos_of(clock_gettime(ClockId::RealtimeCoarse))
+}
+
+/// CPU time that all threads of this process have used, nanoseconds.
+pub fn process_cpu_ns() -> u64 {
+    nanos_of(clock_gettime(ClockId::ProcessCPUTime))
 }
 
 /// CPU time that the calling thread has used, nanoseconds.
@@ -212,14 +248,58 @@ fn read_tsc() -> u64 {
     monotonic_ns()
 }
 
-/// Whether the kernel found the counter constant and never stopping, and keeps time by it.
+/// Nanoseconds per tick between two paired readings.
+fn scale_between(start: (u64, u64), end: (u64, u64)) -> u64 {
+    let ns = u128::from(end.1.saturating_sub(start.1)) << SCALE_BITS;
+    u64::try_from(ns / u128::from(end.0.saturating_sub(start.0).max(1))).unwrap_or(1 << SCALE_BITS)
+}
+
+/// What `/proc/cpuinfo` says of the first processor. The file is as long as there are processors, so only its head is read.
+fn first_processor() -> String {
+    use std::io::Read;
+    let mut head = Vec::new();
+    let read = std::fs::File::open("/proc/cpuinfo").map(|file| file.take(4096).read_to_end(&mut head));
+    let text = if read.is_ok() { String::from_utf8_lossy(&head) } else { "".into() };
+    text.split("\n\n").next().unwrap_or_default().to_owned()
+}
+
+/// The scale by the rate that the kernel states: it takes its loops per jiffy from the counter's rate, and shows twice that as
+/// BogoMIPS, with two decimals (`arch/x86/kernel/tsc.c`, `init/calibrate.c`). Of 2,600 MHz that is two in a million.
+fn stated_scale(processor: &str) -> Option<u64> {
+    let line = processor.lines().find(|line| line.starts_with("bogomips"))?;
+    let (whole, hundredths) = line.split_once(':')?.1.trim().split_once('.')?;
+    // Hundredths of BogoMIPS: 200 of them are a million ticks per second.
+    let rate: u128 =
+        whole.parse::<u64>().ok()?.checked_mul(100)?.checked_add(hundredths.parse().ok()?)?.into();
+    let is_plausible = hundredths.len() == 2 && (20_000..=4_000_000).contains(&rate);
+    is_plausible.then(|| ((200_000_u128 << SCALE_BITS) / rate) as u64)
+}
+
+/// Whether a check of the stated scale speaks for it.
+fn is_confirmed(stated: u64, measured: u64) -> bool {
+    stated.abs_diff(measured) < stated / CHECK_DIVISOR
+}
+
+/// Whether the counter is constant and never stops, as the processor says, and the kernel has not given it up.
 fn tsc_is_invariant() -> bool {
     let current = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    // Under a hypervisor's clock the counter is as good if the processor says so; the flags decide.
-    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let has = |flag: &str| flags.split_ascii_whitespace().any(|word| word == flag);
-    let marked_unstable = current.is_ok_and(|name| matches!(name.trim(), "hpet" | "acpi_pm"));
-    cfg!(target_arch = "x86_64") && has("constant_tsc") && has("nonstop_tsc") && !marked_unstable
+    // Under a hypervisor's clock the counter is as good if the processor says so; without /sys nothing speaks against it.
+    let given_up = current.is_ok_and(|name| matches!(name.trim(), "hpet" | "acpi_pm"));
+    processor_says_invariant() && !given_up
+}
+
+/// CPUID 8000_0007h, EDX bit 8 (Intel SDM vol. 3, 19.17.1; AMD APM vol. 3, E.4.6): what Linux makes `constant_tsc` and
+/// `nonstop_tsc` of. Asked here because a container may have no `/proc/cpuinfo`.
+#[cfg(target_arch = "x86_64")]
+fn processor_says_invariant() -> bool {
+    const POWER: u32 = 0x8000_0007;
+    core::arch::x86_64::__cpuid(0x8000_0000).eax >= POWER
+        && core::arch::x86_64::__cpuid(POWER).edx & (1 << 8) != 0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn processor_says_invariant() -> bool {
+    false
 }
 
 #[cfg(test)]
@@ -238,6 +318,36 @@ mod tests {
     }
 
     #[test]
+    fn the_stated_rate_is_read_from_bogomips() {
+        let scale = |mhz: f64| ((1000.0 / mhz) * (1_u64 << SCALE_BITS) as f64) as u64;
+        let stated = |text: &str| {
+            stated_scale(&format!("flags\t\t: fpu tsc\nbogomips\t: {text}\ncache_alignment\t: 64"))
+        };
+        for (text, mhz) in [("5200.00", 2600.0), ("4890.61", 2445.305), ("6400.02", 3200.01)] {
+            assert!(stated(text).unwrap().abs_diff(scale(mhz)) <= 1, "{text}");
+        }
+        for wrong in ["", "5200", "5200.0", "-5200.00", "0.00", "99999999999999999999.00", "5200.00x"] {
+            assert_eq!(stated(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(stated_scale("flags: fpu"), None);
+    }
+
+    /// Goal: a stated rate that is not the counter's is not believed, so that a wrong statement costs 10 ms and no figure.
+    #[test]
+    fn a_wrong_statement_is_not_believed() {
+        let start = paired_reading();
+        std::thread::sleep(CALIBRATION);
+        let measured = scale_between(start, paired_reading());
+        assert!(is_confirmed(measured, measured));
+        for wrong in [measured / 2, measured * 2, measured + measured / 500, measured - measured / 500] {
+            assert!(!is_confirmed(wrong, measured), "{wrong} against {measured}");
+        }
+        if let Some(stated) = stated_scale(&first_processor()) {
+            println!("stated {stated}, measured {measured}");
+        }
+    }
+
+    #[test]
     fn a_counter_that_does_not_count_every_tick_is_found_out() {
         let coarse = [24, 49, 25, 73, 24, 98, 74, 49, 24, 122, 25, 49];
         assert!((24.0..=25.0).contains(&step_of(&coarse)), "{}", step_of(&coarse));
@@ -245,6 +355,17 @@ mod tests {
         assert!((step_of(&fine) - 1.0).abs() < 1e-9);
         assert!((step_of(&[]) - 1.0).abs() < 1e-9);
         assert!((step_of(&[1, 2, 1, 3]) - 1.0).abs() < 1e-9);
+    }
+
+    /// Goal: a stamp is not believed if the wall clock was stepped by an hour since, either way.
+    #[test]
+    fn a_stamp_has_no_age_across_a_step() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let (stamp, now) = (10 * HOUR, 10 * HOUR + 5_000);
+        assert_eq!(stamp_age(stamp, now), Some(Duration::from_micros(5)));
+        assert_eq!(stamp_age(stamp, stamp), Some(Duration::ZERO));
+        assert_eq!(stamp_age(stamp, now + HOUR), None);
+        assert_eq!(stamp_age(stamp, now - HOUR), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Numbers that one thread writes and anybody may read, also in memory that processes share.
 
 use crate::memory_traits::SharedObject;
+use crate::mutant::ordering;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// A number that others may read at any time. Reading it orders nothing else.
@@ -39,13 +40,13 @@ impl Counter {
     /// Sets the number and everything stored before it: who sees it by [`Counter::get_published`] sees all that.
     #[inline]
     pub fn publish(&self, value: u64) {
-        self.0.store(value, Ordering::Release);
+        self.0.store(value, ordering!("counter_publish", Release));
     }
 
     /// The number, and everything stored before it was published.
     #[inline]
     pub fn get_published(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.0.load(ordering!("counter_get_published", Acquire))
     }
 }
 
@@ -57,12 +58,53 @@ impl Flag {
     /// Yes, together with everything stored before.
     #[inline]
     pub fn raise(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.store(true, ordering!("flag_raise", Release));
     }
 
     /// Whether it is raised.
     #[inline]
     pub fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.load(ordering!("flag_is_raised", Acquire))
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Goal: who sees a published number sees what was stored before it.
+    #[test]
+    fn a_published_number_brings_what_was_stored_before() {
+        loom::model(|| {
+            let shared = Arc::new((Counter::default(), Counter::default()));
+            let theirs = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                theirs.0.set(7);
+                theirs.1.publish(1);
+            });
+            if shared.1.get_published() == 1 {
+                assert_eq!(shared.0.get(), 7);
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    /// Goal: who sees a flag raised sees what was stored before.
+    #[test]
+    fn a_raised_flag_brings_what_was_stored_before() {
+        loom::model(|| {
+            let shared = Arc::new((Counter::default(), Flag::default()));
+            let theirs = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                theirs.0.set(7);
+                theirs.1.raise();
+            });
+            if shared.1.is_raised() {
+                assert_eq!(shared.0.get(), 7);
+            }
+            thread.join().unwrap();
+        });
     }
 }

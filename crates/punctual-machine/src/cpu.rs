@@ -38,6 +38,21 @@ pub fn allowed() -> Vec<usize> {
     }
 }
 
+/// Keeps the calling thread from one CPU, if there is another that it may have. Others are allowed to it again, as far as the
+/// kernel lets this process have them.
+pub(crate) fn avoid(cpu: usize) {
+    let mut set = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|&other| other != cpu).for_each(|other| set.set(other));
+    let _only_that_one = sched_setaffinity(None, &set);
+}
+
+/// CPUs of this machine that are switched on, whoever may use them.
+pub fn count_online() -> usize {
+    // SAFETY: the call takes an integer, and touches no memory of ours.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(count).unwrap_or(1).max(1)
+}
+
 /// The CPU that the calling thread runs on at this instant.
 pub fn current() -> usize {
     rustix::thread::sched_getcpu()

@@ -1,8 +1,8 @@
 //! The sleep/wake handshake, written once.
 //!
-//! A doorbell is an eventcount modelled on the user-interrupt posted descriptor (UPID) of Intel's SDM,
-//! vol. 3, ch. 7: *posted* bits say who rang, the state is *suppress* (awake: do not notify),
-//! *armed* (asleep or about to be) or *outstanding* (a notification is on its way).
+//! A doorbell is an eventcount modelled on the user-interrupt posted descriptor (UPID) of Intel's SDM, vol. 3, ch. 7. Its
+//! state is *suppress* (awake: do not notify), *armed* (asleep or about to be) or *outstanding* (a notification is on its
+//! way). The condition is not in it: that is the ring's commit word, or the queue's length.
 //!
 //! ```text
 //!            1 arm            2 ring (first)
@@ -10,24 +10,31 @@
 //!     ▲                 │ 3 disarm                │ 3 disarm
 //!     └─────────────────┴─────────────────────────┘
 //! ```
-//! 1 [`Doorbell::arm`] and 3 [`Doorbell::disarm`] by the sleeper; 2 [`Doorbell::ring`] by any sender.
+//! 1 [`Doorbell::arm`] and 3 [`Doorbell::disarm`] by the sleeper, both in [`Doorbell::sleep`]; 2 [`Doorbell::ring`] by any
+//! sender.
 //!
 //! Rules:
-//! 1. The condition (a ring's commit word, a queue's length) is stored before [`Doorbell::ring`], and is
-//!    looked at again after [`Doorbell::arm`] and before sleeping.
+//! 1. The condition is stored before [`Doorbell::ring`], and is looked at again after arming and before sleeping. Nobody
+//!    can arm without that look: [`Doorbell::arm`] takes it as an argument.
 //! 2. Fence (A) in `ring` pairs with fence (B) in `arm`: either the sender sees `Armed`, or the sleeper
 //!    sees the condition. Without either of them both may miss each other (store buffering).
 //! 3. A sleeper that is awake costs its senders one load and no system call.
 //! 4. The words may lie in memory that a peer writes: whatever it stores there, the sleeper wakes too often
 //!    or not at all; it never touches anything else. Sleepers therefore look up from time to time.
+//!
+//! The library's waiters, its event loops and the laboratory's mechanisms all sleep by this code, and so do its proofs: the
+//! model checker, and the soak, which plants the faults `look` and `notify` in it.
 
 use crate::memory_traits::SharedObject;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::mutant::{fence, ordering, without};
+use crate::sync::{AtomicU32, Ordering};
 
 const AWAKE: u32 = 0;
 const ARMED_FUTEX: u32 = 1;
 const ARMED_DESCRIPTOR: u32 = 2;
 const OUTSTANDING: u32 = 3;
+/// A visit without a note. The other visits are counted below: whenever they run over, one more look is taken.
+const UNNOTED: u32 = 1 << 16;
 
 /// How a sleeper wants to be notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +45,13 @@ pub enum Notification {
     Descriptor,
 }
 
-/// What happened between arming and disarming.
+/// What one [`Doorbell::sleep`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disarmed {
+pub struct Handshake<T> {
+    /// What the sleep returned; `None` if the second look found something, so that there was none.
+    pub slept: Option<T>,
     /// Somebody rang, and sent a notification or is about to.
     pub rung: bool,
-    /// Who rang: bit n for source n modulo 64.
-    pub posted: u64,
 }
 
 /// The words of one doorbell. All zeroes is a doorbell whose owner is awake.
@@ -52,9 +59,8 @@ pub struct Disarmed {
 #[derive(Debug)]
 pub struct Doorbell {
     state: AtomicU32,
-    /// Times a peer asked its owner to look for new peers.
+    /// Times a peer asked its owner to look around; in steps of [`UNNOTED`] if it could not say at whom.
     visits: AtomicU32,
-    posted: AtomicU64,
 }
 
 // SAFETY: `repr(C)`, atomics only, every bit pattern is a value (an unknown state counts as awake).
@@ -62,74 +68,107 @@ unsafe impl SharedObject for Doorbell {}
 
 impl Default for Doorbell {
     fn default() -> Self {
-        Self { state: AtomicU32::new(AWAKE), visits: AtomicU32::new(0), posted: AtomicU64::new(0) }
+        Self { state: AtomicU32::new(AWAKE), visits: AtomicU32::new(0) }
     }
 }
 
 impl Doorbell {
-    /// Sleeper: from now on senders notify. Look at the condition once more before sleeping.
-    pub fn arm(&self, how: Notification) {
+    /// The whole handshake: arm, look once more, sleep, disarm. Of `sleeper`, `is_ready` says whether there is something to
+    /// wake for; `sleep` may return early, and the caller looks again in any case.
+    #[inline]
+    pub fn sleep<S: ?Sized, T>(
+        &self,
+        how: Notification,
+        sleeper: &mut S,
+        is_ready: impl FnOnce(&mut S) -> bool,
+        sleep: impl FnOnce(&mut S) -> T,
+    ) -> Handshake<T> {
+        let sleeps = self.arm(how, || is_ready(sleeper));
+        let slept = sleeps.then(|| sleep(sleeper));
+        Handshake { slept, rung: self.disarm() }
+    }
+
+    /// Sleeper: from now on senders notify, if `is_ready` finds nothing once more: `false` if it does. Disarm in either case.
+    /// For who sleeps elsewhere, as in an event loop; others use [`Doorbell::sleep`].
+    #[must_use]
+    pub fn arm(&self, how: Notification, is_ready: impl FnOnce() -> bool) -> bool {
         let armed = match how {
             Notification::Futex => ARMED_FUTEX,
             Notification::Descriptor => ARMED_DESCRIPTOR,
         };
+        if without!("bell_second_look") || crate::is_planted!("look") {
+            // The fault: the last look comes before the arming.
+            let ready = is_ready();
+            crate::label!("bell.arm.late");
+            self.state.store(armed, Ordering::Relaxed);
+            return !ready;
+        }
         crate::label!("bell.arm");
         self.state.store(armed, Ordering::Relaxed);
-        #[cfg(not(mutant = "bell_sleeper_fence"))]
-        fence(Ordering::SeqCst); // (B) pairs with (A) in `ring`: we see the condition, or the sender sees `Armed`.
+        fence!("bell_sleeper_fence", SeqCst); // (B) pairs with (A) in `ring`: we see the condition, or the sender sees `Armed`.
         crate::label!("bell.arm.done");
+        let ready = is_ready();
+        crate::label!("bell.looked");
+        !ready
     }
 
-    /// Sleeper: awake again, whether it slept or not.
-    pub fn disarm(&self) -> Disarmed {
+    /// Sleeper: awake again, whether it slept or not. Whether somebody rang, and sent a notification or is about to; what
+    /// was stored before that can be seen from now on.
+    pub fn disarm(&self) -> bool {
         crate::label!("bell.disarm");
-        let rung = self.state.swap(AWAKE, Ordering::AcqRel) == OUTSTANDING;
-        crate::label!("bell.posted.take");
-        let posted = if rung { self.posted.swap(0, Ordering::Acquire) } else { 0 };
-        crate::label!("bell.posted.take.done");
-        Disarmed { rung, posted }
+        // Acquire pairs with fence (A), which stands before the exchange in `ring_armed`. Nobody reads what we have written.
+        let rung = self.state.swap(AWAKE, ordering!("bell_disarm", Acquire)) == OUTSTANDING;
+        crate::label!("bell.disarm.done");
+        rung
     }
 
-    /// Whether nobody has rung since it was armed.
+    /// Whether nobody has rung since it was armed. A hint: who acts on it looks at the condition.
     pub fn is_armed(&self) -> bool {
-        matches!(self.state.load(Ordering::Acquire), ARMED_FUTEX | ARMED_DESCRIPTOR)
+        matches!(self.state.load(Ordering::Relaxed), ARMED_FUTEX | ARMED_DESCRIPTOR)
     }
 
     /// Sender: the condition was stored. Returns the notification that the sender must now send, if any.
     #[inline]
-    pub fn ring(&self, source: u32) -> Option<Notification> {
-        #[cfg(not(mutant = "bell_sender_fence"))]
-        fence(Ordering::SeqCst); // (A) pairs with (B) in `arm`: we see `Armed`, or the sleeper sees the condition.
+    pub fn ring(&self) -> Option<Notification> {
+        fence!("bell_sender_fence", SeqCst); // (A) pairs with (B) in `arm`: we see `Armed`, or the sleeper sees the condition.
         match self.state.load(Ordering::Relaxed) {
-            ARMED_FUTEX => self.ring_armed(source, ARMED_FUTEX, Notification::Futex),
-            ARMED_DESCRIPTOR => self.ring_armed(source, ARMED_DESCRIPTOR, Notification::Descriptor),
+            ARMED_FUTEX => self.ring_armed(ARMED_FUTEX, Notification::Futex),
+            ARMED_DESCRIPTOR => self.ring_armed(ARMED_DESCRIPTOR, Notification::Descriptor),
             _ => None,
         }
     }
 
     /// The first to ring notifies; the others find the notification outstanding.
     #[cold]
-    fn ring_armed(&self, source: u32, armed: u32, how: Notification) -> Option<Notification> {
-        crate::label!("bell.posted");
-        self.posted.fetch_or(1 << (source % 64), Ordering::Release);
+    fn ring_armed(&self, armed: u32, how: Notification) -> Option<Notification> {
+        if crate::is_planted!("notify") {
+            return None;
+        }
         crate::label!("bell.outstanding");
-        self.state
-            .compare_exchange(armed, OUTSTANDING, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-            .then_some(how)
+        // Relaxed: fence (A) before it publishes the condition, and the sender reads nothing of the sleeper's.
+        let first =
+            self.state.compare_exchange(armed, OUTSTANDING, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        crate::label!("bell.outstanding.done");
+        first.then_some(how)
     }
 
-    /// A peer: look for new peers. Ring afterwards.
-    pub fn announce_visit(&self) {
+    /// A peer: look around, at whom a note says; at everybody if there is none. Ring afterwards. Release: who sees the visit sees
+    /// the visitor's files.
+    pub fn announce_visit(&self, noted: bool) {
         crate::label!("bell.visit");
-        self.visits.fetch_add(1, Ordering::AcqRel);
+        self.visits.fetch_add(if noted { 1 } else { UNNOTED }, ordering!("bell_visit", Release));
         crate::label!("bell.visit.done");
     }
 
     /// Owner: how often peers have announced themselves.
     #[inline]
     pub fn visits(&self) -> u32 {
-        self.visits.load(Ordering::Acquire)
+        self.visits.load(ordering!("bell_visits", Acquire))
+    }
+
+    /// Whether there is a note for every visit between two readings of [`Self::visits`].
+    pub fn are_noted(earlier: u32, later: u32) -> bool {
+        earlier / UNNOTED == later / UNNOTED
     }
 }
 
@@ -169,26 +208,44 @@ mod futex {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sync::AtomicU64;
     use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
     fn an_awake_owner_is_not_notified() {
         let bell = Doorbell::default();
-        assert_eq!(bell.ring(1), None);
-        assert_eq!(bell.disarm(), Disarmed { rung: false, posted: 0 });
+        assert_eq!(bell.ring(), None);
+        assert!(!bell.disarm());
     }
 
     #[test]
     fn the_first_to_ring_notifies() {
         let bell = Doorbell::default();
-        bell.arm(Notification::Descriptor);
-        assert_eq!(bell.ring(1), Some(Notification::Descriptor));
-        assert_eq!(bell.ring(2), None, "one is outstanding");
-        assert_eq!(bell.disarm(), Disarmed { rung: true, posted: 0b010 });
-        bell.arm(Notification::Futex);
-        assert_eq!(bell.ring(65), Some(Notification::Futex));
-        assert_eq!(bell.disarm().posted, 0b010);
+        for how in [Notification::Descriptor, Notification::Futex] {
+            assert!(bell.arm(how, || false));
+            assert_eq!(bell.ring(), Some(how));
+            assert_eq!(bell.ring(), None, "one is outstanding");
+            assert!(bell.disarm());
+            assert_eq!(bell.ring(), None, "awake again");
+        }
+    }
+
+    /// Goal: the condition is looked at once more after arming, so that what came before is found and what comes later rings.
+    #[test]
+    fn the_second_look_is_taken_armed() {
+        let bell = Doorbell::default();
+        let mut looks = 0;
+        let look = |looks: &mut u32| {
+            assert!(bell.is_armed(), "senders must notify from here on");
+            *looks += 1;
+            true
+        };
+        let found = bell.sleep(Notification::Futex, &mut looks, look, |_| panic!("slept over a message"));
+        assert_eq!(found, Handshake { slept: None, rung: false });
+        assert!(looks == 1 && !bell.is_armed());
+        let rung = bell.sleep(Notification::Futex, &mut (), |()| bell.ring().is_none(), |()| bell.is_armed());
+        assert_eq!(rung, Handshake { slept: Some(false), rung: true });
     }
 
     /// Goal: no wake-up is lost. A lost one would hang, so sleeping is bounded and then fails.
@@ -201,7 +258,7 @@ mod tests {
             let (bell, sent, seen) = &*sender;
             for round in 1..=ROUNDS {
                 sent.store(round, Ordering::Release);
-                if bell.ring(0).is_some() {
+                if bell.ring().is_some() {
                     bell.wake_futex();
                 }
                 while seen.load(Ordering::Acquire) < round {
@@ -211,15 +268,16 @@ mod tests {
         });
         let (bell, sent, seen) = &*shared;
         for round in 1..=ROUNDS {
-            while sent.load(Ordering::Acquire) < round {
-                bell.arm(Notification::Futex);
-                let mut slept_ms = 0;
-                while sent.load(Ordering::Acquire) < round && bell.is_armed() {
-                    bell.sleep_futex(Some(Duration::from_millis(1_000)));
-                    slept_ms += 1_000;
-                    assert!(slept_ms < 20_000 || !bell.is_armed(), "round {round}: nobody rang");
-                }
-                bell.disarm();
+            let is_there = |_: &mut u32| sent.load(Ordering::Acquire) >= round;
+            let mut slept_s = 0;
+            while !is_there(&mut slept_s) {
+                bell.sleep(Notification::Futex, &mut slept_s, is_there, |slept_s| {
+                    while !is_there(slept_s) && bell.is_armed() {
+                        bell.sleep_futex(Some(Duration::from_secs(1)));
+                        *slept_s += 1;
+                        assert!(*slept_s < 20 || !bell.is_armed(), "round {round}: nobody rang");
+                    }
+                });
             }
             seen.store(round, Ordering::Release);
         }
@@ -242,17 +300,14 @@ mod loom_tests {
             let thread = thread::spawn(move || {
                 let (bell, message, notify) = &*sender;
                 message.store(1, Ordering::Relaxed);
-                if bell.ring(3).is_some() {
+                if bell.ring().is_some() {
                     notify.notify();
                 }
             });
             let (bell, message, notify) = &*shared;
-            while message.load(Ordering::Relaxed) == 0 {
-                bell.arm(Notification::Futex);
-                if message.load(Ordering::Relaxed) == 0 {
-                    notify.wait();
-                }
-                bell.disarm();
+            let is_ready = || message.load(Ordering::Relaxed) != 0;
+            while !is_ready() {
+                bell.sleep(Notification::Futex, &mut (), |()| is_ready(), |()| notify.wait());
             }
             thread.join().unwrap();
         });
@@ -264,12 +319,12 @@ mod loom_tests {
         loom::model(|| {
             let shared = Arc::new((Doorbell::default(), AtomicU32::new(0), AtomicU32::new(0), Notify::new()));
             let senders: Vec<_> = (0..2)
-                .map(|source| {
+                .map(|_| {
                     let shared = Arc::clone(&shared);
                     thread::spawn(move || {
                         let (bell, messages, notified, notify) = &*shared;
                         messages.fetch_add(1, Ordering::Relaxed);
-                        if bell.ring(source).is_some() {
+                        if bell.ring().is_some() {
                             notified.fetch_add(1, Ordering::Relaxed);
                             notify.notify();
                         }
@@ -277,16 +332,59 @@ mod loom_tests {
                 })
                 .collect();
             let (bell, messages, notified, notify) = &*shared;
-            bell.arm(Notification::Descriptor);
-            // loom's `wait` may return early, as a futex may.
-            while messages.load(Ordering::Relaxed) == 0 && bell.is_armed() {
-                notify.wait();
-            }
-            bell.disarm();
+            let is_ready = || messages.load(Ordering::Relaxed) != 0;
+            bell.sleep(
+                Notification::Descriptor,
+                &mut (),
+                |()| is_ready(),
+                |()| {
+                    // loom's `wait` may return early, as a futex may.
+                    while !is_ready() && bell.is_armed() {
+                        notify.wait();
+                    }
+                },
+            );
             assert!(notified.load(Ordering::Relaxed) <= 1);
             for sender in senders {
                 sender.join().unwrap();
             }
+        });
+    }
+
+    /// Goal: who was rung sees what was stored before the ringing, without another look's luck.
+    #[test]
+    fn who_was_rung_sees_the_message() {
+        loom::model(|| {
+            let shared = Arc::new((Doorbell::default(), AtomicU32::new(0)));
+            let sender = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                sender.1.store(1, Ordering::Relaxed);
+                sender.0.ring();
+            });
+            let (bell, message) = &*shared;
+            let ended = bell.sleep(Notification::Descriptor, &mut (), |()| false, |()| ());
+            if ended.rung {
+                assert_eq!(message.load(Ordering::Relaxed), 1);
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    /// Goal: who sees a visit sees what the visitor has prepared.
+    #[test]
+    fn a_visit_shows_the_visitor() {
+        loom::model(|| {
+            let shared = Arc::new((Doorbell::default(), AtomicU32::new(0)));
+            let visitor = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                visitor.1.store(1, Ordering::Relaxed);
+                visitor.0.announce_visit(true);
+            });
+            let (bell, prepared) = &*shared;
+            if bell.visits() != 0 {
+                assert_eq!(prepared.load(Ordering::Relaxed), 1);
+            }
+            thread.join().unwrap();
         });
     }
 }

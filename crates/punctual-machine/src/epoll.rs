@@ -10,6 +10,7 @@ use rustix::event::epoll;
 
 use crate::SystemError;
 use crate::event_fd::timespec;
+use crate::wake::Slept;
 
 /// Descriptors reported by one wait. More are reported by the next.
 const EVENTS_MAX: usize = 16;
@@ -44,6 +45,11 @@ impl EpollSet {
     /// Waits until a descriptor can be read; returns how many can. 0 when `timeout` passed or a signal came first.
     pub fn wait(&self, timeout: Option<Duration>) -> usize {
         self.wait_uninterrupted(timeout).unwrap_or(0)
+    }
+
+    /// As [`EpollSet::wait`]; returns whether the time limit ended it.
+    pub fn sleep(&self, timeout: Option<Duration>) -> Slept {
+        Slept::to_the_limit(self.wait_uninterrupted(timeout) == Some(0))
     }
 
     /// As [`EpollSet::wait`], but `None` when a signal came first.

@@ -30,6 +30,11 @@ impl SystemError {
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
+
+    /// Whether this process, or the machine, has no descriptor or no memory left.
+    pub fn is_exhaustion(&self) -> bool {
+        matches!(self.source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+    }
 }
 
 impl fmt::Display for SystemError {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::SystemError;
+use crate::wake::Slept;
 
 /// An eventfd, non-blocking and closed on exec.
 #[derive(Debug)]
@@ -42,8 +43,8 @@ impl EventFd {
     }
 
     /// Waits until it is rung or one of two others can be read, until `timeout` has passed or a signal comes. Whether it was
-    /// rung.
-    pub fn wait_with(&self, others: [Option<BorrowedFd<'_>>; 2], timeout: Option<Duration>) -> bool {
+    /// rung, and whether the time limit ended it.
+    pub fn wait_with(&self, others: [Option<BorrowedFd<'_>>; 2], timeout: Option<Duration>) -> (bool, Slept) {
         let timeout = timeout.map(timespec);
         let watched = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let own = watched(self.0.as_fd());
@@ -54,7 +55,8 @@ impl EventFd {
             count += 1;
         }
         let ready = poll(&mut descriptors[..count], timeout.as_ref());
-        ready.is_ok() && !descriptors[0].revents().is_empty()
+        let rung = ready.is_ok() && !descriptors[0].revents().is_empty();
+        (rung, Slept::to_the_limit(ready == Ok(0)))
     }
 }
 
@@ -96,16 +98,17 @@ mod tests {
     fn rung_is_rung_once() {
         let bell = EventFd::new().unwrap();
         assert!(!bell.drain());
-        assert!(!bell.wait_with([None; 2], Some(Duration::from_millis(1))));
+        assert_eq!(bell.wait_with([None; 2], Some(Duration::from_millis(1))), (false, Slept::ToTheLimit));
         bell.ring();
         bell.ring();
-        assert!(bell.wait_with([None; 2], None));
+        assert_eq!(bell.wait_with([None; 2], None), (true, Slept::Less));
         assert!(bell.drain());
         let other = EventFd::new().unwrap();
         other.ring();
-        assert!(!bell.wait_with([None, Some(other.as_fd())], None), "only the other was rung");
+        let only_the_other = bell.wait_with([None, Some(other.as_fd())], None);
+        assert_eq!(only_the_other, (false, Slept::Less));
         bell.ring();
-        assert!(bell.wait_with([None, Some(other.as_fd())], None));
+        assert!(bell.wait_with([None, Some(other.as_fd())], None).0);
         assert!(bell.drain());
         assert!(!bell.drain());
     }

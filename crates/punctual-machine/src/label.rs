@@ -10,6 +10,7 @@
 //! | `PUNCTUAL_STOP_BY` | `kill` (SIGKILL, the default) or `stop` (SIGSTOP) |
 //! | `PUNCTUAL_LABELS` | a file to which every label is added whenever it is passed, one a line |
 //! | `PUNCTUAL_COUNTERS` | another folder for pages of counters |
+//! | `PUNCTUAL_DELAYS` | a seed: at every passing a delay of random length, mostly none |
 //! | `PUNCTUAL_FAULT` | a fault planted in the protocol, by its name: the checks must find it |
 
 /// A place where the process may be killed. The name stands once in the source; it is that of the store that follows, or of
@@ -35,15 +36,28 @@ macro_rules! is_planted {
 }
 
 #[cfg(labelled_stores)]
-pub use active::{is_planted, pass};
+pub use active::{has_delays, is_planted, pass};
+
+/// Whether processes of this environment are delayed at every label. Never in normal builds.
+#[cfg(not(labelled_stores))]
+pub fn has_delays() -> bool {
+    false
+}
+
+/// Whether faults can be planted in this build, and places have names.
+pub const fn is_labelled() -> bool {
+    cfg!(labelled_stores)
+}
 
 #[cfg(labelled_stores)]
 mod active {
+    use std::cell::Cell;
     use std::collections::HashMap;
     use std::fs::File;
     use std::io::Write;
     use std::sync::{LazyLock, Mutex, PoisonError};
 
+    use crate::sync::{AtomicU64, Ordering};
     use rustix::process::{Signal, getpid, kill_process};
 
     /// What the environment asks for.
@@ -52,6 +66,7 @@ mod active {
         signal: Signal,
         list: Option<File>,
         fault: Option<String>,
+        delays: Option<u64>,
     }
 
     static WISHES: LazyLock<Wishes> = LazyLock::new(|| Wishes {
@@ -65,7 +80,57 @@ mod active {
             list.expect("the list of labels can be written")
         }),
         fault: std::env::var("PUNCTUAL_FAULT").ok(),
+        delays: std::env::var("PUNCTUAL_DELAYS")
+            .ok()
+            .map(|seed| seed.parse().expect("PUNCTUAL_DELAYS is a number")),
     });
+
+    thread_local! {
+        /// The state of a thread's delays (xorshift64, Marsaglia 2003); 0 before the first.
+        static DELAY: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Delays by up to as much, spins: shorter than falling asleep takes, and now and then longer.
+    const SHORT_SPINS: u64 = 200;
+    const LONG_SPINS: u64 = 20_000;
+
+    /// Whether processes of this environment are delayed at every label.
+    pub fn has_delays() -> bool {
+        WISHES.delays.is_some()
+    }
+
+    /// The fault `halt`: of so many senders that are about to ring one is stopped, for two limits of a sleep.
+    const HALT_ONE_IN: u64 = 64;
+    const HALT: std::time::Duration = std::time::Duration::from_millis(240);
+
+    fn halt_now_and_then() {
+        static RINGING: AtomicU64 = AtomicU64::new(0);
+        if RINGING.fetch_add(1, Ordering::Relaxed) % HALT_ONE_IN == HALT_ONE_IN - 1 {
+            std::thread::sleep(HALT);
+        }
+    }
+
+    fn delay(seed: u64) {
+        let mut state = DELAY.get();
+        if state == 0 {
+            state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ thread_number() | 1;
+        }
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        DELAY.set(state);
+        let (kind, length) = (state >> 56, state >> 8 & 0xFFFF_FFFF);
+        let spins = match kind {
+            0 => length % LONG_SPINS,
+            1..=80 => length % SHORT_SPINS,
+            _ => 0,
+        };
+        (0..spins).for_each(|_| core::hint::spin_loop());
+    }
+
+    fn thread_number() -> u64 {
+        rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs().into()
+    }
 
     static PASSED: LazyLock<Mutex<HashMap<&'static str, u64>>> = LazyLock::new(Mutex::default);
 
@@ -82,6 +147,12 @@ mod active {
     /// Passes the place of that name, or ends there.
     pub fn pass(label: &'static str) {
         let wishes = &*WISHES;
+        if let Some(seed) = wishes.delays {
+            delay(seed);
+        }
+        if label == "bell.outstanding" && is_planted("halt") {
+            halt_now_and_then();
+        }
         if wishes.stop_at.is_none() && wishes.list.is_none() {
             return;
         }

@@ -23,11 +23,16 @@ pub mod event_fd;
 #[cfg(not(loom))]
 pub mod fd_exchange;
 #[cfg(not(loom))]
+pub mod filter;
+#[cfg(not(loom))]
 pub mod host;
 pub mod label;
 #[cfg(not(loom))]
+pub mod life;
+#[cfg(not(loom))]
 pub mod memory;
 mod memory_traits;
+mod mutant;
 #[cfg(not(loom))]
 pub mod namespace;
 #[cfg(not(loom))]
@@ -41,14 +46,12 @@ pub mod ring;
 pub mod scheduling;
 #[cfg(not(loom))]
 pub mod signal;
-#[cfg(not(loom))]
 pub mod slot;
 #[cfg(not(loom))]
 pub mod socket;
 pub mod sync;
 #[cfg(not(loom))]
 mod truncation;
-pub mod upid;
 #[cfg(not(loom))]
 pub mod user_interrupt;
 #[cfg(not(loom))]
@@ -57,3 +60,5 @@ pub mod wake;
 pub mod xdp;
 
 pub use error::SystemError;
+#[cfg(loom)]
+pub use memory_traits::SharedObject;

@@ -9,20 +9,27 @@
 
 use std::fs::{File, OpenOptions};
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::SystemError;
+use crate::life::LifeLock;
 pub use crate::memory_traits::SharedObject;
 
 /// Largest file that is mapped, bytes: the largest ring, and a megabyte for what stands before it.
 pub const FILE_SIZE_MAX: usize = (1 << 30) + (1 << 20);
+
+/// The granularity of mappings, bytes.
+const PAGE_SIZE: usize = 4096;
+
+/// How a file is mapped whose maker needs all of it.
+const PRESENT: MapFlags = MapFlags::SHARED.union(MapFlags::POPULATE);
 
 /// What a mapping is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +77,7 @@ impl Mapping {
             .open(path)
             .map_err(failed)?;
         crate::label!("memory.reserve");
-        let reserved = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size as u64);
+        let reserved = reserve(&file, size);
         if let Err(error) = reserved {
             let _already_failing = std::fs::remove_file(path);
             return Err(SystemError::new("reserve shared memory", object(), error));
@@ -80,7 +87,7 @@ impl Mapping {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
             .map_err(|error| SystemError::new("set permissions of", object(), error))?;
         crate::label!("memory.map");
-        Self::of_file(&file, size, Access::ReadWrite, path)
+        Self::of_file(&file, size, Access::ReadWrite, PRESENT, path)
     }
 
     /// The same without a name: nobody finds it, and nothing is left of it if this process dies, until it is
@@ -91,17 +98,17 @@ impl Mapping {
         let file = rustix::fs::open(folder, flags, Mode::from_raw_mode(mode))
             .map_err(|error| SystemError::new("create shared memory", object(), error))?;
         crate::label!("memory.unnamed");
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size as u64)
-            .map_err(|error| SystemError::new("reserve shared memory", object(), error))?;
+        reserve(&file, size).map_err(|error| SystemError::new("reserve shared memory", object(), error))?;
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
             .map_err(|error| SystemError::new("set permissions of", object(), error))?;
         let file = File::from(file);
         crate::label!("memory.unnamed.map");
-        let mapping = Self::of_file(&file, size, Access::ReadWrite, folder)?;
+        let mapping = Self::of_file(&file, size, Access::ReadWrite, PRESENT, folder)?;
         Ok((mapping, Unnamed(file)))
     }
 
     /// An existing file, whole. Refused are an empty one, one of more than [`FILE_SIZE_MAX`] bytes, and what is no file.
+    /// Its pages come when they are first touched, or by [`Self::populate`]: a mapping costs the same whatever its size.
     pub fn open(path: &Path, access: Access) -> Result<Self, SystemError> {
         let failed = |error| SystemError::new("open shared memory", path.display().to_string(), error);
         let writable = access == Access::ReadWrite;
@@ -118,15 +125,41 @@ impl Mapping {
             let text = format!("no file of at most {FILE_SIZE_MAX} bytes");
             return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidData, text)));
         }
-        Self::of_file(&file, size, access, path)
+        Self::of_file(&file, size, access, MapFlags::SHARED, path)
     }
 
-    fn of_file(file: &File, size: usize, access: Access, path: &Path) -> Result<Self, SystemError> {
+    /// Makes the pages of a range present, as far as it lies inside. That it cannot be done only makes their first touch slower.
+    pub fn populate(&self, offset: usize, size: usize) {
+        let start = offset.min(self.size) & !(PAGE_SIZE - 1);
+        let size = size.min(self.size - start);
+        // SAFETY: the range lies inside the mapping (rule 1). Pages become present; their content stays what it is.
+        let _slower =
+            unsafe { madvise(self.start.as_ptr().add(start).cast(), size, Advice::LinuxPopulateRead) };
+    }
+
+    /// The first page of a file, for nothing but to keep the open file alive in this process, and in no child of it.
+    pub(crate) fn placeholder(file: &File, path: &Path) -> Result<Self, SystemError> {
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing, and nobody may touch this one.
+        let start =
+            unsafe { mmap(core::ptr::null_mut(), PAGE_SIZE, ProtFlags::empty(), MapFlags::SHARED, file, 0) };
+        let mapping = Self::checked(start, PAGE_SIZE, &path.display().to_string())?;
+        // SAFETY: the range is the mapping's own; a child without it misses nothing.
+        unsafe { madvise(mapping.start.as_ptr().cast(), PAGE_SIZE, Advice::LinuxDontFork) }
+            .map_err(|error| SystemError::new("map", path.display().to_string(), error))?;
+        Ok(mapping)
+    }
+
+    fn of_file(
+        file: &File,
+        size: usize,
+        access: Access,
+        flags: MapFlags,
+        path: &Path,
+    ) -> Result<Self, SystemError> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing in this process;
         // that others change it at any time is rule 2's concern.
         let start = unsafe { mmap(core::ptr::null_mut(), size, protection, flags, file, 0) };
@@ -179,13 +212,18 @@ pub fn rename_to_free(from: &Path, to: &Path) -> std::io::Result<()> {
 pub struct Unnamed(File);
 
 impl Unnamed {
-    /// Gives it a name, which must be free: from now on others find it, whole.
-    pub fn publish(&self, path: &Path) -> Result<(), SystemError> {
+    /// Gives it a name, which must be free: from now on others find it, whole, and held by this process. Whoever made it maps
+    /// it anew by its name, and drops the mapping with which it was filled.
+    pub fn publish(self, path: &Path) -> Result<LifeLock, SystemError> {
+        let lock = LifeLock::hold_file(&self.0, path)?;
         let unnamed = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         crate::label!("memory.publish");
-        let linked = rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW);
+        let linked = rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)
+            // Without /proc: Linux lets who opened a file link it since 6.10.
+            .or_else(|_| rustix::fs::linkat(&self.0, "", CWD, path, AtFlags::EMPTY_PATH));
         crate::label!("memory.publish.done");
-        linked.map_err(|error| SystemError::new("publish", path.display().to_string(), error))
+        linked.map_err(|error| SystemError::new("publish", path.display().to_string(), error))?;
+        Ok(lock)
     }
 }
 
@@ -231,6 +269,16 @@ impl<T: SharedObject> Deref for MappedSlice<T> {
     }
 }
 
+/// Reserves the pages of a new file. Beyond the limit of file sizes that is an error here; the kernel would end the process too,
+/// by SIGXFSZ.
+fn reserve(file: impl AsFd, size: usize) -> rustix::io::Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if limit.is_some_and(|limit| limit < size as u64) {
+        return Err(rustix::io::Errno::FBIG);
+    }
+    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, size as u64)
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         crate::label!("memory.unmap");
@@ -264,10 +312,11 @@ mod tests {
         let (ours, unnamed) = Mapping::create_unnamed(folder.path(), 4096, 0o600).unwrap();
         ours.object::<AtomicU64>(0).unwrap().store(7, Ordering::Relaxed);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        unnamed.publish(&path).unwrap();
+        let _held = unnamed.publish(&path).unwrap();
         let theirs = Mapping::open(&path, Access::Read).unwrap();
         assert_eq!(theirs.object::<AtomicU64>(0).unwrap().load(Ordering::Relaxed), 7);
-        assert!(unnamed.publish(&path).is_err(), "the path is taken");
+        let second = Mapping::create_unnamed(folder.path(), 4096, 0o600).unwrap().1;
+        assert!(second.publish(&path).is_err(), "the path is taken");
     }
 
     /// Goal: who truncates a file that we map gives us zeroes, not a signal that ends us.

@@ -35,6 +35,11 @@ pub fn bring_up(interface: &str) -> Result<(), SystemError> {
     crate::packet::bring_up(interface)
 }
 
+/// Sets an interface of the calling thread's namespace down. Runs `ip`.
+pub fn bring_down(interface: &str) -> Result<(), SystemError> {
+    run_ip(&["link", "set", interface, "down"])
+}
+
 /// A number that is equal for two threads exactly if they share a network namespace.
 pub fn network_namespace_id() -> Result<u64, SystemError> {
     const PATH: &str = "/proc/thread-self/ns/net";

@@ -70,15 +70,16 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// A communicator's place at its node. `u16::MAX` is reserved for *all ports*.
+/// A communicator's place at its node: 16 bits. 65535 stands for *all ports* on media, so nobody can bind it, and what is
+/// sent there reaches nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(u16);
 
 impl Port {
-    /// The port with this number, unless it is the reserved one.
+    /// The number that stands for *all ports* on media.
     #[inline]
-    pub const fn new(number: u16) -> Option<Self> {
-        if number == u16::MAX { None } else { Some(Self(number)) }
+    pub const fn is_reserved(self) -> bool {
+        self.0 == u16::MAX
     }
 
     /// The number.
@@ -88,10 +89,11 @@ impl Port {
     }
 }
 
-impl From<u8> for Port {
+// The only conversion from a number, so that a literal needs no suffix.
+impl From<u16> for Port {
     #[inline]
-    fn from(number: u8) -> Self {
-        Self(u16::from(number))
+    fn from(number: u16) -> Self {
+        Self(number)
     }
 }
 
@@ -130,6 +132,11 @@ impl Target {
     pub const EVERYONE: Self = Self { node: None, port: None };
 
     /// One port of one node.
+    ///
+    /// ```
+    /// use punctual_proto::{NodeId, Target};
+    /// assert_eq!(Target::port("pong", 7400).to_string(), format!("{}:7400", NodeId::named("pong")));
+    /// ```
     pub fn port(node: impl Into<NodeId>, port: impl Into<Port>) -> Self {
         Self { node: Some(node.into()), port: Some(port.into()) }
     }
@@ -185,7 +192,8 @@ mod tests {
     fn reserved_numbers_are_refused() {
         assert!(NodeId::new(0).is_none());
         assert!(NodeId::new(u64::MAX).is_none());
-        assert!(Port::new(u16::MAX).is_none());
+        assert!(Port::from(u16::MAX).is_reserved());
+        assert!(!Port::from(u16::MAX - 1).is_reserved());
         assert_eq!(NodeId::new(7).map(NodeId::get), Some(7));
     }
 

@@ -27,6 +27,9 @@ use crate::stamps::{STAMPS_SIZE, Stamps};
 /// Size of the header, bytes.
 pub const HEADER_SIZE: usize = 32;
 
+/// Where the source node stands in the header.
+pub const SOURCE_NODE_AT: usize = 8;
+
 /// Size of the header, words of eight bytes.
 pub const HEADER_WORDS: usize = HEADER_SIZE / 8;
 
@@ -169,6 +172,7 @@ impl Header {
         if first as u8 != MAGIC {
             return Err(FrameError::NotAFrame);
         }
+        let port = |number: u64| Some(Port::from(number as u16)).filter(|port| !port.is_reserved());
         let (version, kind, flags) =
             ((first >> 12) as u8 & 0x0F, (first >> 8) as u8 & 0x0F, (last >> 56) as u8);
         if version != VERSION || flags & !(FLAG_STAMPED | FLAG_SEALED) != 0 {
@@ -180,11 +184,8 @@ impl Header {
         Ok(Self {
             kind,
             incarnation: (first >> 16) as u16,
-            source: Address {
-                node: node(source)?,
-                port: Port::new((first >> 32) as u16).ok_or(FrameError::BadAddress)?,
-            },
-            target: Target { node: target_node, port: Port::new((first >> 48) as u16) },
+            source: Address { node: node(source)?, port: port(first >> 32).ok_or(FrameError::BadAddress)? },
+            target: Target { node: target_node, port: port(first >> 48) },
             sequence: last as u32,
             payload_size: (last >> 32) as u32 & 0x00FF_FFFF,
             stamped: flags & FLAG_STAMPED != 0,
@@ -295,7 +296,7 @@ mod tests {
 
     fn headers() -> impl Strategy<Value = Header> {
         let node = (1..u64::MAX).prop_map(|n| NodeId::new(n).unwrap());
-        let port = (0..u16::MAX).prop_map(|n| Port::new(n).unwrap());
+        let port = (0..u16::MAX).prop_map(Port::from);
         let target = (proptest::option::of(node.clone()), proptest::option::of(port.clone()));
         let kind = prop_oneof![Just(Kind::Data), Just(Kind::Hello), Just(Kind::Goodbye)];
         let size = 0..=PAYLOAD_SIZE_MAX as u32;
@@ -367,10 +368,7 @@ mod tests {
         let header = Header {
             kind: Kind::Hello,
             incarnation: 0x0302,
-            source: Address {
-                node: NodeId::new(0x0F0E_0D0C_0B0A_0908).unwrap(),
-                port: Port::new(0x0504).unwrap(),
-            },
+            source: Address { node: NodeId::new(0x0F0E_0D0C_0B0A_0908).unwrap(), port: Port::from(0x0504) },
             target: Target::EVERYONE,
             sequence: 0x1B1A_1918,
             payload_size: 0x001E_1D1C,
@@ -384,6 +382,7 @@ mod tests {
             0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x18, 0x19, 0x1A, 0x1B, 0x1C, 0x1D, 0x1E, 0x03,
         ];
         assert_eq!(bytes, expected);
+        assert_eq!(bytes[SOURCE_NODE_AT..][..8], header.source.node.get().to_le_bytes());
     }
 
     #[test]

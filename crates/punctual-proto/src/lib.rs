@@ -14,6 +14,7 @@ pub mod frame;
 pub mod interest;
 pub mod keyed_group;
 pub mod limits;
+pub mod recency;
 pub mod seal;
 pub mod stamps;
 pub mod stream;
@@ -24,6 +25,7 @@ pub mod user_interrupt;
 
 pub use address::{Address, NodeId, Port, Target};
 pub use frame::{Frame, FrameError, Header, Kind};
+pub use recency::{Moment, Recency};
 pub use stamps::{Stamps, UniqueStamps};
 pub use stream::{Accepted, Stream, Verdict};
 pub use time::Nanos;

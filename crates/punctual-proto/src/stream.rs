@@ -1,9 +1,24 @@
 //! One stream of sequence numbers: what is new, late, duplicate, missing, lost.
 //!
-//! Every sequence number ends in exactly one place: it arrived, or it is lost. A number is lost when
-//! it leaves the reorder window without having arrived; until then it is missing and may still come.
+//! Every number ends in exactly one place: it arrived, or it is lost. A number is lost when it leaves the reorder window
+//! without having arrived; until then it is missing and may still come.
+//!
+//! Numbers have 64 bits. A frame carries the lower half of its own, a sender's word of how far it is carries all of it. The
+//! upper half of a frame's number follows from the newest before it, as long as fewer than 2^31 lie between them. Where more
+//! may, something else tells: the sender's count, after its ring was written over ([`Stream::handle_overrun`]), or the time
+//! that has passed ([`Moment`]).
 
-use crate::limits::REORDER_WINDOW;
+use crate::limits::{MESSAGE_INTERVAL_NS_MIN, REORDER_WINDOW};
+use crate::recency::Moment;
+
+/// The largest number that a sender is believed: 2^62 messages take 14,000 years at 10 million a second.
+const NUMBER_MAX: u64 = 1 << 62;
+
+/// Numbers that are set aside, so that those just before the first are numbers too.
+const SET_ASIDE: u64 = 1 << 32;
+
+/// Half of the numbers that a frame can carry.
+const HALF_LAP: u64 = 1 << 31;
 
 /// What one sequence number means to its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +36,16 @@ pub enum Verdict {
     Stale,
 }
 
-/// A verdict, and how many earlier numbers this arrival declared lost.
+/// A verdict, and what this arrival says of earlier numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// What this number is.
     pub verdict: Verdict,
     /// Numbers that just left the window without having arrived.
     pub lost: u64,
+    /// So many numbers had been skipped that only the time tells it from an old one. How many times 2^32 more were lost is not
+    /// known before the sender says how far it is.
+    pub restarted: bool,
 }
 
 impl Accepted {
@@ -36,6 +54,17 @@ impl Accepted {
     pub fn is_deliverable(self) -> bool {
         matches!(self.verdict, Verdict::New { .. } | Verdict::Late)
     }
+}
+
+/// What is known of where a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// Its first number.
+    Known,
+    /// Its first number is at most this: an earlier one begins it, a later one shows a loss.
+    NoLater,
+    /// Nothing: what is heard first begins it.
+    Unknown,
 }
 
 /// The receiving side of one stream.
@@ -49,20 +78,45 @@ pub struct Stream {
     window: u32,
     /// Numbers before this one are not ours to miss: they count when they arrive, not when they do not.
     start: u64,
+    beginning: Beginning,
+    /// Frames alone have told of this stream: the upper half of its numbers is a guess.
+    lap_unknown: bool,
+    /// Any count of numbers may be gone. The next to arrive is at most this one, and less than a lap before it.
+    overrun: Option<u64>,
+    /// The newest number was sent after this.
+    newest_ns: u64,
 }
 
 impl Stream {
-    /// A stream whose next number is `next`; `ordered` where the medium never reorders.
-    pub fn starting_at(next: u32, ordered: bool) -> Self {
-        // One wrap is set aside, so that numbers just before the start expand to something below it.
-        let next = u64::from(next) + (1 << 32);
-        Self { next, missing: 0, window: if ordered { 0 } else { REORDER_WINDOW }, start: next }
+    /// A stream whose first number is `next`; `ordered` where the medium never reorders.
+    pub fn starting_at(next: u64, ordered: bool, moment: Moment) -> Self {
+        let next = next.min(NUMBER_MAX) + SET_ASIDE;
+        Self {
+            next,
+            missing: 0,
+            window: if ordered { 0 } else { REORDER_WINDOW },
+            start: next,
+            beginning: Beginning::Known,
+            lap_unknown: false,
+            overrun: None,
+            newest_ns: moment.fresh_ns,
+        }
+    }
+
+    /// A stream whose first number is `next` or one a little before it.
+    pub fn starting_by(next: u64, ordered: bool, moment: Moment) -> Self {
+        Self { beginning: Beginning::NoLater, ..Self::starting_at(next, ordered, moment) }
+    }
+
+    /// A stream of which nothing is known: what is heard first begins it.
+    pub fn unheard(ordered: bool, moment: Moment) -> Self {
+        Self { beginning: Beginning::Unknown, lap_unknown: true, ..Self::starting_at(0, ordered, moment) }
     }
 
     /// A stream of which is known only that `next` has not been sent yet: what was sent just before may be on its way to
     /// us, or may never have been for us. It is taken if it comes, and not missed if it does not.
-    pub fn joined_at(next: u32, ordered: bool) -> Self {
-        let stream = Self::starting_at(next, ordered);
+    fn joined_at(next: u64, ordered: bool, moment: Moment) -> Self {
+        let stream = Self::starting_at(next, ordered, moment);
         let missing = if ordered { 0 } else { u64::MAX >> (64 - stream.window) };
         Self { missing, ..stream }
     }
@@ -82,10 +136,11 @@ impl Stream {
         }
     }
 
-    /// The number that comes next, where the medium keeps order.
+    /// The number that comes next, where the medium keeps order and nothing says that some may be gone.
     #[inline]
     pub fn next_in_order(&self) -> Option<u32> {
-        (self.window == 0).then_some(self.next as u32)
+        let foreseeable = self.window == 0 && self.overrun.is_none() && self.beginning == Beginning::Known;
+        foreseeable.then_some(self.next as u32)
     }
 
     /// Takes the frame with that number: what [`Self::accept`] does with it, and no loss can be found by it.
@@ -95,32 +150,69 @@ impl Stream {
         self.next += 1;
     }
 
-    /// Takes the number of a frame that arrived.
+    /// Takes the number of a frame that arrived, of which the frame has the lower half.
     #[inline]
-    pub fn accept(&mut self, sequence: u32) -> Accepted {
-        let number = self.expand(sequence);
+    pub fn accept(&mut self, sequence: u32, moment: Moment) -> Accepted {
+        let number = self.expand(sequence, moment);
+        if self.beginning != Beginning::Known {
+            self.begin(number);
+        }
         if number < self.next {
-            return Accepted { verdict: self.accept_old(number), lost: 0 };
+            return Accepted { verdict: self.accept_old(number), lost: 0, restarted: false };
         }
         let skipped = number - self.next;
         let lost = self.advance(number);
         self.missing &= !1;
-        Accepted { verdict: Verdict::New { skipped }, lost }
+        self.newest_ns = moment.fresh_ns;
+        let restarted = self.window > 0 && skipped >= HALF_LAP;
+        Accepted { verdict: Verdict::New { skipped }, lost, restarted }
     }
 
-    /// The sender says that everything before `sequence` was sent. Returns how many numbers are lost now.
-    pub fn handle_progress(&mut self, sequence: u32) -> u64 {
-        let number = self.expand(sequence);
-        if number <= self.next {
+    /// The sender says that everything before `number` was sent. Returns how many numbers are lost now.
+    pub fn handle_progress(&mut self, number: u64, moment: Moment) -> u64 {
+        if self.beginning == Beginning::Unknown {
+            *self = Self::joined_at(number, self.window == 0, moment);
+            return 0;
+        }
+        if number > NUMBER_MAX {
+            return 0;
+        }
+        let number = number + SET_ASIDE;
+        if self.lap_unknown {
+            self.find_lap(number);
+        }
+        self.overrun = self.overrun.filter(|&limit| limit > number);
+        if number < self.next {
+            return 0;
+        }
+        self.newest_ns = moment.fresh_ns;
+        if number == self.next {
             return 0;
         }
         let newest_itself = u64::from(self.window == 0);
         self.advance(number - 1) + newest_itself
     }
 
-    /// Nothing more will come before `sequence`. Returns how many numbers are lost now.
-    pub fn handle_end(&mut self, sequence: u32) -> u64 {
-        self.handle_progress(sequence) + self.handle_stop()
+    /// What the sender wrote was written over before we read it, however much it was. It has sent everything before `number`,
+    /// and what we read next is not after that.
+    pub fn handle_overrun(&mut self, number: u64) {
+        if number <= NUMBER_MAX && self.beginning != Beginning::Unknown {
+            self.overrun = Some(self.next.max(number + SET_ASIDE));
+        }
+    }
+
+    /// Whether numbers may have been written over that are not accounted for yet.
+    #[inline]
+    pub fn is_overrun(&self) -> bool {
+        self.overrun.is_some()
+    }
+
+    /// Nothing more will come before `number`. Returns how many numbers are lost now.
+    pub fn handle_end(&mut self, number: u64, moment: Moment) -> u64 {
+        if self.beginning == Beginning::Unknown {
+            return self.handle_stop();
+        }
+        self.handle_progress(number, moment) + self.handle_stop()
     }
 
     /// Nothing more will come, and where the stream ended is not known. Returns how many numbers are lost now.
@@ -128,6 +220,25 @@ impl Stream {
         let lost = u64::from(self.missing());
         self.missing = 0;
         lost
+    }
+
+    /// The first number that arrives of a stream whose beginning is not known.
+    #[cold]
+    fn begin(&mut self, number: u64) {
+        if self.beginning == Beginning::Unknown || number < self.start {
+            (self.next, self.start) = (number, number);
+        }
+        self.beginning = Beginning::Known;
+    }
+
+    /// The sender's count tells the upper half of the numbers that arrived: it is less than half a lap away from them.
+    #[cold]
+    fn find_lap(&mut self, number: u64) {
+        let distance = (number as u32).wrapping_sub(self.next as u32).cast_signed();
+        let next = number.saturating_add_signed(-i64::from(distance));
+        self.start = next.saturating_sub(self.next - self.start);
+        self.next = next;
+        self.lap_unknown = false;
     }
 
     fn accept_old(&mut self, number: u64) -> Verdict {
@@ -166,79 +277,180 @@ impl Stream {
         ((self.missing << steps) | ((1 << steps) - 1)) & mask
     }
 
-    /// The full number that `sequence` is the low half of: the one nearest to the expected.
+    /// The full number that `sequence` is the lower half of: the nearest to the expected, unless more may have passed.
     #[inline]
-    fn expand(&self, sequence: u32) -> u64 {
-        let distance = sequence.wrapping_sub(self.next as u32).cast_signed();
-        self.next.saturating_add_signed(i64::from(distance))
+    fn expand(&mut self, sequence: u32, moment: Moment) -> u64 {
+        if let Some(limit) = self.overrun.take() {
+            return limit - u64::from((limit as u32).wrapping_sub(sequence));
+        }
+        let ahead = sequence.wrapping_sub(self.next as u32);
+        if ahead.cast_signed() >= 0 || self.may_have_passed(ahead, moment) {
+            self.next + u64::from(ahead)
+        } else {
+            self.next - u64::from(ahead.wrapping_neg())
+        }
+    }
+
+    /// Whether so many numbers can have been sent since the newest: then what seems old is new. What is within the window is
+    /// late all the same.
+    #[cold]
+    fn may_have_passed(&self, ahead: u32, moment: Moment) -> bool {
+        let elapsed_ns = moment.now_ns.saturating_sub(self.newest_ns);
+        ahead.wrapping_neg() > self.window
+            && self.window > 0
+            && elapsed_ns / MESSAGE_INTERVAL_NS_MIN >= u64::from(ahead)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recency::SILENCE_NS;
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
+    /// No time passes.
+    const NOW: Moment = Moment { now_ns: 0, fresh_ns: 0 };
+
+    fn starting_at(next: u64, ordered: bool) -> Stream {
+        Stream::starting_at(next, ordered, NOW)
+    }
+
+    fn new(skipped: u64, lost: u64) -> Accepted {
+        Accepted { verdict: Verdict::New { skipped }, lost, restarted: false }
+    }
+
     #[test]
     fn an_ordered_stream_loses_at_once() {
-        let mut stream = Stream::starting_at(0, true);
-        assert_eq!(stream.accept(0), Accepted { verdict: Verdict::New { skipped: 0 }, lost: 0 });
-        assert_eq!(stream.accept(3), Accepted { verdict: Verdict::New { skipped: 2 }, lost: 2 });
-        assert_eq!(stream.accept(2).verdict, Verdict::Stale);
-        assert_eq!(stream.handle_end(10), 6);
+        let mut stream = starting_at(0, true);
+        assert_eq!(stream.accept(0, NOW), new(0, 0));
+        assert_eq!(stream.accept(3, NOW), new(2, 2));
+        assert_eq!(stream.accept(2, NOW).verdict, Verdict::Stale);
+        assert_eq!(stream.handle_end(10, NOW), 6);
     }
 
     #[test]
     fn the_next_in_order_is_what_any_number_would_be_taken_for() {
-        let (mut one, mut other) = (Stream::starting_at(u32::MAX, true), Stream::starting_at(u32::MAX, true));
+        let start = u64::from(u32::MAX);
+        let (mut one, mut other) = (starting_at(start, true), starting_at(start, true));
         for _ in 0..3 {
             let next = one.next_in_order().unwrap();
             one.accept_next_in_order();
-            assert_eq!(other.accept(next), Accepted { verdict: Verdict::New { skipped: 0 }, lost: 0 });
+            assert_eq!(other.accept(next, NOW), new(0, 0));
             assert_eq!(one.next_in_order(), other.next_in_order());
         }
-        assert_eq!(Stream::starting_at(0, false).next_in_order(), None);
+        assert_eq!(starting_at(0, false).next_in_order(), None);
     }
 
     #[test]
     fn a_late_frame_is_late_once() {
-        let mut stream = Stream::starting_at(0, false);
-        stream.accept(0);
-        assert_eq!(stream.accept(2), Accepted { verdict: Verdict::New { skipped: 1 }, lost: 0 });
-        assert_eq!(stream.accept(1).verdict, Verdict::Late);
-        assert_eq!(stream.accept(1).verdict, Verdict::Duplicate);
-        assert_eq!(stream.accept(2).verdict, Verdict::Duplicate);
-        assert_eq!(stream.handle_end(3), 0);
+        let mut stream = starting_at(0, false);
+        stream.accept(0, NOW);
+        assert_eq!(stream.accept(2, NOW), new(1, 0));
+        assert_eq!(stream.accept(1, NOW).verdict, Verdict::Late);
+        assert_eq!(stream.accept(1, NOW).verdict, Verdict::Duplicate);
+        assert_eq!(stream.accept(2, NOW).verdict, Verdict::Duplicate);
+        assert_eq!(stream.handle_end(3, NOW), 0);
     }
 
     #[test]
     fn numbers_wrap() {
-        let mut stream = Stream::starting_at(u32::MAX, false);
-        assert_eq!(stream.accept(u32::MAX).verdict, Verdict::New { skipped: 0 });
-        assert_eq!(stream.accept(1).verdict, Verdict::New { skipped: 1 });
-        assert_eq!(stream.accept(0).verdict, Verdict::Late);
-        assert_eq!(stream.handle_end(2), 0);
+        let mut stream = starting_at(u64::from(u32::MAX), false);
+        assert_eq!(stream.accept(u32::MAX, NOW), new(0, 0));
+        assert_eq!(stream.accept(1, NOW), new(1, 0));
+        assert_eq!(stream.accept(0, NOW).verdict, Verdict::Late);
+        assert_eq!(stream.handle_end((1 << 32) + 2, NOW), 0);
     }
 
     #[test]
     fn what_came_before_the_start_is_stale_or_duplicate_never_new() {
-        let mut stream = Stream::starting_at(0, false);
-        assert!(!stream.accept(u32::MAX).is_deliverable());
-        assert!(!stream.accept(u32::MAX - 1000).is_deliverable());
+        let mut stream = starting_at(0, false);
+        assert!(!stream.accept(u32::MAX, NOW).is_deliverable());
+        assert!(!stream.accept(u32::MAX - 1000, NOW).is_deliverable());
     }
 
     #[test]
     fn who_joins_takes_what_is_on_its_way_and_misses_none_of_it() {
-        let mut stream = Stream::joined_at(500, false);
+        let mut stream = Stream::unheard(false, NOW);
+        assert_eq!(stream.handle_progress(500, NOW), 0);
         assert_eq!(stream.missing(), 0);
-        assert_eq!(stream.accept(499).verdict, Verdict::Late);
-        assert_eq!(stream.accept(499).verdict, Verdict::Duplicate);
-        assert_eq!(stream.accept(400).verdict, Verdict::Stale);
-        assert_eq!(stream.accept(700), Accepted { verdict: Verdict::New { skipped: 200 }, lost: 137 });
+        assert_eq!(stream.accept(499, NOW).verdict, Verdict::Late);
+        assert_eq!(stream.accept(499, NOW).verdict, Verdict::Duplicate);
+        assert_eq!(stream.accept(400, NOW).verdict, Verdict::Stale);
+        assert_eq!(stream.accept(700, NOW), new(200, 137));
         assert_eq!(stream.missing(), 63);
-        assert_eq!(stream.handle_end(701), 63);
+        assert_eq!(stream.handle_end(701, NOW), 63);
+    }
+
+    #[test]
+    fn an_earlier_number_begins_a_stream_and_a_later_one_shows_a_loss() {
+        for (first, lost) in [(97, 0), (100, 0), (103, 3)] {
+            let mut stream = Stream::starting_by(100, true, NOW);
+            assert_eq!(stream.next_in_order(), None);
+            assert_eq!(stream.accept(first, NOW).lost, lost);
+            assert_eq!(stream.next_in_order(), Some(first + 1));
+        }
+    }
+
+    /// Goal: who began in the middle of a lap that it could not know misses nothing when it learns which.
+    #[test]
+    fn the_lap_of_a_stream_is_learned_without_a_loss() {
+        let lap = 5 << 32;
+        for ordered in [false, true] {
+            let mut stream = Stream::unheard(ordered, NOW);
+            assert_eq!(stream.accept(u32::MAX, NOW), new(0, 0));
+            assert_eq!(stream.accept(1, NOW).lost, u64::from(ordered));
+            assert_eq!(stream.handle_progress(lap + 2, NOW), 0);
+            assert_eq!(stream.handle_end(lap + 10, NOW), 8 + u64::from(!ordered));
+        }
+    }
+
+    #[test]
+    fn what_no_honest_sender_says_is_not_believed() {
+        let mut stream = starting_at(7, true);
+        assert_eq!(stream.handle_progress(u64::MAX, NOW), 0);
+        stream.handle_overrun(u64::MAX);
+        assert_eq!(stream.accept(7, NOW), new(0, 0));
+        let mut stream = starting_at(u64::MAX, false);
+        assert!(stream.accept(9, NOW).is_deliverable());
+        stream.handle_progress(NUMBER_MAX, NOW);
+        assert!(stream.accept(u32::MAX >> 1, NOW).is_deliverable());
+    }
+
+    /// Goal: after a gap of any size everything later is taken, and the gap is lost: where memory is written over at once, on a
+    /// wire when the sender says how far it is, or at once if as many can have been sent meanwhile.
+    #[test]
+    fn no_gap_makes_a_stream_deaf() {
+        let half = 1_u64 << 31;
+        for gap in [half - 1, half, half + 1, 2 * half, 3 * half, 9 * half + 5] {
+            let mut memory = starting_at(10, true);
+            memory.handle_overrun(10 + gap + 3);
+            assert_eq!((memory.is_overrun(), memory.next_in_order()), (true, None));
+            assert_eq!(memory.accept((10 + gap) as u32, NOW), new(gap, gap), "{gap}");
+            let mut wire = starting_at(10, false);
+            assert_eq!(wire.handle_progress(10 + gap, NOW), gap - 64);
+            assert_eq!(wire.accept((10 + gap) as u32, NOW), new(0, 1));
+            let mut silent = starting_at(10, false);
+            let later = Moment { now_ns: 2 * SILENCE_NS, fresh_ns: 2 * SILENCE_NS };
+            let accepted = silent.accept((10 + gap) as u32, later);
+            let known = gap % (2 * half);
+            assert_eq!(accepted.verdict, Verdict::New { skipped: known });
+            assert_eq!(accepted.restarted, known >= half, "{gap}");
+            assert_eq!(accepted.lost + silent.handle_end(11 + gap, later), gap);
+        }
+    }
+
+    /// Goal: what is old stays old, however long nothing came, if it is within the window, or if so much cannot have passed.
+    #[test]
+    fn a_silence_makes_nothing_new_that_cannot_be() {
+        let mut stream = starting_at(1_000, false);
+        stream.accept(1_000, NOW);
+        let at = |now_ns| Moment { now_ns, fresh_ns: now_ns };
+        assert_eq!(stream.accept(900, at(SILENCE_NS)).verdict, Verdict::Stale);
+        assert_eq!(stream.accept(1_000, at(10 * SILENCE_NS)).verdict, Verdict::Duplicate);
+        assert!(!stream.accept(1_000 + (1 << 31) + 1, at(SILENCE_NS - 1_000)).is_deliverable());
+        assert!(stream.accept(1_000 + (1 << 31) + 1, at(SILENCE_NS)).is_deliverable());
     }
 
     proptest! {
@@ -246,28 +458,63 @@ mod tests {
         /// the end sent = delivered + lost, whatever was dropped, doubled, or moved.
         #[test]
         fn every_number_ends_in_one_place(
-            start: u32,
+            start in prop_oneof![any::<u32>().prop_map(u64::from), 0..1_u64 << 40],
             arrivals in proptest::collection::vec((0_u32..400, 0_u32..3), 1..300),
             jump in prop_oneof![Just(0_u32), 60_u32..70, 1000_u32..5000],
             ordered: bool,
         ) {
-            let mut stream = Stream::starting_at(start, ordered);
+            let mut stream = starting_at(start, ordered);
             let mut delivered = BTreeSet::new();
             let mut lost = 0;
             let half = arrivals.len() / 2;
             let offsets: Vec<u32> = arrivals.iter().enumerate()
                 .map(|(i, (n, jitter))| i as u32 + n % 90 * jitter + if i > half { jump } else { 0 }).collect();
             for &offset in &offsets {
-                let accepted = stream.accept(start.wrapping_add(offset));
+                let accepted = stream.accept((start + u64::from(offset)) as u32, NOW);
                 lost += accepted.lost;
                 if accepted.is_deliverable() {
                     prop_assert!(delivered.insert(offset), "delivered twice: {}", offset);
                 }
             }
             let end = offsets.iter().max().unwrap() + 1 + jump;
-            lost += stream.handle_end(start.wrapping_add(end));
+            lost += stream.handle_end(start + u64::from(end), NOW);
             prop_assert_eq!(delivered.len() as u64 + lost, u64::from(end));
             prop_assert_eq!(stream.missing(), 0);
+        }
+
+        /// Oracle: the sender's count of 64 bits. However many numbers are gone at a time, all that is read after that is
+        /// delivered, and at every look sent = delivered + lost.
+        #[test]
+        fn every_gap_is_counted(
+            start in 0..1_u64 << 40,
+            steps in proptest::collection::vec(
+                (prop_oneof![Just(0), 1..100_u64, Just(1 << 31), Just(1 << 32), 0..1_u64 << 36], 0..20_u64, 0..100_u64, any::<bool>()),
+                1..40,
+            ),
+            ordered: bool,
+        ) {
+            let mut stream = starting_at(start, ordered);
+            let (mut sent, mut now_ns, mut delivered, mut lost) = (start, 0, 0, 0);
+            for (gap, frames, ahead, looks) in steps {
+                // On a wire at most a lap less the window is known to be gone without the sender's word.
+                let gap = if ordered || looks { gap } else { gap % ((1 << 32) - 64) };
+                sent += gap;
+                now_ns += gap * MESSAGE_INTERVAL_NS_MIN;
+                let moment = Moment { now_ns, fresh_ns: now_ns };
+                if ordered && gap > 0 {
+                    stream.handle_overrun(sent + ahead);
+                }
+                if looks && !(ordered && frames > 0) {
+                    lost += stream.handle_progress(sent, moment);
+                }
+                for _ in 0..frames {
+                    let accepted = stream.accept(sent as u32, moment);
+                    prop_assert!(matches!(accepted.verdict, Verdict::New { .. }), "{:?} of {}", accepted, sent);
+                    (sent, delivered, lost) = (sent + 1, delivered + 1, lost + accepted.lost);
+                }
+                let seen = if ordered { stream.clone().handle_progress(sent, moment) } else { stream.clone().handle_end(sent, moment) };
+                prop_assert_eq!(delivered + lost + seen, sent - start);
+            }
         }
     }
 }

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if size == 0 {
                 return Ok(());
             }
-            communicator.send(Target::port("pong", 7), &line[..size])?;
+            communicator.send(Target::port("pong", 7400), &line[..size])?;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A communicator in mio's event loop, beside a UDP socket: what comes by either is shown. `ping` may send to it at port 7.
+//! A communicator in mio's event loop, beside a UDP socket: what comes by either is shown. `ping` may send to it at port 7400.
 //!
 //! mio is edge-triggered: everything is read until nothing is there, and the communicator is armed before the loop sleeps.
 
@@ -19,9 +19,9 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bus = Bus::shared("demo");
-    let mut communicator = Node::open(&bus, "pong")?.bind(7)?;
+    let mut communicator = Node::open(&bus, "pong")?.bind(7400)?;
     let mut socket = UdpSocket::bind("127.0.0.1:0".parse()?)?;
-    writeln!(stdout(), "port 7 of node pong, and udp {}", socket.local_addr()?)?;
+    writeln!(stdout(), "port 7400 of node pong, and udp {}", socket.local_addr()?)?;
     let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(8));
     let descriptor = communicator.as_fd().as_raw_fd();
     poll.registry().register(&mut SourceFd(&descriptor), MESSAGES, Interest::READABLE)?;

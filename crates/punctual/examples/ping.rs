@@ -10,7 +10,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut ping = Node::open(&bus, "ping")?.bind(1)?;
     loop {
         let asked = Instant::now();
-        ping.send(Target::port("pong", 7), b"hello")?;
+        if let Err(error) = ping.send(Target::port("pong", 7400), b"hello") {
+            println!("{error}"); // `send` has waited for pong for a second.
+            continue;
+        }
         match ping.receive_timeout(Duration::from_secs(1)) {
             Ok(answer) => println!("{} bytes after {:?}", answer.payload.len(), asked.elapsed()),
             Err(nothing) => println!("{nothing} after {:?}", asked.elapsed()),

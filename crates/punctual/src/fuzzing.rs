@@ -92,10 +92,10 @@ where
 /// frame, by exclusive or, and not frames themselves; 2 = the last genuine frame again. The check value is right.
 pub fn sealed(mut bytes: &[u8]) {
     let keys = Keys::random(1);
-    let seals = Seals::new(&keys, true);
+    let seals = Seals::new(&keys, "udp fuzz", true);
     let (engine, feed) = wire::open(NodeId::named("node"), 7, Some(&seals)).expect("an eventfd");
     let (node, mut communicator) = node_over(engine, 7, Some(&seals));
-    let mut sealer = Seals::new(&keys, true).sealer();
+    let mut sealer = Seals::new(&keys, "udp fuzz", true).sealer();
     let (mut genuine, mut delivered) = (0, 0);
     let mut last = Vec::new();
     while let Some((&[flags, size], rest)) = bytes.split_first_chunk::<2>() {
@@ -192,7 +192,7 @@ impl Meeting {
             5 => self.publish(value as usize % 1_200, place as u8),
             6 => {
                 self.stranger.enter();
-                self.bell.doorbell().announce_visit();
+                self.bell.doorbell().announce_visit(true);
             }
             7 => {
                 let target =

@@ -1,12 +1,12 @@
 //! Keyed groups over communicators: nodes join and leave while they run, and the group's key changes with its members.
 //!
-//! The exchange itself is in [`punctual_proto::keyed_group`]; here it gets a communicator to speak through, the wall clock,
-//! random bytes, and the node's [`Keys`] to put the group's key into. Nobody's thread is taken: [`GroupMember::turn`] and
+//! The exchange itself is in [`punctual_proto::keyed_group`]; here it gets a communicator to speak through, a clock that nobody
+//! sets, random bytes, and the node's [`Keys`] to put the group's key into. Nobody's thread is taken: [`GroupMember::turn`] and
 //! [`GroupLeader::turn`] do what there is to do, and are to be called every few milliseconds. See `docs/groups.md`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_machine::clock::realtime_ns;
+use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::Counter;
 use punctual_machine::process::fill_with_secrets;
 use punctual_proto::keyed_group::{Leader, Member};
@@ -16,6 +16,9 @@ use crate::communicator::{Communicator, Sender};
 use crate::seal::{KeyError, KeyId, Keys};
 
 pub use punctual_proto::keyed_group::{GroupTiming, LeaderEvent, Secret, State, group_of_cell};
+
+/// Messages that are taken before what is due is done: a flood of them keeps nobody from it.
+const TAKEN_FIRST_MAX: usize = 256;
 
 fn entropy(bytes: &mut [u8]) {
     fill_with_secrets(bytes);
@@ -98,8 +101,7 @@ impl Membership {
         state.group = group;
         self.0.version.publish(self.0.version.get() + 1);
         for (_, watcher) in &mut state.watchers {
-            // An empty message to itself; who has no room for one is awake.
-            let _taken_or_awake = watcher.try_send(Target::from(watcher.address()), &[]);
+            watcher.nudge();
         }
     }
 }
@@ -143,14 +145,14 @@ impl GroupMember {
         self.leave();
         let own = self.carrier.address().node;
         let member =
-            Member::new((own, leader), group, self.secret.clone(), self.timing, realtime_ns(), &mut entropy);
+            Member::new((own, leader), group, self.secret.clone(), self.timing, monotonic_ns(), &mut entropy);
         self.member = Some(member);
     }
 
     /// Leaves the group and forgets its keys.
     pub fn leave(&mut self) {
         let Some(mut member) = self.member.take() else { return };
-        member.leave(realtime_ns(), &mut entropy);
+        member.leave(monotonic_ns(), &mut entropy);
         self.keys.seal_in(self.home);
         self.keys.remove_group(member.group());
         self.leaving = Some(member);
@@ -173,14 +175,16 @@ impl GroupMember {
     /// # Errors
     /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it.
     pub fn turn(&mut self, mut on_change: impl FnMut(GroupChange)) -> Result<(), KeyError> {
-        let now_ns = realtime_ns();
+        let now_ns = monotonic_ns();
         self.keys.housekeep();
-        while let Ok(message) = self.carrier.try_receive() {
+        let mut inserted = Ok(());
+        for _ in 0..TAKEN_FIRST_MAX {
+            let Ok(message) = self.carrier.try_receive() else { break };
             let Some(member) = &mut self.member else { continue };
             let was_in = member.state() == State::Joined;
             let Some(key) = member.handle_message(message.payload, now_ns, &mut entropy) else { continue };
             let id = key.id;
-            self.keys.insert(key)?;
+            inserted = inserted.and(self.keys.insert_of_group(key));
             if was_in {
                 on_change(GroupChange::Renewed(id));
             } else {
@@ -204,7 +208,7 @@ impl GroupMember {
         if self.leaving.as_ref().is_some_and(|member| member.poll_timeout().is_none()) {
             self.leaving = None;
         }
-        Ok(())
+        inserted
     }
 }
 
@@ -220,11 +224,8 @@ impl GroupLeader {
     /// Leads a group from now on. `master` is the secret from which those of the members follow; `keys` are those with which
     /// the node of `carrier` was opened, and get the group's keys, so that it hears its members.
     pub fn new(carrier: Communicator, keys: &Keys, group: u32, master: Secret, timing: GroupTiming) -> Self {
-        let now_ns = realtime_ns();
-        // Above the generations of an earlier life of this leader.
-        let generation = (now_ns / 1_000_000_000) as u32;
         let own = carrier.address().node;
-        let leader = Leader::new(own, (group, generation), master, timing, now_ns, &mut entropy);
+        let leader = Leader::new(own, group, master, timing, monotonic_ns(), &mut entropy);
         Self { carrier, keys: keys.clone(), leader }
     }
 
@@ -235,12 +236,12 @@ impl GroupLeader {
 
     /// Puts a node out, and does not let it in again.
     pub fn bar(&mut self, node: NodeId) {
-        self.leader.bar(node, realtime_ns(), &mut entropy);
+        self.leader.bar(node, monotonic_ns(), &mut entropy);
     }
 
     /// Gives the group another key before its time.
     pub fn renew(&mut self) {
-        self.leader.renew(realtime_ns(), &mut entropy);
+        self.leader.renew(monotonic_ns(), &mut entropy);
     }
 
     /// Does what there is to do; tells what happened.
@@ -248,22 +249,24 @@ impl GroupLeader {
     /// # Errors
     /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it.
     pub fn turn(&mut self, mut on_event: impl FnMut(&LeaderEvent)) -> Result<(), KeyError> {
-        let now_ns = realtime_ns();
+        let now_ns = monotonic_ns();
         self.keys.housekeep();
-        while let Ok(message) = self.carrier.try_receive() {
+        for _ in 0..TAKEN_FIRST_MAX {
+            let Ok(message) = self.carrier.try_receive() else { break };
             self.leader.handle_message(message.payload, now_ns, &mut entropy);
         }
         self.leader.handle_timeout(now_ns, &mut entropy);
+        let mut inserted = Ok(());
         while let Some(event) = self.leader.poll_event() {
             on_event(&event);
             if let LeaderEvent::Renewed(key) = event {
-                self.keys.insert(key)?;
+                inserted = inserted.and(self.keys.insert_of_group(key));
             }
         }
         let port = self.carrier.address().port;
         while let Some((node, message)) = self.leader.poll_transmit() {
             let _said_again = self.carrier.try_send(Target { node: Some(node), port: Some(port) }, &message);
         }
-        Ok(())
+        inserted
     }
 }

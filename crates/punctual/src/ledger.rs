@@ -3,11 +3,15 @@
 //! Counters lie in a page of shared memory per node, readable by any process of the same user without disturbing
 //! anyone ([`read_all`], `punctual stat`). Layout: `docs/shared-memory.md`.
 
+use std::ffi::CString;
 use std::fmt;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_machine::counter::Counter;
+use punctual_machine::life::{self, Life, LifeLock};
 use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::{ProcessIdentity, user};
 use punctual_proto::NodeId;
@@ -17,7 +21,7 @@ use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
 pub(crate) mod fuzzing;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCOUNT");
-const LAYOUT_VERSION: u64 = 1;
+const LAYOUT_VERSION: u64 = 2;
 const PAGE_SIZE: usize = ROWS_AT + COMMUNICATORS_MAX * ROW_SIZE;
 const COUNTERS_AT: usize = 1024;
 const ROWS_AT: usize = 4096;
@@ -28,8 +32,8 @@ const COUNTERS_MAX: usize = 64;
 const FOLDER_TRIES_MAX: u32 = 10;
 
 /// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
-/// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, the `Closed…` by atomic addition, all
-/// others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
+/// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, `MissedWakeups` and the `Closed…` by atomic
+/// addition, all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Sent,
@@ -49,7 +53,7 @@ pub(crate) enum Count {
     CorruptPeers,
     SendFull,
     Refused,
-    Rescued,
+    MissedWakeups,
     Joined,
     Left,
     Died,
@@ -64,9 +68,10 @@ pub(crate) enum Count {
     SealReplayed,
     SealStale,
     LostRefused,
+    Restarts,
 }
 
-const _: () = assert!((Count::LostRefused as usize) < COUNTERS_MAX);
+const _: () = assert!((Count::Restarts as usize) < COUNTERS_MAX);
 
 /// What a node did with every message, at one instant.
 ///
@@ -115,8 +120,8 @@ pub struct Ledger {
     pub send_full: u64,
     /// Frames that the medium refused for good after they were taken.
     pub refused: u64,
-    /// Sleeps that ended by the clock although a message was there: lost wake-ups.
-    pub rescued: u64,
+    /// Sleeps to the node's own limit of 100 ms over something for which nobody had rung, nor did within 20 ms: lost wake-ups.
+    pub missed_wakeups: u64,
     /// Nodes that joined.
     pub joined: u64,
     /// Nodes that left or died.
@@ -137,6 +142,9 @@ pub struct Ledger {
     pub seal_stale: u64,
     /// Frames that were sent to this node and not believed.
     pub lost_refused: u64,
+    /// Streams that went on after a gap of 2^31 numbers or more of which the time alone told. What is lost of one is counted
+    /// modulo 2^32 until its sender says how far it is.
+    pub restarts: u64,
 }
 
 impl Ledger {
@@ -171,7 +179,7 @@ impl Ledger {
     }
 
     /// Names and values, for tables.
-    pub fn entries(&self) -> [(&'static str, u64); 31] {
+    pub fn entries(&self) -> [(&'static str, u64); 32] {
         [
             ("sent", self.sent),
             ("arrived", self.arrived),
@@ -193,7 +201,7 @@ impl Ledger {
             ("corrupt_peers", self.corrupt_peers),
             ("send_full", self.send_full),
             ("refused", self.refused),
-            ("rescued", self.rescued),
+            ("missed_wakeups", self.missed_wakeups),
             ("joined", self.joined),
             ("left", self.left),
             ("died", self.died),
@@ -204,6 +212,7 @@ impl Ledger {
             ("seal_replayed", self.seal_replayed),
             ("seal_stale", self.seal_stale),
             ("lost_refused", self.lost_refused),
+            ("restarts", self.restarts),
         ]
     }
 }
@@ -255,7 +264,8 @@ pub struct PageOwner {
 #[derive(Debug)]
 pub(crate) struct Page {
     words: MappedSlice<Counter>,
-    path: Option<PathBuf>,
+    /// Its file, and what says that we live.
+    file: Option<(PathBuf, LifeLock)>,
 }
 
 impl Page {
@@ -280,16 +290,18 @@ impl Page {
         let path = folder.join(format!("{}.{life:016x}.counters", owner.node));
         punctual_machine::label!("page.create");
         let (memory, unnamed) = Mapping::create_unnamed(folder, PAGE_SIZE, 0o600).ok()?;
-        let mut page = Self::of(&Arc::new(memory)).expect("made for this layout");
-        page.write_owner(owner);
-        unnamed.publish(&path).ok()?;
-        page.path = Some(path);
+        Self::of(&Arc::new(memory)).expect("made for this layout").write_owner(owner);
+        let lock = unnamed.publish(&path).ok()?;
+        // Without descriptors for it the page stays until the next sweep.
+        let mut page = Self::of(&Arc::new(Mapping::open(&path, Access::ReadWrite).ok()?))?;
+        page.words.mapping().populate(0, PAGE_SIZE);
+        page.file = Some((path, lock));
         Some(page)
     }
 
     /// The page in a mapping that is large enough.
     fn of(memory: &Arc<Mapping>) -> Option<Self> {
-        Some(Self { words: MappedSlice::new(memory, 0, PAGE_SIZE / 8)?, path: None })
+        Some(Self { words: MappedSlice::new(memory, 0, PAGE_SIZE / 8)?, file: None })
     }
 
     fn write_owner(&self, owner: &PageOwner) {
@@ -298,7 +310,6 @@ impl Page {
         words[1].set(LAYOUT_VERSION);
         words[2].set(owner.node.get());
         words[3].set(owner.process.pid.into());
-        words[4].set(owner.process.start_time);
         words[5].set(owner.process.namespace);
         write_name(&words[8..12], &owner.name);
         write_name(&words[12..16], &owner.bus);
@@ -323,8 +334,9 @@ impl Page {
         (0..COMMUNICATORS_MAX).find(|&row| self.row(row)[RowCount::Port as usize].get() == 0)
     }
 
-    /// Adds a closing communicator's row to the node's own counters, and frees it.
-    pub(crate) fn close_row(&self, row: usize) {
+    /// Adds a closing communicator's row to the node's own counters, and frees it. Of what it took from its inbox, so many
+    /// messages were refused, and counted as unread then.
+    pub(crate) fn close_row(&self, row: usize, refused: u64) {
         let row = self.row(row);
         let [enqueued, direct, delivered, full] =
             [RowCount::Enqueued, RowCount::Direct, RowCount::Delivered, RowCount::InboxFull]
@@ -333,7 +345,7 @@ impl Page {
         self.count(Count::ClosedEnqueued).add(entered);
         self.count(Count::ClosedDelivered).add(delivered);
         self.count(Count::ClosedInboxFull).add(full);
-        self.count(Count::ClosedUnread).add(entered.saturating_sub(delivered));
+        self.count(Count::ClosedUnread).add(entered.saturating_sub(sum([delivered, refused])));
         for counter in row.iter().rev() {
             // The port goes last: with it the row is free.
             counter.set(0);
@@ -369,7 +381,7 @@ impl Page {
             corrupt_peers: count(Count::CorruptPeers),
             send_full: count(Count::SendFull),
             refused: count(Count::Refused),
-            rescued: count(Count::Rescued),
+            missed_wakeups: count(Count::MissedWakeups),
             joined: count(Count::Joined),
             left: count(Count::Left),
             died: count(Count::Died),
@@ -380,13 +392,14 @@ impl Page {
             seal_replayed: count(Count::SealReplayed),
             seal_stale: count(Count::SealStale),
             lost_refused: count(Count::LostRefused),
+            restarts: count(Count::Restarts),
         }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        if let Some((path, _)) = &self.file {
             punctual_machine::label!("page.remove");
             let _swept_meanwhile = std::fs::remove_file(path);
             punctual_machine::label!("page.folder");
@@ -431,15 +444,20 @@ fn make_folder(folder: &Path) -> Option<()> {
     (found.is_dir() && found.uid() == user()).then_some(())
 }
 
-fn pages(folder: &Path) -> Vec<(PathBuf, PageOwner, Page)> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+/// The pages of a folder, with what is known of their makers.
+fn pages(folder: &Path) -> Vec<(PathBuf, Life, PageOwner, Page)> {
+    let (Ok(entries), Ok(opened)) = (std::fs::read_dir(folder), std::fs::File::open(folder)) else {
+        return Vec::new();
+    };
     entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|ending| ending == "counters"))
         .filter_map(|path| {
+            let name = CString::new(path.file_name()?.as_bytes()).ok()?;
+            let life = life::look(opened.as_fd(), &name);
             let memory = Arc::new(Mapping::open(&path, Access::Read).ok()?);
             let owner = read_owner(&memory)?;
-            Some((path, owner, Page::of(&memory)?))
+            Some((path, life, owner, Page::of(&memory)?))
         })
         .collect()
 }
@@ -453,18 +471,14 @@ fn read_owner(memory: &Mapping) -> Option<PageOwner> {
         node: NodeId::new(words[2].get())?,
         name: read_name(&words[8..12]),
         bus: read_name(&words[12..16]),
-        process: ProcessIdentity {
-            pid: u32::try_from(words[3].get()).ok()?,
-            start_time: words[4].get(),
-            namespace: words[5].get(),
-        },
+        process: ProcessIdentity { pid: u32::try_from(words[3].get()).ok()?, namespace: words[5].get() },
     })
 }
 
 /// Removes the pages of the dead.
 fn sweep(folder: &Path) {
-    for (path, owner, _) in pages(folder) {
-        if !owner.process.is_alive() {
+    for (path, life, ..) in pages(folder) {
+        if life == Life::Ended {
             punctual_machine::label!("page.dead");
             let _somebody_else_did = std::fs::remove_file(path);
             punctual_machine::label!("page.dead.done");
@@ -476,8 +490,8 @@ fn sweep(folder: &Path) {
 pub fn read_all() -> Vec<(PageOwner, Ledger)> {
     let mut ledgers: Vec<_> = pages(&folder())
         .into_iter()
-        .filter(|(_, owner, _)| owner.process.is_alive())
-        .map(|(_, owner, page)| (owner, page.ledger()))
+        .filter(|&(_, life, ..)| life != Life::Ended)
+        .map(|(_, _, owner, page)| (owner, page.ledger()))
         .collect();
     ledgers.sort_by(|(a, _), (b, _)| (&a.bus, &a.name, a.node).cmp(&(&b.bus, &b.name, b.node)));
     ledgers

@@ -10,9 +10,9 @@
 //! let ping = Node::open(&bus, "ping")?;
 //! let pong = Node::open(&bus, "pong")?;
 //! let mut here = ping.bind(1)?;
-//! let mut there = pong.bind(7)?;
+//! let mut there = pong.bind(7400)?;
 //!
-//! here.send(Target::port("pong", 7), b"hello")?;
+//! here.send(Target::port("pong", 7400), b"hello")?;
 //! let message = there.receive()?;
 //! assert_eq!(message.payload, b"hello");
 //! assert_eq!(message.source, here.address());

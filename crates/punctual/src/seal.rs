@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use punctual_machine::clock::{realtime_coarse_ns, realtime_ns};
+use punctual_machine::clock::{monotonic_ns, realtime_coarse_ns, realtime_ns};
 use punctual_machine::counter::Counter;
 use punctual_machine::process::{fill_with_secrets, user};
 use punctual_proto::Header;
 use punctual_proto::limits::{SEAL_ALLOWANCE_NS, SEAL_OVERLAP_NS};
-use punctual_proto::seal::{KEY_SIZE, KeyRing, Opener, Sealer, TIME_UNIT_NS, parse_keys};
+use punctual_proto::seal::{KEY_SIZE, KeyRing, Moment, Opener, Sealer, TIME_UNIT_NS, parse_keys};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::engine::SendError;
 
-pub use punctual_proto::seal::{Key, KeyError, KeyId, Refusal, RingKey};
+pub use punctual_proto::seal::{GroupKey, Key, KeyError, KeyId, Refusal, RingKey};
 
 /// Largest file of keys, bytes: several times what a full ring takes.
 const FILE_SIZE_MAX: u64 = 1 << 16;
@@ -130,7 +130,7 @@ impl Keys {
                 break key;
             }
         };
-        let id = KeyId { group, generation: 1 };
+        let id = KeyId { group, life: 0, generation: 1 };
         keys.insert(RingKey { id, key, from_ns: 0 }).expect("the first key of an empty ring");
         keys
     }
@@ -208,7 +208,17 @@ impl Keys {
     /// # Errors
     /// [`KeyError::Taken`], [`KeyError::TooMany`].
     pub fn insert(&self, key: RingKey) -> Result<(), KeyError> {
-        self.change(|ring| ring.insert(key, realtime_ns()))
+        self.change(|ring| ring.insert(key, moment(realtime_ns())))
+    }
+
+    /// Adds a key that a group's leader made.
+    pub(crate) fn insert_of_group(&self, key: GroupKey) -> Result<(), KeyError> {
+        self.change(|ring| ring.insert_of_group(key, moment(realtime_ns())))
+    }
+
+    /// Keys of groups that were forgotten before their overlap had passed, because a full ring needed room.
+    pub fn cut_short(&self) -> u64 {
+        self.ring().cut_short()
     }
 
     /// From now on this group's keys seal. `false`, and nothing changes, if there is none of it.
@@ -233,7 +243,7 @@ impl Keys {
 
     /// What the key is called that seals now.
     pub fn sealing(&self) -> Option<KeyId> {
-        self.ring().sealing(realtime_ns()).0.map(|key| key.id)
+        self.ring().sealing(moment(realtime_ns())).0.map(|key| key.id)
     }
 
     fn ring(&self) -> MutexGuard<'_, KeyRing> {
@@ -256,13 +266,18 @@ impl Keys {
         self.local
     }
 
-    /// Forgets keys whose overlap has passed.
+    /// Notes which keys' time has come, and forgets those whose overlap has passed.
     pub(crate) fn housekeep(&self) {
         let mut ring = self.ring();
-        if ring.handle_timeout(realtime_coarse_ns()) {
+        if ring.handle_timeout(moment(realtime_coarse_ns())) {
             self.shared.version.publish(self.shared.version.get() + 1);
         }
     }
+}
+
+/// This instant, of which the wall clock says that.
+fn moment(wall_ns: u64) -> Moment {
+    Moment { wall_ns, monotonic_ns: monotonic_ns() }
 }
 
 fn random_key() -> Option<Key> {
@@ -294,6 +309,11 @@ fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeysError> {
     // Room for all of it at once: a vector that grows leaves copies behind.
     let mut text = Zeroizing::new(Vec::with_capacity(FILE_SIZE_MAX as usize));
     file.take(FILE_SIZE_MAX).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 == FILE_SIZE_MAX {
+        // What is cut off may be a key.
+        let text = format!("{FILE_SIZE_MAX} bytes or more, where a file of keys is smaller");
+        return Err(unreadable(std::io::Error::new(std::io::ErrorKind::FileTooLarge, text)));
+    }
     Ok(text)
 }
 
@@ -307,14 +327,16 @@ struct LastSealed(Counter);
 #[derive(Clone, Debug)]
 pub(crate) struct Seals {
     keys: Keys,
+    /// What the bus is called by everybody on it: what was sealed for another is not genuine here.
+    bus: Arc<str>,
     last_sealed: Arc<LastSealed>,
     /// The medium looks behind the seals itself, because it learns from frames.
     pub(crate) opened_by_medium: bool,
 }
 
 impl Seals {
-    pub(crate) fn new(keys: &Keys, opened_by_medium: bool) -> Self {
-        Self { keys: keys.clone(), last_sealed: Arc::default(), opened_by_medium }
+    pub(crate) fn new(keys: &Keys, bus: &str, opened_by_medium: bool) -> Self {
+        Self { keys: keys.clone(), bus: bus.into(), last_sealed: Arc::default(), opened_by_medium }
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -324,6 +346,7 @@ impl Seals {
     pub(crate) fn sealer(&self) -> NodeSealer {
         let mut sealer = NodeSealer {
             keys: self.keys.clone(),
+            bus: Arc::clone(&self.bus),
             version_seen: u64::MAX,
             sealer: None,
             renew_at_ns: 0,
@@ -338,7 +361,7 @@ impl Seals {
     }
 
     pub(crate) fn opener(&self) -> NodeOpener {
-        NodeOpener::new(&self.keys)
+        NodeOpener::new(&self.keys, &self.bus)
     }
 }
 
@@ -346,6 +369,7 @@ impl Seals {
 #[derive(Debug)]
 pub(crate) struct NodeSealer {
     keys: Keys,
+    bus: Arc<str>,
     version_seen: u64,
     sealer: Option<Sealer>,
     /// When another key's time comes, unless the ring changes.
@@ -376,9 +400,9 @@ impl NodeSealer {
     #[cold]
     fn prepare_elsewhere(&mut self, group: u32) -> Result<(), SendError> {
         let ring = self.keys.ring();
-        let key = ring.sealing_in(group, self.now_ns).0;
+        let key = ring.sealing_in(group, moment(self.now_ns)).0;
         if key.map(|key| key.id) != self.elsewhere.as_ref().map(Sealer::key) {
-            self.elsewhere = key.map(Sealer::new);
+            self.elsewhere = key.map(|key| Sealer::new(key, &self.bus));
         }
         if self.elsewhere.is_some() { Ok(()) } else { Err(SendError::NoKey) }
     }
@@ -387,10 +411,10 @@ impl NodeSealer {
     fn renew(&mut self) {
         self.version_seen = self.keys.version();
         let ring = self.keys.ring();
-        let (key, renew_at_ns) = ring.sealing(self.now_ns);
+        let (key, renew_at_ns) = ring.sealing(moment(self.now_ns));
         self.renew_at_ns = renew_at_ns;
         if key.map(|key| key.id) != self.sealer.as_ref().map(Sealer::key) {
-            self.sealer = key.map(Sealer::new);
+            self.sealer = key.map(|key| Sealer::new(key, &self.bus));
         }
     }
 
@@ -427,9 +451,9 @@ pub(crate) struct NodeOpener {
 }
 
 impl NodeOpener {
-    pub(crate) fn new(keys: &Keys) -> Self {
+    fn new(keys: &Keys, bus: &str) -> Self {
         let version_seen = keys.version();
-        let opener = Opener::new(&keys.ring(), realtime_coarse_ns(), keys.allowance_ns);
+        let opener = Opener::new(&keys.ring(), bus, realtime_coarse_ns(), keys.allowance_ns);
         Self { keys: keys.clone(), version_seen, opener }
     }
 
@@ -467,7 +491,7 @@ mod tests {
     #[test]
     fn a_file_is_read_only_if_it_is_private() {
         let (_folder, path) = file(KEY, 0o600);
-        assert_eq!(Keys::from_file(&path).unwrap().ids(), [KeyId { group: 1, generation: 1 }]);
+        assert_eq!(Keys::from_file(&path).unwrap().ids(), [KeyId { group: 1, life: 0, generation: 1 }]);
         for mode in [0o640, 0o604, 0o620, 0o602, 0o611] {
             let (_folder, path) = file(KEY, mode);
             let error = Keys::from_file(&path).unwrap_err();
@@ -492,12 +516,20 @@ mod tests {
         }
     }
 
+    /// Goal: no key is left out because it stands too far behind.
+    #[test]
+    fn a_file_that_is_too_long_is_refused() {
+        let (_folder, path) = file(&format!("{KEY}\n#{}\n2 1 {}", "-".repeat(70_000), &KEY[4..]), 0o600);
+        let error = Keys::from_file(&path).unwrap_err().to_string();
+        assert!(error.contains("65536 bytes or more"), "{error}");
+    }
+
     #[test]
     fn random_keys_differ() {
         let [a, b] = [Keys::random(3), Keys::random(3)];
         let key = |keys: &Keys| *keys.ring().accepted().next().unwrap().key.expose();
         assert_ne!(key(&a), key(&b));
-        assert_eq!(a.sealing(), Some(KeyId { group: 3, generation: 1 }));
+        assert_eq!(a.sealing(), Some(KeyId { group: 3, life: 0, generation: 1 }));
         a.remove_group(3);
         assert_eq!((a.sealing(), a.ids().len()), (None, 0));
     }

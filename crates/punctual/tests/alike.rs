@@ -100,7 +100,7 @@ impl World {
         let mut payload = vec![self.next as u8; size.max(8)];
         payload[..8].copy_from_slice(&self.next.to_le_bytes());
         let target = match place {
-            Place::Port(port) => Target::port("middle", port as u8),
+            Place::Port(port) => Target::port("middle", port as u16),
             Place::AllPorts => Target::node("middle"),
             Place::Everyone => Target::EVERYONE,
         };
@@ -191,7 +191,7 @@ fn overrun(keys: Option<&Keys>) {
         for _ in 0..count {
             sent += 1;
             let payload = [sent; 16].map(u64::to_le_bytes).concat();
-            sender.try_send(Target::port("middle", 0_u8), &payload).unwrap();
+            sender.try_send(Target::port("middle", 0), &payload).unwrap();
         }
         while let Ok(message) = world.ports[0].as_mut().unwrap().try_receive() {
             let words = message.payload.as_chunks::<8>().0;
@@ -245,9 +245,7 @@ fn a_message_overrun_while_it_is_copied_is_not_delivered() {
     let stopped = Arc::clone(&stop);
     let writing = std::thread::spawn(move || {
         for number in (0_u64..).take_while(|_| !stopped.is_raised()) {
-            writer
-                .try_send(Target::port("reader", 0_u8), [number.to_le_bytes(); WORDS].as_flattened())
-                .unwrap();
+            writer.try_send(Target::port("reader", 0), [number.to_le_bytes(); WORDS].as_flattened()).unwrap();
         }
     });
     let (mut delivered, mut overrun) = (0, 0);

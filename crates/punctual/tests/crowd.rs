@@ -2,14 +2,15 @@
 
 mod common;
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Role, unique, watchdog};
+use common::{PATIENCE, Reachable, Role, unique, watchdog};
 use punctual::engine::shared::SharedOptions;
-use punctual::{Bus, Communicator, CommunicatorOptions, Node, Target, Wake};
+use punctual::{Bus, Communicator, Node, Target};
 use punctual_machine::signal;
 use punctual_proto::limits::NODES_MAX;
 
@@ -33,6 +34,7 @@ fn role() {
     match role.split_once(' ') {
         Some(("part", first)) => take_part(&crowded(&bus), first.parse().unwrap()),
         Some(("guest", group)) => visit(&bus, group),
+        Some(("throng", number)) => throng(&crowded(&bus), number.parse().unwrap()),
         _ => panic!("{role}: no role"),
     }
 }
@@ -46,6 +48,8 @@ fn take_part(bus: &Bus, first: usize) {
     let nodes: Vec<Node> =
         (first..first + NODES_OF_PROCESS).map(|number| Node::open(bus, &name(number)).unwrap()).collect();
     let mut communicators: Vec<Communicator> = nodes.iter().map(|node| node.bind(1).unwrap()).collect();
+    // Who is still joining may miss what is sent meanwhile: all send when all are in.
+    mark(bus, "joined", first);
     let give_up = Instant::now() + 12 * PATIENCE;
     let mut heard = vec![[false; NODES]; nodes.len()];
     let (mut sent, mut count) = (false, 0);
@@ -58,7 +62,7 @@ fn take_part(bus: &Bus, first: usize) {
                 count += 1;
             }
         }
-        if !sent && nodes.iter().all(|node| node.peers().len() == NODES - 1) {
+        if !sent && all_marked(bus, "joined") && nodes.iter().all(|node| node.peers().len() == NODES - 1) {
             for (index, communicator) in communicators.iter_mut().enumerate() {
                 let number = (first + index) as u16;
                 communicator.send_timeout(Target::EVERYONE, &number.to_le_bytes(), PATIENCE).unwrap();
@@ -77,46 +81,109 @@ fn take_part(bus: &Bus, first: usize) {
         assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger}");
     }
     drop(communicators);
-    check_idle_reads(&nodes);
     // Who leaves now might take from the others what they have not read: all leave when all are done.
-    std::fs::write(format!("/dev/shm/{}.done-{first}", bus_name(bus)), b"").unwrap();
-    while (0..NODES).step_by(NODES_OF_PROCESS).any(|first| !is_done(bus, first)) {
+    mark(bus, "done", first);
+    while !all_marked(bus, "done") {
         assert!(Instant::now() < give_up);
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// Goal: nodes that wait for nothing look up their peers' processes in turn, not all of them all the time.
-/// Method: the kernel's count of this process's reads (`/proc/self/io`) while all its nodes wait.
-fn check_idle_reads(nodes: &[Node]) {
-    let reads = || {
-        let counts = std::fs::read_to_string("/proc/self/io").ok()?;
-        counts.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse::<u64>().ok())
-    };
-    let (Some(before), started) = (reads(), Instant::now()) else {
-        eprintln!("SKIPPED the reads of idle nodes: this kernel does not count them");
-        return;
-    };
-    std::thread::scope(|scope| {
-        for node in nodes {
-            let options = CommunicatorOptions::waiting(Wake::Futex);
-            let mut communicator = node.bind_with(1, &options).unwrap();
-            scope.spawn(move || assert!(communicator.receive_timeout(Duration::from_secs(3)).is_err()));
-        }
-    });
-    let (reads, seconds) = (reads().unwrap() - before, started.elapsed().as_secs_f64());
-    eprintln!("{} idle nodes of {NODES}: {:.0} reads/s", nodes.len(), reads as f64 / seconds);
-    // Eight lookups every quarter of a second; each is a file's one read. Twice that for what else there is.
-    let allowed = 2.0 * 8.0 * (4.0 * seconds + 1.0) * nodes.len() as f64;
-    assert!((reads as f64) < allowed, "{reads} reads in {seconds} s");
 }
 
 fn bus_name(bus: &Bus) -> String {
     bus.to_string().replace("shared:", "")
 }
 
-fn is_done(bus: &Bus, first: usize) -> bool {
-    Path::new(&format!("/dev/shm/{}.done-{first}", bus_name(bus))).exists()
+fn mark_of(bus: &str, what: &str, first: usize) -> String {
+    format!("/dev/shm/{bus}.{what}-{first}")
+}
+
+fn mark(bus: &Bus, what: &str, first: usize) {
+    std::fs::write(mark_of(&bus_name(bus), what, first), b"").unwrap();
+}
+
+fn all_marked(bus: &Bus, what: &str) -> bool {
+    let is_marked = |first| Path::new(&mark_of(&bus_name(bus), what, first)).exists();
+    (0..NODES).step_by(NODES_OF_PROCESS).all(is_marked)
+}
+
+/// Processes that join at once: more than a bus has room for.
+const THRONG: usize = 300;
+/// How a process ends that was refused.
+const REFUSED: i32 = 44;
+
+/// Waits for the word, joins, and hears everybody who came in; or is refused.
+fn throng(bus: &Bus, number: usize) {
+    let _word = std::io::stdin().read_to_end(&mut Vec::new());
+    let node = match Node::open(bus, &name(number)) {
+        Ok(node) => node,
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("256 nodes") && text.contains("another bus"), "{text}");
+            std::process::exit(REFUSED);
+        }
+    };
+    let mut communicator = node.bind(1).unwrap();
+    let give_up = Instant::now() + 12 * PATIENCE;
+    // Who is still joining may miss what is sent meanwhile: all send when all are in.
+    note(bus, "joined", number);
+    let (mut heard, mut sent) = (0, false);
+    while !sent || heard < NODES_MAX - 1 {
+        assert!(Instant::now() < give_up, "{heard} heard, sent: {sent}, peers: {}", node.peers().len());
+        let present = || node.peers().iter().filter(|peer| peer.present).count();
+        if !sent && noted(bus, "joined") == NODES_MAX && present() == NODES_MAX - 1 {
+            communicator.send_timeout(Target::EVERYONE, b"here", PATIENCE).unwrap();
+            sent = true;
+        }
+        while communicator.receive_timeout(Duration::from_millis(20)).is_ok() {
+            heard += 1;
+        }
+    }
+    let ledger = node.ledger();
+    assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger}");
+    drop(communicator);
+    // Who leaves now might take from the others what they have not read: all leave when all are done.
+    note(bus, "done", number);
+    while noted(bus, "done") < NODES_MAX {
+        assert!(Instant::now() < give_up, "{} of {NODES_MAX} are done", noted(bus, "done"));
+        std::thread::sleep(Duration::from_millis(20));
+        node.housekeep();
+    }
+}
+
+fn note(bus: &Bus, what: &str, number: usize) {
+    std::fs::write(format!("/dev/shm/{}.throng/{what}-{number}", bus_name(bus)), b"").unwrap();
+}
+
+fn noted(bus: &Bus, what: &str) -> usize {
+    let notes = std::fs::read_dir(format!("/dev/shm/{}.throng", bus_name(bus))).unwrap();
+    notes.filter(|note| note.as_ref().unwrap().file_name().to_str().unwrap().starts_with(what)).count()
+}
+
+/// Goal: of 300 processes that join at once 256 come in and 44 are refused in words; those that are in all hear each other.
+#[test]
+fn of_three_hundred_at_once_256_come_in() {
+    let _alive = watchdog(180);
+    let bus = unique("throng");
+    std::fs::create_dir(format!("/dev/shm/{bus}.throng")).unwrap();
+    // Nobody writes into it: all wait until it is closed.
+    let (theirs, ours) = std::io::pipe().unwrap();
+    let mut processes: Vec<_> = (0..THRONG)
+        .map(|number| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["role", "--exact", "--nocapture", "--quiet", "--test-threads=1"]);
+            command.env("PUNCTUAL_TEST_ROLE", format!("throng {number}")).env("PUNCTUAL_TEST_BUS", &bus);
+            command.stdin(theirs.try_clone().unwrap()).stdout(std::process::Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    drop(ours);
+    let ends: Vec<_> = processes.iter_mut().map(|process| process.wait().unwrap()).collect();
+    let refused = ends.iter().filter(|end| end.code() == Some(REFUSED)).count();
+    let came_in = ends.iter().filter(|end| end.success()).count();
+    std::fs::remove_dir_all(format!("/dev/shm/{bus}.throng")).unwrap();
+    assert_eq!((came_in, refused), (NODES_MAX, THRONG - NODES_MAX));
+    assert!(!Path::new(&format!("/dev/shm/punctual.{}.{bus}", punctual_machine::process::user())).exists());
 }
 
 /// Goal: two hundred nodes on one bus hear each other, and nothing is lost.
@@ -132,7 +199,9 @@ fn two_hundred_nodes_hear_each_other() {
         part.end();
     }
     for first in (0..NODES).step_by(NODES_OF_PROCESS) {
-        std::fs::remove_file(format!("/dev/shm/{name}.done-{first}")).unwrap();
+        for what in ["joined", "done"] {
+            std::fs::remove_file(mark_of(&name, what, first)).unwrap();
+        }
     }
     assert!(!Path::new(&format!("/dev/shm/punctual.{}.{name}", punctual_machine::process::user())).exists());
 }
@@ -149,7 +218,7 @@ fn one_node_too_many_is_refused() {
     nodes.pop();
     let late = Node::open(&bus, "one-too-many").expect("there is room again");
     let (mut first, mut last) = (nodes[0].bind(1).unwrap(), late.bind(1).unwrap());
-    last.send_timeout(Target::port(nodes[0].id(), 1_u8), b"here", PATIENCE).unwrap();
+    last.send_timeout(Target::port(nodes[0].id(), 1), b"here", PATIENCE).unwrap();
     assert_eq!(first.receive_timeout(PATIENCE).unwrap().payload, b"here");
 }
 
@@ -176,14 +245,16 @@ fn visit(bus: &str, group: &str) {
 }
 
 /// What a guest with this user and these groups says; nothing if this program may not become another user.
-fn guest(user: &str, groups: &str, bus: &str, group: &str) -> std::thread::JoinHandle<String> {
+fn guest(
+    program: &Reachable,
+    user: &str,
+    groups: &str,
+    bus: &str,
+    group: &str,
+) -> std::thread::JoinHandle<String> {
     let mut command = Command::new("setpriv");
     let (user, own) = (format!("--reuid={user}"), format!("--regid={user}"));
-    command.args([&user, &own, groups, "--"]).arg(reachable_program()).args([
-        "role",
-        "--exact",
-        "--nocapture",
-    ]);
+    command.args([&user, &own, groups, "--"]).arg(program.path()).args(["role", "--exact", "--nocapture"]);
     command.env("PUNCTUAL_TEST_ROLE", format!("guest {group}")).env("PUNCTUAL_TEST_BUS", bus);
     std::thread::spawn(move || {
         let output = command.output().unwrap();
@@ -191,16 +262,6 @@ fn guest(user: &str, groups: &str, bus: &str, group: &str) -> std::thread::JoinH
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
         said
     })
-}
-
-/// A copy of this program that every user may run: the build's folder may be closed to them.
-fn reachable_program() -> std::path::PathBuf {
-    let copy = std::env::temp_dir().join(format!("punctual-crowd-{}", std::process::id()));
-    if !copy.exists() {
-        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    copy
 }
 
 /// Goal: a private bus is its user's own; a shared one is its group's, and nobody else's, who is told so.
@@ -212,9 +273,10 @@ fn a_bus_is_private_or_its_groups() {
         eprintln!("SKIPPED buses of several users: only root can become others (and needs setpriv)");
         return;
     }
+    let program = Reachable::new();
     let private = unique("private");
     let host = Node::open(&Bus::shared(&private), "host").unwrap();
-    let said = guest("65534", "--clear-groups", &private, "private").join().unwrap();
+    let said = guest(&program, "65534", "--clear-groups", &private, "private").join().unwrap();
     assert!(said.contains("nobody there"), "another user's bus of that name is another: {said}");
     drop(host);
 
@@ -222,10 +284,10 @@ fn a_bus_is_private_or_its_groups() {
     let host = Node::open(&Bus::shared_with_group(&shared, GROUP), "host").unwrap();
     let folder = format!("/dev/shm/punctual.g{GROUP}.{shared}");
     assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o2770);
-    let said = guest("65534", "--clear-groups", &shared, &GROUP.to_string()).join().unwrap();
+    let said = guest(&program, "65534", "--clear-groups", &shared, &GROUP.to_string()).join().unwrap();
     assert!(said.contains("refused:") && said.contains("for its group"), "{said}");
     let mut communicator = host.bind(1).unwrap();
-    let member = guest("65534", &format!("--groups={GROUP}"), &shared, &GROUP.to_string());
+    let member = guest(&program, "65534", &format!("--groups={GROUP}"), &shared, &GROUP.to_string());
     let message = communicator.receive_timeout(PATIENCE).unwrap();
     assert_eq!(message.payload, b"from another user");
     let back = message.source.into();
@@ -233,5 +295,4 @@ fn a_bus_is_private_or_its_groups() {
     assert!(member.join().unwrap().contains("talked"));
     drop((communicator, host));
     assert!(!Path::new(&folder).exists(), "the last one out removes it");
-    std::fs::remove_file(reachable_program()).unwrap();
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, unique, watchdog};
+use punctual::engine::shared::SharedOptions;
 use punctual::{Address, Bus, Communicator, Node, NodeId, Target};
 use punctual_machine::counter::Counter;
 use punctual_machine::memory::{Access, Mapping};
@@ -32,6 +33,7 @@ fn role() {
     match role.as_str() {
         "scribbler" => scribble(&bus),
         "truncator" => truncate(&bus),
+        "large" => be_large(&bus),
         _ => panic!("{role}: no role"),
     }
 }
@@ -124,7 +126,7 @@ fn exchange(
     let genuine: [NodeId; 2] = [sender.address().node, NodeId::named("scribbler")];
     for number in 0..rounds {
         disturb();
-        sender.send_timeout(Target::port(to, 1_u8), &number.to_le_bytes(), PATIENCE).unwrap();
+        sender.send_timeout(Target::port(to, 1), &number.to_le_bytes(), PATIENCE).unwrap();
         loop {
             let message = receiver.receive_timeout(PATIENCE).expect("an honest message was lost");
             assert!(genuine.contains(&message.source.node), "from {}", message.source);
@@ -300,4 +302,76 @@ fn what_is_no_segment_is_passed_over() {
     exchange((&mut sender, &mut receiver), there.id(), 10, || {});
     drop((sender, receiver, here, there));
     std::fs::remove_dir_all(folder_of(&bus)).unwrap();
+}
+
+/// Goal: what lies in a bus's folder does not keep those who are there from their messages, whoever comes and goes.
+/// Method: the kernel tells who opens a file of the folder. Who joins looks at each once; who is there, at none.
+#[test]
+fn those_who_are_there_do_not_read_the_folder() {
+    use rustix::fs::inotify;
+    const JUNK: usize = 500;
+    const GUESTS: usize = 5;
+    let _alive = watchdog(60);
+    let bus = unique("junk");
+    let here = Node::open(&Bus::shared(&bus), "here").unwrap();
+    let there = Node::open(&Bus::shared(&bus), "there").unwrap();
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    for number in 1..=JUNK {
+        std::fs::write(folder_of(&bus).join(format!("{:016x}.{number:016x}.ring", 7)), [0; 4096]).unwrap();
+        std::fs::write(folder_of(&bus).join(format!("{number}.junk")), b"").unwrap();
+    }
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&watch, folder_of(&bus), inotify::WatchFlags::OPEN).unwrap();
+    let (mut rings, mut others) = (0, 0);
+    for _ in 0..GUESTS {
+        let guest = Node::open(&Bus::shared(&bus), "guest").unwrap();
+        let mut communicator = guest.bind(1).unwrap();
+        exchange((&mut communicator, &mut receiver), there.id(), 1, || {});
+        drop((communicator, guest));
+        exchange((&mut sender, &mut receiver), there.id(), 10, || {});
+        exchange((&mut receiver, &mut sender), here.id(), 10, || {});
+        let mut space = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&watch, &mut space);
+        while let Ok(event) = events.next() {
+            let name = event.file_name().map_or("", |name| name.to_str().unwrap()).to_owned();
+            rings += usize::from(name.starts_with("0000000000000007."));
+            others += usize::from(name.ends_with(".junk"));
+        }
+    }
+    assert_eq!((rings, others), (GUESTS * JUNK, 0));
+    drop((sender, receiver, here, there));
+    std::fs::remove_dir_all(folder_of(&bus)).unwrap();
+}
+
+/// Goal: a newcomer's large ring costs those who are there no more than a small one.
+/// Method: what of its ring's mapping is present in this process (`smaps`).
+#[test]
+fn a_large_ring_is_mapped_when_it_is_read() {
+    const RING_SIZE: usize = 1 << 26;
+    let _alive = watchdog(60);
+    let bus = unique("large");
+    let here = Node::open(&Bus::shared(&bus), "here").unwrap();
+    let mut receiver = here.bind(1).unwrap();
+    let large = Role::start("large", &bus);
+    let message = receiver.receive_timeout(PATIENCE).unwrap();
+    assert_eq!(message.payload, RING_SIZE.to_le_bytes());
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let ring = format!("/punctual.{}.{bus}/{}", user(), NodeId::named("large"));
+    let is_ring = |line: &&str| line.contains(&ring) && line.ends_with(".ring");
+    let mut lines = smaps.lines().skip_while(|line| !is_ring(line));
+    let mut figure = |name: &str| {
+        let line = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    };
+    let (size, present) = (figure("Size:"), figure("Rss:"));
+    assert!(size > RING_SIZE && present < RING_SIZE / 16, "{present} of {size} bytes are present");
+    drop(large);
+}
+
+fn be_large(bus: &str) {
+    let options = SharedOptions { ring_size: 1 << 26, ..SharedOptions::new(bus) };
+    let node = Node::open(&Bus::Shared(options), "large").unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    communicator.send_timeout(Target::port("here", 1), &(1_usize << 26).to_le_bytes(), PATIENCE).unwrap();
+    while communicator.receive().is_ok() {}
 }

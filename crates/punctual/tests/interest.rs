@@ -13,7 +13,7 @@ use punctual::interest::{
     Subscriber, Topic,
 };
 use punctual::unit::{Metre, MetrePerSecond, Quantity};
-use punctual::{Bus, CommunicatorOptions, Node, NodeOptions};
+use punctual::{Bus, CommunicatorOptions, Keys, Node, NodeOptions};
 use punctual_machine::signal;
 
 type Position = [Quantity<Metre, f64>; 3];
@@ -168,7 +168,33 @@ fn a_change_of_group_wakes_who_sleeps() {
     assert!(subscriber.counts().announced >= 3, "{:?}", subscriber.counts());
 }
 
-/// Goal: what a publisher cannot serve it refuses, and the subscriber can read why.
+/// Goal: who runs on a thread of its own stops, hears of another group, and can be dropped, where messages of one node are sealed
+/// and there is no key to seal with.
+#[test]
+fn without_a_key_everything_stops_all_the_same() {
+    let _alive = watchdog(60);
+    let keys = Keys::random(1).also_local();
+    let node = Node::open(&Bus::loopback(&unique("keyless")).sealed(&keys), "one").unwrap();
+    let publisher = Publisher::new(node.bind(1).unwrap(), SPEED).unwrap();
+    let publisher = publisher.spawn(|_| Quantity::new(1)).unwrap();
+    let subscriber = Subscriber::new(node.bind(2).unwrap(), SPEED, Duration::from_secs(3_000)).unwrap();
+    let (taken, values) = mpsc::channel();
+    let subscriber = subscriber.spawn(move |_| taken.send(()).unwrap()).unwrap();
+    let observer = node.bind(3).unwrap().on_message(|_| ()).unwrap();
+    let participant = Participant::new(node.bind(4).unwrap()).spawn().unwrap();
+    values.recv_timeout(PATIENCE).unwrap();
+    keys.remove_group(1);
+    assert!(keys.ids().is_empty());
+    // All of them sleep by now, for an hour.
+    std::thread::sleep(Duration::from_millis(50));
+    subscriber.group_changed();
+    drop(participant);
+    assert!(subscriber.stop().counts().announced >= 2, "it was told of another group");
+    publisher.stop();
+    observer.stop();
+    assert!(node.ledger().is_balanced(), "{}", node.ledger());
+}
+
 /// Goal: a source that is slower than its period holds up neither who serves for a time nor the other publications.
 #[test]
 fn a_slow_source_keeps_nobody() {
@@ -204,6 +230,7 @@ fn a_slow_source_keeps_nobody() {
     assert_eq!(subscriber.receive_timeout(Duration::ZERO).unwrap().value.number(), 1);
 }
 
+/// Goal: what a publisher cannot serve it refuses, and the subscriber can read why.
 #[test]
 fn refusals_reach_the_subscriber() {
     let _alive = watchdog(60);

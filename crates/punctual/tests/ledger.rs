@@ -11,6 +11,7 @@ use punctual::engine::shared::{SharedOptions, WhenFull};
 use punctual::{
     Bus, Communicator, CommunicatorOptions, Ledger, Node, NodeOptions, PeerAccount, SendError, Target,
 };
+use punctual_machine::counter::Flag;
 
 fn shared(name: &str, ring_size: usize, when_full: WhenFull) -> Bus {
     Bus::Shared(SharedOptions { ring_size, when_full, ..SharedOptions::new(&unique(name)) })
@@ -107,6 +108,38 @@ fn an_overrun_sums() {
     assert_eq!(ledger.delivered, delivered);
     assert!(account.lost > 10_000 && account.missing == 0, "{ledger}");
     assert_eq!(ledger.lost_overrun, account.lost, "the cause is known: {ledger}");
+}
+
+/// Goal: what a slow reader loses stands under overrun also while the writer goes on, so that frames of one kind come before
+/// the loss of the other kind shows.
+#[test]
+fn an_overrun_is_to_blame_while_the_writer_goes_on() {
+    let _alive = watchdog(60);
+    let bus = shared("blame", 1 << 14, WhenFull::Overrun);
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    let done = Flag::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut dice = Dice(3);
+            while !done.is_raised() {
+                // Of one kind now and then only: others stand between it and the overrun.
+                let target = if dice.below(20) == 0 { Target::port("there", 1) } else { Target::EVERYONE };
+                sender.try_send(target, &[1; 32]).unwrap();
+                dice.pause();
+            }
+        });
+        while there.ledger().overruns < 200 {
+            std::thread::sleep(Duration::from_millis(1));
+            for _ in 0..40 {
+                let _nothing_there = receiver.try_receive();
+            }
+        }
+        done.raise();
+    });
+    let (account, ledger) = settle(&here, &there, &mut receiver);
+    assert!(account.lost > 0 && ledger.overruns >= 200, "{ledger}");
+    assert_eq!((ledger.lost_overrun, ledger.lost_medium), (account.lost, 0), "{ledger}");
 }
 
 /// Goal: as above for who joins late, and for who reads nothing at all before the writer has left.

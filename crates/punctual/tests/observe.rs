@@ -75,7 +75,7 @@ fn every_message_reaches_the_callback_in_order() {
         wait_for(&received, MESSAGES, &wake.to_string());
         let mut receiver = observer.stop();
         assert!(receiver.try_receive().is_err(), "{wake}");
-        assert_eq!(there.ledger().rescued, 0, "{wake}: {}", there.ledger());
+        assert_eq!(there.ledger().missed_wakeups, 0, "{wake}: {}", there.ledger());
         assert!(there.ledger().is_balanced(), "{wake}: {}", there.ledger());
     });
 }
@@ -145,7 +145,7 @@ fn two_observers_of_one_node_do_not_starve_each_other() {
             .collect();
         let mut dice = Dice(5);
         for number in 0..MESSAGES {
-            for (port, (_, received)) in (1_u8..).zip(&all) {
+            for (port, (_, received)) in (1_u16..).zip(&all) {
                 while number.saturating_sub(received.get_published()) >= WINDOW / 2 {
                     std::thread::yield_now();
                 }

@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, unique, watchdog};
@@ -43,9 +44,61 @@ fn role() {
         ("pong", _) => answer(&bus),
         ("writer", name) => write_for_ever(&bus, name),
         ("reader", expected) => read_in_order(&bus, expected.parse().unwrap()),
+        ("confined", _) => {
+            let error = Node::open(&bus, "large").unwrap_err().to_string();
+            assert!(error.contains("File too large") && error.contains("ulimit -f"), "{error}");
+        }
+        ("alone", _) => talk_to_oneself(&bus),
         ("sleeper", wake) => sleep_through_signals(&bus, wake.parse().unwrap()),
         _ => panic!("{role}: no role"),
     }
+}
+
+/// Both ends of an exchange, asleep in every way that a bus of memory has.
+fn talk_to_oneself(bus: &Bus) {
+    let (here, there) = (Node::open(bus, "here").unwrap(), Node::open(bus, "there").unwrap());
+    for wake in [Wake::Futex, Wake::EventFd, Wake::Epoll] {
+        let mut receiver = there.bind_with(7400, &CommunicatorOptions::waiting(wake)).unwrap();
+        let mut sender = here.bind(1).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"hello", "{wake}");
+            });
+            sender.send_timeout(Target::port("there", 7400), b"hello", PATIENCE).unwrap();
+        });
+    }
+}
+
+/// Goal: who counts instructions, or looks for mistakes with memory, can do so.
+#[test]
+fn under_valgrind_it_works() {
+    let _alive = watchdog(120);
+    let bus = format!("shared {} 65536 free", unique("valgrind"));
+    let program = std::env::current_exe().unwrap();
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=none", "--quiet"]).arg(program).args([
+        "role",
+        "--exact",
+        "--quiet",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    match valgrind.env("PUNCTUAL_TEST_ROLE", "alone").env("PUNCTUAL_TEST_BUS", bus).output() {
+        Err(missing) => eprintln!("SKIPPED: valgrind: {missing} (apt-get install valgrind)"),
+        Ok(ended) => assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr)),
+    }
+}
+
+/// Goal: a limit of file sizes is an error of `open`, and does not end the process by SIGXFSZ.
+#[test]
+fn a_limit_of_file_sizes_is_an_error() {
+    let _alive = watchdog(60);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 8; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    limited.args(["role", "--exact", "--quiet", "--nocapture", "--test-threads=1"]);
+    let bus = format!("shared {} 65536 free", unique("limited"));
+    let ended = limited.env("PUNCTUAL_TEST_ROLE", "confined").env("PUNCTUAL_TEST_BUS", bus).output().unwrap();
+    assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
 }
 
 /// Sends every message back until one says `end`.
@@ -79,7 +132,7 @@ fn write_for_ever(bus: &Bus, name: &str) {
     let mut communicator = node.bind(1).unwrap();
     for number in 0.. {
         let target = if number % 3 == 0 { Target::port("survivor", 1) } else { Target::EVERYONE };
-        communicator.send(target, &numbered(number)).unwrap();
+        communicator.send_timeout(target, &numbered(number), PATIENCE).unwrap();
     }
 }
 
@@ -121,7 +174,7 @@ fn a_signal_ends_no_wait() {
             sleeper.signal(signal);
         }
         std::thread::sleep(Duration::from_millis(5));
-        communicator.send(Target::port("sleeper", 1), b"the first message").unwrap();
+        communicator.send_timeout(Target::port("sleeper", 1), b"the first message", PATIENCE).unwrap();
         sleeper.end();
     }
 }

@@ -22,7 +22,7 @@ fn keys() -> Keys {
 
 fn key(group: u32, generation: u32, from_ns: u64) -> RingKey {
     let bytes = [generation as u8 + 1; 16];
-    RingKey { id: KeyId { group, generation }, key: Key::new(bytes).unwrap(), from_ns }
+    RingKey { id: KeyId { group, life: 0, generation }, key: Key::new(bytes).unwrap(), from_ns }
 }
 
 /// Receives what is there; returns how many messages that were.
@@ -53,13 +53,13 @@ fn sealed_messages_arrive_on_every_medium() {
         let stamped = CommunicatorOptions::default().stamped();
         let options = [CommunicatorOptions::default(), stamped];
         for (port, options) in options.iter().enumerate() {
-            let port = port as u8 + 1;
-            let mut sender = here.bind_with(port.into(), options).unwrap();
-            let mut receiver = there.bind_with(port.into(), options).unwrap();
+            let port = port as u16 + 1;
+            let mut sender = here.bind_with(port, options).unwrap();
+            let mut receiver = there.bind_with(port, options).unwrap();
             let targets = [Target::port("there", port), Target::everyone_at(port)];
             for size in [0, 1, 64, 1000] {
                 for target in targets {
-                    let payload: Vec<u8> = (0..size).map(|at| at as u8 ^ port).collect();
+                    let payload: Vec<u8> = (0..size).map(|at| at as u8 ^ port as u8).collect();
                     sender.send_timeout(target, &payload, PATIENCE).unwrap();
                     let message = receiver.receive_timeout(PATIENCE).unwrap();
                     assert_eq!((message.payload, message.source), (&payload[..], sender.address()));
@@ -202,13 +202,35 @@ fn local_messages_are_sealed_on_demand() {
     }
 }
 
-/// A node on UDP whose only peer is a socket of ours.
+/// A node on UDP whose only peer is a socket of ours. It and others like it know each other by no address: their bus has a
+/// name.
 fn node_behind(wire: &UdpSocket, name: &str, keys: &Keys) -> (Node, Communicator, SocketAddr) {
+    node_on(wire, name, |bus| bus.sealed_as(keys, "behind"))
+}
+
+fn node_on(wire: &UdpSocket, name: &str, seal: impl Fn(Bus) -> Bus) -> (Node, Communicator, SocketAddr) {
     let local = free_ports().0;
-    let bus = Bus::peers(local, &[wire.local_addr().unwrap()]).sealed(keys);
+    let bus = seal(Bus::peers(local, &[wire.local_addr().unwrap()]));
     let node = Node::open(&bus, name).unwrap();
     let communicator = node.bind(1).unwrap();
     (node, communicator, local)
+}
+
+fn new_wire() -> UdpSocket {
+    let wire = UdpSocket::bind("127.0.0.1:0").unwrap();
+    wire.set_read_timeout(Some(PATIENCE)).unwrap();
+    wire
+}
+
+/// What comes over the wire, up to the first message.
+fn record(wire: &UdpSocket) -> Vec<Vec<u8>> {
+    let mut recorded: Vec<Vec<u8>> = Vec::new();
+    let mut buffer = [0; 2048];
+    while !recorded.iter().any(|frame| header_of(frame).is_some_and(|header| header.kind == Kind::Data)) {
+        let size = wire.recv(&mut buffer).unwrap();
+        recorded.push(buffer[..size].to_vec());
+    }
+    recorded
 }
 
 fn header_of(frame: &[u8]) -> Option<Header> {
@@ -226,19 +248,12 @@ fn with_right_check(frame: &mut [u8]) -> &[u8] {
 #[test]
 fn no_altered_bit_is_believed() {
     let _alive = watchdog(120);
-    let wire = UdpSocket::bind("127.0.0.1:0").unwrap();
-    wire.set_read_timeout(Some(PATIENCE)).unwrap();
+    let wire = new_wire();
     let keys = keys();
     let (_here, mut sender, _) = node_behind(&wire, "here", &keys);
     let (there, mut receiver, address) = node_behind(&wire, "there", &keys);
     sender.send_timeout(Target::everyone_at(1), b"pay 100", PATIENCE).unwrap();
-    let mut buffer = [0; 2048];
-    let genuine = loop {
-        let size = wire.recv(&mut buffer).unwrap();
-        if header_of(&buffer[..size]).is_some_and(|header| header.kind == Kind::Data) {
-            break buffer[..size].to_vec();
-        }
-    };
+    let genuine = record(&wire).pop().unwrap();
     let mut dice = Dice(17);
     for at in 0..genuine.len() - CHECK_SIZE {
         let mut altered = genuine.clone();
@@ -264,17 +279,11 @@ fn no_altered_bit_is_believed() {
 #[test]
 fn a_recording_is_not_believed_by_who_opens_later() {
     let _alive = watchdog(60);
-    let wire = UdpSocket::bind("127.0.0.1:0").unwrap();
-    wire.set_read_timeout(Some(PATIENCE)).unwrap();
+    let wire = new_wire();
     let keys = keys().allowance(Duration::from_millis(20));
     let (_here, mut sender, _) = node_behind(&wire, "here", &keys);
     sender.send_timeout(Target::everyone_at(1), b"yesterday", PATIENCE).unwrap();
-    let mut recorded: Vec<Vec<u8>> = Vec::new();
-    let mut buffer = [0; 2048];
-    while !recorded.iter().any(|frame| header_of(frame).is_some_and(|header| header.kind == Kind::Data)) {
-        let size = wire.recv(&mut buffer).unwrap();
-        recorded.push(buffer[..size].to_vec());
-    }
+    let recorded = record(&wire);
     std::thread::sleep(Duration::from_millis(60));
     let (there, mut receiver, address) = node_behind(&wire, "there", &keys);
     for frame in &recorded {
@@ -283,6 +292,80 @@ fn a_recording_is_not_believed_by_who_opens_later() {
     let count = recorded.len() as u64;
     let ledger = wait_for(&there, &mut receiver, |ledger| ledger.seal_stale >= count);
     assert_eq!((ledger.seal_stale, ledger.delivered), (count, 0), "{ledger}");
+}
+
+/// Goal: what was sealed with the same key for another bus is refused and counted, whichever way it is carried, if the buses
+/// have other addresses, or other names.
+#[test]
+fn what_was_sealed_for_another_bus_is_not_believed() {
+    let _alive = watchdog(60);
+    let keys = keys();
+    let one_name = |bus: Bus| bus.sealed_as(&keys, "one");
+    let other_name = |bus: Bus| bus.sealed_as(&keys, "other");
+    let addresses = |bus: Bus| bus.sealed(&keys);
+    let pairs: [[&dyn Fn(Bus) -> Bus; 2]; 3] =
+        [[&addresses, &addresses], [&one_name, &other_name], [&addresses, &one_name]];
+    for (case, pair) in pairs.into_iter().enumerate() {
+        let wires = [new_wire(), new_wire()];
+        let [mut here, mut there] =
+            [0, 1].map(|side| node_on(&wires[side], ["here", "there"][side], pair[side]));
+        for node in [&mut here, &mut there] {
+            node.1.send_timeout(Target::EVERYONE, b"not for them", PATIENCE).unwrap();
+        }
+        for (from, to) in [(0, &mut there), (1, &mut here)] {
+            let recorded = record(&wires[from]);
+            let count = recorded.len() as u64;
+            for frame in recorded {
+                wires[1 - from].send_to(&frame, to.2).unwrap();
+            }
+            let ledger = wait_for(&to.0, &mut to.1, |ledger| ledger.disbelieved() >= count);
+            let told = (ledger.seal_bad_tag, ledger.disbelieved(), ledger.delivered);
+            assert_eq!(told, (count, count, 0), "case {case}, from {from}: {ledger}");
+        }
+    }
+}
+
+/// Goal: what is read out of a sealed ring in shared memory is not believed on UDP, where the bus has the same name, the node too,
+/// and the key.
+#[test]
+fn what_was_sealed_for_shared_memory_is_not_believed_on_udp() {
+    use punctual_machine::counter::Counter;
+    use punctual_machine::memory::{Access, Mapping};
+    let _alive = watchdog(60);
+    let (keys, name) = (keys(), unique("carried"));
+    let memory = Node::open(&Bus::shared(&name).sealed_as(&keys, "one"), "here").unwrap();
+    memory.bind(1).unwrap().send_timeout(Target::everyone_at(1), b"in memory", PATIENCE).unwrap();
+    let folder = format!("/dev/shm/punctual.{}.{name}", punctual_machine::process::user());
+    let ring = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let ring = ring.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "ring"));
+    let ring = Mapping::open(&ring.unwrap(), Access::Read).unwrap();
+    // The first record: a word with its size, then the frame.
+    let words: &[Counter] = ring.objects(16_384, 64).unwrap();
+    let size = words[0].get() as u32 as usize;
+    let bytes: Vec<u8> = words[1..].iter().flat_map(|word| word.get().to_le_bytes()).collect();
+    let mut frame = bytes[..size].to_vec();
+    assert!(header_of(&frame).unwrap().sealed);
+    frame.extend([0; CHECK_SIZE]);
+    let wire = new_wire();
+    let (there, mut receiver, address) = node_on(&wire, "there", |bus| bus.sealed_as(&keys, "one"));
+    wire.send_to(with_right_check(&mut frame), address).unwrap();
+    let ledger = wait_for(&there, &mut receiver, |ledger| ledger.disbelieved() > 0);
+    assert_eq!((ledger.seal_bad_tag, ledger.delivered), (1, 0), "{ledger}");
+}
+
+/// Goal: a sealed bus of peers that cannot be told alike by all is refused when it is opened, with what to do.
+#[test]
+fn a_sealed_bus_without_a_common_name_is_refused() {
+    let keys = keys();
+    for local in ["0.0.0.0:7007", "[::]:7007", "127.0.0.1:0"] {
+        let local: SocketAddr = local.parse().unwrap();
+        let peer = SocketAddr::new(local.ip(), 7008);
+        let error = Node::open(&Bus::peers(local, &[peer]).sealed(&keys), "here").unwrap_err().to_string();
+        assert!(error.contains("sealed_as"), "{error}");
+    }
+    let bus = Bus::peers("127.0.0.1:0".parse().unwrap(), &[free_ports().0]);
+    assert!(Node::open(&bus.clone().sealed_as(&keys, "a b"), "here").is_err());
+    Node::open(&bus.sealed_as(&keys, "ab"), "here").unwrap();
 }
 
 /// Not a test of its own: what the other process does.
@@ -396,7 +479,7 @@ fn a_live_attacker_gets_nothing_delivered() {
     let mut buffer = [0; 64];
     let (_, wire) = control.recv_from(&mut buffer).unwrap();
     let open = |name: &str, local| {
-        let node = Node::open(&Bus::peers(local, &[wire]).sealed(&keys), name).unwrap();
+        let node = Node::open(&Bus::peers(local, &[wire]).sealed_as(&keys, "attacked"), name).unwrap();
         let communicator = node.bind(1).unwrap();
         (node, communicator)
     };

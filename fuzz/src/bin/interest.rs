@@ -13,7 +13,7 @@ const KEY: TopicKey = TopicKey { topic: 0, data: Quantity::<Metre, f32>::TYPE };
 
 fn address(number: u8) -> Address {
     let node = NodeId::new(u64::from(number >> 4) + 1).expect("neither zero nor all ones");
-    Address { node, port: Port::from(number & 15) }
+    Address { node, port: Port::from(u16::from(number & 15)) }
 }
 
 fuzz_target!(|bytes: &[u8]| {

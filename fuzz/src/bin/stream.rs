@@ -7,13 +7,16 @@ use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
 use punctual_proto::limits::REORDER_WINDOW;
-use punctual_proto::{Stream, Verdict};
+use punctual_proto::{Moment, Stream, Verdict};
+
+/// No time passes.
+const NOW: Moment = Moment { now_ns: 0, fresh_ns: 0 };
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((head, mut rest)) = bytes.split_first_chunk::<5>() else { return };
     let first = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
     let ordered = head[4] & 1 == 1;
-    let mut stream = Stream::starting_at(first, ordered);
+    let mut stream = Stream::starting_at(first.into(), ordered, NOW);
     let mut oracle = Oracle::starting_at(first, ordered);
     while let Some((operation, more)) = rest.split_first_chunk::<5>() {
         let distance = i32::from_le_bytes([operation[1], operation[2], operation[3], operation[4]]);
@@ -31,16 +34,17 @@ fn step(stream: &mut Stream, oracle: &mut Oracle, operation: u8, distance: i32) 
     // Most distances are small, so that windows fill; every eighth operation goes anywhere.
     let distance = if operation & 0b111_000 == 0 { distance } else { distance % 100 };
     let number = oracle.next.saturating_add_signed(i64::from(distance));
-    let sequence = number as u32;
+    // What is before the first number is none of the sender's.
+    let sent = number.saturating_sub(SET_ASIDE);
     let lost = match operation & 0b111 {
         0 => {
-            let lost = oracle.progress(number);
-            assert_eq!(stream.handle_progress(sequence), lost);
+            let lost = oracle.progress(sent + SET_ASIDE);
+            assert_eq!(stream.handle_progress(sent, NOW), lost);
             lost
         }
         1 => {
-            let lost = oracle.progress(number) + oracle.stop();
-            assert_eq!(stream.handle_end(sequence), lost);
+            let lost = oracle.progress(sent + SET_ASIDE) + oracle.stop();
+            assert_eq!(stream.handle_end(sent, NOW), lost);
             lost
         }
         2 => {
@@ -50,7 +54,7 @@ fn step(stream: &mut Stream, oracle: &mut Oracle, operation: u8, distance: i32) 
         }
         _ => {
             let (verdict, lost) = oracle.accept(number);
-            let accepted = stream.accept(sequence);
+            let accepted = stream.accept(number as u32, NOW);
             assert_eq!((accepted.verdict, accepted.lost), (verdict, lost));
             oracle.delivered += u64::from(accepted.is_deliverable());
             lost
@@ -59,6 +63,9 @@ fn step(stream: &mut Stream, oracle: &mut Oracle, operation: u8, distance: i32) 
     oracle.lost += lost;
     assert_eq!(stream.missing() as usize, oracle.missing.len());
 }
+
+/// So that numbers before the first are numbers too.
+const SET_ASIDE: u64 = 1 << 32;
 
 struct Oracle {
     first: u64,
@@ -71,7 +78,7 @@ struct Oracle {
 
 impl Oracle {
     fn starting_at(first: u32, ordered: bool) -> Self {
-        let first = u64::from(first) + (1 << 32);
+        let first = u64::from(first) + SET_ASIDE;
         let window = if ordered { 0 } else { u64::from(REORDER_WINDOW) };
         Self { first, next: first, window, missing: BTreeSet::new(), delivered: 0, lost: 0 }
     }

@@ -20,11 +20,14 @@ mod turns;
 
 const MANIFEST: &str = "peers/Cargo.toml";
 
-/// Rounds of everything: what an interval around a median needs, and what a glance needs.
+/// Rounds of everything, over all openings: what a figure needs, and what a glance needs.
 const ROUNDS: u32 = 30;
 const ROUNDS_QUICK: u32 = 5;
 
-/// Two minutes for thirty rounds on an idle machine; this is for a busy one.
+/// How often everything is opened anew. Where memory lies moves a bare slot by half, so one opening is one sample.
+const OPENINGS: u32 = 5;
+
+/// Some five minutes for thirty rounds on an idle machine, most of it Java's starts; this is for a busy one.
 const DEADLINE: Duration = Duration::from_secs(1_800);
 
 /// The machine cannot: as the exit codes of `punctual`.
@@ -111,8 +114,10 @@ fn measure(options: &Options) -> Result<(), String> {
 
 /// Runs the peers; their turns are in `file` then, and their figures beside it.
 fn play(rounds: u32, file: &Path) -> Result<(), String> {
-    let run =
-        Run::new(program()).args(&["--rounds", &rounds.to_string(), "--json"]).arg(file).within(DEADLINE);
+    let run = Run::new(program())
+        .args(&["--rounds", &rounds.to_string(), "--openings", &OPENINGS.to_string(), "--json"])
+        .arg(file)
+        .within(DEADLINE);
     match run.output_to(&file.with_extension("txt"))?.0 {
         Some(0) => Ok(()),
         ended => Err(format!("punctual-peers {}", how(ended, DEADLINE))),

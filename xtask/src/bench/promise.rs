@@ -138,17 +138,19 @@ pub(super) struct Verdict {
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Finding {
-    /// Of the rounds' own ratios.
-    pub(super) median: f64,
-    /// 95 % interval of that median.
-    pub(super) interval: [f64; 2],
-    /// Least and most of the rounds.
+    /// Mean of the openings, of ratios the geometric one.
+    pub(super) mean: f64,
+    /// 95 % interval of that mean, over openings; of one opening nothing is known of the others.
+    pub(super) interval: Option<[f64; 2]>,
+    /// Least and most of the openings.
     pub(super) range: [f64; 2],
+    pub(super) openings: usize,
     pub(super) rounds: usize,
 }
 
 impl Promise {
-    /// Ratios are made within a round, where the machine was the same, and only then pooled.
+    /// Ratios are made within a round, where the machine was the same; their median is the opening's, and the interval is
+    /// over openings.
     pub(super) fn judge(&self, turns: &Turns) -> Verdict {
         let others = turns.of(self.other, self.size, self.quantity);
         let ours = turns.of(self.ours, self.size, self.quantity);
@@ -165,7 +167,7 @@ impl Promise {
         } else {
             [None; 2]
         };
-        let finding = Finding::of(measured.into_iter().map(|(_, value)| value).collect());
+        let finding = Finding::of(self.asked, &measured, turns);
         Verdict { text: self.text, asked: self.asked, finding, placements, reason }
     }
 }
@@ -174,80 +176,103 @@ impl Promise {
 fn placed(measured: &[(u32, f64)], turns: &Turns, placement: Placement) -> Option<(f64, usize)> {
     let there = turns.placements();
     let rounds = measured.iter().filter(|(round, _)| there.contains(&(*round, placement)));
-    let finding = Finding::of(rounds.map(|(_, value)| *value).collect())?;
-    Some((finding.median, finding.rounds))
+    let values: Vec<f64> = rounds.map(|(_, value)| *value).collect();
+    Some((median(&values)?, values.len()))
 }
 
 impl Verdict {
     /// In words: a promise that the interval neither keeps nor breaks is open.
     pub(super) fn word(&self) -> &'static str {
         let Some(finding) = self.finding else { return "not measured" };
-        match finding.interval.map(|end| self.asked.holds(end)) {
-            [true, true] => "holds",
-            [false, false] => "does not hold",
+        match finding.interval.map(|ends| ends.map(|end| self.asked.holds(end))) {
+            Some([true, true]) => "holds",
+            Some([false, false]) => "does not hold",
             _ => "open",
         }
     }
 }
 
 impl Finding {
-    fn of(mut values: Vec<f64>) -> Option<Self> {
+    fn of(asked: Asked, measured: &[(u32, f64)], turns: &Turns) -> Option<Self> {
+        let mut openings: Vec<(u32, Vec<f64>)> = Vec::new();
+        for (round, value) in measured {
+            let opening = turns.opening_of(*round);
+            match openings.iter_mut().find(|(found, _)| *found == opening) {
+                Some((_, values)) => values.push(*value),
+                None => openings.push((opening, vec![*value])),
+            }
+        }
+        let mut values: Vec<f64> = openings.iter().filter_map(|(_, values)| median(values)).collect();
         values.sort_by(f64::total_cmp);
         let range = [*values.first()?, *values.last()?];
-        let interval = bootstrap(&values);
-        Some(Self { median: median(&values), interval, range, rounds: values.len() })
+        // Ratios are compared as logarithms, distances as they are.
+        let (mean, interval) = match asked {
+            Asked::OneWayAtMost(_) => student(&values),
+            _ => {
+                let (mean, interval) = student(&values.iter().map(|value| value.ln()).collect::<Vec<_>>());
+                (mean.exp(), interval.map(|ends| ends.map(f64::exp)))
+            }
+        };
+        let exact = |value: f64| (value * EXACT).round() / EXACT;
+        let interval = interval.map(|ends| ends.map(exact));
+        Some(Self { mean: exact(mean), interval, range, openings: values.len(), rounds: measured.len() })
     }
 }
 
-/// Of sorted values.
-fn median(sorted: &[f64]) -> f64 {
+/// What a logarithm and back may change is no difference.
+const EXACT: f64 = 1e9;
+
+/// The middle of the values, in any order.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+    let upper = *sorted.get(middle)?;
+    Some(if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + upper) / 2.0 } else { upper })
 }
 
-/// How often the sample is drawn again; always from the same seed, so that a table can be made again.
-const RESAMPLES: usize = 2_000;
-const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Student's t by degrees of freedom from 1, two-sided 5 %, and the normal limit.
+const STUDENT: [f64; 20] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086,
+];
+const NORMAL: f64 = 1.960;
 
-/// The percentile bootstrap's 95 % interval of the median (Efron, 1979).
-fn bootstrap(values: &[f64]) -> [f64; 2] {
-    let mut state = SEED;
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let mut sample: Vec<f64> =
-                values.iter().map(|_| values[draw(&mut state, values.len())]).collect();
-            sample.sort_by(f64::total_cmp);
-            median(&sample)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    [medians[RESAMPLES / 40], medians[RESAMPLES - 1 - RESAMPLES / 40]]
-}
-
-/// Marsaglia's xorshift64 (2003): for resampling, not for secrets.
-fn draw(state: &mut u64, below: usize) -> usize {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    ((*state >> 11) % below as u64) as usize
+/// The mean and its 95 % interval; none of a single value.
+fn student(values: &[f64]) -> (f64, Option<[f64; 2]>) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let Some(freedom) = values.len().checked_sub(1).filter(|&freedom| freedom > 0) else {
+        return (mean, None);
+    };
+    let t = STUDENT.get(freedom - 1).copied().unwrap_or(if freedom > 100 { NORMAL } else { STUDENT[19] });
+    let half = t * (squares / freedom as f64 / count).sqrt();
+    (mean, Some([mean - half, mean + half]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn turns(kinds: [(&str, &[u32]); 2]) -> Turns {
+    /// Each value is a round of its own; so many follow each other in one opening.
+    fn turns_of(rounds_per_opening: usize, kinds: [(&str, &[u32]); 2]) -> Turns {
         let lines: Vec<String> = kinds
             .iter()
             .flat_map(|(kind, values)| {
                 values.iter().enumerate().map(move |(round, p50)| {
+                    let opening = round / rounds_per_opening;
                     format!(
-                        r#"{{"round":{round},"game":"pingpong","kind":"{kind}","size":64,"count":1,"p50":{p50},"p99":1,"p999":1,"max":1}}"#
+                        r#"{{"opening":{opening},"round":{round},"game":"pingpong","kind":"{kind}","size":64,"count":1,"p50":{p50},"p99":1,"p999":1,"max":1}}"#
                     )
                 })
             })
             .collect();
         Turns::parse(&lines.join("\n")).unwrap()
+    }
+
+    fn turns(kinds: [(&str, &[u32]); 2]) -> Turns {
+        turns_of(1, kinds)
     }
 
     /// Goal: a machine that changes between rounds changes no ratio.
@@ -256,8 +281,8 @@ mod tests {
         let verdict =
             PROMISES[0].judge(&turns([(OURS, &[110, 550, 112, 540]), (FLOOR, &[100, 500, 100, 500])]));
         let finding = verdict.finding.unwrap();
-        assert_eq!((finding.median, finding.rounds), (1.1, 4));
-        assert_eq!(finding.range, [1.08, 1.12]);
+        assert!((finding.mean - 1.0999).abs() < 1e-4, "{finding:?}");
+        assert_eq!((finding.openings, finding.rounds, finding.range), (4, 4, [1.08, 1.12]));
         assert_eq!(verdict.word(), "holds");
         assert_eq!(verdict.placements, [Some((1.11, 2)), Some((1.09, 2))]);
     }
@@ -270,6 +295,21 @@ mod tests {
         assert_eq!(word(&[100, 100, 100, 140, 140, 140]), "open");
         let missing = PROMISES[0].judge(&turns([(AERON, &[1]), (FLOOR, &[1])]));
         assert_eq!((missing.word(), missing.reason), ("not measured", None));
+    }
+
+    /// Goal: the interval is over openings. Method: five openings whose rounds agree with each other and which themselves lie
+    /// from 1.11 to 1.57 apart; six rounds of each say no more than one, and one opening says nothing.
+    #[test]
+    fn many_rounds_of_an_opening_are_one_sample() {
+        let openings = [111_u32, 157, 120, 143, 130];
+        let ours: Vec<u32> = openings.iter().flat_map(|&p50| [p50; 6]).collect();
+        let many = PROMISES[0].judge(&turns_of(6, [(OURS, &ours), (FLOOR, &[100; 30])])).finding.unwrap();
+        let one = PROMISES[0].judge(&turns([(OURS, &openings), (FLOOR, &[100; 5])])).finding.unwrap();
+        assert_eq!((many.interval, many.openings, many.rounds), (one.interval, 5, 30));
+        let [low, high] = many.interval.unwrap();
+        assert!(low < 1.17 && high > 1.45, "{many:?}");
+        let single = PROMISES[0].judge(&turns_of(30, [(OURS, &[110; 30]), (FLOOR, &[100; 30])]));
+        assert_eq!((single.word(), single.finding.unwrap().interval), ("open", None));
     }
 
     #[test]
@@ -289,10 +329,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bootstrap_encloses_the_median() {
-        let values: Vec<f64> = (0..100).map(f64::from).collect();
-        let [low, high] = bootstrap(&values);
-        assert!((30.0..49.0).contains(&low) && (50.0..70.0).contains(&high), "{low} {high}");
-        assert_eq!(bootstrap(&[2.0]), [2.0, 2.0]);
+    fn a_mean_of_few_has_students_interval() {
+        let (mean, interval) = student(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        let [low, high] = interval.unwrap();
+        assert!(mean == 3.0 && (low - 1.0369).abs() < 1e-3 && (high - 4.9631).abs() < 1e-3, "{low} {high}");
+        assert_eq!(student(&[2.0]), (2.0, None));
     }
 }

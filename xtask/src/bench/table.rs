@@ -12,8 +12,9 @@ pub(super) fn promises(verdicts: &[Verdict]) -> String {
     let rows = verdicts.iter().map(|verdict| {
         let Verdict { text, asked, finding, reason, .. } = verdict;
         let [measured, interval, range] = match finding {
-            Some(Finding { median, interval, range, .. }) => {
-                [value(*asked, *median), span(*asked, *interval), span(*asked, *range)]
+            Some(Finding { mean, interval, range, .. }) => {
+                let interval = interval.map_or("one opening".to_owned(), |ends| span(*asked, ends));
+                [value(*asked, *mean), interval, span(*asked, *range)]
             }
             None => ["–".to_owned(), "–".to_owned(), "–".to_owned()],
         };
@@ -76,9 +77,9 @@ fn aligned(head: &[&str], rows: &[Vec<String>]) -> String {
 /// A page: where it ran, the promises, and every mechanism's own figures as `punctual-peers` printed them.
 pub(super) fn page(host: &Host, turns: &Turns, verdicts: &[Verdict], figures: &str) -> String {
     let Host { line, commit, .. } = host;
-    let rounds = turns.rounds();
+    let (openings, rounds) = (turns.openings(), turns.rounds());
     let mut text = format!(
-        "# Punctual, the floors and its peers in one run\n\n{line}.\n\nCommit {commit}; {rounds} rounds in turns, two \
+        "# Punctual, the floors and its peers in one run\n\n{line}.\n\nCommit {commit}; {openings} openings, {rounds} rounds in turns, two \
          processes, each pinned to a CPU of its own. What is compared with what: \
          [docs/speed.md](../../docs/speed.md). Every turn: [turns.csv](turns.csv).\n\n## Promises\n\n{}\n## By placement\n\nThe \
          hypervisor moves the two processors; the bare slot of the same round tells where they were.\n\n{}",
@@ -102,10 +103,11 @@ pub(super) fn summary(host: &Host, turns: &Turns, verdicts: &[Verdict]) -> Strin
         .map(|(kind, reason)| format!(r#"    {{ "kind": {}, "reason": {} }}"#, quoted(kind), quoted(reason)))
         .collect();
     format!(
-        "{{\n  \"schema\": \"punctual.bench.v1\",\n  \"commit\": {},\n  \"facts\": {},\n  \"rounds\": {},\n  \"promises\": \
+        "{{\n  \"schema\": \"punctual.bench.v1\",\n  \"commit\": {},\n  \"facts\": {},\n  \"openings\": {},\n  \"rounds\": {},\n  \"promises\": \
          [\n{}\n  ],\n  \"skipped\": [\n{}\n  ]\n}}\n",
         quoted(&host.commit),
         host.facts.replace('\n', "\n  "),
+        turns.openings(),
         turns.rounds(),
         list.join(",\n"),
         skipped.join(",\n")
@@ -116,9 +118,10 @@ fn verdict(verdict: &Verdict) -> String {
     let (text, asked, word) = (verdict.text, verdict.asked, verdict.word());
     let found = verdict.finding.map_or_else(
         || "null".to_owned(),
-        |Finding { median, interval: [low, high], range: [least, most], rounds }| {
+        |Finding { mean, interval, range: [least, most], openings, rounds }| {
+            let interval = interval.map_or("null".to_owned(), |[low, high]| format!("[{low:.4}, {high:.4}]"));
             format!(
-                r#"{{ "median": {median:.4}, "interval": [{low:.4}, {high:.4}], "range": [{least:.4}, {most:.4}], "rounds": {rounds} }}"#
+                r#"{{ "mean": {mean:.4}, "interval": {interval}, "range": [{least:.4}, {most:.4}], "openings": {openings}, "rounds": {rounds} }}"#
             )
         },
     );
@@ -152,6 +155,8 @@ mod tests {
     const LINES: &str = r#"{"round":0,"game":"pingpong","kind":"floor/slot","size":64,"count":9,"p50":100,"p99":280,"p999":290,"max":1000}
 {"round":0,"game":"pingpong","kind":"punctual shared/spin","size":64,"count":9,"p50":115,"p99":570,"p999":600,"max":1000}
 {"round":0,"game":"stream","kind":"pipe","size":64,"count":9,"per_second":1500000}
+{"opening":1,"round":1,"game":"pingpong","kind":"floor/slot","size":64,"count":9,"p50":200,"p99":280,"p999":290,"max":1000}
+{"opening":1,"round":1,"game":"pingpong","kind":"punctual shared/spin","size":64,"count":9,"p50":230,"p99":570,"p999":600,"max":1000}
 {"skipped":"aeron ipc","reason":"no \"java\""}"#;
 
     fn run() -> (Turns, Vec<Verdict>) {
@@ -188,7 +193,7 @@ mod tests {
         let table = placements(&run().1);
         assert_eq!(
             row(&table, "shared memory, spinning / bare slot, 64 B, p50")[2..],
-            ["1.15 (1 rounds)", "–"]
+            ["1.15 (2 rounds)", "–"]
         );
         assert_eq!(table.lines().count(), 2 + 2, "{table}");
     }
@@ -198,7 +203,7 @@ mod tests {
         let (turns, verdicts) = run();
         let page = page(&host(), &turns, &verdicts, "pingpong of 64 B\n");
         assert!(page.contains("2 CPUs of a virtual machine"), "{page}");
-        assert!(page.contains("Commit 1234567-dirty; 1 rounds"), "{page}");
+        assert!(page.contains("Commit 1234567-dirty; 2 openings, 2 rounds"), "{page}");
         assert!(page.contains("Not measured: aeron ipc: no \"java\""), "{page}");
         assert!(page.ends_with("```text\npingpong of 64 B\n```\n"), "{page}");
     }
@@ -208,6 +213,7 @@ mod tests {
         let (turns, verdicts) = run();
         let json = Json::parse(&summary(&host(), &turns, &verdicts)).unwrap();
         assert_eq!(json.get("schema").and_then(Json::text), Some("punctual.bench.v1"));
+        assert_eq!(json.get("openings").and_then(Json::plain), Some("2"));
         let cpu = json.get("facts").and_then(|facts| facts.get("host")?.get("cpu")?.text());
         assert_eq!(cpu, Some("A \"fast\" one"));
         let promises = json.get("promises").and_then(Json::list).unwrap();

@@ -7,6 +7,7 @@ use crate::json::Json;
 /// One turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Turn {
+    pub(super) opening: u32,
     pub(super) round: u32,
     pub(super) game: String,
     pub(super) kind: String,
@@ -76,6 +77,16 @@ impl Turns {
         wanted.filter_map(|turn| Some((turn.round, turn.get(quantity)?))).collect()
     }
 
+    /// In which opening a round was played.
+    pub(super) fn opening_of(&self, round: u32) -> u32 {
+        self.turns.iter().find(|turn| turn.round == round).map_or(0, |turn| turn.opening)
+    }
+
+    /// How often everything was opened.
+    pub(super) fn openings(&self) -> u32 {
+        self.turns.iter().map(|turn| turn.opening + 1).max().unwrap_or_default()
+    }
+
     /// How many rounds there were.
     pub(super) fn rounds(&self) -> u32 {
         self.turns.iter().map(|turn| turn.round + 1).max().unwrap_or_default()
@@ -98,9 +109,10 @@ impl Turns {
 
     /// For who wants to look himself.
     pub(super) fn to_csv(&self) -> String {
-        let mut csv = "round,game,kind,size,count,p50_ns,p99_ns,p999_ns,max_ns,per_second\n".to_owned();
-        for Turn { round, game, kind, size, count, figures } in &self.turns {
-            let _fits = write!(csv, "{round},{game},{kind},{size},{count},");
+        let mut csv =
+            "opening,round,game,kind,size,count,p50_ns,p99_ns,p999_ns,max_ns,per_second\n".to_owned();
+        for Turn { opening, round, game, kind, size, count, figures } in &self.turns {
+            let _fits = write!(csv, "{opening},{round},{game},{kind},{size},{count},");
             let _fits = match figures {
                 Figures::Latency { p50, p99, p999, max } => writeln!(csv, "{p50},{p99},{p999},{max},"),
                 Figures::Rate(rate) => writeln!(csv, ",,,,{rate}"),
@@ -123,6 +135,8 @@ impl Turn {
             },
         };
         Ok(Self {
+            // What was stored before openings were counted is one.
+            opening: json.get("opening").map_or(Ok(0.0), |_| number("opening"))? as u32,
             round: number("round")? as u32,
             game: text_of(json, "game")?,
             kind: text_of(json, "kind")?,
@@ -156,7 +170,7 @@ mod tests {
     use super::*;
 
     const LINES: &str = r#"{"round":0,"game":"pingpong","kind":"floor/slot","size":64,"count":9,"p50":140,"p99":280,"p999":290,"max":1000}
-{"round":1,"game":"stream","kind":"pipe","size":64,"count":9,"per_second":1000000}
+{"opening":2,"round":1,"game":"stream","kind":"pipe","size":64,"count":9,"per_second":1000000}
 {"skipped":"zmq ipc","reason":"no cmake"}"#;
 
     #[test]
@@ -164,12 +178,13 @@ mod tests {
         let turns = Turns::parse(LINES).unwrap();
         assert_eq!(turns.of("floor/slot", 64, Quantity::P99), [(0, 280.0)]);
         assert_eq!(turns.of("pipe", 64, Quantity::Rate), [(1, 1e6)]);
+        assert_eq!((turns.opening_of(0), turns.opening_of(1), turns.openings()), (0, 2, 3));
         assert_eq!(turns.of("pipe", 64, Quantity::P50), []);
         assert_eq!(turns.of("floor/slot", 1024, Quantity::P50), []);
         assert_eq!((turns.reason("zmq ipc"), turns.reason("pipe")), (Some("no cmake"), None));
         let csv = turns.to_csv();
-        assert!(csv.contains("\n0,pingpong,floor/slot,64,9,140,280,290,1000,\n"), "{csv}");
-        assert!(csv.ends_with("\n1,stream,pipe,64,9,,,,,1000000\n"), "{csv}");
+        assert!(csv.contains("\n0,0,pingpong,floor/slot,64,9,140,280,290,1000,\n"), "{csv}");
+        assert!(csv.ends_with("\n2,1,stream,pipe,64,9,,,,,1000000\n"), "{csv}");
     }
 
     #[test]

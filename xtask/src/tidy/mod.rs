@@ -3,7 +3,7 @@
 mod documents;
 mod manifests;
 mod rules;
-mod source;
+pub(crate) mod source;
 mod walls;
 
 use std::fmt;

@@ -28,6 +28,27 @@ const EMPTY_NAMES: &[&str] = &["Manager", "Helper", "Utils"];
 const LIBRARIES: &[&str] =
     &["crates/punctual-proto/src", "crates/punctual-machine/src", "crates/punctual/src"];
 
+/// Files of the library that read the wall clock, which people set: for dates in captures, for the kernel's own stamps, whose
+/// age is given up when it was set, and for seals, which two hosts compare.
+const WALL_CLOCK: &[&str] = &[
+    "crates/punctual/src/communicator/mod.rs",
+    "crates/punctual/src/engine/tap.rs",
+    "crates/punctual/src/seal.rs",
+    "crates/punctual/src/time/kernel_time.rs",
+];
+
+/// Where atomics are.
+const MACHINE: &str = "crates/punctual-machine/src";
+
+/// Where the model checker sees no threads: it is what an ordering is made of, or the other side is the kernel, the processor
+/// or a signal handler.
+const UNCHECKED: &[&str] =
+    &["sync.rs", "mutant.rs", "packet", "xdp", "user_interrupt", "wake", "truncation.rs"];
+
+/// Accesses that order others.
+const ORDERINGS: &[&str] =
+    &["Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst"];
+
 pub(super) fn check(source: &Source<'_>, findings: &mut Findings<'_>) {
     check_first_line(source, findings);
     check_size(source, findings);
@@ -36,6 +57,8 @@ pub(super) fn check(source: &Source<'_>, findings: &mut Findings<'_>) {
     check_names(source, findings);
     check_output(source, findings);
     check_doorways(source, findings);
+    check_orderings(source, findings);
+    check_wall_clock(source, findings);
 }
 
 fn check_first_line(source: &Source<'_>, findings: &mut Findings<'_>) {
@@ -101,6 +124,18 @@ fn check_output(source: &Source<'_>, findings: &mut Findings<'_>) {
     }
 }
 
+fn check_wall_clock(source: &Source<'_>, findings: &mut Findings<'_>) {
+    let is_library = source.path.starts_with("crates/punctual/src");
+    if !is_library || WALL_CLOCK.iter().any(|known| source.path == Path::new(known)) {
+        return;
+    }
+    for word in ["realtime_ns", "realtime_coarse_ns", "SystemTime"] {
+        for line in source.lines_with(word).into_iter().filter(|&line| !source.is_test(line)) {
+            findings.add(line, format!("`{word}`: people set that clock; decide by `Clock`"));
+        }
+    }
+}
+
 /// Unsafe code and atomics each have one place.
 fn check_doorways(source: &Source<'_>, findings: &mut Findings<'_>) {
     if !source.path.starts_with("crates/punctual-machine") {
@@ -119,6 +154,19 @@ fn check_doorways(source: &Source<'_>, findings: &mut Findings<'_>) {
                 findings
                     .add(line, "atomics enter through punctual_machine::sync only, so that loom sees them");
             }
+        }
+    }
+}
+
+/// Orderings and fences have names, by which the model checker takes them away.
+fn check_orderings(source: &Source<'_>, findings: &mut Findings<'_>) {
+    let Ok(path) = source.path.strip_prefix(MACHINE) else { return };
+    if UNCHECKED.iter().any(|unchecked| path.starts_with(unchecked)) {
+        return;
+    }
+    for word in ORDERINGS {
+        for line in source.lines_with(word).into_iter().filter(|&line| !source.is_test(line)) {
+            findings.add(line, format!("`{word}` without a name: does a test need it? See mutant.rs"));
         }
     }
 }
@@ -143,6 +191,14 @@ mod tests {
     fn a_clean_file_passes() {
         let text = "//! What it is.\n#![forbid(unsafe_code)]\n// unsafe, sync::atomic, todo!\nfn a() {}\n";
         assert_eq!(found("crates/punctual/src/a.rs", text), []);
+    }
+
+    #[test]
+    fn the_wall_clock_is_read_where_that_is_known() {
+        let text = "//! What it is.\nfn a() -> u64 { realtime_ns() }\n#[cfg(test)]\nmod tests { use std::time::SystemTime; }\n";
+        assert_eq!(lines("crates/punctual/src/group.rs", text), [2]);
+        assert_eq!(lines("crates/punctual/src/seal.rs", text), []);
+        assert_eq!(lines("crates/punctual-lab/src/a.rs", text), []);
     }
 
     #[test]
@@ -185,6 +241,16 @@ mod tests {
             "//! A.\nfn a() { println!() }\n#[cfg(test)]\nmod tests {\n    fn b() { eprintln!() }\n}\n";
         assert_eq!(lines("crates/punctual/src/a.rs", text), [2]);
         assert_eq!(lines("crates/punctual-lab/src/a.rs", text), []);
+    }
+
+    #[test]
+    fn orderings_have_names() {
+        let text = "//! A.\nword.load(Ordering::Acquire);\nfence(Ordering::SeqCst);\nword.load(Ordering::Relaxed);\n\
+                    word.load(ordering!(\"a\", Acquire));\nfence!(\"b\", SeqCst);\n\
+                    #[cfg(test)]\nmod tests {\n    fn a() { word.load(Ordering::Acquire) }\n}\n";
+        assert_eq!(lines("crates/punctual-machine/src/ring/reader.rs", text), [2, 3]);
+        assert_eq!(lines("crates/punctual-machine/src/xdp/rings.rs", text), []);
+        assert_eq!(lines("crates/punctual-machine/src/ring/tests.rs", text), []);
     }
 
     #[test]

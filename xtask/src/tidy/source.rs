@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// One source file.
 #[derive(Debug)]
-pub(super) struct Source<'a> {
+pub(crate) struct Source<'a> {
     pub(super) path: &'a Path,
     pub(super) text: &'a str,
     /// The text with comments and the insides of literals blanked: same bytes, same lines.
@@ -16,7 +16,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn of(path: &'a Path, text: &'a str) -> Self {
+    pub(crate) fn of(path: &'a Path, text: &'a str) -> Self {
         let (code, comments) = split(text);
         let is_test = test_lines(path, &code);
         Self { path, text, code, comments, is_test }
@@ -40,6 +40,13 @@ impl<'a> Source<'a> {
     /// Lines on which the code has this, from 1. Where it begins or ends with a letter, so does a word there.
     pub(super) fn lines_with(&self, wanted: &str) -> Vec<usize> {
         find(&self.code, wanted).map(|at| self.line(at)).collect()
+    }
+
+    /// Texts in the brackets that every `opening` opens: its last character is one.
+    pub(crate) fn literals(&self, opening: &str) -> Vec<&'a str> {
+        let brackets = find(&self.code, opening).map(|at| at + opening.len() - 1);
+        let inside = brackets.map(|open| &self.text[open..partner(&self.code, open)]);
+        inside.flat_map(|inside| inside.split('"').skip(1).step_by(2)).collect()
     }
 
     /// What stands between the bracket at `open` and its partner.

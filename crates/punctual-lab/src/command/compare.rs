@@ -1,21 +1,150 @@
 //! `punctual compare`.
 
-use super::{print, store_failure, style};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::interleave::play;
+use super::{print, store_failure, style, write_file};
 use crate::cli::{CompareArguments, Failure};
-use crate::compare::compare_runs;
-use crate::store::Run;
+use crate::compare::{Calibration, Order, RunComparison, Tally, compare_runs, history_of, order_of};
+use crate::store::{Run, StoreError};
 use crate::table;
 
-/// Compares two runs, cell by cell.
+/// The value of `schema` in what `--json` writes.
+const SCHEMA: &str = "punctual.comparison.v1";
+
+/// Compares two sides of runs, cell by cell; with `--interleave` it first has them made, in turn.
 ///
 /// # Errors
 /// See [`Failure`].
 pub fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
-    let open = |path| Run::open(path).map_err(|error| store_failure(&error));
-    let comparison =
-        compare_runs(&open(&arguments.a)?, &open(&arguments.b)?).map_err(|error| store_failure(&error))?;
-    if comparison.cells.is_empty() {
-        return Err(Failure::Usage("the two runs have measured nothing in common".to_owned()));
+    if let Some(file) = arguments.json.as_deref().filter(|file| *file != Path::new("-")) {
+        // Found out now, not after minutes of measuring.
+        write_file(file, "")?;
     }
-    print(&table::run_comparison(&comparison, style()))
+    let [a, b] = if arguments.interleave {
+        play([&arguments.a, &arguments.b], arguments.pairs, arguments.out.as_deref())?
+    } else {
+        [named(&arguments.a)?, named(&arguments.b)?]
+    };
+    let (runs_a, runs_b) = (open(&a)?, open(&b)?);
+    let order = if arguments.interleave { Order::Interleaved } else { order_of(&runs_a, &runs_b) };
+    let history = if order == Order::Separate { history(arguments, &runs_a, &runs_b) } else { Vec::new() };
+    let comparison =
+        compare_runs(&runs_a, &runs_b, &history, order).map_err(|error| store_failure(&error))?;
+    if comparison.cells.is_empty() {
+        return Err(Failure::Usage("the runs have measured nothing in common".to_owned()));
+    }
+    show(&comparison, [&a, &b], arguments)
+}
+
+fn show(
+    comparison: &RunComparison,
+    runs: [&[PathBuf]; 2],
+    arguments: &CompareArguments,
+) -> Result<(), Failure> {
+    if let Some(file) = &arguments.json {
+        let value = json!({ "schema": SCHEMA, "a": runs[0], "b": runs[1], "comparison": comparison });
+        let text = format!("{value:#}\n");
+        if file == Path::new("-") {
+            return print(&text);
+        }
+        write_file(file, &text)?;
+    }
+    print(&table::run_comparison(comparison, style()))
+}
+
+/// What the user wrote for one side: runs, or folders of runs, separated by commas.
+fn named(side: &str) -> Result<Vec<PathBuf>, Failure> {
+    // A comma may be part of a name.
+    let parts: Vec<&str> = if Path::new(side).exists() { vec![side] } else { side.split(',').collect() };
+    let mut runs = Vec::new();
+    for part in parts {
+        runs.extend(runs_in(Path::new(part)).unwrap_or_else(|| vec![PathBuf::from(part)]));
+    }
+    Ok(runs)
+}
+
+/// The runs in a folder that is none itself, by name.
+fn runs_in(folder: &Path) -> Option<Vec<PathBuf>> {
+    let is_run = |path: &Path| path.join("run.json").is_file();
+    if is_run(folder) {
+        return None;
+    }
+    let entries = std::fs::read_dir(folder).ok()?;
+    let mut runs: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| is_run(path)).collect();
+    runs.sort();
+    (!runs.is_empty()).then_some(runs)
+}
+
+fn open(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
+    let mut runs = paths
+        .iter()
+        .map(|path| Run::open(path))
+        .collect::<Result<Vec<Run>, StoreError>>()
+        .map_err(|error| store_failure(&error))?;
+    runs.sort_by(|one, other| one.header.started.cmp(&other.header.started));
+    Ok(runs)
+}
+
+/// Other runs of the same thing, in the folders that were named, or where the runs lie.
+fn history(arguments: &CompareArguments, a: &[Run], b: &[Run]) -> Vec<Run> {
+    let mut folders = arguments.history.clone();
+    if folders.is_empty() {
+        folders.extend(
+            a.iter().chain(b).filter_map(|run| run.path.canonicalize().ok()?.parent().map(Path::to_owned)),
+        );
+        folders.sort();
+        folders.dedup();
+    }
+    history_of(&a.iter().chain(b).collect::<Vec<_>>(), &folders)
+}
+
+/// Comparisons of each form; a cell of each is one comparison.
+const DRAWS: u64 = 100;
+
+/// Compares identical runs with each other, and with copies of themselves that are slower by a known part.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn calibrate(runs: &str) -> Result<(), Failure> {
+    let runs = open(&named(runs)?)?;
+    let calibration = Calibration::of(&runs).map_err(|error| store_failure(&error))?;
+    let count = calibration.runs();
+    if count < 4 {
+        return Err(Failure::Usage(format!(
+            "{count} runs are too few to compare them with each other: at least 4"
+        )));
+    }
+    let mut text = format!(
+        "{:<34}{:>10}{:>16}{:>16}{:>10}{:>10}\n",
+        "", "cells", "differ", "narrow ones", "+10 %", "+30 %"
+    );
+    let mut line = |name: &str, tally: &dyn Fn(f64) -> Tally| {
+        let [same, tenth, third] = [1.0, 1.1, 1.3].map(tally);
+        let part = |of: u64, all: u64| format!("{of} ({:.1} %)", 100.0 * of as f64 / all.max(1) as f64);
+        let found =
+            |tally: Tally| format!("{:.1} %", 100.0 * tally.differ as f64 / tally.cells.max(1) as f64);
+        text += &format!(
+            "{name:<34}{:>10}{:>16}{:>16}{:>10}{:>10}\n",
+            same.cells,
+            part(same.differ, same.cells),
+            part(same.narrow_differ, same.narrow),
+            found(tenth),
+            found(third)
+        );
+    };
+    line("two runs, nothing else known", &|factor| calibration.two_runs(DRAWS, factor));
+    if count >= 7 {
+        line("two runs, the others as history", &|factor| calibration.two_runs_and_history(DRAWS, factor));
+    }
+    for side in [3, 5].into_iter().filter(|side| 2 * side <= count) {
+        line(&format!("{side} runs a side"), &|factor| calibration.sides_of(side, DRAWS, factor));
+    }
+    for pairs in [5, 10, 20].into_iter().filter(|pairs| 2 * pairs <= count) {
+        line(&format!("{pairs} pairs in turn"), &|factor| calibration.in_turn(pairs, DRAWS, factor));
+    }
+    print(&text)
 }

@@ -2,15 +2,19 @@
 
 use std::io::BufReader;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::Args;
-use punctual_machine::signal::{catch_interrupts, end_with_parent, interrupted};
+use punctual_machine::signal::{
+    catch_all_interrupts, catch_interrupts, count_continuations, end_with_parent, interrupted,
+};
 use punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 use super::print;
 use crate::cli::Failure;
 use crate::response::control::Control;
-use crate::response::option::{Choice, Urgency, Way};
+use crate::response::kernel_echo::KernelEcho;
+use crate::response::option::{Choice, Ends, Urgency, Way};
 use crate::response::port::{PortPlan, SLEEP_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::responder::{Manner, respond};
@@ -56,7 +60,8 @@ pub struct EchoArguments {
 /// # Errors
 /// See [`Failure`].
 pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    let catch = if arguments.attached { catch_all_interrupts } else { catch_interrupts };
+    catch().and_then(|()| count_continuations()).map_err(|error| Failure::Machine(error.to_string()))?;
     if arguments.attached {
         end_with_parent();
         let mut input = BufReader::new(std::io::stdin().lock());
@@ -65,27 +70,48 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     if !(1..=DATAGRAM_SIZE_MAX).contains(&arguments.size) {
         return Err(Failure::Usage(format!("--size {}: from 1 to {DATAGRAM_SIZE_MAX}", arguments.size)));
     }
-    if arguments.way.is_raw() && (arguments.interface.is_none() || arguments.listen.ip().is_unspecified()) {
+    let needs_interface = arguments.way.is_raw() || arguments.way.answers_in_kernel();
+    if needs_interface && (arguments.interface.is_none() || arguments.listen.ip().is_unspecified()) {
         let text =
             format!("--option {}: it needs --interface, and --listen with the address there", arguments.way);
         return Err(Failure::Usage(text));
     }
+    if arguments.way.answers_in_kernel() {
+        return echo_in_kernel(arguments);
+    }
     let control = Control::start(arguments.cpu, arguments.sched);
-    let choice = Choice { way: arguments.way, urgency: arguments.sched };
+    let choice = Choice { way: arguments.way, urgency: arguments.sched, ends: Ends::Both };
     let mut port = site::open_port(arguments.cpu, choice, &plan(arguments)).map_err(Failure::Machine)?;
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
-    let manner = Manner { protocol: arguments.protocol, clock_apart: false, ends_when_told: false };
+    let manner = Manner {
+        protocol: arguments.protocol,
+        clock_apart: false,
+        ends_when_told: false,
+        sleeps: !arguments.way.spins(),
+        delay: None,
+    };
     let facts = respond(&mut *port, manner, &control, arguments.size + 1, &interrupted);
     let said = format!(
-        "{} packets, {} answered, {} not understood, {} unsent; {:.3} s of CPU\n",
+        "{} packets, {} answered, {} without wish for a reply, {} not understood, {} unsent; {:.3} s of CPU\n",
         facts.arrived,
         facts.answered,
+        facts.silent,
         facts.refused,
         facts.unsent,
         facts.cpu_ns as f64 / 1e9
     );
     print(&(said + &port.remark().map_or(String::new(), |remark| remark + "\n")))
+}
+
+/// The program at the interface answers; this process only keeps it there.
+fn echo_in_kernel(arguments: &EchoArguments) -> Result<(), Failure> {
+    let echo = KernelEcho::open(arguments.protocol, &plan(arguments)).map_err(Failure::Machine)?;
+    print(&format!("the kernel answers udp at {}, {}; Ctrl-C ends it\n", echo.peer.address, arguments.way))?;
+    while !interrupted() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    print(&format!("{} packets answered\n", echo.answered()))
 }
 
 fn plan(arguments: &EchoArguments) -> PortPlan {

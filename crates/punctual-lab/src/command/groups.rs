@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use punctual_machine::signal::catch_interrupts;
 
 use super::{print, write_file};
 use crate::cli::Failure;
+use crate::file::read_text;
 use crate::groups::{Medium, Scenario, run};
 
 /// Largest scenario that is read, bytes.
@@ -44,16 +46,13 @@ pub enum EngineArgument {
 pub fn groups(arguments: &GroupsArguments) -> Result<(), Failure> {
     let path = arguments.scenario.display();
     let usage = |what: &dyn std::fmt::Display| Failure::Usage(format!("--scenario {path}: {what}"));
-    let size = std::fs::metadata(&arguments.scenario).map_err(|error| usage(&error))?.len();
-    if size > FILE_SIZE_MAX {
-        return Err(usage(&format!("{size} bytes where {FILE_SIZE_MAX} is the most")));
-    }
-    let text = std::fs::read_to_string(&arguments.scenario).map_err(|error| usage(&error))?;
+    let text = read_text(&arguments.scenario, FILE_SIZE_MAX).map_err(|error| usage(&error))?;
     let scenario = Scenario::parse(&text).map_err(|error| usage(&error))?;
     let medium = match arguments.engine {
         EngineArgument::Shared => Medium::Shared,
         EngineArgument::Datagram => Medium::Datagram,
     };
+    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
     let outcome = run(&scenario, medium).map_err(Failure::Machine)?;
     let to_output = arguments.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
     if !arguments.quiet && !to_output {

@@ -3,15 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use punctual_machine::host::HostFacts;
 use serde_json::json;
 
 use super::{print, store_failure, style, write_file};
 use crate::cli::{Failure, LoadArgument};
+use crate::file::read;
 use crate::response::sockperf;
 use crate::sample::Load;
 use crate::store::{Header, Run, Store};
-use crate::{facts, report, table};
+use crate::summary::Host;
+use crate::{report, table};
+
+/// What a log does not say.
+const UNKNOWN: &str = "unknown";
 
 /// Which tool.
 #[derive(Debug, Args)]
@@ -42,6 +46,9 @@ struct SockperfArguments {
     json: Option<PathBuf>,
 }
 
+/// Largest log that is read, bytes: some four million packets.
+const LOG_SIZE_MAX: u64 = 256 << 20;
+
 /// Reads it, stores it, shows it.
 ///
 /// # Errors
@@ -49,13 +56,14 @@ struct SockperfArguments {
 pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     let Tool::Sockperf(arguments) = &arguments.tool;
     let file = arguments.file.display();
-    let bytes = std::fs::read(&arguments.file).map_err(|error| Failure::Usage(format!("{file}: {error}")))?;
+    let bytes =
+        read(&arguments.file, LOG_SIZE_MAX).map_err(|error| Failure::Usage(format!("{file}: {error}")))?;
     let text = String::from_utf8_lossy(&bytes);
     let samples = sockperf::read_log(&text).map_err(|error| Failure::Usage(format!("{file}: {error}")))?;
     let cell = sockperf::imported_cell(&text, Load::from(arguments.load));
     let header = Header {
-        host: facts::host(&HostFacts::read(), &[]),
-        clock: facts::clock(),
+        // The log says nothing of where it was taken, nor by which clock.
+        host: Host { cpu: UNKNOWN.to_owned(), kernel: UNKNOWN.to_owned(), ..Host::default() },
         plan: json!({ "imported": arguments.file, "by": "sockperf" }),
         ..Header::new("sockperf")
     };
@@ -63,7 +71,6 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
         Store::create(arguments.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
     store.append(&cell, 0, &samples).map_err(|error| store_failure(&error))?;
     let mut summary = store.summary().map_err(|error| store_failure(&error))?;
-    // The log says nothing of where it was taken.
     summary.more.insert("imported".to_owned(), json!({ "tool": "sockperf", "file": arguments.file }));
     let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
     let run = Run::open(&path).map_err(|error| store_failure(&error))?;

@@ -5,6 +5,8 @@ mod echo;
 mod groups;
 mod host;
 mod import;
+mod interleave;
+mod oneway;
 mod peel;
 mod report;
 mod response;
@@ -15,11 +17,12 @@ mod survey;
 mod vehicles;
 mod wakeup;
 
-pub use compare::compare;
+pub use compare::{calibrate, compare};
 pub use echo::{EchoArguments, echo};
 pub use groups::{GroupsArguments, groups};
 pub use host::host;
 pub use import::{ImportArguments, import};
+pub use oneway::{NodeArguments, OnewayArguments, node, oneway};
 pub use peel::{PeelArguments, peel, peel_respond, peel_start};
 pub use report::report;
 pub use response::{ResponseArguments, response};
@@ -28,9 +31,9 @@ pub use sim::{SimArguments, sim};
 pub use stat::stat;
 pub use survey::{respond, survey};
 pub use vehicles::{VehiclesArguments, vehicle, vehicles};
-pub use wakeup::{WakeupArguments, wakeup};
+pub use wakeup::{WakeupArguments, soak_end, wakeup};
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
 use crate::cli::{Common, Failure};
@@ -52,7 +55,7 @@ fn store_failure(error: &StoreError) -> Failure {
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(Failure::Machine(format!("standard output: {error}"))),
         Ok(()) => Ok(()),
     }
@@ -86,6 +89,9 @@ fn show(
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .map_err(|error| Failure::Machine(format!("cannot write {}: {error}", path.display())))
+    std::fs::write(path, text).map_err(|error| {
+        let advice =
+            if error.kind() == ErrorKind::FileTooLarge { "; raise the limit (ulimit -f)" } else { "" };
+        Failure::Machine(format!("cannot write {}: {error}{advice}", path.display()))
+    })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use punctual::Wake;
 use punctual_machine::host::HostFacts;
-use punctual_machine::signal::{catch_interrupts, end_with_parent, interrupted};
+use punctual_machine::signal::{catch_all_interrupts, catch_interrupts, end_with_parent, interrupted};
 use serde_json::json;
 
 use super::response::in_a_thread;
@@ -181,7 +181,7 @@ fn conclude(path: &Path, summary: &Summary, common: &Common) -> Result<(), Failu
 /// When nobody listens.
 pub fn peel_respond() -> Result<(), Failure> {
     end_with_parent();
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    catch_all_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
     let mut input = BufReader::new(std::io::stdin().lock());
     site::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
 }
@@ -192,6 +192,8 @@ pub fn peel_respond() -> Result<(), Failure> {
 /// When nobody listens.
 pub fn peel_start() -> Result<(), Failure> {
     end_with_parent();
+    // Killed, it would leave its bus's files behind.
+    catch_all_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
     let mut input = BufReader::new(std::io::stdin().lock());
     startup::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use punctual_machine::host::HostFacts;
-use punctual_machine::signal::catch_interrupts;
+use punctual_machine::signal::{catch_interrupts, count_continuations};
 use punctual_machine::socket::DSCP_MAX;
 use serde_json::json;
 
@@ -14,13 +14,14 @@ use super::survey::progress;
 use super::{show, store_failure, write_file};
 use crate::cli::{Common, Failure, duration};
 use crate::response::account::Account;
+use crate::response::delay::Delay;
 use crate::response::experiment::{self, Outcome, RunError, Settings, needs_interface};
 use crate::response::forward::Faults;
-use crate::response::option::{Choice, Urgency, Way};
+use crate::response::option::{Choice, Ends, Urgency, Way};
 use crate::response::port::{FLOWS_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::site::Family;
-use crate::response::{neighbour, sockperf, view, wire};
+use crate::response::{neighbour, published, sockperf, view, wire};
 use crate::sample::Load;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
@@ -37,7 +38,7 @@ pub struct ResponseArguments {
     /// Every way
     #[arg(long, conflicts_with = "ways")]
     all: bool,
-    /// Urgency of both threads, in turn: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
+    /// Urgency of the threads, in turn: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
     #[arg(
         long,
         value_name = "CLASS",
@@ -46,6 +47,9 @@ pub struct ResponseArguments {
         allow_hyphen_values = true
     )]
     sched: Vec<Urgency>,
+    /// Whose threads --sched makes urgent
+    #[arg(long, value_enum, default_value_t)]
+    urgent: Ends,
     /// A responder elsewhere (punctual echo) [default: one in a network namespace of its own]
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: Option<SocketAddr>,
@@ -112,6 +116,9 @@ pub struct ResponseArguments {
     /// Measure this too, in turn: sockperf's own client and server
     #[arg(long, value_name = "PEER", value_parser = ["sockperf"])]
     against: Option<String>,
+    /// Make every trip slower by so long in one stage, to see it found: STAGE=TIME
+    #[arg(long, hide = true)]
+    delay: Option<Delay>,
     /// Treat both clocks as two, as of two hosts
     #[arg(long, hide = true)]
     clocks_apart: bool,
@@ -141,7 +148,9 @@ const WARMUP: u64 = 20;
 pub fn response(arguments: &ResponseArguments) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     let common = &arguments.common;
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    catch_interrupts()
+        .and_then(|()| count_continuations())
+        .map_err(|error| Failure::Machine(error.to_string()))?;
     if let Some(file) = common.json.as_deref().filter(|file| *file != Path::new("-")) {
         write_file(file, "")?;
     }
@@ -193,7 +202,7 @@ fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
     let mut choices = Vec::new();
     for &urgency in &arguments.sched {
         for &way in &ways {
-            let choice = Choice { way, urgency };
+            let choice = Choice { way, urgency, ends: arguments.urgent };
             if !choices.contains(&choice) {
                 choices.push(choice);
             }
@@ -223,6 +232,7 @@ fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
         priority: arguments.priority,
         busy_poll_us: arguments.busy_poll,
         faults: faults(arguments)?,
+        delay: arguments.delay,
         clocks_apart: arguments.clocks_apart,
         seed: common.seed,
     })
@@ -333,15 +343,19 @@ fn summarise(settings: &Settings, outcome: &Outcome, store: &Store) -> Result<Su
         let name = account.choice.to_string();
         if let Some(result) = summary.results.iter_mut().find(|result| result.cell.engine == name) {
             account.complete(result);
+            result.more.insert("inside_share".to_owned(), json!(published::inside_share(result)));
         }
     }
-    if outcome.made < outcome.planned && punctual_machine::signal::interrupted() {
+    summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
+    // Also in the midst of the last trial.
+    if punctual_machine::signal::interrupted() {
         let trials = usize::try_from(outcome.made).unwrap_or(usize::MAX);
         summary.doubt(doubt::Cause::CutShort { trials });
     }
     let limit_us = u64::try_from(settings.limit.as_micros()).unwrap_or(u64::MAX);
     let response = json!({
         "place": outcome.place,
+        "began_ns": outcome.began_ns,
         "protocol": settings.protocol,
         "flows": settings.flows,
         "limit_us": limit_us,

@@ -18,6 +18,8 @@ pub struct RunArguments {
 pub enum Experiment {
     /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell
     Groups(super::GroupsArguments),
+    /// How long a message takes to another host, each way by itself, with the bound of its error
+    Oneway(super::OnewayArguments),
     /// The same ping at every layer, and what each adds; known mistakes switched on, to see them found
     Peel(super::PeelArguments),
     /// How fast a host answers a UDP packet, where the time goes, and who was late
@@ -37,6 +39,7 @@ pub enum Experiment {
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     match &arguments.experiment {
         Experiment::Groups(groups) => super::groups(groups),
+        Experiment::Oneway(oneway) => super::oneway(oneway),
         Experiment::Peel(peel) => super::peel(peel),
         Experiment::Response(response) => super::response(response),
         Experiment::Survey(survey) => super::survey(survey),

@@ -145,6 +145,9 @@ impl Outcome {
             return text;
         };
         let _ = writeln!(text, "\n{}: {}.", style.heading(self.verdict()), found.fault);
+        if let Some(repaired) = variant.repaired {
+            let _ = writeln!(text, "Repaired: --variant {repaired}.");
+        }
         let _ = writeln!(
             text,
             "The shortest way there, of {} steps ({states} states were gone through):\n",
@@ -171,14 +174,17 @@ impl Outcome {
             "found": self.explored.found.as_ref().map(|found| found.fault.to_string()),
             "as_expected": self.is_expected(),
             "states": self.explored.states,
+            "repaired": self.variant.repaired,
             "steps": steps,
         })
     }
 }
 
 fn table(outcomes: &[Outcome], style: Style) -> String {
-    let head =
-        format!("{:<28}{:<6}{:<15}{:>6}{:>9}   expected", "protocol", "race", "found", "steps", "states");
+    let head = format!(
+        "{:<28}{:<6}{:<15}{:>6}{:>9}   {:<10}repaired",
+        "protocol", "race", "found", "steps", "states", "expected"
+    );
     let mut text = format!("{}\n", style.heading(&head));
     for outcome in outcomes {
         let variant = outcome.variant;
@@ -187,7 +193,11 @@ fn table(outcomes: &[Outcome], style: Style) -> String {
         let states = grouped(outcome.explored.states as i64);
         let (name, verdict) = (variant.name, outcome.verdict());
         let expected = if outcome.is_expected() { "yes" } else { "NO" };
-        let _ = writeln!(text, "{name:<28}{race:<6}{verdict:<15}{steps:>6}{states:>9}   {expected}");
+        let repaired = variant.repaired.unwrap_or("–");
+        let _ = writeln!(
+            text,
+            "{name:<28}{race:<6}{verdict:<15}{steps:>6}{states:>9}   {expected:<10}{repaired}"
+        );
     }
     text += "\nSteps: length of the shortest way there; --variant NAME shows it. --list says what each protocol is.\n";
     text

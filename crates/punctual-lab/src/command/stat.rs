@@ -13,19 +13,26 @@ use super::print;
 use crate::cli::{Failure, StatArguments};
 use crate::table::grouped;
 
-/// Shows every node of this user on this host: once, or again and again until Ctrl-C.
+/// Shows every node of this user on this host: once, or again and again until Ctrl-C, or until none is open.
 ///
 /// # Errors
 /// When standard output cannot be written.
 pub fn stat(arguments: &StatArguments) -> Result<(), Failure> {
     catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    watch(arguments, read_all)
+}
+
+fn watch(
+    arguments: &StatArguments,
+    mut read: impl FnMut() -> Vec<(PageOwner, Ledger)>,
+) -> Result<(), Failure> {
     let mut earlier: HashMap<u64, Ledger> = HashMap::new();
     let mut last = Instant::now();
     let clear = if std::io::stdout().is_terminal() && !arguments.once { "\x1b[H\x1b[2J" } else { "" };
     loop {
-        let nodes = read_all();
+        let nodes = read();
         print(&format!("{clear}{}", page(&nodes, &earlier, last.elapsed())))?;
-        if arguments.once {
+        if arguments.once || nodes.is_empty() {
             return Ok(());
         }
         last = Instant::now();
@@ -64,7 +71,7 @@ fn page(nodes: &[(PageOwner, Ledger)], earlier: &HashMap<u64, Ledger>, passed: D
             "{:<24} {:<14} {:>7} {:>13} {:>13} {rate:>10} {:>10} {:>8}",
             owner.bus,
             owner.name,
-            owner.process.pid,
+            owner.process.pid_here().map_or_else(|| "–".to_owned(), |pid| pid.to_string()),
             number(ledger.sent),
             number(ledger.delivered),
             number(ledger.waiting),
@@ -90,6 +97,22 @@ mod tests {
     use super::*;
     use punctual::NodeId;
     use punctual_machine::process::ProcessIdentity;
+
+    /// Goal: it ends when there is nobody whose counters could change.
+    #[test]
+    fn without_a_node_it_ends() {
+        let arguments = StatArguments { once: false, every: Duration::from_millis(1) };
+        let owner = PageOwner {
+            node: NodeId::named("radar"),
+            name: "radar".to_owned(),
+            bus: "shared:car".to_owned(),
+            process: ProcessIdentity::of_self(),
+        };
+        let mut looks = vec![vec![], vec![(owner, Ledger::default())]];
+        watch(&arguments, || looks.pop().expect("it ends with the first look that finds nobody"))
+            .expect("output");
+        assert!(looks.is_empty(), "it ended although a node was there");
+    }
 
     #[test]
     fn losses_stand_below_their_node_by_cause() {

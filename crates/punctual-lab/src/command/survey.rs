@@ -5,7 +5,7 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use punctual_machine::host::HostFacts;
-use punctual_machine::signal::{catch_interrupts, end_with_parent};
+use punctual_machine::signal::{catch_all_interrupts, catch_interrupts, end_with_parent};
 use serde_json::json;
 
 use super::{show, store_failure, write_file};
@@ -114,7 +114,7 @@ fn conclude(path: &Path, summary: &Summary, arguments: &SurveyArguments) -> Resu
 /// When nobody listens.
 pub fn respond() -> Result<(), Failure> {
     end_with_parent();
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    catch_all_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
     let mut input = BufReader::new(std::io::stdin().lock());
     let mut output = std::io::stdout().lock();
     survey::serve(&mut input, &mut output).map_err(Failure::Machine)

@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use punctual::Wake;
 use punctual_machine::host::HostFacts;
-use punctual_machine::signal::{catch_interrupts, end_with_parent, interrupted};
+use punctual_machine::signal::{
+    catch_all_interrupts, catch_interrupts, count_continuations, end_with_parent, interrupted,
+};
 use serde_json::json;
 
 use super::response::in_a_thread;
@@ -22,8 +24,10 @@ use crate::vehicles::ledger::Sums;
 use crate::vehicles::option::{Interfaces, Medium, Mode, OWN_ROW, Settings};
 use crate::vehicles::overview::{Overall, overview};
 use crate::vehicles::process::serve;
+use crate::vehicles::protocol::Facts;
 use crate::vehicles::published::standings;
 use crate::vehicles::road::Place;
+use crate::vehicles::stalls;
 use crate::vehicles::value::RECORD_SIZE;
 use crate::{doubt, facts};
 
@@ -51,8 +55,8 @@ pub struct VehiclesArguments {
     /// What carries messages between vehicles
     #[arg(long, value_enum, default_value_t)]
     engine: Medium,
-    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: epoll; async: signal, over
-    /// shared memory futex]
+    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: eventfd; async: signal,
+    /// over shared memory futex]
     #[arg(long, value_name = "WAY")]
     wake: Option<Wake>,
     /// Whether messages carry a tag
@@ -287,7 +291,8 @@ fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, 
         let what = "a road of our own (measured over loopback instead)".to_owned();
         summary.skipped.push(Skipped { what, reason: reason.clone() });
     }
-    if made.runs.len() < settings.runs as usize && interrupted() {
+    // Also in the midst of the last run.
+    if interrupted() {
         summary.doubt(doubt::Cause::CutShort { trials: made.runs.len() });
     }
     let mut account = Sums::default();
@@ -305,8 +310,14 @@ fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, 
             counters: [("lost".to_owned(), lost), ("skipped".to_owned(), result.unfinished)].into(),
         });
     }
+    doubt_circumstances(&mut summary, &made);
+    let run = Run::open(store.path()).map_err(|error| store_failure(&error))?;
+    let found = stalls::all(&run, settings.receivers()).map_err(|error| store_failure(&error))?;
+    let (stall_count, stalls) = found;
     let period = settings.period.as_secs_f64();
     let all = Overall {
+        stall_count,
+        stalls,
         place: made.place.describe(),
         mode: settings.mode,
         medium: settings.medium,
@@ -327,6 +338,18 @@ fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, 
     let all = serde_json::to_value(all).expect("every key is a string");
     summary.more.insert("vehicles".to_owned(), all);
     Ok(summary)
+}
+
+fn doubt_circumstances(summary: &mut Summary, made: &Made) {
+    let sum = |of: fn(&Facts) -> u64| made.runs.iter().map(|run| of(&run.facts)).sum::<u64>();
+    let (throttled, faults) = (sum(|facts| facts.throttled), sum(|facts| facts.faults));
+    let messages: u64 = made.runs.iter().flat_map(|run| &run.rows).map(|row| row.count).sum();
+    if throttled > 0 {
+        summary.doubt(doubt::Cause::Throttled { subject: "vehicles".to_owned(), times: throttled });
+    }
+    if let Some(cause) = doubt::page_faults("vehicles", faults, messages) {
+        summary.doubt(cause);
+    }
 }
 
 /// Those that the steady state leaves out.
@@ -368,7 +391,9 @@ fn promises(summary: &Summary) -> Result<(), Failure> {
 /// When nobody listens.
 pub fn vehicle() -> Result<(), Failure> {
     end_with_parent();
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    catch_all_interrupts()
+        .and_then(|()| count_continuations())
+        .map_err(|error| Failure::Machine(error.to_string()))?;
     let mut input = BufReader::new(std::io::stdin().lock());
     serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
 }

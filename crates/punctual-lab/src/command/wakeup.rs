@@ -1,13 +1,14 @@
 //! `punctual run wakeup`.
 
+use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use punctual::Wake;
 use punctual_machine::host::HostFacts;
-use punctual_machine::signal::catch_interrupts;
-use punctual_machine::wake::Mechanism;
+use punctual_machine::signal::{catch_interrupts, end_with_parent};
 use serde_json::json;
 
 use super::survey::progress;
@@ -39,14 +40,14 @@ pub struct WakeupArguments {
     /// Print every figure of every cell too, not only the overview
     #[arg(long)]
     pub all: bool,
-    /// Instead: N messages with random delays at every step of the handshake, counting what is lost
+    /// Instead: N messages there and back between two processes, with random delays, counting wake-ups that are lost
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
     pub soak: Option<u64>,
-    /// How the reader of --soak sleeps
+    /// How both ends of --soak wait: futex, eventfd, epoll, backoff, adaptive
     #[arg(long, value_name = "NAME", default_value = "futex", requires = "soak")]
-    pub mechanism: Option<Mechanism>,
-    /// Spoil --soak, to see that it notices: leave out the reader's look or the writer's notify (wake-ups are lost), or halt
-    /// the writer halfway (none is)
+    pub mechanism: Option<Wake>,
+    /// Spoil --soak, to see that it notices: take the sleeper's look too early or leave out the sender's notify (wake-ups are
+    /// lost), or halt the sender halfway (none is). Needs a build with --cfg labelled_stores
     #[arg(long, value_name = "look|notify|halt", requires = "soak")]
     pub spoil: Option<Spoilt>,
 }
@@ -155,7 +156,15 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
         let text = "--soak: two processors are needed, and this process may use one only";
         return Err(Failure::Machine(text.to_owned()));
     }
-    let mechanism = arguments.mechanism.unwrap_or(Mechanism::Futex);
+    let wake = arguments.mechanism.unwrap_or(Wake::Futex);
+    if wake == Wake::Spin || !wake.can_wait_for(true) {
+        let text = "take one that sleeps over shared memory: futex, eventfd, epoll, backoff, adaptive";
+        return Err(Failure::Usage(format!("--mechanism {wake}: {text}")));
+    }
+    if let (Some(spoilt), false) = (arguments.spoil, punctual_machine::label::is_labelled()) {
+        let text = "nothing can be planted in this build; build it with RUSTFLAGS=\"--cfg labelled_stores\"";
+        return Err(Failure::Usage(format!("--spoil {spoilt}: {text}")));
+    }
     let bar = progress(arguments.common.quiet);
     bar.set_length(count);
     bar.set_style(
@@ -163,7 +172,7 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.enable_steady_tick(Duration::from_millis(500));
-    let options = SoakOptions { mechanism, count, seed: arguments.common.seed, spoilt: arguments.spoil };
+    let options = SoakOptions { wake, count, seed: arguments.common.seed, spoilt: arguments.spoil };
     let result = wakeup::soak(options, &cpus, &bar).map_err(Failure::Machine);
     finish(&bar);
     let result = result?;
@@ -178,6 +187,17 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
         return Err(Failure::Promise(format!("{lost} wake-ups of {messages} messages were lost")));
     }
     Ok(())
+}
+
+/// An end of a soak.
+///
+/// # Errors
+/// In words for people.
+pub fn soak_end() -> Result<(), Failure> {
+    end_with_parent();
+    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    let mut input = BufReader::new(std::io::stdin().lock());
+    wakeup::serve_soak(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
 }
 
 fn finish(bar: &ProgressBar) {

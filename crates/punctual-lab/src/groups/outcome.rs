@@ -49,6 +49,8 @@ pub(super) struct VehicleEnd {
     pub(super) wrong: u64,
     /// Instants of a publisher between two values, for which none came.
     pub(super) missed: u64,
+    /// Such instants while it was in another cell.
+    pub(super) away: u64,
     pub(super) keys_fetched: u64,
     pub(super) ledger: Ledger,
 }
@@ -76,6 +78,8 @@ pub struct Outcome {
     /// What all leaders sent and heard.
     pub(super) captured_bytes: usize,
     pub(super) secrets_found: usize,
+    /// When Ctrl-C ended it.
+    pub(super) cut_short: Option<Duration>,
 }
 
 impl Outcome {
@@ -138,6 +142,9 @@ impl Outcome {
             "Searched {} bytes of all that leaders sent and heard for {} secrets: {} found in clear.",
             self.captured_bytes, self.secrets, self.secrets_found
         );
+        if let Some(end) = self.cut_short {
+            let _ = writeln!(text, "Cut short after {:.3} s.", end.as_secs_f64());
+        }
         text
     }
 
@@ -158,8 +165,8 @@ impl Outcome {
     fn vehicles(&self, text: &mut String) {
         let _ = writeln!(
             text,
-            "\n{:<12} {:>7} {:>7} {:>5}  refused and lost, by cause",
-            "vehicle", "taken", "missed", "keys"
+            "\n{:<12} {:>7} {:>7} {:>7} {:>5}  refused and lost, by cause",
+            "vehicle", "taken", "missed", "away", "keys"
         );
         for end in &self.vehicles {
             let is_loss = |name: &str| name.starts_with("seal_") || name.starts_with("lost_");
@@ -173,10 +180,11 @@ impl Outcome {
             let causes = if causes.is_empty() { "none".to_owned() } else { causes.join(", ") };
             let _ = writeln!(
                 text,
-                "{:<12} {:>7} {:>7} {:>5}  {causes}",
-                end.name, end.taken, end.missed, end.keys_fetched
+                "{:<12} {:>7} {:>7} {:>7} {:>5}  {causes}",
+                end.name, end.taken, end.missed, end.away, end.keys_fetched
             );
         }
+        text.push_str("missed: instants for which no value came; away: instants of a cell's post while the vehicle was elsewhere, and came back\n");
         text.push_str("seal_unknown_key: what other groups said; lost_refused: the same, as the accounts of senders see it\n\n");
     }
 
@@ -192,11 +200,12 @@ impl Outcome {
         let vehicle = |end: &VehicleEnd| {
             let ledger: serde_json::Map<String, Value> =
                 end.ledger.entries().iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
-            json!({ "name": end.name, "taken": end.taken, "wrong": end.wrong, "missed": end.missed, "keys": end.keys_fetched, "ledger": ledger })
+            json!({ "name": end.name, "taken": end.taken, "wrong": end.wrong, "missed": end.missed, "away": end.away, "keys": end.keys_fetched, "ledger": ledger })
         };
         json!({ "schema": "punctual.groups.v1", "passages": self.passages.iter().map(passage).collect::<Vec<_>>(),
                 "vehicles": self.vehicles.iter().map(vehicle).collect::<Vec<_>>(), "captured_bytes": self.captured_bytes,
-                "secrets": self.secrets, "secrets_found": self.secrets_found, "broken": self.broken() })
+                "secrets": self.secrets, "secrets_found": self.secrets_found, "broken": self.broken(),
+                "cut_short_s": self.cut_short.map(|end| end.as_secs_f64()) })
     }
 }
 

@@ -11,6 +11,7 @@ use punctual::interest::{Participant, Publisher, Response, Running, Topic};
 use punctual::unit::{Metre, Quantity};
 use punctual::{Bus, Keys, Node, NodeId, NodeOptions};
 use punctual_machine::process::{fill_with_secrets, random};
+use punctual_machine::signal::interrupted;
 
 use super::clear::Secrets;
 use super::outcome::{Outcome, Passage, VehicleEnd};
@@ -218,6 +219,8 @@ impl Vehicle {
     fn end_passage(&mut self, outcome: &mut Outcome) {
         if let Some((since, mut passage)) = self.current.take() {
             passage.first = lock(&self.note).first.map(|first| first - since);
+            passage.step.until =
+                outcome.cut_short.map_or(passage.step.until, |end| end.min(passage.step.until));
             outcome.passages.push(passage);
         }
     }
@@ -232,6 +235,7 @@ impl Vehicle {
             taken: note.taken,
             wrong: note.wrong,
             missed: counts.missed,
+            away: counts.away,
             keys_fetched: self.keys_fetched,
             ledger: self.node.ledger(),
         });
@@ -259,6 +263,9 @@ pub fn run(scenario: &Scenario, medium: Medium) -> Result<Outcome, String> {
     let mut outcome = Outcome::default();
     let start = Instant::now();
     while stations.iter().any(|station| station.post.group().is_none()) {
+        if interrupted() {
+            return Err("interrupted before anybody drove: nothing was measured".to_owned());
+        }
         if start.elapsed() > START_MAX {
             return Err(
                 "a post has not found its leader: the machine is too busy, or its medium is".to_owned()
@@ -267,12 +274,13 @@ pub fn run(scenario: &Scenario, medium: Medium) -> Result<Outcome, String> {
         turn_stations(&mut stations, &mut secrets)?;
     }
     let begin = Instant::now();
-    while begin.elapsed() < scenario.length {
+    while begin.elapsed() < scenario.length && !interrupted() {
         for vehicle in &mut vehicles {
             vehicle.turn(begin, scenario, &mut outcome)?;
         }
         turn_stations(&mut stations, &mut secrets)?;
     }
+    outcome.cut_short = interrupted().then(|| begin.elapsed());
     vehicles.into_iter().for_each(|vehicle| vehicle.end(&mut outcome));
     outcome.secrets = secrets.count();
     look_for_secrets(stations, &secrets, &mut outcome)?;

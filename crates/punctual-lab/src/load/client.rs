@@ -6,6 +6,7 @@ use punctual::{Clock, Ticks};
 use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::signal::interrupted;
 
+use super::neighbour::Neighbours;
 use super::ping::{self, Answer};
 use super::recording::Recording;
 use crate::link::{Got, Link};
@@ -25,9 +26,33 @@ pub struct Trial {
     pub size: usize,
     /// The trial ends when this has passed …
     pub duration: Duration,
-    /// … or after so many messages.
+    /// … or after so many messages; those of the warm-up are not among them.
     pub count_max: usize,
+    /// What goes before.
+    pub warmup: Warmup,
+    /// Processors on which somebody else computes meanwhile, from the end of the burst on.
+    pub neighbours: [Option<usize>; 2],
 }
+
+/// Messages that a trial sends before those that count: all that it opened anew is warmed up anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Warmup {
+    /// One after the other, without a gap: pages, caches, predictors.
+    pub burst: usize,
+    /// Then as many in the manner of the trial: what adapts itself to the gap.
+    pub paced: usize,
+}
+
+impl Warmup {
+    /// Messages of it.
+    #[must_use]
+    pub fn count(self) -> usize {
+        self.burst + self.paced
+    }
+}
+
+/// Where messages take milliseconds, the burst ends early: a warm-up is no measurement.
+const BURST_MAX: Duration = Duration::from_millis(100);
 
 /// What the client's own thread went through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,6 +63,8 @@ pub struct ClientFacts {
     pub migrations: u64,
     /// Times the link had no room.
     pub full: u64,
+    /// Messages that were warm-up.
+    pub warmup: u64,
 }
 
 /// One trial in the making.
@@ -60,6 +87,10 @@ pub fn run(link: &mut dyn Link, trial: &Trial, recording: &mut Recording) -> Cli
     let buffer = vec![0; trial.size];
     let mut run = Run { link, clock, recording, prepared, message, buffer, facts: ClientFacts::default() };
     let (before, cpu) = (ThreadUsage::now(), punctual_machine::cpu::current());
+    run.burst(trial.warmup.burst);
+    let cpus: Vec<usize> = trial.neighbours.into_iter().flatten().collect();
+    let _neighbours = Neighbours::on(&cpus);
+    run.facts.warmup = (run.recording.len() + trial.warmup.paced) as u64;
     match trial.load {
         Load::Closed => run.closed(trial),
         Load::Open => run.open(trial),
@@ -73,29 +104,54 @@ pub fn run(link: &mut dyn Link, trial: &Trial, recording: &mut Recording) -> Cli
 }
 
 impl Run<'_> {
-    fn closed(&mut self, trial: &Trial) {
-        let (gap, patience) = (self.clock.ticks(trial.gap), self.clock.ticks(PATIENCE));
-        let end = self.clock.now().plus(self.clock.ticks(trial.duration));
-        let mut due = self.clock.now();
-        while self.recording.has_room() && self.recording.len() < trial.count_max && !interrupted() {
-            self.wait_until(due);
-            let sequence = self.recording.len() as u64;
-            let sent = self.send(due);
-            self.receive_answer_to(sequence, sent.plus(patience));
-            let now = self.clock.now();
+    /// One message after the other, as many as are asked for or as the time allows.
+    fn burst(&mut self, messages: usize) {
+        let end = self.clock.now().plus(self.clock.ticks(BURST_MAX));
+        while self.recording.has_room() && self.recording.len() < messages && !interrupted() {
+            let now = self.ask(self.clock.now());
             if now >= end {
                 break;
             }
-            due = if gap.0 == 0 { now } else { now.plus(gap) };
         }
+    }
+
+    fn closed(&mut self, trial: &Trial) {
+        let gap = self.clock.ticks(trial.gap);
+        let after = |now: Ticks| if gap.0 == 0 { now } else { now.plus(gap) };
+        let count_max = self.recording.len() + trial.warmup.paced + trial.count_max;
+        let steady_from = self.facts.warmup;
+        let mut due = after(self.clock.now());
+        let mut end = None;
+        while self.recording.has_room() && self.recording.len() < count_max && !interrupted() {
+            if end.is_none() && self.recording.len() as u64 >= steady_from {
+                end = Some(self.clock.now().plus(self.clock.ticks(trial.duration)));
+            }
+            self.wait_until(due);
+            let now = self.ask(due);
+            if end.is_some_and(|end| now >= end) {
+                break;
+            }
+            due = after(now);
+        }
+    }
+
+    /// Sends one message and waits for its answer; says when that was there.
+    #[inline]
+    fn ask(&mut self, due: Ticks) -> Ticks {
+        let sequence = self.recording.len() as u64;
+        let sent = self.send(due);
+        self.receive_answer_to(sequence, sent.plus(self.clock.ticks(PATIENCE)));
+        self.clock.now()
     }
 
     fn open(&mut self, trial: &Trial) {
         let period = self.clock.ticks(trial.gap.max(Duration::from_micros(1)));
-        let start = self.clock.now();
-        let end = start.plus(self.clock.ticks(trial.duration));
+        let start = self.clock.now().plus(period);
+        let paced = period.0.saturating_mul(trial.warmup.paced as u64);
+        let end = start.plus(Ticks(paced)).plus(self.clock.ticks(trial.duration));
+        let count_max = self.recording.len() + trial.warmup.paced + trial.count_max;
         let mut due = start;
-        while self.recording.has_room() && self.recording.len() < trial.count_max && !interrupted() {
+        while self.recording.has_room() && self.recording.len() < count_max && !interrupted() {
             while self.clock.now() < due {
                 self.receive_one(due);
             }

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod clocks;
+pub mod neighbour;
 pub mod ping;
 pub mod recording;
 pub mod responder;

@@ -5,18 +5,19 @@
 //! | 0 | 8 | sequence number of the trial |
 //! | 8 | 8 | the sender's clock when it was sent, ticks |
 //! | 16 | 8 | the responder's clock when its application had it, ticks; 0 in the request |
-//! | 24 | 28 | the request's seven stages, ticks each, as the responder saw them |
-//! | 52 | 4 | 1 = the last message of the trial: no answer is wanted |
-//! | 56 | | a pattern that follows from the number, compared whole |
+//! | 24 | 36 | the request's nine stages, ticks each, as the responder saw them |
+//! | 60 | 1 | 1 = the last message of the trial: no answer is wanted |
+//! | 61 | | a pattern that follows from the number, compared whole |
 
 use punctual::{Stage, Stages, Ticks};
 
 /// Smallest measuring message, bytes.
 pub const SIZE_MIN: usize = 64;
 
-const PATTERN_AT: usize = 56;
+const PATTERN_AT: usize = 61;
 const STAGES_AT: usize = 24;
-const STOP_AT: usize = 52;
+const STOP_AT: usize = 60;
+const _: () = assert!(STAGES_AT + 4 * Stage::ALL.len() <= STOP_AT && PATTERN_AT + 2 < SIZE_MIN);
 
 /// Time in each stage of one way, ticks, in the order of [`Stage::ALL`].
 pub type StageTicks = [u32; Stage::ALL.len()];

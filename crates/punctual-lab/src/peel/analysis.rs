@@ -1,5 +1,6 @@
 //! What each layer costs, with an interval; how much of the whole path the layers explain; where each mistake shows.
 
+use punctual::Stage;
 use serde::{Deserialize, Serialize};
 
 use super::layer::{Culprit, Layer};
@@ -124,34 +125,114 @@ pub fn peel(rounds: &[Rounds], seed: u64) -> Peeled {
 }
 
 /// A figure of a start, by name.
-type Figure = (&'static str, fn(&StartUp) -> f64);
+pub type Figure = (&'static str, fn(&StartUp) -> f64);
 
-/// The rows of the start-up table, ns but for the last.
-pub const FIGURES: [Figure; 11] = [
-    ("process to main", |s| s.process_ns as f64),
-    ("clock", |s| s.clock_ns as f64),
-    ("pool construction, before ready", |s| s.pools_ns as f64),
-    ("node and communicator", |s| s.node_ns as f64),
-    ("keys and first tag, before ready", |s| s.tag_ns as f64),
+/// The rows of the start-up table, ns.
+pub const FIGURES: [Figure; 10] = [
+    (PROCESS, |s| s.process_ns as f64),
+    (CLOCK, |s| s.clock_ns as f64),
+    (KEYS, |s| s.keys_ns as f64),
+    (NODE, |s| s.node_ns as f64),
     ("ready", |s| s.ready_ns as f64),
-    ("waited for a processor until ready", |s| s.queued_ns as f64),
+    (QUEUED, |s| s.queued_ns as f64),
     ("first message", |s| s.first_ns as f64),
-    ("pool construction, on its way", |s| s.pools_on_path_ns as f64),
-    ("keys and tag, on its way", |s| s.tag_on_path_ns as f64),
+    (NODE_ON_PATH, |s| s.node_on_path_ns as f64),
+    (KEYS_ON_PATH, |s| s.keys_on_path_ns as f64),
     ("later messages", |s| s.later_ns as f64),
+];
+
+const PROCESS: &str = "process to main";
+const CLOCK: &str = "clock";
+const KEYS: &str = "keys, before ready";
+const NODE: &str = "node and communicator, before ready";
+const QUEUED: &str = "waited for a processor until ready";
+const NODE_ON_PATH: &str = "node and communicator, on its way";
+const KEYS_ON_PATH: &str = "keys, on its way";
+
+/// What a start until ready consists of: none is in another, and together they are all of it.
+const UNTIL_READY: [Figure; 5] = [
+    (PROCESS, |s| s.process_ns as f64),
+    (CLOCK, |s| s.clock_ns as f64),
+    (KEYS, |s| s.keys_ns as f64),
+    (NODE, |s| s.node_ns as f64),
+    ("the rest until ready", |s| {
+        s.ready_ns.saturating_sub(s.process_ns + s.clock_ns + s.keys_ns + s.node_ns) as f64
+    }),
+];
+
+/// What the way of the first message consists of.
+const FIRST: [Figure; 3] = [
+    (NODE_ON_PATH, |s| s.node_on_path_ns as f64),
+    (KEYS_ON_PATH, |s| s.keys_on_path_ns as f64),
+    ("the first message itself", |s| s.first_ns.saturating_sub(s.node_on_path_ns + s.keys_on_path_ns) as f64),
 ];
 
 /// Interruptions per thousand frames: the row in which O_ASYNC shows.
 pub const SIGNALS: &str = "interruptions per 1,000 frames";
 
-/// The layer in which a mistake shows, as a figure of a start.
+/// A part of a start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Which.
+    pub name: String,
+    /// Its median over the starts, with its interval.
+    pub takes: Interval,
+    /// Its part of the whole's median.
+    pub part: f64,
+}
+
+fn ranked(starts: &[StartUp], parts: &[Figure], whole: fn(&StartUp) -> f64, seed: u64) -> Vec<Part> {
+    let values = |of: fn(&StartUp) -> f64| starts.iter().map(of).collect::<Vec<f64>>();
+    let whole_ns = median(&mut values(whole)).max(1.0);
+    let mut ranked: Vec<Part> = parts
+        .iter()
+        .map(|&(name, of)| {
+            let takes = Interval::of(&values(of), seed);
+            Part { name: name.to_owned(), takes, part: takes.ns / whole_ns }
+        })
+        .collect();
+    ranked.sort_by(|a, b| b.takes.low_ns.total_cmp(&a.takes.low_ns));
+    ranked
+}
+
+/// What starts until ready consist of, the longest for certain first.
 #[must_use]
-pub fn own_figure(culprit: Culprit) -> (&'static str, fn(&StartUp) -> f64) {
+pub fn until_ready(starts: &[StartUp], seed: u64) -> Vec<Part> {
+    ranked(starts, &UNTIL_READY, |start| start.ready_ns as f64, seed)
+}
+
+/// What the first message has more of than later ones, stage by stage, the most for certain first.
+#[must_use]
+pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
+    let known = |start: &&StartUp| !start.first_stages_ns.is_empty();
+    let more = |place: usize| {
+        let of = |start: &StartUp| {
+            let at = |all: &[u64]| all.get(place).map_or(0.0, |&ns| ns as f64);
+            at(&start.first_stages_ns) - at(&start.later_stages_ns)
+        };
+        starts.iter().filter(known).map(of).collect::<Vec<f64>>()
+    };
+    let mut all: Vec<f64> =
+        starts.iter().map(|start| start.first_ns as f64 - start.later_ns as f64).collect();
+    let whole_ns = median(&mut all).max(1.0);
+    let mut ranked: Vec<Part> = (0..Stage::ALL.len())
+        .map(|place| {
+            let takes = Interval::of(&more(place), seed);
+            Part { name: Stage::ALL[place].name().to_owned(), takes, part: takes.ns / whole_ns }
+        })
+        .filter(|part| part.takes.low_ns > 0.0)
+        .collect();
+    ranked.sort_by(|a, b| b.takes.low_ns.total_cmp(&a.takes.low_ns));
+    ranked
+}
+
+/// The figure in which a mistake is to show.
+fn own_figure(culprit: Culprit) -> &'static str {
     match culprit {
-        Culprit::SigioAtStart => (SIGNALS, |s| s.signals_per_mille as f64),
-        Culprit::PoolsInConstructor => ("pool construction, on its way", |s| s.pools_on_path_ns as f64),
-        Culprit::ColdCrypto => ("keys and tag, on its way", |s| s.tag_on_path_ns as f64),
-        Culprit::CrowdAtStart => ("waited for a processor until ready", |s| s.queued_ns as f64),
+        Culprit::SigioAtStart => SIGNALS,
+        Culprit::PoolsInConstructor => NODE_ON_PATH,
+        Culprit::ColdCrypto => KEYS_ON_PATH,
+        Culprit::CrowdAtStart => QUEUED,
     }
 }
 
@@ -160,7 +241,7 @@ pub fn own_figure(culprit: Culprit) -> (&'static str, fn(&StartUp) -> f64) {
 pub struct Found {
     /// Which.
     pub culprit: Culprit,
-    /// In which figure it shows.
+    /// The figure that grew by most for certain, of all: it is looked for without knowing what was done.
     pub figure: String,
     /// Medians of that figure without it and with it.
     pub without: f64,
@@ -168,26 +249,31 @@ pub struct Found {
     pub with: f64,
     /// Difference, pair by pair, with its interval.
     pub adds: Interval,
-    /// The interval lies above zero.
+    /// The interval lies above zero, and the figure is the one in which this mistake belongs.
     pub found: bool,
 }
 
-/// Looks for a mistake: starts with it and without, in turn.
+/// Looks for whatever grew by most: starts with a mistake and without, in turn. Which mistake it was decides only whether
+/// that is where it belongs.
 #[must_use]
 pub fn look_for(culprit: Culprit, without: &[StartUp], with: &[StartUp], seed: u64) -> Found {
-    let (figure, of) = own_figure(culprit);
-    let (clean, culpable): (Vec<f64>, Vec<f64>) =
-        (without.iter().map(of).collect(), with.iter().map(of).collect());
-    let differences: Vec<f64> = culpable.iter().zip(&clean).map(|(with, without)| with - without).collect();
-    let adds = Interval::of(&differences, seed);
-    Found {
-        culprit,
-        figure: figure.to_owned(),
-        without: median(&mut clean.clone()),
-        with: median(&mut culpable.clone()),
-        adds,
-        found: adds.low_ns > 0.0,
-    }
+    let values = |starts: &[StartUp], of: fn(&StartUp) -> f64| starts.iter().map(of).collect::<Vec<f64>>();
+    let grew = |&(name, of): &Figure| {
+        let (clean, culpable) = (values(without, of), values(with, of));
+        let differences: Vec<f64> =
+            culpable.iter().zip(&clean).map(|(with, without)| with - without).collect();
+        let adds = Interval::of(&differences, seed);
+        (name, median(&mut clean.clone()), median(&mut culpable.clone()), adds)
+    };
+    let queued: Figure = (QUEUED, |s| s.queued_ns as f64);
+    let candidates = UNTIL_READY.iter().chain(&FIRST).chain([&queued]).map(grew);
+    let longest = candidates.max_by(|a, b| a.3.low_ns.total_cmp(&b.3.low_ns));
+    // Who is interrupted where nobody was before is it, whatever else grew: a count has no place among times.
+    let signals = grew(&(SIGNALS, |s| s.signals_per_mille as f64));
+    let interrupted = signals.1 == 0.0 && signals.3.low_ns > 0.0;
+    let (figure, without, with, adds) = longest.filter(|_| !interrupted).unwrap_or(signals);
+    let found = adds.low_ns > 0.0 && figure == own_figure(culprit);
+    Found { culprit, figure: figure.to_owned(), without, with, adds, found }
 }
 
 #[cfg(test)]
@@ -234,14 +320,43 @@ mod tests {
         assert!(peel(&all, 1).attributed < 0.4);
     }
 
+    fn starts(of: impl Fn(u64) -> StartUp) -> Vec<StartUp> {
+        (0..8).map(of).collect()
+    }
+
+    /// Goal: what grew is found among all figures, whatever is said to have been done.
     #[test]
-    fn a_mistake_is_found_in_its_own_figure() {
-        let clean: Vec<StartUp> =
-            (0..8).map(|n| StartUp { tag_on_path_ns: 200 + n, ..StartUp::default() }).collect();
-        let cold: Vec<StartUp> =
-            (0..8).map(|n| StartUp { tag_on_path_ns: 90_000 - n, ..StartUp::default() }).collect();
-        assert!(look_for(Culprit::ColdCrypto, &clean, &cold, 1).found);
+    fn a_mistake_is_found_where_it_shows() {
+        let start = |n: u64| StartUp { clock_ns: 7_000_000 + n, ready_ns: 20_000_000, ..StartUp::default() };
+        let clean = starts(start);
+        let cold = starts(|n| StartUp { keys_on_path_ns: 90_000 - n, first_ns: 130_000, ..start(n) });
+        let found = look_for(Culprit::ColdCrypto, &clean, &cold, 1);
+        assert!(found.found && found.figure == KEYS_ON_PATH, "{found:?}");
         assert!(!look_for(Culprit::ColdCrypto, &clean, &clean, 1).found);
-        assert!(!look_for(Culprit::PoolsInConstructor, &clean, &cold, 1).found);
+        let mistaken = look_for(Culprit::PoolsInConstructor, &clean, &cold, 1);
+        assert!(!mistaken.found && mistaken.figure == KEYS_ON_PATH, "{mistaken:?}");
+        let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
+        assert!(look_for(Culprit::SigioAtStart, &clean, &interrupted, 1).found);
+    }
+
+    /// Goal: what a start consists of is ranked by what it surely takes, and adds up.
+    #[test]
+    fn a_start_is_ranked_by_what_it_takes() {
+        let all = starts(|n| StartUp {
+            process_ns: 1_000_000 + n,
+            clock_ns: 7_700_000 + n,
+            node_ns: 10_900_000 - n,
+            ready_ns: 20_100_000,
+            first_ns: 90_000,
+            later_ns: 20_000,
+            first_stages_ns: vec![0, 0, 100, 5_000, 0, 60_000 + n, 0, 0, 100],
+            later_stages_ns: vec![0, 0, 90, 5_000, 0, 9_000, 0, 0, 90],
+            ..StartUp::default()
+        });
+        let ranked = until_ready(&all, 1);
+        assert_eq!([&ranked[0].name, &ranked[1].name], [NODE, CLOCK], "{ranked:#?}");
+        let sum: f64 = ranked.iter().map(|part| part.part).sum();
+        assert!((sum - 1.0).abs() < 0.01 && ranked[0].part + ranked[1].part > 0.9, "{ranked:#?}");
+        assert_eq!(first_message(&all, 1)[0].name, "woken");
     }
 }

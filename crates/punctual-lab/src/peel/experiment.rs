@@ -8,7 +8,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
-use super::analysis::{Found, Interval, Peeled, Rounds, look_for, peel};
+use super::analysis::{Found, Interval, Part, Peeled, Rounds, first_message, look_for, peel, until_ready};
 use super::field::{Field, LinkPlan};
 use super::layer::{Culprit, Layer, cell};
 use super::site::{MadeTrial, Site};
@@ -83,6 +83,12 @@ pub struct Overall {
     pub starts_with: Vec<(Culprit, Vec<StartUp>)>,
     /// Where each shows.
     pub found: Vec<Found>,
+    /// What starts without a mistake consist of until they are ready, the longest first.
+    #[serde(default)]
+    pub until_ready: Vec<Part>,
+    /// What the first message takes longer than later ones, stage by stage.
+    #[serde(default)]
+    pub first_message: Vec<Part>,
     /// In the layer of asynchronous reception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupted: Option<Interrupted>,
@@ -127,12 +133,7 @@ pub fn run(settings: &Settings, store: &mut Store, bar: &ProgressBar) -> Result<
     let mut bench = Bench { settings, site, store, began, medians, signals: Vec::new() };
     bar.set_length(u64::from(settings.rounds) * kinds.len() as u64 + u64::from(settings.starts));
     let mut rounds = 0;
-    while rounds < settings.rounds && !interrupted() {
-        for &kind in &kinds {
-            bar.set_message(cell(settings.medium, kind.0, kind.1).name);
-            bench.one_trial(kind, rounds, kinds.len())?;
-            bar.inc(1);
-        }
+    while rounds < settings.rounds && bench.one_round(&kinds, rounds, bar)? {
         rounds += 1;
     }
     let mut overall = bench.overall();
@@ -159,6 +160,19 @@ fn kinds(settings: &Settings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
 }
 
 impl Bench<'_> {
+    /// `false` if Ctrl-C cut it short.
+    fn one_round(&mut self, kinds: &[Kind], round: u32, bar: &ProgressBar) -> Result<bool, RunError> {
+        for &kind in kinds {
+            bar.set_message(cell(self.settings.medium, kind.0, kind.1).name);
+            self.one_trial(kind, round, kinds.len())?;
+            if interrupted() {
+                return Ok(false);
+            }
+            bar.inc(1);
+        }
+        Ok(true)
+    }
+
     fn one_trial(&mut self, kind: Kind, round: u32, kinds: usize) -> Result<(), RunError> {
         let (layer, culprit) = kind;
         let plan = LinkPlan { layer, interrupted: culprit == Some(Culprit::SigioAtStart), number: 0 };
@@ -168,9 +182,12 @@ impl Bench<'_> {
             made.map_err(|text| RunError::Machine(format!("{}: {text}", layer.name())))?;
         let samples = recording.round_trips(Clock::get(), self.began, 0, false);
         let ns = Distribution::of(std::slice::from_ref(&samples), crate::sample::Phase::Steady, WARMUP);
-        let median = ns
-            .median_ns()
-            .ok_or_else(|| RunError::Machine(format!("{}: no answers; raise --duration", layer.name())))?;
+        let Some(median) = ns.median_ns() else {
+            if interrupted() {
+                return Ok(());
+            }
+            return Err(RunError::Machine(format!("{}: no answers; raise --duration", layer.name())));
+        };
         if let Some((_, medians)) = self.medians.iter_mut().find(|(found, _)| *found == kind) {
             medians.push(median as f64);
         }
@@ -252,6 +269,8 @@ impl Bench<'_> {
             let reason = "the run was interrupted before".to_owned();
             skipped.push(Skipped { what: "starts of fresh processes".to_owned(), reason });
         }
+        overall.until_ready = until_ready(&overall.starts, self.settings.seed);
+        overall.first_message = first_message(&overall.starts, self.settings.seed);
         overall.found = overall
             .starts_with
             .iter()

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 use punctual::engine::packet::PacketBusOptions;
-use punctual::{Bus, CommunicatorOptions, Node, NodeId, NodeOptions, Target, Wake};
+use punctual::{Bus, CommunicatorOptions, Keys, Node, NodeId, NodeOptions, Target, Wake};
 use punctual_machine::news_signal::interrupt_on_news;
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +78,16 @@ impl Field {
     pub(super) fn bus(&self, side: usize, plan: LinkPlan) -> Result<Bus, String> {
         let bus = self.bare_bus(side, plan.number);
         if plan.layer.is_sealed() { self.keys.seal(bus) } else { Ok(bus) }
+    }
+
+    /// The same with these keys, which may come later.
+    pub(super) fn bus_with(&self, side: usize, plan: LinkPlan, keys: &Keys) -> Bus {
+        self.bare_bus(side, plan.number).sealed(keys)
+    }
+
+    /// What the sealed layers seal with.
+    pub(super) fn key(&self) -> &KeyLine {
+        &self.keys
     }
 
     fn bare_bus(&self, side: usize, number: u32) -> Bus {

@@ -81,9 +81,9 @@ impl Layer {
 pub enum Culprit {
     /// O_ASYNC from the start: each frame interrupts the process by SIGIO
     SigioAtStart,
-    /// Buffer pools are made on the way of the first message
+    /// The node, with all its memory, is opened on the way of the first message
     PoolsInConstructor,
-    /// Keys are read, and the first tag is computed, on the way of the first message
+    /// Keys are read and made ready on the way of the first message
     ColdCrypto,
     /// Fourteen other processes start at the same time
     CrowdAtStart,

@@ -4,7 +4,7 @@
 //! ```text
 //! layer       what there is to peel, and the mistakes that can be made on purpose
 //! field       how each end opens its link at each layer (links)
-//! site        the client's thread and the responder's process        startup: a fresh process, timed step by step (tag)
+//! site        the client's thread and the responder's process        startup: a fresh process, timed step by step (key_file)
 //!   │
 //! experiment  rounds of all layers in turn; starts with and without each mistake in turn ─→ store
 //!   │
@@ -16,9 +16,9 @@
 pub mod analysis;
 pub mod experiment;
 mod field;
+mod key_file;
 pub mod layer;
 mod links;
 pub mod overview;
 pub mod site;
 pub mod startup;
-mod tag;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::analysis::{Cost, FIGURES, Found, Interval, SIGNALS, median};
+use super::analysis::{Cost, FIGURES, Found, Interval, Part, SIGNALS, median};
 use super::experiment::Overall;
 use super::layer::Layer;
 use super::startup::StartUp;
@@ -21,6 +21,7 @@ pub fn overview(summary: &Summary, style: Style) -> String {
     let Some(all) = overall(summary) else { return String::new() };
     let mut text = layers(&all, style);
     text += &starts(&all, style);
+    text += &ranked(&all, style);
     text += &found(&all, style);
     text += &table::skipped(&summary.skipped, style);
     text + &table::doubts(&summary.doubts, style)
@@ -114,13 +115,32 @@ fn starts(all: &Overall, style: Style) -> String {
     text
 }
 
+/// What a start consists of, the longest first, and what its first message pays.
+fn ranked(all: &Overall, style: Style) -> String {
+    let mut text = String::new();
+    for (title, parts) in [
+        ("What a start consists of until it is ready, the longest first, µs", &all.until_ready),
+        ("What the first message takes longer than later ones, by its own stages, µs", &all.first_message),
+    ] {
+        if parts.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "{}", style.heading(title));
+        for Part { name, takes, part } in parts {
+            let _ = writeln!(text, "  {name:<38}{:>34}{:>9}", interval(takes), percent(*part));
+        }
+        text.push('\n');
+    }
+    text
+}
+
 fn found(all: &Overall, style: Style) -> String {
     if all.found.is_empty() {
         return String::new();
     }
     let mut text = format!("{}\n", style.heading("The mistakes that were switched on"));
     for Found { culprit, figure, without, with, adds, found } in &all.found {
-        let verdict = if *found { "found" } else { "NOT FOUND" };
+        let verdict = if *found { "found" } else { "NOT FOUND: most grew" };
         let is_count = figure == SIGNALS;
         let shown = |value: f64| {
             if is_count { grouped(value.round() as i64) } else { format!("{} µs", micros(value)) }

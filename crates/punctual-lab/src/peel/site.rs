@@ -8,7 +8,7 @@ use punctual_machine::news_signal::interruptions;
 use serde::{Deserialize, Serialize};
 
 use super::field::{End, Field, INTERFACES, LinkPlan};
-use crate::load::client::{self, Trial};
+use crate::load::client::{self, Trial, Warmup};
 use crate::load::recording::Recording;
 use crate::load::responder::respond_within;
 use crate::role::{Role, hear, say};
@@ -174,6 +174,9 @@ impl Site {
                 size: VALUE_SIZE,
                 duration,
                 count_max: count,
+                // The first messages of every trial are its warm-up by their index.
+                warmup: Warmup::default(),
+                neighbours: [None; 2],
             };
             client::run(&mut *link, &trial, &mut recording);
         } else {

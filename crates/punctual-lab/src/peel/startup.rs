@@ -1,30 +1,28 @@
 //! What is paid once: by a fresh process, from its start to its second message, with and without the known mistakes.
 //!
 //! ```text
-//! start ─▶ main ─▶ clock ─▶ pools* ─▶ node ─▶ keys and first tag* ─▶ ready │ first message: (pools*) (tag*) ping ─▶ more
+//! start ─▶ main ─▶ clock ─▶ keys* ─▶ node and communicator* ─▶ ready │ first message: (node*) (keys*) ping ─▶ more
 //! ```
-//! What is starred moves behind *ready*, onto the way of the first message, by its mistake.
+//! What is starred moves behind *ready*, onto the way of the first message, by its mistake. Every step is the library's own,
+//! and so are the messages: sealed, stamped, answered by the responder of the layers.
 
 use std::io::{BufRead, Write};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use punctual::{Clock, CommunicatorOptions, Node, Target};
+use punctual::{Clock, CommunicatorOptions, Keys, Node, Stage, Target, Ticks};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::news_signal::interruptions;
+use punctual_proto::seal::parse_keys;
 use serde::{Deserialize, Serialize};
 
 use super::field::{Field, LinkPlan, interrupt_by};
+use super::key_file::KeyFile;
 use super::layer::Culprit;
-use super::tag::{FirstTag, KeyFile};
 use crate::link::{CommunicatorLink, Link};
 use crate::load::ping;
 use crate::role::{hear, say};
 use crate::vehicles::option::VALUE_SIZE;
 
-/// Buffers of the pools, and the size of each, bytes: as many frames of Ethernet as the original's.
-const BUFFERS: usize = 1_024;
-const BUFFER_SIZE: usize = 1_536;
 /// Pings after the first.
 const MORE: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -44,61 +42,37 @@ pub(super) struct Order {
 }
 
 /// What it was paid for, nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct StartUp {
     /// From its start to its first instruction of ours.
     pub process_ns: u64,
     /// The clock's calibration.
     pub clock_ns: u64,
-    /// Pools made before it was ready.
-    pub pools_ns: u64,
-    /// The node opened, the communicator bound.
+    /// Keys read, checked and made ready before it was ready.
+    pub keys_ns: u64,
+    /// The node opened, with all memory that messages need, and the communicator bound.
     pub node_ns: u64,
-    /// Keys read and the first tag computed before it was ready.
-    pub tag_ns: u64,
     /// From its start until it was ready.
     pub ready_ns: u64,
     /// Of that, time it waited for a processor.
     pub queued_ns: u64,
     /// The first message, there and back.
     pub first_ns: u64,
-    /// Of that: pools made on its way.
-    pub pools_on_path_ns: u64,
-    /// Of that: keys read and the tag computed on its way.
-    pub tag_on_path_ns: u64,
+    /// Of that: the node opened on its way.
+    pub node_on_path_ns: u64,
+    /// Of that: keys read and made ready on its way.
+    pub keys_on_path_ns: u64,
     /// The median of the messages after it.
     pub later_ns: u64,
-    /// A later tag.
-    pub later_tag_ns: u64,
+    /// The first request's stages, as the responder saw them, in the order of [`Stage::ALL`]; empty if it was not answered.
+    pub first_stages_ns: Vec<u64>,
+    /// The medians of the later ones'.
+    pub later_stages_ns: Vec<u64>,
     /// Interruptions by SIGIO, per thousand frames received.
     pub signals_per_mille: u64,
     /// Messages without an answer.
     pub lost: u64,
-}
-
-/// Buffers that are handed out one at a time.
-#[derive(Debug)]
-struct Pool {
-    free: Mutex<Vec<Box<[u8]>>>,
-}
-
-impl Pool {
-    /// Every buffer, each touched: what a constructor of the original did.
-    fn new() -> Self {
-        let buffer = |number: usize| vec![number as u8; BUFFER_SIZE].into_boxed_slice();
-        Self { free: Mutex::new((0..BUFFERS).map(buffer).collect()) }
-    }
-
-    /// A message through a buffer of the pool.
-    fn carry<T>(&self, message: &[u8], work: impl FnOnce(&[u8]) -> T) -> T {
-        let mut free = self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut buffer = free.pop().unwrap_or_else(|| vec![0; BUFFER_SIZE].into_boxed_slice());
-        drop(free);
-        buffer[..message.len()].copy_from_slice(message);
-        let done = work(&buffer[..message.len()]);
-        self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(buffer);
-        done
-    }
 }
 
 /// The fresh process: does what it is told once, and says what that cost.
@@ -115,12 +89,11 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
 /// One of the crowd: pays what a start costs, and speaks to nobody.
 fn stand_by(order: &Order) -> Result<StartUp, String> {
     Clock::get();
-    let pool = Pool::new();
-    let file = KeyFile::write()?;
-    FirstTag::prepare(&file)?.compute(&[0; VALUE_SIZE]);
+    let file = KeyFile::write(order.field.key())?;
+    let keys = Keys::from_file(file.path()).map_err(|error| error.to_string())?;
     let name = format!("crowd-{:08x}", punctual_machine::process::random() as u32);
-    let node = Node::open(&punctual::Bus::shared(&name), "bystander").map_err(|error| error.to_string())?;
-    pool.carry(&[0; VALUE_SIZE], |bytes| std::hint::black_box(bytes.len()));
+    let bus = punctual::Bus::shared(&name).sealed(&keys);
+    let node = Node::open(&bus, "bystander").map_err(|error| error.to_string())?;
     drop(node);
     debug_assert!(order.bystander, "told so");
     Ok(StartUp::default())
@@ -136,59 +109,102 @@ fn timed<T>(ns: &mut u64, work: impl FnOnce() -> T) -> T {
 fn start_up(order: &Order, main_ns: u64) -> Result<StartUp, String> {
     let mut paid = StartUp { process_ns: main_ns.saturating_sub(order.started_ns), ..StartUp::default() };
     // What an operator does, not the process.
-    let file = KeyFile::write()?;
-    let clock = timed(&mut paid.clock_ns, Clock::get);
+    let file = KeyFile::write(order.field.key())?;
+    timed(&mut paid.clock_ns, Clock::get);
     let has = |culprit| order.culprit == Some(culprit);
-    let mut pool = None;
-    if !has(Culprit::PoolsInConstructor) {
-        pool = Some(timed(&mut paid.pools_ns, Pool::new));
-    }
-    let mut link = timed(&mut paid.node_ns, || open(order, has(Culprit::SigioAtStart)))?;
-    let mut tag = None;
+    let keys = Keys::new();
     if !has(Culprit::ColdCrypto) {
-        let mut made = timed(&mut paid.tag_ns, || FirstTag::prepare(&file))?;
-        timed(&mut paid.tag_ns, || made.compute(&[0; VALUE_SIZE]));
-        tag = Some(made);
+        timed(&mut paid.keys_ns, || read_keys(&keys, &file))?;
+    }
+    let open = || open(order, &keys, has(Culprit::SigioAtStart));
+    let mut link = None;
+    if !has(Culprit::PoolsInConstructor) {
+        link = Some(timed(&mut paid.node_ns, open)?);
     }
     paid.ready_ns = monotonic_ns().saturating_sub(order.started_ns);
     paid.queued_ns = queued_ns();
     let before = interruptions();
-    let mut message = vec![0; VALUE_SIZE];
-    ping::prepare(&mut message);
-    let mut buffer = vec![0; VALUE_SIZE];
-    let mut later = Vec::with_capacity(MORE);
-    for number in 0..=MORE {
-        ping::write_request(&mut message, number as u64, clock.now());
-        let began = Instant::now();
-        let pool = pool.get_or_insert_with(|| timed(&mut paid.pools_on_path_ns, Pool::new));
-        let mut on_path = 0;
-        if tag.is_none() {
-            tag = Some(timed(&mut on_path, || FirstTag::prepare(&file))?);
-        }
-        timed(&mut on_path, || tag.iter_mut().for_each(|tag| tag.compute(&message)));
-        let deadline = clock.now().plus(clock.ticks(PATIENCE));
-        let answered = pool.carry(&message, |bytes| link.send(bytes, clock.now()))
-            && link.receive(&mut buffer, deadline).is_some();
-        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        paid.lost += u64::from(!answered);
-        if number == 0 {
-            (paid.first_ns, paid.tag_on_path_ns) = (ns, on_path);
-        } else {
-            later.push((ns, on_path));
-        }
+    let mut pings = Pings::new();
+    let began = Instant::now();
+    let mut link = match link {
+        Some(link) => link,
+        None => timed(&mut paid.node_on_path_ns, open)?,
+    };
+    if has(Culprit::ColdCrypto) {
+        timed(&mut paid.keys_on_path_ns, || read_keys(&keys, &file))?;
+    }
+    pings.send(&mut link, began);
+    for _ in 0..MORE {
+        pings.send(&mut link, Instant::now());
     }
     paid.signals_per_mille = (interruptions() - before) * 1000 / (MORE as u64 + 1);
-    later.sort_unstable();
-    paid.later_ns = later[later.len() / 2].0;
-    later.sort_unstable_by_key(|&(_, tag)| tag);
-    paid.later_tag_ns = later[later.len() / 2].1;
-    ping::write_stop(&mut message);
-    link.send(&message, clock.now());
+    pings.note(&mut paid);
+    ping::write_stop(&mut pings.message);
+    link.send(&pings.message, Clock::get().now());
     Ok(paid)
 }
 
-fn open(order: &Order, interrupted: bool) -> Result<CommunicatorLink, String> {
-    let bus = order.field.bus(0, order.plan)?;
+/// As a process that finds out late that it needs them.
+fn read_keys(keys: &Keys, file: &KeyFile) -> Result<(), String> {
+    let text = std::fs::read_to_string(file.path()).map_err(|error| error.to_string())?;
+    let found = parse_keys(&text).map_err(|error| error.to_string())?;
+    found.into_iter().try_for_each(|key| keys.insert(key).map_err(|error| error.to_string()))
+}
+
+/// There and back, and the request's stages if it was answered.
+type Took = (u64, Option<[u64; Stage::ALL.len()]>);
+
+/// Pings of this start, one after the other.
+struct Pings {
+    prepared: Vec<u8>,
+    message: Vec<u8>,
+    buffer: Vec<u8>,
+    took: Vec<Took>,
+}
+
+impl Pings {
+    fn new() -> Self {
+        let mut prepared = vec![0; VALUE_SIZE];
+        ping::prepare(&mut prepared);
+        let took = Vec::with_capacity(MORE + 1);
+        Self { message: prepared.clone(), buffer: prepared.clone(), prepared, took }
+    }
+
+    /// Sends the next, and waits for its answer. It counts from `began`.
+    fn send(&mut self, link: &mut CommunicatorLink, began: Instant) {
+        let clock = Clock::get();
+        let number = self.took.len() as u64;
+        ping::write_request(&mut self.message, number, clock.now());
+        self.prepared[..].copy_from_slice(&self.message);
+        let deadline = clock.now().plus(clock.ticks(PATIENCE));
+        let sent = link.send(&self.message, clock.now());
+        let answered = sent && link.receive(&mut self.buffer, deadline).is_some();
+        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let answer = ping::read_answer(&self.buffer, &self.prepared).filter(|_| answered);
+        let stages = answer.filter(|answer| answer.sequence == number).map(|answer| {
+            answer.stages.map(|ticks| if ticks == u32::MAX { 0 } else { clock.nanos(Ticks(ticks.into())) })
+        });
+        self.took.push((ns, stages));
+    }
+
+    fn note(&mut self, paid: &mut StartUp) {
+        paid.lost = self.took.iter().filter(|(_, stages)| stages.is_none()).count() as u64;
+        let Some(((first_ns, first), later)) = self.took.split_first() else { return };
+        paid.first_ns = *first_ns;
+        paid.first_stages_ns = first.map_or_else(Vec::new, Vec::from);
+        let median = |of: &dyn Fn(&Took) -> u64| {
+            let mut all: Vec<u64> = later.iter().map(of).collect();
+            all.sort_unstable();
+            all[all.len() / 2]
+        };
+        paid.later_ns = median(&|&(ns, _)| ns);
+        paid.later_stages_ns =
+            (0..Stage::ALL.len()).map(|place| median(&|(_, s)| s.map_or(0, |s| s[place]))).collect();
+    }
+}
+
+fn open(order: &Order, keys: &Keys, interrupted: bool) -> Result<CommunicatorLink, String> {
+    let bus = order.field.bus_with(0, order.plan, keys);
     let node = Node::open(&bus, "here").map_err(|error| error.to_string())?;
     if interrupted {
         interrupt_by(&node)?;

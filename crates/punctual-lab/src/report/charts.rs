@@ -168,8 +168,10 @@ fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
 
 /// The share of each stage, stacked; what no stamp accounts for is hatched.
 pub(super) fn stages(page: &mut String, cells: &[Cell]) {
-    // Round trips show both ways; a one-way row would repeat half of each.
-    let is_shown = |c: &&Cell| c.id().kind == Kind::RoundTrip && !c.result.stages.is_empty();
+    let is_stamped = |c: &&Cell| !c.result.stages.is_empty();
+    // Round trips show both ways; beside them a one-way row would repeat half of each.
+    let has_both = cells.iter().filter(is_stamped).any(|c| c.id().kind == Kind::RoundTrip);
+    let is_shown = |c: &&Cell| is_stamped(c) && (c.id().kind == Kind::RoundTrip || !has_both);
     let stamped = || cells.iter().filter(is_shown);
     // One condition: closed load before open, 64 bytes before other sizes, the shortest gap.
     let condition = |c: &Cell| (c.id().load, c.id().size != 64, c.id().size, c.id().gap_us);

@@ -86,10 +86,10 @@ pub(crate) struct View<'a> {
     pub(crate) cells: Vec<&'a Cell>,
 }
 
-type Condition = (Kind, Load, usize, u64);
+type Condition = (bool, Kind, Load, usize, u64);
 
 fn condition(cell: &CellId) -> Condition {
-    (cell.kind, cell.load, cell.size, cell.gap_us)
+    (cell.neighbour, cell.kind, cell.load, cell.size, cell.gap_us)
 }
 
 /// Per kind and load, the condition under which most routes were measured.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas};
 use super::escape;
-use crate::peel::analysis::{Cost, FIGURES, SIGNALS, median};
+use crate::peel::analysis::{Cost, FIGURES, Part, SIGNALS, median};
 use crate::peel::experiment::Overall;
 use crate::peel::overview::{interval, overall};
 use crate::peel::startup::StartUp;
@@ -15,6 +15,7 @@ pub(super) fn sections(page: &mut String, summary: &Summary) {
     let Some(all) = overall(summary) else { return };
     layers(page, &all);
     starts(page, &all);
+    ranked(page, &all);
     found(page, &all);
 }
 
@@ -136,6 +137,37 @@ fn starts(page: &mut String, all: &Overall) {
         let _ = write!(page, "<td>{}</td>", signals(starts));
     }
     page.push_str("</tr></tbody></table></div></section>\n");
+}
+
+/// What a start consists of, the longest first, and what its first message pays.
+fn ranked(page: &mut String, all: &Overall) {
+    for (title, parts) in [
+        (
+            "What a start consists of <small>until it is ready, the longest first, µs</small>",
+            &all.until_ready,
+        ),
+        (
+            "What the first message takes longer <small>than later ones, by its own stages, µs</small>",
+            &all.first_message,
+        ),
+    ] {
+        if parts.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            page,
+            "<section><h2>{title}</h2><div class=\"wide\"><table><thead><tr><th>what</th><th>takes</th><th>part</th></tr></thead><tbody>"
+        );
+        for Part { name, takes, part } in parts {
+            let (takes, part) = (interval(takes), part * 100.0);
+            let _ = write!(
+                page,
+                "<tr><td>{}</td><td class=\"p50\">{takes}</td><td>{part:.1} %</td></tr>",
+                escape(name)
+            );
+        }
+        page.push_str("</tbody></table></div></section>\n");
+    }
 }
 
 fn of_all(starts: &[StartUp], of: fn(&StartUp) -> f64) -> String {

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::escape;
 use crate::response::explain::{Finding, Share};
+use crate::response::published::{Compared, comparison};
 use crate::summary::{CellResult, Summary};
 use crate::table::{grouped, micros};
 
@@ -15,6 +16,11 @@ const SHARES_SHOWN: usize = 5;
 const FINDINGS_SHOWN: usize = 12;
 
 pub(super) fn sections(page: &mut String, summary: &Summary) {
+    lateness(page, summary);
+    published(page, &comparison(&summary.results));
+}
+
+fn lateness(page: &mut String, summary: &Summary) {
     let late: Vec<(&CellResult, Vec<Share>)> = summary
         .results
         .iter()
@@ -39,6 +45,33 @@ pub(super) fn sections(page: &mut String, summary: &Summary) {
     page.push_str("</tbody></table></div>");
     longest(page, &late);
     page.push_str("</section>\n");
+}
+
+fn published(page: &mut String, rows: &[Compared]) {
+    if rows.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<section><h2>The article's round trips beside ours <small>µs</small></h2><div class=\"wide\"><table><thead><tr>\
+         <th>its responder</th><th>mean</th><th>min</th><th>max</th><th class=\"l\">ours</th><th>mean</th><th>min</th>\
+         <th>max</th></tr></thead><tbody>",
+    );
+    for row in rows {
+        let [mean, min, max] = row.published_us.map(|us| micros(1000.0 * us));
+        let ours = |ns: Option<f64>| ns.map_or("∞".to_owned(), micros);
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{mean}</td><td>{min}</td><td>{max}</td><td class=\"l\">{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td></tr><tr><td></td><td class=\"l none\" colspan=\"7\" style=\"white-space:normal\">{}</td></tr>",
+            escape(&row.board),
+            escape(&row.name),
+            ours(row.mean_ns),
+            ours(row.min_ns.map(|ns| ns as f64)),
+            ours(row.max_ns.map(|ns| ns as f64)),
+            escape(&row.differs),
+        );
+    }
+    page.push_str("</tbody></table></div></section>\n");
 }
 
 fn share_row(page: &mut String, option: &str, share: &Share) {
@@ -131,7 +164,7 @@ mod tests {
         result.more.insert("findings".to_owned(), json!([finding]));
         summary.results = vec![result];
         sections(&mut page, &summary);
-        for word in ["4,711", "responder", "request.woken", "behind trip 77", "stood still", "98 %"] {
+        for word in ["4,711", "responder", "request.woken", "behind trip 77", "stopped, until", "98 %"] {
             assert!(page.contains(word), "{word}: {page}");
         }
     }

@@ -6,16 +6,18 @@ use std::fmt::Write as _;
 use super::canvas::{Anchor, Canvas};
 use super::escape;
 use super::scale::Log;
-use crate::summary::Summary;
+use crate::stats::StageShare;
+use crate::summary::{CellResult, Summary};
 use crate::table::{grouped, micros};
 use crate::vehicles::figures::Row;
-use crate::vehicles::overview::{Overall, overall};
+use crate::vehicles::overview::{Overall, absence_words, absences, overall, stage_names};
 use crate::vehicles::published::{PUBLISHED, rows};
 
 pub(super) fn sections(page: &mut String, summary: &Summary) {
     let Some(all) = overall(summary) else { return };
     published(page, &all);
     honest(page, &all);
+    stalls(page, summary, &all);
     places(page, &all);
     arrivals(page, &all);
     start_up(page, &all);
@@ -119,6 +121,45 @@ fn honest_row(page: &mut String, run: usize, row: &Row) {
     let _ = write!(page, "<td>{}</td></tr>", micros(row.late_mean_ns));
 }
 
+/// Where the time goes as figures, the longest stalls, and who did not run.
+fn stalls(page: &mut String, summary: &Summary, all: &Overall) {
+    let stamped: Vec<&CellResult> = summary.results.iter().filter(|r| !r.stages.is_empty()).collect();
+    if !stamped.is_empty() {
+        page.push_str(
+            "<section><h2>Stage by stage <small>due → received, µs; part of all</small></h2><p class=\"say\">Medium: until the \
+             receiver's kernel, or a receiver that was awake, had it. Elsewhere: the receiver did something else. Woken: it slept. \
+             Delivered: from thread to thread.</p><div class=\"wide\"><table><thead><tr><th>stage</th>",
+        );
+        for result in &stamped {
+            let _ = write!(page, "<th>{}</th><th>part</th>", escape(&result.cell.engine));
+        }
+        page.push_str("</tr></thead><tbody>");
+        for name in stage_names(&stamped) {
+            let _ = write!(page, "<tr><td>{}</td>", escape(name));
+            for result in &stamped {
+                stage_cells(page, result.stages.iter().find(|stage| stage.name == name));
+            }
+            page.push_str("</tr>");
+        }
+        page.push_str("</tbody></table></div></section>\n");
+    }
+    let absences: Vec<String> =
+        absences(all).map(|(run, absence)| format!("run {}, {}", run + 1, absence_words(absence))).collect();
+    if !absences.is_empty() {
+        let words = escape(&absences.join(". "));
+        let _ = writeln!(page, "<section><h2>Who did not run</h2><p class=\"say\">{words}.</p></section>");
+    }
+}
+
+fn stage_cells(page: &mut String, stage: Option<&StageShare>) {
+    let Some(stage) = stage else {
+        page.push_str("<td>–</td><td>–</td>");
+        return;
+    };
+    let (median, part) = (micros(stage.median_ns as f64), stage.share * 100.0);
+    let _ = write!(page, "<td class=\"p50\">{median}</td><td>{part:.0} %</td>");
+}
+
 /// Within one message's fan-out, latency follows the place in the wake-up order.
 fn places(page: &mut String, all: &Overall) {
     let runs: Vec<&Vec<u64>> =
@@ -158,7 +199,7 @@ fn arrivals(page: &mut String, all: &Overall) {
     let Some(run) = all.runs.iter().rev().find(|run| run.arrivals_ns.len() > 1) else { return };
     page.push_str(
         "<section><h2>In order of arrival <small>last run, one receiver</small></h2><p class=\"say\">Slow messages that fall in steps \
-         are one standstill of the receiver, not many slow messages; within a round, latency follows the order of sending.</p>\
+         are one stall of the receiver, not many slow messages; within a round, latency follows the order of sending.</p>\
          <div class=\"wide\">",
     );
     let (width, height, left, right, bottom) = (1000.0, 300.0, 52.0, 980.0, 276.0);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::cause::Cause;
 use super::client::Testimony;
-use super::explain::{Cause, Finding, shares};
+use super::explain::{Finding, shares};
 use super::option::Choice;
 use super::responder::ResponderFacts;
 use super::trips::{Arrivals, Ends, Trips};
@@ -100,9 +101,11 @@ impl Account {
         sum.arrived += facts.arrived;
         sum.answered += facts.answered;
         sum.refused += facts.refused;
+        sum.silent += facts.silent;
         sum.unsent += facts.unsent;
         sum.cpu_ns += facts.cpu_ns;
         sum.faults += facts.faults;
+        sum.throttled += facts.throttled;
         sum.preempted += facts.preempted;
         sum.control_late.0 += facts.control_late.0;
         sum.control_late.1 = sum.control_late.1.max(facts.control_late.1);

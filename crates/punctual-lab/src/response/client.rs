@@ -13,8 +13,9 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
 use super::control::Control;
+use super::delay::{Delay, Place};
 use super::evidence::{Evidence, Witness};
-use super::port::{Peer, Port};
+use super::port::{Arrival, Peer, Port};
 use super::protocol::Protocol;
 use super::trips::{Seen, Trips};
 use super::wire::{self, Header, Kind, Past, Record, TripId};
@@ -43,6 +44,8 @@ pub struct TrialPlan {
     pub run: u32,
     /// A trip later than this is slow enough to ask why at once.
     pub slow: Duration,
+    /// Made on purpose.
+    pub delay: Option<Delay>,
     /// Never sleeps between trips: for ways that have a CPU to themselves.
     pub spins: bool,
 }
@@ -65,14 +68,27 @@ pub struct Testimony {
     pub responder: Vec<Window>,
     /// The client's thread over the trial.
     pub usage: ThreadUsage,
+    /// Times that a CPU quota ran out.
+    pub throttled: u64,
     /// Sends that found no room, or no way.
     pub refused: u64,
     /// Wall time of the trial.
     pub lasted: Duration,
 }
 
-/// Windows kept: at ten milliseconds each, ten minutes and many slow trips.
-const WINDOWS_MAX: usize = 1 << 16;
+/// Windows kept: at a millisecond each, two minutes.
+const WINDOWS_MAX: usize = 1 << 17;
+
+impl Testimony {
+    /// Takes the memory of so many windows now, so that noting one faults no page.
+    fn touch(&mut self, windows: usize) {
+        let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
+        for side in [&mut self.client, &mut self.responder] {
+            *side = vec![blank; windows];
+            side.clear();
+        }
+    }
+}
 
 struct Run<'a> {
     port: &'a mut dyn Port,
@@ -98,6 +114,8 @@ pub fn run(
 ) -> Testimony {
     let clock = Clock::get();
     sleep_precisely();
+    let mut testimony = Testimony::default();
+    testimony.touch(WINDOWS_MAX);
     let mut run = Run {
         port,
         clock,
@@ -106,14 +124,12 @@ pub fn run(
         trips,
         control,
         witness: Witness::of_this_thread(),
-        testimony: Testimony::default(),
-        request: vec![0; plan.size],
+        testimony,
+        request: vec![1; plan.size],
         // One byte more, so that a packet that grew is not taken for one that did not.
-        buffer: vec![0; plan.size + 1],
+        buffer: vec![1; plan.size + 1],
         slow: clock.ticks(plan.slow),
     };
-    run.testimony.client.reserve(WINDOWS_MAX);
-    run.testimony.responder.reserve(WINDOWS_MAX);
     let (usage, start) = (ThreadUsage::now(), clock.now());
     match plan.load {
         Load::Closed => run.closed(),
@@ -122,6 +138,7 @@ pub fn run(
     run.testimony.lasted = clock.duration(clock.now().since(start));
     run.drain();
     run.testimony.usage = ThreadUsage::now().since(usage);
+    run.testimony.throttled = run.witness.throttled_times();
     run.trips.close(clock.now());
     run.end();
     // Replies that overtook one another brought a window late, or twice.
@@ -140,8 +157,13 @@ impl Run<'_> {
         let end = self.clock.now().plus(self.clock.ticks(self.plan.duration));
         let mut due = self.clock.now();
         while self.goes_on() {
+            let from = self.clock.now();
             self.rest_until(due);
+            if !self.plan.spins && due > from {
+                self.witness.note_idle(due.since(from));
+            }
             let (sequence, sent) = self.send(due);
+            Delay::make(self.plan.delay, Place::ReplyElsewhere);
             self.receive_answer_to(sequence, sent.plus(timeout));
             self.look_back(sequence);
             let now = self.clock.now();
@@ -163,6 +185,7 @@ impl Run<'_> {
                     self.look_back(sequence);
                 }
             }
+            Delay::make(self.plan.delay, Place::Sent);
             self.send(due);
             due = due.plus(period);
         }
@@ -213,7 +236,8 @@ impl Run<'_> {
         let arrival = self.port.receive(&mut self.buffer, deadline)?;
         let bytes = &self.buffer[..arrival.size];
         let verdict = self.plan.protocol.read_reply(bytes, self.plan.run, self.plan.size);
-        let seen = Seen { kernel: arrival.kernel, woken: arrival.woken, done: arrival.read };
+        let Arrival { kernel, listened, woken, read, .. } = arrival;
+        let seen = Seen { kernel, listened, woken, done: read };
         if let super::protocol::Verdict::Answer { record: Some(record), .. } = verdict {
             self.note_evidence(&record);
         }
@@ -242,14 +266,14 @@ impl Run<'_> {
         };
         let was_slow = row.is_some_and(|row| row.seen.done.since(from(row)) > self.slow);
         if was_slow || self.witness.is_due(self.clock.now()) {
-            self.close_window();
+            self.close_window(was_slow);
         }
     }
 
-    fn close_window(&mut self) {
+    fn close_window(&mut self, was_slow: bool) {
         let begin = self.witness.since();
         let late_us = self.control.late_us_since(begin);
-        let evidence = self.witness.close(late_us);
+        let evidence = self.witness.close(late_us, was_slow);
         if self.testimony.client.len() < WINDOWS_MAX {
             let span = (self.clock.nanos(begin), self.clock.nanos(self.witness.since()));
             self.testimony.client.push(Window { evidence, span });
@@ -265,7 +289,7 @@ impl Run<'_> {
         while self.receive_one(grace).is_some() {}
         let trips = &mut *self.trips;
         self.port.transmitted(&mut |tag, at| trips.note_transmitted(tag, at));
-        self.close_window();
+        self.close_window(true);
     }
 
     /// Tells a responder of ours that the trial is over. Lost on the way, the responder is told otherwise.

@@ -8,14 +8,23 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
+use punctual_machine::clock::monotonic_ns;
 use punctual_machine::cpu::ThreadUsage;
+use punctual_machine::signal::continuations;
 use serde::{Deserialize, Serialize};
 
-/// A window ends after so long, if nothing slow ended it before.
-pub const WINDOW_MAX: Duration = Duration::from_millis(10);
+use super::withheld::{Quotas, Steal, Throttled, certain_steal_ns};
+
+/// A window ends after so long, if nothing slow ended it before. What happened in the rest of a window may have happened in
+/// the trip, or beside it: the shorter the window, the more is certain.
+pub const WINDOW_MAX: Duration = Duration::from_millis(1);
+
+/// How often the hypervisor's share is read, unless something slow asks for it: a look costs as much as a few trips.
+const STEAL_EVERY: Duration = Duration::from_millis(100);
 
 /// What happened to one thread in one window. Times that do not fit stop at the largest number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Evidence {
     /// Counts windows, from 1.
     pub number: u32,
@@ -25,8 +34,16 @@ pub struct Evidence {
     pub cpu_us: u32,
     /// Time that the thread was ready to run and did not (`schedstat`).
     pub wait_us: u32,
+    /// Time that the thread slept on purpose, before it had a trip: nothing else can have happened to it then.
+    pub idle_us: u32,
     /// How long the control thread on the same CPU was late in it.
     pub control_late_us: u32,
+    /// Time that quotas took, over all CPUs of the group.
+    pub throttled_us: u32,
+    /// Time that the hypervisor took of the thread's CPU, at least.
+    pub stolen_us: u32,
+    /// How long before its end the process was last continued, if that was noticed in it.
+    pub continued_age_us: Option<u32>,
     /// Page faults without the disk.
     pub faults_minor: u16,
     /// Page faults with it.
@@ -48,6 +65,16 @@ pub struct Witness {
     cpu: usize,
     number: u32,
     window: Ticks,
+    idle_ns: u64,
+    quotas: Quotas,
+    throttled: Throttled,
+    /// Times that quotas had run out when it began.
+    throttled_before: u64,
+    steal: Steal,
+    /// When the hypervisor's share was last read, of which CPU, and what it was.
+    stolen: Option<(Ticks, usize, u64)>,
+    steal_every: Ticks,
+    continuations: u64,
 }
 
 impl Witness {
@@ -55,6 +82,7 @@ impl Witness {
     #[must_use]
     pub fn of_this_thread() -> Self {
         let clock = Clock::get();
+        let quotas = Quotas::of_this_thread();
         let mut witness = Self {
             schedstat: File::open("/proc/thread-self/schedstat").ok(),
             since: clock.now(),
@@ -63,8 +91,18 @@ impl Witness {
             cpu: punctual_machine::cpu::current(),
             number: 0,
             window: clock.ticks(WINDOW_MAX),
+            idle_ns: 0,
+            throttled: quotas.now(),
+            throttled_before: quotas.now().times,
+            quotas,
+            steal: Steal::default(),
+            stolen: None,
+            steal_every: clock.ticks(STEAL_EVERY),
+            continuations: continuations().0,
         };
         witness.wait_ns = witness.read_wait_ns();
+        witness.read_stolen(witness.since, 0);
+        witness.since = clock.now();
         witness
     }
 
@@ -87,19 +125,36 @@ impl Witness {
         now.since(self.since) >= self.window
     }
 
-    /// Ends the window, and begins the next.
-    pub fn close(&mut self, control_late_us: u32) -> Evidence {
+    /// The thread slept on purpose, without a trip.
+    #[inline]
+    pub fn note_idle(&mut self, slept: Ticks) {
+        self.idle_ns += Clock::get().nanos(slept);
+    }
+
+    /// How often a quota ran out since it began to watch.
+    #[must_use]
+    pub fn throttled_times(&self) -> u64 {
+        self.quotas.now().times.saturating_sub(self.throttled_before)
+    }
+
+    /// Ends the window, and begins the next. After something slow more is asked for.
+    pub fn close(&mut self, control_late_us: u32, was_slow: bool) -> Evidence {
         let clock = Clock::get();
         let (now, usage, wait_ns) = (clock.now(), ThreadUsage::now(), self.read_wait_ns());
         let cpu = punctual_machine::cpu::current();
         let passed = usage.since(self.usage);
+        let wall_ns = clock.nanos(now.since(self.since));
         self.number = self.number.wrapping_add(1);
         let evidence = Evidence {
             number: self.number,
-            wall_us: micros(clock.nanos(now.since(self.since))),
+            wall_us: micros(wall_ns),
             cpu_us: micros(passed.cpu_ns),
             wait_us: micros(wait_ns.saturating_sub(self.wait_ns)),
+            idle_us: micros(std::mem::take(&mut self.idle_ns)),
             control_late_us,
+            throttled_us: self.read_throttled(),
+            stolen_us: if self.wants_stolen(now, was_slow) { self.read_stolen(now, wall_ns) } else { 0 },
+            continued_age_us: self.read_continuation(),
             faults_minor: short(passed.faults_minor),
             faults_major: short(passed.faults_major),
             switches_involuntary: short(passed.switches_involuntary),
@@ -107,6 +162,35 @@ impl Witness {
         };
         (self.since, self.usage, self.wait_ns, self.cpu) = (now, usage, wait_ns, cpu);
         evidence
+    }
+
+    fn read_throttled(&mut self) -> u32 {
+        if self.quotas.is_empty() {
+            return 0;
+        }
+        let now = self.quotas.now();
+        let before = std::mem::replace(&mut self.throttled, now);
+        micros(now.ns.saturating_sub(before.ns))
+    }
+
+    fn wants_stolen(&self, now: Ticks, was_slow: bool) -> bool {
+        was_slow || self.stolen.is_none_or(|(at, ..)| now.since(at) >= self.steal_every)
+    }
+
+    /// What the hypervisor took in this window for certain: all of it may be of the time between the last look and the window.
+    fn read_stolen(&mut self, now: Ticks, wall_ns: u64) -> u32 {
+        let cpu = punctual_machine::cpu::current();
+        let Some(stolen_ns) = self.steal.from_cpu(cpu) else { return 0 };
+        let Some((at, of, before_ns)) = self.stolen.replace((now, cpu, stolen_ns)) else { return 0 };
+        let outside_ns = Clock::get().nanos(now.since(at)).saturating_sub(wall_ns);
+        let certain_ns = if of == cpu { certain_steal_ns(before_ns, stolen_ns) } else { 0 };
+        micros(certain_ns.saturating_sub(outside_ns))
+    }
+
+    fn read_continuation(&mut self) -> Option<u32> {
+        let (count, at_ns) = continuations();
+        let is_new = std::mem::replace(&mut self.continuations, count) != count;
+        is_new.then(|| micros(monotonic_ns().saturating_sub(at_ns)))
     }
 
     /// Second number of `schedstat`: time on the run queue.
@@ -140,14 +224,20 @@ mod tests {
         while start.elapsed() < Duration::from_millis(20) {
             std::hint::spin_loop();
         }
+        let from = Clock::get().now();
         std::thread::sleep(Duration::from_millis(20));
         let now = Clock::get().now();
+        witness.note_idle(now.since(from));
         assert!(witness.is_due(now));
-        let evidence = witness.close(3);
+        let evidence = witness.close(3, true);
         assert_eq!((evidence.number, evidence.control_late_us), (1, 3));
         assert!(evidence.wall_us >= 40_000, "{evidence:?}");
         assert!(evidence.cpu_us > 0 && evidence.cpu_us < evidence.wall_us, "{evidence:?}");
-        assert_eq!(witness.close(0).number, 2);
+        // Falling asleep and waking are CPU time of the rest.
+        let parts_us = evidence.idle_us + evidence.cpu_us;
+        assert!(evidence.idle_us >= 20_000 && parts_us <= evidence.wall_us + 5_000, "{evidence:?}");
+        let next = witness.close(0, false);
+        assert_eq!((next.number, next.idle_us), (2, 0));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use punctual_machine::signal::interrupted;
 use super::account::Account;
 use super::client::{self, Testimony, TrialPlan};
 use super::control::Control;
+use super::delay::Delay;
 use super::explain::{Circumstances, Finding, explain, rule_for};
 use super::forward::Faults;
 use super::option::{Choice, Way};
@@ -21,7 +22,7 @@ use super::responder::ResponderFacts;
 use super::site::{Assignment, Family, PORT, Place, Said, Site, Told, open_port};
 use super::sockperf;
 use super::trips::{Frame, Trips};
-use crate::doubt::Cause as DoubtCause;
+use crate::doubt::{Cause as DoubtCause, page_faults};
 use crate::sample::{CellId, Load, Samples};
 use crate::store::{Store, StoreError};
 use crate::summary::Skipped;
@@ -69,6 +70,8 @@ pub struct Settings {
     pub busy_poll_us: u32,
     /// Faults on the way.
     pub faults: Option<Faults>,
+    /// A delay of every trip, made on purpose.
+    pub delay: Option<Delay>,
     /// Both ends say that their clocks differ.
     pub clocks_apart: bool,
     /// Repeats whatever is random.
@@ -103,10 +106,10 @@ pub struct Outcome {
     pub skipped: Vec<Skipped>,
     /// Trials made.
     pub made: u64,
-    /// Trials planned.
-    pub planned: u64,
     /// Where.
     pub place: String,
+    /// When it began, nanoseconds of `CLOCK_MONOTONIC`: instants of the run count from there.
+    pub began_ns: u64,
     /// What happened on the way, if anything was meant to.
     pub faults: Option<super::forward::Counts>,
 }
@@ -151,6 +154,7 @@ pub fn run(
         None => Some(Site::start(settings.family, settings.faults.as_ref()).map_err(RunError::Machine)?),
     };
     let accounts = settings.choices.iter().map(|&choice| Account::new(choice)).collect();
+    let began_ns = punctual_machine::clock::monotonic_ns();
     let mut bench = Bench {
         settings,
         site,
@@ -164,13 +168,12 @@ pub fn run(
     };
     bench.note_place();
     let per_round = settings.choices.len() + usize::from(against);
-    let planned = per_round as u64 * u64::from(settings.rounds);
-    bar.set_length(planned);
+    bar.set_length(per_round as u64 * u64::from(settings.rounds));
     let made = bench.all_rounds(against, per_round, bar)?;
     let place = bench.place();
     let faults = bench.site.as_ref().and_then(Site::faults);
     let Bench { accounts, skipped, .. } = bench;
-    Ok(Outcome { accounts, skipped, made, planned, place, faults })
+    Ok(Outcome { accounts, skipped, made, place, began_ns, faults })
 }
 
 impl Bench<'_> {
@@ -283,11 +286,12 @@ impl Bench<'_> {
             timeout: settings.timeout,
             run,
             slow: SLOW.min(settings.limit),
+            delay: settings.delay,
             spins: choice.way.spins(),
         };
         let port = self.port_plan(choice, local, Some(target), 0);
         let steal = steal_ticks();
-        let made = trial(&port, target, &plan, choice, settings.cpus[0]);
+        let made = trial(&port, target, &plan, choice.at_client(), settings.cpus[0]);
         let (facts, remark) = self.stop_responder()?;
         let mut made = made?;
         made.facts = facts;
@@ -309,20 +313,24 @@ impl Bench<'_> {
         }
         let Some(site) = &self.site else { return Err("there is no responder".to_owned()) };
         let [here, there] = site.addresses();
-        // A port of its own for each trial: what an earlier one left on its way finds nobody.
-        let shift = (self.trials as u16 % 100) * port::FLOWS_MAX as u16;
-        let port_number = if settings.to.is_none() { PORT + shift } else { PORT };
+        // A port of its own for each trial: what an earlier one left on its way finds nobody. Both ends share an address on
+        // loopback, and it is others' too: there the kernel knows which ports are free.
+        let port_number = match site.place {
+            Place::Segment => PORT + (self.trials as u16 % 100) * port::FLOWS_MAX as u16,
+            Place::Loopback { .. } => 0,
+        };
         let assignment = Assignment {
             port: self.port_plan(choice, SocketAddr::new(there, port_number), None, 1),
-            choice,
+            choice: choice.at_responder(),
             cpu: settings.cpus[1],
             protocol: settings.protocol,
             clock_apart: settings.clocks_apart,
+            delay: settings.delay,
         };
         let site = self.site.as_mut().ok_or("there is no responder")?;
         match site.tell(&Told::Answer(Box::new(assignment)))? {
-            Said::Ready { mac, .. } => {
-                let peer = Peer { address: SocketAddr::new(there, port_number), mac };
+            Said::Ready { address, mac } => {
+                let peer = Peer { address: SocketAddr::new(there, address.port()), mac };
                 Ok((peer, SocketAddr::new(here, port_number)))
             }
             other => Err(format!("the responder said {other:?} where it was to be ready")),
@@ -398,15 +406,26 @@ fn trial(
 }
 
 fn find(made: &Made, samples: &Samples, choice: Choice, load: Load) -> Vec<Finding> {
-    let given = Circumstances { urgency: choice.urgency, steal_ms: made.steal_ms, load };
+    let urgency = [choice.at_client().urgency, choice.at_responder().urgency];
+    let given = Circumstances { urgency, load };
     explain(&made.trips, samples, &made.testimony, rule_for(samples), &given)
 }
 
 fn note_doubts(samples: &mut Samples, cell: &CellId, made: &Made) {
+    let messages = samples.len() as u64;
     let mut doubt = |cause: DoubtCause| samples.facts.doubts.push(cause.into());
     let migrations: u64 = made.testimony.client.iter().map(|w| u64::from(w.evidence.migrations)).sum();
     if migrations > 0 {
         doubt(DoubtCause::Migrated { subject: cell.to_string(), times: migrations });
+    }
+    let responder = made.facts.unwrap_or_default();
+    let client = made.testimony.usage;
+    let faults = client.faults_minor + client.faults_major + responder.faults;
+    page_faults(&cell.to_string(), faults, messages).into_iter().for_each(&mut doubt);
+    // Both may be of one group.
+    let throttled = made.testimony.throttled.max(responder.throttled);
+    if throttled > 0 {
+        doubt(DoubtCause::Throttled { subject: cell.to_string(), times: throttled });
     }
     if made.steal_ms > 0 {
         doubt(DoubtCause::Steal { subject: cell.to_string(), ms: made.steal_ms });

@@ -9,8 +9,8 @@ use std::fmt;
 use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
-use super::client::{Testimony, Window};
-use super::evidence::Evidence;
+use super::cause::{Cause, PART_MIN, Seen, cause_of, over};
+use super::client::Testimony;
 use super::option::Urgency;
 use super::trips::{BEYOND, Trip, Trips, WIRE};
 use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples};
@@ -41,77 +41,6 @@ impl fmt::Display for Side {
     }
 }
 
-/// Why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// Ready to run, and others ran: contention for the CPU.
-    RunQueue,
-    /// As above, of a real-time thread for the time that the kernel keeps for others.
-    RealTimeLimit,
-    /// Neither running nor ready, and everything on that CPU was late: the process was stopped.
-    Stopped,
-    /// Everything on that CPU was late, and the hypervisor took time away.
-    Steal,
-    /// Memory was read from the disk.
-    FaultsMajor,
-    /// Memory was touched for the first time.
-    FaultsMinor,
-    /// The thread ran on another CPU afterwards.
-    Migrated,
-    /// The thread itself used the CPU all the while.
-    Busy,
-    /// Asleep, neither ready nor running, while the control thread was in time: the wake-up itself was late.
-    WakeUp,
-    /// None of this.
-    Unknown,
-}
-
-impl Cause {
-    fn words(self) -> &'static str {
-        match self {
-            Self::RunQueue => "ready to run, but the CPU was another's",
-            Self::RealTimeLimit => "ready to run, but at the kernel's limit for real-time threads",
-            Self::Stopped => "stood still: stopped, or its CPU was not there",
-            Self::Steal => "the hypervisor took the CPU away",
-            Self::FaultsMajor => "memory was read from the disk",
-            Self::FaultsMinor => "memory was touched for the first time",
-            Self::Migrated => "moved to another CPU",
-            Self::Busy => "computed all the while",
-            Self::WakeUp => {
-                "its wake-up came late (idle CPU, interrupt, softirq: the kernel's own, not seen from here)"
-            }
-            Self::Unknown => "nothing that user space can see",
-        }
-    }
-
-    /// What to try.
-    #[must_use]
-    pub fn advice(self) -> &'static str {
-        match self {
-            Self::RunQueue => {
-                "give the thread a CPU of its own (--client-cpu, --responder-cpu, isolcpus), or --sched fifo:50"
-            }
-            Self::RealTimeLimit => {
-                "do not spin in a real-time class on a shared CPU; isolate the CPU, or --sched nice:-20"
-            }
-            Self::Stopped => "find who stops it (SIGSTOP, a debugger, the freezer of its control group)",
-            Self::Steal => "use a dedicated host",
-            Self::FaultsMajor | Self::FaultsMinor => "touch and lock the memory before (mlockall)",
-            Self::Migrated => "pin the thread",
-            Self::Busy => "make the handler shorter, or give it more threads",
-            Self::WakeUp => "keep the CPU awake: spin, a shorter gap, idle=poll or /dev/cpu_dma_latency",
-            Self::Unknown => "look with tracepoints: perf trace, or trace-cmd, around the instant",
-        }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
-    }
-}
-
 /// One stall, explained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
@@ -127,34 +56,28 @@ pub struct Finding {
     pub stage_excess_ns: u64,
     /// Why.
     pub cause: Cause,
-    /// How much of the excess the evidence accounts for, 0 to 1.
+    /// How much of the excess the evidence is sure of, 0 to 1.
     pub confidence: f64,
     /// Its trip only waited its turn behind an earlier stall, that of this trip, whose cause is the cause of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
     /// What was seen of the thread, in the window around the trip.
-    pub evidence: Option<Evidence>,
+    pub evidence: Option<Seen>,
 }
 
 impl Finding {
     /// What was seen of the thread, in words.
     #[must_use]
     pub fn seen(&self) -> String {
-        let Some(seen) = &self.evidence else { return "nothing is known of that thread".to_owned() };
-        let Evidence { wall_us, cpu_us, wait_us, control_late_us, faults_minor, faults_major, .. } = seen;
-        format!(
-            "of {wall_us} µs ran {cpu_us}, ready {wait_us}, control thread late {control_late_us}, faults {faults_minor}+{faults_major}"
-        )
+        self.evidence.map_or("nothing is known of that thread".to_owned(), |seen| seen.to_string())
     }
 }
 
 /// What an explanation needs besides the trial itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances {
-    /// Of both threads.
-    pub urgency: Urgency,
-    /// CPU time that the hypervisor took during the trial, ms.
-    pub steal_ms: u64,
+    /// Of the client's thread, and of the responder's.
+    pub urgency: [Urgency; 2],
     /// When latency counts from.
     pub load: Load,
 }
@@ -180,8 +103,9 @@ pub fn explain(
             let (place, stage_excess_ns) = worst_stage(samples, &stages, row)?;
             let name = &samples.stages[place].name;
             let side = side_of(name, samples);
-            let evidence = evidence_for(side, row, trips, testimony, given.load);
-            let (cause, confidence) = cause_of(evidence.as_ref(), excess_ns, name, given);
+            let evidence = evidence_for(side, name, trips.rows().get(row)?, testimony, given.load);
+            let urgency = given.urgency[usize::from(side != Side::Client)];
+            let (cause, confidence) = cause_of(evidence.as_ref(), excess_ns, name, urgency);
             // Where no stamp tells the wire from the responder, its evidence may.
             let is_its_own = side == Side::WireOrResponder && confidence >= PART_MIN;
             let side = if is_its_own { Side::Responder } else { side };
@@ -218,9 +142,7 @@ fn charge_backlog(findings: &mut [Finding], samples: &Samples, load: Load) {
         let Some(finding) = later.first_mut() else { continue };
         let Some(ahead) = earlier.iter().rev().find(|ahead| ahead.side == finding.side) else { continue };
         let waited_behind = start(finding) < ahead.stall.release_ns;
-        // Time taken by the hypervisor is known of the trial as a whole only: the least of evidence.
-        let is_its_own =
-            finding.confidence >= PART_MIN && finding.cause != ahead.cause && finding.cause != Cause::Steal;
+        let is_its_own = finding.confidence >= PART_MIN && finding.cause != ahead.cause;
         if waited_behind && !is_its_own && ahead.confidence >= PART_MIN {
             finding.cause = ahead.cause;
             finding.confidence = ahead.confidence;
@@ -259,12 +181,13 @@ fn worst_stage(samples: &Samples, usual: &[u64], row: usize) -> Option<(usize, u
     (0..samples.stages.len()).filter_map(excess).max_by_key(|&(_, excess)| excess)
 }
 
+/// Whose time a stage is.
 fn side_of(stage: &str, samples: &Samples) -> Side {
     let has = |name: &str| samples.stages.iter().any(|stage| stage.name == name);
     match stage {
-        "request.sent" | "request.tx" | "reply.woken" | "reply.read" => Side::Client,
+        "request.sent" | "request.tx" | "reply.elsewhere" | "reply.woken" | "reply.read" => Side::Client,
         "request.woken" if !has("request.rx") && !has(WIRE) => Side::WireOrResponder,
-        "request.woken" | "request.read" | "reply.tx" => Side::Responder,
+        "request.elsewhere" | "request.woken" | "request.read" | "reply.tx" => Side::Responder,
         RESPONDER => Side::Responder,
         BEYOND => Side::WireOrResponder,
         _ => Side::Wire,
@@ -272,17 +195,11 @@ fn side_of(stage: &str, samples: &Samples) -> Side {
 }
 
 /// What the side's thread went through while it held the trip: on a slow machine that is many windows.
-fn evidence_for(
-    side: Side,
-    row: usize,
-    trips: &Trips,
-    testimony: &Testimony,
-    load: Load,
-) -> Option<Evidence> {
-    let trip = trips.rows().get(row)?;
+fn evidence_for(side: Side, stage: &str, trip: &Trip, testimony: &Testimony, load: Load) -> Option<Seen> {
     match side {
         Side::Responder | Side::WireOrResponder => over(&testimony.responder, held_by_responder(trip, load)?),
         // On a veth the wire runs in the sender's own call, and nothing else is known of it.
+        Side::Wire if stage.starts_with("reply") => None,
         Side::Client | Side::Wire => {
             let clock = Clock::get();
             let span = (clock.nanos(start_of(trip, load)), clock.nanos(trip.seen.done));
@@ -295,86 +212,18 @@ fn start_of(trip: &Trip, load: Load) -> Ticks {
     if load == Load::Open { trip.due } else { trip.sent }
 }
 
-/// From the kernel's stamp to the reply, on the responder's own clock; without a stamp, from no earlier than the trip's
+/// From the kernel's stamp until the reply is sent, on the responder's own clock; without a stamp, from no earlier than the trip's
 /// start.
 fn held_by_responder(trip: &Trip, load: Load) -> Option<(u64, u64)> {
     let record = trip.record?;
     let woken = record.woken_ns();
-    let end = woken.saturating_add(u64::from(record.read_ns)).saturating_add(record.application_ns.into());
+    let sending_ns = if trip.reply_tx_ns == u32::MAX { 0 } else { trip.reply_tx_ns };
+    let since_woken = [record.read_ns, record.application_ns, sending_ns];
+    let end = since_woken.into_iter().fold(woken, |at, ns| at.saturating_add(ns.into()));
     let total_ns = || Clock::get().nanos(trip.seen.done.since(start_of(trip, load)));
     let begin =
         record.stack_ns.map_or_else(|| end.saturating_sub(total_ns()), |ns| woken.saturating_sub(ns.into()));
     Some((begin, end))
-}
-
-/// The windows, in the order of time, that overlap with this span, as one. Of each no more than the overlap is counted.
-fn over(windows: &[Window], (from, to): (u64, u64)) -> Option<Evidence> {
-    let mut sum: Option<Evidence> = None;
-    let first = windows.partition_point(|window| window.span.1 <= from);
-    for Window { evidence, span } in windows[first..].iter().take_while(|window| window.span.0 < to) {
-        let overlap_us = span.1.min(to).saturating_sub(span.0.max(from)) / 1000;
-        if overlap_us == 0 {
-            continue;
-        }
-        let overlap_us = u32::try_from(overlap_us).unwrap_or(u32::MAX);
-        let sum = sum.get_or_insert(Evidence { number: evidence.number, ..Evidence::default() });
-        let add = |sum: &mut u32, us: u32| *sum = sum.saturating_add(us.min(overlap_us));
-        add(&mut sum.wall_us, evidence.wall_us);
-        add(&mut sum.cpu_us, evidence.cpu_us);
-        add(&mut sum.wait_us, evidence.wait_us);
-        add(&mut sum.control_late_us, evidence.control_late_us);
-        sum.faults_minor = sum.faults_minor.saturating_add(evidence.faults_minor);
-        sum.faults_major = sum.faults_major.saturating_add(evidence.faults_major);
-        sum.switches_involuntary = sum.switches_involuntary.saturating_add(evidence.switches_involuntary);
-        sum.migrations = sum.migrations.saturating_add(evidence.migrations);
-    }
-    sum
-}
-
-/// A cause accounts for a stall when its time is at least so much of the excess.
-const PART_MIN: f64 = 0.4;
-
-/// Page faults that cost a stall: each takes about half a microsecond, and as much as two when memory is cleared.
-const FAULTS_MIN: u16 = 32;
-
-/// What a real-time thread must leave to others, and the kernel's imprecision in that.
-const LIMIT_MS: std::ops::RangeInclusive<u64> = 40..=60;
-
-fn cause_of(seen: Option<&Evidence>, excess_ns: u64, stage: &str, given: &Circumstances) -> (Cause, f64) {
-    let Some(seen) = seen else { return (Cause::Unknown, 0.0) };
-    let excess_us = (excess_ns / 1000).max(1) as f64;
-    let part = |us: f64| (us / excess_us).min(1.0);
-    let waited = part(seen.wait_us.into());
-    // Who is ready and does not run makes the control thread late as well.
-    let stood = part(seen.control_late_us.saturating_sub(seen.wait_us).into());
-    let stolen = part((given.steal_ms * 1000) as f64);
-    let busy = part(seen.cpu_us.into());
-    if waited >= PART_MIN && waited >= stood {
-        let limited = given.urgency.is_real_time() && LIMIT_MS.contains(&(excess_ns / 1_000_000));
-        return (if limited { Cause::RealTimeLimit } else { Cause::RunQueue }, waited);
-    }
-    if stood >= PART_MIN {
-        return if stolen >= PART_MIN { (Cause::Steal, stolen) } else { (Cause::Stopped, stood) };
-    }
-    if seen.faults_major > 0 {
-        return (Cause::FaultsMajor, 0.5);
-    }
-    if seen.faults_minor >= FAULTS_MIN {
-        return (Cause::FaultsMinor, 0.5);
-    }
-    if seen.migrations > 0 {
-        return (Cause::Migrated, 0.3);
-    }
-    let asleep = stage.ends_with("woken");
-    if !asleep && busy >= PART_MIN {
-        return (Cause::Busy, busy);
-    }
-    if asleep && busy < PART_MIN {
-        // What is left of the window: neither running nor ready.
-        let idle = seen.wall_us.saturating_sub(seen.cpu_us).saturating_sub(seen.wait_us);
-        return (Cause::WakeUp, part(idle.into()) / 2.0);
-    }
-    (Cause::Unknown, 0.0)
 }
 
 /// How often which cause met which side and stage.
@@ -430,48 +279,6 @@ pub fn shares(findings: &[Finding]) -> Vec<Share> {
 mod tests {
     use super::*;
 
-    const OTHER: Circumstances = Circumstances { urgency: Urgency::Other, steal_ms: 0, load: Load::Closed };
-
-    fn window(cpu_us: u32, wait_us: u32, control_late_us: u32) -> Evidence {
-        Evidence { wall_us: 5000, cpu_us, wait_us, control_late_us, ..Evidence::default() }
-    }
-
-    #[test]
-    fn evidence_names_the_cause() {
-        let named =
-            |seen: Evidence, stage, given: &Circumstances| cause_of(Some(&seen), 4_000_000, stage, given).0;
-        assert_eq!(named(window(100, 3900, 4000), "reply.woken", &OTHER), Cause::RunQueue);
-        assert_eq!(named(window(100, 0, 3900), "reply.woken", &OTHER), Cause::Stopped);
-        let stolen = Circumstances { steal_ms: 10, ..OTHER };
-        assert_eq!(named(window(100, 0, 3900), "reply.woken", &stolen), Cause::Steal);
-        assert_eq!(named(window(3900, 0, 0), RESPONDER, &OTHER), Cause::Busy);
-        assert_eq!(named(window(50, 20, 30), "request.woken", &OTHER), Cause::WakeUp);
-        let faults = Evidence { faults_minor: 900, ..window(900, 0, 0) };
-        assert_eq!(named(faults, RESPONDER, &OTHER), Cause::FaultsMinor);
-        assert_eq!(named(window(100, 1700, 4000), "request.woken", &OTHER), Cause::Stopped);
-        assert_eq!(cause_of(None, 4_000_000, RESPONDER, &OTHER), (Cause::Unknown, 0.0));
-        let urgent = Circumstances { urgency: Urgency::Fifo(50), ..OTHER };
-        let limited = cause_of(Some(&window(0, 49_000, 50_000)), 50_000_000, "request.woken", &urgent);
-        assert_eq!(limited.0, Cause::RealTimeLimit);
-    }
-
-    /// Goal: what a trip waited for lies in the windows before the one in which it was answered.
-    #[test]
-    fn a_trip_is_charged_with_every_window_it_waited_in() {
-        let at = |from_us: u64, cpu_us: u32, control_late_us: u32| {
-            let wall_us = 1000;
-            let span = (from_us * 1000, (from_us + 1000) * 1000);
-            let evidence =
-                Evidence { wall_us, cpu_us, control_late_us, faults_minor: 3, ..Evidence::default() };
-            Window { evidence, span }
-        };
-        let windows = [at(0, 500, 0), at(1000, 10, 990), at(2000, 900, 0)];
-        let seen = over(&windows, (1_200_000, 2_100_000)).expect("two windows");
-        assert_eq!((seen.wall_us, seen.cpu_us, seen.control_late_us), (900, 110, 800));
-        assert_eq!(seen.faults_minor, 6);
-        assert_eq!(over(&windows, (5_000_000, 6_000_000)), None);
-    }
-
     fn finding(first_index: u64, release_ns: u64, cause: Cause, confidence: f64) -> Finding {
         Finding {
             stall: Stall { release_ns, first_index, messages: 1, longest_ns: 900_000 },
@@ -494,15 +301,15 @@ mod tests {
             samples.push(index, sent_ns, sent_ns, 900_000, Outcome::Answered);
         }
         let mut findings = [
-            finding(3, 5_900_000, Cause::WakeUp, 0.2),
+            finding(3, 5_900_000, Cause::Busy, 0.2),
             finding(0, 900_000, Cause::Stopped, 0.9),
-            finding(1, 1_000_000, Cause::Unknown, 0.0),
-            finding(2, 1_100_000, Cause::WakeUp, 0.1),
+            finding(1, 1_000_000, Cause::Unexplained, 0.0),
+            finding(2, 1_100_000, Cause::Busy, 0.1),
         ];
         charge_backlog(&mut findings, &samples, Load::Open);
         let causes = findings.each_ref().map(|finding| (finding.cause, finding.behind));
         let behind = (Cause::Stopped, Some(0));
-        assert_eq!(causes, [(Cause::Stopped, None), behind, behind, (Cause::WakeUp, None)]);
+        assert_eq!(causes, [(Cause::Stopped, None), behind, behind, (Cause::Busy, None)]);
         let shares = shares(&findings);
         let sums = (shares[0].cause, shares[0].stalls, shares[0].trips, shares[0].excess_ns);
         assert_eq!(sums, (Cause::Stopped, 1, 3, 900_000), "{shares:?}");

@@ -8,30 +8,36 @@
 //! port      one mechanism of sending and waiting per file; says when kernel, thread and buffer had a packet
 //!   │         frame: UDP and IP for ways that pass by the kernel's
 //! client ⇄ responder     wire: our packets · protocol: ours, RFC 862, sockperf's
-//!   │         evidence: what a thread went through, in windows · control: a thread that only looks how late it is
+//!   │         kernel_echo: a responder that is a program at the interface
+//!   │         evidence: what a thread went through, in windows; withheld: quotas, the hypervisor · control: a thread that only looks how late it is
 //! trips     every trip and every arrival in exactly one class; stages that add up to the total
 //!   │
-//! explain   each stall: side, stage, cause
-//! account   sums per choice ─→ store, summary ─→ view
+//! explain   each stall: side and stage · cause: what the evidence is sure of
+//! account   sums per choice ─→ store, summary ─→ view     published: the article's figures beside ours
 //! ```
 //!
 //! `experiment` takes the trials of all choices in turn; `sockperf` is a peer in the same turns, and its log is read here.
 
 pub mod account;
+pub mod cause;
 pub mod client;
 pub mod control;
+pub mod delay;
 pub mod evidence;
 pub mod experiment;
 pub mod explain;
 pub mod forward;
 pub mod frame;
+pub mod kernel_echo;
 pub mod neighbour;
 pub mod option;
 pub mod port;
 pub mod protocol;
+pub mod published;
 pub mod responder;
 pub mod site;
 pub mod sockperf;
 pub mod trips;
 pub mod view;
 pub mod wire;
+pub mod withheld;

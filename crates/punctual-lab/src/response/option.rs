@@ -36,11 +36,13 @@ pub enum Way {
     XdpSkb,
     /// AF_XDP in the driver, polled; UDP and IP in user space
     XdpNative,
+    /// The responder's kernel answers by an XDP program, without any application; the client as spin
+    XdpTx,
 }
 
 impl Way {
     /// All, in the order of the tables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Blocking,
         Self::Epoll,
         Self::Spin,
@@ -50,6 +52,7 @@ impl Way {
         Self::Packet,
         Self::XdpSkb,
         Self::XdpNative,
+        Self::XdpTx,
     ];
 
     /// As it is written in options, results and tables.
@@ -65,13 +68,20 @@ impl Way {
             Self::Packet => "packet",
             Self::XdpSkb => "xdp-skb",
             Self::XdpNative => "xdp-native",
+            Self::XdpTx => "xdp-tx",
         }
     }
 
     /// Whether it never sleeps, and so needs a CPU of its own at each end.
     #[must_use]
     pub fn spins(self) -> bool {
-        matches!(self, Self::Spin | Self::Packet | Self::XdpSkb | Self::XdpNative)
+        matches!(self, Self::Spin | Self::Packet | Self::XdpSkb | Self::XdpNative | Self::XdpTx)
+    }
+
+    /// Whether the responder's kernel answers, and nobody else.
+    #[must_use]
+    pub fn answers_in_kernel(self) -> bool {
+        self == Self::XdpTx
     }
 
     /// Whether it passes by the kernel's IP and UDP, and needs to know the interface.
@@ -204,21 +214,58 @@ impl FromStr for Urgency {
     }
 }
 
+/// Whose threads are urgent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Ends {
+    /// The client's and the responder's
+    #[default]
+    Both,
+    /// The client's alone: whether it was the measuring host that was late
+    Client,
+    /// The responder's alone
+    Responder,
+}
+
 /// One thing that is measured: a way and an urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Choice {
     /// How packets are sent and waited for.
     pub way: Way,
-    /// Of both measuring threads.
+    /// Of the measuring threads.
     pub urgency: Urgency,
+    /// Of which of them.
+    #[serde(default)]
+    pub ends: Ends,
+}
+
+impl Choice {
+    /// As the client's thread takes it.
+    #[must_use]
+    pub fn at_client(self) -> Self {
+        self.at(self.ends != Ends::Responder)
+    }
+
+    /// As the responder's thread takes it.
+    #[must_use]
+    pub fn at_responder(self) -> Self {
+        self.at(self.ends != Ends::Client)
+    }
+
+    fn at(self, is_urgent: bool) -> Self {
+        let urgency = if is_urgent { self.urgency } else { Urgency::Other };
+        Self { urgency, ends: Ends::Both, ..self }
+    }
 }
 
 impl fmt::Display for Choice {
-    /// `blocking`, `spin+fifo:50`.
+    /// `blocking`, `spin+fifo:50`, `spin+fifo:50@client`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.urgency {
-            Urgency::Other => write!(f, "{}", self.way),
-            urgency => write!(f, "{}+{urgency}", self.way),
+        match (self.urgency, self.ends) {
+            (Urgency::Other, _) => write!(f, "{}", self.way),
+            (urgency, Ends::Both) => write!(f, "{}+{urgency}", self.way),
+            (urgency, Ends::Client) => write!(f, "{}+{urgency}@client", self.way),
+            (urgency, Ends::Responder) => write!(f, "{}+{urgency}@responder", self.way),
         }
     }
 }
@@ -245,7 +292,17 @@ mod tests {
             assert_eq!(Way::from_str(way.name(), false), Ok(way));
             assert_eq!(serde_json::to_string(&way).unwrap(), format!("\"{way}\""));
         }
-        let choice = Choice { way: Way::Spin, urgency: Urgency::Fifo(50) };
+        let choice = Choice { way: Way::Spin, urgency: Urgency::Fifo(50), ends: Ends::Both };
         assert_eq!(choice.to_string(), "spin+fifo:50");
+        assert_eq!(Choice { ends: Ends::Client, ..choice }.to_string(), "spin+fifo:50@client");
+    }
+
+    #[test]
+    fn one_end_may_be_urgent_alone() {
+        let choice = |ends| Choice { way: Way::Spin, urgency: Urgency::Fifo(50), ends };
+        let urgencies = |ends| [choice(ends).at_client().urgency, choice(ends).at_responder().urgency];
+        assert_eq!(urgencies(Ends::Both), [Urgency::Fifo(50); 2]);
+        assert_eq!(urgencies(Ends::Client), [Urgency::Fifo(50), Urgency::Other]);
+        assert_eq!(urgencies(Ends::Responder), [Urgency::Other, Urgency::Fifo(50)]);
     }
 }

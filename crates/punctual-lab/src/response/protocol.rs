@@ -175,17 +175,30 @@ fn sockperf_header(bytes: &[u8]) -> Option<(u64, u16, u32)> {
     Some((u64::from_be_bytes(*sequence), u16::from_be_bytes(*flags), u32::from_be_bytes(*length)))
 }
 
-/// Turns a sockperf request into its reply, in place; `false` if none is wanted, or it is none.
+/// What a packet is to a server of sockperf's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// It was turned into its reply.
+    Answered,
+    /// It is whole, and its client wants no reply to it (`--reply-every`, throughput).
+    Silent,
+    /// It is no request.
+    NotUnderstood,
+}
+
+/// Turns a sockperf request into its reply, in place, if one is wanted.
 #[inline]
 #[must_use]
-pub fn answer_sockperf(bytes: &mut [u8]) -> bool {
-    let Some((_, flags, length)) = sockperf_header(bytes) else { return false };
-    let wanted = SOCKPERF_FROM_CLIENT | SOCKPERF_WANTS_REPLY;
-    if flags & wanted != wanted || length as usize != bytes.len() {
-        return false;
+pub fn answer_sockperf(bytes: &mut [u8]) -> Request {
+    let Some((_, flags, length)) = sockperf_header(bytes) else { return Request::NotUnderstood };
+    if flags & SOCKPERF_FROM_CLIENT == 0 || length as usize != bytes.len() {
+        return Request::NotUnderstood;
+    }
+    if flags & SOCKPERF_WANTS_REPLY == 0 {
+        return Request::Silent;
     }
     bytes[8..10].copy_from_slice(&(flags & !SOCKPERF_FROM_CLIENT).to_be_bytes());
-    true
+    Request::Answered
 }
 
 #[cfg(test)]
@@ -201,7 +214,7 @@ mod tests {
         let mut bytes = request.to_vec();
         match protocol {
             Protocol::Udp => {}
-            Protocol::Sockperf => assert!(answer_sockperf(&mut bytes)),
+            Protocol::Sockperf => assert_eq!(answer_sockperf(&mut bytes), Request::Answered),
             Protocol::Punctual => {
                 let header = wire::read_header(&bytes).expect("our own");
                 wire::write_header(&mut bytes, &Header { kind: Kind::Reply, ..header });
@@ -246,9 +259,11 @@ mod tests {
     #[test]
     fn sockperf_is_answered_as_its_own_server_does() {
         let mut request = vec![0, 0, 0, 0, 0, 0, 0, 8, 0, 3, 0, 0, 0, 16, 0x78, 0x78];
-        assert!(answer_sockperf(&mut request));
+        assert_eq!(answer_sockperf(&mut request), Request::Answered);
         assert_eq!(request, [0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 0, 0, 16, 0x78, 0x78]);
         let mut unasked = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 14];
-        assert!(!answer_sockperf(&mut unasked));
+        assert_eq!(answer_sockperf(&mut unasked), Request::Silent);
+        assert_eq!(answer_sockperf(&mut unasked[..13]), Request::NotUnderstood);
+        assert_eq!(answer_sockperf(&mut request), Request::NotUnderstood, "a reply is no request");
     }
 }

@@ -7,9 +7,10 @@ use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
 use super::control::Control;
+use super::delay::{Delay, Place};
 use super::evidence::{Evidence, Witness};
 use super::port::{Arrival, Port};
-use super::protocol::{Protocol, answer_sockperf};
+use super::protocol::{Protocol, Request, answer_sockperf};
 use super::wire::{self, Header, Kind, Past, Record};
 
 /// A wake-up or a reply that took longer is asked about at once.
@@ -27,6 +28,10 @@ pub struct Manner {
     pub clock_apart: bool,
     /// A packet that says so ends it.
     pub ends_when_told: bool,
+    /// Its port sleeps until a packet comes.
+    pub sleeps: bool,
+    /// Made on purpose.
+    pub delay: Option<Delay>,
 }
 
 /// What a responder went through.
@@ -38,6 +43,9 @@ pub struct ResponderFacts {
     pub answered: u64,
     /// Packets that were none of its protocol's, or damaged.
     pub refused: u64,
+    /// Requests to which no reply was wanted.
+    #[serde(default)]
+    pub silent: u64,
     /// Replies that found no room.
     pub unsent: u64,
     /// CPU time, nanoseconds.
@@ -48,6 +56,9 @@ pub struct ResponderFacts {
     pub preempted: u64,
     /// Times that its control thread was late, and the latest, µs.
     pub control_late: (u64, u64),
+    /// Times that a CPU quota ran out.
+    #[serde(default)]
+    pub throttled: u64,
 }
 
 struct Run<'a> {
@@ -62,6 +73,8 @@ struct Run<'a> {
     window: Option<(Evidence, Ticks)>,
     /// The reply whose way to the device is not known yet, and when it was handed over.
     replied: Option<(u64, Ticks)>,
+    /// Its port sleeps until a packet comes.
+    sleeps: bool,
     previous: Option<(u32, u32)>,
     facts: ResponderFacts,
 }
@@ -75,7 +88,6 @@ pub fn respond(
     is_over: &dyn Fn() -> bool,
 ) -> ResponderFacts {
     let clock = Clock::get();
-    let before = ThreadUsage::now();
     let mut run = Run {
         port,
         clock,
@@ -87,10 +99,12 @@ pub fn respond(
         slow: clock.ticks(SLOW),
         window: None,
         replied: None,
+        sleeps: manner.sleeps,
         previous: None,
         facts: ResponderFacts::default(),
     };
-    let mut buffer = vec![0; size_max];
+    let mut buffer = vec![1; size_max];
+    let before = ThreadUsage::now();
     let look = clock.ticks(LOOK);
     while !is_over() {
         let deadline = clock.now().plus(look);
@@ -115,6 +129,7 @@ impl Run<'_> {
         self.facts.faults = usage.faults_minor + usage.faults_major;
         self.facts.preempted = usage.switches_involuntary;
         self.facts.control_late = (late, latest_us);
+        self.facts.throttled = self.witness.throttled_times();
         self.facts
     }
 
@@ -124,8 +139,12 @@ impl Run<'_> {
         self.facts.arrived += 1;
         match self.manner.protocol {
             Protocol::Punctual => return self.take_own(bytes, arrival),
-            Protocol::Sockperf if !answer_sockperf(bytes) => self.facts.refused += 1,
-            Protocol::Udp | Protocol::Sockperf => self.send(bytes, arrival, self.facts.arrived),
+            Protocol::Udp => self.send(bytes, arrival, self.facts.arrived),
+            Protocol::Sockperf => match answer_sockperf(bytes) {
+                Request::Answered => self.send(bytes, arrival, self.facts.arrived),
+                Request::Silent => self.facts.silent += 1,
+                Request::NotUnderstood => self.facts.refused += 1,
+            },
         }
         false
     }
@@ -146,11 +165,13 @@ impl Run<'_> {
             Kind::Request => {}
         }
         let mut record = self.record(arrival);
+        Delay::make(self.manner.delay, Place::Responder);
         let replied = self.clock.now();
         record.application_ns = short(self.clock.nanos(replied.since(arrival.read)));
         wire::write_header(bytes, &Header { kind: Kind::Reply, trip, record });
         self.send(bytes, arrival, trip.sequence);
         self.look_back(trip.sequence, replied, arrival);
+        Delay::make(self.manner.delay, Place::Elsewhere);
         false
     }
 
@@ -161,6 +182,7 @@ impl Run<'_> {
             domain: if self.manner.clock_apart { 0 } else { self.clock.domain() },
             stack_ns: (arrival.kernel.0 != 0).then(|| ns(arrival.kernel, arrival.woken)),
             woken: arrival.woken.0,
+            listened_ns: ns(arrival.listened, arrival.woken),
             read_ns: ns(arrival.woken, arrival.read),
             application_ns: 0,
             previous: self.previous,
@@ -183,6 +205,9 @@ impl Run<'_> {
 
     /// After the reply: how it went out, and what this thread went through if that was slow.
     fn look_back(&mut self, sequence: u64, replied: Ticks, arrival: &Arrival) {
+        if self.sleeps && arrival.kernel > arrival.listened {
+            self.witness.note_idle(arrival.kernel.since(arrival.listened.max(self.witness.since())));
+        }
         self.replied = Some((sequence, replied));
         let (clock, sent, previous) = (self.clock, &self.replied, &mut self.previous);
         self.port.transmitted(&mut |tag, at| {
@@ -195,7 +220,7 @@ impl Run<'_> {
         let was_slow = replied.since(begin) > self.slow;
         if was_slow || self.witness.is_due(now) {
             let late_us = self.control.late_us_since(self.witness.since());
-            let evidence = self.witness.close(late_us);
+            let evidence = self.witness.close(late_us, was_slow);
             self.window = Some((evidence, self.witness.since()));
         }
     }

@@ -16,7 +16,9 @@ use punctual_machine::namespace::{
 use serde::{Deserialize, Serialize};
 
 use super::control::Control;
+use super::delay::Delay;
 use super::forward::{self, Counts, Faults, Forwarder};
+use super::kernel_echo;
 use super::option::Choice;
 use super::port::{self, PortPlan};
 use super::protocol::Protocol;
@@ -93,6 +95,8 @@ pub struct Assignment {
     pub protocol: Protocol,
     /// Says that its clock is nobody else's.
     pub clock_apart: bool,
+    /// Made on purpose.
+    pub delay: Option<Delay>,
 }
 
 /// What it says.
@@ -192,6 +196,9 @@ fn start_answering(assignment: Assignment) -> Result<(Answering, Said), String> 
     let seen = Arc::clone(&stop);
     let (ready, readiness) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("responder".to_owned()).spawn(move || {
+        if assignment.choice.way.answers_in_kernel() {
+            return kernel_echo::answer(&assignment, &ready, &seen);
+        }
         // Made before this thread becomes urgent: a spinning real-time thread lets nobody start beside it.
         let control = Control::start(assignment.cpu, assignment.choice.urgency);
         let opened = open_port(assignment.cpu, assignment.choice, &assignment.port);
@@ -207,6 +214,8 @@ fn start_answering(assignment: Assignment) -> Result<(Answering, Said), String> 
             protocol: assignment.protocol,
             clock_apart: assignment.clock_apart,
             ends_when_told: true,
+            sleeps: !assignment.choice.way.spins(),
+            delay: assignment.delay,
         };
         let size = assignment.port.size + 1;
         let facts = respond(&mut *port, manner, &control, size, &|| seen.is_raised());

@@ -121,8 +121,10 @@ pub fn read_log(text: &str) -> Result<Samples, LogError> {
             return Err(LogError { line: number, reason: "time runs backwards".to_owned() });
         }
         let sent = row.sent_ns - start;
-        add_lost(&mut samples, row.index, sent, number)?;
-        samples.push(row.index, sent, sent, row.received_ns - row.sent_ns, Outcome::Answered);
+        // Its warm-up is not in its log: no packet of it is the first that a cell begins with, which has the number 0.
+        let index = row.index + 1;
+        add_lost(&mut samples, index, sent, number)?;
+        samples.push(index, sent, sent, row.received_ns - row.sent_ns, Outcome::Answered);
     }
     let Some(&last) = samples.index.last() else {
         return Err(LogError { line: 0, reason: "the log holds no packet".to_owned() });
@@ -152,7 +154,7 @@ const MISSING_MAX: u64 = 1_000_000;
 fn add_lost(samples: &mut Samples, index: u64, sent_ns: u64, line: usize) -> Result<(), LogError> {
     let Some(&last) = samples.index.last() else { return Ok(()) };
     if index <= last || index - last > MISSING_MAX {
-        return Err(LogError { line, reason: format!("packet {index} after packet {last}") });
+        return Err(LogError { line, reason: format!("packet {} after packet {}", index - 1, last - 1) });
     }
     for missing in last + 1..index {
         samples.push(missing, sent_ns, sent_ns, 0, Outcome::Lost);
@@ -171,7 +173,8 @@ fn read_row(line: &str) -> Option<Row> {
     let index = fields.next()?.parse().ok()?;
     let (sent_ns, received_ns) = (seconds_ns(fields.next()?)?, seconds_ns(fields.next()?)?);
     let _its_latency: f64 = fields.next()?.parse().ok()?;
-    fields.next().is_none().then_some(Row { index, sent_ns, received_ns })
+    let is_one = fields.next().is_none() && index < u64::MAX / 2;
+    is_one.then_some(Row { index, sent_ns, received_ns })
 }
 
 /// Decimal seconds as nanoseconds, without the rounding of a binary fraction.
@@ -234,7 +237,9 @@ mod tests {
     #[test]
     fn a_log_is_read_in_round_trips() {
         let samples = read_log(LOG).unwrap();
-        assert_eq!(samples.index, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(samples.index, [1, 2, 3, 4, 5, 6, 7]);
+        let steady = samples.rows(crate::sample::Phase::Steady, 0).count();
+        assert_eq!(steady, 7, "the first sample is as good as the others");
         assert_eq!((samples.facts.duplicated, samples.facts.reordered), (1, 3));
         assert_eq!(samples.total_ns[..2], [118_200, 125_574]);
         assert_eq!(samples.sent_ns[..5], [0, 118_330, 244_094, 244_094, 244_094]);

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::account::Account;
-use super::explain::{Cause, Side, shares};
+use super::cause::Cause;
+use super::explain::{Side, shares};
+use super::published::{comparison, inside_share};
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
 use crate::table::{self, Style, grouped, micros, rate, tail_texts};
@@ -18,6 +20,8 @@ const SHARES_SHOWN: usize = 4;
 pub fn page(summary: &Summary, accounts: &[Account], style: Style) -> String {
     let mut text = figures(summary, accounts, style);
     text += &stages(summary, style);
+    text += &inside(summary);
+    text += &published(summary, style);
     text += &lateness(accounts, style);
     text += &notes(summary, accounts, style);
     text + &table::doubts(&summary.doubts, style)
@@ -36,11 +40,11 @@ fn figures(summary: &Summary, accounts: &[Account], style: Style) -> String {
     let title = format!("Round trips of {} bytes, {} load, {gap}, µs", cell.size, cell.load.as_str());
     let mut text = format!("{}\n{}\n", style.heading(&title), style.faint(place.unwrap_or("")));
     let head = format!(
-        "{:<22}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
+        "{:<24}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
         "option", "trips", "lost", "p50", "p90", "p99", "p99.9", "max", "stalls", "CPU", "CPU"
     );
     let _infallible = writeln!(text, "{}", style.faint(&head));
-    let below = format!("{:<22}{:>9}{:>8}{:>40}{:>8}{:>8}{:>8}", "", "", "", "", "/min", "client", "respond");
+    let below = format!("{:<24}{:>9}{:>8}{:>40}{:>8}{:>8}{:>8}", "", "", "", "", "/min", "client", "respond");
     let _infallible = writeln!(text, "{}", style.faint(&below));
     for result in &summary.results {
         let account = accounts.iter().find(|account| account.choice.to_string() == result.cell.engine);
@@ -61,7 +65,7 @@ fn line(result: &CellResult, account: Option<&Account>) -> String {
     let responder = cpu(account.and_then(Account::responder_cpu_ns_per_trip));
     let (name, lost) = (&result.cell.engine, grouped(i64::try_from(result.lost).unwrap_or(i64::MAX)));
     format!(
-        "{name:<22}{trips:>9}{lost:>8}{p50:>8}{p90:>8}{p99:>8}{p999:>8}{max:>8}{stalls:>8}{client:>8}{responder:>8}"
+        "{name:<24}{trips:>9}{lost:>8}{p50:>8}{p90:>8}{p99:>8}{p999:>8}{max:>8}{stalls:>8}{client:>8}{responder:>8}"
     )
 }
 
@@ -114,21 +118,69 @@ fn stage_table(results: &[&CellResult], style: Style) -> String {
 }
 
 /// The stages as people read them.
-const STAGE_WORDS: [(&str, &str); 13] = [
+const STAGE_WORDS: [(&str, &str); 15] = [
     ("request.sent", "client late"),
     ("request.tx", "client's stack, sending"),
     ("request.rx", "wire, there"),
-    ("request.woken", "responder's stack, wake-up"),
+    ("request.elsewhere", "responder elsewhere"),
+    ("request.woken", "responder's wake-up"),
     ("request.read", "responder's read"),
     ("responder", "responder's application"),
     ("reply.tx", "responder's stack, sending"),
     ("reply.rx", "wire, back"),
-    ("reply.woken", "client's stack, wake-up"),
+    ("reply.elsewhere", "client elsewhere"),
+    ("reply.woken", "client's wake-up"),
     ("reply.read", "client's read"),
     ("wire", "wire, both ways"),
     ("wire_and_responder", "wire and responder"),
     (UNEXPLAINED, "unexplained"),
 ];
+
+/// One figure per choice: how much of the time passes inside the responder's host.
+fn inside(summary: &Summary) -> String {
+    let of = |result: &CellResult| {
+        inside_share(result).map(|share| format!("{} {:.0} %", result.cell.engine, 100.0 * share))
+    };
+    let shares: Vec<String> = summary.results.iter().filter_map(of).collect();
+    if shares.is_empty() {
+        return String::new();
+    }
+    let shares = shares.join(", ");
+    format!(
+        "Inside the responder's host, from its kernel's first sight to its device: {shares} of all trips' time.\n\n"
+    )
+}
+
+/// The article's figures beside ours.
+fn published(summary: &Summary, style: Style) -> String {
+    let rows = comparison(&summary.results);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "{}\n",
+        style.heading("The article's round trips beside ours, µs (what differs: on the page)")
+    );
+    let head = format!(
+        "{:<32}{:>9}{:>9}{:>9}   {:<22}{:>8}{:>8}{:>9}",
+        "responder", "mean", "min", "max", "ours", "mean", "min", "max"
+    );
+    let _infallible = writeln!(text, "{}", style.faint(&head));
+    for row in rows {
+        let [mean, min, max] = row.published_us.map(|us| micros(1000.0 * us));
+        let ours = |ns: Option<f64>| ns.map_or("∞".to_owned(), micros);
+        let _infallible = writeln!(
+            text,
+            "{:<32}{mean:>9}{min:>9}{max:>9}   {:<22}{:>8}{:>8}{:>9}",
+            row.board,
+            row.name,
+            ours(row.mean_ns),
+            ours(row.min_ns.map(|ns| ns as f64)),
+            ours(row.max_ns.map(|ns| ns as f64)),
+        );
+    }
+    text + "\n"
+}
 
 fn lateness(accounts: &[Account], style: Style) -> String {
     let mut text = String::new();

@@ -6,7 +6,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 4 | magic `PRSP` |
-//! | 4 | 1 | version, 1 |
+//! | 4 | 1 | version, 2 |
 //! | 5 | 1 | kind: 0 request, 1 reply, 2 end of a trial |
 //! | 6 | 2 | flags: 1 `stack_ns` is known, 2 `previous` is known, 4 evidence is there |
 //! | 8 | 4 | run: a random number of the trial |
@@ -19,21 +19,25 @@
 //! | 44 | 4 | `application_ns`: read → the reply is handed to the kernel |
 //! | 48 | 4 | `previous`: an earlier reply of this responder, the low 32 bits of its sequence number |
 //! | 52 | 4 | `previous_tx_ns`: that reply handed to the kernel → handed to the device |
-//! | 56 | 32 | evidence: what the responder's thread went through in one window ([`Evidence`]), and how long before `woken` that ended, µs, in place of its second number |
-//! | 88 | 4 | `tick_fs`: how long a tick of the responder's clock lasts, femtoseconds |
-//! | 92 | 4 | CRC-32C of bytes 0 to 91 |
-//! | 96 | | filler that follows from run and sequence number, compared whole |
+//! | 56 | 48 | evidence: what the responder's thread went through in one window ([`Evidence`]), and how long before `woken` that ended, µs, in place of its second number |
+//! | 104 | 4 | `tick_fs`: how long a tick of the responder's clock lasts, femtoseconds |
+//! | 108 | 4 | `listened_ns`: the responder began to listen → `woken` |
+//! | 112 | 4 | CRC-32C of bytes 0 to 111 |
+//! | 116 | | filler that follows from run and sequence number, compared whole |
 
 use super::evidence::Evidence;
 
 /// Smallest packet, bytes: the header.
-pub const SIZE_MIN: usize = 96;
+pub const SIZE_MIN: usize = 116;
 /// Largest: what fits in a UDP datagram over IPv4.
 pub const SIZE_MAX: usize = punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 const MAGIC: [u8; 4] = *b"PRSP";
-const VERSION: u8 = 1;
-const CHECK_AT: usize = 92;
+const VERSION: u8 = 2;
+const CHECK_AT: usize = 112;
+
+/// The process was not continued in a window.
+const NEVER_US: u32 = u32::MAX;
 
 const FLAG_STACK: u16 = 1;
 const FLAG_PREVIOUS: u16 = 2;
@@ -68,8 +72,10 @@ pub struct Record {
     pub domain: u32,
     /// Kernel's stamp → woken, if the kernel stamped.
     pub stack_ns: Option<u32>,
-    /// When its thread ran, ticks of its clock.
+    /// When its thread ran, or was awake and listened; ticks of its clock.
     pub woken: u64,
+    /// It began to listen → woken.
+    pub listened_ns: u32,
     /// Woken → read.
     pub read_ns: u32,
     /// Read → replied.
@@ -167,7 +173,8 @@ pub fn write_header(bytes: &mut [u8], header: &Header) {
     put32(bytes, 48, previous);
     put32(bytes, 52, previous_tx_ns);
     write_evidence(bytes, &record.evidence.unwrap_or_default());
-    put32(bytes, 88, record.tick_fs);
+    put32(bytes, 104, record.tick_fs);
+    put32(bytes, 108, record.listened_ns);
     let check = crc32c::crc32c(&bytes[..CHECK_AT]);
     put32(bytes, CHECK_AT, check);
 }
@@ -183,6 +190,10 @@ fn write_evidence(bytes: &mut [u8], Past { evidence, age_us }: &Past) {
     put16(bytes, 82, evidence.faults_major);
     put16(bytes, 84, evidence.switches_involuntary);
     put16(bytes, 86, evidence.migrations);
+    put32(bytes, 88, evidence.idle_us);
+    put32(bytes, 92, evidence.throttled_us);
+    put32(bytes, 96, evidence.stolen_us);
+    put32(bytes, 100, evidence.continued_age_us.unwrap_or(NEVER_US));
 }
 
 /// The header of a packet that is ours, whole and of our version; `None` for anything else.
@@ -209,7 +220,8 @@ pub fn read_header(bytes: &[u8]) -> Option<Header> {
         application_ns: get32(head, 44)?,
         previous: get32(head, 48).zip(get32(head, 52)).filter(|_| flags & FLAG_PREVIOUS != 0),
         evidence: read_evidence(head).filter(|_| flags & FLAG_EVIDENCE != 0),
-        tick_fs: get32(head, 88)?,
+        tick_fs: get32(head, 104)?,
+        listened_ns: get32(head, 108)?,
     };
     Some(Header { kind, trip, record })
 }
@@ -225,6 +237,10 @@ fn read_evidence(head: &[u8]) -> Option<Past> {
         faults_major: get16(head, 82)?,
         switches_involuntary: get16(head, 84)?,
         migrations: get16(head, 86)?,
+        idle_us: get32(head, 88)?,
+        throttled_us: get32(head, 92)?,
+        stolen_us: get32(head, 96)?,
+        continued_age_us: get32(head, 100).filter(|&age_us| age_us != NEVER_US),
     };
     Some(Past { evidence, age_us: get32(head, 60)? })
 }
@@ -262,8 +278,12 @@ mod tests {
     use super::*;
 
     fn evidence() -> impl Strategy<Value = Past> {
-        (any::<[u32; 6]>(), any::<[u16; 4]>()).prop_map(|(long, short)| Past {
+        (any::<[u32; 10]>(), any::<[u16; 4]>()).prop_map(|(long, short)| Past {
             evidence: Evidence {
+                idle_us: long[6],
+                throttled_us: long[7],
+                stolen_us: long[8],
+                continued_age_us: Some(long[9]).filter(|&age_us| age_us != NEVER_US),
                 number: long[0],
                 wall_us: long[2],
                 cpu_us: long[3],
@@ -279,7 +299,7 @@ mod tests {
     }
 
     fn header() -> impl Strategy<Value = Header> {
-        let numbers = (any::<[u32; 6]>(), any::<[u64; 2]>());
+        let numbers = (any::<[u32; 7]>(), any::<[u64; 2]>());
         let known = (
             proptest::option::of(any::<u32>()),
             proptest::option::of(any::<(u32, u32)>()),
@@ -298,6 +318,7 @@ mod tests {
                 previous,
                 evidence,
                 tick_fs: short[5],
+                listened_ns: short[6],
             },
         })
     }

@@ -63,6 +63,9 @@ pub struct CellId {
     pub gap_us: u64,
     /// Payload bytes.
     pub size: usize,
+    /// Somebody else computes on each processor of the measurement.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub neighbour: bool,
 }
 
 impl CellId {
@@ -77,6 +80,7 @@ impl CellId {
             load: Load::Closed,
             gap_us: 0,
             size: 64,
+            neighbour: false,
         }
     }
 }
@@ -89,7 +93,8 @@ impl CellId {
             Kind::RoundTrip => "round trip",
             Kind::OneWay => "one way",
         };
-        format!("{kind} · {} load · {} B", self.load.as_str(), self.size)
+        let neighbour = if self.neighbour { " · busy neighbours" } else { "" };
+        format!("{kind} · {} load · {} B{neighbour}", self.load.as_str(), self.size)
     }
 
     /// "0", "100 µs", "1 ms".

@@ -1,11 +1,14 @@
 //! Figures from samples: exact ones for results, histograms for plots.
 
-pub(crate) mod bootstrap;
 mod distribution;
 mod histogram;
+mod random;
+mod spread;
 mod stages;
+pub mod student;
 
-pub use bootstrap::Xorshift;
 pub use distribution::{BEYOND_MIN, Distribution, Figure, Quantile};
 pub use histogram::{Bin, bins};
-pub use stages::{StageShare, UNEXPLAINED, stage_shares};
+pub use random::Xorshift;
+pub(crate) use spread::{Squares, mean};
+pub use stages::{StageShare, UNEXPLAINED, stage_shares, stages_over_total};

@@ -46,6 +46,19 @@ pub fn stage_shares(trials: &[Samples], warmup: u64) -> Vec<StageShare> {
     columns.into_iter().map(|(name, ns)| share(name, ns, total_ns)).collect()
 }
 
+/// Intervals of two clocks are rounded by both: so much is no contradiction, nanoseconds.
+const ROUNDING_NS: i64 = 20;
+
+/// Answered messages of every phase whose stages together take longer than they did: some instants contradict each other.
+#[must_use]
+pub fn stages_over_total(trials: &[Samples]) -> u64 {
+    let is_over = |samples: &Samples, row: usize| {
+        samples.outcome[row] == Outcome::Answered
+            && samples.unexplained_ns(row).is_some_and(|rest| rest < -ROUNDING_NS)
+    };
+    trials.iter().map(|samples| (0..samples.len()).filter(|&row| is_over(samples, row)).count() as u64).sum()
+}
+
 fn column<'a>(columns: &'a mut Vec<(String, Vec<i64>)>, name: &str) -> &'a mut Vec<i64> {
     let place = columns.iter().position(|(n, _)| n == name).unwrap_or_else(|| {
         columns.push((name.to_owned(), Vec::new()));

@@ -24,6 +24,9 @@ pub(super) fn stage_column(stage: &str) -> String {
     format!("stage_{}_ns", stage.replace('.', "_"))
 }
 
+/// Most messages of one trial that are read: more than any experiment takes.
+const ROWS_MAX: usize = 1 << 25;
+
 /// An opened file of samples, its footer read.
 pub(super) struct TrialFile<'p> {
     path: &'p Path,
@@ -79,6 +82,9 @@ impl<'p> TrialFile<'p> {
 
     fn take_rows(&self, rows: &dyn RowGroupReader, samples: &mut Samples) -> Result<(), StoreError> {
         let count = usize::try_from(rows.metadata().num_rows()).map_err(|e| damaged(self.path, &e))?;
+        if count > ROWS_MAX.saturating_sub(samples.len()) {
+            return Err(damaged(self.path, &format!("more than {ROWS_MAX} messages in one trial")));
+        }
         samples.index.extend(self.numbers(rows, "index", count)?);
         samples.due_ns.extend(self.numbers(rows, "due_ns", count)?);
         samples.sent_ns.extend(self.numbers(rows, "sent_ns", count)?);

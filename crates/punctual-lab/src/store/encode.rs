@@ -20,13 +20,13 @@ const PRESENT: i16 = 1;
 
 /// # Panics
 /// Never: writing to memory cannot fail, and the schema is ours.
-pub(super) fn encode(cell: &CellId, trial: u32, samples: &Samples) -> Vec<u8> {
+pub(super) fn encode(cell: &CellId, trial: u32, samples: &Samples, warmup: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write(&mut bytes, cell, trial, samples).expect("memory takes what our own schema describes");
+    write(&mut bytes, cell, trial, samples, warmup).expect("memory takes what our own schema describes");
     bytes
 }
 
-fn write(bytes: &mut Vec<u8>, cell: &CellId, trial: u32, samples: &Samples) -> Result<()> {
+fn write(bytes: &mut Vec<u8>, cell: &CellId, trial: u32, samples: &Samples, warmup: u64) -> Result<()> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_created_by(concat!("punctual ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -45,6 +45,7 @@ fn write(bytes: &mut Vec<u8>, cell: &CellId, trial: u32, samples: &Samples) -> R
         numbers(&mut rows, column)?;
     }
     texts(&mut rows, samples.outcome.iter().copied().map(Outcome::as_str))?;
+    texts(&mut rows, (0..count).map(|row| samples.phase(row, warmup).as_str()))?;
     for name in stage_names(samples) {
         optional_numbers(
             &mut rows,
@@ -83,6 +84,7 @@ fn schema(samples: &Samples) -> Result<TypePtr> {
         fields.push(number(name, Repetition::REQUIRED)?);
     }
     fields.push(text("outcome")?);
+    fields.push(text("phase")?);
     for name in stage_names(samples) {
         fields.push(number(&stage_column(&name), Repetition::OPTIONAL)?);
     }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub enum StoreError {
     /// No room. What was stored before stays readable.
     Full { path: PathBuf },
+    /// More than this process may write into a file.
+    TooLarge { path: PathBuf },
     /// Writing, or reading, is not allowed there.
     Forbidden { path: PathBuf },
     /// The directory already holds something; a run is never mixed with another.
@@ -29,7 +31,8 @@ impl StoreError {
         use io::ErrorKind as Kind;
         let path = path.to_owned();
         match error.kind() {
-            Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => Self::Full { path },
+            Kind::StorageFull | Kind::QuotaExceeded => Self::Full { path },
+            Kind::FileTooLarge => Self::TooLarge { path },
             Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Self::Forbidden { path },
             _ => Self::Device { path, error },
         }
@@ -43,6 +46,14 @@ impl fmt::Display for StoreError {
                 write!(
                     f,
                     "no room for {}: free some, or choose another disk with --out; what is stored stays readable",
+                    path.display()
+                )
+            }
+            Self::TooLarge { path } => {
+                write!(
+                    f,
+                    "{} is larger than this process may write: raise the limit of file sizes (ulimit -f), take fewer messages with \
+                     --count, or a file system without such a limit with --out; what is stored stays readable",
                     path.display()
                 )
             }

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use super::decode::TrialFile;
 use super::{HEADER_FILE, Header, PARTIAL, SAMPLES_DIR, SCHEMA, SUMMARY_FILE, StoreError};
 use crate::doubt::{Cause, Doubt};
+use crate::file::read_text;
 use crate::sample::{CellId, Samples};
 use crate::summary::{self, Summary};
 
@@ -40,14 +41,23 @@ pub struct Trial {
     pub count: u64,
 }
 
+impl Header {
+    /// Of a run on disk, without its trials.
+    ///
+    /// # Errors
+    /// It is not a run, of a version unknown here, or its `run.json` cannot be read.
+    pub fn read(run: &Path) -> Result<Self, StoreError> {
+        read_json(&run.join(HEADER_FILE), SCHEMA)?.ok_or_else(|| StoreError::NotARun { path: run.to_owned() })
+    }
+}
+
 impl Run {
     /// Reads everything but the samples. Missing or damaged samples are doubts, not failures.
     ///
     /// # Errors
     /// It is not a run, of a version unknown here, or its `run.json` cannot be read.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let header: Header = read_json(&path.join(HEADER_FILE), SCHEMA)?
-            .ok_or_else(|| StoreError::NotARun { path: path.to_owned() })?;
+        let header = Header::read(path)?;
         let summary = read_json(&path.join(SUMMARY_FILE), summary::SCHEMA)?;
         let mut run = Self { path: path.to_owned(), header, summary, trials: Vec::new(), doubts: Vec::new() };
         for file in sample_files(path)? {
@@ -115,12 +125,18 @@ impl Trial {
     }
 }
 
+/// Largest summary that is read, bytes: it may hold every latency of one receiver.
+const JSON_SIZE_MAX: u64 = 256 << 20;
+
 /// `None` if there is no such file.
 fn read_json<T: DeserializeOwned>(path: &Path, schema: &str) -> Result<Option<T>, StoreError> {
-    let text = match fs::read_to_string(path) {
+    let text = match read_text(path, JSON_SIZE_MAX) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
+        }
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            return Err(StoreError::Damaged { path: path.to_owned(), reason: error.to_string() });
         }
         Err(error) => return Err(StoreError::from_io(path, error)),
     };

@@ -8,6 +8,7 @@ use super::encode::encode;
 use super::{HEADER_FILE, Header, PARTIAL, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
 use crate::sample::{CellId, Samples};
 use crate::summary::Summary;
+use crate::surroundings::Surroundings;
 
 /// Runs that start within the same second get a number; this many are a loop, not a user.
 const SAME_SECOND_MAX: u32 = 1000;
@@ -17,6 +18,9 @@ const SAME_SECOND_MAX: u32 = 1000;
 pub struct Store {
     path: PathBuf,
     files: usize,
+    /// The run's, for trials that state none of their own.
+    warmup: u64,
+    surroundings: Surroundings,
 }
 
 impl Store {
@@ -32,7 +36,7 @@ impl Store {
         let samples = path.join(SAMPLES_DIR);
         fs::create_dir(&samples).map_err(|error| StoreError::from_io(&samples, error))?;
         write_durably(&path.join(HEADER_FILE), json(header).as_bytes())?;
-        Ok(Self { path, files: 0 })
+        Ok(Self { path, files: 0, warmup: header.warmup, surroundings: Surroundings::watch() })
     }
 
     /// The run directory.
@@ -51,7 +55,7 @@ impl Store {
     pub fn append(&mut self, cell: &CellId, trial: u32, samples: &Samples) -> Result<PathBuf, StoreError> {
         samples.assert_aligned();
         let path = self.path.join(SAMPLES_DIR).join(file_name(self.files, cell, trial));
-        write_durably(&path, &encode(cell, trial, samples))?;
+        write_durably(&path, &encode(cell, trial, samples, self.warmup))?;
         self.files += 1;
         Ok(path)
     }
@@ -69,17 +73,21 @@ impl Store {
             samples.assert_aligned();
             let path = self.path.join(SAMPLES_DIR).join(file_name(self.files, cell, trial));
             self.files += 1;
-            files.push((path, encode(cell, trial, samples)));
+            files.push((path, encode(cell, trial, samples, self.warmup)));
         }
         write_all_durably(&files)
     }
 
-    /// What the samples stored so far say; add skips, advice and doubts, then [`Store::finish`].
+    /// What the samples stored so far say, and who else ran on our processors meanwhile; add skips, advice and doubts, then [`Store::finish`].
     ///
     /// # Errors
     /// A file of samples cannot be read back.
     pub fn summary(&self) -> Result<Summary, StoreError> {
-        Summary::of(&Run::open(&self.path)?)
+        // Before the samples are read again: that is no part of the measurement.
+        let others = self.surroundings.doubt();
+        let mut summary = Summary::of(&Run::open(&self.path)?)?;
+        others.into_iter().for_each(|cause| summary.doubt(cause));
+        Ok(summary)
     }
 
     /// Writes the summary, last.

@@ -8,7 +8,7 @@ use super::Clock;
 use crate::doubt::{Cause, Doubt};
 use crate::sample::{CellId, Outcome, Phase, Samples};
 use crate::stall::{self, StallRule};
-use crate::stats::{Distribution, Figure, Quantile, StageShare, UNEXPLAINED, stage_shares};
+use crate::stats::{Distribution, Figure, Quantile, StageShare, stage_shares, stages_over_total};
 
 /// The figures of one phase. `None`: the sample cannot say, or the figure is infinite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,6 +97,12 @@ pub struct CellResult {
     /// Messages not answered when the trial ended.
     #[serde(default)]
     pub unfinished: u64,
+    /// Of those, messages that were never sent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
+    /// Messages whose stages take longer than they did.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stages_over_total: u64,
     /// Messages that arrived once more.
     #[serde(default)]
     pub duplicated: u64,
@@ -150,6 +156,8 @@ impl CellResult {
             lost: ended(Outcome::Lost),
             mismatched: ended(Outcome::Mismatched),
             unfinished: ended(Outcome::Unfinished),
+            skipped: trials.iter().map(|t| t.facts.skipped).sum(),
+            stages_over_total: stages_over_total(trials),
             duplicated: trials.iter().map(|t| t.facts.duplicated).sum(),
             reordered: trials.iter().map(|t| t.facts.reordered).sum(),
             stalls: stalls as u64,
@@ -181,8 +189,12 @@ impl CellResult {
         if self.mismatched > 0 {
             add(Cause::Mismatched { subject: subject(), count: self.mismatched });
         }
-        if self.unfinished > 0 {
-            add(Cause::Unfinished { subject: subject(), count: self.unfinished });
+        let unfinished = self.unfinished.saturating_sub(self.skipped);
+        if unfinished > 0 {
+            add(Cause::Unfinished { subject: subject(), count: unfinished });
+        }
+        if self.skipped > 0 {
+            add(Cause::Skipped { subject: subject(), count: self.skipped });
         }
         if self.reordered > 0 {
             add(Cause::Reordered { subject: subject(), count: self.reordered });
@@ -190,11 +202,15 @@ impl CellResult {
         if let Some(figure_ns) = self.figures.p50.filter(|&ns| ns < 10 * clock.step_ns) {
             add(Cause::BelowResolution { subject: subject(), figure_ns, step_ns: clock.step_ns });
         }
-        if self.stages.iter().any(|s| s.name == UNEXPLAINED && s.median_ns < 0) {
-            add(Cause::StagesOverlap { subject: subject(), count: self.figures.count });
+        if self.stages_over_total > 0 {
+            add(Cause::StagesOverlap { subject: subject(), count: self.stages_over_total });
         }
         doubts
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn cpu_ns_per_message(trials: &[Samples]) -> Option<f64> {
@@ -216,7 +232,9 @@ const START_RATIO_MAX: f64 = 1.25;
 /// The start of the steady state is still slower than its end: the warm-up was too short.
 pub(super) fn slow_start(cell: &CellId, trials: &[Samples], warmup: u64) -> Option<Cause> {
     let (mut start, mut end) = (Vec::new(), Vec::new());
-    for samples in trials.iter().filter(|t| t.index.first().is_some_and(|&index| index <= warmup)) {
+    let opens =
+        |t: &&Samples| t.index.first().is_some_and(|&index| index <= t.facts.warmup.unwrap_or(warmup));
+    for samples in trials.iter().filter(opens) {
         let rows: Vec<usize> = samples.rows(Phase::Steady, warmup).collect();
         let ns = |rows: &[usize]| rows.iter().map(|&row| samples.total_ns[row]).collect::<Vec<_>>();
         start.extend(ns(&rows[..rows.len() / START_PART]));
@@ -226,7 +244,7 @@ pub(super) fn slow_start(cell: &CellId, trials: &[Samples], warmup: u64) -> Opti
         return None;
     }
     let (first_ns, median_ns) = (median(&mut start), median(&mut end));
-    let count = (start.len() / trials.len()) as u64;
+    let count = start.len() as u64;
     let is_slow = first_ns as f64 > median_ns as f64 * START_RATIO_MAX;
     is_slow.then(|| Cause::FirstSlow { subject: cell.to_string(), count, first_ns, median_ns })
 }

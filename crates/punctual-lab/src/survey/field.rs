@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use punctual::{Bus, CommunicatorOptions, Node, Target, Wake};
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Place, Route, Way};
+use super::plan::{Manner, Place, Route, Way};
 use crate::link::{CommunicatorLink, Link, PacketLink, SlotLink, UdpLink};
 
 /// Interfaces of the veth pair, each in a namespace of its own.
@@ -74,7 +74,7 @@ impl Field {
     }
 }
 
-/// One end's open nodes, kept over all trials: start-up is not the hot path.
+/// One end's open nodes, kept over all trials but those that are compared with a floor: start-up is not the hot path.
 #[derive(Debug)]
 pub(super) struct Ends {
     field: Field,
@@ -91,6 +91,8 @@ pub(super) struct LinkPlan {
     pub(super) size: usize,
     /// Whether messages are due at instants that the load chooses.
     pub(super) due_counts: bool,
+    /// What is special about it.
+    pub(super) manner: Manner,
 }
 
 impl Ends {
@@ -114,6 +116,11 @@ impl Ends {
 
     fn open_communicator(&mut self, plan: &LinkPlan, way: Way) -> Result<Box<dyn Link>, String> {
         let engine = plan.route.names().0;
+        let is_plain = plan.manner == Manner::Plain;
+        if is_plain {
+            // New files and new pages, as the floor has in every trial.
+            self.nodes.remove(engine);
+        }
         if !self.nodes.contains_key(engine) {
             let bus = self.field.bus(plan.route, self.side).ok_or("no bus for this route")?;
             let name = if self.side == Side::Here { "here" } else { "there" };
@@ -122,7 +129,8 @@ impl Ends {
         }
         // Under open load the client polls, whatever is measured: its own sleep would make messages late.
         let wake = if plan.due_counts && self.side == Side::Here { Wake::Spin } else { way.wake() };
-        let options = CommunicatorOptions::waiting(wake).stamped().recording(1024);
+        let options = CommunicatorOptions::waiting(wake);
+        let options = if is_plain { options } else { options.stamped().recording(1024) };
         let communicator = self.nodes[engine].bind_with(PORT, &options).map_err(|error| error.to_string())?;
         Ok(match self.side {
             Side::Here => {
@@ -135,7 +143,7 @@ impl Ends {
 
     /// Wake-ups that this end's node on a route's bus lost, and the clock made up for, so far.
     pub(super) fn rescued(&self, route: Route) -> u64 {
-        self.nodes.get(route.names().0).map_or(0, |node| node.ledger().rescued)
+        self.nodes.get(route.names().0).map_or(0, |node| node.ledger().missed_wakeups)
     }
 
     fn open_floor(&self, plan: &LinkPlan) -> Result<Box<dyn Link>, punctual_machine::SystemError> {

@@ -10,26 +10,24 @@ use punctual::{Clock, Ticks};
 use punctual_machine::host::{Facility, HostFacts};
 use punctual_machine::signal::interrupted;
 
-use crate::doubt::Cause;
+use crate::doubt::{Cause, page_faults};
 use crate::sample::{Kind, Load, Samples};
-use crate::store::{Store, StoreError};
+use crate::store::{Run, Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
 mod advice;
+mod cost;
 mod field;
 mod overview;
 mod plan;
 mod site;
 
 pub use advice::advise;
+pub use cost::{LibraryCost, costs};
 pub use overview::overview;
-pub use plan::{Cell, Place, Plan, Route, Wishes};
+pub use plan::{Cell, Manner, Place, Plan, Route, WARMUP, Wishes};
 pub use site::serve;
 use site::{Made, Order, Site};
-
-/// Messages of a cell that count as warm-up. Nodes stay open over all trials, so that caches and branch predictors are
-/// all that has to settle; more would be most of what a cell with an idle gap of a millisecond has.
-pub const WARMUP: u64 = 20;
 
 /// A survey in the making.
 struct Survey<'a> {
@@ -40,8 +38,6 @@ struct Survey<'a> {
     closed: HashSet<Place>,
     cpus: [Option<usize>; 2],
     start: Ticks,
-    /// Messages of each cell so far.
-    counts: HashMap<usize, u64>,
     skipped: Vec<Skipped>,
     store: &'a mut Store,
 }
@@ -71,15 +67,13 @@ pub fn run(
         closed: HashSet::new(),
         cpus: choose_cpus(),
         start: Clock::get().now(),
-        counts: HashMap::new(),
         skipped: Vec::new(),
         store,
     };
     let cells = survey.feasible(facts);
-    let planned = cells.len() * plan.trials as usize;
-    bar.set_length(planned as u64);
+    bar.set_length(cells.len() as u64 * u64::from(plan.trials));
     let made = survey.all_trials(&cells, bar)?;
-    Ok(Outcome { skipped: survey.skipped, made, planned })
+    Ok(Outcome { skipped: survey.skipped, made })
 }
 
 /// How a survey ended.
@@ -89,8 +83,6 @@ pub struct Outcome {
     pub skipped: Vec<Skipped>,
     /// Trials made.
     pub made: usize,
-    /// Trials planned.
-    pub planned: usize,
 }
 
 /// Why a survey ended early.
@@ -143,7 +135,10 @@ impl Survey<'_> {
         let mut made = 0;
         let mut failed: HashSet<String> = HashSet::new();
         for trial in 0..self.plan.trials {
-            for (index, cell) in cells.iter().enumerate() {
+            // Backwards every other time, so that nobody always has the same one before.
+            let backwards = trial % 2 == 1;
+            for place in 0..cells.len() {
+                let cell = &cells[if backwards { cells.len() - 1 - place } else { place }];
                 if interrupted() {
                     return Ok(made);
                 }
@@ -153,7 +148,7 @@ impl Survey<'_> {
                 if self.closed.contains(&cell.route.place()) || failed.contains(&name) {
                     continue;
                 }
-                match self.one_trial(index, cell, trial, unit) {
+                match self.one_trial(cell, trial, unit) {
                     Ok(()) => made += 1,
                     Err(SurveyError::Machine(reason)) => {
                         self.skip(&name, &reason);
@@ -166,25 +161,25 @@ impl Survey<'_> {
         Ok(made)
     }
 
-    fn one_trial(
-        &mut self,
-        index: usize,
-        cell: &Cell,
-        trial: u32,
-        unit: Duration,
-    ) -> Result<(), SurveyError> {
-        let order = Order { cell: *cell, trial: cell.trial(unit, self.plan.count_max) };
+    fn one_trial(&mut self, cell: &Cell, trial: u32, unit: Duration) -> Result<(), SurveyError> {
+        let mut order = Order { cell: *cell, trial: cell.trial(unit, self.plan.count_max) };
+        if cell.manner == Manner::Busy {
+            let [here, there] = self.cpus;
+            order.trial.neighbours = [here, there.filter(|_| there != here)];
+        }
         let Some(site) = self.site(cell.route.place()) else { return Ok(()) };
         let made = site.make(order).map_err(SurveyError::Machine)?;
         let clock = Clock::get();
         let open_load = cell.load == Load::Open;
-        let first_index = self.counts.get(&index).copied().unwrap_or(0);
-        self.counts.insert(index, first_index + made.recording.len() as u64);
-        let mut round_trips = made.recording.round_trips(clock, self.start, first_index, open_load);
+        // Both communicators, and of a floor everything, were opened for this trial: it begins at 0.
+        let mut round_trips = made.recording.round_trips(clock, self.start, 0, open_load);
         note_facts(&mut round_trips, cell, &made);
-        let one_ways = made.recording.one_ways(clock, self.start, first_index, open_load);
+        let one_ways = made.recording.one_ways(clock, self.start, 0, open_load);
         self.append(cell, Kind::RoundTrip, trial, &round_trips)?;
-        if let Some(one_ways) = one_ways.filter(|_| !cell.route.is_floor()) {
+        if let Some(mut one_ways) =
+            one_ways.filter(|_| !cell.route.is_floor() && cell.manner == Manner::Usual)
+        {
+            one_ways.facts.warmup = round_trips.facts.warmup;
             self.append(cell, Kind::OneWay, trial, &one_ways)?;
         }
         Ok(())
@@ -224,11 +219,17 @@ fn note_facts(samples: &mut Samples, cell: &Cell, made: &Made) {
     facts.duplicated = made.recording.duplicated;
     facts.reordered = made.recording.reordered;
     facts.cpu_ns = made.responder.cpu_ns;
+    facts.warmup = Some(made.client.warmup);
     let subject = || cell.id(Kind::RoundTrip).to_string();
     let mut doubt = |cause: Cause| facts.doubts.push(cause.into());
     let migrations = made.client.migrations + made.responder.migrations;
     if migrations > 0 {
         doubt(Cause::Migrated { subject: subject(), times: migrations });
+    }
+    let faults = made.client.usage.faults_minor + made.client.usage.faults_major;
+    page_faults(&subject(), faults, made.recording.len() as u64).into_iter().for_each(&mut doubt);
+    if made.throttled > 0 {
+        doubt(Cause::Throttled { subject: subject(), times: made.throttled });
     }
     if made.rescued > 0 {
         doubt(Cause::Rescued { subject: subject(), count: made.rescued });
@@ -248,9 +249,12 @@ fn note_facts(samples: &mut Samples, cell: &Cell, made: &Made) {
 pub fn summarise(store: &Store, outcome: Outcome) -> Result<Summary, StoreError> {
     let mut summary = store.summary()?;
     summary.skipped.extend(outcome.skipped);
-    if outcome.made < outcome.planned && interrupted() {
+    // Also in the midst of the last trial.
+    if interrupted() {
         summary.doubt(Cause::CutShort { trials: outcome.made });
     }
-    summary.recommendation = advise(&summary.results);
+    let costs = costs(&Run::open(store.path())?)?;
+    summary.recommendation = advise(&summary.results, &costs);
+    summary.more.insert("library_cost".to_owned(), serde_json::json!(costs));
     Ok(summary)
 }

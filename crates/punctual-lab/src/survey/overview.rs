@@ -2,18 +2,44 @@
 
 use std::fmt::Write as _;
 
+use super::plan::Manner;
 use crate::sample::{CellId, Kind, Load};
 use crate::summary::{CellResult, Recommendation, Summary};
 use crate::table::{self, Style, micros};
 
 /// The whole answer of `punctual survey`: the table, the advice, what was skipped, the doubts.
 pub fn overview(summary: &Summary, style: Style) -> String {
-    let mut text = routes(&summary.results, style);
+    let mut text = routes(&summary.results, style) + &beside_neighbours(&summary.results, style);
     if let Some(recommendation) = &summary.recommendation {
         text += &advice(recommendation, style);
     }
     text += &table::skipped(&summary.skipped, style);
     text + &table::doubts(&summary.doubts, style)
+}
+
+/// What becomes of the same beside somebody who computes.
+fn beside_neighbours(results: &[CellResult], style: Style) -> String {
+    let rows: Vec<&CellResult> = results.iter().filter(|result| result.cell.neighbour).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let title = "The same with a gap of 100 µs, beside a busy neighbour on each CPU, µs";
+    let mut text = format!("{}\n", style.heading(title));
+    let head = format!(
+        "{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "", "count", "mean", "p50", "p90", "p99", "max"
+    );
+    let _infallible = writeln!(text, "{}", style.faint(&head));
+    for row in rows {
+        let [p50, p90, p99, _, max] = table::tail_texts(row);
+        let mean = row.figures.mean.map_or("–".to_owned(), micros);
+        let count = row.figures.count;
+        let name = &row.cell.name;
+        let _infallible =
+            writeln!(text, "{name:<24}{count:>10}{mean:>10}{p50:>10}{p90:>10}{p99:>10}{max:>10}");
+    }
+    text.push('\n');
+    text
 }
 
 /// Round trips at each idle gap, then what else was measured of the same route.
@@ -47,7 +73,8 @@ fn routes(results: &[CellResult], style: Style) -> String {
     );
     let _infallible = writeln!(text, "{}", style.faint(&head));
     let mut names: Vec<(&str, &str)> = Vec::new();
-    for result in results {
+    let is_usual = |cell: &CellId| !cell.neighbour && !cell.wake.ends_with(Manner::Plain.suffix());
+    for result in results.iter().filter(|result| is_usual(&result.cell)) {
         let name = (result.cell.engine.as_str(), result.cell.name.as_str());
         if !names.contains(&name) {
             names.push(name);
@@ -105,7 +132,7 @@ fn unknown() -> [String; 5] {
 fn advice(recommendation: &Recommendation, style: Style) -> String {
     let mut text = format!("{}\n", style.heading("What to use on this machine"));
     for choice in &recommendation.choices {
-        let _infallible = writeln!(text, "  {}", choice.need);
+        text += &table::wrapped(&choice.need, "  ", "  ");
         let first = format!("{}: {}", choice.name, choice.because);
         text += &table::wrapped(&first, "    → ", "      ");
     }

@@ -16,6 +16,7 @@ use crate::load::client::{self, ClientFacts, Trial};
 use crate::load::clocks::Clocks;
 use crate::load::recording::Recording;
 use crate::load::responder::{ResponderFacts, respond};
+use crate::response::withheld::Quotas;
 use crate::role::{Role, hear, say};
 
 /// What the responder is told when it starts.
@@ -165,6 +166,8 @@ pub(super) struct Made {
     pub(super) rescued: u64,
     /// CPU time that a hypervisor took from this machine meanwhile, kernel ticks.
     pub(super) steal_ticks: u64,
+    /// Times that a CPU quota ran out.
+    pub(super) throttled: u64,
     /// All clocks before and after.
     pub(super) clocks: [Clocks; 2],
 }
@@ -257,8 +260,8 @@ impl Client {
     }
 
     fn make(&mut self, order: &Order) -> Result<Made, String> {
-        let Cell { route, load, size, .. } = order.cell;
-        let plan = LinkPlan { route, size, due_counts: load == crate::sample::Load::Open };
+        let Cell { route, load, size, manner, .. } = order.cell;
+        let plan = LinkPlan { route, size, due_counts: load == crate::sample::Load::Open, manner };
         let mut recording = Recording::new(capacity(&order.trial));
         let mut link = self.ends.open(&plan)?;
         self.responder.say(&plan)?;
@@ -269,14 +272,17 @@ impl Client {
         }
         let rescued_before = self.ends.rescued(route);
         let steal = punctual_machine::host::steal_ticks().unwrap_or(0);
+        let quotas = Quotas::of_this_thread();
+        let throttled = quotas.now().times;
         let clocks = Clocks::read();
         let client = client::run(&mut *link, &order.trial, &mut recording);
         let clocks = [clocks, Clocks::read()];
         let steal_ticks = punctual_machine::host::steal_ticks().unwrap_or(0).saturating_sub(steal);
+        let throttled = quotas.now().times.saturating_sub(throttled);
         match self.responder.hear()? {
             Reply::Done { facts: responder, rescued } => {
                 let rescued = rescued + self.ends.rescued(route) - rescued_before;
-                Ok(Made { recording, client, responder, rescued, steal_ticks, clocks })
+                Ok(Made { recording, client, responder, rescued, steal_ticks, throttled, clocks })
             }
             other => Err(format!("the responder said {other:?} where the trial was over")),
         }
@@ -293,5 +299,5 @@ fn join_by_veth(peer: u32) -> Result<(), punctual_machine::SystemError> {
 fn capacity(trial: &Trial) -> usize {
     let fastest = trial.gap.max(Duration::from_nanos(100));
     let messages = trial.duration.as_nanos() / fastest.as_nanos() + 16;
-    trial.count_max.min(usize::try_from(messages).unwrap_or(usize::MAX))
+    trial.count_max.min(usize::try_from(messages).unwrap_or(usize::MAX)) + trial.warmup.count()
 }

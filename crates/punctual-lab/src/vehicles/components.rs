@@ -15,7 +15,7 @@ use punctual::interest::{
     Due, InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Response, Subscriber,
     Topic, Traffic,
 };
-use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Port, Target, Ticks, Wake};
+use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Target, Ticks, Wake};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
@@ -56,8 +56,10 @@ const LIMITS: PublicationLimits = PublicationLimits {
     interests_max: 1_024,
     interests_of_node_max: 64,
     periods_max: 8,
+    periods_of_node_max: 8,
     period_min_us: 10,
     rate_max: 200_000,
+    rate_of_node_max: 200_000,
     lifetime_max_ms: 60_000,
 };
 
@@ -468,7 +470,6 @@ impl Workshop<'_> {
 
 /// Interests and advertisements go to this port of every node; periods count since `begins`.
 fn reaching(port: u16, begins: Option<Nanos>) -> ParticipantOptions {
-    let port = Port::new(port).expect("no port here is the reserved one");
     ParticipantOptions {
         reach: Target::everyone_at(port),
         limits: LIMITS,

@@ -16,8 +16,6 @@ use super::protocol::{Facts, Opening, Part};
 use super::road::{Brought, Place, Road};
 use crate::response::control::Control;
 use crate::response::option::Urgency;
-use crate::sample::{Load, Outcome, Samples};
-use crate::stall::{Stall, StallRule, stalls};
 use crate::store::{Store, StoreError};
 
 /// From the last process's *ready* to the barrier's opening: all have heard of it by then, and of each other's interests.
@@ -27,8 +25,6 @@ const BARRIER_PER_COMPONENT: Duration = Duration::from_millis(12);
 /// Peers announce once a second how far they are; one announcement may be lost too.
 const ANNOUNCEMENTS: Duration = Duration::from_millis(2600);
 const BETWEEN_ACCOUNTS: Duration = Duration::from_millis(200);
-/// Stalls of a run that are kept; there may be thousands.
-const STALLS_MAX: usize = 20;
 
 /// Why a run ended early.
 #[derive(Debug)]
@@ -58,16 +54,21 @@ pub struct StartUp {
     pub first_ns_max: Option<u64>,
 }
 
-/// A receiver's standstill.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Standstill {
-    /// Whose, in the order of the receivers.
-    pub receiver: usize,
-    /// Which messages.
-    pub row: String,
-    /// What happened.
-    #[serde(flatten)]
-    pub stall: Stall,
+/// A process that did not run when it should have, and what is known of why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absence {
+    /// Whose.
+    pub process: String,
+    /// Values that it never sent.
+    pub skipped: u64,
+    /// Time for which it sent none of its values at least, ns.
+    pub longest_ns: u64,
+    /// Times that a signal continued it.
+    pub continued: u64,
+    /// Times that its CPU quota ran out.
+    pub throttled: u64,
+    /// Time that its threads waited for a processor, ns.
+    pub queued_ns: u64,
 }
 
 /// One run, but its samples.
@@ -81,10 +82,9 @@ pub struct RunReport {
     pub account: Sums,
     /// Before the barrier, and the first messages.
     pub startup: StartUp,
-    /// The longest standstills, the longest first, and how many there were.
-    pub standstills: Vec<Standstill>,
-    /// How many there were.
-    pub standstill_count: usize,
+    /// Processes that did not run when they should have.
+    #[serde(default)]
+    pub absences: Vec<Absence>,
     /// Median latency by place in the wake-up order, ns.
     pub fan_out_ns: Vec<u64>,
     /// Each latency in order of arrival, ns, where one process receives.
@@ -176,7 +176,6 @@ fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunRepor
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     drop(controls);
     let figures = Evidence { settings, brought: &brought, began, opened }.figures();
-    let (standstills, standstill_count) = standstills(settings, &figures);
     let mut account = sums(&mut road, settings.mode.is_mutual())?;
     if !settings.mode.is_mutual() {
         // No node counts losses there: the numbers of what came do.
@@ -187,8 +186,7 @@ fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunRepor
         died: std::mem::take(&mut road.died),
         startup: start_up(&openings, all_ready_ms, &figures),
         rows: figures.rows.clone(),
-        standstills,
-        standstill_count,
+        absences: absences(settings, &brought),
         fan_out_ns: figures.fan_out_ns.clone(),
         arrivals_ns: figures.arrivals_ns.clone(),
         drift_ppm: (figures.drift_ppm * 10.0).round() / 10.0,
@@ -227,6 +225,10 @@ fn sum_of_facts(brought: &[(Part, Brought)]) -> Facts {
         all.queued_ns += facts.queued_ns;
         all.cpu_ns += facts.cpu_ns;
         all.signals += facts.signals;
+        all.continued += facts.continued;
+        // Processes may share a group.
+        all.throttled = all.throttled.max(facts.throttled);
+        all.faults += facts.faults;
         for (sum, kib) in all.resident_kib.iter_mut().zip(facts.resident_kib) {
             *sum += kib;
         }
@@ -239,31 +241,16 @@ fn growth(brought: &[(Part, Brought)]) -> i64 {
     brought.iter().map(|(_, brought)| of_one(&brought.facts)).max().unwrap_or(0)
 }
 
-/// From sent to received: a sender that was late does not make its receivers stand still.
-fn standstills(settings: &Settings, figures: &Figures) -> (Vec<Standstill>, usize) {
-    let mut all = Vec::new();
-    for (receiver, rows) in figures.samples.iter().enumerate() {
-        for (row, samples) in rows {
-            let median = figures.rows.iter().find(|of_all| of_all.name == *row).and_then(|r| r.p50_ns);
-            let Some(rule) = median.map(StallRule::for_median) else { continue };
-            let on_the_way = without_lateness(samples);
-            let found = stalls(&on_the_way, Load::Closed, rule, |_| true);
-            all.extend(found.into_iter().map(|stall| Standstill { receiver, row: row.clone(), stall }));
-        }
-    }
-    debug_assert!(settings.receivers() >= figures.samples.len(), "who died has none");
-    all.sort_by_key(|standstill| std::cmp::Reverse(standstill.stall.longest_ns));
-    let count = all.len();
-    all.truncate(STALLS_MAX);
-    (all, count)
-}
-
-fn without_lateness(samples: &Samples) -> Samples {
-    let mut way = Samples::with_capacity(samples.len());
-    for row in (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered) {
-        let (due, sent) = (samples.due_ns[row], samples.sent_ns[row]);
-        let total = samples.total_ns[row].saturating_sub(sent.saturating_sub(due));
-        way.push(samples.index[row], due, sent, total, Outcome::Answered);
-    }
-    way
+/// Whoever skipped values, was stopped or ran out of its quota.
+fn absences(settings: &Settings, brought: &[(Part, Brought)]) -> Vec<Absence> {
+    let period_ns = u64::try_from(settings.period.as_nanos()).unwrap_or(u64::MAX);
+    let of_one = |(part, brought): &(Part, Brought)| {
+        let counts = || brought.skipped.iter().map(|skipped| u64::from(skipped.count));
+        let Facts { continued, throttled, queued_ns, .. } = brought.facts;
+        let longest_ns = counts().max().unwrap_or(0).saturating_mul(period_ns);
+        let process = part.name();
+        Absence { process, skipped: counts().sum(), longest_ns, continued, throttled, queued_ns }
+    };
+    let is_one = |absence: &Absence| absence.skipped + absence.continued + absence.throttled > 0;
+    brought.iter().map(of_one).filter(is_one).collect()
 }

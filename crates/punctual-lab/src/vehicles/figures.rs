@@ -229,6 +229,7 @@ impl Evidence<'_> {
                         let origin = record.value.origin;
                         (origin.vehicle, origin.component) == (vehicle, component) && origin.number > number
                     };
+                    samples.facts.skipped += 1;
                     let next = records.iter().filter(younger).map(|record| record.received).min();
                     (Outcome::Unfinished, next.map(|next| clock.nanos(next.since(self.began))))
                 } else {
@@ -419,7 +420,7 @@ mod tests {
             value,
             component: 0,
             received: at(1000 * u64::from(number) + latency_us),
-            stages: [UNKNOWN; 6],
+            stages: [UNKNOWN; STAGES_KEPT.len()],
         }
     }
 
@@ -508,6 +509,7 @@ mod tests {
         let figures = evidence(&brought, &settings);
         let (row, samples) = (&figures.rows[0], &figures.samples[0][0].1);
         assert_eq!((row.count, row.skipped, row.lost), (2, 2, 0));
+        assert_eq!(samples.facts.skipped, 2);
         let late = |number: u64| {
             let row = (0..samples.len()).find(|&row| samples.index[row] == number).unwrap();
             (samples.outcome[row], samples.total_ns[row] / 1000)

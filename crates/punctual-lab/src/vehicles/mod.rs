@@ -32,4 +32,5 @@ pub mod protocol;
 mod publication;
 pub mod published;
 pub mod road;
+pub mod stalls;
 pub mod value;

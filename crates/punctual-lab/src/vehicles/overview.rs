@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::experiment::RunReport;
+use super::experiment::{Absence, RunReport};
 use super::ledger::Sums;
 use super::option::{Medium, Mode};
 use super::published::{PUBLISHED, PUBLISHED_ASYNC, Published, Standing, rows};
-use crate::summary::Summary;
+use super::stalls::VehicleStall;
+use crate::stats::UNEXPLAINED;
+use crate::summary::{CellResult, Summary};
 use crate::table::{self, Style, grouped, micros};
 
 /// What stands in the summary under `vehicles`.
@@ -48,6 +50,12 @@ pub struct Overall {
     pub standings: Vec<Standing>,
     /// Over all runs.
     pub account: Sums,
+    /// Stalls of receivers in all runs, as the results count them.
+    #[serde(default)]
+    pub stall_count: usize,
+    /// The longest of them, the longest first.
+    #[serde(default)]
+    pub stalls: Vec<VehicleStall>,
 }
 
 /// What the summary holds of it.
@@ -65,7 +73,9 @@ pub fn overview(summary: &Summary, style: Style) -> String {
     text += &honest(&all, style);
     text += &deltas(&all, style);
     text += &places(&all, style);
-    text += &standstills(&all, style);
+    text += &results(summary, style);
+    text += &stages(summary, style);
+    text += &stalls(&all, style);
     text += &start_up(&all, style);
     text += &account(&all, style);
     text += &table::skipped(&summary.skipped, style);
@@ -197,32 +207,107 @@ fn places(all: &Overall, style: Style) -> String {
     format!("{}\n{}\n\n", style.heading(title), places.join("  "))
 }
 
-fn standstills(all: &Overall, style: Style) -> String {
-    let count: usize = all.runs.iter().map(|run| run.standstill_count).sum();
-    let title = format!("Standstills of a receiver, sent → received: {count} in all runs");
+/// The summary's own figures, from due: what the page and every other experiment shows.
+fn results(summary: &Summary, style: Style) -> String {
+    let title = "The same, due → received, in the steady state: the figures of the summary";
+    format!("{}\n{}", style.heading(title), table::results(&summary.results, style))
+}
+
+/// Where the time of each row goes.
+fn stages(summary: &Summary, style: Style) -> String {
+    let stamped: Vec<&CellResult> = summary.results.iter().filter(|r| !r.stages.is_empty()).collect();
+    if stamped.is_empty() {
+        return String::new();
+    }
+    let title = "Where the time goes, due → received: the median of each stage, µs, and its part of all";
+    let mut text = format!("{}\n", style.heading(title));
+    let mut head = format!("{:<14}", "");
+    for result in &stamped {
+        let _ = write!(head, "{:>18}", result.cell.engine);
+    }
+    let _ = writeln!(text, "{}", style.faint(&head));
+    for name in stage_names(&stamped) {
+        let _ = write!(text, "{name:<14}");
+        for result in &stamped {
+            let stage = result.stages.iter().find(|stage| stage.name == name);
+            let shown =
+                stage.map(|s| format!("{:>11}{:>5.0} %", micros(s.median_ns as f64), s.share * 100.0));
+            let _ = write!(text, "{:>18}", shown.unwrap_or_else(|| "–".to_owned()));
+        }
+        text.push('\n');
+    }
+    let note = "Medium: until the receiver's kernel, or a receiver that was awake, had it. Elsewhere: the receiver did something else. \
+                Woken: it slept. Delivered: from thread to thread.";
+    let _ = writeln!(text, "{}\n", style.faint(note));
+    text
+}
+
+/// Every stage of any of them, in order; what is unexplained comes last.
+#[must_use]
+pub fn stage_names<'s>(results: &[&'s CellResult]) -> Vec<&'s str> {
+    let mut names: Vec<&str> = Vec::new();
+    for stage in results.iter().flat_map(|result| &result.stages) {
+        if !names.contains(&stage.name.as_str()) {
+            names.push(&stage.name);
+        }
+    }
+    names.sort_by_key(|name| *name == UNEXPLAINED);
+    names
+}
+
+/// Stalls told one by one.
+const STALLS_SHOWN: usize = 5;
+
+fn stalls(all: &Overall, style: Style) -> String {
+    let title = format!("Stalls of receivers, due → received: {} in all runs", all.stall_count);
     let mut text = format!("{}\n", style.heading(&title));
-    let mut longest: Vec<_> = all
-        .runs
-        .iter()
-        .enumerate()
-        .flat_map(|(run, report)| report.standstills.iter().map(move |standstill| (run, standstill)))
-        .collect();
-    longest.sort_by_key(|(_, standstill)| std::cmp::Reverse(standstill.stall.longest_ns));
-    for (run, standstill) in longest.into_iter().take(5) {
-        let (stall, late) = (&standstill.stall, all.runs[run].control_late_us);
+    for found in all.stalls.iter().take(STALLS_SHOWN) {
+        let VehicleStall { run, receiver, row, stage, stall } = found;
+        let late_us = all.runs.get(*run).map_or(0, |run| run.control_late_us);
+        let where_ = stage
+            .as_ref()
+            .map_or(String::new(), |(name, ns)| format!(", {} of it in {name}", micros(*ns as f64)));
         let _ = writeln!(
             text,
-            "  run {}, receiver {}, {}: {} messages, the longest {} µs (a thread that only looks: late by {} µs at most)",
+            "  run {}, receiver {receiver}, {row}: {} messages, the longest {} µs{where_} (a thread that only looks: late by {} µs at most)",
             run + 1,
-            standstill.receiver,
-            standstill.row,
             stall.messages,
             micros(stall.longest_ns as f64),
-            grouped(late.cast_signed())
+            grouped(late_us.cast_signed())
         );
+    }
+    for (run, absence) in absences(all) {
+        let _ = writeln!(text, "  run {}, {}", run + 1, absence_words(absence));
     }
     text.push('\n');
     text
+}
+
+/// Who did not run when it should have, with the number of the run.
+pub fn absences(all: &Overall) -> impl Iterator<Item = (usize, &Absence)> {
+    all.runs.iter().enumerate().flat_map(|(run, report)| report.absences.iter().map(move |one| (run, one)))
+}
+
+/// "vehicle-3: never sent 5 values, none for 500 ms; a signal continued it once: it had been stopped".
+#[must_use]
+pub fn absence_words(absence: &Absence) -> String {
+    let Absence { process, skipped, longest_ns, continued, throttled, queued_ns } = absence;
+    let mut words = Vec::new();
+    if *skipped > 0 {
+        let ms = longest_ns / 1_000_000;
+        words
+            .push(format!("never sent {skipped} values, none for {ms} ms: it did not run at their instants"));
+    }
+    if *continued > 0 {
+        words.push(format!("stopped: a signal continued it {continued} times"));
+    }
+    if *throttled > 0 {
+        words.push(format!("throttled: its CPU quota ran out {throttled} times"));
+    }
+    if *skipped > 0 {
+        words.push(format!("its threads waited {} ms for a processor in all", queued_ns / 1_000_000));
+    }
+    format!("{process}: {}", words.join("; "))
 }
 
 fn start_up(all: &Overall, style: Style) -> String {

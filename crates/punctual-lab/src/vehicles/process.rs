@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use punctual::{Clock, Node, NodeOptions};
 use punctual_machine::namespace::{add_address, bring_up, thread_id, unshare_network};
+use punctual_machine::signal::{continuations, interrupted};
 
 use super::alone::Alone;
 use super::components::Components;
@@ -13,6 +14,7 @@ use super::option::Mode;
 use super::plain::Plain;
 use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Opening, Part, Said, Skipped, Told};
 use super::value::{RECORD_SIZE, Record};
+use crate::response::withheld::Quotas;
 use crate::role::{hear, say};
 
 /// How long the others on the bus are waited for before the barrier.
@@ -121,7 +123,10 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), Strin
     let components = Components::start(&node, assignment)?;
     opening.bind_ns = since(began);
     let began = Instant::now();
-    while (node.ledger().joined as usize) < assignment.others && began.elapsed() < JOINING_MAX {
+    while (node.ledger().joined as usize) < assignment.others
+        && began.elapsed() < JOINING_MAX
+        && !interrupted()
+    {
         std::thread::sleep(Duration::from_millis(2));
     }
     opening.joined_ns = since(began);
@@ -160,12 +165,24 @@ pub(super) struct Needed {
     pub(super) cpu_ns: u64,
     /// Resident memory, KiB.
     pub(super) resident_kib: u64,
+    /// Times that a signal continued the process.
+    pub(super) continued: u64,
+    /// Times that its CPU quota ran out.
+    pub(super) throttled: u64,
+    /// Page faults, all threads.
+    pub(super) faults: u64,
 }
 
 impl Needed {
     /// Until now, as far as `/proc` says.
     pub(super) fn now() -> Self {
-        let mut needed = Self { resident_kib: resident_kib().unwrap_or(0), ..Self::default() };
+        let mut needed = Self {
+            resident_kib: resident_kib().unwrap_or(0),
+            continued: continuations().0,
+            throttled: Quotas::of_this_thread().now().times,
+            faults: faults(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()),
+            ..Self::default()
+        };
         for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
             let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
             let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0));
@@ -182,11 +199,32 @@ impl Needed {
         facts.queued_ns = now.queued_ns.saturating_sub(self.queued_ns);
         facts.cpu_ns = now.cpu_ns.saturating_sub(self.cpu_ns);
         facts.resident_kib = [self.resident_kib, now.resident_kib];
+        facts.continued = now.continued - self.continued;
+        facts.throttled = now.throttled.saturating_sub(self.throttled);
+        facts.faults = now.faults.saturating_sub(self.faults);
     }
+}
+
+/// `minflt` and `majflt` of `/proc/PID/stat`; the name before them may hold anything.
+fn faults(stat: &str) -> u64 {
+    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let number = |word: &str| word.parse::<u64>().unwrap_or(0);
+    after.split_ascii_whitespace().skip(7).step_by(2).take(2).map(number).sum()
 }
 
 fn resident_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_both_kinds() {
+        assert_eq!(faults("7 (a) b) R 1 2 3 4 5 6 70 800 5 6000 1 2"), 75);
+        assert_eq!(faults(""), 0);
+    }
 }

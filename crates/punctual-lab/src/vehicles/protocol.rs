@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use punctual::Bus;
+use punctual::engine::datagram::DatagramOptions;
 use punctual::engine::packet::PacketBusOptions;
 use serde::{Deserialize, Serialize};
 
@@ -56,9 +57,17 @@ impl BusPlan {
                 Bus::Packet(PacketBusOptions { frames: *frames, ..PacketBusOptions::new(interface) })
             }
             Self::Shared { name } => Bus::shared(name),
-            Self::Multicast { group, interface } => Bus::multicast(*group, *interface),
-            Self::Peers { local, peers } => Bus::peers(*local, peers),
+            Self::Multicast { group, interface } => stamped(Bus::multicast(*group, *interface)),
+            Self::Peers { local, peers } => stamped(Bus::peers(*local, peers)),
         }
+    }
+}
+
+/// With the kernel's stamps: the stages then tell the sender's call of the kernel from the receiver's wake-up.
+fn stamped(bus: Bus) -> Bus {
+    match bus {
+        Bus::Datagram(options) => Bus::Datagram(DatagramOptions { timestamps: true, ..options }),
+        other => other,
     }
 }
 
@@ -154,6 +163,15 @@ pub struct Facts {
     pub resident_kib: [u64; 2],
     /// Signals that told of frames, where signals do.
     pub signals: u64,
+    /// Times that a signal continued the process: it had been stopped.
+    #[serde(default)]
+    pub continued: u64,
+    /// Times that its CPU quota ran out.
+    #[serde(default)]
+    pub throttled: u64,
+    /// Page faults.
+    #[serde(default)]
+    pub faults: u64,
 }
 
 /// Values that a component never sent: it slept through their instants, and a later one superseded them.

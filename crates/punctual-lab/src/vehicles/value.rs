@@ -84,8 +84,16 @@ impl Value {
 pub const UNKNOWN: u32 = u32::MAX;
 
 /// Stages between sent and received that a record keeps.
-pub const STAGES_KEPT: [Stage; 6] =
-    [Stage::Sealed, Stage::Posted, Stage::Woken, Stage::Read, Stage::Opened, Stage::Delivered];
+pub const STAGES_KEPT: [Stage; 8] = [
+    Stage::Sealed,
+    Stage::Posted,
+    Stage::Medium,
+    Stage::Elsewhere,
+    Stage::Woken,
+    Stage::Read,
+    Stage::Opened,
+    Stage::Delivered,
+];
 
 /// A value that was received, as it goes from a vehicle's process to the experiment's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +108,8 @@ pub struct Record {
     pub stages: [u32; STAGES_KEPT.len()],
 }
 
-/// Bytes of a record: three instants, a number, three short numbers, six stages; padded to words.
-pub const RECORD_SIZE: usize = 64;
+/// Bytes of a record: three instants, a number, three short numbers, eight stages; padded to words.
+pub const RECORD_SIZE: usize = 72;
 
 impl Record {
     /// Of a value that reached the probe at this instant.
@@ -183,7 +191,7 @@ mod tests {
             value: value(),
             component: 3,
             received: Ticks((1 << 40) + 999),
-            stages: [1, 2, UNKNOWN, 4, 5, 6],
+            stages: [1, 2, UNKNOWN, 4, 5, 6, 7, 8],
         };
         let mut bytes = Vec::new();
         record.write(&mut bytes);

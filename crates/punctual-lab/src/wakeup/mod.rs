@@ -38,7 +38,7 @@ pub(crate) use overview::{ipc_bench_block, list};
 pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, Wishes};
 pub use published::{Compared, PUBLISHED, Published};
 pub use route::Route;
-pub use soak::{SoakOptions, SoakResult, Spoilt, soak};
+pub use soak::{SoakOptions, SoakResult, Spoilt, serve as serve_soak, soak};
 use trial::{Class, Record, Row};
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
@@ -55,8 +55,6 @@ pub struct Outcomes {
     pub figures: Vec<Figures>,
     /// Trials made.
     pub made: usize,
-    /// Trials planned.
-    pub planned: usize,
 }
 
 /// Makes all trials of the plan, in turns. What was measured is in the store, also when it is cut short.
@@ -70,10 +68,8 @@ pub fn run(
     bar: &ProgressBar,
 ) -> Result<Outcomes, StoreError> {
     let start = Clock::get().now();
-    let planned = plan.cells.len() * plan.trials as usize;
-    bar.set_length(planned as u64);
-    let mut outcomes =
-        Outcomes { skipped: Vec::new(), handshakes: Vec::new(), figures: Vec::new(), made: 0, planned };
+    bar.set_length(plan.cells.len() as u64 * u64::from(plan.trials));
+    let mut outcomes = Outcomes { skipped: Vec::new(), handshakes: Vec::new(), figures: Vec::new(), made: 0 };
     let mut impossible = BTreeSet::new();
     'turns: for turn in 0..plan.trials {
         for cell in &plan.cells {
@@ -154,7 +150,8 @@ fn interval(row: &Row, measurement: Measurement) -> Option<(Ticks, Ticks)> {
 /// A file of samples cannot be read back.
 pub fn summarise(store: &Store, outcomes: Outcomes) -> Result<Summary, StoreError> {
     let mut summary = store.summary()?;
-    if outcomes.made < outcomes.planned && interrupted() {
+    // Also in the midst of the last trial.
+    if interrupted() {
         summary.doubt(Cause::CutShort { trials: outcomes.made });
     }
     for figures in &outcomes.figures {

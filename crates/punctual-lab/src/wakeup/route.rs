@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use punctual::wake::Patience;
+use punctual::wake::{AdaptiveSpin, Spun};
 use punctual::{Clock, Ticks};
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
@@ -121,7 +121,7 @@ impl Waker {
                 shared.bare.wake();
                 1
             }
-            Self::Bell(notify) => match (shared.bell.ring(0), notify) {
+            Self::Bell(notify) => match (shared.bell.ring(), notify) {
                 (Some(_), Some(notify)) => {
                     notify.notify(&shared.bell);
                     notify.calls()
@@ -148,18 +148,18 @@ pub(super) enum Sleeper {
 /// How long to spin, in the clock's own unit: converted when it changes, not at every wait.
 #[derive(Debug)]
 pub(super) struct Spinning {
-    patience: Patience,
+    policy: AdaptiveSpin,
     spin_ns: u32,
     spin: Ticks,
 }
 
 impl Spinning {
     fn new() -> Self {
-        Self { patience: Patience::default(), spin_ns: 0, spin: Ticks(0) }
+        Self { policy: AdaptiveSpin::new(wake::SleepCost::of_this_machine()), spin_ns: 0, spin: Ticks(0) }
     }
 
     fn ticks(&mut self) -> Ticks {
-        let spin_ns = self.patience.spin_ns();
+        let spin_ns = self.policy.spin_ns();
         if spin_ns != self.spin_ns {
             (self.spin_ns, self.spin) = (spin_ns, Clock::get().ticks(Duration::from_nanos(spin_ns.into())));
         }
@@ -213,14 +213,15 @@ impl Sleeper {
             Self::Adaptive(park, spinning) => {
                 let spin = spinning.ticks();
                 // Who does not spin does not poll either: a batch of polls takes a tenth of what a sleep does.
-                let mut wait = match spin {
-                    Ticks(0) => Wait { over: true, ..Wait::default() },
-                    spin => poll(&mut is_ready, began.plus(spin)),
+                let (mut wait, mut spun) = match spin {
+                    Ticks(0) => (Wait { over: true, ..Wait::default() }, Spun::Not),
+                    spin => (poll(&mut is_ready, began.plus(spin)), Spun::Found),
                 };
                 if wait.over {
+                    spun = if spun == Spun::Found { Spun::InVain } else { spun };
                     wait = sleep(&mut **park, shared, &mut is_ready, until);
                 }
-                spinning.patience.note(clock.nanos(wait.awake.since(began)));
+                spinning.policy.note(clock.nanos(wait.awake.since(began)), spun);
                 wait
             }
         };

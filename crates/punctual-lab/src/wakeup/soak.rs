@@ -1,52 +1,60 @@
-//! The long proof: very many messages with random delays at every step of the handshake, and not one wake-up lost.
+//! The long proof: very many messages between communicators of two processes, and not one wake-up lost.
 //!
-//! A wake-up is *lost* if the writer had completed its notification and the reader still slept to its limit. Neither half of
-//! that can be had from a clock alone: a process that is stopped for a second looks as if it had slept for one, and a writer
-//! that is stopped between its store and its notification has lost nothing yet. So the kernel says whether the limit ended
-//! the sleep, and the writer publishes when each notification was complete:
+//! Either end sleeps by the way that is soaked, by the handshake that ships ([`punctual_machine::doorbell`]). Built with its
+//! labels (`--cfg labelled_stores`, as `cargo xtask soak` does) both are delayed at every step of it, and faults can be
+//! planted in it.
+//!
+//! A wake-up is *lost* if its sender had completed the send, and the receiver still slept to its limit, by the kernel's word
+//! and its ledger's, and for 20 ms more. A sender that was stopped between its store and its notification has lost nothing
+//! yet: that is *unfinished*. So every message says when the one before was complete:
 //!
 //! ```text
-//! writer   sent := n ─▶ ring ─▶ notify? ─▶ notified_at, notified := n
-//! reader   sleeps ─▶ limit ─▶ n is there ─┬▶ notified before the limit: lost
-//!                                         └▶ not yet, or just now: unfinished; it sleeps on, and must be woken
+//! sender     store ─▶ ring ─▶ notify? ─▶ complete ─▶ told with the next message
+//! receiver   sleeps ─▶ limit ─▶ missed ─┬▶ complete before: lost
+//!                                       └▶ not yet: unfinished
 //! ```
 
 use std::fmt;
+use std::io::{BufRead, Write};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use punctual::{Clock, Ticks};
-use punctual_machine::counter::Flag;
-use punctual_machine::cpu::pin_to;
-use punctual_machine::doorbell::Doorbell;
+use punctual::{Bus, Clock, Communicator, CommunicatorOptions, Node, Target, Ticks, Wake};
+use punctual_machine::cpu::{ThreadUsage, pin_to};
+use punctual_machine::process::random;
 use punctual_machine::signal::interrupted;
-use punctual_machine::wake::{Mechanism, Notify, Park, Slept};
 use serde::{Deserialize, Serialize};
 
-use super::route::{LIMIT_SLACK, Line, RESCUE_AFTER};
+use crate::role::{Role, hear, say};
 
-/// The limit of a sleep that is spoilt on purpose: each costs as much.
-const RESCUE_AFTER_SPOILT: Duration = Duration::from_millis(50);
-/// Of the messages that a spoilt writer sends and the notifications that it makes, one in so many is held up.
-const HELD_UP_ONE_IN: u64 = 64;
 /// A message noticed later than this is counted, whatever the reason.
 const LATE_AFTER: Duration = Duration::from_millis(10);
-/// Longest delay between two steps of the handshake, spins.
-const STEP_SPINS_MAX: u32 = 60;
-/// Longest gap between messages, spins: most are short, so that the reader is met in every step.
+/// A send that was complete only so shortly before its receiver woke may have been on its way at the limit.
+const SLACK: Duration = Duration::from_millis(10);
+/// Longest wait for an answer: many limits of a sleep.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest gap between messages, spins: most are short, so that the receiver is met in every step.
 const GAP_SPINS_MAX: u32 = 2_000;
+const SHORT_SPINS_MAX: u32 = 60;
+/// Of so many gaps one is longer than anybody spins.
+const LONG_ONE_IN: u32 = 32;
+const LONG_SPINS_MAX: u32 = 20_000;
+/// Messages between two signs of life.
+const TELL_EVERY: u64 = 1 << 14;
 
-/// Looks for a message before the reader goes to sleep, on average: most messages meet it awake.
-const SPINS_PER_SLEEP: u32 = 16;
+const PORT: u16 = 1;
+/// Number, instants of the send and of the end of the send before.
+const SIZE: usize = 24;
+/// The number that ends it.
+const END: u64 = u64::MAX;
 
 /// How long and by what.
 #[derive(Clone, Copy, Debug)]
 pub struct SoakOptions {
-    /// By which mechanism the reader sleeps.
-    pub mechanism: Mechanism,
-    /// Messages.
+    /// How both ends wait.
+    pub wake: Wake,
+    /// Messages of the one end; the other answers each.
     pub count: u64,
     /// Repeats the delays.
     pub seed: u64,
@@ -54,24 +62,15 @@ pub struct SoakOptions {
     pub spoilt: Option<Spoilt>,
 }
 
-impl SoakOptions {
-    fn limit(&self) -> Duration {
-        if self.spoilt.is_some() { RESCUE_AFTER_SPOILT } else { RESCUE_AFTER }
-    }
-
-    fn spoils(&self, what: Spoilt) -> bool {
-        self.spoilt == Some(what)
-    }
-}
-
-/// What can be done wrong, to see that the count of lost wake-ups can rise, and does not rise for nothing.
+/// What can be done wrong, to see that the count of lost wake-ups can rise, and does not rise for nothing. Planted in the
+/// handshake itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoilt {
-    /// The reader does not look again between arming and sleeping: wake-ups are lost.
+    /// The sleeper looks before it arms, not after: wake-ups are lost.
     Look,
-    /// The writer never sends the notification that it is asked for: wake-ups are lost.
+    /// The sender never sends the notification that it is asked for: wake-ups are lost.
     Notify,
-    /// The writer halts for two limits in the middle of a notification, as a stopped process does: none is lost.
+    /// The sender halts for two limits in the middle of some notifications, as a stopped process does: none is lost.
     Halt,
 }
 
@@ -107,20 +106,20 @@ impl FromStr for Spoilt {
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SoakResult {
-    /// By which mechanism.
+    /// How both ends waited.
     pub mechanism: String,
-    /// Messages sent.
+    /// Whether both were delayed at every step of the handshake, or between messages only.
+    pub delayed: bool,
+    /// Messages sent, answers included.
     pub messages: u64,
     /// Messages noticed: all of them, in order, once.
     pub noticed: u64,
-    /// Waits that went to sleep.
+    /// Times that either end gave up its processor to wait.
     pub parks: u64,
-    /// Notifications sent.
-    pub notified: u64,
-    /// Sleeps that only their limit ended, over a message whose notification was complete before.
+    /// Wake-ups that were missed although their send was complete.
     pub lost: u64,
-    /// Sleeps that reached their limit while the writer had stored a message and not yet completed its notification, because
-    /// it was stopped or kept from running. They slept on and were woken.
+    /// Wake-ups that were missed while the sender was on its way from its store to the end of its notification, because it
+    /// was stopped or kept from running.
     #[serde(default)]
     pub unfinished: u64,
     /// Messages noticed later than 10 ms after they were sent, for whatever reason.
@@ -131,153 +130,29 @@ pub struct SoakResult {
     pub seconds: f64,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    sent: Line,
-    sent_at: Line,
-    seen: Line,
-    /// The newest message whose notification is complete, whether it took a call or not …
-    notified: Line,
-    /// … and since when.
-    notified_at: Line,
-    bell: Doorbell,
-    over: Flag,
+/// What one end is told.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    bus: String,
+    wake: String,
+    begins: bool,
+    count: u64,
+    seed: u64,
+    cpu: usize,
 }
 
-impl Shared {
-    /// Whether there is something to wake for.
-    fn has_news(&self, seen: u64) -> bool {
-        self.sent.0.get_published() > seen || self.over.is_raised()
-    }
+/// What one end says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Said {
+    Ready,
+    Sent(u64),
+    Done(Tally),
 }
 
-/// Steps of random length: xorshift64*, seeded.
-struct Delays(u64);
-
-impl Delays {
-    fn next(&mut self) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-
-    /// Half of the steps take no time at all.
-    fn step(&mut self) {
-        let random = self.next();
-        if random & 1 == 1 {
-            spin((random >> 1) % STEP_SPINS_MAX);
-        }
-    }
-
-    /// One gap in eight is long enough to fall asleep in.
-    fn gap(&mut self) {
-        let random = self.next();
-        spin(if random.is_multiple_of(8) {
-            (random >> 3) % GAP_SPINS_MAX
-        } else {
-            (random >> 3) % STEP_SPINS_MAX
-        });
-    }
-}
-
-fn spin(times: u32) {
-    for _ in 0..times {
-        std::hint::spin_loop();
-    }
-}
-
-/// Runs it. Ends early, with what there is, when interrupted.
-///
-/// # Errors
-/// What this machine cannot do, in words.
-pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<SoakResult, String> {
-    let shared = Arc::new(Shared::default());
-    let (opened, opening) = std::sync::mpsc::channel();
-    let reader = {
-        let (shared, cpu) = (Arc::clone(&shared), cpus.last().copied().unwrap_or(0));
-        std::thread::spawn(move || {
-            let _unpinned = pin_to(cpu);
-            let mut ends = options.mechanism.open().map_err(|error| error.to_string())?;
-            let _heard = opened.send(ends.notify);
-            let delays = Delays(options.seed | 1);
-            let reader =
-                Reader { shared: &shared, park: &mut *ends.park, options, delays, tally: Tally::default() };
-            Ok::<_, String>(reader.run())
-        })
-    };
-    let crashed = |_| "the reader crashed".to_owned();
-    let Ok(notify) = opening.recv() else {
-        return Err(reader
-            .join()
-            .map_err(crashed)?
-            .err()
-            .unwrap_or_else(|| "the reader did not begin".to_owned()));
-    };
-    let _unpinned = pin_to(cpus.first().copied().unwrap_or(0));
-    let start = std::time::Instant::now();
-    let (messages, notified) = write(&shared, &*notify, options, bar);
-    shared.over.raise();
-    if shared.bell.ring(0).is_some() {
-        notify.notify(&shared.bell);
-    }
-    let tally = reader.join().map_err(crashed)??;
-    Ok(SoakResult {
-        mechanism: options.mechanism.to_string(),
-        messages,
-        noticed: tally.noticed,
-        parks: tally.parks,
-        notified,
-        lost: tally.lost,
-        unfinished: tally.unfinished,
-        late: tally.late,
-        latest_ns: tally.latest_ns,
-        seconds: (start.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
-    })
-}
-
-/// Messages sent, and notifications.
-fn write(shared: &Shared, notify: &dyn Notify, options: SoakOptions, bar: &ProgressBar) -> (u64, u64) {
-    let clock = Clock::get();
-    let mut delays = Delays(options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut notified = 0;
-    for message in 1..=options.count {
-        delays.gap();
-        shared.sent_at.0.set(clock.now().0);
-        shared.sent.0.publish(message);
-        delays.step();
-        hold_up(options, message);
-        if shared.bell.ring(0).is_some() {
-            delays.step();
-            notified += 1;
-            hold_up(options, notified);
-            if !options.spoils(Spoilt::Notify) {
-                notify.notify(&shared.bell);
-            }
-        }
-        shared.notified_at.0.set(clock.now().0);
-        shared.notified.0.publish(message);
-        while shared.seen.0.get_published() < message {
-            std::hint::spin_loop();
-        }
-        if message.is_multiple_of(1 << 16) {
-            bar.set_position(message);
-            if interrupted() {
-                return (message, notified);
-            }
-        }
-    }
-    (options.count, notified)
-}
-
-fn hold_up(options: SoakOptions, count: u64) {
-    if options.spoils(Spoilt::Halt) && count.is_multiple_of(HELD_UP_ONE_IN) {
-        std::thread::sleep(options.limit() * 2);
-    }
-}
-
-#[derive(Debug, Default)]
+/// What became of the messages that came to one end.
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Tally {
+    sent: u64,
     noticed: u64,
     parks: u64,
     lost: u64,
@@ -286,72 +161,203 @@ struct Tally {
     latest_ns: u64,
 }
 
-struct Reader<'a> {
-    shared: &'a Shared,
-    park: &'a mut dyn Park,
-    options: SoakOptions,
-    delays: Delays,
-    tally: Tally,
+/// Runs it. Ends early, with what there is, when interrupted.
+///
+/// # Errors
+/// What this machine cannot do, in words.
+pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<SoakResult, String> {
+    let bus = format!("soak-{:x}", random() & 0xFFFF_FFFF);
+    let seed = options.seed.to_string();
+    let mut environment = vec![("PUNCTUAL_DELAYS", seed.as_str())];
+    let fault = options.spoilt.map(Spoilt::name);
+    environment.extend(fault.map(|fault| ("PUNCTUAL_FAULT", fault)));
+    let start = |begins: bool| {
+        let mut role = Role::start_with(&["soak-end"], &environment)?;
+        role.say(&Order {
+            bus: bus.clone(),
+            wake: options.wake.to_string(),
+            begins,
+            count: options.count,
+            seed: options.seed ^ u64::from(begins),
+            cpu: if begins { cpus.first() } else { cpus.last() }.copied().unwrap_or(0),
+        })?;
+        match role.hear()? {
+            Said::Ready => Ok(role),
+            other => Err(format!("an end of the soak said {other:?}")),
+        }
+    };
+    let mut answers = start(false)?;
+    let mut begins = start(true)?;
+    let began = std::time::Instant::now();
+    let done = |role: &mut Role| loop {
+        match role.hear()? {
+            Said::Done(tally) => return Ok::<_, String>(tally),
+            Said::Sent(count) => bar.set_position(count),
+            Said::Ready => {}
+        }
+    };
+    let ends = [done(&mut begins)?, done(&mut answers)?];
+    let sum = |of: fn(&Tally) -> u64| ends.iter().map(of).sum();
+    Ok(SoakResult {
+        mechanism: options.wake.to_string(),
+        delayed: punctual_machine::label::is_labelled(),
+        messages: sum(|end| end.sent),
+        noticed: sum(|end| end.noticed),
+        parks: sum(|end| end.parks),
+        lost: sum(|end| end.lost),
+        unfinished: sum(|end| end.unfinished),
+        late: sum(|end| end.late),
+        latest_ns: ends.iter().map(|end| end.latest_ns).max().unwrap_or(0),
+        seconds: (began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
+    })
 }
 
-impl Reader<'_> {
-    fn run(mut self) -> Tally {
-        while !self.shared.over.is_raised() {
-            if self.shared.sent.0.get_published() > self.tally.noticed {
-                self.notice();
-            } else if self.delays.next().is_multiple_of(SPINS_PER_SLEEP) {
-                self.sleep();
-            } else {
-                // It spins a while, as an adaptive waiter does.
-                self.delays.step();
-            }
+/// One end, in a process of its own.
+///
+/// # Errors
+/// In words for people.
+pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
+    let order: Order = hear(input)?;
+    let unheard = |error: std::io::Error| format!("nobody listens: {error}");
+    let words = |error: &dyn fmt::Display| error.to_string();
+    let _unpinned = pin_to(order.cpu);
+    let (own, other) = if order.begins { ("begins", "answers") } else { ("answers", "begins") };
+    let node = Node::open(&Bus::shared(&order.bus), own).map_err(|error| words(&error))?;
+    let options = CommunicatorOptions::waiting(order.wake.parse()?);
+    let communicator = node.bind_with(PORT, &options).map_err(|error| words(&error))?;
+    say(output, &Said::Ready).map_err(unheard)?;
+    let mut end = End {
+        communicator,
+        node: &node,
+        other,
+        gaps: Gaps(order.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+        tally: Tally::default(),
+        complete: Ticks(0),
+        missed: None,
+    };
+    let usage = ThreadUsage::now();
+    let mut number = 1;
+    while end.play(number, order.begins)? {
+        if number == order.count || order.begins && interrupted() {
+            break;
         }
-        self.tally
+        if order.begins && number.is_multiple_of(TELL_EVERY) {
+            say(output, &Said::Sent(number)).map_err(unheard)?;
+        }
+        number += 1;
+    }
+    if order.begins && number < order.count {
+        end.send(END)?;
+    }
+    // Of the last one nobody says any more when it was complete.
+    end.tally.unfinished += u64::from(end.missed.is_some());
+    end.tally.parks = ThreadUsage::now().since(usage).switches_voluntary;
+    say(output, &Said::Done(end.tally)).map_err(unheard)?;
+    // The other may not have read our last message yet: we leave when we are told to.
+    let _closed = input.read_line(&mut String::new());
+    Ok(())
+}
+
+/// Gaps of random length: xorshift64*, seeded.
+struct Gaps(u64);
+
+impl Gaps {
+    fn next(&mut self) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
-    fn notice(&mut self) {
+    /// One gap in eight is long enough to fall asleep in.
+    fn pass(&mut self) {
+        let random = self.next();
+        let spins_max = match random {
+            random if random.is_multiple_of(LONG_ONE_IN) => LONG_SPINS_MAX,
+            random if random.is_multiple_of(8) => GAP_SPINS_MAX,
+            _ => SHORT_SPINS_MAX,
+        };
+        for _ in 0..(random >> 5) % spins_max {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+struct End<'a> {
+    communicator: Communicator,
+    node: &'a Node,
+    other: &'static str,
+    gaps: Gaps,
+    tally: Tally,
+    /// When the last send was complete.
+    complete: Ticks,
+    /// When a message was noticed whose wake-up was missed, until its sender has said when it was complete.
+    missed: Option<Ticks>,
+}
+
+impl End<'_> {
+    /// One message and its answer. `false` when the other ends it.
+    fn play(&mut self, number: u64, begins: bool) -> Result<bool, String> {
+        if begins {
+            self.send(number)?;
+            return self.receive(number);
+        }
+        if !self.receive(number)? {
+            return Ok(false);
+        }
+        self.send(number)?;
+        Ok(true)
+    }
+
+    fn send(&mut self, number: u64) -> Result<(), String> {
+        self.gaps.pass();
         let clock = Clock::get();
-        let age_ns = clock.nanos(clock.now().since(Ticks(self.shared.sent_at.0.get())));
-        self.tally.late += u64::from(age_ns > LATE_AFTER.as_nanos() as u64);
-        self.tally.latest_ns = self.tally.latest_ns.max(age_ns);
+        let mut payload = [0; SIZE];
+        let words = [number, clock.now().0, self.complete.0];
+        for (part, word) in payload.chunks_exact_mut(8).zip(words) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        let target = Target::port(self.other, PORT);
+        let sent = self.communicator.send_timeout(target, &payload, ANSWER_TIMEOUT);
+        sent.map_err(|error| format!("message {number}: {error}"))?;
+        self.complete = clock.now();
+        self.tally.sent += u64::from(number != END);
+        Ok(())
+    }
+
+    fn receive(&mut self, number: u64) -> Result<bool, String> {
+        let clock = Clock::get();
+        let message = self.communicator.receive_timeout(ANSWER_TIMEOUT);
+        let noticed = clock.now();
+        let message = message.map_err(|error| format!("message {number}: {error}"))?;
+        let payload: [u8; SIZE] = message.payload.try_into().map_err(|_| "a message of another size")?;
+        let word = |index: usize| {
+            payload[8 * index..][..8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+        };
+        if word(0) == END {
+            return Ok(false);
+        }
+        if word(0) != number {
+            return Err(format!("message {} where {number} was due", word(0)));
+        }
         self.tally.noticed += 1;
-        self.shared.seen.0.publish(self.tally.noticed);
-        self.delays.step();
+        self.judge(Ticks(word(2)));
+        let age_ns = clock.nanos(noticed.since(Ticks(word(1))));
+        self.tally.latest_ns = self.tally.latest_ns.max(age_ns);
+        if age_ns > LATE_AFTER.as_nanos() as u64 {
+            self.tally.late += 1;
+            let known = self.tally.lost + self.tally.unfinished;
+            self.missed = (self.node.ledger().missed_wakeups > known).then_some(noticed);
+        }
+        Ok(true)
     }
 
-    /// The handshake with a delay between any two of its steps.
-    fn sleep(&mut self) {
-        let shared = self.shared;
-        self.delays.step();
-        shared.bell.arm(self.park.how());
-        self.delays.step();
-        let parks = self.options.spoils(Spoilt::Look) || !shared.has_news(self.tally.noticed);
-        self.delays.step();
-        if parks {
-            self.tally.parks += 1;
-            self.sleep_until_woken();
-        }
-        self.delays.step();
-        if shared.bell.disarm().rung && !parks {
-            self.park.drain();
-        }
-    }
-
-    /// Sleeps, and sleeps on if the limit came before the writer was done.
-    fn sleep_until_woken(&mut self) {
-        let (clock, shared, limit) = (Clock::get(), self.shared, self.options.limit());
-        let slack = clock.ticks(LIMIT_SLACK);
-        loop {
-            let limit_at = clock.now().plus(clock.ticks(limit));
-            let slept = self.park.park(&shared.bell, limit);
-            if slept == Slept::Less || !shared.has_news(self.tally.noticed) || shared.over.is_raised() {
-                return;
-            }
-            let is_notified = shared.notified.0.get_published() > self.tally.noticed;
-            if is_notified && Ticks(shared.notified_at.0.get()).plus(slack) < limit_at {
-                self.tally.lost += 1;
-                return;
-            }
+    /// The message before was complete at that instant.
+    fn judge(&mut self, complete: Ticks) {
+        let Some(noticed) = self.missed.take() else { return };
+        if complete.plus(Clock::get().ticks(SLACK)) < noticed {
+            self.tally.lost += 1;
+        } else {
             self.tally.unfinished += 1;
         }
     }
@@ -360,51 +366,6 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MECHANISMS: [Mechanism; 2] = [Mechanism::Futex, Mechanism::Epoll];
-
-    fn short(mechanism: Mechanism, count: u64, spoilt: Option<Spoilt>) -> Option<SoakResult> {
-        let cpus = punctual_machine::cpu::allowed();
-        if cpus.len() < 2 {
-            eprintln!("SKIPPED: two processors are needed");
-            return None;
-        }
-        let options = SoakOptions { mechanism, count, seed: 7, spoilt };
-        let result = soak(options, &cpus, &ProgressBar::hidden()).unwrap();
-        assert_eq!((result.messages, result.noticed), (count, count), "{result:?}");
-        Some(result)
-    }
-
-    #[test]
-    fn nothing_is_lost_in_a_short_one() {
-        for mechanism in MECHANISMS {
-            let Some(result) = short(mechanism, 20_000, None) else { return };
-            assert_eq!(result.lost, 0, "{result:?}");
-            assert!(result.parks > 0 && result.notified > 0, "{result:?}");
-        }
-    }
-
-    /// Goal: the count can rise. Without the look a message between look and arming is slept over; without the notification
-    /// every one is.
-    #[test]
-    fn a_broken_handshake_loses_wake_ups() {
-        for mechanism in MECHANISMS {
-            for (spoilt, count) in [(Spoilt::Look, 1_500), (Spoilt::Notify, 150)] {
-                let Some(result) = short(mechanism, count, Some(spoilt)) else { return };
-                assert!(result.lost > 0, "{spoilt}: {result:?}");
-            }
-        }
-    }
-
-    /// Goal: the count does not rise for a writer that was stopped between its store and the end of its notification.
-    #[test]
-    fn a_writer_that_halts_loses_nothing() {
-        for mechanism in MECHANISMS {
-            let Some(result) = short(mechanism, 1_500, Some(Spoilt::Halt)) else { return };
-            assert_eq!(result.lost, 0, "{result:?}");
-            assert!(result.unfinished > 0 && result.late > 0, "{result:?}");
-        }
-    }
 
     #[test]
     fn names_are_read_back() {

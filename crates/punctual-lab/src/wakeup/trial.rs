@@ -1,16 +1,15 @@
 //! One trial: a writer wakes a reader again and again, and both note when.
 
 use std::sync::{Arc, Barrier, mpsc};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
-use punctual_machine::counter::Flag;
 use punctual_machine::cpu::{SchedulingClass, ThreadUsage, pin_to, set_scheduling_class};
 use punctual_machine::signal::interrupted;
 
 use super::plan::{Conditions, Trial};
 use super::route::{END, LIMIT_SLACK, Shared, Sleeper, Waker, open};
+use crate::load::neighbour::Neighbours;
 
 /// Priorities under SCHED_FIFO: the reader goes first, and both stay below the kernel's own threads.
 const READER_PRIORITY: u8 = 11;
@@ -91,50 +90,12 @@ struct Sent {
     calls: u32,
 }
 
-/// Threads that keep every processor busy, for as long as this value lives.
-#[derive(Debug)]
-struct Burden {
-    over: Arc<Flag>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Burden {
-    fn new(cpus: &[usize]) -> Self {
-        let over = Arc::new(Flag::default());
-        let burn = |&cpu: &usize| {
-            let over = Arc::clone(&over);
-            std::thread::spawn(move || {
-                // Unpinned it burdens too.
-                let _unpinned = pin_to(cpu);
-                let mut memory = vec![1_u64; 1 << 15];
-                while !over.is_raised() {
-                    for place in 1..memory.len() {
-                        memory[place] = memory[place].wrapping_mul(memory[place - 1] | 1);
-                    }
-                    std::hint::black_box(&memory);
-                }
-            })
-        };
-        let threads = cpus.iter().map(burn).collect();
-        Self { over, threads }
-    }
-}
-
-impl Drop for Burden {
-    fn drop(&mut self) {
-        self.over.raise();
-        for thread in self.threads.drain(..) {
-            let _ended = thread.join();
-        }
-    }
-}
-
 /// Makes one trial. Both threads exist and are pinned before either is raised to a real-time class.
 ///
 /// # Errors
 /// What this machine cannot do, in words.
 pub(super) fn run(trial: &Trial) -> Result<Record, String> {
-    let _burden = trial.conditions.loaded.then(|| Burden::new(&trial.cpus));
+    let _neighbours = trial.conditions.loaded.then(|| Neighbours::on(&trial.cpus));
     let (shared, barrier) = (Arc::new(Shared::default()), Arc::new(Barrier::new(2)));
     let (opened, opening) = mpsc::channel();
     let reader = {

@@ -18,8 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 // Every suite uses a part of this file.
 const _: () = {
     let _ = (schema::faults, summary_of, text, alone, survey, short_survey, punctual_by);
-    let _ = (Started::id, Started::signal_group, Place::world_writable, Place::path);
-    let _ = |started: &mut Started| started.has("", || true);
+    let _ = (Started::id, Started::signal, Started::signal_group, Place::world_writable, Place::path);
+    let _ = |started: &mut Started| (started.has("", || true), started.ends_before(|| true));
+    let _ = (children, is_root, unprivileged);
 };
 
 /// A directory of one test, where its command runs.
@@ -74,6 +75,40 @@ pub(crate) fn punctual_by(way: &[&str], arguments: &[&str]) -> Command {
     command
 }
 
+pub(crate) fn is_root() -> bool {
+    let status = text("/proc/self/status".as_ref());
+    status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
+}
+
+/// `punctual` as the user that owns nothing, without any capability; as that user already, as we are. Its place is
+/// [`Place::world_writable`]. None, and a word, where that cannot be.
+pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Command> {
+    if !is_root() {
+        return Some(punctual(arguments));
+    }
+    let way = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let way = [&way[..], &["--inh-caps=-all", "--bounding-set=-all", "--"]].concat();
+    let mut probe = Command::new(way[0]);
+    let probe = probe.args(&way[1..]).args(["test", "-x", env!("CARGO_BIN_EXE_punctual")]);
+    if !probe.status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no setpriv here, or nobody may not run {}", env!("CARGO_BIN_EXE_punctual"));
+        return None;
+    }
+    Some(punctual_by(&way, arguments))
+}
+
+/// The pids of a process's children.
+pub(crate) fn children(parent: u32) -> Vec<String> {
+    let entries = fs::read_dir("/proc").expect("proc is mounted").flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_child = |pid: &String| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        behind_name.split_whitespace().nth(1) == Some(parent.to_string().as_str())
+    };
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).filter(is_child).collect()
+}
+
 /// A command that runs.
 pub(crate) struct Started {
     shown: String,
@@ -91,18 +126,29 @@ impl Started {
 
     /// What Ctrl-C does on a terminal: everybody in the foreground gets it.
     pub(crate) fn signal_group(&self, name: &str) {
-        let group = format!("-{}", self.child.id());
-        let sent = Command::new("kill").args([name, "--", &group]).status().expect("kill is a program");
-        assert!(sent.success());
+        send(name, &format!("-{}", self.child.id()));
+    }
+
+    /// What `kill` does: nobody else gets it.
+    pub(crate) fn signal(&self, name: &str) {
+        send(name, &self.child.id().to_string());
     }
 
     /// Waits until something is so, and fails if the command ends or hangs before.
     pub(crate) fn has(&mut self, what: &str, is_so: impl Fn() -> bool) {
+        let ends = self.ends_before(is_so);
+        assert!(!ends, "{} ended before {what}: {}", self.shown, text(self.err.path()));
+    }
+
+    /// Waits until something is so; whether the command ended before. Fails if it hangs.
+    pub(crate) fn ends_before(&mut self, is_so: impl Fn() -> bool) -> bool {
         while !is_so() {
-            let ended = self.child.try_wait().expect("our child");
-            assert!(ended.is_none(), "{} ended before {what}: {}", self.shown, text(self.err.path()));
+            if self.child.try_wait().expect("our child").is_some() {
+                return true;
+            }
             self.look_at_the_clock();
         }
+        false
     }
 
     fn look_at_the_clock(&mut self) {
@@ -123,6 +169,11 @@ impl Started {
             self.look_at_the_clock();
         }
     }
+}
+
+fn send(signal: &str, to: &str) {
+    let sent = Command::new("kill").args([signal, "--", to]).status().expect("kill is a program");
+    assert!(sent.success());
 }
 
 /// How a command ended, and what it said.

@@ -147,6 +147,25 @@ pub fn steal_ticks() -> Option<u64> {
     read("/proc/stat").as_deref().and_then(parse::steal_ticks)
 }
 
+/// CPU time that processes, this one included, have used on these CPUs since boot, ticks of 10 ms.
+pub fn busy_ticks(cpus: &[usize]) -> Option<u64> {
+    parse::busy_ticks(&read("/proc/stat")?, cpus)
+}
+
+/// CPU time that this process, its children and theirs have used, ticks of 10 ms.
+pub fn own_ticks() -> Option<u64> {
+    let (_, own) = parse::process_ticks(&read("/proc/self/stat")?)?;
+    let living: u64 = fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()))
+        .filter_map(|entry| parse::process_ticks(&fs::read_to_string(entry.path().join("stat")).ok()?))
+        .filter(|(parent, _)| *parent == std::process::id())
+        .map(|(_, ticks)| ticks)
+        .sum();
+    Some(own + living)
+}
+
 /// A file's text without the newline at its end; `None` if there is none or nothing in it can be read.
 fn read(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;

@@ -49,6 +49,25 @@ pub(super) fn steal_ticks(stat: &str) -> Option<u64> {
     words.nth(7)?.parse().ok()
 }
 
+/// What these CPUs spent on processes (user, nice, system) by their lines of `/proc/stat`, ticks.
+pub(super) fn busy_ticks(stat: &str, cpus: &[usize]) -> Option<u64> {
+    let of = |cpu: &usize| -> Option<u64> {
+        let name = format!("cpu{cpu}");
+        let line = stat.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
+        line.split_ascii_whitespace().skip(1).take(3).map(|word| word.parse::<u64>().ok()).sum()
+    };
+    cpus.iter().map(of).sum()
+}
+
+/// Of a process's `stat`: its parent, and the ticks that it and its waited-for children used.
+pub(super) fn process_ticks(stat: &str) -> Option<(u32, u64)> {
+    // The name stands in brackets and may hold anything.
+    let words: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let parent = words.get(1)?.parse().ok()?;
+    let ticks = words.get(11..15)?.iter().map(|word| word.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some((parent, ticks))
+}
+
 /// x86 alone tells a guest by a flag; elsewhere the answer is unknown.
 pub(super) fn is_virtual(flags: &str) -> Option<bool> {
     cfg!(target_arch = "x86_64").then(|| has_flag(flags, "hypervisor"))
@@ -118,6 +137,13 @@ mod tests {
         assert_eq!(steal_ticks("cpu  20866 0 5941"), None);
         assert_eq!(steal_ticks("intr 1 2 3 4 5 6 7 8 9"), None);
         assert_eq!(steal_ticks(""), None);
+        let stat = "cpu  1 1 1 9\ncpu0 10 2 30 999 5\ncpu1 1 0 3 999 5\ncpu10 7 7 7 7\n";
+        assert_eq!(busy_ticks(stat, &[0, 1]), Some(46));
+        assert_eq!(busy_ticks(stat, &[10]), Some(21));
+        assert_eq!(busy_ticks(stat, &[2]), None);
+        let process = "77 (a ) b) S 42 77 77 0 -1 4194304 100 0 0 0 5 6 7 8 20 0 1 0";
+        assert_eq!(process_ticks(process), Some((42, 26)));
+        assert_eq!(process_ticks("77 (a"), None);
     }
 
     #[cfg(target_arch = "x86_64")]

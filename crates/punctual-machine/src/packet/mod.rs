@@ -14,7 +14,6 @@
 //!    overwrites it only after we are done. Other words are plain, because of rule 1.
 //! 3. The ring owns the mapping, so that it does not outlive it, and masks every position into it, so that
 //!    every pointer it forms lies inside.
-mod filter;
 mod interface;
 mod mapping;
 mod receive;
@@ -32,6 +31,7 @@ pub use receive::{RawFrame, ReceiveRing};
 pub use transmit::SendQueue;
 
 use crate::SystemError;
+use crate::filter::{self, Unwanted};
 use crate::socket::set_option;
 use mapping::Frames;
 
@@ -65,12 +65,14 @@ pub struct PacketOptions {
     /// Hand frames to the device without a queueing discipline: a little faster, and traffic shaping does
     /// not see them. A device that has no room then refuses at once instead of queueing.
     pub bypass_queue: bool,
+    /// Payloads that the kernel drops, uncounted.
+    pub unwanted: Option<Unwanted>,
 }
 
 impl Default for PacketOptions {
     /// 2,048 frames of 2 KiB: four megabytes, MTU 1,500, 200 ms at 10,000 frames a second. Committing 64 at a time, without a queue below.
     fn default() -> Self {
-        Self { frames: 2_048, frame_size: 2_048, send_frames: 64, bypass_queue: true }
+        Self { frames: 2_048, frame_size: 2_048, send_frames: 64, bypass_queue: true, unwanted: None }
     }
 }
 
@@ -108,7 +110,8 @@ impl PacketSocket {
         let interface = Interface::find(fd.as_fd(), interface)?;
         check_layout(options, interface.mtu)
             .map_err(|e| SystemError::new("lay out packet ring for", &interface.name, e))?;
-        filter::attach(fd.as_fd()).map_err(named("filter packets of"))?;
+        filter::attach_to_packets(fd.as_fd(), ETHERNET_HEADER_SIZE as u32, options.unwanted.as_ref())
+            .map_err(named("filter packets of"))?;
         set_int(fd.as_fd(), libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)
             .map_err(named("ask for TPACKET_V2 on"))?;
         if options.bypass_queue {
@@ -227,6 +230,11 @@ impl PacketReceiver {
     #[inline]
     pub fn has_frame(&self) -> bool {
         self.ring.has_frame()
+    }
+
+    /// Takes an error that the socket holds, such as that its interface went down. Until then it counts as readable.
+    pub fn forget_error(&self) {
+        let _what_it_was = rustix::net::sockopt::socket_error(&self.fd);
     }
 
     /// How many frames the kernel had no slot for since the socket was opened.

@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::memory_traits::SharedObject;
+use crate::mutant::ordering;
 use crate::sync::AtomicU64;
 
 /// A value on a cache line of its own.
@@ -152,6 +153,6 @@ impl RingMemory {
 
     /// Where the next record will begin, as its writer last said.
     pub fn tail(&self) -> u64 {
-        self.control().tail.0.load(crate::sync::Ordering::Acquire)
+        self.control().tail.0.load(ordering!("ring_tail_read", Acquire))
     }
 }

@@ -21,6 +21,7 @@
 //! 4. (D) `limit` is raised before the stores that it allows (release fence), and read after the bytes it
 //!    guards (acquire fence): a reader that read an overwritten byte sees the raised limit. Boehm, "Can
 //!    seqlocks get along with programming language memory models?" (MSPC 2012).
+//!    (F) A reader that it tells of an overrun finds the tail beyond its own position.
 //! 5. `limit` moves in steps of [`LIMIT_STEPS`]th of the capacity, so that its cache line stays shared.
 //! 6. Sizes in commit words are a peer's word: they are checked against capacity before anything is read.
 
@@ -32,7 +33,6 @@ mod writer;
 pub use memory::{RING_CONTROL_SIZE, RingControl, RingMemory};
 pub use reader::{Next, RingReader};
 pub use words::SharedBytes;
-#[cfg(not(loom))]
 pub(crate) use words::{copy_in, copy_out};
 pub use writer::{ClaimError, RingWriter};
 

@@ -2,7 +2,8 @@
 
 use super::words::SharedBytes;
 use super::{PADDING, RECORD_ALIGN, RingMemory, commit_word, frame_size_max, record_size};
-use crate::sync::{Ordering, fence};
+use crate::mutant::{fence, ordering, without};
+use crate::sync::Ordering;
 
 /// What stands at a reader's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +52,7 @@ impl RingReader {
     /// Moves to the newest end. A reader that has published its cursor before is never overrun from there on by a writer
     /// that it holds back: either that writer has seen the cursor, or the end that is read here is where it looked.
     pub fn move_to_now(&mut self) {
-        #[cfg(not(mutant = "ring_join_fence"))]
-        fence(Ordering::SeqCst); // (E) pairs with the fence in `RingWriter::raise_limit`.
+        fence!("ring_join_fence", SeqCst); // (E) pairs with the fence in `RingWriter::raise_limit`.
         if let Some(tail) = believable(self.memory.tail()) {
             self.position = self.position.max(tail);
         }
@@ -62,10 +62,10 @@ impl RingReader {
     /// Looks at the oldest record not yet consumed. Calling it again without [`Self::consume`] returns the same.
     #[inline]
     pub fn peek(&mut self) -> Next {
-        let mut word = self.memory.word(self.position).load(Ordering::Acquire); // (C)
+        let mut word = self.memory.word(self.position).load(ordering!("ring_peek", Acquire)); // (C)
         if word == commit_word(self.position, PADDING) {
             self.position += self.memory.to_end(self.position) as u64;
-            word = self.memory.word(self.position).load(Ordering::Acquire); // (C)
+            word = self.memory.word(self.position).load(ordering!("ring_peek_behind_padding", Acquire)); // (C)
         }
         if word == 0 {
             return if self.is_lapped() { self.overrun() } else { Next::Empty };
@@ -73,7 +73,7 @@ impl RingReader {
         if !self.is_honest(word) {
             return if self.is_lapped() { self.overrun() } else { Next::Corrupt };
         }
-        if self.is_lapped() {
+        if !without!("ring_peek_limit") && self.is_lapped() {
             // The commit word still stands, but what follows it may not, or not for long.
             return self.overrun();
         }
@@ -85,7 +85,7 @@ impl RingReader {
     /// may change at any instant; [`Self::is_intact`] after copying says whether they were whole.
     #[inline]
     pub fn next_frame(&mut self) -> Option<SharedBytes<'_>> {
-        let word = self.memory.word(self.position).load(Ordering::Acquire); // (C)
+        let word = self.memory.word(self.position).load(ordering!("ring_next_frame", Acquire)); // (C)
         if !self.is_honest(word) {
             return None;
         }
@@ -109,10 +109,11 @@ impl RingReader {
         SharedBytes::new(self.memory.frame_words(self.position), self.frame_size)
     }
 
-    /// Whether there is anything to look at, without moving.
+    /// Whether there is anything to look at, without moving. Only [`Self::peek`] and [`Self::next_frame`] show what: they
+    /// load the commit word again, so nothing is ordered here.
     #[inline]
     pub fn has_news(&self) -> bool {
-        if self.memory.word(self.position).load(Ordering::Acquire) == 0 {
+        if self.memory.word(self.position).load(Ordering::Relaxed) == 0 {
             return self.is_lapped();
         }
         self.memory.prefetch(self.position + RECORD_ALIGN as u64);
@@ -122,8 +123,7 @@ impl RingReader {
     /// Whether everything read at the present position was still as the writer left it. Ask after copying.
     #[inline]
     pub fn is_intact(&self) -> bool {
-        #[cfg(not(mutant = "ring_reader_fence"))]
-        fence(Ordering::Acquire); // (D) pairs with the fence in `RingWriter::raise_limit`.
+        fence!("ring_reader_fence", Acquire); // (D) pairs with the fence in `RingWriter::raise_limit`.
         !self.is_lapped()
     }
 
@@ -145,6 +145,7 @@ impl RingReader {
 
     #[cold]
     fn overrun(&mut self) -> Next {
+        fence!("ring_overrun_fence", Acquire); // (F) pairs with (E) in `RingWriter::raise_limit`.
         match believable(self.memory.tail()) {
             Some(tail) if tail > self.position => {
                 self.position = tail;

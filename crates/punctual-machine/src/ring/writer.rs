@@ -4,7 +4,8 @@ use core::fmt;
 
 use super::words::copy_in;
 use super::{COMMIT_SIZE, LIMIT_STEPS, PADDING, RingMemory, commit_word, frame_size_max, record_size};
-use crate::sync::{Ordering, fence};
+use crate::mutant::{fence, ordering, without};
+use crate::sync::Ordering;
 
 /// Why no record could be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +80,15 @@ impl RingWriter {
             self.raise_limit(end, slowest)?;
         }
         if padding > 0 {
-            self.clear(padding);
+            if !without!("ring_clear_behind_padding") {
+                self.clear(padding);
+            }
             self.publish(PADDING, padding, || {});
         }
         // Now, not at the commit, which would have to wait until its reader's copy of that cache line is gone.
-        self.clear(record);
+        if !without!("ring_clear") {
+            self.clear(record);
+        }
         self.claimed = frame_size;
         Ok(())
     }
@@ -94,8 +99,9 @@ impl RingWriter {
         let capacity = self.memory.capacity() as u64;
         if end > self.held_at {
             // (E) pairs with the fence in `RingReader::move_to_now`: we see the cursor of a reader that joins, or it
-            // sees our position.
-            fence(Ordering::SeqCst);
+            // sees our position. (F) pairs with the fence in `RingReader::overrun`: no limit laps a reader before we were
+            // here, beyond its position, so who finds itself lapped sees the tail beyond it too.
+            fence!("ring_holding_fence", SeqCst);
             // No reader is ahead of us, and one that joins later begins here: with no reader at all this answer holds for
             // one lap, not for ever.
             self.held_at = slowest().min(self.position) + capacity;
@@ -106,8 +112,7 @@ impl RingWriter {
         self.limit = (end + capacity / LIMIT_STEPS).min(self.held_at);
         crate::label!("ring.limit");
         self.memory.control().limit.0.store(self.limit, Ordering::Relaxed);
-        #[cfg(not(mutant = "ring_writer_fence"))]
-        fence(Ordering::Release); // (D) pairs with the fence in `RingReader::is_intact`.
+        fence!("ring_writer_fence", Release); // (D) pairs with the fence in `RingReader::is_intact`.
         crate::label!("ring.limit.done");
         Ok(())
     }
@@ -176,14 +181,16 @@ impl RingWriter {
             count();
         }
         crate::label!("ring.commit");
-        self.memory.word(self.position).store(commit_word(self.position, size), Ordering::Release); // (C)
+        self.memory
+            .word(self.position)
+            .store(commit_word(self.position, size), ordering!("ring_commit", Release)); // (C)
         crate::label!("ring.count");
         self.position = next;
         if !counts_first {
             count();
         }
         crate::label!("ring.tail");
-        self.memory.control().tail.0.store(next, Ordering::Release);
+        self.memory.control().tail.0.store(next, ordering!("ring_tail", Release));
         crate::label!("ring.tail.done");
     }
 

@@ -34,6 +34,7 @@ pub use tuning::DSCP_MAX;
 pub use uring::UringSockets;
 
 use crate::SystemError;
+use crate::filter::{self, Unwanted};
 
 /// The largest payload a UDP datagram can carry over IPv4: 65,535 less the IP and UDP headers.
 pub const DATAGRAM_SIZE_MAX: usize = 65_507;
@@ -60,6 +61,9 @@ pub struct UdpOptions {
     pub segmentation: bool,
     /// Poll the device for so long in a receive that finds nothing. Needs CAP_NET_ADMIN.
     pub busy_poll_us: Option<u32>,
+    /// Datagrams that the kernel drops before they take up room or wake anybody. It counts them among those for which there was
+    /// no room ([`Self::count_drops`]).
+    pub unwanted: Option<Unwanted>,
 }
 
 /// A bound UDP socket. Non-blocking, unless [`set_blocking`](Self::set_blocking) says otherwise, and even
@@ -102,6 +106,9 @@ impl UdpSocket {
         if let Some(size) = options.send_buffer {
             sockopt::set_socket_send_buffer_size(&self.fd, size).map_err(|e| ("SO_SNDBUF", e.into()))?;
             let _ = sockopt::set_socket_send_buffer_size_force(&self.fd, size);
+        }
+        if let Some(unwanted) = &options.unwanted {
+            filter::attach_to_datagrams(self.as_fd(), unwanted).map_err(|e| ("SO_ATTACH_FILTER", e))?;
         }
         if options.timestamps {
             self.set_timestamping(stamp::RECEIVE).map_err(|e| ("SO_TIMESTAMPING", e))?;

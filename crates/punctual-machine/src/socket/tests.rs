@@ -377,3 +377,28 @@ fn claims_beyond_the_limits_are_refused() {
     }
     assert!(batch.is_full() && batch.claim(1).is_none());
 }
+
+/// Goal: the kernel drops what is unwanted, and nothing else: neither what differs in a byte nor what is too short to say.
+#[test]
+fn what_is_unwanted_does_not_arrive() {
+    let unwanted = Unwanted { at: 3, bytes: *b"our mark" };
+    let socket = open(&UdpOptions { unwanted: Some(unwanted), count_drops: true, ..UdpOptions::default() });
+    let sender = open(&UdpOptions::default());
+    let payloads: [&[u8]; 7] =
+        [b"", b"xx", b"12_our mar", b"12_our mark", b"12_our mark and more", b"12_our marK", b"12_Our mark"];
+    let wanted = |payload: &&&[u8]| !payload.get(3..).is_some_and(|rest| rest.starts_with(b"our mark"));
+    let mut batch = SendBatch::new(payloads.len() + 1, 64);
+    for payload in payloads {
+        assert!(fill(&mut batch, address(&socket), payload));
+    }
+    assert!(fill(&mut batch, address(&socket), b"the last"));
+    sender.send_batch(&mut batch).expect("send");
+    let mut received = RecvBatch::new(16, 64);
+    let mut got: Vec<Vec<u8>> = Vec::new();
+    while got.last().is_none_or(|last| last != b"the last") {
+        let count = receive(&socket, &mut received, 16);
+        got.extend((0..count).map(|index| received.get(index).expect("it was received").bytes.to_vec()));
+    }
+    let expected: Vec<&[u8]> = payloads.iter().filter(wanted).copied().chain([&b"the last"[..]]).collect();
+    assert_eq!(got, expected);
+}

@@ -1,8 +1,8 @@
 //! Every way in which this kernel lets one thread sleep until another wakes it, behind one pair of traits.
 //!
 //! A mechanism is two ends: [`Park`], made and used by the thread that sleeps, and [`Notify`], used by any sender. Whether
-//! a notification is needed at all is not theirs to say: the [`Doorbell`] does, and [`wait`] is its handshake. So a lost
-//! wake-up can come from a mechanism only if the kernel loses it.
+//! a notification is needed at all is not theirs to say: the [`Doorbell`] does, and [`wait`] sleeps by its handshake. So a
+//! lost wake-up can come from a mechanism only if the kernel loses it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,11 +12,13 @@ use crate::SystemError;
 use crate::doorbell::{Doorbell, Notification};
 
 pub mod bare;
+mod cost;
 mod descriptor;
 mod futex;
 mod signal;
 mod uring;
 
+pub use cost::SleepCost;
 pub use futex::ParkMany;
 pub use signal::SignalHandler;
 
@@ -210,8 +212,8 @@ pub struct Waited {
     pub to_the_limit: bool,
 }
 
-/// The handshake around every sleep: arm, look once more, sleep, disarm. The caller looks again afterwards: waking early is
-/// allowed, waking without a notification is not counted on.
+/// One handshake of the doorbell around one sleep. The caller looks again afterwards: waking early is allowed, waking
+/// without a notification is not counted on.
 #[inline]
 pub fn wait(
     park: &mut dyn Park,
@@ -219,14 +221,12 @@ pub fn wait(
     timeout: Duration,
     is_ready: &mut dyn FnMut() -> bool,
 ) -> Waited {
-    bell.arm(park.how());
-    let parked = !is_ready();
-    let to_the_limit = parked && park.park(bell, timeout) == Slept::ToTheLimit;
-    let rung = bell.disarm().rung;
-    if rung && !parked {
+    let ended = bell.sleep(park.how(), park, |_| is_ready(), |park| park.park(bell, timeout));
+    let parked = ended.slept.is_some();
+    if ended.rung && !parked {
         park.drain();
     }
-    Waited { parked, rung, to_the_limit }
+    Waited { parked, rung: ended.rung, to_the_limit: ended.slept == Some(Slept::ToTheLimit) }
 }
 
 #[cfg(test)]

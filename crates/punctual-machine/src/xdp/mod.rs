@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::SystemError;
 use crate::packet::{ETHERNET_HEADER_SIZE, Interface};
-use program::Program;
+use program::{Echo, Redirect};
 use rings::{FRAME_SIZE, FRAMES, Kind, Memory, Ring};
 
 /// Where the program runs.
@@ -70,7 +70,7 @@ pub struct XdpSocket {
     claimed: Option<(u64, usize)>,
     interface: Interface,
     // Fields drop in order: first nothing more comes, then the socket ends, then the memory goes.
-    _program: Program,
+    _program: Redirect,
     socket: OwnedFd,
     memory: Memory,
 }
@@ -79,35 +79,22 @@ impl XdpSocket {
     /// Opens `interface` for UDP to `ports`. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and an interface with one
     /// receive queue.
     pub fn open(interface: &str, mode: Mode, ports: RangeInclusive<u16>) -> Result<Self, SystemError> {
-        let named = |operation: &'static str| {
-            move |error: io::Error| {
-                let error = match error.kind() {
-                    io::ErrorKind::PermissionDenied => {
-                        let text = "AF_XDP needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root";
-                        io::Error::new(io::ErrorKind::PermissionDenied, text)
-                    }
-                    _ => error,
-                };
-                SystemError::new(operation, interface, error)
-            }
-        };
+        let named = |operation| named(operation, interface);
         let socket = rings::open().map_err(named("open AF_XDP socket for"))?;
-        let udp = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
-            .map_err(|error| SystemError::new("open udp socket for", interface, error))?;
-        let found = Interface::find(udp.as_fd(), interface)?;
+        let found = find(interface)?;
         let index = found.index.cast_unsigned();
         let map = named("map AF_XDP rings of");
-        let memory = Memory::register(socket.as_fd()).map_err(map)?;
-        let mut fill = Ring::map(socket.as_fd(), Kind::Fill).map_err(map)?;
-        let completion = Ring::map(socket.as_fd(), Kind::Completion).map_err(map)?;
-        let receive = Ring::map(socket.as_fd(), Kind::Receive).map_err(map)?;
-        let transmit = Ring::map(socket.as_fd(), Kind::Transmit).map_err(map)?;
+        let memory = Memory::register(socket.as_fd()).map_err(&map)?;
+        let mut fill = Ring::map(socket.as_fd(), Kind::Fill).map_err(&map)?;
+        let completion = Ring::map(socket.as_fd(), Kind::Completion).map_err(&map)?;
+        let receive = Ring::map(socket.as_fd(), Kind::Receive).map_err(&map)?;
+        let transmit = Ring::map(socket.as_fd(), Kind::Transmit).map_err(&map)?;
         let address = |frame: u32| u64::from(frame) * FRAME_SIZE as u64;
         for frame in 0..FRAMES {
             fill.put(address(frame));
         }
         bind_when_free(&socket, index).map_err(named("bind AF_XDP socket to"))?;
-        let program = Program::attach(index, mode, *ports.start(), *ports.end())
+        let program = Redirect::attach(index, mode, *ports.start(), *ports.end())
             .map_err(named("put an XDP program at"))?;
         program.redirect(0, socket.as_raw_fd()).map_err(named("redirect packets of"))?;
         Ok(Self {
@@ -202,6 +189,63 @@ impl XdpSocket {
     }
 }
 
+/// What an operation at `interface` failed with, and the privilege that it needs if that is it.
+fn named(operation: &'static str, interface: &str) -> impl Fn(io::Error) -> SystemError {
+    move |error| {
+        let error = match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                let text = "AF_XDP and XDP programs need CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root";
+                io::Error::new(io::ErrorKind::PermissionDenied, text)
+            }
+            _ => error,
+        };
+        SystemError::new(operation, interface, error)
+    }
+}
+
+fn find(interface: &str) -> Result<Interface, SystemError> {
+    let udp = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
+        .map_err(|error| SystemError::new("open udp socket for", interface, error))?;
+    Interface::find(udp.as_fd(), interface)
+}
+
+/// Answers UDP for one port where it arrives, without waking anybody (`XDP_TX`), until it is dropped: source and target
+/// change places, and the packet goes out again with the payload as it was.
+///
+/// IPv4 without options and fragments only; everything else goes to the kernel as before. What it sends passes no queue of
+/// this host and is seen by no capture of it.
+#[derive(Debug)]
+pub struct XdpEcho {
+    echo: Echo,
+    interface: Interface,
+}
+
+impl XdpEcho {
+    /// Puts the program at `interface`.
+    ///
+    /// # Errors
+    /// Needs CAP_NET_ADMIN and CAP_BPF, and an interface that has no other XDP program.
+    pub fn open(interface: &str, mode: Mode, port: u16) -> Result<Self, SystemError> {
+        let found = find(interface)?;
+        let echo = Echo::attach(found.index.cast_unsigned(), mode, port)
+            .map_err(named("put an XDP program at", interface))?;
+        Ok(Self { echo, interface: found })
+    }
+
+    /// Packets answered so far.
+    ///
+    /// # Errors
+    /// The kernel does not give its counter.
+    pub fn answered(&self) -> Result<u64, SystemError> {
+        self.echo.answered().map_err(|error| SystemError::new("read", "the counter of an XDP program", error))
+    }
+
+    /// The interface's own address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.interface.mac
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,6 +261,52 @@ mod tests {
                 eprintln!("SKIPPED: {error}");
             }
         }
+    }
+
+    /// Goal: a datagram for the port comes back without anybody listening; one for another port does not.
+    #[test]
+    fn an_echo_answers_its_port_alone() {
+        let done = std::thread::spawn(echo).join().expect("the thread ends");
+        if let Err(error) = done {
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+            eprintln!("SKIPPED: {error}");
+        }
+    }
+
+    fn echo() -> Result<(), SystemError> {
+        unshare_network()?;
+        create_veth("xdp-here", "xdp-there", thread_id())?;
+        bring_up("xdp-here")?;
+        bring_up("xdp-there")?;
+        let echo = XdpEcho::open("xdp-there", Mode::Generic, 700)?;
+        let mut here = XdpSocket::open("xdp-here", Mode::Generic, 900..=900)?;
+        for port in [699_u16, 700, 701] {
+            let packet = here.claim(29).expect("room");
+            packet.fill(0);
+            (packet[0], packet[9]) = (0x45, libc::IPPROTO_UDP as u8);
+            packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+            packet[20..22].copy_from_slice(&900_u16.to_be_bytes());
+            packet[22..24].copy_from_slice(&port.to_be_bytes());
+            packet[28] = port as u8;
+            here.send(echo.mac(), 0x0800).expect("sent");
+        }
+        let start = std::time::Instant::now();
+        let got = loop {
+            if let Some(frame) = here.recv() {
+                break frame;
+            }
+            assert!(start.elapsed().as_secs() < 20, "no answer came");
+        };
+        assert_eq!((got.bytes[28], got.source_mac), (700_u16 as u8, echo.mac()));
+        assert_eq!(got.bytes[12..20], [10, 0, 0, 2, 10, 0, 0, 1]);
+        assert_eq!(
+            (&got.bytes[20..22], &got.bytes[22..24]),
+            (&700_u16.to_be_bytes()[..], &900_u16.to_be_bytes()[..])
+        );
+        here.release();
+        assert!(here.recv().is_none());
+        assert_eq!(echo.answered()?, 1);
+        Ok(())
     }
 
     fn cross(mode: Mode) -> Result<(), SystemError> {

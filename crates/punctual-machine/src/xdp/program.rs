@@ -1,4 +1,5 @@
-//! The program at the interface: UDP for our ports goes to our socket, everything else to the kernel.
+//! The programs at an interface: one hands UDP for our ports to our socket, one answers it there; everything else goes to
+//! the kernel.
 //!
 //! Written as instructions, because a compiler for them is not on every machine; checked by the kernel's verifier before
 //! it runs. Instructions and calls are those of the kernel's `bpf_common.h`, `bpf.h` and its instruction-set document
@@ -29,7 +30,12 @@ const ATTACH_TYPE_XDP: u32 = 37;
 const FLAG_SKB_MODE: u32 = 1 << 1;
 const FLAG_DRIVER_MODE: u32 = 1 << 2;
 
+const MAP_LOOKUP: libc::c_int = 1;
+const MAP_TYPE_ARRAY: u32 = 2;
+
 const XDP_PASS: i32 = 2;
+const XDP_TX: i32 = 3;
+const HELPER_LOOKUP: i32 = 1;
 const HELPER_REDIRECT_MAP: i32 = 51;
 const PSEUDO_MAP_FD: u8 = 1;
 
@@ -37,10 +43,16 @@ const PSEUDO_MAP_FD: u8 = 1;
 const LOAD16: u8 = 0x69;
 const LOAD8: u8 = 0x71;
 const LOAD32: u8 = 0x61;
+/// Store through a register: half word, word; a word of the instruction's own; 64 bits, added at once.
+const STORE16: u8 = 0x6b;
+const STORE32: u8 = 0x63;
+const STORE_IMMEDIATE32: u8 = 0x62;
+const ATOMIC_ADD64: u8 = 0xdb;
 const LOAD_IMMEDIATE64: u8 = 0x18;
 const MOVE: u8 = 0xbf;
 const MOVE_IMMEDIATE: u8 = 0xb7;
 const ADD_IMMEDIATE: u8 = 0x07;
+const AND_IMMEDIATE: u8 = 0x57;
 const TO_BIG_ENDIAN: u8 = 0xdc;
 const JUMP: u8 = 0x05;
 const JUMP_EQUAL: u8 = 0x15;
@@ -108,6 +120,70 @@ fn instructions(map: RawFd, first: u16, last: u16) -> [Instruction; LENGTH] {
     ]
 }
 
+/// Where the echoing program gives a packet up, and where it ends.
+const ECHO_PASS_AT: i16 = 43;
+const ECHO_END_AT: i16 = 41;
+const ECHO_LENGTH: usize = 45;
+
+/// The program that answers IPv4 UDP for `port` where it arrives: addresses and ports change places, which leaves both
+/// checksums as they are, and the packet goes out again. Registers as above; 0 the entry of the counter.
+fn echo_instructions(counter: RawFd, port: u16) -> [Instruction; ECHO_LENGTH] {
+    let to = |place: i16, from: i16| place - from - 1;
+    let pass = |from: i16| to(ECHO_PASS_AT, from);
+    [
+        op(LOAD32, 2, 1, 0, 0),
+        op(LOAD32, 3, 1, 4, 0),
+        op(MOVE, 4, 2, 0, 0),
+        op(ADD_IMMEDIATE, 4, 0, 0, 42),
+        op(JUMP_GREATER, 4, 3, pass(4), 0),
+        op(LOAD16, 5, 2, 12, 0),
+        op(JUMP_NOT_EQUAL, 5, 0, pass(6), i32::from(0x0800_u16.to_be())),
+        op(LOAD8, 5, 2, 14, 0),
+        op(JUMP_NOT_EQUAL, 5, 0, pass(8), 0x45),
+        op(LOAD8, 5, 2, 23, 0),
+        op(JUMP_NOT_EQUAL, 5, 0, pass(10), libc::IPPROTO_UDP),
+        // No fragment: neither "more" nor an offset.
+        op(LOAD16, 5, 2, 20, 0),
+        op(AND_IMMEDIATE, 5, 0, 0, i32::from(0x3fff_u16.to_be())),
+        op(JUMP_NOT_EQUAL, 5, 0, pass(13), 0),
+        op(LOAD16, 5, 2, 36, 0),
+        op(JUMP_NOT_EQUAL, 5, 0, pass(15), i32::from(port.to_be())),
+        // Stations: six bytes each.
+        op(LOAD32, 4, 2, 0, 0),
+        op(LOAD16, 5, 2, 4, 0),
+        op(LOAD32, 0, 2, 6, 0),
+        op(LOAD16, 1, 2, 10, 0),
+        op(STORE32, 2, 0, 0, 0),
+        op(STORE16, 2, 1, 4, 0),
+        op(STORE32, 2, 4, 6, 0),
+        op(STORE16, 2, 5, 10, 0),
+        // Addresses.
+        op(LOAD32, 4, 2, 26, 0),
+        op(LOAD32, 5, 2, 30, 0),
+        op(STORE32, 2, 5, 26, 0),
+        op(STORE32, 2, 4, 30, 0),
+        // Ports.
+        op(LOAD16, 4, 2, 34, 0),
+        op(LOAD16, 5, 2, 36, 0),
+        op(STORE16, 2, 5, 34, 0),
+        op(STORE16, 2, 4, 36, 0),
+        // counter[0] += 1, if it is there
+        op(MOVE, 2, 10, 0, 0),
+        op(ADD_IMMEDIATE, 2, 0, 0, -4),
+        op(STORE_IMMEDIATE32, 10, 0, -4, 0),
+        op(LOAD_IMMEDIATE64, 1, PSEUDO_MAP_FD, 0, counter),
+        op(0, 0, 0, 0, 0),
+        op(CALL, 0, 0, 0, HELPER_LOOKUP),
+        op(JUMP_EQUAL, 0, 0, to(ECHO_END_AT, 38), 0),
+        op(MOVE_IMMEDIATE, 1, 0, 0, 1),
+        op(ATOMIC_ADD64, 0, 1, 0, 0),
+        op(MOVE_IMMEDIATE, 0, 0, 0, XDP_TX),
+        op(EXIT, 0, 0, 0, 0),
+        op(MOVE_IMMEDIATE, 0, 0, 0, XDP_PASS),
+        op(EXIT, 0, 0, 0, 0),
+    ]
+}
+
 /// One call of `bpf`. The attributes must be as the command reads them.
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
     // SAFETY: the pointer and the size describe `attributes`, borrowed for the whole call; pointers inside it are to
@@ -132,7 +208,7 @@ struct MapAttributes {
 }
 
 #[repr(C)]
-struct UpdateAttributes {
+struct EntryAttributes {
     map: u32,
     padding: u32,
     key: u64,
@@ -164,25 +240,26 @@ struct LinkAttributes {
     flags: u32,
 }
 
-/// The program at an interface, until it is dropped.
+/// A map from the kernel.
+fn map(kind: u32, value_size: u32, entries_max: u32) -> io::Result<OwnedFd> {
+    bpf(MAP_CREATE, &MapAttributes { kind, key_size: 4, value_size, entries_max }).map(owned)
+}
+
+/// A program at an interface, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Program {
-    map: OwnedFd,
+struct Attached {
     _program: OwnedFd,
     /// Holds the program at the interface.
     _link: OwnedFd,
 }
 
-impl Program {
-    /// Loads it for ports `first` to `last` and puts it at the interface.
-    pub(super) fn attach(interface: u32, mode: Mode, first: u16, last: u16) -> io::Result<Self> {
-        let map = MapAttributes { kind: MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, entries_max: 64 };
-        let map = owned(bpf(MAP_CREATE, &map)?);
-        let instructions = instructions(map.as_raw_fd(), first, last);
+impl Attached {
+    /// Has the kernel verify the instructions, and puts them at the interface.
+    fn load(instructions: &[Instruction], interface: u32, mode: Mode) -> io::Result<Self> {
         let licence = c"Dual MIT/GPL";
         let load = LoadAttributes {
             kind: PROGRAM_TYPE_XDP,
-            count: LENGTH as u32,
+            count: instructions.len() as u32,
             instructions: instructions.as_ptr() as u64,
             licence: licence.as_ptr() as u64,
             log_level: 0,
@@ -206,19 +283,63 @@ impl Program {
             flags,
         };
         let link = owned(bpf(LINK_CREATE, &link)?);
-        Ok(Self { map, _program: program, _link: link })
+        Ok(Self { _program: program, _link: link })
+    }
+}
+
+/// Hands packets to a socket.
+#[derive(Debug)]
+pub(super) struct Redirect {
+    map: OwnedFd,
+    _attached: Attached,
+}
+
+impl Redirect {
+    /// For ports `first` to `last`, at the interface.
+    pub(super) fn attach(interface: u32, mode: Mode, first: u16, last: u16) -> io::Result<Self> {
+        let map = map(MAP_TYPE_XSKMAP, 4, 64)?;
+        let attached = Attached::load(&instructions(map.as_raw_fd(), first, last), interface, mode)?;
+        Ok(Self { map, _attached: attached })
     }
 
     /// From now on what comes by queue `queue` goes to `socket`.
     pub(super) fn redirect(&self, queue: u32, socket: RawFd) -> io::Result<()> {
-        let value = socket.cast_unsigned();
-        let update = UpdateAttributes {
-            map: self.map.as_raw_fd().cast_unsigned(),
-            padding: 0,
-            key: std::ptr::from_ref(&queue) as u64,
-            value: std::ptr::from_ref(&value) as u64,
-            flags: 0,
-        };
-        bpf(MAP_UPDATE, &update).map(drop)
+        let mut value = socket.cast_unsigned();
+        access(MAP_UPDATE, &self.map, queue, &mut value)
     }
+}
+
+/// Answers packets where they arrive.
+#[derive(Debug)]
+pub(super) struct Echo {
+    counter: OwnedFd,
+    _attached: Attached,
+}
+
+impl Echo {
+    /// For a port, at the interface.
+    pub(super) fn attach(interface: u32, mode: Mode, port: u16) -> io::Result<Self> {
+        let counter = map(MAP_TYPE_ARRAY, 8, 1)?;
+        let attached = Attached::load(&echo_instructions(counter.as_raw_fd(), port), interface, mode)?;
+        Ok(Self { counter, _attached: attached })
+    }
+
+    /// Packets answered so far.
+    pub(super) fn answered(&self) -> io::Result<u64> {
+        let mut count = 0_u64;
+        access(MAP_LOOKUP, &self.counter, 0, &mut count)?;
+        Ok(count)
+    }
+}
+
+/// Reads or writes one entry. `T` has the size of the map's values.
+fn access<T>(command: libc::c_int, map: &OwnedFd, key: u32, value: &mut T) -> io::Result<()> {
+    let attributes = EntryAttributes {
+        map: map.as_raw_fd().cast_unsigned(),
+        padding: 0,
+        key: std::ptr::from_ref(&key) as u64,
+        value: std::ptr::from_mut(value) as u64,
+        flags: 0,
+    };
+    bpf(command, &attributes).map(drop)
 }

@@ -48,7 +48,7 @@ impl fmt::Display for TopicKey {
 pub enum Refusal {
     /// It has as many interests as it can have.
     TooMany,
-    /// One node has as many interests as one node may have.
+    /// One node has as many interests, periods or responses per second as one node may have.
     TooManyOfNode,
     /// The period is too short for it, or zero.
     TooShort,
@@ -87,7 +87,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooMany => "the publisher has as many interests as it takes",
-            Self::TooManyOfNode => "the publisher has as many interests of this node as it takes",
+            Self::TooManyOfNode => {
+                "the publisher serves this node as often, and with as many periods, as it serves one"
+            }
             Self::TooShort => "the period is too short for the publisher",
             Self::TooMuch => "the publisher serves as many periods, or responses per second, as it can",
             Self::OtherType => "the publisher's values of that topic are of another type",

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use super::message::{Message, Refusal, Saying, TopicKey};
 use super::schedule::{Instant, Schedule};
-use crate::address::{Address, Port, Target};
+use crate::address::{Address, NodeId, Port, Target};
 use crate::time::Nanos;
 
 /// What a publisher takes on. What is beyond it is refused in words and counted.
@@ -16,10 +16,14 @@ pub struct PublicationLimits {
     pub interests_of_node_max: usize,
     /// Different periods: each is looked at whenever something is due.
     pub periods_max: usize,
+    /// Different periods of one node, so that no node takes all of these.
+    pub periods_of_node_max: usize,
     /// Shortest period, µs. Below it, waking up costs more than the period lasts.
     pub period_min_us: u32,
     /// Responses per second, all periods together.
     pub rate_max: u64,
+    /// Responses per second for all periods of one node, as if it were alone.
+    pub rate_of_node_max: u64,
     /// Longest that an interest holds without being repeated, ms, whatever it asks for.
     pub lifetime_max_ms: u32,
 }
@@ -30,8 +34,10 @@ impl Default for PublicationLimits {
             interests_max: 1_024,
             interests_of_node_max: 64,
             periods_max: 64,
+            periods_of_node_max: 16,
             period_min_us: 100,
             rate_max: 20_000,
+            rate_of_node_max: 10_000,
             lifetime_max_ms: 60_000,
         }
     }
@@ -69,6 +75,11 @@ pub struct Due {
     pub target: Option<Target>,
     /// Whether the publisher's own communicator wants it: no medium brings it back.
     pub own: bool,
+}
+
+/// Responses per second, rounded up.
+fn rate_of(period_us: u32) -> u64 {
+    1_000_000_u64.div_ceil(period_us.max(1).into())
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +137,11 @@ impl Publication {
     /// What is published.
     pub fn key(&self) -> TopicKey {
         self.key
+    }
+
+    /// Which schedule this is: another one after each change of group.
+    pub fn life(&self) -> u32 {
+        self.life
     }
 
     /// The periods, and how late each was.
@@ -209,16 +225,31 @@ impl Publication {
         if self.interests.len() >= self.limits.interests_max {
             return Err(Refusal::TooMany);
         }
-        let first = Address { port: Port::from(0), ..source };
-        let of_node =
-            self.interests.range((first, 0)..).take_while(|((address, _), _)| address.node == source.node);
-        if of_node.count() >= self.limits.interests_of_node_max {
+        if !self.is_fair(source.node, period_us) {
             return Err(Refusal::TooManyOfNode);
         }
-        let rate = self.schedule.rate() + 1_000_000_u64.div_ceil(period_us.into());
+        let rate = self.schedule.rate() + rate_of(period_us);
         let is_new = !self.schedule.has(period_us);
         let full = self.schedule.in_use_count() >= self.limits.periods_max || rate > self.limits.rate_max;
         if is_new && full { Err(Refusal::TooMuch) } else { Ok(()) }
+    }
+
+    /// Whether one more interest of a node leaves others what is theirs. Its periods count whether others want them too or not:
+    /// these may go.
+    fn is_fair(&self, node: NodeId, period_us: u32) -> bool {
+        let first = Address { node, port: Port::from(0) };
+        let all = self.interests.range((first, 0)..).take_while(|((address, _), _)| address.node == node);
+        let of_node = all.map(|(&(_, period_us), _)| period_us);
+        let interests = of_node.clone().count();
+        if interests >= self.limits.interests_of_node_max || of_node.clone().any(|own| own == period_us) {
+            return interests < self.limits.interests_of_node_max;
+        }
+        let is_first =
+            |place: usize, period_us: u32| !of_node.clone().take(place).any(|own| own == period_us);
+        let different = of_node.clone().enumerate().filter(|&(place, own)| is_first(place, own));
+        let (periods, rate) = different
+            .fold((1, rate_of(period_us)), |(periods, rate), (_, own)| (periods + 1, rate + rate_of(own)));
+        periods <= self.limits.periods_of_node_max && rate <= self.limits.rate_of_node_max
     }
 
     fn answer(&mut self, answer: Answer) {
@@ -232,9 +263,11 @@ impl Publication {
         }
     }
 
-    /// This communicator is among others now. Who was interested where it was before is forgotten; who is here is asked.
+    /// This communicator is among others now. Who was interested where it was before is forgotten; who is here is asked. It is
+    /// another life: instants that passed meanwhile were missed by nobody.
     pub fn handle_group_changed(&mut self) {
         self.handle_group_left();
+        self.life = self.life.wrapping_add(1);
         (self.away, self.to_advertise) = (false, true);
     }
 

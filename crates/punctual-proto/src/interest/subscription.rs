@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 
 use super::lateness::Lateness;
 use super::message::{Message, Refusal, Saying, TopicKey};
-use crate::address::Address;
+use crate::address::{Address, NodeId};
 use crate::limits::NODES_MAX;
 use crate::time::Nanos;
 
@@ -43,8 +43,13 @@ pub struct SubscriptionCounts {
     pub stale: u64,
     /// Instants between two values taken for which none came, by the publishers' own count of time.
     pub missed: u64,
+    /// Instants between two values taken that passed while this communicator was not with that publisher, or with nobody: none
+    /// was to come.
+    pub away: u64,
     /// Values of publishers beyond [`PUBLISHERS_MAX`].
     pub too_many_publishers: u64,
+    /// Accounts of a node with many publishers that made room for one of a node with fewer.
+    pub displaced: u64,
     /// Refusals by publishers, by [`Refusal::place`].
     pub refused: [u64; Refusal::ALL.len()],
     /// How often the interest was announced.
@@ -58,13 +63,17 @@ pub struct Taken {
     pub offset_us: u64,
     /// It was sent at once, between the instants.
     pub at_once: bool,
-    /// Instants before it for which none came from this publisher.
+    /// Instants before it for which none came from this publisher. Time away from its group is none.
     pub missed_before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Source {
     life: u32,
+    /// The life before: what is still under way of it is old.
+    former: Option<u32>,
+    /// Since its last value this communicator was among others.
+    away: bool,
     /// The last instant of the schedule for which a value was taken, µs.
     last_us: u64,
     /// When it arrived; unknown where the last value was one at once.
@@ -161,56 +170,88 @@ impl Subscription {
             self.counts.for_others += 1;
             return None;
         }
-        if !self.sources.contains_key(&source) && !self.make_room(now) {
+        let account = self.sources.get(&source).copied();
+        if account.is_none() && !self.make_room(source.node, now) {
             self.counts.too_many_publishers += 1;
             return None;
         }
-        let known = self.sources.get(&source).filter(|known| known.life == life).copied();
+        let known = account.filter(|known| known.life == life);
         let last = known.map(|known| known.last_us);
-        if last.is_some_and(|last| offset_us <= last) {
+        let is_former = account.is_some_and(|account| account.former == Some(life));
+        if is_former || last.is_some_and(|last| offset_us <= last) {
             self.counts.stale += 1;
             return None;
         }
-        // Between the instants no instant of the schedule is taken or missed.
-        let last_us = if at_once { last.unwrap_or(offset_us) } else { offset_us };
         let arrived_before = known.and_then(|known| known.arrived);
         if let (false, Some(last), Some(before)) = (at_once, last, arrived_before) {
             let expected = Nanos((offset_us - last).saturating_mul(1_000));
             self.jitter.note(Nanos((now.since(before) - expected).unsigned_abs()));
         }
+        let was_away = known.is_some_and(|known| known.away);
+        let passed = last.map_or(0, |last| self.instants_between(last, offset_us, at_once));
+        let missed_before = if was_away || at_once { 0 } else { passed };
+        if was_away {
+            self.counts.away = self.counts.away.saturating_add(passed);
+        }
+        // Between the instants no instant of the schedule is taken or missed, unless time away ends there.
+        let last_us = if at_once && !was_away { last.unwrap_or(offset_us) } else { offset_us };
         let arrived = if at_once { arrived_before } else { Some(now) };
-        self.sources.insert(source, Source { life, last_us, arrived, heard: now });
-        let missed_before = match last {
-            Some(last) if !at_once => self.instants_between(last, offset_us),
-            _ => 0,
-        };
+        let former =
+            account.and_then(|account| if known.is_some() { account.former } else { Some(account.life) });
+        self.sources.insert(source, Source { life, former, away: false, last_us, arrived, heard: now });
         self.counts.taken += 1;
         self.counts.missed = self.counts.missed.saturating_add(missed_before);
         Some(Taken { offset_us, at_once, missed_before })
     }
 
-    /// Multiples of the period after `last_us` and before `offset_us`, which is one.
-    fn instants_between(&self, last_us: u64, offset_us: u64) -> u64 {
+    /// Multiples of the period after `last_us` and before `offset_us`; with one at that instant itself, if that was sent at once.
+    fn instants_between(&self, last_us: u64, offset_us: u64, at_once: bool) -> u64 {
         let period = u64::from(self.period_us).max(1);
-        (offset_us / period).saturating_sub(last_us / period + 1)
+        let until = offset_us / period + u64::from(at_once);
+        until.saturating_sub(last_us / period + 1)
     }
 
-    /// Room for one more publisher: at the cost of one that has been silent for as long as an interest holds.
-    fn make_room(&mut self, now: Nanos) -> bool {
+    /// Room for one more publisher, at the cost of one that has been silent for as long as an interest holds; otherwise at that
+    /// of the node that has most accounts, if the newcomer's node has fewer even then. So no node fills them all.
+    fn make_room(&mut self, newcomer: NodeId, now: Nanos) -> bool {
         if self.sources.len() < PUBLISHERS_MAX {
             return true;
         }
-        let silent = self
-            .sources
-            .iter()
-            .min_by_key(|(_, source)| source.heard)
-            .map(|(&address, source)| (address, source.heard));
-        let Some((address, heard)) = silent else { return true };
-        let forget = now.since(heard) >= self.repetition.lifetime;
-        if forget {
+        let silent = self.sources.iter().min_by_key(|(_, source)| source.heard);
+        let silent = silent.filter(|(_, source)| now.since(source.heard) >= self.repetition.lifetime);
+        if let Some((&address, _)) = silent {
             self.sources.remove(&address);
+            return true;
         }
-        forget
+        let (most, address) = self.most_of_a_node();
+        let ours = self.sources.keys().filter(|address| address.node == newcomer).count();
+        let Some(address) = address.filter(|address| address.node == newcomer || most > ours + 1) else {
+            return false;
+        };
+        self.sources.remove(&address);
+        self.counts.displaced += 1;
+        true
+    }
+
+    /// How many accounts the node has that has most, and of these the one that was silent for longest.
+    fn most_of_a_node(&self) -> (usize, Option<Address>) {
+        let (mut most, mut found) = (0, None);
+        let mut run: Option<(NodeId, usize, Address, Nanos)> = None;
+        // Accounts of one node stand together.
+        for (&address, source) in &self.sources {
+            let (count, oldest, heard) = match run {
+                Some((node, count, oldest, heard)) if node == address.node && heard <= source.heard => {
+                    (count + 1, oldest, heard)
+                }
+                Some((node, count, ..)) if node == address.node => (count + 1, address, source.heard),
+                _ => (1, address, source.heard),
+            };
+            run = Some((address.node, count, oldest, heard));
+            if count >= most {
+                (most, found) = (count, Some(oldest));
+            }
+        }
+        (most, found)
     }
 
     /// A publisher asks, or we are among others: as soon as may be.
@@ -222,6 +263,7 @@ impl Subscription {
     /// This communicator is among others now, who do not know of the interest: repeated at once.
     pub fn handle_group_changed(&mut self, now: Nanos) {
         self.away = false;
+        self.interrupt();
         if self.active {
             self.next = now;
         }
@@ -232,6 +274,14 @@ impl Subscription {
     pub fn handle_group_left(&mut self) {
         self.withdraws |= self.active && !self.away;
         self.away = true;
+        self.interrupt();
+    }
+
+    /// Until its next value, no publisher owes us one: we are elsewhere, or it does not know yet that we are here.
+    fn interrupt(&mut self) {
+        for source in self.sources.values_mut() {
+            (source.away, source.arrived) = (true, None);
+        }
     }
 
     /// No more values are taken, and publishers are told so.

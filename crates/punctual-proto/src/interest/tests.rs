@@ -36,7 +36,7 @@ struct World {
     components: Vec<Component>,
 }
 
-fn address(number: u64, port: u8) -> Address {
+fn address(number: u64, port: u16) -> Address {
     Address { node: NodeId::new(number).unwrap(), port: Port::from(port) }
 }
 
@@ -63,7 +63,7 @@ impl World {
         self.add(own, Role::Publisher(publication))
     }
 
-    fn subscriber(&mut self, number: u64, port: u8, period_us: u32) -> usize {
+    fn subscriber(&mut self, number: u64, port: u16, period_us: u32) -> usize {
         let subscription = Subscription::new(KEY, period_us, Repetition::default(), Nanos(self.now));
         self.add(address(number, port), Role::Subscriber(subscription, Vec::new()))
     }
@@ -202,7 +202,7 @@ fn every_subscriber_gets_each_of_its_instants() {
         let subscribers: Vec<usize> = periods
             .iter()
             .zip(1..)
-            .map(|(&period, number)| world.subscriber(number, 1 + (seed % 2) as u8 * number as u8, period))
+            .map(|(&period, number)| world.subscriber(number, 1 + (seed % 2) as u16 * number as u16, period))
             .collect();
         world.run(840 * MS);
         for (&index, &period) in subscribers.iter().zip(&periods) {
@@ -366,6 +366,141 @@ fn who_goes_takes_interests_along() {
     }
 }
 
+/// Goal: time away from a publisher's group is no miss, whoever went, and whatever is lost at the return: it stands in a counter of
+/// its own. What is lost before and after is missed as ever.
+#[test]
+fn time_away_is_not_missed() {
+    let period = 5_000_u64;
+    for seed in 0..40 {
+        let mut world = World::new(seed);
+        world.publisher(1);
+        let subscriber = world.subscriber(2, 1, period as u32);
+        world.run(100 * MS);
+        world.subscription(subscriber).0.handle_group_left();
+        let away_ms = 3_000 + seed * 7;
+        world.run(away_ms * MS);
+        let now = Nanos(world.now);
+        world.subscription(subscriber).0.handle_group_changed(now);
+        if seed % 2 == 0 {
+            // The first values after the return are lost.
+            world.run(MS / 10);
+            world.lost_percent = 100;
+            world.run(20 * MS);
+            world.lost_percent = 0;
+        }
+        world.run(100 * MS);
+        let (subscription, taken) = world.subscription(subscriber);
+        let counts = subscription.counts();
+        let instants = instants_of(taken, address(1, 1));
+        let between: u64 = instants.windows(2).map(|pair| (pair[1] - pair[0]) / period - 1).sum();
+        let most = if seed % 2 == 0 { 5 } else { 0 };
+        assert!(counts.missed <= most, "seed {seed}: {counts:?}");
+        assert!(counts.away + 5 >= away_ms * 1_000 / period, "seed {seed}: {counts:?}");
+        assert_eq!(counts.away + counts.missed, between, "seed {seed}: each instant stands once");
+        // What is lost from now on is missed.
+        world.lost_percent = 100;
+        world.run(50 * MS);
+        world.lost_percent = 0;
+        world.run(50 * MS);
+        let after = world.subscription(subscriber).0.counts();
+        assert!(after.missed >= counts.missed + 9 && after.away == counts.away, "seed {seed}: {after:?}");
+    }
+}
+
+/// Goal: a publisher that was away owes nothing for that time either, and is told from what is still under way of before.
+#[test]
+fn a_publisher_that_was_away_was_not_missed() {
+    let mut world = World::new(4);
+    let publisher = world.publisher(1);
+    let subscriber = world.subscriber(2, 1, 5_000);
+    world.run(100 * MS);
+    let before = world.publication(publisher).life();
+    let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("it is one") };
+    publication.handle_group_left();
+    world.run(2_000 * MS);
+    let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("it is one") };
+    publication.handle_group_changed();
+    world.run(100 * MS);
+    let counts = world.subscription(subscriber).0.counts();
+    assert_eq!((counts.missed, counts.stale), (0, 0), "{counts:?}");
+    // The last of its values of before arrives now.
+    let late = Saying::Response { life: before, offset_us: 100_000, at_once: false, value: &[0; 8] };
+    let now = Nanos(world.now);
+    let (subscription, _) = world.subscription(subscriber);
+    assert_eq!(subscription.handle_message(address(1, 1), &Message { key: KEY, saying: late }, now), None);
+    assert_eq!(subscription.counts().stale, 1);
+    world.run(50 * MS);
+    assert_eq!(world.subscription(subscriber).0.counts().missed, 0);
+}
+
+/// Goal: one node uses up neither the periods nor the responses of a publication, however many ports it has.
+#[test]
+fn one_node_leaves_others_what_is_theirs() {
+    let mut publication = Publication::new(KEY, address(99, 1), 1, PublicationLimits::default(), Nanos(0));
+    let ask = |publication: &mut Publication, from: Address, period_us: u32| {
+        let saying = Saying::Interest { period_us, lifetime_ms: 60_000 };
+        publication.handle_message(from, &Message { key: KEY, saying }, Nanos(0));
+        while publication.poll_transmit().is_some() || publication.poll_due(Nanos(0)).is_some() {}
+        publication.interests().any(|interest| interest == (from, period_us))
+    };
+    for port in 0..200_u16 {
+        for period_us in [100, 101, 1_000 + u32::from(port), 10_000 + u32::from(port)] {
+            ask(&mut publication, address(1, port), period_us);
+        }
+    }
+    let refused = publication.counts().refused[Refusal::TooManyOfNode.place()];
+    assert!(refused > 0 && publication.schedule().rate() <= 10_000, "{refused}");
+    for node in 2..6 {
+        for period_us in [2_000, 3_000, 5_000, 20_000 + node as u32] {
+            assert!(ask(&mut publication, address(node, 1), period_us), "node {node}, {period_us} us");
+        }
+    }
+    // Slow periods, of which many are not too much for anybody.
+    let mut publication = Publication::new(KEY, address(99, 1), 1, PublicationLimits::default(), Nanos(0));
+    for port in 0..64 {
+        ask(&mut publication, address(1, port), 1_000_000 + u32::from(port));
+    }
+    assert_eq!(publication.schedule().in_use_count(), PublicationLimits::default().periods_of_node_max);
+    assert!(ask(&mut publication, address(1, 70), 1_000_000), "a period that it has already costs nothing");
+    assert!((0..16).all(|period| ask(&mut publication, address(2, 1), 2_000_000 + period)));
+}
+
+/// Goal: one node uses up no subscriber's accounts, and loses them to others one by one; what is displaced is counted.
+#[test]
+fn one_node_does_not_fill_the_accounts() {
+    let mut subscription = Subscription::new(KEY, 1_000, Repetition::default(), Nanos(0));
+    let mut say = |from: Address, at_ms: u64| {
+        let saying = Saying::Response { life: 1, offset_us: at_ms * 1_000, at_once: false, value: &[0; 8] };
+        let taken = subscription.handle_message(from, &Message { key: KEY, saying }, Nanos(at_ms * MS));
+        (taken.is_some(), subscription.counts())
+    };
+    for port in 0..=255 {
+        assert!(say(address(7, port), 1).0);
+    }
+    // As fast as it can, with all of its ports, while others come and stay.
+    for at_ms in 2..60 {
+        assert!(say(address(100 + at_ms, 1), at_ms).0, "a newcomer at {at_ms}");
+        for port in 0..=255 {
+            say(address(7, port), at_ms);
+        }
+        for node in 2..=at_ms {
+            let (_, before) = say(address(100 + node, 1), at_ms * 100);
+            let (taken, after) = say(address(100 + node, 1), at_ms * 100 + 1);
+            assert!(taken && after.missed == before.missed, "node {node} is remembered at {at_ms}");
+        }
+    }
+    let (_, counts) = say(address(7, 0), 60_000);
+    assert!(counts.displaced >= 58 && counts.too_many_publishers == 0, "{counts:?}");
+    // Where each node has one, nobody gives way.
+    let mut subscription = Subscription::new(KEY, 1_000, Repetition::default(), Nanos(0));
+    let response = Saying::Response { life: 1, offset_us: 1_000, at_once: false, value: &[0; 8] };
+    let message = Message { key: KEY, saying: response };
+    let taken = (1..=257)
+        .filter(|&node| subscription.handle_message(address(node, 1), &message, Nanos(MS)).is_some());
+    assert_eq!(taken.count(), 256);
+    assert_eq!((subscription.counts().too_many_publishers, subscription.counts().displaced), (1, 0));
+}
+
 /// Goal: after a change of group interests are known again within a trip of a message, by whichever side moves last.
 #[test]
 fn interests_follow_into_a_new_group_at_once() {
@@ -400,7 +535,7 @@ fn limits_refuse_in_words() {
     };
     let mut world = World::new(1);
     let publisher = world.publisher_with(100, limits);
-    let asked: [(u64, u8, u32, Option<Refusal>); 11] = [
+    let asked: [(u64, u16, u32, Option<Refusal>); 11] = [
         (1, 1, 10_000, None),
         (1, 2, 20_000, None),
         (1, 3, 10_000, Some(Refusal::TooManyOfNode)),
@@ -484,7 +619,7 @@ proptest! {
     /// Goal: whatever peers say, both sides stay within their limits and their sums.
     #[test]
     fn anything_may_be_said(
-        sayings in proptest::collection::vec((1_u64..40, 0_u8..8, 0_u32..6, any::<u32>(), any::<u64>(), 0_u64..5_000), 1..400),
+        sayings in proptest::collection::vec((1_u64..40, 0_u16..8, 0_u32..6, any::<u32>(), any::<u64>(), 0_u64..5_000), 1..400),
     ) {
         let limits = PublicationLimits { interests_max: 20, periods_max: 5, ..PublicationLimits::default() };
         let mut publication = Publication::new(KEY, address(99, 1), 1, limits, Nanos(0));

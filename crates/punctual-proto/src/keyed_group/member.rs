@@ -3,9 +3,12 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{CHALLENGE_SIZE, Clear, Entropy, GroupTiming, Kind, Secret, Session, lock, read_grant, unlock};
+use super::{
+    CHALLENGE_SIZE, CONFIRM_SIZE, Clear, Entropy, GroupTiming, Kind, SAID_SIZE, Said, Secret, Session, lock,
+    read_grant, unlock,
+};
 use crate::NodeId;
-use crate::seal::RingKey;
+use crate::seal::GroupKey;
 
 /// Times that a leaving member says so: nobody answers.
 const FAREWELLS: u32 = 3;
@@ -36,7 +39,8 @@ pub struct Member {
     /// Number of the next message to the leader in this session, and of the last one from it.
     number: u64,
     heard: u64,
-    /// Newest generation held.
+    /// Newest key held: of which life of the leader, and its generation.
+    life: u64,
     generation: u32,
     heard_ns: u64,
     next_ns: u64,
@@ -66,6 +70,7 @@ impl Member {
             session: Session::default(),
             number: 0,
             heard: 0,
+            life: 0,
             generation: 0,
             heard_ns: now_ns,
             next_ns: now_ns,
@@ -102,10 +107,15 @@ impl Member {
 
     fn send(&mut self, kind: Kind, now_ns: u64, entropy: &mut dyn Entropy) {
         let clear = Clear { kind, group: self.group, source: self.own, target: self.leader };
-        let numbered = [self.number.to_le_bytes(), u64::from(self.generation).to_le_bytes()].concat();
+        let said = Said { number: self.number, generation: self.generation.into() };
+        let mut confirmed = [0; CONFIRM_SIZE];
+        confirmed[..SAID_SIZE].copy_from_slice(&said.write());
+        confirmed[SAID_SIZE..].copy_from_slice(&self.session.member);
         let (contents, session) = match kind {
             Kind::Ask => (&self.session.member[..], Session::default()),
-            _ => (&numbered[..], self.session),
+            // The leader does not keep what it was asked: it is told once more.
+            Kind::Confirm => (&confirmed[..], Session { leader: self.session.leader, ..Session::default() }),
+            _ => (&confirmed[..SAID_SIZE], self.session),
         };
         self.number += 1;
         self.outbox.push_back(lock(&self.secret, &clear, &session, contents, entropy));
@@ -122,14 +132,15 @@ impl Member {
         message: &[u8],
         now_ns: u64,
         entropy: &mut dyn Entropy,
-    ) -> Option<RingKey> {
+    ) -> Option<GroupKey> {
         let clear = Clear::read(message)?;
         let expected = Clear { kind: clear.kind, group: self.group, source: self.leader, target: self.own };
         if clear != expected {
             return None;
         }
         match (clear.kind, self.state) {
-            (Kind::Offer, State::Asking | State::Confirming) => {
+            // One that is confirmed is no news: what comes again would only put off the end of a session that leads nowhere.
+            (Kind::Offer, State::Asking) => {
                 self.handle_offer(&clear, message, now_ns, entropy);
                 None
             }
@@ -156,16 +167,19 @@ impl Member {
         message: &[u8],
         now_ns: u64,
         entropy: &mut dyn Entropy,
-    ) -> Option<RingKey> {
+    ) -> Option<GroupKey> {
         let contents = unlock(&self.secret, clear, &self.session, message)?;
-        let (number, key) = read_grant(self.group, &contents)?;
+        let (number, key) = read_grant(self.group, &contents, now_ns)?;
         if number <= self.heard {
             return None;
         }
         let was_in = self.state == State::Joined;
         (self.heard, self.heard_ns, self.state) = (number, now_ns, State::Joined);
-        let is_new = key.id.generation > self.generation;
-        self.generation = self.generation.max(key.id.generation);
+        // The session is fresh at both ends: of a leader that has started again, this is the newest key whatever its number.
+        let is_new = key.id.life != self.life || key.id.generation > self.generation;
+        if is_new {
+            (self.life, self.generation) = (key.id.life, key.id.generation);
+        }
         // What the leader answered to the last one needs none; what it repeats does, as that one may be lost.
         if is_new || !was_in || now_ns.saturating_sub(self.alive_ns) >= self.timing.retry_ns {
             self.send(Kind::Alive, now_ns, entropy);

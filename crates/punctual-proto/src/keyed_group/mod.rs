@@ -2,14 +2,15 @@
 //!
 //! A *leader*, who is configured, hands the group's key to each member under a secret that only the two of them share, after
 //! each has shown the other that it is there now. When somebody leaves, or is no longer heard, the others get a new key.
-//! No clock, no socket, no source of randomness: time and random bytes are arguments.
+//! No clock, no socket, no source of randomness: time and random bytes are arguments. Time is any clock that never goes back, and
+//! need not be that of others: what crosses the wire is how long something takes.
 //!
 //! ```text
 //! member                                leader
 //!   Ask     (its challenge)       ->              1: anybody who has recorded it may send it again; nothing comes of that
-//!           <-  Offer  (the other challenge)      2: made for that challenge
-//!   Confirm                       ->              3: the member is there now: it is a member
-//!           <-  Grant  (key, generation, from)    4: and again whenever the key changes, until it is acknowledged
+//!           <-  Offer  (the other challenge)      2: the same one to this node until it is confirmed, whatever was asked
+//!   Confirm (its challenge again) ->              3: the member is there now: it is a member
+//!           <-  Grant  (key, its name, in)        4: and again whenever the key changes, until it is acknowledged
 //!   Alive   (newest generation)   ->              5: acknowledges, and says now and then that it is still there
 //!   Leave                         ->              6: the others get a new key
 //! ```
@@ -17,7 +18,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | kind: 1 Ask to 6 Leave |
-//! | 1 | 1 | version, 1 |
+//! | 1 | 1 | version, 2 |
 //! | 2 | 4 | group |
 //! | 6 | 8 | from whom (node) |
 //! | 14 | 8 | for whom (node) |
@@ -25,9 +26,11 @@
 //! | 54 | | contents, encrypted |
 //! | … | 16 | tag |
 //!
-//! Encrypted with AEGIS-256 (RFC 10032) under the member's secret. The tag covers the fields in clear, and from the Confirm on
-//! both challenges: what belongs to another session, however genuine, does not open. `docs/groups.md` says what follows.
+//! Encrypted with AEGIS-256 (RFC 10032) under the member's secret. The tag covers the fields in clear, and the challenges: the
+//! member's in the Offer, the leader's in the Confirm, from then on both. What belongs to another session, however genuine, does
+//! not open. `docs/groups.md` says what follows.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -35,7 +38,7 @@ use aegis::aegis256::Aegis256;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::NodeId;
-use crate::seal::{KEY_SIZE, Key, KeyId, RingKey};
+use crate::seal::{GroupKey, KEY_SIZE, Key, KeyId};
 
 mod leader;
 mod member;
@@ -48,12 +51,16 @@ pub use member::{Member, State};
 /// Size of a secret, bytes.
 pub const SECRET_SIZE: usize = 32;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const CLEAR_SIZE: usize = 22;
 const NONCE_SIZE: usize = 32;
 const TAG_SIZE: usize = 16;
 const CHALLENGE_SIZE: usize = 16;
-const GRANT_SIZE: usize = 8 + 4 + 8 + KEY_SIZE;
+/// A number and a generation.
+const SAID_SIZE: usize = 8 + 8;
+const CONFIRM_SIZE: usize = SAID_SIZE + CHALLENGE_SIZE;
+const GRANT_SIZE: usize = 8 + 8 + 4 + 8 + KEY_SIZE;
+const _: () = assert!(CONFIRM_SIZE <= GRANT_SIZE);
 
 /// Largest message of the exchange, bytes.
 pub const MESSAGE_SIZE_MAX: usize = CLEAR_SIZE + NONCE_SIZE + GRANT_SIZE + TAG_SIZE;
@@ -70,9 +77,17 @@ impl<F: FnMut(&mut [u8])> Entropy for F {
     }
 }
 
-/// What a member and its leader share. Wiped when dropped; nothing prints it.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct Secret([u8; SECRET_SIZE]);
+/// What a member and its leader share. It stays in one place, however often it is moved; wiped when dropped; nothing prints it.
+#[derive(Clone)]
+pub struct Secret(Box<[u8; SECRET_SIZE]>);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Secret {}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +98,7 @@ impl fmt::Debug for Secret {
 impl Secret {
     /// The secret of these bytes, unless all are zero.
     pub fn new(mut bytes: [u8; SECRET_SIZE]) -> Option<Self> {
-        let secret = (bytes != [0; SECRET_SIZE]).then_some(Self(bytes));
+        let secret = (bytes != [0; SECRET_SIZE]).then(|| Self(Box::new(bytes)));
         bytes.zeroize();
         secret
     }
@@ -96,9 +111,9 @@ impl Secret {
         let mut nonce = [0; NONCE_SIZE];
         nonce[..24].copy_from_slice(b"punctual member secret 1");
         nonce[24..].copy_from_slice(&member.get().to_le_bytes());
-        let mut bytes = [0; SECRET_SIZE];
-        Aegis256::<TAG_SIZE>::new(&self.0, &nonce).stream(&mut bytes);
-        Self(bytes)
+        let mut secret = Self(Box::new([0; SECRET_SIZE]));
+        Aegis256::<TAG_SIZE>::new(&self.0, &nonce).stream(&mut secret.0[..]);
+        secret
     }
 
     /// The secret itself, for whoever stores it.
@@ -114,7 +129,8 @@ pub struct GroupTiming {
     pub retry_ns: u64,
     /// A member that was not heard for this long is a member no more. It says that it is there three times as often.
     pub lease_ns: u64,
-    /// From the first time a new key is handed out until it is used: several retries, so that all have it.
+    /// From the first time a new key is handed out until it is used: several retries, so that all have it. There is one new key
+    /// in that time at most: all who go meanwhile share the next.
     pub notice_ns: u64,
     /// The key is renewed this often, even if nobody leaves.
     pub renewal_ns: u64,
@@ -242,21 +258,45 @@ fn unlock(secret: &Secret, clear: &Clear, session: &Session, message: &[u8]) -> 
     Some(contents)
 }
 
-/// A key as it is handed out, with the number of the message in its session.
-fn write_grant(number: u64, key: &RingKey) -> Zeroizing<[u8; GRANT_SIZE]> {
+/// What a member says in every message but its first: the number of the message in its session, and the newest generation that
+/// it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said {
+    number: u64,
+    generation: u64,
+}
+
+impl Said {
+    fn write(self) -> [u8; SAID_SIZE] {
+        let mut bytes = [0; SAID_SIZE];
+        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.generation.to_le_bytes());
+        bytes
+    }
+
+    fn read(contents: &[u8]) -> Option<Self> {
+        let bytes: &[u8; SAID_SIZE] = contents.try_into().ok()?;
+        let word = |at: usize| Some(u64::from_le_bytes(*bytes[at..].first_chunk()?));
+        Some(Self { number: word(0)?, generation: word(8)? })
+    }
+}
+
+/// A key as it is handed out at this time, with the number of the message in its session.
+fn write_grant(number: u64, key: &GroupKey, now_ns: u64) -> Zeroizing<[u8; GRANT_SIZE]> {
     let mut bytes = Zeroizing::new([0; GRANT_SIZE]);
     bytes[..8].copy_from_slice(&number.to_le_bytes());
-    bytes[8..12].copy_from_slice(&key.id.generation.to_le_bytes());
-    bytes[12..20].copy_from_slice(&key.from_ns.to_le_bytes());
-    bytes[20..].copy_from_slice(key.key.expose());
+    bytes[8..16].copy_from_slice(&key.id.life.to_le_bytes());
+    bytes[16..20].copy_from_slice(&key.id.generation.to_le_bytes());
+    bytes[20..28].copy_from_slice(&key.from_ns.saturating_sub(now_ns).to_le_bytes());
+    bytes[28..].copy_from_slice(key.key.expose());
     bytes
 }
 
-fn read_grant(group: u32, contents: &[u8]) -> Option<(u64, RingKey)> {
+fn read_grant(group: u32, contents: &[u8], now_ns: u64) -> Option<(u64, GroupKey)> {
     let bytes: &[u8; GRANT_SIZE] = contents.try_into().ok()?;
-    let number = u64::from_le_bytes(*bytes.first_chunk()?);
-    let generation = u32::from_le_bytes(*bytes[8..].first_chunk()?);
-    let from_ns = u64::from_le_bytes(*bytes[12..].first_chunk()?);
-    let key = Key::new(*bytes[20..].first_chunk()?)?;
-    Some((number, RingKey { id: KeyId { group, generation }, key, from_ns }))
+    let word = |at: usize| Some(u64::from_le_bytes(*bytes[at..].first_chunk()?));
+    let generation = u32::from_le_bytes(*bytes[16..].first_chunk()?);
+    let key = Key::new(*bytes[28..].first_chunk()?)?;
+    let (id, from_ns) = (KeyId { group, life: word(8)?, generation }, now_ns.saturating_add(word(20)?));
+    Some((word(0)?, GroupKey { id, key, from_ns }))
 }

@@ -1,10 +1,11 @@
 //! Keys: what they are called, which one seals now, and which are still accepted.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::limits::SEAL_KEYS_MAX;
 
@@ -16,30 +17,44 @@ pub const KEY_SIZE: usize = 16;
 pub struct KeyId {
     /// Who shares it.
     pub group: u32,
-    /// Which of the group's keys it is: a later one has a higher number.
+    /// Which life of the group's leader made it, drawn at random; 0 for keys that have no leader. What came first of another life
+    /// came later.
+    pub life: u64,
+    /// Which of the group's keys it is: within a life, a later one has a higher number.
     pub generation: u32,
 }
 
 impl KeyId {
-    /// What of the name stands in every seal: enough to find the key in a ring. Generations of a group that are less than
-    /// 65,536 apart differ in it; keys of two groups may share one.
+    /// What of the name stands in every seal: enough to find the key in a ring. Generations of a group and life that are less than
+    /// 65,536 apart differ in it; others may share one.
     #[inline]
     pub const fn mark(self) -> u16 {
         // Fibonacci hashing: Knuth, The Art of Computer Programming 3, 6.4.
         let group = self.group.wrapping_mul(0x9E37_79B1) >> 16;
-        (group as u16).wrapping_add(self.generation as u16)
+        (group as u16).wrapping_add(self.life as u16).wrapping_add(self.generation as u16)
     }
 }
 
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.group, self.generation)
+        match self.life {
+            0 => write!(f, "{}.{}", self.group, self.generation),
+            life => write!(f, "{}.{life:x}.{}", self.group, self.generation),
+        }
     }
 }
 
-/// A secret of 128 bits. It is wiped when dropped, and nothing prints it.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct Key([u8; KEY_SIZE]);
+/// A secret of 128 bits. It stays in one place, however often it is moved; it is wiped when dropped, and nothing prints it.
+#[derive(Clone)]
+pub struct Key(Box<[u8; KEY_SIZE]>);
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Key {}
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,7 +65,7 @@ impl fmt::Debug for Key {
 impl Key {
     /// The key of these bytes, unless all are zero: that is what memory nobody has written looks like.
     pub fn new(mut bytes: [u8; KEY_SIZE]) -> Option<Self> {
-        let key = (bytes != [0; KEY_SIZE]).then_some(Self(bytes));
+        let key = (bytes != [0; KEY_SIZE]).then(|| Self(Box::new(bytes)));
         bytes.zeroize();
         key
     }
@@ -64,14 +79,14 @@ impl Key {
         if digits.len() != 2 * KEY_SIZE {
             return Err(KeyError::Malformed { line: 0, wanted: "32 hexadecimal digits as the key" });
         }
-        let mut bytes = [0; KEY_SIZE];
+        let mut bytes = Zeroizing::new([0; KEY_SIZE]);
         for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
             let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
             let wrong = KeyError::Malformed { line: 0, wanted: "hexadecimal digits only in the key" };
             let (Some(high), Some(low)) = (high, low) else { return Err(wrong) };
             *byte = (high << 4 | low) as u8;
         }
-        Self::new(bytes).ok_or(KeyError::Zero { line: 0 })
+        Self::new(*bytes).ok_or(KeyError::Zero { line: 0 })
     }
 
     /// The secret itself, for whoever computes with it.
@@ -141,6 +156,27 @@ pub struct RingKey {
     pub from_ns: u64,
 }
 
+/// A key that a group's leader made: no calendar has a part in when it seals.
+#[derive(Clone, Debug)]
+pub struct GroupKey {
+    /// What it is called.
+    pub id: KeyId,
+    /// The secret.
+    pub key: Key,
+    /// From when on it seals, nanoseconds on the monotonic clock of this process; it is accepted at once.
+    pub from_ns: u64,
+}
+
+/// One instant on two clocks: of the calendar, by which keys of a file begin, and of one that nobody sets, by which all else is
+/// counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Nanoseconds since 1970.
+    pub wall_ns: u64,
+    /// Nanoseconds on a clock that never goes back.
+    pub monotonic_ns: u64,
+}
+
 /// Reads keys from text: a line for each, `GROUP GENERATION KEY [FROM]`. The key is 32 hexadecimal digits; `FROM` is the
 /// second since 1970 from which on it seals, by default at once. `#` begins a comment.
 ///
@@ -172,15 +208,59 @@ fn parse_key(line: &str) -> Result<RingKey, KeyError> {
     if words.next().is_some() {
         return Err(malformed("nothing more in the line"));
     }
-    Ok(RingKey { id: KeyId { group, generation }, key, from_ns })
+    Ok(RingKey { id: KeyId { group, life: 0, generation }, key, from_ns })
+}
+
+/// From when on a key seals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    /// Nanoseconds since 1970.
+    Wall(u64),
+    /// On the monotonic clock.
+    Monotonic(u64),
+    /// It does: since when, on the monotonic clock. A calendar that is set back changes nothing about that.
+    Begun(u64),
 }
 
 /// A key in a ring.
 #[derive(Clone, Debug)]
 struct Held {
     key: RingKey,
-    /// When it came, nanoseconds since 1970.
-    since_ns: u64,
+    begin: Begin,
+    /// Orders the lives of a group's leader by when their first key came.
+    life_place: u64,
+}
+
+impl Held {
+    fn has_begun(&self, now: Moment) -> bool {
+        match self.begin {
+            Begin::Wall(from_ns) => from_ns <= now.wall_ns,
+            Begin::Monotonic(from_ns) => from_ns <= now.monotonic_ns,
+            Begin::Begun(_) => true,
+        }
+    }
+
+    /// When it begins to seal by the calendar as it is now.
+    fn begin_wall_ns(&self, now: Moment) -> u64 {
+        match self.begin {
+            Begin::Wall(from_ns) => from_ns,
+            Begin::Monotonic(from_ns) => now.wall_ns.saturating_add(from_ns.saturating_sub(now.monotonic_ns)),
+            Begin::Begun(_) => 0,
+        }
+    }
+
+    fn note_begin(&mut self, now: Moment) -> bool {
+        let begins = self.has_begun(now) && !matches!(self.begin, Begin::Begun(_));
+        if begins {
+            self.begin = Begin::Begun(now.monotonic_ns);
+        }
+        begins
+    }
+
+    /// Among the keys of a group, a later one is more.
+    fn age(&self) -> (u64, u32) {
+        (self.life_place, self.key.id.generation)
+    }
 }
 
 /// The keys of one node. The newest whose time has come seals; all are accepted until their successor has sealed for as long
@@ -191,12 +271,14 @@ pub struct KeyRing {
     /// The group whose keys seal.
     home: Option<u32>,
     overlap_ns: u64,
+    /// Keys that made room before their overlap had passed.
+    cut_short: u64,
 }
 
 impl KeyRing {
     /// An empty ring.
     pub fn new(overlap_ns: u64) -> Self {
-        Self { keys: Vec::with_capacity(SEAL_KEYS_MAX), home: None, overlap_ns }
+        Self { keys: Vec::with_capacity(SEAL_KEYS_MAX), home: None, overlap_ns, cut_short: 0 }
     }
 
     /// For how long a key is accepted after its successor began to seal.
@@ -208,7 +290,26 @@ impl KeyRing {
     ///
     /// # Errors
     /// [`KeyError::Taken`], [`KeyError::TooMany`].
-    pub fn insert(&mut self, new: RingKey, now_ns: u64) -> Result<(), KeyError> {
+    pub fn insert(&mut self, new: RingKey, now: Moment) -> Result<(), KeyError> {
+        let begin = Begin::Wall(new.from_ns);
+        self.add(new, begin, now)
+    }
+
+    /// Adds a key that a leader made. In a full ring, one that does not seal any more makes room: of the group that has most,
+    /// and of these the oldest.
+    ///
+    /// # Errors
+    /// [`KeyError::Taken`]; [`KeyError::TooMany`] if the ring is full of keys that seal, or will.
+    pub fn insert_of_group(&mut self, new: GroupKey, now: Moment) -> Result<(), KeyError> {
+        let is_held = self.accepted().any(|known| known.id == new.id);
+        if !is_held && self.keys.len() == SEAL_KEYS_MAX {
+            self.make_room();
+        }
+        let begin = Begin::Monotonic(new.from_ns);
+        self.add(RingKey { id: new.id, key: new.key, from_ns: 0 }, begin, now)
+    }
+
+    fn add(&mut self, new: RingKey, begin: Begin, now: Moment) -> Result<(), KeyError> {
         if let Some(known) = self.accepted().find(|known| known.id == new.id) {
             let is_same = known.key.expose() == new.key.expose();
             return if is_same { Ok(()) } else { Err(KeyError::Taken(new.id)) };
@@ -217,8 +318,28 @@ impl KeyRing {
             return Err(KeyError::TooMany);
         }
         self.home.get_or_insert(new.id.group);
-        self.keys.push(Held { key: new, since_ns: now_ns });
+        let of_group = || self.keys.iter().filter(|held| held.key.id.group == new.id.group);
+        let of_life = of_group().find(|held| held.key.id.life == new.id.life).map(|held| held.life_place);
+        let next = of_group().map(|held| held.life_place + 1).max().unwrap_or(0);
+        let mut held = Held { key: new, begin, life_place: of_life.unwrap_or(next) };
+        held.note_begin(now);
+        self.keys.push(held);
         Ok(())
+    }
+
+    fn make_room(&mut self) {
+        let in_group = |group| self.keys.iter().filter(|held| held.key.id.group == group).count();
+        let over = self.keys.iter().filter(|held| self.successor_begun(held).is_some());
+        let worst = over.max_by_key(|held| (in_group(held.key.id.group), core::cmp::Reverse(held.age())));
+        if let Some(id) = worst.map(|held| held.key.id) {
+            self.remove(id);
+            self.cut_short += 1;
+        }
+    }
+
+    /// Keys that made room for others before their overlap had passed.
+    pub fn cut_short(&self) -> u64 {
+        self.cut_short
     }
 
     /// From now on this group's keys seal. `false` if there is none.
@@ -246,16 +367,16 @@ impl KeyRing {
     }
 
     /// The key that seals now, and when that may change, nanoseconds since 1970.
-    pub fn sealing(&self, now_ns: u64) -> (Option<&RingKey>, u64) {
-        self.home.map_or((None, u64::MAX), |home| self.sealing_in(home, now_ns))
+    pub fn sealing(&self, now: Moment) -> (Option<&RingKey>, u64) {
+        self.home.map_or((None, u64::MAX), |home| self.sealing_in(home, now))
     }
 
     /// The same of any group, whether it is the home or not.
-    pub fn sealing_in(&self, group: u32, now_ns: u64) -> (Option<&RingKey>, u64) {
-        let ours = || self.accepted().filter(|key| key.id.group == group);
-        let newest = ours().filter(|key| key.from_ns <= now_ns).max_by_key(|key| key.id.generation);
-        let later = ours().filter(|key| key.from_ns > now_ns).map(|key| key.from_ns).min();
-        (newest, later.unwrap_or(u64::MAX))
+    pub fn sealing_in(&self, group: u32, now: Moment) -> (Option<&RingKey>, u64) {
+        let ours = || self.keys.iter().filter(|held| held.key.id.group == group);
+        let newest = ours().filter(|held| held.has_begun(now)).max_by_key(|held| held.age());
+        let later = ours().filter(|held| !held.has_begun(now)).map(|held| held.begin_wall_ns(now)).min();
+        (newest.map(|held| &held.key), later.unwrap_or(u64::MAX))
     }
 
     /// The keys with which frames are opened.
@@ -263,26 +384,24 @@ impl KeyRing {
         self.keys.iter().map(|held| &held.key)
     }
 
-    /// When the next key's overlap ends, nanoseconds since 1970.
-    pub fn poll_timeout(&self) -> Option<u64> {
-        self.accepted().filter_map(|key| self.end_of(key.id)).min()
-    }
-
-    /// Forgets the keys whose overlap has passed; whether there were any.
-    pub fn handle_timeout(&mut self, now_ns: u64) -> bool {
-        let is_over = |id: &KeyId| self.end_of(*id).is_some_and(|end| end <= now_ns);
-        let over: Vec<KeyId> = self.accepted().map(|key| key.id).filter(is_over).collect();
+    /// Notes which keys have begun to seal, and forgets those whose overlap has passed; whether there were any.
+    pub fn handle_timeout(&mut self, now: Moment) -> bool {
+        let begun = self.keys.iter_mut().map(|held| held.note_begin(now)).filter(|begins| *begins).count();
+        let end = |held: &Held| Some(self.successor_begun(held)?.saturating_add(self.overlap_ns));
+        let is_over = |held: &&Held| end(held).is_some_and(|end| end <= now.monotonic_ns);
+        let over: Vec<KeyId> = self.keys.iter().filter(is_over).map(|held| held.key.id).collect();
         self.keys.retain(|held| !over.contains(&held.key.id));
-        !over.is_empty()
+        begun > 0 || !over.is_empty()
     }
 
-    /// When a key is no longer accepted, where that is known.
-    fn end_of(&self, id: KeyId) -> Option<u64> {
-        let is_successor =
-            |held: &&Held| held.key.id.group == id.group && held.key.id.generation > id.generation;
-        let begin = |held: &Held| held.key.from_ns.max(held.since_ns);
-        let successors = self.keys.iter().filter(is_successor);
-        Some(successors.map(begin).min()?.saturating_add(self.overlap_ns))
+    /// Since when a later key of its group has sealed, on the monotonic clock.
+    fn successor_begun(&self, held: &Held) -> Option<u64> {
+        let is_later = |other: &&Held| other.key.id.group == held.key.id.group && other.age() > held.age();
+        let since = |other: &Held| match other.begin {
+            Begin::Begun(since_ns) => Some(since_ns),
+            Begin::Wall(_) | Begin::Monotonic(_) => None,
+        };
+        self.keys.iter().filter(is_later).filter_map(since).min()
     }
 }
 
@@ -294,37 +413,122 @@ mod tests {
     const HEX: &str = "000102030405060708090a0b0c0d0e0f";
 
     fn key(group: u32, generation: u32, from_ns: u64) -> RingKey {
-        let id = KeyId { group, generation };
+        let id = KeyId { group, life: 0, generation };
         RingKey { id, key: Key::new([generation as u8 + 1; KEY_SIZE]).unwrap(), from_ns }
+    }
+
+    fn of_group((group, life, generation): (u32, u64, u32), from_ns: u64) -> GroupKey {
+        let bytes = [(life as u8).wrapping_mul(100).wrapping_add(generation as u8) | 1; KEY_SIZE];
+        GroupKey { id: KeyId { group, life, generation }, key: Key::new(bytes).unwrap(), from_ns }
+    }
+
+    /// Both clocks agree.
+    fn at(ns: u64) -> Moment {
+        Moment { wall_ns: ns, monotonic_ns: ns }
+    }
+
+    fn sealing(ring: &KeyRing, now: Moment) -> Option<(u32, u64, u32)> {
+        ring.sealing(now).0.map(|key| (key.id.group, key.id.life, key.id.generation))
     }
 
     #[test]
     fn the_newest_whose_time_has_come_seals_and_the_older_end_after_the_overlap() {
         let mut ring = KeyRing::new(100);
         for key in [key(1, 0, 0), key(1, 1, 1_000), key(2, 9, 0)] {
-            ring.insert(key, 500).unwrap();
+            ring.insert(key, at(500)).unwrap();
         }
-        let sealing = |ring: &KeyRing, now| ring.sealing(now).0.map(|key| (key.id.group, key.id.generation));
-        assert_eq!((sealing(&ring, 999), ring.sealing(999).1), (Some((1, 0)), 1_000));
-        assert_eq!((sealing(&ring, 1_000), ring.sealing(1_000).1), (Some((1, 1)), u64::MAX));
-        assert_eq!(ring.poll_timeout(), Some(1_100));
-        assert!(!ring.handle_timeout(1_099) && ring.accepted().count() == 3);
-        assert!(ring.handle_timeout(1_100) && ring.accepted().count() == 2);
+        assert_eq!((sealing(&ring, at(999)), ring.sealing(at(999)).1), (Some((1, 0, 0)), 1_000));
+        assert_eq!((sealing(&ring, at(1_000)), ring.sealing(at(1_000)).1), (Some((1, 0, 1)), u64::MAX));
+        assert!(ring.handle_timeout(at(1_000)), "one has begun");
+        assert!(!ring.handle_timeout(at(1_099)) && ring.accepted().count() == 3);
+        assert!(ring.handle_timeout(at(1_100)) && ring.accepted().count() == 2);
         assert!(ring.set_home(2) && !ring.set_home(3));
-        assert_eq!(sealing(&ring, 0), Some((2, 9)));
+        assert_eq!(sealing(&ring, at(0)), Some((2, 0, 9)));
+    }
+
+    /// Goal: a calendar that is set by an hour, either way, neither ends an overlap nor makes it longer, and takes no key back
+    /// that seals already; and it has no part at all in the keys of groups.
+    #[test]
+    fn a_calendar_that_is_set_ends_no_key_and_keeps_none() {
+        const HOUR: u64 = 3_600_000;
+        let begin = 10 * HOUR;
+        for wall_ns in [begin - HOUR, begin + HOUR] {
+            let stepped =
+                |monotonic_ns: u64| Moment { wall_ns: wall_ns + monotonic_ns - begin, monotonic_ns };
+            let mut files = KeyRing::new(100);
+            let mut groups = KeyRing::new(100);
+            for generation in 0..2_u32 {
+                let from_ns = begin + 100 * u64::from(generation);
+                files.insert(key(1, generation, from_ns), at(begin)).unwrap();
+                groups.insert_of_group(of_group((1, 7, generation), from_ns), at(begin)).unwrap();
+            }
+            assert_eq!(groups.sealing(stepped(begin + 40)).1, stepped(begin + 100).wall_ns);
+            assert_eq!(sealing(&groups, stepped(begin + 99)), Some((1, 7, 0)));
+            assert_eq!(sealing(&groups, stepped(begin + 100)), Some((1, 7, 1)));
+            for ring in [&mut files, &mut groups] {
+                ring.handle_timeout(at(begin + 100));
+                assert!(!ring.handle_timeout(stepped(begin + 199)), "the overlap goes on");
+                assert_eq!(ring.sealing(stepped(begin + 199)).0.map(|key| key.id.generation), Some(1));
+                assert!(ring.handle_timeout(stepped(begin + 200)) && ring.accepted().count() == 1);
+            }
+        }
+    }
+
+    /// Goal: what a leader makes in another life is newer than all of its earlier ones, whatever their numbers.
+    #[test]
+    fn a_later_life_is_newer_whatever_its_numbers() {
+        for generation in [1, 70, 71, 72] {
+            let mut ring = KeyRing::new(100);
+            ring.insert_of_group(of_group((1, 9, 70), 0), at(10)).unwrap();
+            ring.insert_of_group(of_group((1, 9, 71), 50), at(10)).unwrap();
+            ring.insert_of_group(of_group((1, 3, generation), 0), at(20)).unwrap();
+            assert_eq!(sealing(&ring, at(30)), Some((1, 3, generation)));
+            ring.handle_timeout(at(60));
+            assert_eq!(sealing(&ring, at(60)), Some((1, 3, generation)), "the earlier life's next one");
+            ring.insert_of_group(of_group((1, 3, generation + 1), 0), at(70)).unwrap();
+            assert_eq!(sealing(&ring, at(70)), Some((1, 3, generation + 1)));
+            ring.handle_timeout(at(120));
+            assert!(ring.accepted().all(|key| key.id.life == 3), "{ring:?}");
+        }
+    }
+
+    /// Goal: a group whose key changes faster than the overlap fills no ring, takes no other group's keys, and keeps the one that
+    /// seals and those to come.
+    #[test]
+    fn a_group_that_changes_fast_makes_its_own_room() {
+        let mut ring = KeyRing::new(u64::MAX);
+        ring.insert(key(2, 1, 0), at(0)).unwrap();
+        ring.insert(key(2, 2, 0), at(0)).unwrap();
+        for generation in 1..1_000_u32 {
+            let now = at(u64::from(generation));
+            ring.insert_of_group(of_group((1, 5, generation), now.monotonic_ns), now).unwrap();
+        }
+        assert_eq!(ring.cut_short(), 2 + 999 - SEAL_KEYS_MAX as u64);
+        let ids: Vec<KeyId> = ring.accepted().map(|key| key.id).collect();
+        assert_eq!(ids.iter().filter(|id| id.group == 2).count(), 2);
+        assert!(ids.iter().any(|id| id.generation == 999) && ids.len() == SEAL_KEYS_MAX);
+        // Keys that will seal make no room.
+        let mut ring = KeyRing::new(0);
+        for group in 0..SEAL_KEYS_MAX as u32 {
+            ring.insert_of_group(of_group((group, 5, 1), 0), at(0)).unwrap();
+        }
+        assert_eq!(ring.insert_of_group(of_group((99, 5, 1), 0), at(0)), Err(KeyError::TooMany));
     }
 
     #[test]
     fn a_name_has_one_key_and_a_ring_has_a_limit() {
         let mut ring = KeyRing::new(0);
-        ring.insert(key(1, 1, 0), 0).unwrap();
-        ring.insert(key(1, 1, 0), 0).unwrap();
+        ring.insert(key(1, 1, 0), at(0)).unwrap();
+        ring.insert(key(1, 1, 0), at(0)).unwrap();
         let other = RingKey { key: Key::new([99; KEY_SIZE]).unwrap(), ..key(1, 1, 0) };
-        assert_eq!(ring.insert(other, 0), Err(KeyError::Taken(KeyId { group: 1, generation: 1 })));
+        assert_eq!(
+            ring.insert(other, at(0)),
+            Err(KeyError::Taken(KeyId { group: 1, life: 0, generation: 1 }))
+        );
         for generation in 2..=SEAL_KEYS_MAX as u32 {
-            ring.insert(key(1, generation, 0), 0).unwrap();
+            ring.insert(key(1, generation, 0), at(0)).unwrap();
         }
-        assert_eq!(ring.insert(key(1, 200, 0), 0), Err(KeyError::TooMany));
+        assert_eq!(ring.insert(key(1, 200, 0), at(0)), Err(KeyError::TooMany));
     }
 
     #[test]
@@ -356,7 +560,7 @@ mod tests {
     fn nothing_prints_a_key() {
         let key = parse_keys(&format!("1 1 {HEX}")).unwrap().remove(0);
         let mut ring = KeyRing::new(0);
-        ring.insert(key.clone(), 0).unwrap();
+        ring.insert(key.clone(), at(0)).unwrap();
         for text in [format!("{key:?}"), format!("{ring:#?}"), format!("{:?}", Key::from_hex("zz"))] {
             assert!(!text.contains("0102") && !text.contains("1, 2, 3") && !text.contains("zz"), "{text}");
         }

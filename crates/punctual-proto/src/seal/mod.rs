@@ -12,10 +12,13 @@
 //! frame another than every other stands in the header: source, incarnation, target and sequence number, all under the tag;
 //! the time tells a number from the same number of an earlier lap or life ([`Window`]).
 //!
-//! The tag is that of AEGIS-128L used as a MAC (RFC 10032). Its nonce is constant for a key: as a MAC it needs no fresh one, so
-//! nothing is lost when a sender restarts. It holds the key's whole name. What the seal promises and what not: `docs/sealing.md`.
+//! The tag is that of AEGIS-128L used as a MAC (RFC 10032). Its nonce is constant for a key and a bus: as a MAC it needs no fresh
+//! one, so nothing is lost when a sender restarts. It holds the key's whole name, and a tag of the bus's: what was sealed for one
+//! bus is not genuine on another, though the key is the same. What the seal promises and what not: `docs/sealing.md`.
 
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hint::black_box;
@@ -30,7 +33,7 @@ use crate::limits::SEAL_SENDERS_MAX;
 mod key;
 mod window;
 
-pub use key::{KEY_SIZE, Key, KeyError, KeyId, KeyRing, RingKey, parse_keys};
+pub use key::{GroupKey, KEY_SIZE, Key, KeyError, KeyId, KeyRing, Moment, RingKey, parse_keys};
 pub use window::{NotNew, WINDOW, Window};
 
 /// Size of the tag, bytes.
@@ -46,8 +49,11 @@ pub const SEAL_SIZE: usize = FIELD_SIZE + TAG_SIZE;
 pub const TIME_UNIT_NS: u64 = 1 << MARK_BITS;
 const MARK_BITS: u32 = u16::BITS;
 
-/// Keeps our tags apart from those of whoever else might use the same key; the key's name follows.
-const NONCE: [u8; 8] = *b"punctual";
+/// Keeps our tags apart from those of whoever else might use the same key. The tag of a bus's name is made with it.
+const NONCE: Context = *b"punctual";
+
+/// What tags are made for: the first half of their nonce, before the key's name.
+type Context = [u8; 8];
 
 /// What a seal says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,12 +118,18 @@ struct Mac(Box<Lines>);
 struct Lines(Aegis128LMac<TAG_SIZE>);
 
 impl Mac {
-    fn new(key: &RingKey) -> Self {
-        let state = Aegis128LMac::new_with_nonce(key.key.expose(), &nonce(key.id));
-        let mut mac = Self(Box::new(Lines(state)));
+    /// For the frames of that bus, and no others.
+    fn new(key: &RingKey, bus: &str) -> Self {
+        let name = Self::within(NONCE, key).tag(bus.as_bytes());
+        let mut mac = Self::within(*name.first_chunk().expect("a tag is longer"), key);
         // The first tag costs several times as much as a later one; nobody waits for this one.
         black_box(mac.tag(&[]));
         mac
+    }
+
+    fn within(context: Context, key: &RingKey) -> Self {
+        let state = Aegis128LMac::new_with_nonce(key.key.expose(), &nonce(context, key.id));
+        Self(Box::new(Lines(state)))
     }
 
     #[inline]
@@ -127,9 +139,9 @@ impl Mac {
     }
 }
 
-fn nonce(id: KeyId) -> [u8; 16] {
+fn nonce(context: Context, id: KeyId) -> [u8; 16] {
     let mut nonce = [0; 16];
-    nonce[..8].copy_from_slice(&NONCE);
+    nonce[..8].copy_from_slice(&context);
     nonce[8..12].copy_from_slice(&id.group.to_le_bytes());
     nonce[12..].copy_from_slice(&id.generation.to_le_bytes());
     nonce
@@ -156,9 +168,9 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Seals with this key.
-    pub fn new(key: &RingKey) -> Self {
-        Self { key: key.id, mac: Mac::new(key) }
+    /// Seals with this key, for a bus that everybody on it calls so.
+    pub fn new(key: &RingKey, bus: &str) -> Self {
+        Self { key: key.id, mac: Mac::new(key, bus) }
     }
 
     /// The key it seals with.
@@ -225,6 +237,7 @@ impl Sender {
 /// Looks behind seals: takes each genuine frame once.
 #[derive(Debug)]
 pub struct Opener {
+    bus: String,
     keys: Vec<KnownKey>,
     /// Where the last frame's key and sender were found.
     last_key: usize,
@@ -238,10 +251,11 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// An opener that begins now. Frames sealed up to `allowance_ns` before are taken, because clocks differ.
-    pub fn new(ring: &KeyRing, now_ns: u64, allowance_ns: u64) -> Self {
+    /// An opener of what was sealed for that bus, that begins now. Frames sealed up to `allowance_ns` before are taken, because clocks differ.
+    pub fn new(ring: &KeyRing, bus: &str, now_ns: u64, allowance_ns: u64) -> Self {
         let floor = now_ns.saturating_sub(allowance_ns) / TIME_UNIT_NS;
         let mut opener = Self {
+            bus: bus.to_owned(),
             keys: Vec::new(),
             last_key: 0,
             last_sender: 0,
@@ -259,7 +273,7 @@ impl Opener {
         self.keys.retain(|known| ring.accepted().any(|key| key.id == known.id));
         for key in ring.accepted() {
             if !self.keys.iter().any(|known| known.id == key.id) {
-                self.keys.push(KnownKey { id: key.id, mark: key.id.mark(), mac: Mac::new(key) });
+                self.keys.push(KnownKey { id: key.id, mark: key.id.mark(), mac: Mac::new(key, &self.bus) });
             }
         }
         self.last_key = 0;

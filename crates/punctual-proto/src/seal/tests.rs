@@ -9,16 +9,24 @@ use proptest::prelude::*;
 const NOW: u64 = 1_800_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 
+/// As the bus is called.
+const BUS: &str = "shared test";
+
 fn ring_key(group: u32, generation: u32) -> RingKey {
     let mut bytes = [7; KEY_SIZE];
     bytes[0] = group as u8;
     bytes[1] = generation as u8;
-    RingKey { id: KeyId { group, generation }, key: Key::new(bytes).unwrap(), from_ns: 0 }
+    RingKey { id: KeyId { group, life: 0, generation }, key: Key::new(bytes).unwrap(), from_ns: 0 }
+}
+
+/// Both clocks agree.
+fn at(ns: u64) -> Moment {
+    Moment { wall_ns: ns, monotonic_ns: ns }
 }
 
 fn ring(keys: &[RingKey]) -> KeyRing {
     let mut ring = KeyRing::new(10 * SECOND);
-    keys.iter().for_each(|key| ring.insert(key.clone(), NOW).unwrap());
+    keys.iter().for_each(|key| ring.insert(key.clone(), at(NOW)).unwrap());
     ring
 }
 
@@ -74,24 +82,48 @@ fn the_mac_is_that_of_the_rfc() {
 #[test]
 fn the_seal_is_as_documented() {
     let key = ring_key(0x0403_0201, 0x0807_0605);
-    let mut sealer = Sealer::new(&key);
+    let mut sealer = Sealer::new(&key, BUS);
     let header = header(b"x", false);
     let frame = frame_of(&header, b"x", &mut sealer, 0x0605_0403_0201_FFFF);
     let (covered, tag) = frame.split_last_chunk::<TAG_SIZE>().unwrap();
     let mark = key.id.mark();
     assert_eq!(mark, (0x0403_0201_u32.wrapping_mul(0x9E37_79B1) >> 16) as u16 + 0x0605);
     assert_eq!(covered[HEADER_SIZE + 1..], [mark as u8, (mark >> 8) as u8, 1, 2, 3, 4, 5, 6]);
-    let nonce = *b"punctual\x01\x02\x03\x04\x05\x06\x07\x08";
-    let mut mac = Aegis128LMac::<TAG_SIZE>::new_with_nonce(key.key.expose(), &nonce);
-    mac.update(covered);
-    assert_eq!(mac.finalize(), *tag);
+    let tag_of = |nonce: [u8; 16], bytes: &[u8]| {
+        let mut mac = Aegis128LMac::<TAG_SIZE>::new_with_nonce(key.key.expose(), &nonce);
+        mac.update(bytes);
+        mac.finalize()
+    };
+    let mut nonce = *b"punctual\x01\x02\x03\x04\x05\x06\x07\x08";
+    let name = tag_of(nonce, BUS.as_bytes());
+    nonce[..8].copy_from_slice(&name[..8]);
+    assert_eq!(tag_of(nonce, covered), *tag);
     assert_eq!(Seal::read(frame.last_chunk().unwrap()), Seal { mark, time: 0x0605_0403_0201 });
+}
+
+/// Goal: with one key a frame of one bus is genuine there only, also with a key that came later.
+#[test]
+fn a_frame_of_another_bus_is_not_genuine() {
+    let (first, later) = (ring_key(1, 1), ring_key(1, 2));
+    let buses = ["shared a", "shared b", "udp a", "", "shared", "shared a "];
+    for there in buses {
+        let mut opener = Opener::new(&ring(core::slice::from_ref(&first)), there, NOW, SECOND);
+        opener.renew(&ring(&[first.clone(), later.clone()]));
+        for (number, here) in (0..).zip(buses) {
+            for (key, offset) in [(&first, 0), (&later, 100)] {
+                let header = numbered(number + offset, b"x", false);
+                let frame = frame_of(&header, b"x", &mut Sealer::new(key, here), NOW);
+                let expected = if here == there { Ok(()) } else { Err(Refusal::BadTag) };
+                assert_eq!(open(&mut opener, &frame), expected, "of {here:?} on {there:?}");
+            }
+        }
+    }
 }
 
 #[test]
 fn a_frame_is_taken_once() {
     let key = ring_key(1, 1);
-    let (mut sealer, mut opener) = (Sealer::new(&key), Opener::new(&ring(&[key]), NOW, SECOND));
+    let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
     let mut take = |number: u32, opener: &mut Opener| {
         let frame = frame_of(&numbered(number, b"hello", true), b"hello", &mut sealer, NOW);
         open(opener, &frame)
@@ -108,7 +140,7 @@ fn a_frame_is_taken_once() {
 #[test]
 fn each_stream_has_numbers_of_its_own() {
     let key = ring_key(1, 1);
-    let (mut sealer, mut opener) = (Sealer::new(&key), Opener::new(&ring(&[key]), NOW, SECOND));
+    let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
     let to_all = header(b"x", false);
     let to_us = Header { target: Target::node("us"), ..to_all };
     let next_life = Header { incarnation: 4, ..to_all };
@@ -123,7 +155,7 @@ fn each_stream_has_numbers_of_its_own() {
 #[test]
 fn a_life_under_the_number_of_an_earlier_one_is_heard() {
     let key = ring_key(1, 1);
-    let (mut sealer, mut opener) = (Sealer::new(&key), Opener::new(&ring(&[key]), NOW, SECOND));
+    let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
     let mut frame = |number, time| frame_of(&numbered(number, b"x", false), b"x", &mut sealer, time);
     let earlier: Vec<Vec<u8>> = (0..5_000).map(|number| frame(number, NOW)).collect();
     let later: Vec<Vec<u8>> = (0..5_000).map(|number| frame(number, NOW + SECOND)).collect();
@@ -139,7 +171,7 @@ fn a_life_under_the_number_of_an_earlier_one_is_heard() {
 #[test]
 fn announcements_are_taken_in_the_order_of_their_times() {
     let key = ring_key(1, 1);
-    let (mut sealer, mut opener) = (Sealer::new(&key), Opener::new(&ring(&[key]), NOW, SECOND));
+    let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
     let hello = Header { kind: Kind::Hello, sequence: 0, ..header(b"x", false) };
     let mut at = |units: u64| frame_of(&hello, b"x", &mut sealer, NOW + units * TIME_UNIT_NS);
     let frames = [at(1), at(2), at(3)];
@@ -149,11 +181,11 @@ fn announcements_are_taken_in_the_order_of_their_times() {
 
 #[test]
 fn another_key_is_unknown_and_another_secret_is_bad() {
-    let mut opener = Opener::new(&ring(&[ring_key(1, 1)]), NOW, SECOND);
-    let frame = frame_of(&header(b"x", false), b"x", &mut Sealer::new(&ring_key(1, 2)), NOW);
+    let mut opener = Opener::new(&ring(&[ring_key(1, 1)]), BUS, NOW, SECOND);
+    let frame = frame_of(&header(b"x", false), b"x", &mut Sealer::new(&ring_key(1, 2), BUS), NOW);
     assert_eq!(open(&mut opener, &frame), Err(Refusal::UnknownKey));
     let liar = RingKey { key: Key::new([8; KEY_SIZE]).unwrap(), ..ring_key(1, 1) };
-    let frame = frame_of(&header(b"x", false), b"x", &mut Sealer::new(&liar), NOW);
+    let frame = frame_of(&header(b"x", false), b"x", &mut Sealer::new(&liar, BUS), NOW);
     assert_eq!(open(&mut opener, &frame), Err(Refusal::BadTag));
     let mut unsealed = header(b"x", false);
     unsealed.sealed = false;
@@ -165,17 +197,18 @@ fn another_key_is_unknown_and_another_secret_is_bad() {
 #[test]
 fn keys_with_one_mark_are_told_apart() {
     let first = ring_key(1, 1);
-    let group =
-        (2..u32::MAX).find(|&group| KeyId { group, generation: 1 }.mark() == first.id.mark()).unwrap();
-    let second = RingKey { id: KeyId { group, generation: 1 }, ..first.clone() };
-    let mut opener = Opener::new(&ring(&[first.clone(), second.clone()]), NOW, SECOND);
+    let group = (2..u32::MAX)
+        .find(|&group| KeyId { group, life: 0, generation: 1 }.mark() == first.id.mark())
+        .unwrap();
+    let second = RingKey { id: KeyId { group, life: 0, generation: 1 }, ..first.clone() };
+    let mut opener = Opener::new(&ring(&[first.clone(), second.clone()]), BUS, NOW, SECOND);
     for (sequence, key) in [&first, &second, &first, &second].into_iter().enumerate() {
         let header = numbered(sequence as u32, b"x", false);
-        let frame = frame_of(&header, b"x", &mut Sealer::new(key), NOW);
+        let frame = frame_of(&header, b"x", &mut Sealer::new(key, BUS), NOW);
         assert_eq!(opener.open(&header, &frame, || NOW), Ok(key.id.group));
     }
     opener.renew(&ring(std::slice::from_ref(&first)));
-    let frame = frame_of(&numbered(9, b"x", false), b"x", &mut Sealer::new(&second), NOW);
+    let frame = frame_of(&numbered(9, b"x", false), b"x", &mut Sealer::new(&second, BUS), NOW);
     assert_eq!(open(&mut opener, &frame), Err(Refusal::BadTag), "a name is part of what is sealed");
 }
 
@@ -183,7 +216,7 @@ fn keys_with_one_mark_are_told_apart() {
 #[test]
 fn what_was_sealed_before_we_opened_is_stale() {
     let key = ring_key(1, 1);
-    let (mut sealer, mut opener) = (Sealer::new(&key), Opener::new(&ring(&[key]), NOW, SECOND));
+    let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
     let header = header(b"x", false);
     let sealed_at = |sealer: &mut Sealer, time| frame_of(&header, b"x", sealer, time);
     let recorded = sealed_at(&mut sealer, NOW - SECOND - TIME_UNIT_NS);
@@ -195,11 +228,30 @@ fn what_was_sealed_before_we_opened_is_stale() {
     assert_eq!(open(&mut opener, &recorded), Err(Refusal::Stale));
 }
 
+/// Goal: a wall clock that is stepped by an hour while a node talks costs none of its messages, on either side: a sender's
+/// times never go back, and a receiver looks at its own clock at the first contact only.
+#[test]
+fn a_step_of_the_wall_clock_costs_a_running_stream_nothing() {
+    const HOUR: u64 = 3_600 * SECOND;
+    let key = ring_key(1, 1);
+    let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
+    let mut last = 0;
+    let receivers = [NOW, NOW + HOUR, NOW - HOUR, NOW];
+    let senders = [NOW, NOW + HOUR, NOW - HOUR, NOW + TIME_UNIT_NS];
+    for (sequence, (clock, own)) in (1..).zip(senders.into_iter().zip(receivers)) {
+        last = clock.max(last);
+        let header = numbered(sequence, b"x", false);
+        let frame = frame_of(&header, b"x", &mut sealer, last);
+        let opened = opener.open(&header, &frame, || own);
+        assert_eq!(opened, Ok(1), "message {sequence}");
+    }
+}
+
 /// Goal: of a life that had to be forgotten for want of room nothing is taken again.
 #[test]
 fn a_forgotten_life_does_not_come_back() {
     let key = ring_key(1, 1);
-    let (mut sealer, mut opener) = (Sealer::new(&key), Opener::new(&ring(&[key]), NOW, SECOND));
+    let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
     let mut frames = Vec::new();
     for life in 0..SEAL_SENDERS_MAX as u64 + 20 {
         let header = Header { incarnation: life as u16, ..header(b"x", false) };
@@ -216,19 +268,19 @@ fn a_forgotten_life_does_not_come_back() {
 fn a_renewal_loses_nothing_under_way() {
     let (old, new) = (ring_key(1, 1), RingKey { from_ns: NOW + SECOND, ..ring_key(1, 2) });
     let (mut here, mut there) = (ring(std::slice::from_ref(&old)), ring(&[old]));
-    let mut opener = Opener::new(&there, NOW, SECOND);
+    let mut opener = Opener::new(&there, BUS, NOW, SECOND);
     let mut number = 0;
     for step in 0..300 {
         let now = NOW + step * SECOND / 10;
         match step {
-            2 => here.insert(new.clone(), now).unwrap(),
-            8 => there.insert(new.clone(), now).unwrap(),
+            2 => here.insert(new.clone(), at(now)).unwrap(),
+            8 => there.insert(new.clone(), at(now)).unwrap(),
             _ => {}
         }
-        if there.handle_timeout(now) || step == 8 {
+        if there.handle_timeout(at(now)) || step == 8 {
             opener.renew(&there);
         }
-        let mut sealer = Sealer::new(here.sealing(now).0.unwrap());
+        let mut sealer = Sealer::new(here.sealing(at(now)).0.unwrap(), BUS);
         assert_eq!(sealer.key().generation, if step < 10 { 1 } else { 2 });
         number += 1;
         let frame = frame_of(&numbered(number, b"x", false), b"x", &mut sealer, now);
@@ -242,7 +294,7 @@ proptest! {
     #[test]
     fn no_altered_bit_goes_unnoticed(payload in proptest::collection::vec(any::<u8>(), 0..200), stamped: bool, at: prop::sample::Index, bit in 0_u8..8) {
         let key = ring_key(1, 1);
-        let (mut sealer, mut opener) = (Sealer::new(&key), Opener::new(&ring(&[key]), NOW, SECOND));
+        let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
         let good = frame_of(&header(&payload, stamped), &payload, &mut sealer, NOW);
         let mut bad = good.clone();
         bad[at.index(good.len())] ^= 1 << bit;
@@ -257,7 +309,7 @@ proptest! {
     /// Goal: any bytes are refused, and cause no panic.
     #[test]
     fn any_bytes_are_refused(bytes: Vec<u8>, stamped: bool) {
-        let mut opener = Opener::new(&ring(&[ring_key(1, 1)]), NOW, SECOND);
+        let mut opener = Opener::new(&ring(&[ring_key(1, 1)]), BUS, NOW, SECOND);
         prop_assert!(opener.open(&header(b"", stamped), &bytes, || NOW).is_err());
     }
 }

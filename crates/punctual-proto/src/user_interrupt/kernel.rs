@@ -41,6 +41,8 @@ pub(super) fn wake_waiting(world: &mut World) {
 pub(super) fn leave_wait(world: &mut World) {
     (world.receiver.listed, world.receiver.sleeping) = (false, false);
     world.upid.nv = Vector::Notification;
+    // User mode runs with interrupts enabled, whatever the kernel left off.
+    world.cpus[world.receiver.cpu].masked = false;
     world.receiver.level = Level::User;
     notify_directly(world);
 }

@@ -109,6 +109,8 @@ pub enum SendOp {
     AwaitFlag,
     /// Lowers the flag.
     LowerFlag,
+    /// Lowers the flag unless it was raised anew since the sender saw it.
+    LowerFlagAnswered,
     /// Waits for so long that the receiver sleeps by then.
     Delay,
     /// Writes a message into shared memory.
@@ -122,6 +124,7 @@ impl fmt::Display for SendOp {
         match self {
             Self::AwaitFlag => f.write_str("sees the flag raised"),
             Self::LowerFlag => f.write_str("lowers the flag"),
+            Self::LowerFlagAnswered => f.write_str("lowers the flag, unless it was raised anew"),
             Self::Delay => f.write_str("has waited until the receiver sleeps"),
             Self::Write(message) => write!(f, "writes message {}", message + 1),
             Self::Send(message) => write!(f, "SENDUIPI for message {}", message + 1),
@@ -134,7 +137,7 @@ use Op::{
     LeaveIfPending, LeaveIfPosted, LeaveWait, MarkSleeping, Mask, RaiseFlag, Schedule, SpinUntilAllNoted,
     StoreNv, Stui, TakePosted,
 };
-use SendOp::{AwaitFlag, Delay, LowerFlag, Send, Write};
+use SendOp::{AwaitFlag, Delay, LowerFlag, LowerFlagAnswered, Send, Write};
 
 /// Waits in the order that loses nothing: delivery off, look, queue, sleep, NV, fence, posted before pending.
 pub const WAIT: &[Op] = &[
@@ -242,6 +245,41 @@ pub const RFC_V1: &[Op] =
 pub const POC_V2: &[Op] =
     &[EndIfNoted, Enter, MarkSleeping, Mask, StoreNv(Vector::Kernel), Enqueue, Schedule, LeaveWait, Again];
 
+/// [`RFC_V1`] repaired: no delivery from look to call, and behind a fence a look at posted, then at pending requests.
+pub const RFC_V1_REPAIRED: &[Op] = &[
+    Clui,
+    EndIfNoted,
+    Enter,
+    StoreNv(Vector::Kernel),
+    Enqueue,
+    MarkSleeping,
+    Fence,
+    LeaveIfPosted,
+    LeaveIfPending,
+    Schedule,
+    LeaveWait,
+    Stui,
+    Again,
+];
+
+/// [`POC_V2`] repaired in the same way.
+pub const POC_V2_REPAIRED: &[Op] = &[
+    Clui,
+    EndIfNoted,
+    Enter,
+    MarkSleeping,
+    Mask,
+    StoreNv(Vector::Kernel),
+    Enqueue,
+    Fence,
+    LeaveIfPosted,
+    LeaveIfPending,
+    Schedule,
+    LeaveWait,
+    Stui,
+    Again,
+];
+
 /// epoll on an event that the notification signals; the wait resets the descriptor without looking.
 pub const EPOLL: &[Op] =
     &[EndIfAllRead, Enter, ClearSn, ClearOn, MarkSleeping, LeaveIfEvent, Schedule, LeaveEpoll, Again];
@@ -295,15 +333,16 @@ pub const HANDLER: &[Op] = &[SpinUntilAllNoted];
 /// Has deliveries off for a while.
 pub const HANDLER_MASKED: &[Op] = &[Clui, Stui, SpinUntilAllNoted];
 
-/// Sends one message.
-pub const SEND_ONE: &[SendOp] = &[Write(0), Send(0)];
-
-/// Sends two.
+/// Sends two messages.
 pub const SEND_TWO: &[SendOp] = &[Write(0), Send(0), Write(1), Send(1)];
 
 /// Sends each when asked, and lowers the flag afterwards.
 pub const SEND_LOWER_LATE: &[SendOp] =
     &[AwaitFlag, Write(0), Send(0), LowerFlag, AwaitFlag, Write(1), Send(1), LowerFlag];
+
+/// Sends each when asked, and lowers the flag afterwards if it still is the one that was answered.
+pub const SEND_LOWER_ANSWERED: &[SendOp] =
+    &[AwaitFlag, Write(0), Send(0), LowerFlagAnswered, AwaitFlag, Write(1), Send(1), LowerFlagAnswered];
 
 /// Sends each when asked, and lowers the flag first.
 pub const SEND_LOWER_FIRST: &[SendOp] =

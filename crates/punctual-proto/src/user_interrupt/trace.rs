@@ -70,6 +70,7 @@ fn text(variant: &Variant, step: Step, before: &World, after: &World) -> String 
         Step::Drain => format!("its store becomes visible: NV = {}", after.upid.nv),
         Step::Timeout => "the time limit of the wait passes".to_string(),
         Step::Send => send(variant, before, after),
+        Step::WriteBack => write_back(before, after),
         Step::MoveSender => {
             let table = if after.cpus[after.sender.cpu].has_table { "with" } else { "without" };
             format!("is moved to cpu {}, {table} its table", after.sender.cpu)
@@ -106,7 +107,9 @@ fn send(variant: &Variant, before: &World, after: &World) -> String {
     if !matches!(op, SendOp::Send(_)) {
         return op.to_string();
     }
-    let outcome = if after.faulted {
+    let outcome = if after.sender.copied.is_some() {
+        "copies the descriptor"
+    } else if after.faulted {
         "faults"
     } else if after.upid.pir == before.upid.pir && after.upid.on == before.upid.on && !before.upid.on {
         "does nothing, and says nothing"
@@ -118,6 +121,14 @@ fn send(variant: &Variant, before: &World, after: &World) -> String {
         "posted; SN is set: nobody is notified"
     };
     format!("{op}: {outcome}")
+}
+
+fn write_back(before: &World, after: &World) -> String {
+    let undoes = before.sender.copied.is_some_and(|(copied, _)| copied != before.upid);
+    let undone = if undoes { ", undoing what changed meanwhile" } else { "" };
+    let is_sent = before.sender.copied.is_some_and(|(copied, _)| !copied.on && !copied.sn);
+    let told = if is_sent { "the notification is sent" } else { "nobody is notified" };
+    format!("writes its copy back with PIR {:#b}{undone}: {told}", after.upid.pir)
 }
 
 fn accept(cpu: usize, vector: Vector, before: &World, after: &World) -> String {

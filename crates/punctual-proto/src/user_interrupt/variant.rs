@@ -26,6 +26,8 @@ pub enum Race {
     U1,
     /// Emulator: the descriptor is read and written back, not accessed at once.
     U2,
+    /// Emulator: SENDUIPI reads the descriptor and writes it back, so it undoes what the receiver did in between.
+    U3,
     /// The sender lowers the flag after it sent, and so may lower the next one.
     H1,
     /// The flag goes up before the wait begins.
@@ -77,8 +79,10 @@ pub struct Platform {
     pub drops_without_uif: bool,
     /// Posted requests replace pending ones, instead of joining them.
     pub replaces_pending: bool,
-    /// The descriptor is copied, changed and written back.
+    /// A notification's processing copies the descriptor, changes the copy and writes it back.
     pub copies_descriptor: bool,
+    /// SENDUIPI does so.
+    pub send_copies_descriptor: bool,
     /// A wait ends after a while by itself.
     pub timeout: bool,
 }
@@ -92,6 +96,7 @@ pub const ARCHITECTURE: Platform = Platform {
     drops_without_uif: false,
     replaces_pending: false,
     copies_descriptor: false,
+    send_copies_descriptor: false,
     timeout: false,
 };
 
@@ -116,19 +121,22 @@ pub struct Variant {
     pub platform: Platform,
     /// What should be found.
     pub expected: Expected,
+    /// The same without its mistakes, where it has some.
+    pub repaired: Option<&'static str>,
 }
 
-/// One message to a receiver that waits in the kernel for its handler to run.
+/// Two messages to a receiver that waits in the kernel for its handler to run. The second may be coalesced with the first.
 const WAITING: Variant = Variant {
     name: "wait",
     about: "the blocked wait done right: no delivery from look to call, fence, posted before pending",
     race: None,
     receiver: program::WAIT,
-    sender: program::SEND_ONE,
-    messages: &[0],
+    sender: program::SEND_TWO,
+    messages: &[0, 5],
     nv: Vector::Notification,
     platform: ARCHITECTURE,
     expected: Expected::Safe,
+    repaired: None,
 };
 
 /// Two messages to a receiver that waits in epoll.
@@ -142,6 +150,7 @@ const IN_EPOLL: Variant = Variant {
     nv: Vector::Event,
     platform: ARCHITECTURE,
     expected: Expected::Safe,
+    repaired: None,
 };
 
 /// Two messages to a receiver whose handler does everything.
@@ -155,6 +164,7 @@ const HANDLING: Variant = Variant {
     nv: Vector::Notification,
     platform: ARCHITECTURE,
     expected: Expected::Safe,
+    repaired: None,
 };
 
 /// Every protocol that the explorer knows.
@@ -162,9 +172,7 @@ pub const VARIANTS: &[Variant] = &[
     WAITING,
     Variant {
         name: "wait-moved",
-        about: "the same for two messages, of which the second may be coalesced, while the receiver is moved",
-        sender: program::SEND_TWO,
-        messages: &[0, 5],
+        about: "the same while the receiver is moved",
         platform: Platform { moves: Moves::Receiver, ..ARCHITECTURE },
         ..WAITING
     },
@@ -174,6 +182,7 @@ pub const VARIANTS: &[Variant] = &[
         race: Some(Race::A1),
         receiver: program::WAIT_UNMASKED,
         expected: Expected::Loses,
+        repaired: Some("wait"),
         ..WAITING
     },
     Variant {
@@ -182,6 +191,7 @@ pub const VARIANTS: &[Variant] = &[
         race: Some(Race::K2),
         receiver: program::WAIT_SLEEPING_LATE,
         expected: Expected::Loses,
+        repaired: Some("wait"),
         ..WAITING
     },
     Variant {
@@ -190,6 +200,7 @@ pub const VARIANTS: &[Variant] = &[
         race: Some(Race::K3),
         receiver: program::WAIT_UIRR_IGNORED,
         expected: Expected::Loses,
+        repaired: Some("wait"),
         ..WAITING
     },
     Variant {
@@ -198,6 +209,7 @@ pub const VARIANTS: &[Variant] = &[
         race: Some(Race::K3),
         receiver: program::WAIT_UIRR_FIRST,
         expected: Expected::Loses,
+        repaired: Some("wait"),
         ..WAITING
     },
     Variant {
@@ -206,6 +218,7 @@ pub const VARIANTS: &[Variant] = &[
         race: Some(Race::K4),
         receiver: program::WAIT_UNFENCED,
         expected: Expected::Loses,
+        repaired: Some("wait"),
         ..WAITING
     },
     Variant {
@@ -213,6 +226,7 @@ pub const VARIANTS: &[Variant] = &[
         about: "uintr_wait of the first patch series: NV, queue, state, schedule",
         receiver: program::RFC_V1,
         expected: Expected::Loses,
+        repaired: Some("rfc-v1-repaired"),
         ..WAITING
     },
     Variant {
@@ -221,6 +235,7 @@ pub const VARIANTS: &[Variant] = &[
         receiver: program::RFC_V1,
         platform: Platform { timeout: true, ..ARCHITECTURE },
         expected: Expected::OnlyTheTimeout,
+        repaired: Some("rfc-v1-repaired"),
         ..WAITING
     },
     Variant {
@@ -228,6 +243,19 @@ pub const VARIANTS: &[Variant] = &[
         about: "the second series: state first, NV and queue in the scheduler with interrupts masked",
         receiver: program::POC_V2,
         expected: Expected::Loses,
+        repaired: Some("poc-v2-repaired"),
+        ..WAITING
+    },
+    Variant {
+        name: "rfc-v1-repaired",
+        about: "the first series with delivery off from look to call, and a look at both kinds of requests",
+        receiver: program::RFC_V1_REPAIRED,
+        ..WAITING
+    },
+    Variant {
+        name: "poc-v2-repaired",
+        about: "the second series with the same repair",
+        receiver: program::POC_V2_REPAIRED,
         ..WAITING
     },
     IN_EPOLL,
@@ -237,6 +265,7 @@ pub const VARIANTS: &[Variant] = &[
         race: Some(Race::E1),
         receiver: program::EPOLL,
         expected: Expected::Loses,
+        repaired: Some("epoll-event-recheck"),
         ..IN_EPOLL
     },
     Variant {
@@ -246,6 +275,7 @@ pub const VARIANTS: &[Variant] = &[
         receiver: program::EPOLL_HANDSHAKE,
         sender: program::SEND_LOWER_LATE,
         expected: Expected::Loses,
+        repaired: Some("h1-repaired"),
         ..IN_EPOLL
     },
     Variant {
@@ -255,6 +285,14 @@ pub const VARIANTS: &[Variant] = &[
         receiver: program::EPOLL_HANDSHAKE_RECHECK,
         sender: program::SEND_LOWER_LATE,
         expected: Expected::Loses,
+        repaired: Some("h1-repaired"),
+        ..IN_EPOLL
+    },
+    Variant {
+        name: "h1-repaired",
+        about: "h1-recheck that lowers only the flag which it answered",
+        receiver: program::EPOLL_HANDSHAKE_RECHECK,
+        sender: program::SEND_LOWER_ANSWERED,
         ..IN_EPOLL
     },
     Variant {
@@ -264,6 +302,7 @@ pub const VARIANTS: &[Variant] = &[
         receiver: program::EPOLL_HANDSHAKE,
         sender: program::SEND_LOWER_FIRST,
         expected: Expected::Loses,
+        repaired: Some("h4"),
         ..IN_EPOLL
     },
     Variant {
@@ -292,6 +331,7 @@ pub const VARIANTS: &[Variant] = &[
         about: "the sender is moved and its table is not: the architecture faults",
         platform: Platform { moves: Moves::Sender, table_moves: false, ..ARCHITECTURE },
         expected: Expected::Faults,
+        repaired: Some("sender-moves"),
         ..HANDLING
     },
     Variant {
@@ -305,6 +345,7 @@ pub const VARIANTS: &[Variant] = &[
             ..ARCHITECTURE
         },
         expected: Expected::Loses,
+        repaired: Some("sender-moves"),
         ..HANDLING
     },
     Variant {
@@ -319,6 +360,7 @@ pub const VARIANTS: &[Variant] = &[
         race: Some(Race::M2),
         platform: Platform { moves: Moves::Receiver, uif_moves: false, ..ARCHITECTURE },
         expected: Expected::Loses,
+        repaired: Some("receiver-moves"),
         ..HANDLING
     },
     Variant {
@@ -332,6 +374,7 @@ pub const VARIANTS: &[Variant] = &[
             ..ARCHITECTURE
         },
         expected: Expected::Loses,
+        repaired: Some("receiver-moves"),
         ..HANDLING
     },
     Variant {
@@ -347,6 +390,7 @@ pub const VARIANTS: &[Variant] = &[
         receiver: program::HANDLER_MASKED,
         platform: Platform { replaces_pending: true, ..ARCHITECTURE },
         expected: Expected::Loses,
+        repaired: Some("handler-masked"),
         ..HANDLING
     },
     Variant {
@@ -355,6 +399,16 @@ pub const VARIANTS: &[Variant] = &[
         race: Some(Race::U2),
         platform: Platform { copies_descriptor: true, ..ARCHITECTURE },
         expected: Expected::Loses,
+        repaired: Some("handler"),
+        ..HANDLING
+    },
+    Variant {
+        name: "emulator-senduipi",
+        about: "the emulator's SENDUIPI reads the descriptor and writes it back, where the processor has one locked access",
+        race: Some(Race::U3),
+        platform: Platform { send_copies_descriptor: true, ..ARCHITECTURE },
+        expected: Expected::Loses,
+        repaired: Some("handler"),
         ..HANDLING
     },
 ];

@@ -52,6 +52,10 @@ pub struct Sender {
     pub at: usize,
     /// Its processor.
     pub cpu: usize,
+    /// The flag when it last saw it raised.
+    pub answered: u8,
+    /// An emulator's SENDUIPI half done: the descriptor as it was copied, and the bit to post.
+    pub copied: Option<(Upid, u8)>,
 }
 
 /// One moment of all of it.
@@ -69,8 +73,10 @@ pub struct World {
     pub written: u8,
     /// Messages that the receiver has noticed.
     pub noticed: u8,
-    /// The receiver asks for a message.
-    pub flag: bool,
+    /// The receiver asks for a message: how often it has asked; 0 when lowered.
+    pub flag: u8,
+    /// How often the receiver has asked so far.
+    pub asked: u8,
     /// The event is signalled.
     pub event: bool,
     /// The time limit was what ended a wait.
@@ -100,6 +106,8 @@ pub enum Step {
     Timeout,
     /// The next step of the sender's program.
     Send,
+    /// The second half of an emulator's SENDUIPI: the changed copy of the descriptor is written back.
+    WriteBack,
     /// The sender goes on elsewhere.
     MoveSender,
     /// A processor accepts a vector.
@@ -135,7 +143,7 @@ impl Step {
     pub const fn actor(self, before: &World) -> Actor {
         match self {
             Self::Receive | Self::Return | Self::SwitchIn | Self::Preempt => Actor::Receiver,
-            Self::Send | Self::MoveSender => Actor::Sender,
+            Self::Send | Self::WriteBack | Self::MoveSender => Actor::Sender,
             Self::Deliver | Self::Drain => Actor::Processor(before.receiver.cpu),
             Self::Accept { cpu, .. } | Self::Notice { cpu } => Actor::Processor(cpu),
             Self::Timeout => Actor::Timer,
@@ -178,10 +186,11 @@ impl System for Variant {
                 saved: (false, 0),
                 buffered_nv: None,
             },
-            sender: Sender { at: 0, cpu: SENDER_CPU },
+            sender: Sender { at: 0, cpu: SENDER_CPU, answered: 0, copied: None },
             written: 0,
             noticed: 0,
-            flag: false,
+            flag: 0,
+            asked: 0,
             event: false,
             rescued: false,
             faulted: false,
@@ -211,6 +220,7 @@ impl System for Variant {
             Step::Drain => world.drain(),
             Step::Timeout => (world.receiver.sleeping, world.rescued) = (false, true),
             Step::Send => self.send(&mut world),
+            Step::WriteBack => write_back(&mut world),
             Step::MoveSender => {
                 world.sender.cpu = SPARE_CPU;
                 world.cpus[SPARE_CPU].has_table = self.platform.table_moves;
@@ -265,9 +275,13 @@ impl Variant {
     }
 
     fn sender_steps(&self, world: &World, steps: &mut Vec<Step>) {
+        if world.sender.copied.is_some() {
+            steps.push(Step::WriteBack);
+            return;
+        }
         let Some(op) = self.sender.get(world.sender.at).filter(|_| !world.faulted) else { return };
         let may = match op {
-            SendOp::AwaitFlag => world.flag,
+            SendOp::AwaitFlag => world.flag != 0,
             SendOp::Delay => !world.receiver.runs && world.receiver.sleeping,
             _ => true,
         };
@@ -293,7 +307,10 @@ impl Variant {
             Op::EndIfNoted | Op::EndIfAllRead | Op::SpinUntilAllNoted if all_noticed => {
                 world.receiver.at = self.receiver.len();
             }
-            Op::RaiseFlag => world.flag = true,
+            Op::RaiseFlag => {
+                world.asked = world.asked.saturating_add(1);
+                world.flag = world.asked;
+            }
             Op::Again => world.receiver.at = 0,
             Op::Enter => world.receiver.level = Level::Kernel,
             _ => {}
@@ -363,8 +380,11 @@ impl Variant {
         let op = self.sender[world.sender.at];
         world.sender.at += 1;
         match op {
-            SendOp::AwaitFlag | SendOp::Delay => {}
-            SendOp::LowerFlag => world.flag = false,
+            SendOp::Delay => {}
+            SendOp::AwaitFlag => world.sender.answered = world.flag,
+            SendOp::LowerFlag => world.flag = 0,
+            SendOp::LowerFlagAnswered if world.flag == world.sender.answered => world.flag = 0,
+            SendOp::LowerFlagAnswered => {}
             SendOp::Write(message) => world.written |= 1 << message,
             SendOp::Send(message) => self.send_user_interrupt(world, self.messages[usize::from(message)]),
         }
@@ -374,6 +394,9 @@ impl Variant {
         let entries = [TableEntry { valid: true, user_vector }];
         let table: &[TableEntry] = if world.cpus[world.sender.cpu].has_table { &entries } else { &[] };
         match checked_entry(table, 0) {
+            Ok(entry) if self.platform.send_copies_descriptor => {
+                world.sender.copied = Some((world.upid, entry.user_vector));
+            }
             Ok(entry) => {
                 if let Some((cpu, vector)) = world.upid.post(entry.user_vector) {
                     world.cpus[cpu].request(vector);
@@ -430,6 +453,16 @@ impl World {
         if let Some(vector) = self.receiver.buffered_nv.take() {
             self.upid.nv = vector;
         }
+    }
+}
+
+/// What was stored to the descriptor since the copy was made is undone.
+fn write_back(world: &mut World) {
+    let Some((mut upid, user_vector)) = world.sender.copied.take() else { return };
+    let notification = upid.post(user_vector);
+    world.upid = upid;
+    if let Some((cpu, vector)) = notification {
+        world.cpus[cpu].request(vector);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::biased::BiasedGuard;
-use punctual_machine::clock::Ticks;
+use punctual_machine::clock::{Clock, Ticks, realtime_ns, stamp_age};
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::{Address, Target};
@@ -217,15 +217,26 @@ impl Communicator {
         Ok(Claim { sending, core: &self.core, inbox: &self.reception.inbox })
     }
 
-    /// Sends, waiting for room and for a target that is not there yet, for as long as it takes.
+    /// How long [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
+    pub const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`].
+    ///
+    /// ```
+    /// use punctual::{Bus, Node, SendError, Target};
+    ///
+    /// let mut here = Node::open(&Bus::loopback("nobody-there"), "ping").unwrap().bind(1).unwrap();
+    /// assert_eq!(here.send(Target::port("pong", 7400), b"hello"), Err(SendError::Unreachable));
+    /// ```
     ///
     /// # Errors
-    /// [`SendError::TooLong`], [`SendError::TooManyNodes`]: waiting would not help.
+    /// See [`SendError`]; the message was then not sent. [`SendError::Full`] and [`SendError::Unreachable`] come when the time has
+    /// passed, the others at once.
     pub fn send(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
-        self.send_until(target, payload, None)
+        self.send_timeout(target, payload, Self::SEND_TIMEOUT)
     }
 
-    /// As [`Self::send`], for at most `timeout`.
+    /// As [`Self::send`], for at most `timeout`. [`Duration::MAX`] waits for as long as it takes.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -236,20 +247,10 @@ impl Communicator {
         timeout: Duration,
     ) -> Result<(), SendError> {
         let deadline = self.core.clock.now().plus(self.core.clock.ticks(timeout));
-        self.send_until(target, payload, Some(deadline))
-    }
-
-    fn send_until(
-        &mut self,
-        target: Target,
-        payload: &[u8],
-        deadline: Option<Ticks>,
-    ) -> Result<(), SendError> {
         let mut pause = Duration::from_micros(1);
         loop {
             match self.try_send(target, payload) {
-                Err(SendError::Full | SendError::Unreachable)
-                    if deadline.is_none_or(|deadline| self.core.clock.now() < deadline) => {}
+                Err(SendError::Full | SendError::Unreachable) if self.core.clock.now() < deadline => {}
                 result => return result,
             }
             // The reader of a full ring has no way to ring for room; looking again from time to time is what is left.
@@ -320,15 +321,21 @@ impl Communicator {
         let row = self.core.page.row(self.reception.inbox.row);
         row[RowCount::Delivered as usize].add_alone(1);
         row[RowCount::Direct as usize].add_alone((*direct).into());
-        let stages = stamps.map(|sender| Stages {
-            sender,
-            receiver: ReceiverStamps {
-                woken: circumstances.woken,
-                read: circumstances.read,
-                opened: circumstances.read,
-                delivered: self.core.clock.now(),
-            },
-            one_clock: sender.same_clock(self.core.clock.domain()),
+        let stages = stamps.map(|sender| {
+            let delivered = self.core.clock.now();
+            Stages {
+                sender,
+                receiver: ReceiverStamps {
+                    kernel: kernel_instant(self.core.clock, delivered, circumstances.kernel_ns),
+                    listened: self.reception.listened(),
+                    woken: circumstances.woken,
+                    read: circumstances.read,
+                    opened: circumstances.read,
+                    delivered,
+                    handed_on: !*direct,
+                },
+                one_clock: sender.same_clock(self.core.clock.domain()),
+            }
         });
         if let Some(stages) = stages {
             self.recorder.record(Record { source: header.source, sequence: header.sequence, stages });
@@ -360,18 +367,18 @@ impl Communicator {
     /// waits for long calls [`crate::Node::housekeep`] now and then.
     pub fn arm(&mut self) -> bool {
         self.disarm();
-        self.reception.inbox.bell.doorbell().arm(Notification::Descriptor);
         self.armed = true;
         if let Some(mut receiving) = self.core.try_receiving(None) {
             reception::housekeep_if_due(&self.core, &mut receiving);
         }
-        let quiet = self.core.arm();
-        if !quiet || self.reception.has_news() {
-            self.disarm();
-            self.core.hand_over();
-            return false;
+        let (core, reception) = (&self.core, &self.reception);
+        let is_ready = || !core.arm() || reception.has_news();
+        if reception.inbox.bell.doorbell().arm(Notification::Descriptor, is_ready) {
+            return true;
         }
-        true
+        self.disarm();
+        self.core.hand_over();
+        false
     }
 
     /// Whether it was armed. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
@@ -391,6 +398,17 @@ impl Communicator {
         self.reception.inbox.bell.event().drain();
         self.core.disarm();
     }
+}
+
+/// A kernel's stamp, `CLOCK_REALTIME` nanoseconds, as an instant of our clock; 0 = not known. Both clocks are read now, so that
+/// neither drift nor a calibration's error has time to grow.
+#[inline]
+fn kernel_instant(clock: &Clock, now: Ticks, kernel_ns: u64) -> Ticks {
+    if kernel_ns == 0 {
+        return Ticks::default();
+    }
+    let age = stamp_age(kernel_ns, realtime_ns());
+    age.map_or_else(Ticks::default, |age| Ticks(now.0.saturating_sub(clock.ticks(age).0)))
 }
 
 impl AsFd for Communicator {

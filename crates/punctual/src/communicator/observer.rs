@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Flag;
-use punctual_proto::{Address, Target};
+use punctual_proto::Address;
 
 use super::{Communicator, Message, Sender};
 
@@ -117,8 +117,7 @@ impl Observer {
 
     fn tell_to_stop(&self) {
         self.stop.raise();
-        // If there is no room, it is awake.
-        let _taken_or_awake = self.sender.clone().try_send(Target::from(self.sender.address()), &[]);
+        self.sender.clone().nudge();
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::biased::{BiasedGuard, Pass};
@@ -16,9 +17,10 @@ use crate::engine::Bell;
 use crate::ledger::Count;
 use crate::node::Core;
 use crate::node::inbox::{Inbox, InboxReader};
-use crate::node::receiving::{Found, Landing, Receiving, time_left};
+use crate::node::receiving::{Found, Landing, Receiving};
+use crate::node::waiting::Limit;
 use crate::seal::NodeOpener;
-use crate::wake::{Bed, Waiter, epoll_set};
+use crate::wake::{Bed, Condition, Waiter, epoll_set};
 
 /// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
 const POLLS_PER_LOOK: u32 = 32;
@@ -51,6 +53,8 @@ pub(super) struct Reception {
     seen: usize,
     /// It has waited since a message was last found.
     has_waited: bool,
+    /// When the receive began, if the message before carried stamps: then this one may.
+    listened: Ticks,
 }
 
 /// Whose turn it is after waiting for another component that drives the engine.
@@ -78,7 +82,7 @@ impl Reception {
         lead: Box<dyn Waiter>,
         follow: Box<dyn Waiter>,
     ) -> Result<Self, SystemError> {
-        let local_keys = core.keys.as_ref().filter(|keys| keys.is_local());
+        let local_seals = core.seals.as_ref().filter(|seals| seals.keys().is_local());
         let [first, second] = &core.descriptors;
         let in_set = lead.sleeps_in_set();
         let descriptors =
@@ -86,7 +90,7 @@ impl Reception {
         Ok(Self {
             reader: inbox.reader(),
             landing: Landing::new(core.payload_size_max),
-            opener: local_keys.map(|keys| Box::new(NodeOpener::new(keys))),
+            opener: local_seals.map(|seals| Box::new(seals.opener())),
             lead,
             lead_set: epoll_set(core.bell.event(), descriptors)?,
             follow,
@@ -95,6 +99,7 @@ impl Reception {
             turns: 0,
             seen: 0,
             has_waited: false,
+            listened: Ticks::default(),
             pass: Pass::new(),
             inbox,
         })
@@ -111,9 +116,23 @@ impl Reception {
         &self.landing
     }
 
+    /// When the receive began that found the last message; 0 = not known.
+    #[inline]
+    pub(super) fn listened(&self) -> Ticks {
+        self.listened
+    }
+
+    #[inline]
+    fn note_listening(&mut self, core: &Core) {
+        if self.landing.last().is_some_and(|(found, _)| found.stamps.is_some()) {
+            self.listened = core.clock.now();
+        }
+    }
+
     /// Lets the oldest message land, if there is one.
     #[inline]
     pub(super) fn try_receive(&mut self, core: &Core) -> bool {
+        self.note_listening(core);
         if self.take_from_inbox(core) {
             return true;
         }
@@ -135,6 +154,7 @@ impl Reception {
     /// Lets the oldest message land; waits for one until the deadline.
     #[inline]
     pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
+        self.note_listening(core);
         let found = self.wait_for_message(core, deadline);
         if self.has_waited {
             self.has_waited = false;
@@ -242,27 +262,20 @@ impl Reception {
         deadline: Option<Ticks>,
     ) -> Option<BiasedGuard<'c, Receiving>> {
         self.has_waited = true;
-        let timeout = || {
-            let left = time_left(core, core.clock.now(), deadline);
-            Some(core.clock.duration(left))
-        };
         let mut bed = Bed {
             bell: self.inbox.bell.doorbell(),
             event: self.inbox.bell.event(),
             descriptors: [None; 2],
             set: &mut self.follow_set,
         };
+        let limit = Limit::new(core, deadline);
         let (inbox, reader, pass) = (&self.inbox, &self.reader, &mut self.pass);
-        let mut taken = None;
-        let is_ready = &mut || {
-            // Whoever was taken off the list must not sleep: nobody would ring.
-            if reader.has_news() || !inbox.is_listed() {
-                return true;
-            }
-            taken = core.try_receiving(Some(pass));
-            taken.is_some()
-        };
-        let waited = self.follow.wait(&mut bed, &timeout, is_ready);
+        let mut turn = InboxCondition { core, inbox, reader, pass, taken: None, limit };
+        let waited = self.follow.wait(&mut bed, &mut turn);
+        let taken = turn.taken;
+        if waited.missed {
+            core.page.count(Count::MissedWakeups).add(1);
+        }
         if waited.on_event {
             self.inbox.bell.event().drain();
         }
@@ -319,7 +332,7 @@ impl Reception {
             if header.sealed {
                 circumstances.sealed_in = self.open(&header, size);
                 if circumstances.sealed_in.is_none() {
-                    core.page.count(Count::ClosedUnread).add(1);
+                    self.inbox.refuse(&core.page);
                     continue;
                 }
             }
@@ -332,6 +345,44 @@ impl Reception {
     /// Looks behind the seal of a message from another component of this node.
     fn open(&mut self, header: &Header, size: usize) -> Option<u32> {
         self.opener.as_mut()?.open(header, &self.landing.buffer[..size]).ok()
+    }
+}
+
+/// What a component waits for while another drives the engine: its inbox, or its turn.
+struct InboxCondition<'a, 'c> {
+    core: &'c Core,
+    inbox: &'a Inbox,
+    reader: &'a InboxReader,
+    pass: &'a mut Pass,
+    taken: Option<BiasedGuard<'c, Receiving>>,
+    limit: Limit<'c>,
+}
+
+impl Condition for InboxCondition<'_, '_> {
+    fn is_ready(&mut self) -> bool {
+        if self.is_rung_for() {
+            return true;
+        }
+        if self.taken.is_none() {
+            self.taken = self.core.try_receiving(Some(self.pass));
+        }
+        self.taken.is_some()
+    }
+
+    fn timeout(&mut self) -> Option<Duration> {
+        let (_, timeout) = self.limit.begin();
+        Some(self.limit.duration(timeout))
+    }
+
+    fn is_overslept(&self) -> bool {
+        self.limit.is_the_nodes() && self.is_rung_for()
+    }
+}
+
+impl InboxCondition<'_, '_> {
+    /// Whoever was taken off the list must not sleep: nobody would ring again.
+    fn is_rung_for(&self) -> bool {
+        self.reader.has_news() || !self.inbox.is_listed()
     }
 }
 

@@ -79,4 +79,11 @@ impl Sender {
         sending.take(&self.core, &self.inbox, target, payload, timing)?;
         Ok(sending)
     }
+
+    /// Ends the communicator's wait, by an empty message to itself. It stays in memory of this process, and is not sealed even
+    /// where messages of one node are: who has no key must hear that it is to stop. Who has no room for it is awake.
+    pub(crate) fn nudge(&mut self) {
+        let mut sending = self.core.sending(&mut self.pass);
+        let _taken_or_awake = sending.nudge(&self.core, &self.inbox);
+    }
 }

@@ -1,11 +1,13 @@
 //! UDP between hosts: to everybody by multicast, or to each of a list of peers.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use punctual_machine::SystemError;
+use punctual_machine::counter::Counter;
 use punctual_machine::process::random;
 use punctual_machine::socket::{
     DATAGRAM_SIZE_MAX, MulticastInterface, RecvBatch, SendBatch, UdpOptions, UdpSocket,
@@ -44,6 +46,25 @@ pub enum Reach {
         /// Everybody else's.
         peers: Vec<SocketAddr>,
     },
+}
+
+impl Reach {
+    /// What all nodes of the bus say of it alike, whichever host they are on; none if there is nothing of the kind.
+    pub(crate) fn common_name(&self) -> Option<String> {
+        match self {
+            Self::Multicast { group, .. } => Some(format!("group {}", plain(group))),
+            Self::Peers { local, .. } if local.ip().is_unspecified() || local.port() == 0 => None,
+            Self::Peers { local, peers } => {
+                let all: BTreeSet<String> = peers.iter().chain([local]).map(plain).collect();
+                Some(all.iter().fold("peers".to_owned(), |text, address| text + " " + address))
+            }
+        }
+    }
+}
+
+/// An address without what only this host calls it.
+fn plain(address: &SocketAddr) -> String {
+    SocketAddr::new(address.ip(), address.port()).to_string()
 }
 
 impl fmt::Display for Reach {
@@ -94,7 +115,8 @@ pub(crate) fn open(
         ..UdpOptions::default()
     };
     let Sockets { own, group, everybody, connected } =
-        sockets(&options.reach, &socket_options).map_err(system)?;
+        sockets(&options.reach, &socket_options, node).map_err(system)?;
+    let echoed = group.is_some().then(Arc::<Counter>::default);
     let own_socket = Arc::new(own);
     let frame_size_max = (options.payload_size_max + PREFIX_SIZE_MAX + CHECK_SIZE).min(DATAGRAM_SIZE_MAX);
     let transmit = DatagramTransmit {
@@ -102,9 +124,10 @@ pub(crate) fn open(
         batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max),
         everybody,
         connected,
+        echoed: echoed.clone(),
     };
-    let own_inlet = Inlet::new(own_socket, frame_size_max);
-    let group_inlet = group.map(|socket| Inlet::new(Arc::new(socket), frame_size_max));
+    let own_inlet = Inlet::new(own_socket, frame_size_max, None);
+    let group_inlet = group.map(|socket| Inlet::new(Arc::new(socket), frame_size_max, echoed));
     let receive = DatagramReceive { own: own_inlet, group: group_inlet, polls: 0 };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
@@ -137,7 +160,7 @@ struct Sockets {
     connected: bool,
 }
 
-fn sockets(reach: &Reach, options: &UdpOptions) -> Result<Sockets, SystemError> {
+fn sockets(reach: &Reach, options: &UdpOptions, node: NodeId) -> Result<Sockets, SystemError> {
     match reach {
         Reach::Peers { local, peers } => {
             let socket = UdpSocket::bind(*local, options)?;
@@ -152,7 +175,9 @@ fn sockets(reach: &Reach, options: &UdpOptions) -> Result<Sockets, SystemError> 
         Reach::Multicast { group, interface } => {
             let own = UdpSocket::bind(SocketAddr::new(IpAddr::V4(*interface), 0), options)?;
             own.set_multicast_interface(MulticastInterface::Address(*interface))?;
-            let shared = UdpOptions { reuse_address: true, ..options.clone() };
+            // Others on this host must hear us, so the kernel brings back what we send; the filter keeps it out of our buffer.
+            let unwanted = Some(wire::unwanted(node));
+            let shared = UdpOptions { reuse_address: true, unwanted, ..options.clone() };
             let all = UdpSocket::bind(*group, &shared)?;
             all.join_multicast(group.ip(), MulticastInterface::Address(*interface))?;
             Ok(Sockets { own, group: Some(all), everybody: vec![*group], connected: false })
@@ -178,6 +203,8 @@ struct DatagramTransmit {
     everybody: Vec<SocketAddr>,
     /// The socket is connected to the one peer.
     connected: bool,
+    /// Datagrams sent to a group, of which each comes back and is filtered out.
+    echoed: Option<Arc<Counter>>,
 }
 
 impl MediumTransmit for DatagramTransmit {
@@ -197,6 +224,10 @@ impl MediumTransmit for DatagramTransmit {
     }
 
     fn post(&mut self, frame: &[u8], to: Option<SocketAddr>) {
+        if let (None, Some(echoed)) = (to, &self.echoed) {
+            // Before it is sent: who reads that the kernel dropped it knows why.
+            echoed.publish(echoed.get() + 1);
+        }
         let everybody = if to.is_some() { &[][..] } else { &self.everybody[..] };
         for address in to.iter().chain(everybody) {
             match self.batch.claim(frame.len()) {
@@ -243,11 +274,16 @@ struct Inlet {
     next: usize,
     /// Datagrams that the kernel dropped, as it last said.
     drops_seen: u32,
+    /// Datagrams of our own that came back: the kernel filters them out, and counts them as dropped.
+    echoed: Option<Arc<Counter>>,
+    /// Of these, how many we have found among the dropped.
+    echoes_seen: u64,
 }
 
 impl Inlet {
-    fn new(socket: Arc<UdpSocket>, size_max: usize) -> Self {
-        Self { socket, batch: RecvBatch::new(BATCH, size_max), next: 0, drops_seen: 0 }
+    fn new(socket: Arc<UdpSocket>, size_max: usize, echoed: Option<Arc<Counter>>) -> Self {
+        let batch = RecvBatch::new(BATCH, size_max);
+        Self { socket, batch, next: 0, drops_seen: 0, echoed, echoes_seen: 0 }
     }
 
     fn has_rest(&self) -> bool {
@@ -272,7 +308,13 @@ impl Inlet {
             self.next += 1;
             shown += 1;
             let drops = datagram.drops.unwrap_or(self.drops_seen);
-            let drops_before = drops.wrapping_sub(std::mem::replace(&mut self.drops_seen, drops)).into();
+            let mut drops_before: u64 =
+                drops.wrapping_sub(std::mem::replace(&mut self.drops_seen, drops)).into();
+            if let Some(echoed) = &self.echoed {
+                let echoes = echoed.get_published().saturating_sub(self.echoes_seen).min(drops_before);
+                self.echoes_seen += echoes;
+                drops_before -= echoes;
+            }
             flow = visit(RawFrame {
                 bytes: datagram.bytes,
                 source: datagram.source,
@@ -312,6 +354,10 @@ impl MediumReceive for DatagramReceive {
 
     fn look_everywhere(&mut self) {
         self.polls = POLLS_PER_GROUP_LOOK - 1;
+    }
+
+    fn handle_woken(&mut self) {
+        self.look_everywhere();
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

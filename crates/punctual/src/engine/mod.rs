@@ -103,13 +103,13 @@ pub trait Transmit: Any + Send + fmt::Debug {
     }
 }
 
-/// How far a node's streams are: the number after the last frame sent.
+/// How far a node's streams are: the number after the last frame sent. A frame carries the lower half of its number only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// To this node alone; unknown where the announcement was for everybody.
-    pub unicast: Option<u32>,
+    pub unicast: Option<u64>,
     /// To everybody.
-    pub broadcast: u32,
+    pub broadcast: u64,
 }
 
 /// What an engine has to say.
@@ -159,6 +159,10 @@ pub enum Trouble {
     Overrun {
         /// The writer.
         node: NodeId,
+        /// Which life of it.
+        incarnation: u16,
+        /// How far it was when we looked: what we read next is not after that.
+        progress: Progress,
     },
     /// The kernel's receive buffer was full for this many frames.
     BufferFull {
@@ -263,7 +267,7 @@ pub trait Bell: Send + Sync + fmt::Debug {
 
 /// Rings a bell of this process.
 pub fn ring(bell: &dyn Bell) {
-    match bell.doorbell().ring(0) {
+    match bell.doorbell().ring() {
         None => {}
         Some(Notification::Futex) => bell.doorbell().wake_futex(),
         Some(Notification::Descriptor) => bell.event().ring(),
@@ -342,6 +346,11 @@ pub trait Receive: Any + Send + fmt::Debug {
 
     /// The next poll looks everywhere, also where it usually looks less often.
     fn look_everywhere(&mut self) {}
+
+    /// A sleep on the medium's descriptors has ended: the next poll looks everywhere, and what woke without a frame is cleared.
+    fn handle_woken(&mut self) {
+        self.look_everywhere();
+    }
 
     /// What has to be done from time to time even if nothing arrives.
     fn housekeep(&mut self, now: Ticks);

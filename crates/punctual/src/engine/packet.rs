@@ -55,7 +55,11 @@ pub(crate) fn open(
     let socket = PacketSocket::open(
         &options.interface,
         options.ethertype,
-        &PacketOptions { frames: options.frames, ..PacketOptions::default() },
+        &PacketOptions {
+            frames: options.frames,
+            unwanted: Some(wire::unwanted(node)),
+            ..PacketOptions::default()
+        },
     )
     .map_err(system)?;
     let frame_size_max = socket.mtu();
@@ -158,6 +162,13 @@ impl MediumReceive for PacketReceive {
 
     fn looks_suffice(&self) -> bool {
         true
+    }
+
+    fn handle_woken(&mut self) {
+        // Woken for nothing: the interface may have gone down, which the socket says to every sleeper until it is asked.
+        if !self.socket.has_frame() {
+            self.socket.forget_error();
+        }
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

@@ -245,6 +245,10 @@ impl Receive for TapReceive {
         self.inner.look_everywhere();
     }
 
+    fn handle_woken(&mut self) {
+        self.inner.handle_woken();
+    }
+
     fn housekeep(&mut self, now: Ticks) {
         self.inner.housekeep(now);
     }

@@ -12,23 +12,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::filter::Unwanted;
+use punctual_proto::frame::SOURCE_NODE_AT;
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Frame, FrameError, Header, Kind, NodeId, Port, Target};
 
 use address_book::{AddressBook, Entry};
 
-use crate::seal::{NodeOpener, NodeSealer, Refusal, Seals};
-
 use super::{
     Arrival, Bell, Descriptors, Event, Flow, Payload, PrivateBell, Progress, Receive, SendError, Transmit,
     Trouble,
 };
+use crate::seal::{NodeOpener, NodeSealer, Refusal, Seals};
 
 /// How often a node says how far it is.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 
 /// Size of an announcement, bytes: next broadcast number, next unicast number to its target, flags.
-const ANNOUNCEMENT_SIZE: usize = 9;
+const ANNOUNCEMENT_SIZE: usize = 17;
 
 const UNICAST_KNOWN: u8 = 1;
 const ANSWER_WANTED: u8 = 2;
@@ -82,6 +83,9 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
 
     /// The next poll looks everywhere, also where it usually looks less often.
     fn look_everywhere(&mut self) {}
+
+    /// A sleep on its descriptors has ended.
+    fn handle_woken(&mut self);
 
     /// What becomes readable.
     fn descriptors(&self) -> Descriptors<'_>;
@@ -207,9 +211,9 @@ impl<T: MediumTransmit> WireTransmit<T> {
         let mut frame = [0; OVERHEAD_SIZE_MAX + ANNOUNCEMENT_SIZE + CHECK_SIZE];
         header.write(frame.first_chunk_mut().expect("a frame is never shorter than its header"));
         let body = &mut frame[header.prefix_size()..header.unsealed_size()];
-        body[0..4].copy_from_slice(&(self.broadcast as u32).to_le_bytes());
-        body[4..8].copy_from_slice(&(unicast.unwrap_or(0) as u32).to_le_bytes());
-        body[8] = flags | if unicast.is_some() { UNICAST_KNOWN } else { 0 };
+        body[0..8].copy_from_slice(&self.broadcast.to_le_bytes());
+        body[8..16].copy_from_slice(&unicast.unwrap_or(0).to_le_bytes());
+        body[16] = flags | if unicast.is_some() { UNICAST_KNOWN } else { 0 };
         if let Some(sealer) = &mut self.sealer {
             sealer.seal_announcement(&mut frame[..size]);
         }
@@ -332,16 +336,22 @@ struct Announcement {
 
 fn parse_announcement(payload: &[u8]) -> Option<Announcement> {
     let bytes: &[u8; ANNOUNCEMENT_SIZE] = payload.first_chunk()?;
-    let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let unicast = (bytes[8] & UNICAST_KNOWN != 0).then(|| number(4));
-    let progress = Progress { unicast, broadcast: number(0) };
-    Some(Announcement { progress, answer_wanted: bytes[8] & ANSWER_WANTED != 0 })
+    let ([broadcast, unicast], flags) = bytes.split_first_chunk::<16>().map(|(numbers, flags)| {
+        let numbers = numbers.as_chunks::<8>().0;
+        ([numbers[0], numbers[1]].map(u64::from_le_bytes), flags[0])
+    })?;
+    let progress = Progress { unicast: (flags & UNICAST_KNOWN != 0).then_some(unicast), broadcast };
+    Some(Announcement { progress, answer_wanted: flags & ANSWER_WANTED != 0 })
 }
 
-/// Takes a frame apart and compares its check value.
-fn parse_checked<'a, A>(raw: &RawFrame<'a, A>) -> Result<Frame<'a>, Trouble> {
-    let frame = Frame::parse(raw.bytes).map_err(Trouble::BadFrame)?;
-    let size = frame.header.frame_size();
+/// What comes back to its sender: by a multicast group, or a segment that reflects.
+pub(super) fn unwanted(own: NodeId) -> Unwanted {
+    Unwanted { at: SOURCE_NODE_AT as u16, bytes: own.get().to_le_bytes() }
+}
+
+/// Compares a frame's check value.
+fn check<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
+    let size = header.frame_size();
     let needed = size + CHECK_SIZE;
     let short = Trouble::BadFrame(FrameError::Short { present: raw.bytes.len(), needed });
     if raw.truncated {
@@ -350,7 +360,7 @@ fn parse_checked<'a, A>(raw: &RawFrame<'a, A>) -> Result<Frame<'a>, Trouble> {
     // Short Ethernet frames are padded: what stands behind the check value is nobody's.
     let check = raw.bytes.get(size..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
     if u32::from_le_bytes(*check) == crc32c::crc32c(&raw.bytes[..size]) {
-        Ok(frame)
+        Ok(())
     } else {
         Err(Trouble::BadCheck)
     }
@@ -363,13 +373,20 @@ impl<A: Copy + PartialEq> Door<A> {
             // Before the frame whose number will show the gap.
             visit(Event::Trouble(Trouble::BufferFull { frames: raw.drops_before }));
         }
-        let frame = match parse_checked(raw) {
+        let frame = match Frame::parse(raw.bytes) {
             Ok(frame) => frame,
-            Err(trouble) => return visit(Event::Trouble(trouble)),
+            Err(error) => return visit(Event::Trouble(Trouble::BadFrame(error))),
         };
         let header = frame.header;
         let node = header.source.node;
-        if node == self.own.node || !header.target.includes_node(self.own.node) {
+        if node == self.own.node {
+            // Our own, wherever the kernel could not tell: not worth a look at its bytes.
+            return Flow::Continue;
+        }
+        if let Err(trouble) = check(raw, &header) {
+            return visit(Event::Trouble(trouble));
+        }
+        if !header.target.includes_node(self.own.node) {
             return Flow::Continue;
         }
         let sealed_in = match self.open(&header, raw.bytes) {
@@ -467,7 +484,11 @@ where
 
     fn handle_awake(&mut self) {
         self.bell.event().drain();
-        self.medium.look_everywhere();
+        self.medium.handle_woken();
+    }
+
+    fn handle_woken(&mut self) {
+        self.medium.handle_woken();
     }
 
     fn look_everywhere(&mut self) {
@@ -483,6 +504,21 @@ mod tests {
 
     fn raw(bytes: &[u8]) -> RawFrame<'_, u8> {
         RawFrame { bytes, source: 1, truncated: false, kernel_ns: None, drops_before: 0 }
+    }
+
+    fn parse_checked<'a>(raw: &RawFrame<'a, u8>) -> Result<Frame<'a>, Trouble> {
+        let frame = Frame::parse(raw.bytes).map_err(Trouble::BadFrame)?;
+        check(raw, &frame.header).map(|()| frame)
+    }
+
+    /// Goal: of what comes back to its sender nothing is shown, counted or checked.
+    #[test]
+    fn who_hears_itself_does_not_listen() {
+        let own = Own { node: NodeId::named("a"), incarnation: 3 };
+        let mut door = Door { own, book: Arc::new(AddressBook::new()), last: None, opener: None };
+        let mut bytes = frame(b"mine");
+        *bytes.last_mut().unwrap() ^= 1;
+        door.handle_raw(&raw(&bytes), &mut |event| panic!("{event:?}"));
     }
 
     fn frame(payload: &[u8]) -> Vec<u8> {
@@ -529,9 +565,10 @@ mod tests {
 
     #[test]
     fn an_announcement_that_is_too_short_is_none() {
-        assert!(parse_announcement(&[0; 8]).is_none());
-        let announcement = parse_announcement(&[1, 0, 0, 0, 2, 0, 0, 0, 3]).unwrap();
-        assert_eq!(announcement.progress, Progress { unicast: Some(2), broadcast: 1 });
+        assert!(parse_announcement(&[0; 16]).is_none());
+        let announcement = parse_announcement(&[1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 3]).unwrap();
+        let progress = Progress { unicast: Some((4 << 32) + 2), broadcast: (3 << 32) + 1 };
+        assert_eq!(announcement.progress, progress);
         assert!(announcement.answer_wanted);
     }
 

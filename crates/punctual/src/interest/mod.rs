@@ -129,7 +129,7 @@ pub struct Response<T> {
     pub offset_us: u64,
     /// It was sent at once to us as newcomers, between the instants of the schedule.
     pub at_once: bool,
-    /// Instants before it for which no value came from this publisher.
+    /// Instants before it for which no value came from this publisher; time away from its group is none of these.
     pub missed_before: u64,
     /// When it was due, in ticks of this clock, where that is known: one clock, and a communicator with stamps.
     pub due: Option<Ticks>,

@@ -45,7 +45,7 @@ impl Default for ParticipantOptions {
 impl ParticipantOptions {
     /// Interests and advertisements go to this port of every node only.
     #[must_use]
-    pub fn at_port(mut self, port: u8) -> Self {
+    pub fn at_port(mut self, port: u16) -> Self {
         self.reach = Target::everyone_at(port);
         self
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use punctual_machine::SystemError;
-use punctual_proto::Target;
 
 use super::driver::Remote;
 use crate::communicator::Sender;
@@ -45,7 +44,7 @@ impl<P> Running<P> {
     /// The communicator is among others now: interests are repeated at once.
     pub fn group_changed(&self) {
         self.remote.changes.add(1);
-        self.nudge();
+        self.sender.clone().nudge();
     }
 
     /// Whether its thread has ended, which it does by itself only if the callback panics.
@@ -55,12 +54,7 @@ impl<P> Running<P> {
 
     fn tell_to_stop(&self) {
         self.remote.stop.raise();
-        self.nudge();
-    }
-
-    /// An empty message to itself ends its wait; if there is no room for one, it is awake.
-    fn nudge(&self) {
-        let _taken_or_awake = self.sender.clone().try_send(Target::from(self.sender.address()), &[]);
+        self.sender.clone().nudge();
     }
 }
 

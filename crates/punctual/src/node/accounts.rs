@@ -1,8 +1,9 @@
 //! Each peer's account: which of its frames arrived, and why the others did not.
 
+use punctual_machine::clock::Clock;
 use punctual_proto::limits::NODES_MAX;
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Accepted, Header, NodeId, Stream};
+use punctual_proto::{Header, Moment, NodeId, Recency, Stream};
 
 use crate::engine::{Progress, Trouble};
 use crate::ledger::{Count, Page};
@@ -24,73 +25,11 @@ pub struct PeerAccount {
     pub present: bool,
 }
 
-/// What is known of where a stream begins for us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
-    /// Its first number.
-    Known,
-    /// Its first number is at most this: an earlier one begins it, a later one shows a loss.
-    NoLater,
-    /// Nothing: what is heard first begins it.
-    Unknown,
-}
-
-/// A stream, and what is known of its beginning.
-#[derive(Debug)]
-struct Tracked {
-    stream: Stream,
-    first: u32,
-    start: Start,
-}
-
-impl Tracked {
-    fn new(first: u32, ordered: bool, start: Start) -> Self {
-        Self { stream: Stream::starting_at(first, ordered), first, start }
-    }
-
-    #[inline]
-    fn accept(&mut self, sequence: u32, ordered: bool) -> Accepted {
-        if self.start != Start::Known {
-            self.begin(sequence, ordered);
-        }
-        self.stream.accept(sequence)
-    }
-
-    #[cold]
-    fn begin(&mut self, sequence: u32, ordered: bool) {
-        let is_earlier = sequence.wrapping_sub(self.first).cast_signed() < 0;
-        if self.start == Start::Unknown || is_earlier {
-            *self = Self::new(sequence, ordered, Start::Known);
-        }
-        self.start = Start::Known;
-    }
-
-    /// Everything before `next` was sent. Returns how many numbers are lost now.
-    fn handle_progress(&mut self, next: u32, ordered: bool) -> u64 {
-        if self.start == Start::Unknown {
-            let stream = Stream::joined_at(next, ordered);
-            *self = Self { stream, first: next, start: Start::Known };
-            return 0;
-        }
-        self.stream.handle_progress(next)
-    }
-
-    /// Nothing more will come, as far as is known before `end`. Returns how many numbers are lost now.
-    fn handle_end(&mut self, end: Option<u32>) -> u64 {
-        match end {
-            Some(end) if self.start != Start::Unknown => self.stream.handle_end(end),
-            _ => self.stream.handle_stop(),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Account {
     public: PeerAccount,
-    unicast: Tracked,
-    broadcast: Tracked,
-    /// Our reader of this peer was overrun since the last loss was accounted for.
-    overrun: bool,
+    unicast: Stream,
+    broadcast: Stream,
 }
 
 impl Account {
@@ -101,8 +40,27 @@ impl Account {
 
     /// The stream of frames with such a header.
     #[inline]
-    fn tracked(&mut self, header: &Header) -> &mut Tracked {
+    fn stream(&mut self, header: &Header) -> &mut Stream {
         if header.target.node.is_some() { &mut self.unicast } else { &mut self.broadcast }
+    }
+}
+
+/// Why messages are lost, if it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blame {
+    /// Their sender's ring was written over before we read it.
+    Overrun,
+    /// Their sender died.
+    Death,
+    /// What arrived and was no good, or the medium.
+    Unknown,
+}
+
+impl Blame {
+    /// Of what a stream says next: an overrun is to blame for all that it has not accounted for.
+    #[inline]
+    fn of(stream: &Stream, otherwise: Self) -> Self {
+        if stream.is_overrun() { Self::Overrun } else { otherwise }
     }
 }
 
@@ -112,7 +70,10 @@ pub(crate) struct Accounts {
     accounts: Vec<Account>,
     /// Where the last frame's account was found.
     last: usize,
-    ordered: bool,
+    /// When what arrives was sent, where the medium is the kernel's. One that keeps order says itself how much is missing.
+    recency: Option<Recency>,
+    /// When this turn's first event was looked at, once it was.
+    moment: Option<Moment>,
     /// Frames that the kernel dropped and that no gap has been charged with yet.
     buffer_drops_open: u64,
     /// The same for damaged frames.
@@ -131,8 +92,42 @@ pub(crate) struct Judged {
 
 impl Accounts {
     pub(crate) fn new(ordered: bool) -> Self {
-        let accounts = Vec::with_capacity(NODES_MAX);
-        Self { accounts, last: 0, ordered, buffer_drops_open: 0, bad_frames_open: 0, refused_open: 0 }
+        Self {
+            accounts: Vec::with_capacity(NODES_MAX),
+            last: 0,
+            recency: (!ordered).then(|| Recency::new(now_ns())),
+            moment: None,
+            buffer_drops_open: 0,
+            bad_frames_open: 0,
+            refused_open: 0,
+        }
+    }
+
+    /// Whether a look everywhere that finds nothing is worth to be told of ([`Self::handle_turn`]).
+    pub(crate) fn is_behind(&self) -> bool {
+        self.recency.is_some_and(|recency| recency.is_behind())
+    }
+
+    /// A look at the medium has ended, and found so many events.
+    #[inline]
+    pub(crate) fn handle_turn(&mut self, seen: usize) {
+        self.moment = None;
+        if seen == 0
+            && let Some(recency) = &mut self.recency
+        {
+            recency.handle_nothing();
+        }
+    }
+
+    /// When this turn's events were looked at: the clock is read at the first of them.
+    #[inline]
+    fn moment(&mut self) -> Moment {
+        let Some(recency) = &mut self.recency else { return Moment::default() };
+        *self.moment.get_or_insert_with(|| recency.handle_reading(now_ns()))
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.recency.is_none()
     }
 
     /// The account of a frame's sender, found at the first look while one peer talks.
@@ -144,7 +139,7 @@ impl Accounts {
         }
         self.last = match self.accounts.iter().position(is_it) {
             Some(index) => index,
-            None => self.open(node, incarnation, Progress::default(), Start::Unknown, page),
+            None => self.open(node, incarnation, Stream::unheard, Stream::unheard, page),
         };
         self.last
     }
@@ -153,8 +148,8 @@ impl Accounts {
         &mut self,
         node: NodeId,
         incarnation: u16,
-        progress: Progress,
-        start: Start,
+        unicast: impl FnOnce(bool, Moment) -> Stream,
+        broadcast: impl FnOnce(bool, Moment) -> Stream,
         page: &Page,
     ) -> usize {
         // An earlier life is over; nothing of it can come any more.
@@ -169,10 +164,9 @@ impl Accounts {
         }
         page.count(Count::Joined).add_alone(1);
         let public = PeerAccount { node, incarnation, arrived: 0, lost: 0, missing: 0, present: true };
-        let unicast_start = progress.unicast.map_or(Start::Unknown, |_| start);
-        let unicast = Tracked::new(progress.unicast.unwrap_or(0), self.ordered, unicast_start);
-        let broadcast = Tracked::new(progress.broadcast, self.ordered, start);
-        self.accounts.push(Account { public, unicast, broadcast, overrun: false });
+        let (ordered, moment) = (self.is_ordered(), self.moment());
+        let (unicast, broadcast) = (unicast(ordered, moment), broadcast(ordered, moment));
+        self.accounts.push(Account { public, unicast, broadcast });
         self.accounts.len() - 1
     }
 
@@ -192,8 +186,13 @@ impl Accounts {
             self.accounts.swap_remove(over);
         }
         if known.is_none() || is_over.is_some() {
-            let start = if exact { Start::Known } else { Start::NoLater };
-            self.open(node, life, progress, start, page);
+            let begin = if exact { Stream::starting_at } else { Stream::starting_by };
+            let unicast = |ordered, moment| match progress.unicast {
+                Some(next) => begin(next, ordered, moment),
+                None => Stream::unheard(ordered, moment),
+            };
+            let broadcast = |ordered, moment| begin(progress.broadcast, ordered, moment);
+            self.open(node, life, unicast, broadcast, page);
         }
     }
 
@@ -201,11 +200,15 @@ impl Accounts {
     #[inline]
     pub(crate) fn accept(&mut self, header: &Header, page: &Page) -> Judged {
         let index = self.account_of(header.source.node, header.incarnation, page);
-        let ordered = self.ordered;
-        let account = &mut self.accounts[index];
-        let accepted = account.tracked(header).accept(header.sequence, ordered);
+        let moment = self.moment();
+        let stream = self.accounts[index].stream(header);
+        let blame = Blame::of(stream, Blame::Unknown);
+        let accepted = stream.accept(header.sequence, moment);
         if accepted.lost > 0 {
-            self.charge(index, accepted.lost, false, page);
+            self.charge(index, accepted.lost, blame, page);
+        }
+        if accepted.restarted {
+            page.count(Count::Restarts).add_alone(1);
         }
         let account = &mut self.accounts[index];
         if accepted.is_deliverable() {
@@ -222,16 +225,16 @@ impl Accounts {
     #[inline]
     pub(crate) fn next_of(&self, account: usize, header: &Header) -> Option<u32> {
         let account = self.accounts.get(account)?;
-        let tracked = if header.target.node.is_some() { &account.unicast } else { &account.broadcast };
+        let stream = if header.target.node.is_some() { &account.unicast } else { &account.broadcast };
         let is_it = account.is_of(header.source.node, header.incarnation);
-        if is_it && tracked.start == Start::Known { tracked.stream.next_in_order() } else { None }
+        if is_it { stream.next_in_order() } else { None }
     }
 
     /// The frame with the number that [`Self::next_of`] said arrived.
     #[inline]
     pub(crate) fn accept_next(&mut self, account: usize, header: &Header, page: &Page) {
         let account = &mut self.accounts[account];
-        account.tracked(header).stream.accept_next_in_order();
+        account.stream(header).accept_next_in_order();
         account.public.arrived += 1;
         page.count(Count::Arrived).add_alone(1);
     }
@@ -250,14 +253,11 @@ impl Accounts {
         page: &Page,
     ) {
         let index = self.account_of(node, incarnation, page);
-        let account = &mut self.accounts[index];
-        let mut lost = 0;
-        for (tracked, next) in
-            [(&mut account.unicast, progress.unicast), (&mut account.broadcast, Some(progress.broadcast))]
-        {
-            lost += next.map_or(0, |next| tracked.handle_progress(next, self.ordered));
-        }
-        self.charge(index, lost, false, page);
+        let moment = self.moment();
+        self.settle(index, Blame::Unknown, page, |account| {
+            let unicast = progress.unicast.map_or(0, |next| account.unicast.handle_progress(next, moment));
+            [unicast, account.broadcast.handle_progress(progress.broadcast, moment)]
+        });
     }
 
     /// A node left: what has not arrived of it is lost.
@@ -278,23 +278,44 @@ impl Accounts {
     }
 
     fn end(&mut self, index: usize, progress: Option<Progress>, died: bool, page: &Page) {
+        let moment = self.moment();
+        self.accounts[index].public.present = false;
+        let blame = if died { Blame::Death } else { Blame::Unknown };
+        self.settle(index, blame, page, |account| match progress {
+            Some(Progress { unicast, broadcast }) => {
+                let stream = &mut account.unicast;
+                let unicast = match unicast {
+                    Some(end) => stream.handle_end(end, moment),
+                    None => stream.handle_stop(),
+                };
+                [unicast, account.broadcast.handle_end(broadcast, moment)]
+            }
+            None => [account.unicast.handle_stop(), account.broadcast.handle_stop()],
+        });
+    }
+
+    /// Puts what both streams have lost by `work` under its causes.
+    fn settle(
+        &mut self,
+        index: usize,
+        otherwise: Blame,
+        page: &Page,
+        work: impl FnOnce(&mut Account) -> [u64; 2],
+    ) {
         let account = &mut self.accounts[index];
-        account.public.present = false;
-        let mut lost = 0;
-        let unicast_end = progress.and_then(|progress| progress.unicast);
-        let broadcast_end = progress.map(|progress| progress.broadcast);
-        for (tracked, end) in [(&mut account.unicast, unicast_end), (&mut account.broadcast, broadcast_end)] {
-            lost += tracked.handle_end(end);
+        let blames = [&account.unicast, &account.broadcast].map(|stream| Blame::of(stream, otherwise));
+        let lost = work(account);
+        for (blame, lost) in blames.into_iter().zip(lost) {
+            self.charge(index, lost, blame, page);
         }
-        self.charge(index, lost, died, page);
     }
 
     /// Something that explains losses.
     pub(crate) fn handle_trouble(&mut self, trouble: Trouble, page: &Page) {
         match trouble {
-            Trouble::Overrun { node } => {
+            Trouble::Overrun { node, incarnation, progress } => {
                 page.count(Count::Overruns).add_alone(1);
-                self.mark_overrun(node);
+                self.handle_overrun(node, incarnation, progress, page);
             }
             Trouble::BufferFull { frames } => {
                 page.count(Count::BufferDrops).add_alone(frames);
@@ -305,10 +326,8 @@ impl Accounts {
                 self.bad_frames_open += 1;
             }
             Trouble::Refused(refusal) => self.handle_refused(refusal, page),
-            Trouble::Corrupt { node } => {
-                page.count(Count::CorruptPeers).add_alone(1);
-                self.mark_overrun(node);
-            }
+            // Nothing that it says is believed any more, and so nothing of it is missed.
+            Trouble::Corrupt { node: _ } => page.count(Count::CorruptPeers).add_alone(1),
         }
     }
 
@@ -327,19 +346,21 @@ impl Accounts {
         self.refused_open += u64::from(refusal != Refusal::Replayed);
     }
 
-    fn mark_overrun(&mut self, node: NodeId) {
-        let present = |account: &&mut Account| account.public.node == node && account.public.present;
-        if let Some(account) = self.accounts.iter_mut().find(present) {
-            account.overrun = true;
+    #[cold]
+    fn handle_overrun(&mut self, node: NodeId, incarnation: u16, progress: Progress, page: &Page) {
+        let index = self.account_of(node, incarnation, page);
+        let account = &mut self.accounts[index];
+        account.broadcast.handle_overrun(progress.broadcast);
+        if let Some(unicast) = progress.unicast {
+            account.unicast.handle_overrun(unicast);
         }
     }
 
     /// Puts losses under their causes: each under exactly one.
     #[cold]
-    fn charge(&mut self, index: usize, lost: u64, died: bool, page: &Page) {
-        let account = &mut self.accounts[index];
-        account.public.lost += lost;
-        if std::mem::take(&mut account.overrun) && lost > 0 {
+    fn charge(&mut self, index: usize, lost: u64, blame: Blame, page: &Page) {
+        self.accounts[index].public.lost += lost;
+        if blame == Blame::Overrun {
             page.count(Count::LostOverrun).add_alone(lost);
             return;
         }
@@ -349,7 +370,7 @@ impl Accounts {
         self.refused_open -= refused;
         let full = (lost - bad - refused).min(self.buffer_drops_open);
         self.buffer_drops_open -= full;
-        let rest = if died { Count::LostPeerDied } else { Count::LostMedium };
+        let rest = if blame == Blame::Death { Count::LostPeerDied } else { Count::LostMedium };
         page.count(Count::LostBadFrame).add_alone(bad);
         page.count(Count::LostRefused).add_alone(refused);
         page.count(Count::LostBufferFull).add_alone(full);
@@ -357,7 +378,7 @@ impl Accounts {
     }
 
     pub(crate) fn snapshot(&self) -> Vec<PeerAccount> {
-        let missing = |tracked: &Tracked| u64::from(tracked.stream.missing());
+        let missing = |stream: &Stream| u64::from(stream.missing());
         self.accounts
             .iter()
             .map(|account| PeerAccount {
@@ -368,38 +389,71 @@ impl Accounts {
     }
 }
 
+/// Time for the ages of numbers.
+fn now_ns() -> u64 {
+    let clock = Clock::get();
+    clock.nanos(clock.now())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use punctual_machine::process::ProcessIdentity;
     use punctual_proto::{Address, Kind, Port, Target};
 
-    /// Goal: a life whose number is that of an earlier one of the same node is another life: its messages are delivered.
-    #[test]
-    fn a_number_of_a_life_that_comes_again_is_another_life() {
-        let node = NodeId::named("phoenix");
+    fn page() -> Page {
         let owner = crate::ledger::PageOwner {
-            node,
+            node: NodeId::named("observer"),
             name: "observer".to_owned(),
             bus: "test".to_owned(),
             process: ProcessIdentity::of_self(),
         };
-        let page = Page::create(&owner, punctual_machine::process::random()).unwrap();
+        Page::create(&owner, punctual_machine::process::random()).unwrap()
+    }
+
+    fn header(node: NodeId, target: Target, sequence: u32) -> Header {
+        Header {
+            kind: Kind::Data,
+            incarnation: 7,
+            source: Address { node, port: Port::from(1) },
+            target,
+            sequence,
+            payload_size: 0,
+            stamped: false,
+            sealed: false,
+        }
+    }
+
+    /// Goal: what an overrun cost each of two streams stands under it, though a frame that shows no loss comes first, and one
+    /// stream's loss shows before the other's; what is lost later does not.
+    #[test]
+    fn an_overrun_is_to_blame_for_what_both_streams_lost_and_for_no_more() {
+        let (node, page) = (NodeId::named("writer"), page());
+        let (to_us, to_all) = (Target::node("observer"), Target::EVERYONE);
+        let mut accounts = Accounts::new(true);
+        accounts.handle_joined(node, 7, Progress { unicast: Some(0), broadcast: 0 }, true, &page);
+        let progress = Progress { unicast: Some(50), broadcast: (1 << 33) + 9 };
+        accounts.handle_trouble(Trouble::Overrun { node, incarnation: 7, progress }, &page);
+        for (target, sequence) in [(to_all, 5), (to_all, 6), (to_us, 50), (to_us, 51)] {
+            assert!(accounts.accept(&header(node, target, sequence), &page).deliver);
+        }
+        let lost = (1 << 33) + 5 + 50;
+        assert_eq!((page.ledger().lost_overrun, page.ledger().lost_medium), (lost, 0));
+        accounts.accept(&header(node, to_us, 55), &page);
+        assert_eq!((page.ledger().lost_overrun, page.ledger().lost_medium), (lost, 3));
+    }
+
+    /// Goal: a life whose number is that of an earlier one of the same node is another life: its messages are delivered.
+    #[test]
+    fn a_number_of_a_life_that_comes_again_is_another_life() {
+        let node = NodeId::named("phoenix");
+        let page = page();
         let mut accounts = Accounts::new(true);
         let progress = Progress { unicast: Some(0), broadcast: 0 };
         for life in 0..3 {
             accounts.handle_joined(node, 7, progress, true, &page);
             for sequence in 0..5 {
-                let header = Header {
-                    kind: Kind::Data,
-                    incarnation: 7,
-                    source: Address { node, port: Port::from(1) },
-                    target: Target::EVERYONE,
-                    sequence,
-                    payload_size: 0,
-                    stamped: false,
-                    sealed: false,
-                };
+                let header = header(node, Target::EVERYONE, sequence);
                 assert!(accounts.accept(&header, &page).deliver, "message {sequence} of life {life}");
             }
             let end = Progress { unicast: Some(0), broadcast: 5 };

@@ -15,7 +15,7 @@ use crate::ledger::{Count, Page, RowCount};
 /// What the receiving side knows of a message besides its frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
-    /// When the thread that read it had woken, and when it read it.
+    /// When the thread that read it last woke, 0 if it has not slept since the frame before; and when it read it.
     pub(crate) woken: Ticks,
     pub(crate) read: Ticks,
     /// Messages of its source that were lost just before it.
@@ -63,6 +63,8 @@ pub(crate) struct Inbox {
     closed: Flag,
     /// The group in which its owner's messages are sealed, and 1; 0 = in the node's.
     seals_in: Counter,
+    /// Messages that its owner took and did not believe: they count as unread already.
+    refused: Counter,
     /// 1 while it stands in the list of those who wait for the leader to leave; changed under the list's lock.
     listed: Counter,
 }
@@ -95,6 +97,7 @@ impl Inbox {
             leads: Leading::default(),
             closed: Flag::default(),
             seals_in: Counter::default(),
+            refused: Counter::default(),
             listed: Counter::default(),
         }))
     }
@@ -108,6 +111,17 @@ impl Inbox {
     pub(crate) fn seals_in(&self) -> Option<u32> {
         let group = self.seals_in.get_published().checked_sub(1)?;
         u32::try_from(group).ok()
+    }
+
+    /// Its owner does not believe what it took.
+    pub(crate) fn refuse(&self, page: &Page) {
+        self.refused.add_alone(1);
+        page.count(Count::ClosedUnread).add(1);
+    }
+
+    /// How often.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.get()
     }
 
     pub(crate) fn set_listed(&self, listed: bool) {

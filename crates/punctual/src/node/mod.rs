@@ -18,7 +18,7 @@ use crate::communicator::Communicator;
 use crate::engine::shared::Joined;
 use crate::engine::{Bell, Engine, Receive, ring};
 use crate::ledger::{Ledger, Page, PageOwner, RowCount};
-use crate::seal::{Keys, Seals};
+use crate::seal::Seals;
 use crate::wake::{Gate, Manners, Wake, waiter};
 
 pub use accounts::PeerAccount;
@@ -26,10 +26,12 @@ pub use options::{Bus, CommunicatorOptions, NodeOptions, OpenError};
 
 mod accounts;
 pub(crate) mod inbox;
+mod opening;
 mod options;
 pub(crate) mod receiving;
 mod registry;
 pub(crate) mod sending;
+pub(crate) mod waiting;
 
 use inbox::Inbox;
 use receiving::Receiving;
@@ -92,7 +94,7 @@ pub(crate) struct Core {
     pub(crate) manners: Manners,
     pub(crate) payload_size_max: usize,
     /// On a sealed bus.
-    pub(crate) keys: Option<Keys>,
+    pub(crate) seals: Option<Seals>,
     /// The medium's descriptors, for epoll sets made while somebody drives the engine.
     pub(crate) descriptors: [Option<OwnedFd>; 2],
     /// Wakes users' event loops, while no component drives the engine.
@@ -168,8 +170,9 @@ impl Core {
                 true
             }
             None if waiting.armed > 0 => {
-                self.bell.doorbell().arm(Notification::Descriptor);
-                self.gate.open(self.bell.event().as_fd(), &self.descriptors) && !receiving.is_ready()
+                let open = || self.gate.open(self.bell.event().as_fd(), &self.descriptors);
+                let is_ready = || !open() || receiving.is_ready();
+                self.bell.doorbell().arm(Notification::Descriptor, is_ready)
             }
             None => true,
         }
@@ -213,8 +216,8 @@ impl Core {
     /// What has to be done from time to time, in both halves.
     pub(crate) fn housekeep(&self, receiving: &mut Receiving, now: Ticks) {
         receiving.housekeep(now);
-        if let Some(keys) = &self.keys {
-            keys.housekeep();
+        if let Some(seals) = &self.seals {
+            seals.keys().housekeep();
         }
         if let Some(mut sending) = self.try_sending() {
             sending.housekeep(self, now);
@@ -228,7 +231,7 @@ impl Core {
         self.registry.note_change();
         self.registry.delist(inbox);
         inbox.close();
-        self.page.close_row(inbox.row);
+        self.page.close_row(inbox.row, inbox.refused());
     }
 }
 
@@ -315,7 +318,7 @@ impl Node {
                 looks_suffice: engine.receive.looks_suffice(),
             },
             payload_size_max,
-            keys: seals.map(|seals| seals.keys().clone()),
+            seals: seals.cloned(),
             descriptors,
             gate,
             visitors: Counter::default(),
@@ -348,7 +351,10 @@ impl Node {
     /// # Errors
     /// See [`BindError`].
     pub fn bind_with(&self, port: u16, options: &CommunicatorOptions) -> Result<Communicator, BindError> {
-        let port = Port::new(port).ok_or(BindError::Reserved)?;
+        let port = Port::from(port);
+        if port.is_reserved() {
+            return Err(BindError::Reserved);
+        }
         let lead = waiter(options.wake, self.core.manners).map_err(BindError::CannotWait)?;
         let inbox = self.new_inbox(port, options)?;
         Communicator::new(Arc::clone(&self.core), &inbox, lead, options)

@@ -34,6 +34,8 @@ pub enum Bus {
         bus: Box<Bus>,
         /// Who may speak.
         keys: Keys,
+        /// What the bus is called under the seal, if that is not what the medium tells.
+        name: Option<String>,
     },
 }
 
@@ -59,7 +61,8 @@ impl Bus {
         Self::Datagram(DatagramOptions::new(Reach::Multicast { group, interface }))
     }
 
-    /// UDP among hosts that know each other's addresses.
+    /// UDP among hosts that know each other's addresses. If the bus is sealed, all must list the same addresses, their own
+    /// included, or give it a name ([`Self::sealed_as`]).
     pub fn peers(local: SocketAddr, peers: &[SocketAddr]) -> Self {
         Self::Datagram(DatagramOptions::new(Reach::Peers { local, peers: peers.to_vec() }))
     }
@@ -73,18 +76,52 @@ impl Bus {
     /// opened so: others are refused, and counted.
     #[must_use]
     pub fn sealed(self, keys: &Keys) -> Self {
-        let bus = match self {
+        Self::Sealed { bus: self.bare(), keys: keys.clone(), name: None }
+    }
+
+    /// The same for a bus that its hosts know by different addresses, or that shares what the medium tells with another:
+    /// everybody on it gives it this name instead (letters, digits, `-` and `_`, at most 32).
+    #[must_use]
+    pub fn sealed_as(self, keys: &Keys, name: &str) -> Self {
+        Self::Sealed { bus: self.bare(), keys: keys.clone(), name: Some(name.to_owned()) }
+    }
+
+    fn bare(self) -> Box<Self> {
+        match self {
             Self::Sealed { bus, .. } => bus,
             bare => Box::new(bare),
-        };
-        Self::Sealed { bus, keys: keys.clone() }
+        }
     }
 
     /// What seals this bus needs, if any, and the medium itself.
-    fn unseal(&self) -> (&Self, Option<Seals>) {
-        let Self::Sealed { bus, keys } = self else { return (self, None) };
+    fn unseal(&self) -> Result<(&Self, Option<Seals>), OpenError> {
+        let Self::Sealed { bus, keys, name } = self else { return Ok((self, None)) };
         let learns_from_frames = matches!(**bus, Self::Datagram(_) | Self::Packet(_));
-        (bus, Some(Seals::new(keys, learns_from_frames)))
+        let bound = bus.identity(name.as_deref())?;
+        Ok((bus, Some(Seals::new(keys, &bound, learns_from_frames))))
+    }
+
+    /// What every seal of this bus is bound to: the kind of medium, and what all nodes on it call it alike. See
+    /// `docs/sealing.md`, *What is bound*.
+    fn identity(&self, name: Option<&str>) -> Result<String, OpenError> {
+        let (medium, own) = match self {
+            Self::Loopback(options) => ("loopback", Some(options.name.clone())),
+            Self::Shared(options) => ("shared", Some(options.folder_name())),
+            Self::Datagram(options) => ("udp", options.reach.common_name()),
+            Self::Packet(options) => ("ethernet", Some(format!("{:04x}", options.ethertype))),
+            Self::Sealed { bus, .. } => return bus.identity(name),
+        };
+        if let Some(name) = name {
+            check_name("bus", name)?;
+            return Ok(format!("{medium} named {name}"));
+        }
+        let own = own.ok_or_else(|| {
+            OpenError::Invalid(format!(
+                "{self}: others know this node by an address that it does not know, so they cannot tell alike which bus a \
+                 seal is for: give the bus a name (Bus::sealed_as)"
+            ))
+        })?;
+        Ok(format!("{medium} {own}"))
     }
 }
 
@@ -164,7 +201,7 @@ pub(super) fn open_engine(
 ) -> Result<(Engine, Joined, Option<Seals>), OpenError> {
     check_name("node", &options.name)?;
     let name = &options.name;
-    let (bus, seals) = bus.unseal();
+    let (bus, seals) = bus.unseal()?;
     let (mut engine, joined) = match bus {
         Bus::Loopback(bus) => loopback::open(bus, node, name),
         Bus::Shared(bus) => shared::open(bus, node, name),
@@ -212,5 +249,44 @@ impl CommunicatorOptions {
     pub fn recording(mut self, messages: usize) -> Self {
         self.recorded = messages;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what a seal is bound to is the same on every host of a bus, and differs from bus to bus and from medium to medium.
+    #[test]
+    fn all_hosts_of_a_bus_bind_the_same_and_other_buses_something_else() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (a, b, c) = (at("10.0.0.1:7"), at("10.0.0.2:7"), at("[fe80::1]:7"));
+        let bound = |bus: Bus| bus.identity(None).unwrap();
+        let peers = bound(Bus::peers(a, &[b, c]));
+        assert_eq!(peers, "udp peers 10.0.0.1:7 10.0.0.2:7 [fe80::1]:7");
+        for alike in [Bus::peers(a, &[c, b, b]), Bus::peers(b, &[a, c, b]), Bus::peers(c, &[b, a])] {
+            assert_eq!(bound(alike), peers);
+        }
+        let group = |text: &str, interface: [u8; 4]| bound(Bus::multicast(at(text), interface.into()));
+        assert_eq!(group("239.1.1.1:7", [10, 0, 0, 1]), group("239.1.1.1:7", [10, 0, 0, 2]));
+        assert_eq!(bound(Bus::ethernet("eth0")), bound(Bus::ethernet("enp3s0")));
+        let other_type = PacketBusOptions { ethertype: 0x88B6, ..PacketBusOptions::new("eth0") };
+        let buses = [
+            peers,
+            bound(Bus::peers(a, &[b])),
+            group("239.1.1.1:7", [10, 0, 0, 1]),
+            group("239.1.1.1:8", [10, 0, 0, 1]),
+            bound(Bus::ethernet("eth0")),
+            bound(Bus::Packet(other_type)),
+            bound(Bus::shared("car")),
+            bound(Bus::shared("cart")),
+            bound(Bus::shared_with_group("car", 0)),
+            bound(Bus::loopback("car")),
+            Bus::peers(a, &[b]).identity(Some("car")).unwrap(),
+            Bus::ethernet("eth0").identity(Some("car")).unwrap(),
+            Bus::shared("car").identity(Some("car")).unwrap(),
+        ];
+        let different: std::collections::BTreeSet<&String> = buses.iter().collect();
+        assert_eq!(different.len(), buses.len(), "{buses:?}");
     }
 }

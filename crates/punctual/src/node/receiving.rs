@@ -1,10 +1,9 @@
 //! The receiving side of a node: whoever waits drives the engine, keeps what is its own and hands on the rest.
 
-use std::cell::Cell;
+use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
-use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Stamps};
@@ -12,13 +11,15 @@ use punctual_proto::{Header, Stamps};
 use super::Core;
 use super::accounts::{Accounts, PeerAccount};
 use super::inbox::{Circumstances, Inbox, make_room};
+use super::opening::{Guard, copy, open, write_prefix};
 use super::registry::Ports;
+use super::waiting::Limit;
 use crate::engine::medium::Receiver;
 use crate::engine::shared::Likeness;
 use crate::engine::{Arrival, Event, Flow, Trouble};
 use crate::ledger::Count;
-use crate::seal::{NodeOpener, Seals};
-use crate::wake::{Bed, Waited, Waiter};
+use crate::seal::Seals;
+use crate::wake::{Bed, Condition, Waited, Waiter};
 
 /// Events taken from the engine at a time, so that a flood cannot keep its driver from anything else.
 const BATCH: usize = 32;
@@ -95,26 +96,11 @@ pub(crate) struct Receiving {
     guard: Guard,
 }
 
-/// Who looks behind the seals of arriving frames.
-#[derive(Debug)]
-enum Guard {
-    /// The bus is not sealed: whoever seals means another.
-    Nobody,
-    /// The medium has done so.
-    Medium,
-    /// The node, on its own copy of the frame.
-    Node(Box<NodeOpener>),
-}
-
 impl Receiving {
     pub(crate) fn new(receive: Receiver, payload_size_max: usize, seals: Option<&Seals>) -> Self {
         let accounts = Accounts::new(receive.keeps_order());
         let staged = vec![0; OVERHEAD_SIZE_MAX + payload_size_max];
-        let guard = match seals {
-            None => Guard::Nobody,
-            Some(seals) if seals.opened_by_medium => Guard::Medium,
-            Some(seals) => Guard::Node(Box::new(seals.opener())),
-        };
+        let guard = Guard::new(seals);
         Self {
             receive,
             ports: Ports::default(),
@@ -132,12 +118,15 @@ impl Receiving {
     #[inline]
     pub(crate) fn turn(&mut self, core: &Core, own: &Inbox, landing: &mut Landing) -> usize {
         self.ports.renew(&core.registry);
+        if self.accounts.is_behind() {
+            self.receive.look_everywhere();
+        }
         let Self { receive, ports, accounts, staged, woken, guard, .. } = self;
         let mut desk = Desk { core, ports, accounts, staged, woken, guard, own, landing, newcomers: false };
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
-        self.restless = seen > 0;
-        self.predictable = BATCH;
+        self.accounts.handle_turn(seen);
+        (self.restless, self.predictable) = (seen > 0, BATCH);
         if landing.has_landed {
             landing.prediction = self.predict(landing);
         }
@@ -182,7 +171,7 @@ impl Receiving {
             return false;
         };
         half.take_alike(likeness);
-        let woken = self.woken.take().unwrap_or(read).min(read);
+        let woken = self.woken.take().unwrap_or_default();
         self.predictable -= 1;
         self.restless = true;
         self.accounts.accept_next(account, &header, &core.page);
@@ -203,34 +192,26 @@ impl Receiving {
         deadline: Option<Ticks>,
         has_news: &dyn Fn() -> bool,
     ) -> Waited {
-        let (receive, restless) = (&self.receive, self.restless);
         let mut bed = Bed {
             bell: core.bell.doorbell(),
             event: core.bell.event(),
-            descriptors: receive.descriptors(),
+            descriptors: self.receive.descriptors(),
             set,
         };
-        let (due, until) = (receive.next_due(), Cell::new(Ticks(u64::MAX)));
-        let timeout = || {
-            let now = core.clock.now();
-            let end = time_left(core, now, deadline);
-            until.set(now.plus(end));
-            Some(core.clock.duration(due.map_or(end, |due| due.since(now).min(end))))
-        };
-        let waited = waiter.wait(&mut bed, &timeout, &mut || has_news() || restless || receive.is_ready());
+        let due = self.receive.next_due();
+        let limit = Limit::new(core, deadline);
+        let waited = waiter.wait(&mut bed, &mut EngineCondition { receiving: self, has_news, due, limit });
         if waited.slept {
-            let now = core.clock.now();
-            self.woken = Some(now);
-            let by_clock = !waited.rung && due.is_none() && now >= until.get();
-            if by_clock && (has_news() || self.rings_doorbell() && self.is_ready()) {
-                core.page.count(Count::Rescued).add_alone(1);
-            }
+            self.woken = Some(core.clock.now());
+        }
+        if waited.missed {
+            core.page.count(Count::MissedWakeups).add(1);
         }
         // Where senders ring, another descriptor may stand in for the bell's event.
         if waited.on_event || waited.on_descriptor && self.rings_doorbell() {
             self.receive.handle_awake();
         } else if waited.on_descriptor {
-            self.receive.look_everywhere();
+            self.receive.handle_woken();
         }
         waited
     }
@@ -270,10 +251,31 @@ impl Receiving {
     }
 }
 
-/// How long a waiter may sleep: until the deadline, and never past the next housekeeping.
-pub(crate) fn time_left(core: &Core, now: Ticks, deadline: Option<Ticks>) -> Ticks {
-    let end = core.clock.ticks(super::HOUSEKEEPING_EVERY);
-    deadline.map_or(end, |deadline| deadline.since(now).min(end))
+/// What whoever drives the engine waits for.
+struct EngineCondition<'a> {
+    receiving: &'a Receiving,
+    has_news: &'a dyn Fn() -> bool,
+    /// When a layer has something to do.
+    due: Option<Ticks>,
+    limit: Limit<'a>,
+}
+
+impl Condition for EngineCondition<'_> {
+    #[inline]
+    fn is_ready(&mut self) -> bool {
+        (self.has_news)() || self.receiving.restless || self.receiving.is_ready()
+    }
+
+    fn timeout(&mut self) -> Option<Duration> {
+        let (now, timeout) = self.limit.begin();
+        let timeout = self.due.map_or(timeout, |due| due.since(now).min(timeout));
+        Some(self.limit.duration(timeout))
+    }
+
+    fn is_overslept(&self) -> bool {
+        let rung_for = || self.receiving.rings_doorbell() && self.receiving.is_ready();
+        self.limit.is_the_nodes() && self.due.is_none() && ((self.has_news)() || rung_for())
+    }
 }
 
 /// One batch's work: the parts of [`Receiving`] that the engine does not own, and who drives it.
@@ -313,7 +315,7 @@ impl Desk<'_> {
     #[inline]
     fn handle_frame(&mut self, arrival: &Arrival<'_>) -> Flow {
         let read = if arrival.header.stamped { self.core.clock.now() } else { Ticks::default() };
-        let woken = self.woken.take().unwrap_or(read).min(read);
+        let woken = self.woken.take().unwrap_or_default();
         let kernel_ns = arrival.kernel_ns.unwrap_or(0);
         let mut circumstances = Circumstances { woken, read, lost_before: 0, kernel_ns, sealed_in: None };
         if self.is_for_own_alone(arrival.header) {
@@ -394,64 +396,4 @@ impl Desk<'_> {
         }
         if own_served { Flow::Stop } else { Flow::Continue }
     }
-}
-
-/// Copies the message out of its sender's reach, to behind the largest prefix, and looks behind its seal there. Returns the
-/// group in which it was sealed.
-///
-/// # Errors
-/// Why it is not believed; nothing, if its sender wrote over it meanwhile.
-#[inline]
-fn copy(
-    guard: &mut Guard,
-    arrival: &Arrival<'_>,
-    buffer: &mut Vec<u8>,
-) -> Result<Option<u32>, Option<Refusal>> {
-    let header = &arrival.header;
-    if matches!(guard, Guard::Nobody) && header.sealed {
-        return Err(Some(Refusal::Unexpected));
-    }
-    make_room(buffer, PREFIX_SIZE_MAX + arrival.payload.len());
-    let size = arrival.payload.copy_to(&mut buffer[PREFIX_SIZE_MAX..]);
-    if !arrival.payload.is_intact() {
-        return Err(None);
-    }
-    debug_assert_eq!(header.prefix_size() + size, header.frame_size(), "the buffer holds the largest");
-    let opened = open(guard, header, arrival.stamps, buffer).map_err(Some)?;
-    Ok(opened.or(arrival.sealed_in))
-}
-
-/// Looks behind the seal of a frame whose copy stands behind the largest prefix, where that is the node's to do. Returns the
-/// group in which it was sealed.
-#[inline]
-fn open(
-    guard: &mut Guard,
-    header: &Header,
-    stamps: Option<Stamps>,
-    buffer: &mut [u8],
-) -> Result<Option<u32>, Refusal> {
-    let Guard::Node(opener) = guard else { return Ok(None) };
-    let begin = PREFIX_SIZE_MAX - header.prefix_size();
-    let frame = &mut buffer[begin..begin + header.frame_size()];
-    // The head as it was read and looked at, not as it may stand there by now.
-    write_head(frame, header, stamps);
-    opener.open(header, frame).map(Some)
-}
-
-/// Writes header and stamps as they arrived: a frame that was parsed is written the same again.
-#[inline]
-fn write_head(bytes: &mut [u8], header: &Header, stamps: Option<Stamps>) {
-    let (head, rest) =
-        bytes.split_first_chunk_mut::<HEADER_SIZE>().expect("the prefix begins with the header");
-    header.write(head);
-    if let (Some(stamps), Some(rest)) = (stamps, rest.first_chunk_mut()) {
-        stamps.write(rest);
-    }
-}
-
-/// What stands before a message in an inbox: there it needs no seal any more.
-fn write_prefix<'a>(bytes: &'a mut [u8; PREFIX_SIZE_MAX], arrival: &Arrival<'_>) -> &'a [u8] {
-    let header = Header { sealed: false, ..arrival.header };
-    write_head(bytes, &header, arrival.stamps);
-    &bytes[..header.prefix_size()]
 }

@@ -6,7 +6,7 @@ use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::{CHECK_SIZE, OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::stamps::{STAMPS_SIZE, interval};
-use punctual_proto::{Address, Header, Kind, NodeId, Stamps, Target, UniqueStamps};
+use punctual_proto::{Address, Header, Kind, NodeId, Port, Stamps, Target, UniqueStamps};
 
 use super::Core;
 use super::inbox::{Circumstances, Inbox, local_stamps};
@@ -124,7 +124,7 @@ impl Sending {
         payload: &[u8],
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
-        check_size(core, payload.len())?;
+        check(core, target, payload.len())?;
         let stamps = timing.map(|timing| self.stamps(core, timing));
         let Self { transmit, staged, sealer, .. } = self;
         sealer.as_mut().map_or(Ok(()), |sealer| sealer.prepare(source.seals_in()))?;
@@ -195,7 +195,7 @@ impl Sending {
         size: usize,
         timing: Option<Timing>,
     ) -> Result<Open, SendError> {
-        check_size(core, size)?;
+        check(core, target, size)?;
         let stamps = timing.map(|timing| self.stamps(core, timing));
         let address = Address { node: core.node, port: source.port };
         let to_bus = target.node != Some(core.node);
@@ -215,6 +215,26 @@ impl Sending {
             Err(error) => return Err(refuse(core, error)),
         }
         Ok(open)
+    }
+
+    /// An empty message of a communicator to itself, which needs neither medium nor key.
+    pub(crate) fn nudge(&mut self, core: &Core, source: &Inbox) -> Result<(), SendError> {
+        let address = Address { node: core.node, port: source.port };
+        let target = Target::from(address);
+        let to_ports = self.meets_ports(core, source, target);
+        let open = Open {
+            source: address,
+            target,
+            sequence: 0,
+            size: 0,
+            stamps: None,
+            to_bus: false,
+            to_ports,
+            sealed: false,
+        };
+        self.claim_here(source, &open)?;
+        self.close(core, source, &open);
+        Ok(())
     }
 
     /// A message for ports of this node alone: they must be there, and a single one must have room.
@@ -291,7 +311,7 @@ impl Sending {
             sealer.seal(frame);
         }
         let (prefix, payload) = frame.split_at(open.prefix_size());
-        let circumstances = Circumstances { woken: now, read: now, ..Circumstances::default() };
+        let circumstances = Circumstances { read: now, ..Circumstances::default() };
         let mut copies = 0;
         for inbox in self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target)) {
             copies += 1;
@@ -321,9 +341,13 @@ impl Sending {
 }
 
 #[inline]
-fn check_size(core: &Core, size: usize) -> Result<(), SendError> {
+fn check(core: &Core, target: Target, size: usize) -> Result<(), SendError> {
     let size_max = core.payload_size_max;
-    if size > size_max { Err(SendError::TooLong { size, size_max }) } else { Ok(()) }
+    if size > size_max {
+        return Err(SendError::TooLong { size, size_max });
+    }
+    // In a frame its number would stand for all ports.
+    if target.port.is_some_and(Port::is_reserved) { Err(SendError::Unreachable) } else { Ok(()) }
 }
 
 #[cold]

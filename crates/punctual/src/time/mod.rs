@@ -29,7 +29,7 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Flag;
 use punctual_machine::process::random;
 use punctual_proto::time_sync::Synchroniser;
-use punctual_proto::{Nanos, NodeId, Target};
+use punctual_proto::{Nanos, NodeId};
 
 use crate::communicator::{Message, Sender};
 use crate::node::{BindError, CommunicatorOptions, Node};
@@ -194,8 +194,7 @@ impl TimeKeeper {
 impl Drop for TimeKeeper {
     fn drop(&mut self) {
         self.shared.stop.raise();
-        // An empty message to itself ends its wait; if there is no room for one, it is awake.
-        let _taken_or_awake = self.sender.try_send(Target::from(self.sender.address()), &[]);
+        self.sender.nudge();
         if let Some(thread) = self.thread.take() {
             let _panicked_or_done = thread.join();
         }

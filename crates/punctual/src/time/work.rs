@@ -11,7 +11,7 @@ use crate::communicator::{Communicator, Message};
 
 /// Where the keeper of one node is, or those of all are.
 fn keepers(node: Option<NodeId>) -> Target {
-    Target { node, port: Port::new(TIME_PORT) }
+    Target { node, port: Some(Port::from(TIME_PORT)) }
 }
 
 pub(super) fn keep_time(shared: &Shared, mut communicator: Communicator) {

@@ -1,13 +1,15 @@
 //! The stages of one message, from the instant it was due until the application had it.
 //!
 //! ```text
-//! due → sent → sealed → posted ⇢ woken → read → opened → delivered
+//! due → sent → sealed → posted ⇢ medium → elsewhere → woken → read → opened → delivered
 //! ```
+//! Between posted and read a message is under way, or waits for a receiver that does something else, or wakes one that
+//! sleeps: each has its stage, and none is charged with another's time.
 
 use punctual_machine::clock::Ticks;
 use punctual_proto::Stamps;
 
-/// A stage, named by the instant at which it ends.
+/// A stage; most are named by the instant at which they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// From due until the application handed the message over.
@@ -16,7 +18,12 @@ pub enum Stage {
     Sealed,
     /// Until the engine took the frame.
     Posted,
-    /// Until the receiving thread ran: the medium, the kernel, the wake-up. The whole way to `Read` if it was awake.
+    /// In the medium: until the receiver's kernel had it, where that says when; else until a receiver had it that was awake and
+    /// looked. On sockets this is the sender's own call of the kernel, and on a sealed bus the making of the tag.
+    Medium,
+    /// The receiver was elsewhere: until it began to listen.
+    Elsewhere,
+    /// Until the receiving thread ran, if it slept. Where no kernel says when the message came, the medium's time is in it.
     Woken,
     /// Until the engine gave the frame.
     Read,
@@ -28,8 +35,17 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in order.
-    pub const ALL: [Self; 7] =
-        [Self::Sent, Self::Sealed, Self::Posted, Self::Woken, Self::Read, Self::Opened, Self::Delivered];
+    pub const ALL: [Self; 9] = [
+        Self::Sent,
+        Self::Sealed,
+        Self::Posted,
+        Self::Medium,
+        Self::Elsewhere,
+        Self::Woken,
+        Self::Read,
+        Self::Opened,
+        Self::Delivered,
+    ];
 
     /// Its name in tables and files.
     pub const fn name(self) -> &'static str {
@@ -37,6 +53,8 @@ impl Stage {
             Self::Sent => "sent",
             Self::Sealed => "sealed",
             Self::Posted => "posted",
+            Self::Medium => "medium",
+            Self::Elsewhere => "elsewhere",
             Self::Woken => "woken",
             Self::Read => "read",
             Self::Opened => "opened",
@@ -45,10 +63,14 @@ impl Stage {
     }
 }
 
-/// When the receiver's stages of one message ended, in ticks of the receiver's clock.
+/// When the receiver's stages of one message ended, in ticks of the receiver's clock; 0 = not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverStamps {
-    /// The receiving thread ran. Equal to `read` if it had not slept.
+    /// The kernel received it.
+    pub kernel: Ticks,
+    /// The receive began that found it. Not known of the first message: then it is taken to have listened all the while.
+    pub listened: Ticks,
+    /// The receiving thread last woke, if it has slept since the message before.
     pub woken: Ticks,
     /// The engine gave the frame.
     pub read: Ticks,
@@ -56,6 +78,16 @@ pub struct ReceiverStamps {
     pub opened: Ticks,
     /// The application has it.
     pub delivered: Ticks,
+    /// Another thread read it and handed it on: who had to listen for that is who it was handed to.
+    pub handed_on: bool,
+}
+
+/// The time between posted and read, divided.
+struct Way {
+    medium: Ticks,
+    elsewhere: Ticks,
+    woken: Ticks,
+    read: Ticks,
 }
 
 /// Both halves of one message's stages.
@@ -70,17 +102,52 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Time spent in a stage; `None` for [`Stage::Woken`] between different clocks.
+    /// Time spent in a stage; `None` for the way between different clocks, as far as the receiver's own clock does not say.
     pub fn time_in(&self, stage: Stage) -> Option<Ticks> {
-        let ReceiverStamps { woken, read, opened, delivered } = self.receiver;
+        let ReceiverStamps { read, opened, delivered, .. } = self.receiver;
+        let handed = self.handed_from();
         match stage {
             Stage::Sent => Some(Ticks(self.sender.due_to_sent.into())),
             Stage::Sealed => Some(Ticks(self.sender.sent_to_sealed.into())),
             Stage::Posted => Some(Ticks(self.sender.sealed_to_posted.into())),
-            Stage::Woken => self.one_clock.then(|| woken.since(Ticks(self.sender.posted()))),
-            Stage::Read => Some(read.since(woken)),
+            Stage::Medium => self.one_clock.then(|| self.way().medium),
+            Stage::Elsewhere => self.known_way().map(|way| Ticks(way.elsewhere.0 + handed.since(opened).0)),
+            Stage::Woken => self.known_way().map(|way| way.woken),
+            Stage::Read => Some(self.way().read),
             Stage::Opened => Some(opened.since(read)),
-            Stage::Delivered => Some(delivered.since(opened)),
+            Stage::Delivered => Some(delivered.since(handed)),
+        }
+    }
+
+    fn known_way(&self) -> Option<Way> {
+        (self.one_clock || self.receiver.kernel.0 != 0).then(|| self.way())
+    }
+
+    /// From when on who it was handed to had only to take it.
+    fn handed_from(&self) -> Ticks {
+        let ReceiverStamps { listened, opened, delivered, handed_on, .. } = self.receiver;
+        if handed_on { listened.min(delivered).max(opened) } else { opened }
+    }
+
+    /// The thread slept for this message only if it woke when that was there, and had not begun to listen after waking.
+    fn way(&self) -> Way {
+        let ReceiverStamps { kernel, listened, woken, read, handed_on, .. } = self.receiver;
+        let listened = if handed_on { Ticks(0) } else { listened.min(read) };
+        let posted = if self.one_clock { Ticks(self.sender.posted()).min(read) } else { Ticks(0) };
+        let there = if kernel.0 == 0 { posted } else { kernel.max(posted).min(read) };
+        let slept = woken > there && woken >= listened;
+        let heard = there.max(listened);
+        if kernel.0 == 0 && !slept {
+            // No kernel says when it came; who was awake and listened took it as it came.
+            let (medium, elsewhere) = (read.since(heard), heard.since(posted));
+            return Way { medium, elsewhere, woken: Ticks(0), read: Ticks(0) };
+        }
+        let awake = if slept { woken.min(read).max(heard) } else { heard };
+        Way {
+            medium: there.since(posted),
+            elsewhere: heard.since(there),
+            woken: awake.since(heard),
+            read: read.since(awake),
         }
     }
 
@@ -89,17 +156,21 @@ impl Stages {
         self.one_clock.then(|| self.receiver.delivered.since(Ticks(self.sender.due())))
     }
 
-    /// What the stages do not add up to: 0 unless an interval did not fit into its field or a clock stepped.
-    pub fn unexplained(&self) -> Option<Ticks> {
-        let explained = Stage::ALL.iter().map(|&stage| self.time_in(stage).unwrap_or_default().0).sum();
-        self.total().map(|total| total.since(Ticks(explained)))
+    /// What the stages do not add up to, ticks: 0 unless an interval did not fit into its field. Negative where instants
+    /// contradict each other, as two processors' clocks that are not one.
+    pub fn unexplained(&self) -> Option<i64> {
+        let explained: u64 = Stage::ALL.iter().map(|&stage| self.time_in(stage).unwrap_or_default().0).sum();
+        self.total().map(|total| total.0.wrapping_sub(explained).cast_signed())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
+    /// Due at 900, sent at 1,000, posted at 1,015, and read at 1,520.
     fn example() -> Stages {
         Stages {
             sender: Stamps {
@@ -110,29 +181,103 @@ mod tests {
                 domain: 9,
             },
             receiver: ReceiverStamps {
-                woken: Ticks(1_515),
                 read: Ticks(1_520),
                 opened: Ticks(1_530),
                 delivered: Ticks(1_534),
+                ..ReceiverStamps::default()
             },
             one_clock: true,
         }
     }
 
+    fn with(kernel: u64, listened: u64, woken: u64) -> Stages {
+        let example = example();
+        let receiver = ReceiverStamps {
+            kernel: Ticks(kernel),
+            listened: Ticks(listened),
+            woken: Ticks(woken),
+            ..example.receiver
+        };
+        Stages { receiver, ..example }
+    }
+
+    /// Medium, elsewhere, woken, read.
+    fn way(stages: &Stages) -> [u64; 4] {
+        [Stage::Medium, Stage::Elsewhere, Stage::Woken, Stage::Read]
+            .map(|stage| stages.time_in(stage).expect("one clock").0)
+    }
+
     #[test]
     fn stages_sum_to_the_total() {
-        let stages = example();
+        let stages = with(0, 0, 1_515);
         let times: Vec<u64> = Stage::ALL.iter().map(|&stage| stages.time_in(stage).unwrap().0).collect();
-        assert_eq!(times, [100, 10, 5, 500, 5, 10, 4]);
+        assert_eq!(times, [100, 10, 5, 0, 0, 500, 5, 10, 4]);
         assert_eq!(stages.total(), Some(Ticks(634)));
-        assert_eq!(stages.unexplained(), Some(Ticks(0)));
+        assert_eq!(stages.unexplained(), Some(0));
+    }
+
+    /// Goal: nobody is charged with time that was not his.
+    #[test]
+    fn only_who_slept_was_woken() {
+        // Awake and listening: all of it was the medium's.
+        assert_eq!(way(&with(0, 900, 0)), [505, 0, 0, 0]);
+        // It woke long before, for something else, and was awake when this came.
+        assert_eq!(way(&with(0, 900, 1_000)), [505, 0, 0, 0]);
+        // The kernel had it at 1,100 and the thread polled.
+        assert_eq!(way(&with(1_100, 900, 0)), [85, 0, 0, 420]);
+        // The kernel had it at 1,100; the thread slept until 1,400.
+        assert_eq!(way(&with(1_100, 900, 1_400)), [85, 0, 300, 120]);
+        // The application listened again only at 1,500, whether or not it had slept elsewhere.
+        assert_eq!(way(&with(0, 1_500, 0)), [20, 485, 0, 0]);
+        assert_eq!(way(&with(0, 1_500, 1_400)), [20, 485, 0, 0]);
+        assert_eq!(way(&with(1_100, 1_500, 0)), [85, 400, 0, 20]);
+    }
+
+    /// Goal: who hands a message on listened; who it was handed to may have been elsewhere.
+    #[test]
+    fn a_message_that_was_handed_on_waits_for_its_owner() {
+        let example = with(0, 1_532, 0);
+        let stages = Stages { receiver: ReceiverStamps { handed_on: true, ..example.receiver }, ..example };
+        assert_eq!(way(&stages), [505, 2, 0, 0]);
+        assert_eq!(stages.time_in(Stage::Delivered), Some(Ticks(2)));
+        assert_eq!(stages.unexplained(), Some(0));
     }
 
     #[test]
     fn between_two_clocks_the_way_is_not_known() {
-        let stages = Stages { one_clock: false, ..example() };
-        assert_eq!(stages.time_in(Stage::Woken), None);
+        let stages = Stages { one_clock: false, ..with(0, 900, 1_515) };
+        assert_eq!(
+            [Stage::Medium, Stage::Elsewhere, Stage::Woken].map(|stage| stages.time_in(stage)),
+            [None; 3]
+        );
         assert_eq!(stages.total(), None);
         assert_eq!(stages.time_in(Stage::Read), Some(Ticks(5)), "each side's own intervals are still exact");
+        let stamped = Stages { one_clock: false, ..with(1_100, 1_200, 1_515) };
+        let [elsewhere, woken] = [Stage::Elsewhere, Stage::Woken].map(|stage| stamped.time_in(stage));
+        assert_eq!((elsewhere, woken), (Some(Ticks(100)), Some(Ticks(315))), "the kernel's clock is ours");
+    }
+
+    proptest! {
+        /// Goal: whatever the instants, the stages of one clock add up to the total; a read before the post is a
+        /// contradiction, and shows.
+        #[test]
+        fn stages_add_up(instants in proptest::collection::vec(0..3_000_u64, 3), read in 0..3_000_u64, handed_on: bool) {
+            let receiver = ReceiverStamps {
+                kernel: Ticks(instants[0]),
+                listened: Ticks(instants[1]),
+                woken: Ticks(instants[2]),
+                read: Ticks(read),
+                opened: Ticks(read + 10),
+                delivered: Ticks(read + 14),
+                handed_on,
+            };
+            let stages = Stages { receiver, ..example() };
+            let rest = stages.unexplained().expect("one clock");
+            if read >= 1_015 {
+                prop_assert_eq!(rest, 0, "{:?}", stages);
+            } else {
+                prop_assert!(rest < 0, "{:?}", stages);
+            }
+        }
     }
 }

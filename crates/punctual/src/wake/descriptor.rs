@@ -1,10 +1,9 @@
 //! Sleeps on descriptors.
 
-use std::time::Duration;
-
 use punctual_machine::doorbell::Notification;
+use punctual_machine::wake::Slept;
 
-use super::{Bed, Waited, Waiter, sleep_armed};
+use super::{Bed, Condition, Waited, Waiter, Woken, sleep_armed};
 
 /// In poll: on the bell's eventfd and the medium's descriptors. Who sends to a socket tells a poll of it only while
 /// somebody sleeps there, and an epoll set always; for three descriptors poll is the cheaper.
@@ -12,14 +11,10 @@ use super::{Bed, Waited, Waiter, sleep_armed};
 pub(super) struct SleepInPoll;
 
 impl Waiter for SleepInPoll {
-    fn wait(
-        &mut self,
-        bed: &mut Bed<'_>,
-        timeout: &dyn Fn() -> Option<Duration>,
-        is_ready: &mut dyn FnMut() -> bool,
-    ) -> Waited {
-        sleep_armed(bed, Notification::Descriptor, is_ready, |bed| {
-            bed.event.wait_with(bed.descriptors, timeout())
+    fn wait(&mut self, bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
+        sleep_armed(bed, Notification::Descriptor, condition, |bed, timeout| {
+            let (readable, slept) = bed.event.wait_with(bed.descriptors, timeout);
+            Woken { readable, to_the_limit: slept == Slept::ToTheLimit }
         })
     }
 }
@@ -29,15 +24,10 @@ impl Waiter for SleepInPoll {
 pub(super) struct SleepInEpoll;
 
 impl Waiter for SleepInEpoll {
-    fn wait(
-        &mut self,
-        bed: &mut Bed<'_>,
-        timeout: &dyn Fn() -> Option<Duration>,
-        is_ready: &mut dyn FnMut() -> bool,
-    ) -> Waited {
-        sleep_armed(bed, Notification::Descriptor, is_ready, |bed| {
-            bed.set.wait(timeout());
-            true
+    fn wait(&mut self, bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
+        sleep_armed(bed, Notification::Descriptor, condition, |bed, timeout| {
+            let slept = bed.set.sleep(timeout);
+            Woken { readable: true, to_the_limit: slept == Slept::ToTheLimit }
         })
     }
 

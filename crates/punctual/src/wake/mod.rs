@@ -1,7 +1,7 @@
 //! How a waiter learns that something arrived.
 //!
 //! A loop polls; when a poll found nothing it calls [`Waiter::wait`], which passes some time or sleeps, and the loop
-//! polls again. Sleeping follows the doorbell's handshake: arm, look once more, sleep, disarm.
+//! polls again. Every sleep is the doorbell's handshake ([`Doorbell::sleep`]): arm, look once more, sleep, disarm.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,34 +12,34 @@ use punctual_machine::SystemError;
 use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
+use punctual_machine::wake::SleepCost;
 
-mod adaptive;
-mod backoff;
+mod adaptive_spin;
 mod descriptor;
 mod futex;
 mod gate;
-mod patience;
 mod signal;
 mod spin;
+mod spin_then_sleep;
 
-use adaptive::Adaptive;
-use backoff::Backoff;
+pub use adaptive_spin::{AdaptiveSpin, Spun};
 use descriptor::{SleepInEpoll, SleepInPoll};
 use futex::SleepOnFutex;
 pub(crate) use gate::Gate;
-pub use patience::{Patience, SLEEP_COST_NS};
 use signal::SleepOnSignal;
 use spin::Spin;
+use spin_then_sleep::SpinThenSleep;
 
 /// A way of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Wake {
     /// Poll without pause. The fastest, and one CPU is gone.
     Spin,
-    /// Poll, then yield, then sleep: fast while messages are frequent, idle when they are not.
-    #[default]
+    /// Spin for as long as a sleep costs here, then sleep: at most twice the price of knowing better.
     Backoff,
-    /// Spin for as long as the last waits make worth while, then sleep ([`Patience`]).
+    /// Spin for as long as the last waits make worth while, which may be not at all, then sleep ([`AdaptiveSpin`]): as fast as
+    /// spinning while messages are frequent, as cheap as sleeping when they are not, or when others want the processor.
+    #[default]
     Adaptive,
     /// Sleep on a futex. Only for media whose senders ring the doorbell (shared memory, loopback).
     Futex,
@@ -130,23 +130,33 @@ pub struct Waited {
     pub on_descriptor: bool,
     /// The bell's event may be readable, and must be drained.
     pub on_event: bool,
+    /// Nobody rang for what was there when the sleep had lasted to its limit, and long after.
+    pub missed: bool,
 }
 
 impl Waited {
     /// Some time passed; nobody slept.
-    pub const AWAKE: Self = Self { slept: false, rung: false, on_descriptor: false, on_event: false };
+    pub const AWAKE: Self =
+        Self { slept: false, rung: false, on_descriptor: false, on_event: false, missed: false };
+}
+
+/// What a waiter waits for, as its component sees it.
+pub trait Condition {
+    /// Whether there may be something to wake for. Asked again once the bell is armed.
+    fn is_ready(&mut self) -> bool;
+
+    /// How long to sleep at most. Asked by who sleeps.
+    fn timeout(&mut self) -> Option<Duration>;
+
+    /// Whether a sleep that has lasted to its limit was slept over something for which its sender rings. `false` where the
+    /// limit was a caller's deadline: what comes at that instant is no wake-up that was missed.
+    fn is_overslept(&self) -> bool;
 }
 
 /// One waiter's way of waiting, with its state.
 pub trait Waiter: Send + fmt::Debug {
-    /// Passes some time: at most `timeout`, asked for by who sleeps, and less if there may be something. `is_ready` says
-    /// whether there is; it is asked after arming the bell.
-    fn wait(
-        &mut self,
-        bed: &mut Bed<'_>,
-        timeout: &dyn Fn() -> Option<Duration>,
-        is_ready: &mut dyn FnMut() -> bool,
-    ) -> Waited;
+    /// Passes some time: at most the condition's timeout, and less if there may be something.
+    fn wait(&mut self, bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited;
 
     /// Something was found: the next wait begins anew.
     fn handle_found(&mut self) {}
@@ -181,12 +191,17 @@ pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
     if !wake.can_wait_for(rings_doorbell) {
         return Err(wake);
     }
+    let spin_then_sleep = |spin| -> Box<dyn Waiter> {
+        if rings_doorbell {
+            Box::new(SpinThenSleep::new(SleepOnFutex, spin, looks_suffice))
+        } else {
+            Box::new(SpinThenSleep::new(SleepInPoll, spin, looks_suffice))
+        }
+    };
     Ok(match wake {
         Wake::Spin => Box::new(Spin::new(looks_suffice)),
-        Wake::Backoff if rings_doorbell => Box::new(Backoff::new(SleepOnFutex)),
-        Wake::Backoff => Box::new(Backoff::new(SleepInPoll)),
-        Wake::Adaptive if rings_doorbell => Box::new(Adaptive::new(SleepOnFutex)),
-        Wake::Adaptive => Box::new(Adaptive::new(SleepInPoll)),
+        Wake::Backoff => spin_then_sleep(AdaptiveSpin::fixed(SleepCost::of_this_machine())),
+        Wake::Adaptive => spin_then_sleep(AdaptiveSpin::new(SleepCost::of_this_machine())),
         Wake::Futex => Box::new(SleepOnFutex),
         Wake::EventFd => Box::new(SleepInPoll),
         Wake::Epoll => Box::new(SleepInEpoll),
@@ -207,18 +222,51 @@ pub fn epoll_set(event: &EventFd, descriptors: [Option<BorrowedFd<'_>>; 2]) -> R
     Ok(set)
 }
 
-/// The handshake around every sleep: arm, look once more, sleep, disarm. `sleep` says whether the bell's event may be readable:
-/// one that is written after that ends the next sleep at once.
+/// How a sleep in one of the kernel's calls ended.
+struct Woken {
+    /// The bell's event may be readable: one that is written after that ends the next sleep at once.
+    readable: bool,
+    /// The kernel says that its limit ended it.
+    to_the_limit: bool,
+}
+
+/// A sender that was interrupted between storing its message and ringing has so long to go on with it, before the wake-up
+/// counts as missed: the sleep goes on so long, and a ring ends it.
+const RING_SLACK: Duration = Duration::from_millis(20);
+
+/// The doorbell's handshake around one call of the kernel that sleeps.
 fn sleep_armed(
     bed: &mut Bed<'_>,
     how: Notification,
-    is_ready: &mut dyn FnMut() -> bool,
-    sleep: impl FnOnce(&mut Bed<'_>) -> bool,
+    condition: &mut dyn Condition,
+    mut call: impl FnMut(&mut Bed<'_>, Option<Duration>) -> Woken,
 ) -> Waited {
-    bed.bell.arm(how);
-    let slept = !is_ready();
-    let readable = slept && sleep(bed);
-    let rung = bed.bell.disarm().rung;
-    let on_descriptor = how == Notification::Descriptor && (slept || rung);
-    Waited { slept, rung, on_descriptor, on_event: on_descriptor && (readable || rung) }
+    let bell = bed.bell;
+    let ended = bell.sleep(
+        how,
+        &mut (bed, condition),
+        |(_, condition)| condition.is_ready(),
+        |(bed, condition)| {
+            let first = call(bed, condition.timeout());
+            if !(first.to_the_limit && condition.is_overslept() && bell.is_armed()) {
+                return (first, false);
+            }
+            let second = call(bed, Some(RING_SLACK));
+            let missed = second.to_the_limit && bell.is_armed();
+            (second, missed)
+        },
+    );
+    let slept = ended.slept.is_some();
+    let (readable, missed) = ended.slept.map_or((false, false), |(woken, missed)| (woken.readable, missed));
+    let on_descriptor = how == Notification::Descriptor && (slept || ended.rung);
+    Waited {
+        slept,
+        rung: ended.rung,
+        on_descriptor,
+        on_event: on_descriptor && (readable || ended.rung),
+        missed,
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,11 @@
 //! Sleeps until the medium's descriptors raise a signal.
 
-use std::os::fd::AsFd;
-use std::time::Duration;
-
 use punctual_machine::async_io::AsyncIo;
 use punctual_machine::doorbell::Notification;
+use punctual_machine::wake::Slept;
+use std::os::fd::AsFd;
 
-use super::{Bed, Waited, Waiter, sleep_armed};
+use super::{Bed, Condition, Waited, Waiter, Woken, sleep_armed};
 
 /// By SIGIO for the medium, which tells of each arrival once; on the bell's eventfd for the node's other components.
 #[derive(Debug, Default)]
@@ -17,12 +16,7 @@ pub(super) struct SleepOnSignal {
 }
 
 impl Waiter for SleepOnSignal {
-    fn wait(
-        &mut self,
-        bed: &mut Bed<'_>,
-        timeout: &dyn Fn() -> Option<Duration>,
-        is_ready: &mut dyn FnMut() -> bool,
-    ) -> Waited {
+    fn wait(&mut self, bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
         if !self.looked {
             // Another component of the node may have waited meanwhile, and be the one that is signalled. If the kernel refuses,
             // which it has no reason to, the descriptors wake as they do in epoll.
@@ -39,11 +33,10 @@ impl Waiter for SleepOnSignal {
             }
         }
         let by_signal = std::mem::take(&mut self.looked);
-        sleep_armed(bed, Notification::Descriptor, is_ready, |bed| {
-            if !by_signal || self.signals.sleep(bed.event.as_fd(), timeout()).is_err() {
-                bed.set.wait(timeout());
-            }
-            true
+        sleep_armed(bed, Notification::Descriptor, condition, |bed, timeout| {
+            let by_signal = by_signal.then(|| self.signals.sleep(bed.event.as_fd(), timeout).ok()).flatten();
+            let slept = by_signal.unwrap_or_else(|| bed.set.sleep(timeout));
+            Woken { readable: true, to_the_limit: slept == Slept::ToTheLimit }
         })
     }
 

@@ -1,8 +1,6 @@
 //! Never sleeps.
 
-use std::time::Duration;
-
-use super::{Bed, Waited, Waiter};
+use super::{Bed, Condition, Waited, Waiter};
 
 /// Looks at shared memory in one wait, each with the processor's hint before it. A look is a few loads; a whole turn at the
 /// engine is some hundred instructions, half of which every message would wait for on average.
@@ -24,15 +22,10 @@ impl Spin {
 
 impl Waiter for Spin {
     #[inline]
-    fn wait(
-        &mut self,
-        _bed: &mut Bed<'_>,
-        _timeout: &dyn Fn() -> Option<Duration>,
-        is_ready: &mut dyn FnMut() -> bool,
-    ) -> Waited {
+    fn wait(&mut self, _bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
         for _ in 0..self.looks {
             std::hint::spin_loop();
-            if is_ready() {
+            if condition.is_ready() {
                 break;
             }
         }

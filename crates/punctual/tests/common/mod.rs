@@ -1,6 +1,8 @@
 //! What the suites share: pairs of buses for every medium, and a watchdog.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -14,7 +16,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 // Every suite uses a part of this file.
 const _: () = {
     let _ = (watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
-    let _ = (Role::start_with, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
+    let _ = (Role::start_with, Role::start_by, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
+    let _ = (Reachable::new, Reachable::path);
     let _ = (Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
 };
@@ -45,6 +48,31 @@ pub(crate) fn free_ports() -> (SocketAddr, SocketAddr) {
         std::iter::repeat_with(candidate).take(1_000).find(|&address| UdpSocket::bind(address).is_ok())
     };
     (free().expect("a free port"), free().expect("another"))
+}
+
+/// A copy of this program that every user may run: the build's folder may be closed to them.
+pub(crate) struct Reachable(PathBuf);
+
+impl Reachable {
+    pub(crate) fn new() -> Self {
+        let copy = std::env::temp_dir().join(unique("punctual-test"));
+        // By another process: children that other tests start meanwhile would inherit a file that is open for writing, and while
+        // they have it nobody can run it.
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
+        assert!(copied.is_ok_and(|status| status.success()));
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self(copy)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Reachable {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_file(&self.0);
+    }
 }
 
 /// One medium: how each of two nodes opens it.
@@ -135,7 +163,20 @@ impl Role {
 
     /// With more variables in its environment.
     pub(crate) fn start_with(role: &str, bus: &str, more: &[(&str, String)]) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::spawn(Command::new(std::env::current_exe().unwrap()), role, bus, more)
+    }
+
+    /// By way of other programs that start it, and end it when they end.
+    pub(crate) fn start_by(way: &[&str], program: &Path, role: &str, bus: &str) -> Self {
+        let Some((first, rest)) = way.split_first() else {
+            return Self::spawn(Command::new(program), role, bus, &[]);
+        };
+        let mut command = Command::new(first);
+        command.args(rest).arg(program);
+        Self::spawn(command, role, bus, &[])
+    }
+
+    fn spawn(mut command: Command, role: &str, bus: &str, more: &[(&str, String)]) -> Self {
         command.args(["role", "--exact", "--nocapture", "--quiet", "--test-threads=1"]);
         command.env("PUNCTUAL_TEST_ROLE", role).env("PUNCTUAL_TEST_BUS", bus);
         command.envs(more.iter().map(|(name, value)| (name, value)));

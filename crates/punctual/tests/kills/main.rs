@@ -149,6 +149,9 @@ mod labels {
         times
     }
 
+    /// Passed in a planted fault only.
+    const IN_FAULTS: [&str; 1] = ["bell.arm.late"];
+
     /// All labels of the two crates' sources.
     fn in_source() -> BTreeSet<String> {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -162,7 +165,7 @@ mod labels {
                 }
                 let text = std::fs::read_to_string(entry.path()).unwrap();
                 let names = text.split("label!(\"").skip(1).filter_map(|rest| rest.split('"').next());
-                labels.extend(names.map(str::to_owned));
+                labels.extend(names.filter(|name| !IN_FAULTS.contains(name)).map(str::to_owned));
             }
         }
         labels

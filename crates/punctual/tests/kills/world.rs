@@ -144,11 +144,11 @@ impl World {
         for _ in 0..4 {
             let (first, second) = (self.number, self.number + 1);
             self.number += 2;
-            alpha.communicator.send_timeout(Target::port(b, 1_u8), &numbered(first), PATIENCE).unwrap();
+            alpha.communicator.send_timeout(Target::port(b, 1), &numbered(first), PATIENCE).unwrap();
             beta.await_number(a, first);
             alpha.communicator.send_timeout(Target::EVERYONE, &numbered(second), PATIENCE).unwrap();
             beta.await_number(a, second);
-            beta.communicator.send_timeout(Target::port(a, 1_u8), &numbered(first), PATIENCE).unwrap();
+            beta.communicator.send_timeout(Target::port(a, 1), &numbered(first), PATIENCE).unwrap();
             alpha.await_number(b, first);
         }
         if self.guests {
@@ -201,13 +201,13 @@ impl World {
             // It is another life: its numbers begin anew.
             survivor.heard.remove(&next.node.id().get());
             next.communicator
-                .send_timeout(Target::port(survivor.node.id(), 1_u8), &numbered(7), PATIENCE)
+                .send_timeout(Target::port(survivor.node.id(), 1), &numbered(7), PATIENCE)
                 .unwrap();
             survivor.await_number(next.node.id(), 7);
             survivor.heard.remove(&next.node.id().get());
             survivor
                 .communicator
-                .send_timeout(Target::port(next.node.id(), 1_u8), &numbered(self.number), PATIENCE)
+                .send_timeout(Target::port(next.node.id(), 1), &numbered(self.number), PATIENCE)
                 .unwrap();
             next.await_number(survivor.node.id(), self.number);
         }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
-use punctual_machine::clock::realtime_ns;
+use punctual_machine::clock::{realtime_ns, stamp_age};
 use punctual_machine::socket::UdpOptions;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,9 @@ pub struct Arrival {
     pub peer: Peer,
     /// When the kernel saw it; 0 = not known.
     pub kernel: Ticks,
-    /// When the thread ran.
+    /// When the receive began that found it.
+    pub listened: Ticks,
+    /// When the thread ran, if it slept for it; else when it could have had it.
     pub woken: Ticks,
     /// When the bytes were there.
     pub read: Ticks,
@@ -147,7 +149,7 @@ pub trait Port: fmt::Debug {
 /// In words for people: what is missing and what to do.
 pub fn open(plan: &PortPlan) -> Result<Box<dyn Port + Send>, String> {
     match plan.way {
-        Way::Blocking | Way::Epoll | Way::Spin | Way::BusyPoll => {
+        Way::Blocking | Way::Epoll | Way::Spin | Way::BusyPoll | Way::XdpTx => {
             Ok(Box::new(UdpPort::open(plan).map_err(|error| error.to_string())?))
         }
         Way::Uring | Way::UringNapi => {
@@ -167,25 +169,44 @@ pub const SLEEP_MIN: Duration = Duration::from_millis(1);
 const POLLS_NOTHING: &str =
     "busy polling polled nothing: the device has no NAPI context (loopback, or veth without GRO)";
 
-/// How far a kernel's stamp may lie back and still be of the packet that was just read.
-const STAMP_AGE_MAX: Duration = Duration::from_secs(60);
+/// When a thread was awake for a packet. `ran` is when it came back from where it may have slept: it did so only if the
+/// packet was not there yet when it began to listen, and who `spins` never does.
+#[inline]
+pub(crate) fn awake(kernel: Ticks, listened: Ticks, ran: Ticks, spins: bool) -> Ticks {
+    let was_awake = kernel.0 != 0 && (spins || kernel <= listened);
+    if was_awake { kernel.max(listened).min(ran) } else { ran }
+}
 
 /// A kernel's stamp as an instant of our clock. Both clocks are read now, so that only the time since the stamp is
 /// converted, and neither drift nor a calibration's error has time to grow.
 #[inline]
 pub(crate) fn instant_of(kernel_ns: Option<u64>) -> Ticks {
     let clock = Clock::get();
-    let Some(kernel_ns) = kernel_ns else { return Ticks(0) };
-    let (now, age_ns) = (clock.now(), realtime_ns().saturating_sub(kernel_ns));
-    let age = Duration::from_nanos(age_ns);
-    if age > STAMP_AGE_MAX {
-        // The wall clock was set meanwhile.
-        return Ticks(0);
-    }
-    Ticks(now.0.saturating_sub(clock.ticks(age).0))
+    let now = clock.now();
+    let age = kernel_ns.and_then(|kernel_ns| stamp_age(kernel_ns, realtime_ns()));
+    age.map_or(Ticks(0), |age| Ticks(now.0.saturating_sub(clock.ticks(age).0)))
 }
 
 pub(crate) fn time_left(deadline: Ticks) -> Duration {
     let clock = Clock::get();
     clock.duration(deadline.since(clock.now()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: who was not asleep is not said to have been woken.
+    #[test]
+    fn only_who_slept_is_woken() {
+        let at = Ticks;
+        // It slept from 10 on, the packet came at 20, and it ran at 70.
+        assert_eq!(awake(at(20), at(10), at(70), false), at(70));
+        // It was elsewhere until 60, and found the packet there.
+        assert_eq!(awake(at(20), at(60), at(70), false), at(60));
+        // It polled all the while.
+        assert_eq!(awake(at(20), at(10), at(70), true), at(20));
+        assert_eq!(awake(at(90), at(10), at(70), true), at(70), "a stamp of the kernel's other clock");
+        assert_eq!(awake(at(0), at(10), at(70), true), at(70), "not known");
+    }
 }

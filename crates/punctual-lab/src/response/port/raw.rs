@@ -12,7 +12,7 @@ use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
 use punctual_machine::xdp::{Mode, XdpSocket};
 
-use super::{Arrival, Peer, Port, PortPlan, Stamps, instant_of};
+use super::{Arrival, Peer, Port, PortPlan, Stamps, awake, instant_of};
 use crate::response::frame;
 use crate::response::option::Way;
 
@@ -89,7 +89,7 @@ impl RawPort {
 
     /// Takes a frame that is for us, and passes over others; `None` if none is there.
     #[inline]
-    fn take(&mut self, buffer: &mut [u8]) -> Option<Arrival> {
+    fn take(&mut self, buffer: &mut [u8], listened: Ticks) -> Option<Arrival> {
         loop {
             let (bytes, mac, kernel_ns) = match &mut self.frames {
                 Frames::Packet(socket) => {
@@ -97,7 +97,7 @@ impl RawPort {
                 }
                 Frames::Xdp(socket) => socket.recv().map(|got| (got.bytes, got.source_mac, None))?,
             };
-            let woken = Clock::get().now();
+            let ran = Clock::get().now();
             let taken = frame::take_apart(bytes).and_then(|parts| {
                 let flow = self.ports.iter().position(|&port| port == parts.target.port())?;
                 let payload = &bytes[parts.payload];
@@ -111,8 +111,9 @@ impl RawPort {
             }
             if let Some((flow, size, address)) = taken {
                 let read = Clock::get().now();
-                let kernel = instant_of(kernel_ns.filter(|_| self.stamps)).min(woken);
-                return Some(Arrival { size, flow, peer: Peer { address, mac }, kernel, woken, read });
+                let kernel = instant_of(kernel_ns.filter(|_| self.stamps)).min(ran);
+                let (peer, woken) = (Peer { address, mac }, awake(kernel, listened, ran, true));
+                return Some(Arrival { size, flow, peer, kernel, listened, woken, read });
             }
         }
     }
@@ -162,8 +163,9 @@ impl Port for RawPort {
 
     #[inline]
     fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Arrival> {
+        let listened = Clock::get().now();
         loop {
-            if let Some(arrival) = self.take(buffer) {
+            if let Some(arrival) = self.take(buffer, listened) {
                 return Some(arrival);
             }
             std::hint::spin_loop();

@@ -12,7 +12,7 @@ use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{Patience, UdpSocket, wait_readable};
 
 use super::sent::Sent;
-use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, instant_of, time_left};
+use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, awake, instant_of, time_left};
 use crate::response::option::Way;
 
 /// How its thread waits.
@@ -39,6 +39,15 @@ pub struct UdpPort {
     reads_transmit_stamps: bool,
     busy_poll: bool,
     polls_nothing: bool,
+}
+
+/// What is known of the time before a packet was read.
+#[derive(Clone, Copy)]
+struct Instants {
+    /// The receive began.
+    listened: Ticks,
+    /// The thread came back from waiting, where that is apart from reading.
+    ran: Option<Ticks>,
 }
 
 /// Packets that a preferred busy poll takes at once; the kernel's own default for NAPI is 64, for sockets 8.
@@ -77,8 +86,9 @@ impl UdpPort {
 
     /// What is there, without waiting.
     #[inline]
-    fn take(&mut self, buffer: &mut [u8], woken: Option<Ticks>, patience: Patience) -> Option<Arrival> {
-        let clock = Clock::get();
+    fn take(&mut self, buffer: &mut [u8], instants: Instants, patience: Patience) -> Option<Arrival> {
+        let (clock, spins) = (Clock::get(), matches!(self.wait, Wait::Spin));
+        let Instants { listened, ran } = instants;
         for (flow, socket) in self.sockets.iter().enumerate() {
             match socket.recv_single(buffer, patience) {
                 Ok(single) => {
@@ -88,8 +98,8 @@ impl UdpPort {
                     if self.busy_poll && !self.polls_nothing {
                         self.polls_nothing = socket.incoming_napi().is_none();
                     }
-                    let woken = woken.unwrap_or(read);
-                    return Some(Arrival { size: single.size, flow, peer, kernel, woken, read });
+                    let woken = awake(kernel, listened, ran.unwrap_or(read), spins);
+                    return Some(Arrival { size: single.size, flow, peer, kernel, listened, woken, read });
                 }
                 // Nothing there, a signal, or news of an earlier datagram of ours: the next look decides.
                 Err(error) => debug_assert_ne!(error.kind(), ErrorKind::InvalidInput),
@@ -100,19 +110,21 @@ impl UdpPort {
 
     /// Waits once, for what is left of the time at most, and takes what is there.
     #[inline]
-    fn wait_and_take(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Arrival> {
+    fn wait_and_take(&mut self, buffer: &mut [u8], deadline: Ticks, listened: Ticks) -> Option<Arrival> {
+        let unknown = Instants { listened, ran: None };
+        let at = |ran| Instants { listened, ran: Some(ran) };
         match &self.wait {
-            Wait::Spin => self.take(buffer, None, Patience::None),
-            Wait::Asleep => self.take(buffer, None, Patience::Asleep),
+            Wait::Spin => self.take(buffer, unknown, Patience::None),
+            Wait::Asleep => self.take(buffer, unknown, Patience::Asleep),
             Wait::Polled => {
                 let ready = wait_readable(&self.sockets, time_left(deadline).min(SLEEP_MAX));
                 let woken = Clock::get().now();
-                if ready { self.take(buffer, Some(woken), Patience::None) } else { None }
+                if ready { self.take(buffer, at(woken), Patience::None) } else { None }
             }
             Wait::Epoll(set) => {
                 let ready = set.wait(Some(time_left(deadline).min(SLEEP_MAX))) > 0;
                 let woken = Clock::get().now();
-                if ready { self.take(buffer, Some(woken), Patience::None) } else { None }
+                if ready { self.take(buffer, at(woken), Patience::None) } else { None }
             }
         }
     }
@@ -149,7 +161,7 @@ fn sleep_in(socket: &UdpSocket, sleep_max: Duration) -> Result<(), SystemError> 
 
 fn wait_of(plan: &PortPlan) -> Result<Wait, SystemError> {
     Ok(match plan.way {
-        Way::Spin => Wait::Spin,
+        Way::Spin | Way::XdpTx => Wait::Spin,
         Way::Epoll => Wait::Epoll(EpollSet::new()?),
         _ if plan.flows > 1 || plan.wakes_for_time => Wait::Polled,
         _ => Wait::Asleep,
@@ -171,8 +183,9 @@ impl Port for UdpPort {
     #[inline]
     fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Arrival> {
         let clock = Clock::get();
+        let listened = clock.now();
         loop {
-            if let Some(arrival) = self.wait_and_take(buffer, deadline) {
+            if let Some(arrival) = self.wait_and_take(buffer, deadline, listened) {
                 return Some(arrival);
             }
             if clock.now() >= deadline || interrupted() {

@@ -10,7 +10,7 @@ use punctual_machine::socket::UringSockets;
 
 use super::sent::Sent;
 use super::udp::UdpPort;
-use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, instant_of, time_left};
+use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, awake, instant_of, time_left};
 use crate::response::option::Way;
 
 /// One end on a ring.
@@ -61,6 +61,7 @@ impl Port for UringPort {
     #[inline]
     fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Arrival> {
         let clock = Clock::get();
+        let listened = clock.now();
         loop {
             if self.reads_transmit_stamps {
                 // A stamp in the socket's queue is an event that ends every wait at once: the kernel would spin.
@@ -74,7 +75,8 @@ impl Port for UringPort {
                     self.polls_nothing = self.ring.sockets()[flow].incoming_napi().is_none();
                 }
                 let peer = Peer { address: single.source, mac: [0; 6] };
-                return Some(Arrival { size: single.size, flow, peer, kernel, woken: read, read });
+                let woken = awake(kernel, listened, read, false);
+                return Some(Arrival { size: single.size, flow, peer, kernel, listened, woken, read });
             }
             if clock.now() >= deadline || interrupted() {
                 return None;

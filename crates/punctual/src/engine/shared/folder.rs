@@ -1,34 +1,41 @@
 //! Nodes of one host find each other in a folder of shared-memory files.
 
-use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_machine::SystemError;
 use punctual_machine::event_fd::EventFd;
-use punctual_machine::fd_exchange::{NOTE_SIZE, PostBox};
+use punctual_machine::fd_exchange::PostBox;
+use punctual_machine::life::{self, Life, LifeLock};
 use punctual_proto::NodeId;
 
+use super::mail::{Mail, note};
 use super::segment::{Modes, Owner, Paths, Segment};
-use super::venue::{Found, Venue};
+use super::venue::{Found, Scope, Sight, Venue};
 use super::{SharedOptions, Sharing};
 
 /// How often a folder may vanish under who enters it. Each time somebody else has left.
 const ENTRY_TRIES_MAX: u32 = 100;
 
+/// Nodes whose files are opened in one look on the way of messages.
+const LOOKS_MAX: usize = 4;
+
 /// The folder of one bus, and our own files in it.
 #[derive(Debug)]
 pub(super) struct Folder {
     folder: PathBuf,
+    /// The same, open: a name means what it meant when we entered, whatever is mounted over it later.
+    directory: File,
     own: Paths,
+    /// Says that we live.
+    _lock: LifeLock,
     post: PostBox,
     event: Arc<EventFd>,
-    own_life: u64,
-    /// Bells that others sent, by their life.
-    events: Mutex<HashMap<u64, Arc<EventFd>>>,
+    identity: (NodeId, u64),
+    mail: Mutex<Mail>,
 }
 
 impl Folder {
@@ -70,17 +77,98 @@ impl Folder {
             })?;
         }
         punctual_machine::label!("folder.segment");
-        let segment = Segment::create(&own, owner, name, options.ring_size, modes).inspect_err(|_| {
+        let made = Segment::create(&own, owner, name, options.ring_size, modes);
+        let entered = made.and_then(|(segment, lock)| {
+            let directory = open_folder(&folder, &own)?;
+            let (identity, mail) = ((owner.node, owner.life), Mutex::default());
+            let event = Arc::clone(event);
+            let venue = Self {
+                folder: folder.clone(),
+                directory,
+                own: own.clone(),
+                _lock: lock,
+                post,
+                event,
+                identity,
+                mail,
+            };
+            Ok((venue, segment))
+        });
+        entered.inspect_err(|_| {
             own.remove();
             let _others_there = fs::remove_dir(&folder);
-        })?;
-        let events = Mutex::default();
-        let venue = Self { folder, own, post, event: Arc::clone(event), own_life: owner.life, events };
-        Ok((venue, segment))
+        })
     }
 
     fn paths_of(&self, owner: &Owner) -> Paths {
         Paths::new(&self.folder, owner.node, owner.life)
+    }
+
+    fn life_of(&self, node: NodeId, life: u64) -> Life {
+        life::look(self.directory.as_fd(), Paths::ring_name(node, life, &mut [0; Paths::NAME_SIZE]))
+    }
+
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in some of what others sent.
+    fn take_in(&self, mail: &mut Mail) {
+        if mail.take_in(&self.post) > 0 {
+            // They may have been sent to wake whoever sleeps here until the box can be read, which is empty now.
+            self.event.ring();
+        }
+    }
+
+    /// Looks at a few of those of whom notes or the folder told.
+    fn look_at_some(&self, mail: &mut Mail, is_known: &dyn Fn(NodeId, u64) -> bool, sight: &mut Sight) {
+        mail.list_some(self.directory.as_fd(), self.identity.1);
+        let mut looks = 0;
+        while looks < LOOKS_MAX {
+            let Some((node, life, may_be_dead)) = mail.next_subject() else { return };
+            // The folder and a note may both tell of one.
+            let is_found = sight.found.iter().any(|found| found.segment.owner.life == life);
+            if !is_known(node, life) && !is_found {
+                if !self.look_at((node, life), sight) {
+                    mail.refuse(life);
+                }
+                looks += 1;
+            } else if may_be_dead {
+                sight.doubtful.push(life);
+                looks += 1;
+            }
+        }
+    }
+
+    /// Opens the files of one who is not known. `false` if they are none.
+    fn look_at(&self, (node, life): (NodeId, u64), sight: &mut Sight) -> bool {
+        match Segment::open(&Paths::new(&self.folder, node, life)) {
+            // A file that says something else than its name is somebody's forgery.
+            Ok(Some(segment)) if segment.owner.node == node && segment.owner.life == life => {
+                sight.found.push(Found { segment, event: None });
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                sight.failure = Some(error);
+                true
+            }
+        }
+    }
+}
+
+/// The folder with our ring in it, which others must be able to see that we hold.
+fn open_folder(folder: &Path, own: &Paths) -> Result<File, SystemError> {
+    let failed = |error| SystemError::new("open bus folder", folder.display().to_string(), error);
+    let directory = File::open(folder).map_err(failed)?;
+    let ring = File::open(&own.ring).map_err(failed)?;
+    match life::look_at(ring.as_fd()) {
+        Life::Held => Ok(directory),
+        _ => {
+            let text = "its file system shows no locks: nobody could tell who lives; take a tmpfs";
+            let error = std::io::Error::new(std::io::ErrorKind::Unsupported, text);
+            Err(SystemError::new("lock", own.ring.display().to_string(), error))
+        }
     }
 }
 
@@ -124,11 +212,7 @@ fn sweep_all(options: &SharedOptions) {
 /// The bus's folder, owned by us or shared with a group of ours. Others' folders are refused: they could replace files.
 fn make_folder(options: &SharedOptions) -> Result<PathBuf, SystemError> {
     let user = punctual_machine::process::user();
-    let name = match options.sharing {
-        Sharing::Private => format!("punctual.{user}.{}", options.name),
-        Sharing::Group(group) => format!("punctual.g{group}.{}", options.name),
-    };
-    let folder = options.directory.join(name);
+    let folder = options.directory.join(options.folder_name());
     let failed = |error| SystemError::new("make bus folder", folder.display().to_string(), error);
     if fs::symlink_metadata(&folder).is_err() {
         publish_folder(&folder, options, user).map_err(failed)?;
@@ -184,53 +268,64 @@ fn refuse_strangers(folder: &Path, options: &SharedOptions, user: u32) -> std::i
 }
 
 impl Venue for Folder {
-    fn newcomers(&self, is_known: &dyn Fn(NodeId, u64) -> bool) -> Vec<Found> {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
-        entries
-            .filter_map(|entry| Paths::parse(entry.ok()?.file_name().to_str()?))
-            .filter(|&(node, life)| life != self.own_life && !is_known(node, life))
-            .filter_map(|(node, life)| {
-                let segment = Segment::open(&Paths::new(&self.folder, node, life))?;
-                // A file that says something else than its name is somebody's forgery.
-                let honest = segment.owner.node == node && segment.owner.life == life;
-                honest.then_some(Found { segment, event: None })
-            })
-            .collect()
+    fn look(&self, scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight {
+        let mut mail = self.mail();
+        let mut sight = Sight::default();
+        if scope != Scope::News {
+            mail.list_all();
+        }
+        if scope == Scope::AtOnce {
+            while mail.has_more_names() {
+                self.look_at_some(&mut mail, is_known, &mut sight);
+            }
+        } else {
+            self.take_in(&mut mail);
+            self.look_at_some(&mut mail, is_known, &mut sight);
+            sight.incomplete = mail.has_more();
+        }
+        sight.present = mail.all_listed();
+        sight
     }
 
-    fn introduce(&self, to: &Owner) {
+    fn has_died(&self, owner: &Owner) -> bool {
+        match self.life_of(owner.node, owner.life) {
+            Life::Ended => true,
+            // Who found it dead removed its files; who removed ours too wiped the folder, which says nothing of anybody.
+            Life::Absent => self.life_of(self.identity.0, self.identity.1) != Life::Absent,
+            Life::Held | Life::Unknown => false,
+        }
+    }
+
+    fn introduce(&self, to: &Owner) -> bool {
         // A box that is full or gone: the peer wakes us by a note instead (`wake`).
-        let _reached =
-            self.post.post(&self.paths_of(to).post, &note(self.own_life), Some(self.event.as_fd()));
+        let text = note(self.identity.1, Some(self.identity.0));
+        self.post.post(&self.paths_of(to).post, &text, Some(self.event.as_fd())).is_ok()
+    }
+
+    fn report(&self, to: &Owner, dead: &Owner) -> bool {
+        self.post.post(&self.paths_of(to).post, &note(dead.life, Some(dead.node)), None).is_ok()
     }
 
     fn event_of(&self, owner: &Owner) -> Option<Arc<EventFd>> {
-        self.drain();
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).get(&owner.life).cloned()
+        let mut mail = self.mail();
+        self.take_in(&mut mail);
+        mail.event_of(owner.life)
     }
 
     fn wake(&self, owner: &Owner) {
         // Full: there are notes enough to wake it. Gone: nobody is left to wake.
-        let _reached = self.post.post(&self.paths_of(owner).post, &note(self.own_life), None);
+        let _reached = self.post.post(&self.paths_of(owner).post, &note(self.identity.1, None), None);
     }
 
     fn drain(&self) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(note) = self.post.take() {
-            let (life, _) = note.text.split_at(8);
-            let life = life.iter().rev().fold(0, |life, &byte| life << 8 | u64::from(byte));
-            let room = events.len() < punctual_proto::limits::NODES_MAX;
-            if let (Some(event), true) = (note.descriptor.and_then(EventFd::from_descriptor), room) {
-                events.insert(life, Arc::new(event));
-            }
-        }
+        self.mail().take_in(&self.post);
     }
 
     fn forget(&self, owner: &Owner, died: bool) {
         if died {
             self.paths_of(owner).remove();
         }
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).remove(&owner.life);
+        self.mail().forget(owner.life);
     }
 
     fn leave(&self) {
@@ -247,8 +342,34 @@ impl Venue for Folder {
     }
 }
 
-fn note(life: u64) -> [u8; NOTE_SIZE] {
-    let mut text = [0; NOTE_SIZE];
-    text[..8].copy_from_slice(&life.to_le_bytes());
-    text
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_machine::process::{ProcessIdentity, random};
+
+    /// Goal: a note that is to wake whoever sleeps until the box can be read does so, also if another thread of the node, which
+    /// wants to ring somebody, empties the box before the sleeper has run.
+    #[test]
+    fn a_note_that_another_thread_takes_still_wakes() {
+        let options = SharedOptions::new(&format!("notes-{:x}", random()));
+        let enter = |name: &str| {
+            let owner = Owner {
+                node: NodeId::named(name),
+                life: random(),
+                process: ProcessIdentity::of_self(),
+                held_back: false,
+            };
+            let event = Arc::new(EventFd::new().unwrap());
+            (Folder::enter(&options, owner, name, &event).unwrap(), owner, event)
+        };
+        let ((here, _segment), here_owner, event) = enter("here");
+        let ((there, _other_segment), there_owner, _) = enter("there");
+        there.wake(&here_owner);
+        assert!(here.event_of(&there_owner).is_none(), "nobody has introduced himself");
+        assert!(event.drain(), "the sleeper was to be woken, and its box is empty");
+        here.event_of(&there_owner);
+        assert!(!event.drain(), "nothing has come");
+        here.leave();
+        there.leave();
+    }
 }

@@ -11,7 +11,7 @@ use punctual_machine::ring::{RingMemory, RingWriter};
 use punctual_proto::NodeId;
 
 use super::segment::{BELL_SIZE, CONTROL_AT, Owner, RING_AT, Segment, State};
-use super::venue::{Found, Venue};
+use super::venue::{Found, Scope, Sight, Venue};
 use super::{OpenError, SharedOptions, WhenFull, assemble, new_life, system};
 use crate::engine::{Bell, Engine};
 
@@ -27,9 +27,9 @@ pub(crate) struct Stranger {
 }
 
 impl Stranger {
-    /// One that has done nothing wrong so far: ready, of a process of another namespace, which counts as alive.
+    /// One that has done nothing wrong so far: ready, and never dead.
     pub(crate) fn new(node: NodeId, life: u64) -> Result<Arc<Self>, OpenError> {
-        let process = ProcessIdentity { pid: 1, start_time: 1, namespace: 1 };
+        let process = ProcessIdentity { pid: 1, namespace: 1 };
         let owner = Owner { node, life, process, held_back: false };
         let memory = Mapping::anonymous(RING_AT + CAPACITY).map_err(system)?;
         let bell = Mapping::anonymous(BELL_SIZE).map_err(system)?;
@@ -80,16 +80,28 @@ pub(crate) fn open(
 struct Alley(Arc<Stranger>);
 
 impl Venue for Alley {
-    fn newcomers(&self, is_known: &dyn Fn(NodeId, u64) -> bool) -> Vec<Found> {
+    fn look(&self, _scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight {
         if !*self.0.is_there.lock().expect("nobody panicked") {
-            return Vec::new();
+            return Sight { present: Some(Vec::new()), ..Sight::default() };
         }
         let segment = Segment::read(&self.0.memory, || Some(Arc::clone(&self.0.bell)));
+        let present = segment.iter().map(|segment| segment.owner.life).collect();
         let segment = segment.filter(|segment| !is_known(segment.owner.node, segment.owner.life));
-        segment.map(|segment| Found { segment, event: None }).into_iter().collect()
+        let found = segment.map(|segment| Found { segment, event: None }).into_iter().collect();
+        Sight { found, present: Some(present), ..Sight::default() }
     }
 
-    fn introduce(&self, _to: &Owner) {}
+    fn has_died(&self, _owner: &Owner) -> bool {
+        false
+    }
+
+    fn introduce(&self, _to: &Owner) -> bool {
+        true
+    }
+
+    fn report(&self, _to: &Owner, _dead: &Owner) -> bool {
+        true
+    }
 
     fn event_of(&self, _owner: &Owner) -> Option<Arc<EventFd>> {
         None

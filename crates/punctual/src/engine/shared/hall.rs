@@ -8,7 +8,7 @@ use punctual_machine::event_fd::EventFd;
 use punctual_proto::NodeId;
 
 use super::segment::{Owner, Segment};
-use super::venue::{Found, Venue};
+use super::venue::{Found, Scope, Sight, Venue};
 
 type Members = HashMap<u64, (Segment, Arc<EventFd>)>;
 
@@ -35,16 +35,27 @@ impl Hall {
 }
 
 impl Venue for Hall {
-    fn newcomers(&self, is_known: &dyn Fn(NodeId, u64) -> bool) -> Vec<Found> {
+    fn look(&self, _scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight {
         let halls = halls();
-        let members = halls.get(&self.name).into_iter().flatten();
-        members
+        let members = || halls.get(&self.name).into_iter().flatten();
+        let found = members()
             .filter(|(life, (segment, _))| **life != self.own_life && !is_known(segment.owner.node, **life))
             .map(|(_, (segment, event))| Found { segment: segment.clone(), event: Some(Arc::clone(event)) })
-            .collect()
+            .collect();
+        Sight { found, present: Some(members().map(|(life, _)| *life).collect()), ..Sight::default() }
     }
 
-    fn introduce(&self, _to: &Owner) {}
+    fn has_died(&self, _owner: &Owner) -> bool {
+        false
+    }
+
+    fn introduce(&self, _to: &Owner) -> bool {
+        true
+    }
+
+    fn report(&self, _to: &Owner, _dead: &Owner) -> bool {
+        true
+    }
 
     fn event_of(&self, _owner: &Owner) -> Option<Arc<EventFd>> {
         None

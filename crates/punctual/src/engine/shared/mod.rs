@@ -27,6 +27,7 @@ mod folder;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod hall;
+mod mail;
 mod receive;
 mod roster;
 mod segment;
@@ -82,6 +83,16 @@ impl SharedOptions {
     }
 }
 
+impl SharedOptions {
+    /// The bus's folder in that file system: two processes that say the same are on one bus.
+    pub(crate) fn folder_name(&self) -> String {
+        match self.sharing {
+            Sharing::Private => format!("punctual.{}.{}", punctual_machine::process::user(), self.name),
+            Sharing::Group(group) => format!("punctual.g{group}.{}", self.name),
+        }
+    }
+}
+
 /// Why an engine could not be opened.
 #[derive(Debug)]
 pub enum OpenError {
@@ -91,7 +102,7 @@ pub enum OpenError {
     NodeTaken {
         /// The id.
         node: NodeId,
-        /// Its process; 0 where it is not known.
+        /// Its process; 0 where it is not known, or of another pid namespace.
         pid: u32,
     },
     /// There are as many nodes on the bus as a bus can have: take another bus for some of them.
@@ -112,6 +123,9 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid(text) => f.write_str(text),
+            Self::NodeTaken { node, pid: 0 } => {
+                write!(f, "node {node} is already on the bus (in another container): take another name")
+            }
             Self::NodeTaken { node, pid } => {
                 write!(f, "node {node} is already on the bus (process {pid}): take another name")
             }
@@ -170,6 +184,10 @@ fn system(error: SystemError) -> OpenError {
         std::io::ErrorKind::PermissionDenied => {
             "this user may not: a private bus is its user's, a shared one is for its group"
         }
+        std::io::ErrorKind::FileTooLarge => {
+            "this process may make no file so large: raise the limit (ulimit -f) or choose a smaller ring"
+        }
+        _ if error.is_exhaustion() => "nodes that cannot be seen would not be heard: see `ulimit -n`",
         _ => "see the text before",
     };
     OpenError::System { error, advice }

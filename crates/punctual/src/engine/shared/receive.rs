@@ -170,7 +170,8 @@ impl SharedReceive {
     fn step(&mut self, index: usize, visit: &mut impl FnMut(Event<'_>) -> Flow) -> Step {
         let own = self.roster.own.owner.node;
         let follower = &mut self.followers[index];
-        let node = follower.peer.segment.owner.node;
+        let owner = follower.peer.segment.owner;
+        let (node, incarnation) = (owner.node, owner.incarnation());
         if follower.corrupt {
             return Step::Nothing;
         }
@@ -180,7 +181,9 @@ impl SharedReceive {
             Next::Frame => follower.show_frame(own, visit),
             Next::Overrun => {
                 follower.behind = true;
-                tell(visit, Trouble::Overrun { node })
+                // Its count is read after its end, at which we stand now: our next frame is one of those counted, or the next.
+                let progress = progress_of(&follower.peer, own);
+                tell(visit, Trouble::Overrun { node, incarnation, progress })
             }
             Next::Corrupt => {
                 follower.corrupt = true;
@@ -369,8 +372,7 @@ fn tell(visit: &mut dyn FnMut(Event<'_>) -> Flow, trouble: Trouble) -> Step {
 }
 
 fn progress_of(peer: &Peer, own: NodeId) -> Progress {
-    let unicast = Some(peer.segment.sent_to(own) as u32);
-    Progress { unicast, broadcast: peer.segment.broadcast().get_published() as u32 }
+    Progress { unicast: Some(peer.segment.sent_to(own)), broadcast: peer.segment.broadcast().get_published() }
 }
 
 impl Receive for SharedReceive {

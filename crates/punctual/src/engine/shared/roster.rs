@@ -1,6 +1,5 @@
 //! Who is on the bus: found once, shared by both halves of the engine.
 
-use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,16 +10,23 @@ use punctual_machine::event_fd::EventFd;
 use punctual_proto::limits::NODES_MAX;
 
 use super::OpenError;
-use super::segment::{Segment, State};
-use super::venue::{Found, Venue};
+use super::segment::{Owner, Segment, State};
+use super::venue::{Found, Scope, Sight, Venue};
 use crate::engine::Bell;
 
 /// How long a node that joins waits for another with the same id to make up its mind.
 const TIE_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// Peers whose process is looked up at a time, in turn. Each costs opening and reading a file of /proc: two hundred nodes that
-/// looked up all others four times a second would read 159,200 files a second. Who finds a death tells all others.
+/// How long a node that joins a bus that is nearly full waits for others that join just then: hundreds of processes that start at
+/// once may need seconds for it.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Peers that are looked up at a time, in turn. Each costs opening a file: two hundred nodes that looked up all others four times a
+/// second would open 159,200 files a second. Who finds a death tells all others.
 const LOOKUPS_MAX: usize = 8;
+
+/// Nodes that one that joins considers. More are not on an honest bus, even if all that it can have join at once, and fail.
+const SEEN_MAX: usize = 4 * NODES_MAX;
 
 /// Another node.
 #[derive(Debug)]
@@ -49,9 +55,9 @@ impl Peer {
         self.gone.is_raised()
     }
 
-    /// Whether it left, or its process is no more: reads a file of /proc.
-    fn look_whether_gone(&self) -> bool {
-        if !self.has_left() && !self.segment.owner.process.is_alive() {
+    /// Whether it left, or its process is no more: opens a file.
+    fn look_whether_gone(&self, venue: &dyn Venue) -> bool {
+        if !self.has_left() && venue.has_died(&self.segment.owner) {
             self.died.raise();
             self.gone.raise();
         }
@@ -63,19 +69,25 @@ impl Peer {
 struct List {
     peers: Vec<Arc<Peer>>,
     visits_seen: u32,
-    /// Nodes that the last look found and the list has no room for.
+    /// Visits for which a look at everybody, where they need one, has begun.
+    visits_begun: u32,
+    /// Nodes that were found and the list has no room for.
     left_out: usize,
+    /// Somebody could not be looked at for want of descriptors or memory.
+    failed: bool,
+    /// The last look has not seen everything yet.
+    unfinished: bool,
     /// Whose process is looked up next.
     lookup_next: usize,
 }
 
 impl List {
     /// Looks up the next few processes.
-    fn look_up_some(&mut self) {
+    fn look_up_some(&mut self, venue: &dyn Venue) {
         let (first, count) = (self.lookup_next, self.peers.len());
         let end = first + count.min(LOOKUPS_MAX);
         for index in first..end {
-            self.peers[index % count].look_whether_gone();
+            self.peers[index % count].look_whether_gone(venue);
         }
         self.lookup_next = if count == 0 { 0 } else { end % count };
     }
@@ -93,38 +105,102 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// Looks around, settles who has the id, and says hello.
+    /// Looks around, settles who comes in and who has the id, and says hello.
     pub(super) fn join(own: Segment, event: Arc<EventFd>, venue: Box<dyn Venue>) -> Result<Self, OpenError> {
         let roster = Self { own, event, venue, list: Mutex::default(), version: Counter::default() };
         punctual_machine::label!("roster.scan");
-        roster.scan(true);
-        punctual_machine::label!("roster.settle");
-        if let Err(error) = roster.check_room().and_then(|()| roster.settle_id()) {
+        if let Err(error) = roster.enter() {
             roster.venue.leave();
             return Err(error);
         }
         punctual_machine::label!("roster.ready");
         roster.own.set_state(State::Ready);
+        let peers = roster.peers();
+        let introduce = |peer: &Arc<Peer>| {
+            punctual_machine::label!("roster.introduce");
+            roster.venue.introduce(&peer.segment.owner)
+        };
+        // Notes first: between the first visit and our following the visited, little is to be done.
+        let noted: Vec<bool> = peers.iter().map(introduce).collect();
         punctual_machine::label!("roster.visit");
-        for peer in roster.peers() {
-            roster.visit(&peer);
+        for (peer, noted) in peers.iter().zip(noted) {
+            roster.visit(peer, noted);
         }
         punctual_machine::label!("roster.joined");
         Ok(roster)
     }
 
-    /// A table of fixed size has an entry for each node. Of those that join at once the ones with the smaller lives come in.
-    fn check_room(&self) -> Result<(), OpenError> {
-        let own_life = self.own.owner.life;
-        let list = self.lock();
-        let before_us = list
-            .peers
-            .iter()
-            .filter(|peer| peer.segment.state() == State::Ready || peer.segment.owner.life < own_life);
-        if before_us.count() + list.left_out >= NODES_MAX {
+    fn enter(&self) -> Result<(), OpenError> {
+        self.look_at_start()?;
+        self.take_ticket();
+        // Who came before our ticket could be seen is seen now; who comes later sees it.
+        self.look_at_start()?;
+        punctual_machine::label!("roster.settle");
+        self.settle_room()?;
+        self.settle_id()?;
+        self.keep_the_first();
+        Ok(())
+    }
+
+    /// Everybody who is there, also those who join just now and may not come in.
+    fn look_at_start(&self) -> Result<(), OpenError> {
+        let mut list = self.lock();
+        list.visits_seen = self.own.doorbell().visits();
+        list.visits_begun = list.visits_seen;
+        let sight = self.sight(&list, Scope::AtOnce);
+        if let Some(error) = sight.failure {
+            return Err(super::system(error));
+        }
+        for found in sight.found {
+            let peer = Peer::new(found, true);
+            peer.look_whether_gone(&*self.venue);
+            if self.is_to_be_dropped(&peer) {
+                continue;
+            }
+            if list.peers.len() == SEEN_MAX {
+                return Err(OpenError::BusFull { nodes_max: NODES_MAX });
+            }
+            list.peers.push(Arc::new(peer));
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// Takes a number behind those of all who are there, as at a baker's (Lamport 1974): so all agree who came before whom.
+    fn take_ticket(&self) {
+        let highest = self.lock().peers.iter().map(|peer| peer.segment.ticket()).max();
+        self.own.set_ticket(highest.unwrap_or(0).saturating_add(1));
+    }
+
+    /// A table of fixed size has an entry for each node. Of those that join at once the first come in.
+    fn settle_room(&self) -> Result<(), OpenError> {
+        let own = self.own.order();
+        let undecided = |peer: &Peer| peer.segment.state() == State::Joining && peer.segment.ticket() == 0;
+        let clock = Clock::get();
+        let give_up = clock.now().plus(clock.ticks(ROOM_WAIT_MAX));
+        // Only where it matters is waited for those who are about to take theirs.
+        if self.lock().peers.len() >= NODES_MAX {
+            let is_late = |peer: &Arc<Peer>| undecided(peer) && !peer.look_whether_gone(&*self.venue);
+            while self.peers().iter().any(is_late) && clock.now() < give_up {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let mut list = self.lock();
+        self.drop_gone(&mut list);
+        if list.peers.iter().filter(|peer| peer.segment.order() < own).count() >= NODES_MAX {
             return Err(OpenError::BusFull { nodes_max: NODES_MAX });
         }
         Ok(())
+    }
+
+    /// Who joins after us may not come in. If it does, it has seen us and says so.
+    fn keep_the_first(&self) {
+        let own = self.own.order();
+        let mut list = self.lock();
+        list.peers.retain(|peer| peer.segment.state() == State::Ready || peer.segment.order() < own);
+        list.peers.sort_by_key(|peer| peer.segment.order());
+        list.left_out = list.peers.len().saturating_sub(NODES_MAX - 1);
+        list.peers.truncate(NODES_MAX - 1);
     }
 
     /// Two lives with one id: the ready one keeps it; of two that join, the one with the smaller life.
@@ -134,12 +210,14 @@ impl Roster {
         let give_up = clock.now().plus(clock.ticks(TIE_WAIT_MAX));
         loop {
             let peers = self.peers();
-            let rival =
-                peers.iter().find(|peer| peer.segment.owner.node == own.node && !peer.look_whether_gone());
+            let rival = peers
+                .iter()
+                .find(|peer| peer.segment.owner.node == own.node && !peer.look_whether_gone(&*self.venue));
             let Some(rival) = rival else { return Ok(()) };
             let theirs = rival.segment.owner;
             if rival.segment.state() == State::Ready || theirs.life < own.life || clock.now() > give_up {
-                return Err(OpenError::NodeTaken { node: own.node, pid: theirs.process.pid });
+                let pid = theirs.process.pid_here().unwrap_or(0);
+                return Err(OpenError::NodeTaken { node: own.node, pid });
             }
             std::thread::yield_now();
         }
@@ -166,34 +244,43 @@ impl Roster {
         self.lock().visits_seen
     }
 
-    /// Looks who is new; returns the number of visits that this look covers.
+    /// Looks who is new, a few at a time; returns the number of visits that are settled by that.
     pub(super) fn handle_visits(&self) -> u32 {
-        self.venue.drain();
-        self.scan(false)
+        self.look_around(&mut self.lock(), false)
     }
 
     /// Looks who has left, and of a few peers in turn, whether they have died. The first to find a death tells all others, so
     /// that it is everybody's as soon as it is one's.
     pub(super) fn handle_housekeeping(&self) {
         let mut list = self.lock();
-        list.look_up_some();
-        if self.drop_gone(&mut list) {
-            list.peers.iter().for_each(|peer| self.visit(peer));
+        list.look_up_some(&*self.venue);
+        let dead = self.drop_gone(&mut list);
+        for peer in list.peers.iter().filter(|_| !dead.is_empty()) {
+            let noted = dead.iter().all(|dead| self.venue.report(&peer.segment.owner, dead));
+            self.visit(peer, noted);
+        }
+        let has_room = list.left_out > 0 && list.peers.len() + 1 < NODES_MAX;
+        if list.failed || has_room {
+            self.look_around(&mut list, true);
+        } else if list.unfinished {
+            self.look_around(&mut list, false);
         }
     }
 
-    /// Drops who is known to be gone; returns whether one of them died.
-    fn drop_gone(&self, list: &mut List) -> bool {
-        let (before, mut died) = (list.peers.len(), false);
+    /// Drops who is known to be gone; returns who of them died.
+    fn drop_gone(&self, list: &mut List) -> Vec<Owner> {
+        let (before, mut dead) = (list.peers.len(), Vec::new());
         list.peers.retain(|peer| {
             let gone = self.is_to_be_dropped(peer);
-            died |= gone && peer.died.is_raised();
+            if gone && peer.died.is_raised() {
+                dead.push(peer.segment.owner);
+            }
             !gone
         });
         if list.peers.len() != before {
             self.changed();
         }
-        died
+        dead
     }
 
     fn is_to_be_dropped(&self, peer: &Peer) -> bool {
@@ -205,24 +292,32 @@ impl Roster {
         gone
     }
 
-    fn scan(&self, at_start: bool) -> u32 {
-        let mut list = self.lock();
-        list.visits_seen = self.own.doorbell().visits();
-        let found = self.newcomers(&list);
-        list.left_out = 0;
-        let mut has_news = at_start;
-        for found in found {
-            let peer = Peer::new(found, at_start);
-            peer.look_whether_gone();
-            if self.is_to_be_dropped(&peer) {
+    /// One bounded step of a look around.
+    fn look_around(&self, list: &mut List, at_everybody: bool) -> u32 {
+        let visits = self.own.doorbell().visits();
+        let noted = Doorbell::are_noted(list.visits_begun, visits);
+        list.visits_begun = visits;
+        let scope = if noted && !at_everybody { Scope::News } else { Scope::All };
+        if at_everybody {
+            (list.left_out, list.failed) = (0, false);
+        }
+        let sight = self.sight(list, scope);
+        list.failed |= sight.failure.is_some();
+        list.unfinished = sight.incomplete;
+        let mut has_news = false;
+        for found in sight.found {
+            let peer = Peer::new(found, false);
+            peer.look_whether_gone(&*self.venue);
+            // Who still joins may not come in. If it does, it says so.
+            if self.is_to_be_dropped(&peer) || peer.segment.state() == State::Joining {
                 continue;
             }
             if list.peers.len() + 1 >= NODES_MAX {
                 list.left_out += 1;
                 continue;
             }
-            punctual_machine::label!("roster.introduce");
-            self.venue.introduce(&peer.segment.owner);
+            punctual_machine::label!("roster.answer");
+            let _wakes_us_by_notes = self.venue.introduce(&peer.segment.owner);
             list.peers.push(Arc::new(peer));
             has_news = true;
         }
@@ -230,36 +325,40 @@ impl Roster {
             self.changed();
         }
         // A peer that left may have visited to say so.
-        self.drop_gone(&mut list);
+        self.drop_gone(list);
+        if !sight.incomplete {
+            list.visits_seen = visits;
+        }
         list.visits_seen
     }
 
-    /// Who is there and not in the list. Those in the list who are there no more, or whose id a newcomer has, have left or
-    /// died: nobody else's process need be looked up.
-    fn newcomers(&self, list: &List) -> Vec<Found> {
-        let present = vec![Cell::new(false); list.peers.len()];
-        let known = |node, life| {
+    /// Who is there and not in the list. Those in the list who are there no more, whose id a newcomer has, or of whom others say
+    /// so, have left or died: nobody else need be looked up.
+    fn sight(&self, list: &List, scope: Scope) -> Sight {
+        let is_known = |node, life| {
             let is_it = |peer: &Arc<Peer>| {
                 let owner = &peer.segment.owner;
                 owner.life == life && owner.node == node
             };
-            let index = list.peers.iter().position(is_it);
-            index.inspect(|&index| present[index].set(true)).is_some()
+            list.peers.iter().any(is_it)
         };
-        let found = self.venue.newcomers(&known);
-        for (peer, present) in list.peers.iter().zip(present) {
-            let node = peer.segment.owner.node;
-            if !present.get() || found.iter().any(|found| found.segment.owner.node == node) {
-                peer.look_whether_gone();
+        let sight = self.venue.look(scope, &is_known);
+        for peer in &list.peers {
+            let owner = &peer.segment.owner;
+            let is_missing = sight.present.as_ref().is_some_and(|present| !present.contains(&owner.life));
+            let is_doubtful = sight.doubtful.contains(&owner.life);
+            let is_replaced = || sight.found.iter().any(|found| found.segment.owner.node == owner.node);
+            if is_missing || is_doubtful || is_replaced() {
+                peer.look_whether_gone(&*self.venue);
             }
         }
-        found
+        sight
     }
 
     /// Rings the bell of a node for which something was stored.
     #[inline]
     pub(super) fn ring(&self, peer: &Peer) {
-        match peer.segment.doorbell().ring(self.own.owner.node.get() as u32) {
+        match peer.segment.doorbell().ring() {
             None => {}
             Some(Notification::Futex) => peer.segment.doorbell().wake_futex(),
             Some(Notification::Descriptor) => self.ring_descriptor(peer),
@@ -281,8 +380,8 @@ impl Roster {
     }
 
     /// Asks a node to look around.
-    fn visit(&self, peer: &Peer) {
-        peer.segment.doorbell().announce_visit();
+    fn visit(&self, peer: &Peer, noted: bool) {
+        peer.segment.doorbell().announce_visit(noted);
         self.ring(peer);
     }
 
@@ -313,7 +412,8 @@ impl Drop for Roster {
         self.own.set_state(State::Closed);
         punctual_machine::label!("roster.farewell");
         for peer in self.peers() {
-            self.visit(&peer);
+            // That it has left is seen in its own memory.
+            self.visit(&peer, true);
         }
         punctual_machine::label!("roster.leave");
         self.venue.leave();
@@ -340,5 +440,123 @@ impl Pace {
             self.next = now.plus(self.every);
         }
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_machine::process::ProcessIdentity;
+    use punctual_proto::NodeId;
+
+    use super::*;
+
+    /// A place with some nodes, one of which dies, that counts what is asked of it.
+    #[derive(Debug, Default)]
+    struct Square {
+        others: Vec<Segment>,
+        deaths_looked_up: Counter,
+        dead: Counter,
+        reports: Counter,
+    }
+
+    fn segment(node: u64) -> Segment {
+        let process = ProcessIdentity { pid: 1, namespace: 1 };
+        let owner = Owner { node: NodeId::new(node).unwrap(), life: node, process, held_back: false };
+        Segment::private(owner, "node", 4096).unwrap()
+    }
+
+    impl Venue for Arc<Square> {
+        fn look(&self, _scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight {
+            let is_new = |segment: &&Segment| !is_known(segment.owner.node, segment.owner.life);
+            let found = |segment: &Segment| Found { segment: segment.clone(), event: None };
+            Sight { found: self.others.iter().filter(is_new).map(found).collect(), ..Sight::default() }
+        }
+
+        fn has_died(&self, owner: &Owner) -> bool {
+            self.deaths_looked_up.add(1);
+            owner.life == self.dead.get()
+        }
+
+        fn introduce(&self, _to: &Owner) -> bool {
+            true
+        }
+
+        fn report(&self, _to: &Owner, _dead: &Owner) -> bool {
+            self.reports.add(1);
+            true
+        }
+
+        fn event_of(&self, _owner: &Owner) -> Option<Arc<EventFd>> {
+            None
+        }
+
+        fn wake(&self, _owner: &Owner) {}
+
+        fn drain(&self) {}
+
+        fn forget(&self, _owner: &Owner, _died: bool) {}
+
+        fn leave(&self) {}
+
+        fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    fn join(square: &Arc<Square>) -> Result<Roster, OpenError> {
+        let event = Arc::new(EventFd::new().unwrap());
+        Roster::join(segment(9_999), event, Box::new(Arc::clone(square)))
+    }
+
+    fn square(others: impl Iterator<Item = Segment>) -> Arc<Square> {
+        Arc::new(Square { others: others.collect(), ..Square::default() })
+    }
+
+    /// Goal: a node that waits looks up its peers in turn, a few at a time, not all of them all the time; it tells all others
+    /// of the one that has died.
+    #[test]
+    fn peers_are_looked_up_in_turn() {
+        const OTHERS: usize = 199;
+        let square = square((1..=OTHERS as u64).map(segment));
+        let roster = join(&square).unwrap();
+        let at_start = square.deaths_looked_up.get();
+        for turn in 1..=100 {
+            roster.handle_housekeeping();
+            assert_eq!(square.deaths_looked_up.get() - at_start, turn * LOOKUPS_MAX as u64);
+        }
+        square.dead.set(77);
+        for _ in 0..OTHERS.div_ceil(LOOKUPS_MAX) {
+            roster.handle_housekeeping();
+        }
+        assert_eq!(roster.peers().len(), OTHERS - 1);
+        assert_eq!(square.reports.get(), OTHERS as u64 - 1);
+    }
+
+    /// Goal: of those that join at once the first come in: tickets count, then lives, and who has none yet is waited for.
+    #[test]
+    fn who_is_too_late_is_refused() {
+        let joining = |ticket| {
+            move |node| {
+                let segment = segment(node);
+                segment.set_ticket(ticket);
+                segment
+            }
+        };
+        let full = NODES_MAX as u64;
+        assert!(join(&square((1..full).map(joining(1)))).is_ok());
+        // All have the ticket that we draw, or one before it, and smaller lives.
+        let refused = join(&square((1..=full).map(joining(1)))).unwrap_err();
+        assert!(matches!(refused, OpenError::BusFull { .. }), "{refused}");
+        // One of them has chosen nothing yet: it will come after us.
+        let undecided = square((1..full).map(joining(1)).chain([segment(full)]));
+        std::thread::scope(|scope| {
+            let ours = scope.spawn(|| join(&undecided));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!ours.is_finished(), "it waits for the one that has no ticket");
+            undecided.others[NODES_MAX - 1].set_ticket(3);
+            let roster = ours.join().unwrap().unwrap();
+            assert_eq!(roster.peers().len(), NODES_MAX - 1);
+            assert!(roster.peers().iter().all(|peer| peer.segment.owner.life != full));
+        });
     }
 }

@@ -10,12 +10,17 @@
 //!
 //! Its doorbell lies in a file of its own, because peers write to it; they map all else for reading only.
 
+use std::ffi::CStr;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Doorbell;
+use punctual_machine::life::LifeLock;
 use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::ProcessIdentity;
 use punctual_machine::ring::RingMemory;
@@ -23,7 +28,7 @@ use punctual_proto::NodeId;
 use punctual_proto::limits::{NAME_SIZE_MAX, NODES_MAX};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCTUAL");
-const LAYOUT_VERSION: u64 = 1;
+const LAYOUT_VERSION: u64 = 2;
 
 const SENT_AT: usize = 4096;
 const CURSORS_AT: usize = 8192;
@@ -45,7 +50,7 @@ mod word {
     pub(super) const NODE: usize = 2;
     pub(super) const LIFE: usize = 3;
     pub(super) const PID: usize = 4;
-    pub(super) const START_TIME: usize = 5;
+    pub(super) const TICKET: usize = 5;
     pub(super) const NAMESPACE: usize = 6;
     pub(super) const CAPACITY: usize = 7;
     pub(super) const HELD_BACK: usize = 8;
@@ -107,6 +112,15 @@ impl Paths {
         Self { ring: path("ring"), bell: path("bell"), post: path("post") }
     }
 
+    /// Size of a ring file's name, bytes.
+    pub(super) const NAME_SIZE: usize = 39;
+
+    /// The name of a ring's file in its folder. Asked for from time to time while messages move: nothing here allocates.
+    pub(super) fn ring_name(node: NodeId, life: u64, name: &mut [u8; Self::NAME_SIZE]) -> &CStr {
+        write!(&mut name[..], "{node}.{life:016x}.ring\0").expect("as long as a name");
+        CStr::from_bytes_with_nul(name).expect("a zero at its end and nowhere else")
+    }
+
     /// Node and life of a ring file's name.
     pub(super) fn parse(name: &str) -> Option<(NodeId, u64)> {
         Self::parse_ending(name, ".ring")
@@ -139,6 +153,10 @@ impl Paths {
     }
 }
 
+/// The part of a peer's ring that is mapped at once, bytes: all of a usual one. What is beyond comes when it is first read, 64
+/// KiB at a time, so that a newcomer with a large ring holds up nobody.
+const POPULATED: usize = RING_AT + (1 << 20);
+
 /// Permissions of the two files: peers write to the bell, and only to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Modes {
@@ -154,20 +172,26 @@ impl Segment {
         name: &str,
         capacity: usize,
         modes: Modes,
-    ) -> Result<Self, SystemError> {
+    ) -> Result<(Self, LifeLock), SystemError> {
         let unfinished = paths.unfinished();
         punctual_machine::label!("segment.bell");
         let bell = Mapping::create(&paths.bell, BELL_SIZE, modes.bell)?;
         punctual_machine::label!("segment.ring");
+        // Closed to everybody else until it is held: who may read it could keep us from that.
         let memory =
-            Mapping::create(&unfinished, RING_AT + capacity, modes.ring).inspect_err(|_| paths.remove())?;
+            Mapping::create(&unfinished, RING_AT + capacity, 0o600).inspect_err(|_| paths.remove())?;
+        let lock = LifeLock::hold(&unfinished)?;
+        punctual_machine::label!("segment.permissions");
+        std::fs::set_permissions(&unfinished, Permissions::from_mode(modes.ring)).map_err(|error| {
+            SystemError::new("set permissions of", unfinished.display().to_string(), error)
+        })?;
         punctual_machine::label!("segment.fill");
         let segment = Self::fill(&Arc::new(memory), &Arc::new(bell), owner, name, capacity);
         punctual_machine::label!("segment.publish");
         std::fs::rename(&unfinished, &paths.ring)
             .map_err(|error| SystemError::new("publish", paths.ring.display().to_string(), error))?;
         punctual_machine::label!("segment.publish.done");
-        Ok(segment)
+        Ok((segment, lock))
     }
 
     /// A new segment in memory of this process.
@@ -193,7 +217,6 @@ impl Segment {
         words[word::LIFE].set(owner.life);
         punctual_machine::label!("segment.process");
         words[word::PID].set(owner.process.pid.into());
-        words[word::START_TIME].set(owner.process.start_time);
         words[word::NAMESPACE].set(owner.process.namespace);
         punctual_machine::label!("segment.capacity");
         words[word::CAPACITY].set(capacity as u64);
@@ -223,24 +246,41 @@ impl Segment {
         })
     }
 
-    /// A peer's segment; `None` for files that are none, or of a layout that is not known.
-    pub(super) fn open(paths: &Paths) -> Option<Self> {
-        let memory = Arc::new(Mapping::open(&paths.ring, Access::Read).ok()?);
-        Self::read(&memory, || Some(Arc::new(Mapping::open(&paths.bell, Access::ReadWrite).ok()?)))
+    /// A peer's segment; `None` for files that are none, not for us, or of a layout that is not known.
+    ///
+    /// # Errors
+    /// If this process has no descriptor or no memory left for it.
+    pub(super) fn open(paths: &Paths) -> Result<Option<Self>, SystemError> {
+        let open = |path, access| match Mapping::open(path, access) {
+            Ok(memory) => Ok(Some(Arc::new(memory))),
+            Err(error) if error.is_exhaustion() => Err(error),
+            Err(_) => Ok(None),
+        };
+        let Some(memory) = open(&paths.ring, Access::Read)? else { return Ok(None) };
+        // What has no identity needs no bell.
+        if !Self::has_identity(&memory) {
+            return Ok(None);
+        }
+        let Some(bell) = open(&paths.bell, Access::ReadWrite)? else { return Ok(None) };
+        memory.populate(0, POPULATED);
+        bell.populate(0, BELL_SIZE);
+        Ok(Self::read(&memory, || Some(bell)))
+    }
+
+    fn has_identity(memory: &Mapping) -> bool {
+        memory.objects::<Counter>(0, IDENTITY_WORDS).is_some_and(|words| {
+            words[word::MAGIC].get_published() == MAGIC && words[word::VERSION].get() == LAYOUT_VERSION
+        })
     }
 
     /// A segment of which only its size is known. Its bell is opened when it looks like one.
     pub(super) fn read(memory: &Arc<Mapping>, bell: impl FnOnce() -> Option<Arc<Mapping>>) -> Option<Self> {
-        let words = memory.objects::<Counter>(0, IDENTITY_WORDS)?;
-        if words[word::MAGIC].get_published() != MAGIC || words[word::VERSION].get() != LAYOUT_VERSION {
-            return None;
-        }
+        let words = memory.objects::<Counter>(0, IDENTITY_WORDS).filter(|_| Self::has_identity(memory))?;
         let owner = Owner {
             node: NodeId::new(words[word::NODE].get())?,
             life: words[word::LIFE].get(),
             process: ProcessIdentity {
                 pid: u32::try_from(words[word::PID].get()).ok()?,
-                start_time: words[word::START_TIME].get(),
                 namespace: words[word::NAMESPACE].get(),
             },
             held_back: words[word::HELD_BACK].get() != 0,
@@ -272,6 +312,22 @@ impl Segment {
             State::Ready => 1,
             State::Closed => 2,
         });
+    }
+
+    /// Its place among those that join, from 1 on; 0 before it has one.
+    pub(super) fn ticket(&self) -> u64 {
+        self.identity[word::TICKET].get_published()
+    }
+
+    /// What says who came first.
+    pub(super) fn order(&self) -> (u64, u64) {
+        (self.ticket(), self.owner.life)
+    }
+
+    pub(super) fn set_ticket(&self, ticket: u64) {
+        punctual_machine::label!("segment.ticket");
+        self.identity[word::TICKET].publish(ticket);
+        punctual_machine::label!("segment.ticket.done");
     }
 
     /// Frames sent to everybody.
@@ -339,12 +395,12 @@ mod tests {
             }
             write_words(&paths.ring, &content);
             write_words(&paths.bell, &vec![words[0]; bell_size]);
-            if let Some(segment) = Segment::open(&paths) {
+            if let Some(segment) = Segment::open(&paths).unwrap() {
                 prop_assert!(size * 8 >= RING_AT + segment.ring().capacity());
                 segment.state();
                 segment.sent_to(NodeId::named("we"));
                 segment.cursor_of(words[1]);
-                segment.doorbell().ring(3);
+                segment.doorbell().ring();
                 for mut reader in [
                     RingReader::from_start(segment.ring().clone()),
                     RingReader::from_now(segment.ring().clone()),
@@ -379,7 +435,7 @@ mod tests {
             (word::NODE, "node id"),
             (word::LIFE, "life"),
             (word::PID, "pid"),
-            (word::START_TIME, "start time"),
+            (word::TICKET, "ticket"),
             (word::NAMESPACE, "pid namespace"),
             (word::CAPACITY, "capacity"),
             (word::HELD_BACK, "held back"),

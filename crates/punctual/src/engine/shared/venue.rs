@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use punctual_machine::SystemError;
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::NodeId;
 
@@ -15,13 +16,45 @@ pub(super) struct Found {
     pub(super) event: Option<Arc<EventFd>>,
 }
 
+/// How far a look goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Everybody at once, however long it takes: before a node is on the bus.
+    AtOnce,
+    /// A few of those of whom others told.
+    News,
+    /// A few of everybody: the next looks go on until all have been seen.
+    All,
+}
+
+/// What a look came to.
+#[derive(Default)]
+pub(super) struct Sight {
+    /// Who is there and was not known, dead or alive.
+    pub(super) found: Vec<Found>,
+    /// Lives of nodes of which somebody says that they have ended.
+    pub(super) doubtful: Vec<u64>,
+    /// The lives of all who are there, once all have been seen.
+    pub(super) present: Option<Vec<u64>>,
+    /// There is more to look at.
+    pub(super) incomplete: bool,
+    /// This process has no descriptor or memory left to look at somebody.
+    pub(super) failure: Option<SystemError>,
+}
+
 /// Where the nodes of a bus find each other, and how they reach each other's descriptors.
 pub(super) trait Venue: Send + Sync + fmt::Debug {
-    /// Everybody who is there and not yet known, dead or alive.
-    fn newcomers(&self, is_known: &dyn Fn(NodeId, u64) -> bool) -> Vec<Found>;
+    /// Looks who is there.
+    fn look(&self, scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight;
 
-    /// Gives a node that was found our descriptor bell.
-    fn introduce(&self, to: &Owner);
+    /// Whether a node is certainly dead.
+    fn has_died(&self, owner: &Owner) -> bool;
+
+    /// Gives a node our descriptor bell, and tells it to look at us. Whether that reached it.
+    fn introduce(&self, to: &Owner) -> bool;
+
+    /// Tells a node to look whether another has died. Whether that reached it.
+    fn report(&self, to: &Owner, dead: &Owner) -> bool;
 
     /// The descriptor bell of a node that sent it since it was found.
     fn event_of(&self, owner: &Owner) -> Option<Arc<EventFd>>;

@@ -1,7 +1,4 @@
-//! The floor: one shared slot each way between two processes, and nothing else.
-//!
-//! What no library can beat: a sequence word and the bytes. No header, no counters, no second message on its way. The
-//! laboratory measures everything else against it.
+//! Both ends of a pair of slots, in a file that two processes map.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,11 +6,11 @@ use std::time::Duration;
 
 use rustix::thread::futex::{self, Flags};
 
+use super::words::{Slot, Wakes};
 use crate::SystemError;
 use crate::event_fd::timespec;
 use crate::memory::{Access, Mapping};
-use crate::ring::{copy_in, copy_out};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_hint};
+use crate::sync::{AtomicU64, spin_hint};
 
 /// Largest message of a slot, bytes.
 pub const SLOT_SIZE_MAX: usize = 8192;
@@ -53,56 +50,51 @@ impl SlotPair {
         Self { memory: Arc::new(memory), own, sent: 0, received: 0 }
     }
 
-    fn slot(&self, which: usize) -> (&AtomicU64, &[AtomicU64]) {
+    fn slot(&self, which: usize) -> Slot<'_> {
         let words: &[AtomicU64] =
             self.memory.objects(which * SLOT_STRIDE, 1 + SLOT_SIZE_MAX / 8).expect("the size was looked at");
-        (&words[0], &words[1..])
+        Slot { sequence: &words[0], words: &words[1..] }
     }
 
-    fn futex(&self, which: usize) -> &AtomicU32 {
-        self.memory.object(FUTEX_AT + 64 * which).expect("the size was looked at")
+    fn wakes(&self, which: usize) -> Wakes<'_> {
+        Wakes(self.memory.object(FUTEX_AT + 64 * which).expect("the size was looked at"))
     }
 
     /// Writes the message. The other end must have read the one before.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         self.sent += 1;
-        let (sequence, slot) = self.slot(self.own);
-        copy_in(slot, bytes);
-        sequence.store(self.sent, Ordering::Release);
+        self.slot(self.own).put(self.sent, bytes);
     }
 
     /// Reads the next message, if it is there.
     #[inline]
     pub fn try_get(&mut self, bytes: &mut [u8]) -> bool {
-        let (sequence, slot) = self.slot(1 - self.own);
-        if sequence.load(Ordering::Acquire) == self.received {
-            return false;
-        }
-        copy_out(slot, bytes);
-        self.received += 1;
-        true
+        let is_there = self.slot(1 - self.own).try_get(self.received, bytes);
+        self.received += u64::from(is_there);
+        is_there
     }
 
     /// Writes the message and wakes the other end by the bare call.
     #[inline]
     pub fn put_and_wake(&mut self, bytes: &[u8]) {
         self.put(bytes);
-        let word = self.futex(self.own);
-        word.fetch_add(1, Ordering::SeqCst);
+        let wakes = self.wakes(self.own);
+        wakes.add();
         // Waking nobody is no error.
-        let _woken = futex::wake(word, Flags::empty(), 1);
+        let _woken = futex::wake(wakes.0, Flags::empty(), 1);
     }
 
     /// Reads the next message, sleeping by the bare call until it is there; `false` when `timeout` passed first.
     #[inline]
     pub fn get_asleep(&mut self, bytes: &mut [u8], timeout: Duration) -> bool {
         loop {
-            let seen = self.futex(1 - self.own).load(Ordering::SeqCst);
+            let seen = self.wakes(1 - self.own).count();
             if self.try_get(bytes) {
                 return true;
             }
-            let slept = futex::wait(self.futex(1 - self.own), Flags::empty(), seen, Some(&timespec(timeout)));
+            let wakes = self.wakes(1 - self.own).0;
+            let slept = futex::wait(wakes, Flags::empty(), seen, Some(&timespec(timeout)));
             if slept == Err(rustix::io::Errno::TIMEDOUT) {
                 return self.try_get(bytes);
             }

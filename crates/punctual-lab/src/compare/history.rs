@@ -1,0 +1,43 @@
+//! Runs of the same thing on this host, which say how far such runs lie apart.
+
+use std::path::{Path, PathBuf};
+
+use crate::store::{Header, Run};
+
+/// The newest are enough: more make the interval hardly narrower, and every one is read.
+const RUNS_MAX: usize = 20;
+
+/// Other runs of what `runs` measured, in the folders: of the same experiment, plan and host. What cannot be read is left
+/// out: it is no part of the comparison.
+#[must_use]
+pub fn history_of(runs: &[&Run], folders: &[PathBuf]) -> Vec<Run> {
+    let Some(first) = runs.first() else { return Vec::new() };
+    let known: Vec<PathBuf> = runs.iter().map(|run| resolved(&run.path)).collect();
+    let mut found: Vec<(String, PathBuf)> = Vec::new();
+    for entry in folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten() {
+        let path = resolved(&entry.path());
+        let seen = known.contains(&path) || found.iter().any(|(_, other)| *other == path);
+        let header = if seen { None } else { Header::read(&path).ok() };
+        if let Some(header) = header.filter(|header| is_alike(header, &first.header)) {
+            found.push((header.started, path));
+        }
+    }
+    found.sort_unstable();
+    let newest = found.into_iter().rev().take(RUNS_MAX);
+    newest.filter_map(|(_, path)| Run::open(&path).ok()).filter(|run| run.summary.is_some()).collect()
+}
+
+fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn is_alike(one: &Header, other: &Header) -> bool {
+    let host = |header: &Header| {
+        let host = &header.host;
+        (host.cpu.clone(), host.cpus, host.kernel.clone(), host.scheduler.clone())
+    };
+    one.experiment == other.experiment
+        && one.warmup == other.warmup
+        && one.plan == other.plan
+        && host(one) == host(other)
+}

@@ -1,0 +1,121 @@
+//! What one run says of one cell: a number per aspect, in which differences are ratios.
+
+use super::{Aspect, Options};
+use crate::sample::{Outcome, Phase, Samples};
+use crate::stall::{StallRule, steady_ns, steady_stalls};
+use crate::stats::mean;
+
+/// What a lost message counts as, in greatest finite latencies: far, yet finite.
+const LOST_FACTOR: f64 = 10.0;
+/// Anscombe: the root of a Poisson count plus this has a deviation of one half.
+const ROOT_SHIFT: f64 = 0.375;
+
+/// One aspect of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Value {
+    /// A logarithm of nanoseconds, or the root of a rate per minute; `None` if the run does not support it.
+    pub(super) all: Option<f64>,
+    /// The same of each trial alone.
+    pub(super) trials: Vec<f64>,
+}
+
+/// One run, reduced.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RunValue {
+    pub(super) messages: u64,
+    pub(super) infinite: u64,
+    /// Logarithm of the slowest answer: what lies beyond it is infinite.
+    pub(super) finite_ln: f64,
+    pub(super) stalls: f64,
+    pub(super) minutes: f64,
+    pub(super) values: [Value; Aspect::ALL.len()],
+}
+
+impl RunValue {
+    /// Trials without a steady message are left out: they say nothing.
+    pub(super) fn of(trials: &[Samples], rule: Option<StallRule>, options: &Options) -> Self {
+        let warmup = options.warmup;
+        let trials: Vec<&Samples> =
+            trials.iter().filter(|t| t.rows(Phase::Steady, warmup).next().is_some()).collect();
+        let slowest: Vec<u64> = trials.iter().filter_map(|t| slowest_ns(t, warmup)).collect();
+        let finite_max = slowest.iter().copied().max().unwrap_or(1).max(1) as f64;
+        let sorted: Vec<Vec<f64>> =
+            trials.iter().map(|t| latencies(t, warmup, finite_max * LOST_FACTOR)).collect();
+        let mut pooled: Vec<f64> = sorted.concat();
+        pooled.sort_unstable_by(f64::total_cmp);
+        let count = pooled.len() as u64;
+        let stalls = |t: &Samples| rule.map_or(0, |rule| steady_stalls(t, options.load, rule, warmup).len());
+        let stalls: Vec<f64> = trials.iter().map(|t| stalls(t) as f64).collect();
+        let minutes: Vec<f64> =
+            trials.iter().map(|t| steady_ns(t, options.load, warmup) as f64 / 60e9).collect();
+        let of_aspect = |aspect: Aspect| match aspect.quantile() {
+            Some(quantile) => Value {
+                all: quantile.is_supported(count).then(|| at(&pooled, quantile.rank(count))),
+                trials: sorted.iter().map(|t| at(t, quantile.rank(t.len() as u64))).collect(),
+            },
+            None if aspect == Aspect::Max => {
+                let trials: Vec<f64> = slowest.iter().map(|&ns| (ns.max(1) as f64).ln()).collect();
+                let whole = trials.len() == sorted.len() && !trials.is_empty();
+                Value { all: whole.then(|| mean(&trials)), trials }
+            }
+            None => rate(&stalls, &minutes),
+        };
+        Self {
+            messages: count,
+            infinite: pooled.iter().filter(|&&ns| ns > finite_max).count() as u64,
+            finite_ln: finite_max.ln(),
+            stalls: stalls.iter().sum(),
+            minutes: minutes.iter().sum(),
+            values: Aspect::ALL.map(of_aspect),
+        }
+    }
+
+    pub(super) fn get(&self, aspect: Aspect) -> &Value {
+        &self.values[aspect as usize]
+    }
+
+    /// As if every latency were multiplied: what a true change would have made of this run.
+    pub(super) fn scaled(&self, factor: f64) -> Self {
+        let mut scaled = self.clone();
+        for aspect in Aspect::ALL.into_iter().filter(|&aspect| aspect != Aspect::StallsPerMinute) {
+            let value = &mut scaled.values[aspect as usize];
+            value.all = value.all.map(|ln| ln + factor.ln());
+            value.trials.iter_mut().for_each(|ln| *ln += factor.ln());
+        }
+        scaled.finite_ln += factor.ln();
+        scaled
+    }
+}
+
+/// The root of a rate.
+fn rate(stalls: &[f64], minutes: &[f64]) -> Value {
+    let root = |stalls: f64, minutes: f64| ((stalls + ROOT_SHIFT) / minutes).sqrt();
+    let lasted: f64 = minutes.iter().sum();
+    let each = stalls.iter().zip(minutes).filter(|&(_, &minutes)| minutes > 0.0);
+    Value {
+        all: (lasted > 0.0).then(|| root(stalls.iter().sum(), lasted)),
+        trials: each.map(|(&stalls, &minutes)| root(stalls, minutes)).collect(),
+    }
+}
+
+/// The logarithm of the value at a rank, from 1.
+fn at(sorted: &[f64], rank: u64) -> f64 {
+    let place = usize::try_from(rank - 1).expect("a rank is an index into memory");
+    sorted[place.min(sorted.len() - 1)].ln()
+}
+
+fn is_finite(samples: &Samples, row: usize) -> bool {
+    matches!(samples.outcome[row], Outcome::Answered | Outcome::Unfinished)
+}
+
+fn slowest_ns(samples: &Samples, warmup: u64) -> Option<u64> {
+    let finite = samples.rows(Phase::Steady, warmup).filter(|&row| is_finite(samples, row));
+    finite.map(|row| samples.total_ns[row]).max()
+}
+
+fn latencies(samples: &Samples, warmup: u64, lost: f64) -> Vec<f64> {
+    let value = |row: usize| if is_finite(samples, row) { samples.total_ns[row].max(1) as f64 } else { lost };
+    let mut values: Vec<f64> = samples.rows(Phase::Steady, warmup).map(value).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}

@@ -1,0 +1,341 @@
+//! The verdict on two sides, each of one run or several.
+//!
+//! A run is one sample: what differs from run to run (where memory lies, which core a hypervisor gave, what else ran) is
+//! in no trial of it. So the interval comes from how far runs lie apart, by Student's t over runs.
+
+use serde::{Deserialize, Serialize};
+
+use super::value::RunValue;
+use super::{Aspect, Difference, Measure, Options, Order};
+use crate::stall::LASTED_NS_MIN;
+use crate::stats::student::{normal_two_sided, two_sided};
+use crate::stats::{Squares, mean};
+
+/// All aspects together err in one comparison of twenty: half of that is the median's, the rest is shared by the others.
+const ALPHA: f64 = 0.05;
+
+/// Runs say how far runs lie apart if so many distances are free: five of one side, or three of each.
+const FREEDOM_MIN: usize = 4;
+
+/// Where that is unknown: runs lie apart by as many times as trials of a run do (1.2 to 2.9 were measured), and by so much
+/// of the value at least.
+const DRIFT_TRIALS: f64 = 3.0;
+const DRIFT_LN_MIN: f64 = 0.1;
+
+/// What the interval rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// So many pairs of runs in turn.
+    Pairs(usize),
+    /// Distances between runs of the same thing, so many of them free.
+    Runs(usize),
+    /// How far runs lie apart is unknown; a bound is taken for it.
+    Bound,
+}
+
+/// Both sides, and what else is known of how runs lie apart.
+pub(super) struct Sides {
+    pub(super) a: Vec<RunValue>,
+    pub(super) b: Vec<RunValue>,
+    pub(super) history: Vec<RunValue>,
+}
+
+impl Sides {
+    pub(super) fn basis(&self, order: Order) -> Basis {
+        let [a, b, history] = [&self.a, &self.b, &self.history].map(|runs| runs.len().saturating_sub(1));
+        match (order, a + b + history) {
+            (Order::Interleaved, _) => Basis::Pairs(self.a.len().min(self.b.len())),
+            (Order::Separate, freedom) if freedom >= FREEDOM_MIN => Basis::Runs(freedom),
+            (Order::Separate, _) => Basis::Bound,
+        }
+    }
+
+    /// Those aspects that every run supports.
+    pub(super) fn measures(&self, options: &Options) -> Vec<Measure> {
+        if self.a.is_empty() || self.b.is_empty() {
+            return Vec::new();
+        }
+        let both = || self.a.iter().chain(&self.b);
+        let supported = |aspect: &Aspect| {
+            both().all(|run| run.get(*aspect).all.is_some())
+                && (*aspect != Aspect::StallsPerMinute
+                    || [&self.a, &self.b].into_iter().all(|side| has_rate(side)))
+        };
+        let aspects: Vec<Aspect> = Aspect::ALL.into_iter().filter(supported).collect();
+        let others = aspects.iter().filter(|&&aspect| aspect != Aspect::P50).count().max(1) as f64;
+        let all = if self.has_single_side() { ALPHA / 2.0 } else { ALPHA };
+        let alpha = |aspect| all / 2.0 / if aspect == Aspect::P50 { 1.0 } else { others };
+        aspects.iter().map(|&aspect| self.measure(aspect, alpha(aspect), options)).collect()
+    }
+
+    /// Of one run nothing is averaged: if now and then a run lies far off, a few others do not tell.
+    fn has_single_side(&self) -> bool {
+        self.a.len() == 1 || self.b.len() == 1
+    }
+
+    fn measure(&self, aspect: Aspect, alpha: f64, options: &Options) -> Measure {
+        let (a, b) = (mean(&all(&self.a, aspect)), mean(&all(&self.b, aspect)));
+        let half = self.half_width(aspect, alpha, options.order);
+        // A rate of stalls is compared by its root, everything else by its logarithm.
+        let ratio = |change: f64| match aspect {
+            Aspect::StallsPerMinute => ((a + change) / a).max(0.0).powi(2),
+            _ => change.exp(),
+        };
+        let (shown_a, shown_b) = (shown(&self.a, aspect), shown(&self.b, aspect));
+        let (low, high) = (ratio(b - a - half), ratio(b - a + half));
+        let matters = ratio(b - a).max(1.0 / ratio(b - a)) >= aspect.ratio_min()
+            && (aspect == Aspect::StallsPerMinute
+                || (b.exp() - a.exp()).abs() >= options.resolution_ns as f64);
+        let difference = match (matters, high < 1.0, low > 1.0) {
+            (true, true, _) => Difference::Faster,
+            (true, _, true) => Difference::Slower,
+            _ => Difference::None,
+        };
+        let finite = shown_a.is_some() && shown_b.is_some();
+        Measure {
+            aspect,
+            a: shown_a,
+            b: shown_b,
+            ratio: finite.then(|| ratio(b - a)),
+            low: if low.is_finite() { low } else { 0.0 },
+            high: high.is_finite().then_some(high),
+            difference,
+        }
+    }
+
+    fn half_width(&self, aspect: Aspect, alpha: f64, order: Order) -> f64 {
+        let half = match self.basis(order) {
+            Basis::Pairs(_) => {
+                let each = self.a.iter().zip(&self.b);
+                let apart = |(a, b): (&RunValue, &RunValue)| Some(b.get(aspect).all? - a.get(aspect).all?);
+                student_half(alpha, Squares::of(&each.filter_map(apart).collect::<Vec<_>>()), |squares| {
+                    squares.deviation() / ((squares.freedom + 1) as f64).sqrt()
+                })
+            }
+            Basis::Runs(_) => {
+                let groups = [&self.a, &self.b, &self.history].map(|runs| all(runs, aspect));
+                student_half(alpha, Squares::of_groups(groups.iter().map(Vec::as_slice)), |between| {
+                    between.deviation().max(self.error_of_a_run(aspect)) * self.root_of_shares()
+                })
+            }
+            Basis::Bound => student_half(alpha, self.within(aspect), |within| {
+                (DRIFT_TRIALS * within.deviation()).max(DRIFT_LN_MIN) * self.root_of_shares()
+            }),
+        };
+        match aspect {
+            // Few stalls scatter by chance alone.
+            Aspect::StallsPerMinute => {
+                half.max(normal_two_sided(alpha) * scatter(&self.a).hypot(scatter(&self.b)))
+            }
+            _ => half,
+        }
+    }
+
+    /// Trials of each run about that run.
+    fn within(&self, aspect: Aspect) -> Squares {
+        let runs = self.a.iter().chain(&self.b).chain(&self.history);
+        Squares::of_groups(runs.map(|run| run.get(aspect).trials.as_slice()))
+    }
+
+    /// A run cannot be better known than its trials say.
+    fn error_of_a_run(&self, aspect: Aspect) -> f64 {
+        let trials = self.a.iter().chain(&self.b).map(|run| run.get(aspect).trials.len());
+        self.within(aspect).deviation() / (trials.min().unwrap_or(1).max(1) as f64).sqrt()
+    }
+
+    fn root_of_shares(&self) -> f64 {
+        (1.0 / self.a.len() as f64 + 1.0 / self.b.len() as f64).sqrt()
+    }
+}
+
+/// Infinite where no distance is free.
+fn student_half(alpha: f64, squares: Squares, error: impl FnOnce(Squares) -> f64) -> f64 {
+    if squares.freedom == 0 { f64::INFINITY } else { two_sided(alpha, squares.freedom) * error(squares) }
+}
+
+fn all(runs: &[RunValue], aspect: Aspect) -> Vec<f64> {
+    runs.iter().filter_map(|run| run.get(aspect).all).collect()
+}
+
+/// A side was watched long enough for a rate: one stall in 5 ms is not 12,000 a minute.
+fn has_rate(runs: &[RunValue]) -> bool {
+    runs.iter().map(|run| run.minutes).sum::<f64>() * 60e9 >= LASTED_NS_MIN as f64
+}
+
+/// What the table shows: the geometric mean over runs, or stalls by minutes.
+fn shown(runs: &[RunValue], aspect: Aspect) -> Option<f64> {
+    if aspect == Aspect::StallsPerMinute {
+        let sum = |of: fn(&RunValue) -> f64| runs.iter().map(of).sum::<f64>();
+        return Some(sum(|run| run.stalls) / sum(|run| run.minutes));
+    }
+    let is_finite = |run: &RunValue| run.get(aspect).all.is_some_and(|ln| ln <= run.finite_ln + 1e-6);
+    runs.iter().all(is_finite).then(|| mean(&all(runs, aspect)).exp())
+}
+
+/// Deviation of the root of the stall rate if stalls came at random.
+fn scatter(runs: &[RunValue]) -> f64 {
+    0.5 / runs.iter().map(|run| run.minutes).sum::<f64>().sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::Value;
+    use super::*;
+    use crate::sample::Load;
+    use crate::stats::Xorshift;
+
+    /// How far runs of the same thing lie apart, and how.
+    #[derive(Clone, Copy, Debug)]
+    enum Weather {
+        /// By a normal effect.
+        Normal,
+        /// By one that is sometimes far off (Student's t of 3).
+        Heavy,
+        /// A hypervisor puts both processors on one core or on two: either is as likely, nothing lies between.
+        TwoPlaces,
+    }
+
+    const WEATHERS: [Weather; 3] = [Weather::Normal, Weather::Heavy, Weather::TwoPlaces];
+    const TRIALS: usize = 5;
+
+    impl Weather {
+        fn effect(self, spread: f64, random: &mut Xorshift) -> f64 {
+            match self {
+                Self::Normal => spread * random.normal(),
+                Self::Heavy => {
+                    let squares: f64 = (0..3).map(|_| random.normal().powi(2)).sum();
+                    spread * random.normal() / (squares / 3.0).sqrt()
+                }
+                Self::TwoPlaces => {
+                    spread * (if random.bits() & 1 == 0 { 3.0 } else { -3.0 } + 0.2 * random.normal())
+                }
+            }
+        }
+    }
+
+    /// Runs whose trials lie `trial` apart, and which lie `between` apart themselves.
+    struct World {
+        random: Xorshift,
+        weather: Weather,
+        between: f64,
+        trial: f64,
+    }
+
+    impl World {
+        fn run(&mut self, day: f64, change: f64) -> RunValue {
+            let common = day + change + self.weather.effect(self.between, &mut self.random);
+            let mut run = RunValue { messages: 2_500, finite_ln: 30.0, minutes: 1.0, ..RunValue::default() };
+            for aspect in Aspect::ALL.into_iter().take(5) {
+                // The tail is less certain than the body.
+                let scatter = self.trial * (1.0 + aspect as usize as f64);
+                let trials: Vec<f64> =
+                    (0..TRIALS).map(|_| 9.0 + common + scatter * self.random.normal()).collect();
+                run.values[aspect as usize] = Value { all: Some(mean(&trials)), trials };
+            }
+            run
+        }
+
+        fn runs(&mut self, count: usize, change: f64) -> Vec<RunValue> {
+            (0..count).map(|_| self.run(0.0, change)).collect()
+        }
+
+        fn differs(&mut self, form: Form, change: f64) -> bool {
+            let (order, sides) = match form {
+                Form::InTurn(pairs) => {
+                    let (mut a, mut b) = (Vec::new(), Vec::new());
+                    for _ in 0..pairs {
+                        // A day is far from the next; what is left within a pair is less than between runs.
+                        let day = 0.3 * self.random.normal();
+                        a.push(self.run(day, 0.0));
+                        b.push(self.run(day, change));
+                    }
+                    (Order::Interleaved, Sides { a, b, history: Vec::new() })
+                }
+                Form::Sides { runs, others } => {
+                    let sides = Sides {
+                        a: self.runs(runs, 0.0),
+                        b: self.runs(runs, change),
+                        history: self.runs(others, 0.0),
+                    };
+                    (Order::Separate, sides)
+                }
+            };
+            let options = Options { order, ..Options::new(Load::Closed, 0) };
+            sides.measures(&options).iter().any(|measure| measure.difference != Difference::None)
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Form {
+        InTurn(usize),
+        Sides { runs: usize, others: usize },
+    }
+
+    const FORMS: [Form; 7] = [
+        Form::InTurn(5),
+        Form::InTurn(10),
+        Form::Sides { runs: 3, others: 0 },
+        Form::Sides { runs: 5, others: 0 },
+        Form::Sides { runs: 1, others: 6 },
+        Form::Sides { runs: 1, others: 0 },
+        Form::Sides { runs: 2, others: 0 },
+    ];
+
+    fn differing(form: Form, weather: Weather, [between, trial]: [f64; 2], change: f64, worlds: u64) -> u64 {
+        let differs = |seed: &u64| {
+            World { random: Xorshift::new(*seed), weather, between, trial }.differs(form, change)
+        };
+        (0..worlds).filter(differs).count() as u64
+    }
+
+    /// Goal: what is the same is called different in at most one comparison of twenty, however few runs, however runs lie
+    /// apart, in narrow cells too.
+    #[test]
+    fn the_same_thing_is_rarely_called_different() {
+        const WORLDS: u64 = 1_000;
+        for form in FORMS {
+            for weather in WEATHERS {
+                // Runs lie 1, 2 and 2.9 times as far apart as trials; the narrow cells' trials 0.3 % and 1 %.
+                for spread in [[0.02, 0.02], [0.02, 0.01], [0.0087, 0.003]] {
+                    let alarms = differing(form, weather, spread, 0.0, WORLDS);
+                    println!("{form:?} {weather:?} {spread:?}: {alarms} of {WORLDS}");
+                    assert!(alarms * 20 <= WORLDS, "{form:?} {weather:?} {spread:?}: {alarms} of {WORLDS}");
+                }
+            }
+        }
+    }
+
+    /// Goal: runs in turn find a tenth more in four of five cases, and a third more always, although the days differ by more.
+    #[test]
+    fn a_true_change_is_found_in_turn() {
+        const WORLDS: u64 = 500;
+        for (form, spread) in [(Form::InTurn(5), [0.015, 0.01]), (Form::InTurn(10), [0.035, 0.02])] {
+            let tenth = differing(form, Weather::Normal, spread, f64::ln(1.1), WORLDS);
+            let third = differing(form, Weather::Normal, spread, f64::ln(1.3), WORLDS);
+            println!("{form:?}: +10 % in {tenth}, +30 % in {third} of {WORLDS}");
+            assert!(tenth * 5 >= WORLDS * 4, "{form:?}: +10 % found in {tenth} of {WORLDS}");
+            assert_eq!(third, WORLDS, "{form:?}: +30 %");
+        }
+    }
+
+    /// Goal: trials of one run tell nothing of how far runs lie apart. Method: the trials of each run agree to a
+    /// thousandth, and the runs differ by a fifth; alone they show nothing, beside their history they are far out of it.
+    #[test]
+    fn trials_do_not_stand_for_runs() {
+        let mut world =
+            World { random: Xorshift::new(5), weather: Weather::Normal, between: 0.0, trial: 0.001 };
+        let options = Options { order: Order::Separate, ..Options::new(Load::Closed, 0) };
+        let mut sides = Sides { a: world.runs(1, 0.0), b: world.runs(1, 0.2), history: Vec::new() };
+        let differs =
+            |sides: &Sides| sides.measures(&options).iter().any(|m| m.difference != Difference::None);
+        assert_eq!(sides.basis(Order::Separate), Basis::Bound);
+        assert!(!differs(&sides));
+        sides.history = world.runs(5, 0.0);
+        assert_eq!(sides.basis(Order::Separate), Basis::Runs(4));
+        assert!(differs(&sides));
+        world.between = 0.2;
+        sides.history = world.runs(5, 0.0);
+        assert!(!differs(&sides));
+    }
+}

@@ -1,0 +1,46 @@
+//! Reading files that a user names: never more than expected, whatever the file says of its size.
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Result};
+use std::path::Path;
+
+/// All of a file of at most `size_max` bytes.
+///
+/// # Errors
+/// It cannot be read, or is larger.
+pub fn read(path: &Path, size_max: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // A device or a pipe has no size before it is read.
+    File::open(path)?.take(size_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > size_max {
+        return Err(Error::new(
+            ErrorKind::InvalidData,
+            format!("larger than {size_max} bytes, which are the most"),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// The same, for text.
+///
+/// # Errors
+/// As for [`read`], or it is no UTF-8.
+pub fn read_text(path: &Path, size_max: u64) -> Result<String> {
+    String::from_utf8(read(path, size_max)?).map_err(|error| Error::new(ErrorKind::InvalidData, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit() {
+        let file = tempfile::NamedTempFile::new().expect("room");
+        std::fs::write(file.path(), "four").expect("room");
+        assert_eq!(read_text(file.path(), 4).expect("it fits"), "four");
+        for endless in [file.path(), Path::new("/dev/zero")] {
+            let error = read(endless, 3).expect_err("it does not fit");
+            assert!(error.to_string().contains("larger than 3 bytes"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The near end: asks, and keeps both directions of each trip.
+
+use std::time::{Duration, Instant};
+
+use punctual::time::Role as TimeRole;
+use punctual::{Clock, ReceiveError, Target, Ticks, Wake};
+use punctual_machine::signal::interrupted;
+
+use super::responder::End;
+use super::{BusPlan, PORT, Way, truth, wire};
+use crate::sample::{CellId, Kind, Load, Outcome as End_, Samples};
+use crate::store::{Store, StoreError};
+
+/// Own port, and own name on the bus.
+const OWN_PORT: u16 = 8;
+const CLIENT: &str = "client";
+
+/// How long both clocks are waited for.
+const COMMON_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How long an answer is waited for.
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Between both.
+    pub bus: BusPlan,
+    /// The responder's name.
+    pub to: String,
+    /// Idle time before each request.
+    pub gap: Duration,
+    /// Requests.
+    pub count: usize,
+    /// At most so long.
+    pub duration: Duration,
+    /// How both threads of this end wait.
+    pub wake: Wake,
+}
+
+/// What a run brought beside the store.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Whose clock is the reference.
+    pub reference: String,
+    /// Answers whose way there or back was not known, because a clock was not.
+    pub unknown: u64,
+    /// Ways that were found below zero: possible within the bound, and stored as zero.
+    pub below_zero: u64,
+    /// Ways of which the truth is known …
+    pub checked: u64,
+    /// … and lies within the bound.
+    pub held: u64,
+    /// Trips made.
+    pub made: u64,
+}
+
+/// The columns of a run, each a cell.
+struct Columns {
+    engine: &'static str,
+    gap_us: u64,
+    round_trip: Samples,
+    there: Samples,
+    there_bound: Samples,
+    back: Samples,
+    back_bound: Samples,
+}
+
+impl Columns {
+    fn new(settings: &Settings) -> Self {
+        let room = || Samples::with_capacity(settings.count);
+        Self {
+            engine: settings.bus.engine(),
+            gap_us: u64::try_from(settings.gap.as_micros()).unwrap_or(u64::MAX),
+            round_trip: room(),
+            there: room(),
+            there_bound: room(),
+            back: room(),
+            back_bound: room(),
+        }
+    }
+
+    fn cells(self) -> Vec<(CellId, Samples)> {
+        let cell = |name: &str, kind: Kind| CellId {
+            kind,
+            load: Load::Closed,
+            gap_us: self.gap_us,
+            size: wire::ANSWER_SIZE,
+            ..CellId::new(self.engine, name)
+        };
+        [
+            (cell("there", Kind::OneWay), self.there),
+            (cell("there_bound", Kind::OneWay), self.there_bound),
+            (cell("back", Kind::OneWay), self.back),
+            (cell("back_bound", Kind::OneWay), self.back_bound),
+            (cell("round_trip", Kind::RoundTrip), self.round_trip),
+        ]
+        .into_iter()
+        .filter(|(_, samples)| !samples.is_empty())
+        .collect()
+    }
+}
+
+/// Measures, and stores. Cut short, it keeps what was measured.
+///
+/// # Errors
+/// In words for people, or what the store says.
+pub fn run(settings: &Settings, store: &mut Store) -> Result<Result<Outcome, StoreError>, String> {
+    let mut end = End::open(&settings.bus, CLIENT, OWN_PORT, 128, settings.wake)?;
+    await_common_time(&mut end, settings)?;
+    let mut outcome = Outcome { reference: reference(&end, settings), ..Outcome::default() };
+    let mut columns = Columns::new(settings);
+    let clock = Clock::get();
+    let start = clock.now();
+    let until = start.plus(clock.ticks(settings.duration));
+    let mut number = 1_u64;
+    while outcome.made < settings.count as u64 && clock.now() < until && !interrupted() {
+        std::thread::sleep(settings.gap);
+        let trip = ask(&mut end, settings, number)?;
+        note(&mut columns, &mut outcome, start, &trip);
+        number += 1;
+    }
+    Ok(store.append_all(0, &columns.cells()).map(|()| outcome))
+}
+
+/// One trip: when it began, how long it took, and its two ways. An answer that never came has no end.
+struct Trip {
+    sent: Ticks,
+    lasted: Ticks,
+    answered: bool,
+    ways: [Option<Way>; 2],
+}
+
+fn ask(end: &mut End, settings: &Settings, number: u64) -> Result<Trip, String> {
+    let clock = Clock::get();
+    let sent = clock.now();
+    let target = Target::port(settings.to.as_str(), PORT);
+    let taken = end.communicator.try_send(target, &number.to_le_bytes());
+    taken.map_err(|error| format!("cannot send to {} on {}: {error}", settings.to, settings.bus))?;
+    let deadline = sent.plus(clock.ticks(TIMEOUT));
+    loop {
+        let message = match end.communicator.receive_until(Some(deadline)) {
+            Ok(message) => message,
+            Err(ReceiveError::Empty) => {
+                let lasted = clock.now().since(sent);
+                return Ok(Trip { sent, lasted, answered: false, ways: [None; 2] });
+            }
+        };
+        let lasted = clock.now().since(sent);
+        // An answer to an earlier request came after its time.
+        let Some((_, there)) = wire::read(message.payload).filter(|(of, _)| *of == number) else { continue };
+        let back = end.keeper.one_way_of(&message).map(|found| Way { found, truth: truth(&message) });
+        return Ok(Trip { sent, lasted, answered: true, ways: [there, back] });
+    }
+}
+
+fn note(columns: &mut Columns, outcome: &mut Outcome, start: Ticks, trip: &Trip) {
+    let clock = Clock::get();
+    let (index, at) = (outcome.made, clock.nanos(trip.sent.since(start)));
+    let ended = if trip.answered { End_::Answered } else { End_::Lost };
+    columns.round_trip.push(index, at, at, clock.nanos(trip.lasted), ended);
+    outcome.made += 1;
+    if !trip.answered {
+        return;
+    }
+    let Columns { there, there_bound, back, back_bound, .. } = columns;
+    for (way, times, bounds) in [(trip.ways[0], there, there_bound), (trip.ways[1], back, back_bound)] {
+        let Some(way) = way else {
+            outcome.unknown += 1;
+            continue;
+        };
+        outcome.below_zero += u64::from(way.found.nanos < 0);
+        outcome.checked += u64::from(way.holds().is_some());
+        outcome.held += u64::from(way.holds() == Some(true));
+        times.push(index, at, at, u64::try_from(way.found.nanos).unwrap_or(0), End_::Answered);
+        bounds.push(index, at, at, way.found.bound, End_::Answered);
+    }
+}
+
+/// Asks until both ways are known.
+fn await_common_time(end: &mut End, settings: &Settings) -> Result<(), String> {
+    let start = Instant::now();
+    let mut answered = false;
+    for number in 0.. {
+        let trip = ask(end, settings, u64::MAX - number)?;
+        answered |= trip.answered;
+        if trip.ways.iter().all(Option::is_some) || interrupted() {
+            return Ok(());
+        }
+        if start.elapsed() > COMMON_TIME_MAX {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (bus, to) = (&settings.bus, &settings.to);
+    Err(if answered {
+        format!(
+            "{to} on {bus} answers, but no common time was found within {COMMON_TIME_MAX:?}: see docs/time.md"
+        )
+    } else {
+        format!(
+            "nobody answers as {to} on {bus}: run punctual node --bus there, and check addresses and firewalls"
+        )
+    })
+}
+
+fn reference(end: &End, settings: &Settings) -> String {
+    match end.keeper.role() {
+        TimeRole::Master => CLIENT.to_owned(),
+        TimeRole::Follower(_) => settings.to.clone(),
+        TimeRole::Listening => "none yet".to_owned(),
+    }
+}

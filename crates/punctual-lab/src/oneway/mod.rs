@@ -1,0 +1,52 @@
+//! One-way latency between two hosts, each direction by itself, with the bound of its error.
+//!
+//! Both ends keep time ([`punctual::time::TimeKeeper`]), so each says of every message that it receives how long that was on
+//! its way. The responder writes what it found into its answer; the client holds both directions:
+//!
+//! ```text
+//! client ── request, stamped ──▶ responder: there ± bound
+//! client ◀── answer: there ± bound ── responder     client: back ± bound
+//! ```
+//! Where both ends read one clock the truth is known as well, and is compared with the bound: it must lie inside, always.
+
+mod bus;
+mod client;
+mod overview;
+mod responder;
+mod wire;
+
+pub use bus::{BusPlan, loopback};
+pub use client::{Outcome, Settings, run};
+pub use overview::overview;
+pub use responder::{RESPONDER, Responder};
+
+use punctual::time::OneWay;
+use punctual::{Clock, Message, Ticks};
+
+/// Port at which a responder answers.
+pub const PORT: u16 = 7;
+
+/// The truth, where one clock stamped both ends.
+fn truth(message: &Message<'_>) -> Option<i64> {
+    let stages = message.stages.filter(|stages| stages.one_clock)?;
+    let clock = Clock::get();
+    let nanos = |ticks: Ticks| i64::try_from(clock.nanos(ticks)).ok();
+    Some(nanos(stages.receiver.delivered)? - nanos(Ticks(stages.sender.sent))?)
+}
+
+/// One direction of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// By both clocks.
+    pub found: OneWay,
+    /// By the one clock that stamped both ends, if it was one.
+    pub truth: Option<i64>,
+}
+
+impl Way {
+    /// Whether the truth lies where the bound says; unknown between two clocks.
+    #[must_use]
+    pub fn holds(&self) -> Option<bool> {
+        self.truth.map(|truth| self.found.nanos.abs_diff(truth) <= self.found.bound)
+    }
+}

@@ -1,0 +1,64 @@
+//! A delay that is made on purpose, to see in which stage and at which side it shows.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use punctual::{Clock, Ticks};
+use serde::{Deserialize, Serialize};
+
+use crate::cli;
+
+/// Where a delay is made, by the stage in which it must show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// `request.sent`: the client sends late. Open load only.
+    Sent,
+    /// `request.elsewhere`: the responder does something else before it listens again.
+    Elsewhere,
+    /// `responder`: its application takes longer.
+    Responder,
+    /// `reply.elsewhere`: the client does something else before it listens for the reply.
+    ReplyElsewhere,
+}
+
+/// A delay of every trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delay {
+    place: Place,
+    time: Duration,
+}
+
+impl Delay {
+    /// Computes for so long, if this is the place.
+    #[inline]
+    pub fn make(delay: Option<Self>, place: Place) {
+        if let Some(delay) = delay.filter(|delay| delay.place == place) {
+            delay.compute();
+        }
+    }
+
+    #[cold]
+    fn compute(self) {
+        let clock = Clock::get();
+        let end: Ticks = clock.now().plus(clock.ticks(self.time));
+        while clock.now() < end {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl FromStr for Delay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (place, time) = text.split_once('=').ok_or("STAGE=TIME is needed")?;
+        let place = match place {
+            "request.sent" => Place::Sent,
+            "request.elsewhere" => Place::Elsewhere,
+            "responder" => Place::Responder,
+            "reply.elsewhere" => Place::ReplyElsewhere,
+            _ => return Err("request.sent, request.elsewhere, responder or reply.elsewhere".to_owned()),
+        };
+        Ok(Self { place, time: cli::duration(time)? })
+    }
+}

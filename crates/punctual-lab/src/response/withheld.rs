@@ -1,0 +1,207 @@
+//! CPU time that was withheld from a thread although it wanted it: by the quota of a control group, by the hypervisor.
+//!
+//! Both are the kernel's own counters, read through descriptors that stay open. A quota is read at the end of every window,
+//! where there is one; the hypervisor's share seldom, for its file is that of the whole machine.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Quotas that the calling thread's control groups have, its own and those above.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    stats: Vec<File>,
+}
+
+/// What quotas took so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// Periods in which a quota ran out.
+    pub times: u64,
+    /// Time until the next period, over all CPUs of the group, nanoseconds.
+    pub ns: u64,
+}
+
+impl Quotas {
+    /// Those of the calling thread now.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let groups = groups(&read("/proc/thread-self/cgroup"), &read("/proc/self/mountinfo"));
+        let limited = groups.iter().flat_map(Group::levels).filter(|level| has_quota(level));
+        Self { stats: limited.filter_map(|level| File::open(level.join("cpu.stat")).ok()).collect() }
+    }
+
+    /// Whether there is any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stats.is_empty()
+    }
+
+    /// What they took until now.
+    #[must_use]
+    pub fn now(&self) -> Throttled {
+        let mut sum = Throttled::default();
+        for file in &self.stats {
+            let mut text = [0; 1024];
+            let size = file.read_at(&mut text, 0).unwrap_or(0);
+            let one = parse_throttled(std::str::from_utf8(&text[..size]).unwrap_or_default());
+            sum.times += one.times;
+            sum.ns += one.ns;
+        }
+        sum
+    }
+}
+
+/// Version 2 counts microseconds, version 1 nanoseconds under another name.
+fn parse_throttled(text: &str) -> Throttled {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse::<u64>().ok())
+    };
+    let ns = value("throttled_usec").map(|us| us.saturating_mul(1000)).or_else(|| value("throttled_time"));
+    Throttled { times: value("nr_throttled").unwrap_or(0), ns: ns.unwrap_or(0) }
+}
+
+/// A control group that distributes CPU time: where its hierarchy is mounted, and its directory there.
+#[derive(Debug, PartialEq, Eq)]
+struct Group {
+    mount: PathBuf,
+    path: PathBuf,
+}
+
+impl Group {
+    /// It and all above it, up to the mount.
+    fn levels(&self) -> impl Iterator<Item = &Path> {
+        self.path.ancestors().take_while(|level| level.starts_with(&self.mount))
+    }
+}
+
+/// The groups that count CPU time, of `/proc/PID/cgroup` and `/proc/PID/mountinfo`.
+fn groups(cgroup: &str, mounts: &str) -> Vec<Group> {
+    let found = cgroup.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, inside) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_second = controllers.is_empty();
+        if !is_second && !controllers.split(',').any(|one| one == "cpu") {
+            return None;
+        }
+        let (root, mount) = mounts.lines().find_map(|line| mount_of(line, is_second))?;
+        // Seen from inside of a namespace, the mount's own root is left out of the path.
+        let below = Path::new(inside).strip_prefix(&root).unwrap_or(Path::new(inside));
+        let path = mount.join(below.strip_prefix("/").unwrap_or(below));
+        Some(Group { mount, path })
+    });
+    found.collect()
+}
+
+/// Root and place of a mount of the hierarchy with the CPU's controller: of version 2, or of version 1.
+fn mount_of(line: &str, is_second: bool) -> Option<(PathBuf, PathBuf)> {
+    let (place, kind) = line.split_once(" - ")?;
+    let mut kind = kind.split_ascii_whitespace();
+    let (name, options) = (kind.next()?, kind.nth(1).unwrap_or(""));
+    let fits = match is_second {
+        true => name == "cgroup2",
+        false => name == "cgroup" && options.split(',').any(|option| option == "cpu"),
+    };
+    let mut place = place.split_ascii_whitespace();
+    let (root, mount) = (place.nth(3)?, place.next()?);
+    fits.then(|| (root.into(), mount.into()))
+}
+
+fn has_quota(level: &Path) -> bool {
+    let read = |name: &str| std::fs::read_to_string(level.join(name)).ok();
+    let second = read("cpu.max").is_some_and(|text| !text.starts_with("max"));
+    second || read("cpu.cfs_quota_us").is_some_and(|text| !text.starts_with('-'))
+}
+
+/// A kernel tick of user space, nanoseconds: the step in which the hypervisor's share is told.
+const TICK_NS: u64 = 10_000_000;
+
+/// Time that the hypervisor took away.
+#[derive(Debug)]
+pub struct Steal {
+    stat: Option<File>,
+    text: Vec<u8>,
+}
+
+impl Default for Steal {
+    fn default() -> Self {
+        Self { stat: File::open("/proc/stat").ok(), text: vec![0; 4096] }
+    }
+}
+
+impl Steal {
+    /// From one CPU since it started, nanoseconds; `None` where the kernel does not say.
+    pub fn from_cpu(&mut self, cpu: usize) -> Option<u64> {
+        let size = self.stat.as_ref()?.read_at(&mut self.text, 0).ok()?;
+        parse_steal(std::str::from_utf8(&self.text[..size]).ok()?, cpu).map(|ticks| ticks * TICK_NS)
+    }
+}
+
+/// `cpuN user nice system idle iowait irq softirq steal`.
+fn parse_steal(text: &str, cpu: usize) -> Option<u64> {
+    let mut words = text
+        .lines()
+        .map(str::split_ascii_whitespace)
+        .find_map(|mut words| (words.next()?.strip_prefix("cpu")?.parse() == Ok(cpu)).then_some(words))?;
+    words.nth(7)?.parse().ok()
+}
+
+/// What is certain of a share that is told in ticks: what was counted may have been taken a tick earlier.
+#[must_use]
+pub fn certain_steal_ns(before_ns: u64, after_ns: u64) -> u64 {
+    after_ns.saturating_sub(before_ns).saturating_sub(TICK_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "9:name=systemd:/\n5:cpuacct:/\n2:cpu,cpuset:/box/in\n0::/other\n";
+    const MOUNTS: &str = "30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+        31 30 0:27 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+        40 30 0:36 /other /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+
+    /// Goal: the group of either version is found where it is mounted, with all above it.
+    #[test]
+    fn groups_are_found_where_they_are_mounted() {
+        let found = groups(FIRST, MOUNTS);
+        let paths: Vec<&Path> = found.iter().map(|group| group.path.as_path()).collect();
+        assert_eq!(paths, [Path::new("/sys/fs/cgroup/cpu/box/in"), Path::new("/sys/fs/cgroup/unified/")]);
+        let levels: Vec<&str> = found[0].levels().filter_map(Path::to_str).collect();
+        assert_eq!(levels, ["/sys/fs/cgroup/cpu/box/in", "/sys/fs/cgroup/cpu/box", "/sys/fs/cgroup/cpu"]);
+        assert_eq!(groups("", MOUNTS), []);
+        assert_eq!(groups(FIRST, ""), []);
+    }
+
+    #[test]
+    fn both_versions_are_read() {
+        let second = "usage_usec 5\nnr_periods 9\nnr_throttled 7\nthrottled_usec 3209000\nnr_bursts 0\n";
+        let first = "nr_periods 9\nnr_throttled 7\nthrottled_time 3209000000\n";
+        for text in [second, first] {
+            assert_eq!(parse_throttled(text), Throttled { times: 7, ns: 3_209_000_000 });
+        }
+        assert_eq!(parse_throttled("usage_usec 5\n"), Throttled::default());
+    }
+
+    #[test]
+    fn steal_is_that_of_the_cpu() {
+        let text =
+            "cpu  9 0 1 2 3 4 5 33 0 0\ncpu0 1 2 3 4 5 6 7 11 0 0\ncpu1 1 2 3 4 5 6 7 22 0 0\nintr 1\n";
+        assert_eq!([0, 1, 2].map(|cpu| parse_steal(text, cpu)), [Some(11), Some(22), None]);
+        // One tick may be of the time before the first reading.
+        assert_eq!(certain_steal_ns(TICK_NS, 2 * TICK_NS), 0);
+        assert_eq!(certain_steal_ns(TICK_NS, 6 * TICK_NS), 4 * TICK_NS);
+    }
+
+    #[test]
+    fn this_machine_can_be_asked() {
+        let quotas = Quotas::of_this_thread();
+        assert!(quotas.now().times >= quotas.now().times.min(1) || quotas.is_empty());
+        let cpu = punctual_machine::cpu::current();
+        let mut steal = Steal::default();
+        assert!(steal.from_cpu(cpu) <= steal.from_cpu(cpu));
+        assert_eq!(steal.from_cpu(usize::MAX), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! What the library costs: its median against the bare mechanism's, opening by opening.
+//!
+//! Where a mechanism's memory lies moves a bare slot from 0.29 to 0.44 µs. So one opening is one sample: both are opened anew
+//! in every trial, one right after the other, and the interval is over openings.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::{BESIDE_FLOORS, Cell, Manner};
+use crate::sample::{CellId, Kind, Phase};
+use crate::stats::student::two_sided;
+use crate::stats::{Distribution, Squares, mean};
+use crate::store::{Run, StoreError};
+
+/// The interval holds the truth 19 times of 20.
+const ALPHA: f64 = 0.05;
+
+/// A ratio that is known to this has two decimals; others have one.
+const WIDTH_FINE: f64 = 0.1;
+
+/// One route against its floor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LibraryCost {
+    /// The route, without stamps.
+    pub name: String,
+    /// The bare mechanism.
+    pub floor: String,
+    /// Idle gap of both.
+    pub gap_us: u64,
+    /// Geometric mean of the openings' ratios.
+    pub ratio: f64,
+    /// Where it lies, 19 times of 20; `None` of one opening.
+    pub interval: Option<[f64; 2]>,
+    /// How often both were opened.
+    pub openings: usize,
+}
+
+impl LibraryCost {
+    /// From the ratio of each opening; `None` without any.
+    pub(super) fn of((name, floor, gap_us): (&str, &str, u64), ratios: &[f64]) -> Option<Self> {
+        let ln: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+        let (middle, squares) = (mean(&ln), Squares::of(&ln));
+        let half = two_sided(ALPHA, squares.freedom) * squares.deviation() / (ln.len() as f64).sqrt();
+        let interval = (squares.freedom > 0).then(|| [(middle - half).exp(), (middle + half).exp()]);
+        let (name, floor) = (name.to_owned(), floor.to_owned());
+        (!ln.is_empty()).then(|| Self {
+            name,
+            floor,
+            gap_us,
+            ratio: middle.exp(),
+            interval,
+            openings: ln.len(),
+        })
+    }
+}
+
+/// "shared/spin 1.6 × floor/slot (1.3 to 2.0, 5 openings)".
+impl fmt::Display for LibraryCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, floor, ratio, openings, .. } = self;
+        match self.interval {
+            Some([low, high]) => {
+                let digits = if high - low <= WIDTH_FINE { 2 } else { 1 };
+                write!(
+                    f,
+                    "{name} {ratio:.digits$} × {floor} ({low:.digits$} to {high:.digits$}, {openings} openings)"
+                )
+            }
+            None => write!(f, "{name} {ratio:.1} × {floor} (one opening, so no interval)"),
+        }
+    }
+}
+
+/// Every route that was measured beside its floor.
+///
+/// # Errors
+/// A file of samples can no longer be read.
+pub fn costs(run: &Run) -> Result<Vec<LibraryCost>, StoreError> {
+    let mut costs = Vec::new();
+    for (ours, floor, gap_us) in BESIDE_FLOORS {
+        let id = |route, manner| Cell::closed(route, gap_us, manner).id(Kind::RoundTrip);
+        let (ours, floor) = (id(ours, Manner::Plain), id(floor, Manner::Usual));
+        let (of_ours, of_floor) = (medians(run, &ours)?, medians(run, &floor)?);
+        let mut ratios: Vec<(u32, f64)> =
+            of_ours.iter().filter_map(|(trial, ns)| Some((*trial, ns / of_floor.get(trial)?))).collect();
+        ratios.sort_by_key(|(trial, _)| *trial);
+        let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
+        costs.extend(LibraryCost::of((&ours.name, &floor.name, gap_us), &ratios));
+    }
+    Ok(costs)
+}
+
+/// The steady median of each trial.
+fn medians(run: &Run, cell: &CellId) -> Result<HashMap<u32, f64>, StoreError> {
+    let mut medians = HashMap::new();
+    for trial in run.trials_of(cell) {
+        let steady = Distribution::of(&[trial.load()?], Phase::Steady, run.header.warmup);
+        if let Some(ns) = steady.median_ns().filter(|&ns| ns > 0) {
+            medians.insert(trial.trial, ns as f64);
+        }
+    }
+    Ok(medians)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the interval is over openings. Method: five openings that lie far apart, as they were seen.
+    #[test]
+    fn openings_that_differ_make_a_wide_interval() {
+        let pair = ("shared/spin+plain", "floor/slot", 0);
+        let wide = LibraryCost::of(pair, &[1.22, 2.58, 1.57, 1.11, 1.9]).unwrap();
+        let [low, high] = wide.interval.unwrap();
+        assert!(low < 1.2 && high > 2.0 && wide.openings == 5, "{wide:?}");
+        assert!(wide.to_string().starts_with("shared/spin+plain 1.6 × floor/slot (1."), "{wide}");
+        let narrow = LibraryCost::of(pair, &[1.11, 1.12, 1.1, 1.11, 1.11]).unwrap();
+        assert_eq!(narrow.to_string(), "shared/spin+plain 1.11 × floor/slot (1.10 to 1.12, 5 openings)");
+        let one = LibraryCost::of(pair, &[1.1]).unwrap();
+        assert!(one.interval.is_none() && one.to_string().contains("no interval"), "{one}");
+        assert_eq!(LibraryCost::of(pair, &[]), None);
+    }
+}

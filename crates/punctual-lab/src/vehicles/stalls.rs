@@ -1,0 +1,62 @@
+//! The stalls of all runs, from the store: the same that the results count, each with its receiver and its longest stage.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sample::{ABSENT_NS, Samples};
+use crate::stall::{Stall, StallRule, steady_stalls};
+use crate::store::{Run, StoreError};
+
+/// Stalls that are kept, the longest.
+const STALLS_MAX: usize = 50;
+
+/// A receiver's stall.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VehicleStall {
+    /// In which run, from 0.
+    pub run: usize,
+    /// Whose, in the order of the receivers.
+    pub receiver: usize,
+    /// Which messages.
+    pub row: String,
+    /// The longest stage of its longest message, and how long that took; nothing where it carries no stamps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<(String, u64)>,
+    /// What happened.
+    #[serde(flatten)]
+    pub stall: Stall,
+}
+
+/// How many there were, and the longest of them.
+///
+/// # Errors
+/// A trial can no longer be read.
+pub fn all(run: &Run, receivers: usize) -> Result<(usize, Vec<VehicleStall>), StoreError> {
+    let mut found = Vec::new();
+    for cell in run.cells() {
+        let Some(rule) = StallRule::for_trials(&run.load(&cell)?, run.header.warmup) else { continue };
+        for trial in run.trials.iter().filter(|trial| trial.cell == cell) {
+            let samples = trial.load()?;
+            let (number, receivers) = (trial.trial as usize, receivers.max(1));
+            found.extend(steady_stalls(&samples, cell.load, rule, run.header.warmup).into_iter().map(
+                |stall| {
+                    let (run, receiver) = (number / receivers, number % receivers);
+                    let (row, stage) = (cell.engine.clone(), longest_stage(&samples, &stall));
+                    VehicleStall { run, receiver, row, stage, stall }
+                },
+            ));
+        }
+    }
+    let count = found.len();
+    found.sort_by_key(|found| std::cmp::Reverse(found.stall.longest_ns));
+    found.truncate(STALLS_MAX);
+    Ok((count, found))
+}
+
+fn longest_stage(samples: &Samples, stall: &Stall) -> Option<(String, u64)> {
+    let is_it =
+        |&row: &usize| samples.index[row] == stall.first_index && samples.total_ns[row] == stall.longest_ns;
+    let row = (0..samples.len()).find(is_it)?;
+    let known = samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS);
+    let longest = known.max_by_key(|stage| stage.ns[row])?;
+    Some((longest.name.clone(), longest.ns[row]))
+}

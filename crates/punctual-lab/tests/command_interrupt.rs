@@ -1,0 +1,86 @@
+//! Ctrl-C, however it comes: the command ends, with all that it started, and keeps what was measured.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Ended, Place, Started, alone, children, punctual, summary_of, text};
+
+fn files(folder: &Path) -> usize {
+    fs::read_dir(folder).map_or(0, |entries| entries.flatten().count())
+}
+
+/// Ended as what was measured says, which a summary with a doubt holds.
+#[track_caller]
+fn kept(place: &Place, ended: &Ended) {
+    assert!(matches!(ended.code, Some(0 | 1)), "{:?}\n{}\n{}", ended.code, ended.out, ended.err);
+    assert!(summary_of(&text(&place.path("run/summary.json"))).to_string().contains("cut short"));
+}
+
+/// Goal: one process is told, as by `kill` or a service manager, and those that it started end too.
+/// Method: else they would go on for ten minutes, which the watchdog does not wait for.
+#[test]
+fn a_signal_for_the_command_alone_ends_its_vehicles() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments =
+        ["run", "vehicles", "--engine", "shared", "--vehicles", "3", "--roadside", "0", "--runs", "1"];
+    let more = ["--components", "2", "--duration", "600s", "--period", "10ms", "--out", "run"];
+    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let parent = started.id();
+    started.has("three vehicles", || children(parent).len() == 3);
+    // Long enough for values to travel; without any the end is as good.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let vehicles = children(parent);
+    started.signal("-INT");
+    kept(&place, &started.end());
+    assert!(vehicles.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap_or(false)));
+}
+
+#[test]
+fn an_interrupted_peel_keeps_what_it_measured() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments =
+        ["run", "peel", "--engine", "shared", "--duration", "60s", "--rounds", "24", "--out", "run"];
+    let mut started = place.start(punctual(&arguments));
+    let samples = place.path("run/samples");
+    if started.ends_before(|| files(&samples) >= 2) {
+        let ended = started.end().with(3);
+        assert!(ended.err.contains("two processors"), "{}", ended.err);
+        eprintln!("SKIPPED: {}", ended.err);
+        return;
+    }
+    started.signal_group("-INT");
+    kept(&place, &started.end());
+}
+
+/// Goal: an interrupted scenario says what came of it, and leaves no file behind.
+#[test]
+fn an_interrupted_scenario_leaves_nothing_behind() {
+    let _turn = alone();
+    let place = Place::new();
+    fs::write(place.path("scenario"), "cell 100\nat 0s car 10 10\nat 1s car 20 10\nend 300s\n")
+        .expect("room");
+    fs::create_dir(place.path("scratch")).expect("room");
+    let scratch = place.path("scratch");
+    let interrupted = |started: Started| {
+        started.signal("-INT");
+        let ended = started.end();
+        assert_eq!(files(&scratch), 0, "{}", ended.err);
+        ended
+    };
+    let mut command = punctual(&["run", "groups", "--scenario", "scenario", "--json", "came.json"]);
+    command.env("TMPDIR", &scratch);
+    let mut started = place.start(command);
+    started.has("a file", || files(&scratch) > 0);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let ended = interrupted(started);
+    // A machine that is busy may have ended it before a vehicle was on its way.
+    assert!(matches!(ended.code, Some(0 | 1 | 3)), "{:?}\n{}\n{}", ended.code, ended.out, ended.err);
+    if ended.code == Some(0) {
+        assert!(ended.out.contains("Cut short after"), "{}", ended.out);
+        assert!(text(&place.path("came.json")).contains("cut_short_s"));
+    }
+}

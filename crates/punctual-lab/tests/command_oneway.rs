@@ -1,0 +1,73 @@
+//! `punctual run oneway` and `punctual node`, as people call them.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::process::Stdio;
+
+use common::{Place, alone, punctual, summary_of};
+use serde_json::Value;
+
+fn result<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let results = summary["results"].as_array().expect("results");
+    results
+        .iter()
+        .find(|result| result["name"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {results:#?}"))
+}
+
+fn assert_both_ways(summary: &Value) {
+    for name in ["udp/there", "udp/back", "udp/there_bound", "udp/back_bound"] {
+        assert_eq!(result(summary, name)["kind"], "one_way", "{name}");
+        assert!(result(summary, name)["p50"].as_u64().is_some(), "{name}");
+    }
+    // Each way is within the trip that it is a part of, by its bound.
+    let p50 = |name: &str| result(summary, name)["p50"].as_u64().expect("a median");
+    let ways = p50("udp/there") + p50("udp/back");
+    let bounds = p50("udp/there_bound") + p50("udp/back_bound");
+    assert!(ways <= p50("udp/round_trip") + 2 * bounds, "{summary:#}");
+    let oneway = &summary["oneway"];
+    assert!(oneway["checked"].as_u64().expect("a count") >= 200, "one clock: the truth is known: {oneway}");
+    assert_eq!(oneway["checked"], oneway["held"], "the truth lies within the bound");
+}
+
+/// Goal: without options both ends are there, and the truth, which is known, lies within every bound.
+#[test]
+fn both_ways_are_within_their_bounds() {
+    let _turn = alone();
+    let place = Place::new();
+    let ended = place.punctual(&["run", "oneway", "--count", "300", "--json", "-", "--out", "run"]).with(0);
+    assert_both_ways(&summary_of(&ended.out));
+    let page = place.punctual(&["report", "run"]).with(0);
+    assert!(page.err.is_empty(), "{}", page.err);
+}
+
+/// Goal: the same between two processes that a user starts.
+#[test]
+fn a_node_elsewhere_is_the_other_end() {
+    let _turn = alone();
+    let free = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let (first, second) = (free(), free());
+    let (here, there) = (first.local_addr().expect("bound"), second.local_addr().expect("bound"));
+    drop((first, second));
+    let bus = format!("udp:{there},{here}");
+    let mut node = punctual(&["node", "--bus", &bus, "--name", "far"]);
+    let mut node = node.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(node.stdout.take().expect("a pipe")).lines();
+    assert!(lines.next().expect("a line").expect("text").contains("keeps time"));
+    let (place, bus) = (Place::new(), format!("udp:{here},{there}"));
+    let ended =
+        place.punctual(&["run", "oneway", "--bus", &bus, "--to", "far", "--count", "300", "--json", "-"]);
+    node.kill().expect("it ran");
+    node.wait().expect("it ended");
+    assert_both_ways(&summary_of(&ended.with(0).out));
+}
+
+#[test]
+fn a_wrong_bus_is_refused_in_a_line() {
+    let place = Place::new();
+    let ended = place.punctual(&["run", "oneway", "--bus", "shared:here"]).with(2);
+    assert!(ended.err.contains("--bus") && ended.err.contains("ethernet:INTERFACE"), "{}", ended.err);
+    assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
+}

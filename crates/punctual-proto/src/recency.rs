@@ -1,0 +1,86 @@
+//! How old what is read can be: whether so many messages may have passed meanwhile that their numbers mislead.
+//!
+//! A frame carries the lower half of its number. It tells new from old while fewer than half of those numbers lie between a frame
+//! and the one before it; on no wire do so many pass within [`SILENCE_NS`]. Who has read nothing for longer may find frames of
+//! before and of after the gap behind each other, until it has found nothing more once.
+
+use crate::limits::MESSAGE_INTERVAL_NS_MIN;
+
+/// In this time, nanoseconds, half of the numbers that a frame can carry may be used up: 10.7 s.
+pub const SILENCE_NS: u64 = MESSAGE_INTERVAL_NS_MIN << 31;
+
+/// When something was read. Times are nanoseconds of any clock that never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Now.
+    pub now_ns: u64,
+    /// What is read now was sent after this, as far as gaps are concerned.
+    pub fresh_ns: u64,
+}
+
+/// Watches over the times at which a medium of the kernel was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Recency {
+    last_ns: u64,
+    /// Nothing had been read for so long that what is queued may be from before and from after a gap: since when it was read.
+    behind_since_ns: Option<u64>,
+}
+
+impl Recency {
+    /// The medium was opened.
+    pub fn new(now_ns: u64) -> Self {
+        Self { last_ns: now_ns, behind_since_ns: None }
+    }
+
+    /// Something is there to be read.
+    pub fn handle_reading(&mut self, now_ns: u64) -> Moment {
+        if self.behind_since_ns.is_none() && now_ns.saturating_sub(self.last_ns) >= SILENCE_NS {
+            self.behind_since_ns = Some(self.last_ns);
+        }
+        self.last_ns = now_ns;
+        Moment { now_ns, fresh_ns: self.behind_since_ns.unwrap_or(now_ns) }
+    }
+
+    /// There was nothing, wherever one looked.
+    pub fn handle_nothing(&mut self) {
+        self.behind_since_ns = None;
+    }
+
+    /// Whether [`Self::handle_nothing`] is worth a look everywhere.
+    pub fn is_behind(&self) -> bool {
+        self.behind_since_ns.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Stream, Verdict};
+
+    /// Goal: who was away for long finds what was queued before the gap and what came after it, and takes both.
+    #[test]
+    fn what_was_queued_before_and_after_an_absence_is_new() {
+        let mut recency = Recency::new(0);
+        let mut stream = Stream::starting_at(0, false, recency.handle_reading(0));
+        stream.accept(0, recency.handle_reading(1));
+        let after = 2 + (1 << 31);
+        let back_ns = 2 * SILENCE_NS;
+        assert!(stream.accept(1, recency.handle_reading(back_ns)).is_deliverable());
+        let accepted = stream.accept(after, recency.handle_reading(back_ns + 1));
+        assert_eq!((accepted.verdict, accepted.restarted), (Verdict::New { skipped: 1 << 31 }, true));
+        assert!(recency.is_behind());
+        recency.handle_nothing();
+        // From here on it knows again what is old.
+        assert!(stream.accept(after + 1, recency.handle_reading(back_ns + 2)).is_deliverable());
+        assert_eq!(stream.accept(after - 500, recency.handle_reading(back_ns + 3)).verdict, Verdict::Stale);
+    }
+
+    #[test]
+    fn who_reads_now_and_then_is_never_behind() {
+        let mut recency = Recency::new(0);
+        for now_ns in (0..100 * SILENCE_NS).step_by(SILENCE_NS as usize - 1) {
+            assert_eq!(recency.handle_reading(now_ns), Moment { now_ns, fresh_ns: now_ns });
+            assert!(!recency.is_behind());
+        }
+    }
+}

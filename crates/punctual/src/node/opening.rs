@@ -1,0 +1,91 @@
+//! How a frame leaves its sender's reach: copied into memory of our own, and its seal looked at there.
+
+use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::limits::PREFIX_SIZE_MAX;
+use punctual_proto::seal::Refusal;
+use punctual_proto::{Header, Stamps};
+
+use super::inbox::make_room;
+use crate::engine::Arrival;
+use crate::seal::{NodeOpener, Seals};
+
+/// Who looks behind the seals of arriving frames.
+#[derive(Debug)]
+pub(super) enum Guard {
+    /// The bus is not sealed: whoever seals means another.
+    Nobody,
+    /// The medium has done so.
+    Medium,
+    /// The node, on its own copy of the frame.
+    Node(Box<NodeOpener>),
+}
+
+impl Guard {
+    pub(super) fn new(seals: Option<&Seals>) -> Self {
+        match seals {
+            None => Self::Nobody,
+            Some(seals) if seals.opened_by_medium => Self::Medium,
+            Some(seals) => Self::Node(Box::new(seals.opener())),
+        }
+    }
+}
+
+/// Copies the message out of its sender's reach, to behind the largest prefix, and looks behind its seal there. Returns the
+/// group in which it was sealed.
+///
+/// # Errors
+/// Why it is not believed; nothing, if its sender wrote over it meanwhile.
+#[inline]
+pub(super) fn copy(
+    guard: &mut Guard,
+    arrival: &Arrival<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<u32>, Option<Refusal>> {
+    let header = &arrival.header;
+    if matches!(guard, Guard::Nobody) && header.sealed {
+        return Err(Some(Refusal::Unexpected));
+    }
+    make_room(buffer, PREFIX_SIZE_MAX + arrival.payload.len());
+    let size = arrival.payload.copy_to(&mut buffer[PREFIX_SIZE_MAX..]);
+    if !arrival.payload.is_intact() {
+        return Err(None);
+    }
+    debug_assert_eq!(header.prefix_size() + size, header.frame_size(), "the buffer holds the largest");
+    let opened = open(guard, header, arrival.stamps, buffer).map_err(Some)?;
+    Ok(opened.or(arrival.sealed_in))
+}
+
+/// Looks behind the seal of a frame whose copy stands behind the largest prefix, where that is the node's to do. Returns the
+/// group in which it was sealed.
+#[inline]
+pub(super) fn open(
+    guard: &mut Guard,
+    header: &Header,
+    stamps: Option<Stamps>,
+    buffer: &mut [u8],
+) -> Result<Option<u32>, Refusal> {
+    let Guard::Node(opener) = guard else { return Ok(None) };
+    let begin = PREFIX_SIZE_MAX - header.prefix_size();
+    let frame = &mut buffer[begin..begin + header.frame_size()];
+    // The head as it was read and looked at, not as it may stand there by now.
+    write_head(frame, header, stamps);
+    opener.open(header, frame).map(Some)
+}
+
+/// Writes header and stamps as they arrived: a frame that was parsed is written the same again.
+#[inline]
+fn write_head(bytes: &mut [u8], header: &Header, stamps: Option<Stamps>) {
+    let (head, rest) =
+        bytes.split_first_chunk_mut::<HEADER_SIZE>().expect("the prefix begins with the header");
+    header.write(head);
+    if let (Some(stamps), Some(rest)) = (stamps, rest.first_chunk_mut()) {
+        stamps.write(rest);
+    }
+}
+
+/// What stands before a message in an inbox: there it needs no seal any more.
+pub(super) fn write_prefix<'a>(bytes: &'a mut [u8; PREFIX_SIZE_MAX], arrival: &Arrival<'_>) -> &'a [u8] {
+    let header = Header { sealed: false, ..arrival.header };
+    write_head(bytes, &header, arrival.stamps);
+    &bytes[..header.prefix_size()]
+}

@@ -1,0 +1,104 @@
+//! Spins for as long as that is worth while, then sleeps.
+
+use punctual_machine::clock::{Clock, Ticks};
+
+use super::{AdaptiveSpin, Bed, Condition, Spun, Waited, Waiter};
+
+/// Looks at shared memory between two looks at the clock, each with the processor's hint before it.
+const LOOKS: u32 = 32;
+
+/// So much time between two looks at the clock, nanoseconds: the thread did not run. An interrupt takes less, and a thread
+/// that has used up its share of the processor waits for milliseconds.
+const PREEMPTED_NS: u64 = 300_000;
+
+/// A wait that ended before the first look at the clock, nanoseconds, or a little less.
+const BEGUN_NS: u64 = 1_000;
+
+#[derive(Debug)]
+pub(super) struct SpinThenSleep<S> {
+    sleep: S,
+    spin: AdaptiveSpin,
+    clock: &'static Clock,
+    /// 1 where only a poll sees everything: one follows each look.
+    looks: u32,
+    began: Ticks,
+    state: State,
+}
+
+/// What has become of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has not begun.
+    Idle,
+    /// It was spun for between two looks at the clock: most waits end here, and take none.
+    Begun,
+    /// It is spun for; when the clock was last looked at.
+    Spins(Ticks),
+    /// It is slept through, spun for or not.
+    Sleeps(Spun),
+}
+
+impl<S> SpinThenSleep<S> {
+    pub(super) fn new(sleep: S, spin: AdaptiveSpin, looks_suffice: bool) -> Self {
+        let looks = if looks_suffice { LOOKS } else { 1 };
+        Self { sleep, spin, clock: Clock::get(), looks, began: Ticks(0), state: State::Idle }
+    }
+
+    /// What the next part of this wait is, by the time that it has lasted.
+    fn next(&mut self) -> State {
+        match self.state {
+            State::Idle if self.spin.spin_ns() > 0 => State::Begun,
+            State::Idle => {
+                self.began = self.clock.now();
+                State::Sleeps(Spun::Not)
+            }
+            State::Begun => {
+                self.began = self.clock.now();
+                State::Spins(self.began)
+            }
+            State::Spins(last) => {
+                let now = self.clock.now();
+                if self.clock.nanos(now.since(last)) > PREEMPTED_NS {
+                    State::Sleeps(Spun::Preempted)
+                } else if self.clock.nanos(now.since(self.began)) >= u64::from(self.spin.spin_ns()) {
+                    State::Sleeps(Spun::InVain)
+                } else {
+                    State::Spins(now)
+                }
+            }
+            asleep @ State::Sleeps(_) => asleep,
+        }
+    }
+}
+
+impl<S: Waiter> Waiter for SpinThenSleep<S> {
+    #[inline]
+    fn wait(&mut self, bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
+        self.state = self.next();
+        if matches!(self.state, State::Sleeps(_)) {
+            return self.sleep.wait(bed, condition);
+        }
+        for _ in 0..self.looks {
+            std::hint::spin_loop();
+            if condition.is_ready() {
+                break;
+            }
+        }
+        Waited::AWAKE
+    }
+
+    #[inline]
+    fn handle_found(&mut self) {
+        let spun = match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => return,
+            State::Begun => return self.spin.note(BEGUN_NS, Spun::Found),
+            State::Spins(_) => Spun::Found,
+            State::Sleeps(spun) => spun,
+        };
+        self.spin.note(self.clock.nanos(self.clock.now().since(self.began)), spun);
+    }
+
+    fn sleeps_in_set(&self) -> bool {
+        self.sleep.sleeps_in_set()
+    }
+}

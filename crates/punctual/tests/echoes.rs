@@ -1,0 +1,75 @@
+//! What a node sends to everybody comes back to its host, and not to it.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, free_ports, watchdog};
+use punctual::{Bus, Node, Target};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// More than the buffer of a socket holds.
+const MESSAGES: u64 = 20_000;
+
+fn multicast() -> Bus {
+    let group = SocketAddr::new([239, 255, 80, 86].into(), free_ports().0.port());
+    Bus::multicast(group, [127, 0, 0, 1].into())
+}
+
+/// Whether anything wakes who waits for the medium.
+fn is_readable(node: &Node) -> bool {
+    let mut descriptors: Vec<PollFd<'_>> = node
+        .medium_descriptors()
+        .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+        .collect();
+    poll(&mut descriptors, Some(&Timespec::default())).unwrap() > 0
+}
+
+/// Goal: a node that is alone on a multicast group and talks is neither woken by what it says, nor counts it as dropped when
+/// another comes and speaks, who hears it as well.
+#[test]
+fn who_talks_alone_neither_hears_nor_counts_itself() {
+    let _alive = watchdog(60);
+    let bus = multicast();
+    let here = Node::open(&bus, "here").unwrap();
+    let mut sender = here.bind(1).unwrap();
+    for number in 0..MESSAGES {
+        sender.send_timeout(Target::EVERYONE, &number.to_le_bytes(), PATIENCE).unwrap();
+    }
+    assert!(!is_readable(&here), "its own messages are in its buffer");
+    let there = Node::open(&bus, "there").unwrap();
+    let mut other = there.bind(1).unwrap();
+    other.send_timeout(Target::everyone_at(1), b"hello", PATIENCE).unwrap();
+    assert_eq!(sender.receive_timeout(PATIENCE).unwrap().payload, b"hello");
+    sender.send_timeout(Target::EVERYONE, b"welcome", PATIENCE).unwrap();
+    while other.receive_timeout(PATIENCE).unwrap().payload != b"welcome" {}
+    let ledger = here.ledger();
+    assert_eq!((ledger.arrived, ledger.buffer_drops, ledger.bad_frames), (1, 0, 0), "{ledger}");
+}
+
+/// Goal: what a full buffer costs is counted, though the kernel counts a node's own messages the same way. Method: both talk,
+/// and nobody reads for a while.
+#[test]
+fn what_a_full_buffer_drops_is_told_from_ones_own() {
+    let _alive = watchdog(60);
+    let bus = multicast();
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(2).unwrap());
+    for number in 0..MESSAGES {
+        sender.send_timeout(Target::EVERYONE, &number.to_le_bytes(), PATIENCE).unwrap();
+        receiver.send_timeout(Target::port("nobody", 1), b"mine", PATIENCE).unwrap();
+    }
+    let give_up = Instant::now() + PATIENCE;
+    let (missing, ledger) = loop {
+        here.housekeep();
+        while receiver.receive_timeout(Duration::from_millis(10)).is_ok() {}
+        let (account, ledger) = (there.peers().remove(0), there.ledger());
+        if account.arrived + account.lost + account.missing == MESSAGES || Instant::now() > give_up {
+            break (account.missing, ledger);
+        }
+    };
+    assert_eq!(ledger.arrived + ledger.lost() + missing, MESSAGES, "{ledger}");
+    assert!(ledger.buffer_drops > 0 && ledger.buffer_drops < MESSAGES + 100, "{ledger}");
+    assert_eq!((ledger.lost(), ledger.lost_medium), (ledger.lost_buffer_full, 0), "{ledger}");
+}
