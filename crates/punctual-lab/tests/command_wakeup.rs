@@ -36,7 +36,52 @@ fn every_figure_of_a_way_has_its_row() {
     let lost = |name: &str| {
         handshakes.iter().find(|row| row["name"] == name).and_then(|row| row["lost"].as_u64()).expect(name)
     };
-    assert_eq!(lost("h4"), 0, "the look at what was posted needs no delay");
+    let repaired = ["wait", "epoll-event-recheck", "h1-repaired", "h4"];
+    assert_eq!(repaired.map(lost), [0; 4], "the repairs need no delay and no time limit");
+    let racy = ["wait-unmasked", "epoll-event", "h1", "h1-recheck", "h2"];
+    assert!(racy.map(lost).iter().sum::<u64>() > 0, "{handshakes:?}");
+    let limits = summary["time_limits"].as_array().expect("a list");
+    for limit_us in [100, 1_000, 2_500, 5_000, 10_000] {
+        let row = |name: &str| {
+            let is_it = |row: &&Value| row["limit_us"] == limit_us && row["name"] == name;
+            limits.iter().find(is_it).unwrap_or_else(|| panic!("no {name} at {limit_us} µs"))
+        };
+        assert_eq!(row("wait")["lost"], 0, "{}", row("wait"));
+        let racy = row("wait-unmasked");
+        // What was lost is hidden, not faster: it takes the limit at least.
+        assert!(racy["lost"] == 0 || racy["max_ns"].as_u64() >= Some(limit_us * 1_000), "{racy}");
+    }
+}
+
+/// Goal: what the doorbell saves against eventfd under epoll is in one row, and every set of descriptors has one.
+#[test]
+fn the_doorbell_stands_beside_the_bare_mechanism() {
+    let place = Place::new();
+    let arguments =
+        ["run", "wakeup", "--only", "epoll,eventfd", "--gap", "0", "--duration", "2s", "--rounds", "3"];
+    let ended = place.punctual(&[&arguments[..], &["--json", "-", "--out", "run"]].concat());
+    if punctual_machine::cpu::allowed().len() < 2 {
+        return eprintln!("SKIPPED: two processors are needed for a core each");
+    }
+    let summary: Value = serde_json::from_str(&ended.with(0).out).expect("JSON");
+    let rows = summary["against_bare"].as_array().expect("a list");
+    for (name, bare_name, calls) in
+        [("epoll/w2r_any", "floor-epoll", 2.0), ("eventfd/w2r_any", "floor-eventfd", 1.0)]
+    {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}"));
+        assert!(row["bare_name"] == bare_name && row["p50_ns"].as_u64() > Some(0), "{row}");
+        let bare = &row["bare_price"];
+        assert_eq!(bare["notify_calls"].as_f64(), Some(1.0), "a write for every message: {row}");
+        assert!(bare["wait_calls"].as_f64() >= Some(calls), "{row}");
+    }
+    let results = summary["results"].as_array().expect("a list");
+    for name in ["floor-epoll", "floor-epoll-8", "floor-epoll-64"] {
+        let row = results.iter().find(|row| row["name"] == format!("{name}/w2r_any"));
+        let row = row.unwrap_or_else(|| panic!("no {name}"));
+        assert!(row["count"].as_u64() > Some(10) && row["lost"] == 0, "{row}");
+    }
+    let page = fs::read_to_string(place.path("run/report.html")).expect("a page");
+    assert!(page.contains("What the doorbell saves against eventfd under epoll"));
 }
 
 #[test]

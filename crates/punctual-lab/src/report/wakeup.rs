@@ -9,14 +9,17 @@ use crate::sample::CellId;
 use crate::summary::{CellResult, Summary};
 use crate::table::{grouped, micros};
 use crate::wakeup::{
-    Cell, Compared, Conditions, GAPS_US, HandshakeResult, Measurement, Policy, Route, ipc_bench_block, list,
+    AgainstBare, Cell, Compared, Conditions, GAPS_US, HandshakeResult, Measurement, Policy, Route,
+    epoll_answer, ipc_bench_block, list,
 };
 
 pub(super) fn sections(page: &mut String, summary: &Summary) {
     by_gap(page, &summary.results);
     costs(page, &summary.results);
+    against_bare(page, &list(summary, "against_bare"));
     policy(page, &list(summary, "adaptive"));
     handshakes(page, &list(summary, "handshakes"));
+    time_limits(page, &list(summary, "time_limits"));
     published(page, &list(summary, "published"));
     ipc_bench(page, &summary.results);
 }
@@ -30,17 +33,17 @@ fn gap_name(gap_us: u64) -> String {
     CellId { gap_us, ..CellId::new("", "") }.gap()
 }
 
-/// One colour per kind of mechanism: nineteen would not be told apart.
+/// One colour per kind of mechanism: twenty-four would not be told apart.
 fn colour(route: Route) -> usize {
     let name = route.name();
     match route {
-        Route::Line | Route::BareFutex => 7,
+        floor if floor.is_floor() => 7,
         Route::Spin => 0,
         Route::Adaptive => 2,
         Route::Park(_) if name.starts_with("futex") => 1,
         Route::Park(_) if name.starts_with("sig") => 4,
         Route::Park(_) if name.starts_with("uring") => 6,
-        Route::Park(_) => 3,
+        _ => 3,
     }
 }
 
@@ -81,7 +84,7 @@ fn chart(results: &[CellResult], routes: &[Route]) -> String {
             .filter_map(|place| p50(route, GAPS_US[place]).map(|ns| (x(place), scale.at(ns))))
             .collect();
         let colour = colour(route);
-        let bare = matches!(route, Route::Line | Route::BareFutex);
+        let bare = route.is_floor();
         canvas.path(&format!("wk{} c{colour}", if bare { " thin" } else { "" }), &points, false);
         for &at in &points {
             canvas.dot(&format!("fill c{colour}"), at, 2.4, route.name());
@@ -113,7 +116,8 @@ fn costs(page: &mut String, results: &[CellResult]) {
     page.push_str(
         "</tbody></table></div><p class=\"say\">Asleep: share of messages that found the reader parked, by the kernel's count of \
          voluntary switches. A way that elides its notification whenever the reader is awake has fewer calls at short gaps; the \
-         bare futex calls every time.</p></section>\n",
+         floors call every time. <code>floor-epoll-8</code> and <code>-64</code>: so many eventfds in one set, of which the \
+         writer writes to one after the other.</p></section>\n",
     );
 }
 
@@ -139,6 +143,47 @@ fn cost_row(page: &mut String, results: &[CellResult], route: Route) {
     let lost: u64 = GAPS_US.iter().filter_map(|&gap_us| find(results, route, gap_us)).map(|r| r.lost).sum();
     let class = if lost > 0 { "bad" } else { "none" };
     let _ = write!(page, "<td>{asleep}</td><td class=\"{class}\">{lost}</td></tr>");
+}
+
+/// With the doorbell and without, side by side.
+fn against_bare(page: &mut String, rows: &[AgainstBare]) {
+    if rows.is_empty() {
+        return;
+    }
+    page.push_str("<section><h2>What the doorbell costs and saves</h2>");
+    if let Some(answer) = epoll_answer(rows) {
+        let _ = write!(page, "<p class=\"say\"><strong>{}</strong></p>", escape(&answer));
+    }
+    page.push_str(
+        "<p class=\"say\">A doorbell is a user-interrupt descriptor in software: who is awake is not notified. It saves system \
+         calls where messages follow each other, and nothing where each finds the reader asleep; then its fence and two \
+         exchanges are what it costs. Ratio: of the medians of trials made one after the other; half of them lie in the range \
+         behind it.</p><div class=\"wide\"><table><thead><tr><th>with the doorbell</th><th class=\"l\">without</th><th>gap</th>\
+         <th>p50, µs</th><th>bare</th><th>ratio</th><th>half lie in</th><th>calls: writer + reader</th><th>bare</th>\
+         <th>CPU, µs</th><th>bare</th></tr></thead><tbody>",
+    );
+    for row in rows {
+        let calls = [row.price, row.bare_price]
+            .map(|price| format!("{:.1} + {:.1}", price.notify_calls, price.wait_calls));
+        let cpu = [row.price, row.bare_price].map(|price| micros(price.cpu_ns));
+        let [low, high] = row.ratio_quartiles;
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td class=\"l\">{}</td><td>{}</td><td class=\"p50\">{}</td><td>{}</td><td>{:.2}</td>\
+             <td>{low:.2} – {high:.2}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(&row.name),
+            escape(&row.bare_name),
+            gap_name(row.gap_us),
+            micros(row.p50_ns as f64),
+            micros(row.bare_ns as f64),
+            row.ratio,
+            calls[0],
+            calls[1],
+            cpu[0],
+            cpu[1]
+        );
+    }
+    page.push_str("</tbody></table></div></section>\n");
 }
 
 fn policy(page: &mut String, rows: &[Policy]) {
@@ -171,20 +216,49 @@ fn handshakes(page: &mut String, rows: &[HandshakeResult]) {
         return;
     }
     page.push_str(
-        "<section><h2>The work log's handshakes</h2><p class=\"say\">Reader and writer as in the log's test programs, over its \
-         event in software. Lost: waits that only a time limit ended. The prediction is the model's \
-         (<code>punctual sim wakeup --variant h1</code> and so on), which goes through every order of events.</p>\
-         <div class=\"wide\"><table><thead><tr><th>handshake</th><th class=\"l\">what it is</th><th>rounds</th><th>lost</th>\
-         <th>predicted</th></tr></thead><tbody>",
+        "<section><h2>Racy protocols and their repairs</h2><p class=\"say\">Reader and writer as in the log's test programs, in \
+         software; rounds of two messages, of which the second meets what the first has left behind. Lost: waits that only a \
+         time limit ended. The prediction is the model's (<code>punctual sim wakeup --variant h1</code> and so on), which goes \
+         through every order of events.</p><div class=\"wide\"><table><thead><tr><th>protocol</th><th class=\"l\">what it is</th>\
+         <th class=\"l\">repaired</th><th>messages</th><th>lost</th><th>predicted</th></tr></thead><tbody>",
     );
     for row in rows {
         let class = if row.is_as_predicted() { "none" } else { "bad" };
         let predicted = if row.predicted_lost { "losses" } else { "none" };
         let (name, about) = (escape(&row.name), escape(&row.about));
+        let repaired = escape(row.repaired.as_deref().unwrap_or("–"));
         let _ = write!(
             page,
-            "<tr><td>{name}</td><td class=\"l\">{about}</td><td>{}</td><td>{}</td><td class=\"{class}\">{predicted}</td></tr>",
-            row.rounds, row.lost
+            "<tr><td>{name}</td><td class=\"l\">{about}</td><td class=\"l\">{repaired}</td><td>{}</td><td>{}</td>\
+             <td class=\"{class}\">{predicted}</td></tr>",
+            row.messages, row.lost
+        );
+    }
+    page.push_str("</tbody></table></div></section>\n");
+}
+
+/// What the log tried: a time limit instead of a repair.
+fn time_limits(page: &mut String, rows: &[HandshakeResult]) {
+    if rows.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<section><h2>What a time limit hides <small>µs from the request to being awake</small></h2><p class=\"say\">The log \
+         gave its racy wait a time limit, 100 µs to 10 ms. That loses as many wake-ups as before: each then takes as long as \
+         the limit. The repaired protocol needs none.</p><div class=\"wide\"><table><thead><tr><th>protocol</th><th>limit</th>\
+         <th>messages</th><th>lost</th><th>mean</th><th>max</th><th>messages/s</th></tr></thead><tbody>",
+    );
+    for row in rows {
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(&row.name),
+            gap_name(row.limit_us),
+            row.messages,
+            row.lost,
+            micros(row.mean_ns),
+            micros(row.max_ns as f64),
+            grouped(row.rate().round() as i64)
         );
     }
     page.push_str("</tbody></table></div></section>\n");

@@ -120,74 +120,6 @@ fn median(mut values: Vec<u64>) -> u64 {
     values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
-/// The median of each trial of a cell.
-fn trial_medians(result: &CellResult) -> Vec<Option<u64>> {
-    let kept = result.more.get("trial_p50_ns").cloned().unwrap_or_default();
-    serde_json::from_value(kept).unwrap_or_default()
-}
-
-/// The medians of two cells' trials, turn by turn, the one by the other; the least first.
-fn ratios(own: &[Option<u64>], bare: &[Option<u64>]) -> Vec<f64> {
-    let ratio = |(own, bare): (&Option<u64>, &Option<u64>)| Some((*own)? as f64 / (*bare)?.max(1) as f64);
-    let mut ratios: Vec<f64> = own.iter().zip(bare).filter_map(ratio).collect();
-    ratios.sort_by(f64::total_cmp);
-    ratios.iter().map(|ratio| (ratio * 1000.0).round() / 1000.0).collect()
-}
-
-/// What the doorbell's protocol costs: a way with it beside the same without.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AgainstBare {
-    /// `w2r_blocked` of the futex, or `w2r_any` of an awake reader.
-    pub name: String,
-    /// Idle time before each message.
-    pub gap_us: u64,
-    /// Its p50, nanoseconds.
-    pub p50_ns: u64,
-    /// The bare mechanism's, nanoseconds.
-    pub bare_ns: u64,
-    /// The one by the other: the median of the ratios of trials made one after the other, so that what the machine does for
-    /// longer than a turn is in both.
-    pub ratio: f64,
-    /// The quartiles of these ratios: half of them lie between.
-    pub ratio_quartiles: [f64; 2],
-    /// System calls for the notification, per message.
-    pub notify_calls_per_message: f64,
-}
-
-impl AgainstBare {
-    /// At every gap where both were measured.
-    pub fn of(results: &[CellResult]) -> Vec<Self> {
-        let futex = Route::Park(punctual_machine::wake::Mechanism::Futex);
-        let pairs =
-            [(futex, Route::BareFutex, Measurement::Blocked), (Route::Spin, Route::Line, Measurement::Any)];
-        let at = |route, gap_us, measurement| {
-            let id = Cell { route, conditions: Conditions::default(), gap_us }.id(measurement);
-            results.iter().find(|result| result.cell == id)
-        };
-        let compare = |(route, bare, measurement), gap_us| {
-            let result: &CellResult = at(route, gap_us, measurement)?;
-            let bare = at(bare, gap_us, measurement)?;
-            let ratios = ratios(&trial_medians(result), &trial_medians(bare));
-            let quartile = |share: usize| ratios.get(ratios.len() * share / 4).copied();
-            let calls =
-                at(route, gap_us, Measurement::Any)?.more.get("notify_calls_per_message")?.as_f64()?;
-            Some(Self {
-                name: result.cell.name.clone(),
-                gap_us,
-                p50_ns: result.figures.p50?,
-                bare_ns: bare.figures.p50?,
-                ratio: quartile(2)?,
-                ratio_quartiles: [quartile(1)?, quartile(3)?],
-                notify_calls_per_message: calls,
-            })
-        };
-        pairs
-            .into_iter()
-            .flat_map(|pair| GAPS_US.into_iter().filter_map(move |gap_us| compare(pair, gap_us)))
-            .collect()
-    }
-}
-
 /// The adaptive policy at one gap, beside the two that it chooses between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
@@ -241,19 +173,5 @@ impl Policy {
             cpu_ratio: ratio(adaptive[1], spin[1].min(park[1])),
             latency_ratio_to_chosen: ratio(adaptive[0], chosen[0]),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A machine that is three times as slow in the second turn changes no ratio; a trial without a message is in none.
-    #[test]
-    fn trials_are_compared_turn_by_turn() {
-        let (own, bare) =
-            ([Some(110), Some(360), None, Some(90)], [Some(100), Some(300), Some(7), Some(100)]);
-        assert_eq!(ratios(&own, &bare), [0.9, 1.1, 1.2]);
-        assert_eq!(ratios(&own, &[]), [0.0; 0]);
     }
 }

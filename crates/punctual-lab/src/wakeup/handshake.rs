@@ -1,25 +1,47 @@
-//! The handshakes of the work log, in software: which of them lose wake-ups, and how many.
+//! Racy protocols in software, each beside its repair: which of them lose wake-ups, how many, and what a time limit hides.
 //!
-//! Reader and writer do what the log's test programs did, over the log's event with its ON flag
-//! ([`EventWithFlag`]). The reader's way into its wait takes up to two microseconds here, as a system call's does.
+//! Reader and writer do what the work log's test programs did. The model (`punctual sim wakeup`) goes through every order of
+//! events of the protocols of the same names; here they run, and losses are counted. Two messages each: a round begins anew,
+//! and its second message meets what the first has left behind.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use punctual::{Clock, Ticks};
-use punctual_machine::counter::{Counter, Flag};
-use punctual_machine::cpu::pin_to;
-use punctual_machine::wake::bare::EventWithFlag;
 use serde::{Deserialize, Serialize};
 
-/// Rounds of each.
-const ROUNDS: u64 = 300;
+use super::race::{Ends, Tally};
+
+/// Rounds of each protocol.
+const ROUNDS: u64 = 150;
+/// Rounds at each of the log's time limits.
+const ROUNDS_PER_LIMIT: u64 = 50;
+/// Messages of a round.
+pub(super) const MESSAGES_PER_ROUND: u64 = 2;
 /// A wait that lasts so long was slept over a message, or nobody was asked to send one.
 const LIMIT: Duration = Duration::from_millis(2);
-/// Longest way into the wait.
-const ENTRY_NS_MAX: u64 = 2_000;
-/// The writer's delay in H3: many times what the reader needs to fall asleep.
-const DELAY: Duration = Duration::from_micros(200);
+/// The time limits that the log tried to hide the losses with, and one between.
+const LIMITS_US: [u64; 5] = [100, 1_000, 2_500, 5_000, 10_000];
+
+/// How the writer lowers the flag by which the reader asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lowers {
+    /// Not at all: it sends as soon as the reader has the message before.
+    Never,
+    /// Before it sends.
+    First,
+    /// After it sent.
+    Late,
+    /// After it sent, and only if the flag still asks for what was sent.
+    Answered,
+}
+
+/// What the reader sleeps in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sleeps {
+    /// In a wait for the log's event, which looks at what was posted once it has cleared ON, or does not.
+    ForTheEvent { rechecks: bool },
+    /// In a wait for a notification, after a look at the message's number: from before that look on, or from after it.
+    ForANotification { from_before_the_look: bool },
+}
 
 /// How reader and writer agree on when to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,193 +50,171 @@ pub struct Handshake {
     pub name: &'static str,
     /// What it is.
     pub about: &'static str,
-    /// The writer lowers the flag before it sends, not after.
-    pub lowers_first: bool,
+    /// The same without its race, if it has one that shows.
+    pub repaired: Option<&'static str>,
+    pub(super) lowers: Lowers,
     /// The writer waits before it sends.
-    pub delays: bool,
-    /// The wait looks at what was posted once it has cleared ON.
-    pub rechecks: bool,
-    /// What the model says.
-    pub predicted_lost: bool,
+    pub(super) delays: bool,
+    pub(super) sleeps: Sleeps,
 }
 
-/// All of them.
-const HANDSHAKES: [Handshake; 5] = [
-    Handshake {
-        name: "h1",
-        about: "flag raised before the wait, lowered after the send",
-        lowers_first: false,
-        delays: false,
-        rechecks: false,
-        predicted_lost: true,
-    },
-    Handshake {
-        name: "h1-recheck",
-        about: "h1 that looks again",
-        lowers_first: false,
-        delays: false,
-        rechecks: true,
-        predicted_lost: true,
-    },
-    Handshake {
-        name: "h2",
-        about: "flag lowered at once",
-        lowers_first: true,
-        delays: false,
-        rechecks: false,
-        predicted_lost: true,
-    },
-    Handshake {
-        name: "h3",
-        about: "h2 with a delay in the writer",
-        lowers_first: true,
-        delays: true,
-        rechecks: false,
-        predicted_lost: false,
-    },
-    Handshake {
-        name: "h4",
-        about: "h2 that looks again",
-        lowers_first: true,
-        delays: false,
-        rechecks: true,
-        predicted_lost: false,
-    },
+const LOOKS: Sleeps = Sleeps::ForTheEvent { rechecks: true };
+const LOOKS_NOT: Sleeps = Sleeps::ForTheEvent { rechecks: false };
+const fn safe(name: &'static str, about: &'static str, lowers: Lowers, sleeps: Sleeps) -> Handshake {
+    Handshake { name, about, repaired: None, lowers, delays: false, sleeps }
+}
+
+const fn racy(safe: Handshake, repaired: &'static str) -> Handshake {
+    Handshake { repaired: Some(repaired), ..safe }
+}
+
+const WAIT_UNMASKED: Handshake = racy(
+    safe(
+        "wait-unmasked",
+        "the notification may come between the look and the wait (A1)",
+        Lowers::Never,
+        Sleeps::ForANotification { from_before_the_look: false },
+    ),
+    "wait",
+);
+const WAIT: Handshake = safe(
+    "wait",
+    "a notification since before the look ends the wait",
+    Lowers::Never,
+    Sleeps::ForANotification { from_before_the_look: true },
+);
+
+/// All of them, each racy one before its repair.
+const HANDSHAKES: [Handshake; 9] = [
+    WAIT_UNMASKED,
+    WAIT,
+    racy(
+        safe("epoll-event", "the wait clears ON and does not look (E1)", Lowers::Never, LOOKS_NOT),
+        "epoll-event-recheck",
+    ),
+    safe("epoll-event-recheck", "the wait looks at what was posted once ON is clear", Lowers::Never, LOOKS),
+    racy(
+        safe("h1", "flag raised before the wait, lowered after the send", Lowers::Late, LOOKS_NOT),
+        "h1-repaired",
+    ),
+    racy(safe("h1-recheck", "h1 that looks again", Lowers::Late, LOOKS), "h1-repaired"),
+    safe("h1-repaired", "h1-recheck that lowers only the flag which it answered", Lowers::Answered, LOOKS),
+    racy(safe("h2", "flag lowered at once", Lowers::First, LOOKS_NOT), "h4"),
+    safe("h4", "h2 that looks again", Lowers::First, LOOKS),
 ];
+/// The race of h2 with the delay that hides it.
+const H3: Handshake = Handshake {
+    delays: true,
+    ..safe("h3", "h2 with a delay in the writer: the race remains, unseen", Lowers::First, LOOKS_NOT)
+};
 
 /// What one of them came to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HandshakeResult {
     /// Which.
     pub name: String,
     /// What it is.
     pub about: String,
-    /// Rounds made.
+    /// The same without its race.
+    #[serde(default)]
+    pub repaired: Option<String>,
+    /// Rounds made, of two messages each.
     pub rounds: u64,
+    /// Messages asked for.
+    #[serde(default)]
+    pub messages: u64,
     /// Waits that only the time limit ended.
     pub lost: u64,
     /// Whether the model predicts losses.
     pub predicted_lost: bool,
+    /// Time limit of a wait, microseconds.
+    #[serde(default)]
+    pub limit_us: u64,
+    /// From the request to the reader awake, waits that the limit ended included: mean, nanoseconds, …
+    #[serde(default)]
+    pub mean_ns: f64,
+    /// … and slowest.
+    #[serde(default)]
+    pub max_ns: u64,
 }
 
 impl HandshakeResult {
+    fn new(handshake: &Handshake, tally: &Tally, limit: Duration) -> Self {
+        Self {
+            name: handshake.name.to_owned(),
+            about: handshake.about.to_owned(),
+            repaired: handshake.repaired.map(str::to_owned),
+            rounds: tally.messages / MESSAGES_PER_ROUND,
+            messages: tally.messages,
+            lost: tally.lost,
+            predicted_lost: handshake.repaired.is_some(),
+            limit_us: u64::try_from(limit.as_micros()).unwrap_or(u64::MAX),
+            mean_ns: (tally.sum_ns as f64 / tally.messages.max(1) as f64).round(),
+            max_ns: tally.max_ns,
+        }
+    }
+
     /// Whether the prediction held.
     pub fn is_as_predicted(&self) -> bool {
         (self.lost > 0) == self.predicted_lost
     }
-}
 
-#[derive(Debug, Default)]
-struct Shared {
-    event: EventWithFlag,
-    /// The number of the round for which the reader asks; 0 when lowered.
-    flag: Counter,
-    /// The newest round that the writer has taken the flag for …
-    taken: Counter,
-    /// … and the newest for which it has completed its send.
-    sent: Counter,
-    /// There will be no more rounds.
-    over: Flag,
+    /// Messages in a second, as the log counts them: over the waits.
+    pub fn rate(&self) -> f64 {
+        1e9 / self.mean_ns.max(1.0)
+    }
 }
 
 /// Runs each.
 pub(super) fn all(cpus: &[usize]) -> Vec<HandshakeResult> {
-    // With one processor the writer never meets the reader in the window.
-    if cpus.len() < 2 {
-        return Vec::new();
-    }
-    HANDSHAKES.iter().map(|handshake| run(handshake, cpus)).collect()
+    let handshakes = HANDSHAKES.iter().chain([&H3]);
+    handshakes.filter_map(|handshake| run(handshake, ROUNDS, LIMIT, cpus)).collect()
 }
 
-fn run(handshake: &Handshake, cpus: &[usize]) -> HandshakeResult {
-    let shared = Arc::new(Shared::default());
-    let writer = {
-        let (shared, handshake, cpu) = (Arc::clone(&shared), *handshake, cpus[0]);
-        std::thread::spawn(move || {
-            // Unpinned it works too, less often in the window.
-            let _unpinned = pin_to(cpu);
-            write(&shared, handshake);
-        })
-    };
-    let cpu = cpus[cpus.len() - 1];
-    let reader = {
-        let (shared, handshake) = (Arc::clone(&shared), *handshake);
-        std::thread::spawn(move || {
-            let _unpinned = pin_to(cpu);
-            read(&shared, handshake)
-        })
-    };
-    let lost = reader.join().unwrap_or(0);
-    let _ended = writer.join();
-    HandshakeResult {
-        name: handshake.name.to_owned(),
-        about: handshake.about.to_owned(),
-        rounds: ROUNDS,
-        lost,
-        predicted_lost: handshake.predicted_lost,
-    }
+/// One racy protocol and its repair under each of the log's time limits.
+pub(super) fn under_limits(cpus: &[usize]) -> Vec<HandshakeResult> {
+    let limits = LIMITS_US.map(Duration::from_micros);
+    let runs = limits.into_iter().flat_map(|limit| [(WAIT_UNMASKED, limit), (WAIT, limit)]);
+    runs.filter_map(|(handshake, limit)| run(&handshake, ROUNDS_PER_LIMIT, limit, cpus)).collect()
 }
 
-fn spin_until(until: Ticks) {
-    while Clock::get().now() < until {
-        std::hint::spin_loop();
-    }
+/// Nothing with one processor: there the writer never meets the reader in the window.
+fn run(handshake: &Handshake, rounds: u64, limit: Duration, cpus: &[usize]) -> Option<HandshakeResult> {
+    let [first, .., last] = cpus else { return None };
+    let ends = Ends { handshake: *handshake, rounds, limit, writer_cpu: *first, reader_cpu: *last };
+    Some(HandshakeResult::new(handshake, &ends.run(), limit))
 }
 
-fn read(shared: &Shared, handshake: Handshake) -> u64 {
-    let clock = Clock::get();
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut lost = 0;
-    for round in 1..=ROUNDS {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let entry = Duration::from_nanos((random >> 33) % ENTRY_NS_MAX);
-        shared.flag.publish(round);
-        spin_until(clock.now().plus(clock.ticks(entry)));
-        if !shared.event.wait(handshake.rechecks, LIMIT) && is_lost(shared, round) {
-            lost += 1;
-            shared.event.reset();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_proto::user_interrupt::{Expected, VARIANTS};
+
+    /// Goal: what is predicted here is what the model says of the protocol of that name, and its repair is the same one.
+    #[test]
+    fn predictions_are_the_models() {
+        for handshake in HANDSHAKES.iter().chain([&H3]) {
+            let variant = VARIANTS.iter().find(|variant| variant.name == handshake.name);
+            let variant = variant.unwrap_or_else(|| panic!("{} is not in the model", handshake.name));
+            let predicted = if variant.expected == Expected::Loses { variant.repaired } else { None };
+            assert_eq!(handshake.repaired, predicted, "{}", handshake.name);
+            if let Some(repaired) = handshake.repaired {
+                assert!(HANDSHAKES.iter().any(|other| other.name == repaired), "{repaired} does not run");
+            }
         }
     }
-    shared.over.raise();
-    lost
-}
 
-/// The limit ended a wait: whether the wake-up is lost, or the writer was only kept from running. It is lost if the writer has
-/// nothing left to do, and there is no event.
-fn is_lost(shared: &Shared, round: u64) -> bool {
-    loop {
-        // In this order: the writer takes the flag before it lowers it, and is done when it has sent for what it took.
-        let is_asked = shared.flag.get_published() == round;
-        let taken = shared.taken.get_published();
-        let is_done = shared.sent.get_published() == taken && (taken == round || !is_asked);
-        if is_done {
-            return !shared.event.take_event();
+    /// Goal: a racy protocol loses wake-ups under every limit, and its repair none; the limit is what a lost one takes.
+    #[test]
+    fn a_limit_hides_what_the_repair_prevents() {
+        let cpus = punctual_machine::cpu::allowed();
+        if cpus.len() < 2 {
+            return eprintln!("SKIPPED: two processors are needed to meet in the window");
         }
-        std::thread::yield_now();
-    }
-}
-
-fn write(shared: &Shared, handshake: Handshake) {
-    let clock = Clock::get();
-    let mut answered = 0;
-    while !shared.over.is_raised() {
-        let asked = shared.flag.get_published();
-        if asked == 0 || asked == answered {
-            std::hint::spin_loop();
-            continue;
-        }
-        answered = asked;
-        shared.taken.publish(asked);
-        if handshake.lowers_first {
-            shared.flag.publish(0);
-        }
-        if handshake.delays {
-            spin_until(clock.now().plus(clock.ticks(DELAY)));
-        }
-        shared.event.send();
-        shared.sent.publish(asked);
-        if !handshake.lowers_first {
-            shared.flag.publish(0);
-        }
+        let limit = Duration::from_millis(1);
+        let racy = run(&WAIT_UNMASKED, 100, limit, &cpus).unwrap();
+        let repaired = run(&WAIT, 100, limit, &cpus).unwrap();
+        assert!(racy.messages == 200 && racy.lost > 0 && racy.max_ns >= 1_000_000, "{racy:?}");
+        assert!(repaired.messages == 200 && repaired.lost == 0, "{repaired:?}");
     }
 }

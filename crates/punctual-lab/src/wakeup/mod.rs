@@ -21,23 +21,26 @@ use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
 mod advice;
+mod against;
 mod figures;
 mod handshake;
 mod overview;
 mod plan;
 mod published;
+mod race;
 mod route;
 mod soak;
 mod trial;
 
 pub use advice::advise;
-pub use figures::{AgainstBare, Figures, Policy};
+pub use against::{AgainstBare, Price, epoll_answer};
+pub use figures::{Figures, Policy};
 pub use handshake::{Handshake, HandshakeResult};
 pub use overview::overview;
 pub(crate) use overview::{ipc_bench_block, list};
 pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, Wishes};
 pub use published::{Compared, PUBLISHED, Published};
-pub use route::Route;
+pub use route::{Route, SetSize};
 pub use soak::{SoakOptions, SoakResult, Spoilt, serve as serve_soak, soak};
 use trial::{Class, Record, Row};
 
@@ -45,12 +48,14 @@ use trial::{Class, Record, Row};
 pub const WARMUP: u64 = 4;
 
 /// How a run ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcomes {
     /// What was not measured, and why.
     pub skipped: Vec<Skipped>,
     /// The handshakes of the work log.
     pub handshakes: Vec<HandshakeResult>,
+    /// A racy one and its repair under the time limits of the work log.
+    pub time_limits: Vec<HandshakeResult>,
     /// System calls and sleeps, per cell.
     pub figures: Vec<Figures>,
     /// Trials made.
@@ -69,7 +74,7 @@ pub fn run(
 ) -> Result<Outcomes, StoreError> {
     let start = Clock::get().now();
     bar.set_length(plan.cells.len() as u64 * u64::from(plan.trials));
-    let mut outcomes = Outcomes { skipped: Vec::new(), handshakes: Vec::new(), figures: Vec::new(), made: 0 };
+    let mut outcomes = Outcomes::default();
     let mut impossible = BTreeSet::new();
     'turns: for turn in 0..plan.trials {
         for cell in &plan.cells {
@@ -97,6 +102,7 @@ pub fn run(
     if !interrupted() && plan.cells.iter().any(|cell| cell.conditions == Conditions::default()) {
         bar.set_message("handshakes");
         outcomes.handshakes = handshake::all(cpus);
+        outcomes.time_limits = handshake::under_limits(cpus);
     }
     Ok(outcomes)
 }
@@ -161,6 +167,7 @@ pub fn summarise(store: &Store, outcomes: Outcomes) -> Result<Summary, StoreErro
     summary.skipped = outcomes.skipped;
     summary.more.insert("against_bare".to_owned(), json!(AgainstBare::of(&summary.results)));
     summary.more.insert("handshakes".to_owned(), json!(outcomes.handshakes));
+    summary.more.insert("time_limits".to_owned(), json!(outcomes.time_limits));
     summary.more.insert("adaptive".to_owned(), json!(policy));
     summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
     summary.recommendation = advise(&summary.results);

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::figures::{AgainstBare, Policy};
+use super::against::{AgainstBare, epoll_answer};
+use super::figures::Policy;
 use super::handshake::HandshakeResult;
 use super::plan::{Cell, Conditions, GAPS_US, Measurement};
 use super::published::Compared;
-use super::route::Route;
+use super::route::{Route, SetSize};
 use crate::summary::{CellResult, Summary};
 use crate::table::{self, Style, grouped, micros};
 
@@ -50,12 +51,12 @@ fn number(result: &CellResult, name: &str) -> Option<f64> {
 fn by_gap(results: &[CellResult], style: Style) -> String {
     let title = "From the writer's notification to the reader being awake (w2r_any), by idle gap, µs";
     let mut text = format!("{}\n", style.heading(title));
-    let mut head = format!("{:<14}", "");
+    let mut head = format!("{:<15}", "");
     for gap in ["0", "10 µs", "100 µs", "1 ms", "10 ms"] {
         let _ = write!(head, "{gap:>7}{:>6}", "");
     }
     let _ = writeln!(text, "{}", style.faint(&format!("{head}{:>18}", "per message")));
-    let mut head = format!("{:<14}", "");
+    let mut head = format!("{:<15}", "");
     for _ in GAPS_US {
         let _ = write!(head, "{:>7}{:>6}", "p50", "p99");
     }
@@ -78,7 +79,7 @@ fn gap_line(results: &[CellResult], route: Route) -> String {
     if GAPS_US.iter().all(|&gap_us| at(gap_us).is_none()) {
         return String::new();
     }
-    let mut line = format!("{:<14}", route.name());
+    let mut line = format!("{:<15}", route.name());
     for gap_us in GAPS_US {
         let result = at(gap_us);
         let p50 = time(result.and_then(|r| r.figures.p50));
@@ -135,18 +136,26 @@ fn against_bare(summary: &Summary, style: Style) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut text =
-        format!("{}\n", style.heading("What the protocol costs: with the doorbell, and bare; p50, µs"));
+    let mut text = format!(
+        "{}\n",
+        style.heading("What the doorbell costs and saves: with it, and bare; p50 and CPU, µs")
+    );
     let head = format!(
-        "{:<20}{:>8}{:>9}{:>9}{:>8}{:>14}{:>20}",
-        "", "gap", "doorbell", "bare", "ratio", "half lie in", "notifying calls/msg"
+        "{:<20}{:>7}{:>9}{:>9}{:>7}{:>14}{:>11}{:>6}{:>9}{:>7}",
+        "", "gap", "doorbell", "bare", "ratio", "half lie in", "calls/msg", "bare", "CPU/msg", "bare"
     );
     let _ = writeln!(text, "{}", style.faint(&head));
+    let answer = epoll_answer(&rows);
     for row in rows {
         let (gap, own, bare) = (gap_name(row.gap_us), micros(row.p50_ns as f64), micros(row.bare_ns as f64));
-        let (name, ratio, calls) = (row.name, row.ratio, row.notify_calls_per_message);
         let range = format!("{:.2} – {:.2}", row.ratio_quartiles[0], row.ratio_quartiles[1]);
-        let _ = writeln!(text, "{name:<20}{gap:>8}{own:>9}{bare:>9}{ratio:>8.2}{range:>14}{calls:>20.2}");
+        let _ = write!(text, "{:<20}{gap:>7}{own:>9}{bare:>9}{:>7.2}{range:>14}", row.name, row.ratio);
+        let (price, bare) = (row.price, row.bare_price);
+        let cpu = [price, bare].map(|price| micros(price.cpu_ns));
+        let _ = writeln!(text, "{:>11.1}{:>6.1}{:>9}{:>7}", price.calls(), bare.calls(), cpu[0], cpu[1]);
+    }
+    if let Some(line) = answer {
+        let _ = writeln!(text, "{line}");
     }
     text.push('\n');
     text
@@ -204,15 +213,11 @@ fn handshakes(summary: &Summary, style: Style) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut text = format!(
-        "{}\n",
-        style.heading("The log's handshakes, in software: waits that only a time limit ended")
-    );
-    let _ = writeln!(
-        text,
-        "{}",
-        style.faint(&format!("{:<13}{:>8}{:>8}   {:<12}what it is", "", "rounds", "lost", "predicted"))
-    );
+    let title = "Racy protocols and their repairs, in software: waits that only a time limit ended";
+    let mut text = format!("{}\n", style.heading(title));
+    let head =
+        format!("{:<20}{:>9}{:>6}   {:<12}{:<21}what it is", "", "messages", "lost", "predicted", "repaired");
+    let _ = writeln!(text, "{}", style.faint(&head));
     for row in rows {
         let predicted = match (row.predicted_lost, row.is_as_predicted()) {
             (true, true) => "losses",
@@ -220,8 +225,39 @@ fn handshakes(summary: &Summary, style: Style) -> String {
             (true, false) => "losses (!)",
             (false, false) => "none (!)",
         };
-        let _ =
-            writeln!(text, "{:<13}{:>8}{:>8}   {predicted:<12}{}", row.name, row.rounds, row.lost, row.about);
+        let repaired = row.repaired.as_deref().unwrap_or("–");
+        let _ = writeln!(
+            text,
+            "{:<20}{:>9}{:>6}   {predicted:<12}{repaired:<21}{}",
+            row.name, row.messages, row.lost, row.about
+        );
+    }
+    text.push('\n');
+    text + &time_limits(summary, style)
+}
+
+/// What the log tried: a time limit instead of a repair.
+fn time_limits(summary: &Summary, style: Style) -> String {
+    let rows: Vec<HandshakeResult> = list(summary, "time_limits");
+    if rows.is_empty() {
+        return String::new();
+    }
+    let title =
+        "The log's time limits on a racy protocol, and on its repair: µs from the request to being awake";
+    let mut text = format!("{}\n", style.heading(title));
+    let head = format!(
+        "{:<20}{:>9}{:>10}{:>6}{:>10}{:>10}{:>10}",
+        "", "limit", "messages", "lost", "mean", "max", "msg/s"
+    );
+    let _ = writeln!(text, "{}", style.faint(&head));
+    for row in rows {
+        let (limit, rate) = (gap_name(row.limit_us), grouped(row.rate().round() as i64));
+        let (mean, max) = (micros(row.mean_ns), micros(row.max_ns as f64));
+        let _ = writeln!(
+            text,
+            "{:<20}{limit:>9}{:>10}{:>6}{mean:>10}{max:>10}{rate:>10}",
+            row.name, row.messages, row.lost
+        );
     }
     text.push('\n');
     text
@@ -251,7 +287,8 @@ fn published(summary: &Summary, style: Style) -> String {
 
 /// The block of the benchmark that the log's figures come from, so that results compare.
 fn ipc_bench(results: &[CellResult], style: Style) -> String {
-    let shown = [Route::Park(punctual_machine::wake::Mechanism::Epoll), Route::Spin];
+    let epoll = Route::Park(punctual_machine::wake::Mechanism::Epoll);
+    let shown = [Route::BareEpoll(SetSize::One), epoll, Route::Spin];
     let mut text = String::new();
     for route in shown {
         let cell = Cell { route, conditions: Conditions::default(), gap_us: 0 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use punctual_machine::wake::Mechanism;
 
-use super::route::Route;
+use super::route::{Route, SetSize};
 use crate::sample::{CellId, Kind, Load};
 
 /// The five figures of one trial, each under its own name.
@@ -199,9 +199,11 @@ pub const GAPS_US: [u64; 5] = [0, 10, 100, 1_000, 10_000];
 /// Those that are measured under other than the plain conditions, unless all are asked for.
 const GAPS_ELSEWHERE_US: [u64; 1] = [1_000];
 /// The routes that stand for their kind there.
-const ELSEWHERE: [Route; 9] = [
+const ELSEWHERE: [Route; 11] = [
     Route::Line,
     Route::BareFutex,
+    Route::BareEvent,
+    Route::BareEpoll(SetSize::One),
     Route::Spin,
     Route::Adaptive,
     Route::Park(Mechanism::Futex),

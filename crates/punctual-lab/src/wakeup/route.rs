@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual::wake::{AdaptiveSpin, Spun};
@@ -10,6 +11,7 @@ use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Doorbell;
 use punctual_machine::wake::bare::BareFutex;
+use punctual_machine::wake::bare_event::{BareEpoll, BareEvent, Counting};
 use punctual_machine::wake::{self, Mechanism, Notify, Park, Slept};
 
 /// A sleep that nobody ended for so long was slept over a message, if there is one: it is lost, and this rescues it.
@@ -41,6 +43,31 @@ pub(super) struct Shared {
 /// Number of a message that ends the reader.
 pub(super) const END: u64 = u64::MAX;
 
+/// Descriptors in one epoll set, of which the writer writes to one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SetSize {
+    /// One.
+    One,
+    /// Eight.
+    Eight,
+    /// Sixty-four.
+    SixtyFour,
+}
+
+impl SetSize {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::One, Self::Eight, Self::SixtyFour];
+
+    /// As a number.
+    pub const fn count(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Eight => 8,
+            Self::SixtyFour => 64,
+        }
+    }
+}
+
 /// How a reader waits and a writer wakes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
@@ -48,6 +75,10 @@ pub enum Route {
     Line,
     /// A futex without a protocol: the writer calls the kernel every time. The floor of a sleeping reader.
     BareFutex,
+    /// An eventfd without a protocol: a write and a blocking read for every message.
+    BareEvent,
+    /// The same under epoll: a write, `epoll_wait` and a read for every message.
+    BareEpoll(SetSize),
     /// The doorbell, polled: what the protocol costs an awake reader.
     Spin,
     /// The doorbell, spinning as long as the last waits suggest, then asleep on a futex.
@@ -59,7 +90,9 @@ pub enum Route {
 impl Route {
     /// All of them, floors first.
     pub fn all() -> Vec<Self> {
-        let mut all = vec![Self::Line, Self::BareFutex, Self::Spin, Self::Adaptive];
+        let mut all = vec![Self::Line, Self::BareFutex, Self::BareEvent];
+        all.extend(SetSize::ALL.map(Self::BareEpoll));
+        all.extend([Self::Spin, Self::Adaptive]);
         all.extend(Mechanism::ALL.map(Self::Park));
         all
     }
@@ -69,10 +102,19 @@ impl Route {
         match self {
             Self::Line => "floor-line",
             Self::BareFutex => "floor-futex",
+            Self::BareEvent => "floor-eventfd",
+            Self::BareEpoll(SetSize::One) => "floor-epoll",
+            Self::BareEpoll(SetSize::Eight) => "floor-epoll-8",
+            Self::BareEpoll(SetSize::SixtyFour) => "floor-epoll-64",
             Self::Spin => "spin",
             Self::Adaptive => "adaptive",
             Self::Park(mechanism) => mechanism.name(),
         }
+    }
+
+    /// Whether it is without the doorbell.
+    pub const fn is_floor(self) -> bool {
+        matches!(self, Self::Line | Self::BareFutex | Self::BareEvent | Self::BareEpoll(_))
     }
 
     /// Whether the reader never sleeps.
@@ -107,6 +149,8 @@ pub(super) enum Waker {
     Line,
     /// A call every time.
     BareFutex,
+    /// A write every time, to one after the other.
+    BareEvents(Vec<Arc<BareEvent>>),
     /// The doorbell; a notification only if it asks for one.
     Bell(Option<Box<dyn Notify>>),
 }
@@ -119,6 +163,11 @@ impl Waker {
             Self::Line => 0,
             Self::BareFutex => {
                 shared.bare.wake();
+                1
+            }
+            Self::BareEvents(events) => {
+                let place = shared.sent.0.get() % events.len() as u64;
+                events[place as usize].write(1);
                 1
             }
             Self::Bell(notify) => match (shared.bell.ring(), notify) {
@@ -139,6 +188,10 @@ pub(super) enum Sleeper {
     Polls,
     /// Sleeps on a word without a protocol.
     BareFutex,
+    /// Reads.
+    BareEvent(Arc<BareEvent>),
+    /// Waits in epoll, and reads.
+    BareEpoll(BareEpoll),
     /// Sleeps by a mechanism.
     Parks(Box<dyn Park>),
     /// Spins first.
@@ -188,6 +241,15 @@ pub(super) fn open(route: Route) -> Result<(Sleeper, Waker), SystemError> {
     Ok(match route {
         Route::Line => (Sleeper::Polls, Waker::Line),
         Route::BareFutex => (Sleeper::BareFutex, Waker::BareFutex),
+        Route::BareEvent => {
+            let event = Arc::new(BareEvent::new(Counting::Sum)?);
+            (Sleeper::BareEvent(Arc::clone(&event)), Waker::BareEvents(vec![event]))
+        }
+        Route::BareEpoll(size) => {
+            let set = BareEpoll::new(size.count(), Counting::Sum)?;
+            let events = set.events().to_vec();
+            (Sleeper::BareEpoll(set), Waker::BareEvents(events))
+        }
         Route::Spin => (Sleeper::Polls, Waker::Bell(None)),
         Route::Adaptive => {
             let ends = Mechanism::Futex.open()?;
@@ -209,6 +271,11 @@ impl Sleeper {
         let mut wait = match self {
             Self::Polls => poll(&mut is_ready, until),
             Self::BareFutex => sleep_bare(shared, &mut is_ready, until),
+            Self::BareEvent(event) => take_token(shared, &mut is_ready, until, || {
+                event.read();
+                Slept::Less
+            }),
+            Self::BareEpoll(set) => take_token(shared, &mut is_ready, until, || set.wait(RESCUE_AFTER).1),
             Self::Parks(park) => sleep(&mut **park, shared, &mut is_ready, until),
             Self::Adaptive(park, spinning) => {
                 let spin = spinning.ticks();
@@ -235,7 +302,8 @@ impl Sleeper {
     pub(super) fn calls(&self) -> u32 {
         match self {
             Self::Polls => 0,
-            Self::BareFutex => 1,
+            Self::BareFutex | Self::BareEvent(_) => 1,
+            Self::BareEpoll(_) => 2,
             Self::Parks(park) | Self::Adaptive(park, _) => park.calls(),
         }
     }
@@ -281,9 +349,38 @@ fn sleep_bare(shared: &Shared, is_ready: &mut impl FnMut() -> bool, until: Ticks
     wait
 }
 
-/// Sleep after sleep, as each may end early. A sleep says whether it parked, and whether its limit ended it.
+/// Calls the kernel for every message. To look at the number first would be a protocol already, and leave a token behind.
+#[inline]
+fn take_token(
+    shared: &Shared,
+    is_ready: &mut impl FnMut() -> bool,
+    until: Ticks,
+    mut take: impl FnMut() -> Slept,
+) -> Wait {
+    let mut wait = Wait::default();
+    sleep_again(shared, is_ready, until, &mut wait, |_| (true, take() == Slept::ToTheLimit));
+    wait
+}
+
+/// Looks first, and then sleeps as [`sleep_again`] does.
 #[inline]
 fn sleep_in_turns(
+    shared: &Shared,
+    is_ready: &mut impl FnMut() -> bool,
+    until: Ticks,
+    wait: &mut Wait,
+    sleep: impl FnMut(&mut dyn FnMut() -> bool) -> (bool, bool),
+) {
+    if is_ready() {
+        wait.awake = Clock::get().now();
+        return;
+    }
+    sleep_again(shared, is_ready, until, wait, sleep);
+}
+
+/// Sleep after sleep, as each may end early. A sleep says whether it parked, and whether its limit ended it.
+#[inline]
+fn sleep_again(
     shared: &Shared,
     is_ready: &mut impl FnMut() -> bool,
     until: Ticks,
@@ -291,10 +388,6 @@ fn sleep_in_turns(
     mut sleep: impl FnMut(&mut dyn FnMut() -> bool) -> (bool, bool),
 ) {
     let clock = Clock::get();
-    if is_ready() {
-        wait.awake = clock.now();
-        return;
-    }
     shared.parking.0.publish(1);
     let mut asleep_since = clock.now();
     loop {
@@ -322,6 +415,26 @@ mod tests {
             assert_eq!(route.name().parse(), Ok(route));
         }
         assert!("smoke".parse::<Route>().unwrap_err().contains("floor-line"));
+    }
+
+    /// Goal: the floors call the kernel for each message, whatever the reader does, and wake it by every descriptor.
+    #[test]
+    fn a_floor_calls_for_every_message() {
+        let mut routes = vec![Route::BareEvent];
+        routes.extend(SetSize::ALL.map(Route::BareEpoll));
+        for route in routes {
+            let shared = Shared::default();
+            let (mut sleeper, waker) = open(route).unwrap();
+            assert!(route.is_floor() && sleeper.calls() > 0);
+            for message in 1..=100 {
+                shared.sent.0.publish(message);
+                assert_eq!(waker.wake(&shared), 1, "{route}");
+                let now = Clock::get().now();
+                let until = now.plus(Clock::get().ticks(Duration::from_secs(10)));
+                let wait = sleeper.wait(&shared, message, now, until);
+                assert!(wait.parks == 1 && !wait.over && wait.limit_at.is_none(), "{route}: {wait:?}");
+            }
+        }
     }
 
     #[test]

@@ -77,10 +77,37 @@ impl EventWithFlag {
         self.event.swap(0, Ordering::SeqCst) == 1
     }
 
-    /// Receiver: begins anew after a lost wake-up.
+    /// Receiver: begins anew, while no sender is at work.
     pub fn reset(&self) {
+        self.outstanding.store(0, Ordering::SeqCst);
         self.event.store(0, Ordering::SeqCst);
         self.posted.store(0, Ordering::SeqCst);
+    }
+}
+
+/// The flag by which the work log's reader asks for a message: the message's number, or 0.
+#[derive(Debug, Default)]
+pub struct RequestFlag(AtomicU64);
+
+impl RequestFlag {
+    /// Receiver: asks for this message.
+    pub fn raise(&self, message: u64) {
+        self.0.store(message, Ordering::SeqCst);
+    }
+
+    /// What is asked for.
+    pub fn raised(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Sender: lowers it, whatever is asked for by now.
+    pub fn lower(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+
+    /// Sender: lowers it if it still asks for this message.
+    pub fn lower_answered(&self, message: u64) {
+        let _asks_for_more = self.0.compare_exchange(message, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
@@ -96,6 +123,24 @@ mod tests {
         let seen = word.seen();
         word.wake();
         word.sleep(seen, Duration::from_secs(100));
+    }
+
+    /// Goal: race H1, step by step: a flag that is lowered late takes the next request with it.
+    #[test]
+    fn only_the_answered_request_is_lowered() {
+        let flag = RequestFlag::default();
+        for (answered_only, left) in [(false, 0), (true, 2)] {
+            flag.raise(1);
+            flag.raise(2);
+            if answered_only {
+                flag.lower_answered(1);
+            } else {
+                flag.lower();
+            }
+            assert_eq!(flag.raised(), left);
+        }
+        flag.lower_answered(2);
+        assert_eq!(flag.raised(), 0);
     }
 
     /// Goal: race E1, step by step: the send between two waits is suppressed, and only the look finds it.

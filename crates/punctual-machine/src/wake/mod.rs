@@ -12,6 +12,7 @@ use crate::SystemError;
 use crate::doorbell::{Doorbell, Notification};
 
 pub mod bare;
+pub mod bare_event;
 mod cost;
 mod descriptor;
 mod futex;
