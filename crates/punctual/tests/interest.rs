@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use common::{Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, unique, watchdog};
 use punctual::engine::faulty::Faults;
 use punctual::interest::{
-    InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Refusal, Response, Running,
-    Subscriber, Topic,
+    InterestError, Participant, ParticipantOptions, Period, PublicationLimits, Publisher, Refusal,
+    Repetition, Response, Running, Subscriber, Topic,
 };
 use punctual::unit::{Metre, MetrePerSecond, Quantity};
 use punctual::{Bus, CommunicatorOptions, Keys, Node, NodeOptions};
 use punctual_machine::signal;
+use punctual_proto::Nanos;
 
 type Position = [Quantity<Metre, f64>; 3];
 const POSITION: Topic<Position> = Topic::named("position");
@@ -53,26 +54,36 @@ fn all_periods_are_served_on_every_medium() {
             .map(|(period, port)| {
                 let mut subscriber = Subscriber::new(there.bind(port).unwrap(), SPEED, period).unwrap();
                 std::thread::spawn(move || {
-                    let mut last = None;
+                    let (mut last, mut accepted, mut early) = (None, false, 0);
                     for _ in 0..50 {
                         let response = subscriber.receive_timeout(PATIENCE).unwrap();
                         check_instant(&response, period);
                         assert!(last < Some(response.offset_us), "{last:?} before {}", response.offset_us);
                         last = Some(response.offset_us);
+                        // What is sent to others suits it too, before the publisher knows of its interest.
+                        accepted |= response.at_once;
+                        early += u64::from(!accepted);
                     }
                     subscriber.withdraw();
-                    (subscriber.counts(), subscriber.jitter().count(), subscriber.lateness().count())
+                    let (jitter, lateness) = (subscriber.jitter().count(), subscriber.lateness().count());
+                    (period, early, subscriber.counts().taken, jitter, lateness)
                 })
             })
             .collect();
+        let mut served_min = Vec::new();
         for subscriber in subscribers {
-            let (counts, jitter, lateness) = subscriber.join().unwrap();
-            assert_eq!(counts.taken, 50);
+            let (period, early, taken, jitter, lateness) = subscriber.join().unwrap();
+            assert_eq!(taken, 50);
             assert!(jitter >= 48 && lateness >= 49, "{jitter} {lateness}: both ends read one clock");
+            served_min.push((period, 49_u64.saturating_sub(early)));
         }
         let publisher = publisher.stop();
         assert_eq!(publisher.periods().len(), 3);
-        assert!(publisher.periods().iter().all(|period| period.lateness().count() >= 49), "{publisher:?}");
+        for (period, served_min) in served_min {
+            let is_it = |known: &&Period| u128::from(known.period_us()) == period.as_micros();
+            let served = publisher.periods().iter().find(is_it).expect("it was wanted").lateness().count();
+            assert!(served >= served_min, "{served} of {served_min} instants of {period:?}");
+        }
         assert_eq!((publisher.traffic().foreign, publisher.traffic().full), (0, 0));
         assert!(here.ledger().is_balanced() && there.ledger().is_balanced(), "{}", there.ledger());
     });
@@ -126,9 +137,12 @@ fn ones_own_values_need_no_medium() {
 
     let mut other = Subscriber::new(there.bind(1).unwrap(), POSITION, PERIOD).unwrap();
     let other = std::thread::spawn(move || (0..20).all(|_| other.receive_timeout(PATIENCE).is_ok()));
-    participant.serve_for(Duration::from_millis(200));
-    let own: Vec<_> = received.try_iter().collect();
-    assert!(own.len() > 5, "{}", own.len());
+    let (mut own, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    while own.len() <= 50 && Instant::now() < deadline {
+        participant.serve_for(Duration::from_millis(100));
+        own.extend(received.try_iter());
+    }
+    assert!(own.len() > 50, "{}", own.len());
     for (response, thread) in own {
         assert_eq!(response.value, [1.0, 2.0, 3.0].map(Quantity::new));
         assert_eq!((response.source, response.stages.is_none()), (participant.address(), true));
@@ -141,10 +155,14 @@ fn ones_own_values_need_no_medium() {
     }
     assert!(other.join().unwrap());
     let counts = participant.subscriptions()[0].counts();
-    assert_eq!(
-        (counts.missed, counts.stale),
-        (participant.publications()[0].schedule().periods()[0].missed(), 0)
-    );
+    let missed = participant.publications()[0].schedule().periods()[0].missed();
+    if counts.stale == 0 {
+        assert_eq!(counts.missed, missed);
+    } else {
+        // The thread lost its processor between taking the interest on and its first value, which then is newer than that of the
+        // last instant which passed meanwhile.
+        assert!(counts.stale == 1 && counts.missed <= missed, "{counts:?}, {missed}");
+    }
 }
 
 /// Goal: a change of group is told to a thread that sleeps, and the interest is repeated then, not at its next repetition.
@@ -154,12 +172,19 @@ fn a_change_of_group_wakes_who_sleeps() {
     let bus = Bus::loopback(&unique("group"));
     let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
     let mut publisher = Publisher::new(here.bind(1).unwrap(), SPEED).unwrap();
-    let subscriber = Subscriber::new(there.bind(1).unwrap(), SPEED, Duration::from_secs(3_000)).unwrap();
+    let hour = Nanos::from_millis(3_600_000);
+    let repetition = Repetition { every: hour, lifetime: hour, ..Repetition::default() };
+    let options = ParticipantOptions { repetition, ..ParticipantOptions::default() };
+    let communicator = there.bind(1).unwrap();
+    let subscriber = Subscriber::with(communicator, SPEED, Duration::from_secs(3_000), &options).unwrap();
     let subscriber = subscriber.spawn(|_| ()).unwrap();
     assert!(publisher.next_due(PATIENCE).expect("a newcomer").at_once);
     subscriber.group_changed();
-    publisher.next_due(Duration::from_millis(100));
-    assert!(publisher.counts().renewed >= 1, "{:?}", publisher.counts());
+    let deadline = Instant::now() + PATIENCE;
+    while publisher.counts().renewed == 0 {
+        assert!(Instant::now() < deadline, "{:?}", publisher.counts());
+        publisher.next_due(Duration::from_millis(10));
+    }
     // The publisher's turn: it forgets, asks, and serves again at once.
     publisher.group_changed();
     assert_eq!(publisher.interests().count(), 0);
@@ -188,6 +213,8 @@ fn without_a_key_everything_stops_all_the_same() {
     // All of them sleep by now, for an hour.
     std::thread::sleep(Duration::from_millis(50));
     subscriber.group_changed();
+    // Who is told to stop before it has had a turn stops, and announces nothing; nothing shows from outside that it had one.
+    std::thread::sleep(Duration::from_millis(500));
     drop(participant);
     assert!(subscriber.stop().counts().announced >= 2, "it was told of another group");
     publisher.stop();
@@ -212,20 +239,25 @@ fn a_slow_source_keeps_nobody() {
         let taken = taken.clone();
         participant.subscribe(topic, PERIOD, move |_| taken.send(number).unwrap()).unwrap();
     }
-    participant.serve_for(PERIOD * 40);
-    let taken: Vec<u32> = values.try_iter().collect();
-    for topic in [1, 2] {
-        let count = taken.iter().filter(|taken| **taken == topic).count();
-        assert!(count > 3, "topic {topic} of {taken:?}");
+    let (mut taken, deadline) = ([0; 2], Instant::now() + PATIENCE);
+    while taken.into_iter().min() < Some(4) {
+        assert!(Instant::now() < deadline, "of both topics: {taken:?}");
+        participant.serve_for(PERIOD * 40);
+        values.try_iter().for_each(|number| taken[number as usize - 1] += 1);
     }
     let mut publisher = Publisher::new(node.bind(2).unwrap(), SPEED).unwrap();
     let mut subscriber = Subscriber::new(node.bind(3).unwrap(), SPEED, PERIOD).unwrap();
     publisher.serve_for(PERIOD, |_| Quantity::new(0));
     assert!(subscriber.receive_timeout(PERIOD).is_err(), "only its interest is said");
-    publisher.serve_for(PERIOD * 10, |_| {
-        std::thread::sleep(PERIOD * 2);
-        Quantity::new(1)
-    });
+    let (mut served, deadline) = (0, Instant::now() + PATIENCE);
+    while served < 4 {
+        assert!(Instant::now() < deadline, "{served} values");
+        publisher.serve_for(PERIOD * 10, |_| {
+            std::thread::sleep(PERIOD * 2);
+            served += 1;
+            Quantity::new(1)
+        });
+    }
     // Who does not wait gets what is here.
     assert_eq!(subscriber.receive_timeout(Duration::ZERO).unwrap().value.number(), 1);
 }

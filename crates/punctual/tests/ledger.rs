@@ -192,6 +192,7 @@ fn holding_back_loses_nothing() {
         let there = Node::open(&bus, "there").unwrap();
         let mut receiver = there.bind(1).unwrap();
         let late_bus = bus.clone();
+        let late_is_in = Flag::default();
         let full = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut dice = Dice(9);
@@ -201,10 +202,12 @@ fn holding_back_loses_nothing() {
                     dice.pause();
                 }
             });
+            let (sender, late_is_in) = (&mut sender, &late_is_in);
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(5));
                 let late = Node::open(&late_bus, "late").unwrap();
                 let mut receiver = late.bind(1).unwrap();
+                late_is_in.raise();
                 let mut expected: Option<u64> = None;
                 while expected != Some(MESSAGES) {
                     let message = receiver.receive_timeout(PATIENCE).unwrap();
@@ -221,8 +224,9 @@ fn holding_back_loses_nothing() {
                     full += 1;
                     std::thread::yield_now();
                 }
-                if number == MESSAGES / 2 {
-                    std::thread::sleep(Duration::from_millis(20));
+                // A busy machine may open it late: not after the last message.
+                while number == MESSAGES / 2 && !late_is_in.is_raised() {
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             }
             full
