@@ -2,11 +2,11 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{PATIENCE, on_every_medium, open_both, unique, watchdog, ways};
 use punctual::{Bus, CommunicatorOptions, Node, ReceiveError, SendError, Target, Wake};
+use punctual_machine::counter::Flag;
 
 #[test]
 fn a_message_arrives_whole_and_says_who_sent_it() {
@@ -110,17 +110,17 @@ fn a_send_to_nobody_ends_with_a_word() {
         assert_eq!(node.ledger().sent, 0);
         // Who comes while it waits gets the message. One that arrives after the node and before
         // its port is counted there, so the sender goes on until one has been received.
-        let received = AtomicBool::new(false);
+        let received = Flag::default();
         let mut there = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !received.load(Ordering::Acquire) {
+                while !received.is_raised() {
                     sender.send_timeout(Target::port("there", 7400), b"hello", PATIENCE).unwrap();
                     std::thread::yield_now();
                 }
             });
             let mut there = Node::open(&bus, "there").unwrap().bind(7400).unwrap();
             let payload = there.receive_timeout(PATIENCE).map(|message| message.payload.to_vec());
-            received.store(true, Ordering::Release);
+            received.raise();
             assert_eq!(payload, Ok(b"hello".to_vec()));
             there
         });
