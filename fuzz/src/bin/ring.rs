@@ -10,14 +10,17 @@ use libfuzzer_sys::fuzz_target;
 use punctual_machine::counter::Counter;
 use punctual_machine::memory::Mapping;
 use punctual_machine::ring::{
-    Next, RECORD_ALIGN, RING_CONTROL_SIZE, RingMemory, RingReader, RingWriter, frame_size_max,
+    Next, RECORD_ALIGN, RECORD_FLAGS, RING_CONTROL_SIZE, RingMemory, RingReader, RingWriter, frame_size_max,
 };
 
 /// Bytes of the ring: a few laps fit into one input.
 const CAPACITY: usize = 2048;
 const MAPPING_SIZE: usize = (RING_CONTROL_SIZE + CAPACITY).next_multiple_of(4096);
-/// `control.limit` stands in the first word, `control.tail` in the first of the next cache line.
-const CONTROL_WORDS: [usize; 2] = [0, 8];
+/// `control.limit` stands in the first word, the tail's position and number in the first two of the next cache line.
+const CONTROL_WORDS: [usize; 3] = [0, 8, 9];
+
+/// Bits of a commit word: size, user's flags and padding may be anything.
+const COMMITTED: u64 = 1 << 28;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut world = World::new();
@@ -46,22 +49,30 @@ impl World {
 
     fn step(&mut self, operation: u8, place: u8, value: u64) {
         match operation % 8 {
-            0 | 1 => self.publish(value as usize % (frame_size_max(CAPACITY) + 2)),
+            0 => self.publish(value as usize % (frame_size_max(CAPACITY) + 2), true),
+            1 => self.publish(value as usize % 64, false),
             2 | 3 => self.read(),
             4 => self.scribble(usize::from(place) % (MAPPING_SIZE / 8), value),
             5 => self.scribble_commit_word(value),
-            6 => self.scribble(CONTROL_WORDS[usize::from(place) % 2], value),
+            6 => self.scribble(CONTROL_WORDS[usize::from(place) % 3], value),
             _ => self.rejoin(),
         }
         assert!(self.reader.position().is_multiple_of(RECORD_ALIGN as u64));
+        if self.is_honest {
+            assert!(self.reader.sequence() <= self.writer.sequence());
+        }
     }
 
-    fn publish(&mut self, size: usize) {
+    /// Alone, or as one of a run, of which the tail tells later.
+    fn publish(&mut self, size: usize, is_alone: bool) {
         if self.writer.claim(size.max(1)).is_ok() {
             // Claiming may have moved to the next lap: the fill is that of the place where the frame stands.
             let fill = fill_at(self.writer.position());
             self.writer.claimed_bytes().fill(fill);
-            self.writer.commit();
+            self.writer.commit_in_run(fill & RECORD_FLAGS);
+            if is_alone {
+                self.writer.publish_tail();
+            }
         }
     }
 
@@ -85,6 +96,7 @@ impl World {
         }
         if self.is_honest {
             let fill = fill_at(self.reader.position());
+            assert_eq!(self.reader.flags(), fill & RECORD_FLAGS);
             assert!(bytes.iter().all(|&byte| byte == fill), "what is believed is what was written");
         }
         self.reader.consume();
@@ -96,10 +108,10 @@ impl World {
         words[word].set(value);
     }
 
-    /// A commit word whose position is right and whose size is anything: random words rarely come so far.
+    /// A commit word whose number is right and whose size and flags are anything: random words rarely come so far.
     fn scribble_commit_word(&mut self, value: u64) {
         let position = self.reader.position();
-        let word = (position / RECORD_ALIGN as u64) << 32 | u64::from(value as u32);
+        let word = self.reader.sequence() << 32 | COMMITTED | u64::from(value as u32);
         let index = (RING_CONTROL_SIZE + position as usize % CAPACITY) / 8;
         self.scribble(index, word);
     }

@@ -102,7 +102,47 @@ fn at_the_newest_end_stands_nothing_older() {
         let thread = thread::spawn(move || (1..=2).for_each(|number| publish_words(&mut writer, number, 1)));
         let mut reader = RingReader::from_now(reader.memory().clone());
         let next = (reader.position() - 64) / 16 + 1;
+        assert_eq!(reader.sequence(), 4 + next - 1, "the number of what begins there (pair G)");
         assert!(read(&mut reader).is_none_or(|number| number == next));
+        thread.join().unwrap();
+    });
+}
+
+/// Goal: who looks up the newest end while its writer laps it does not take a later record's number for it (pairs D and G).
+#[test]
+fn the_newest_end_has_its_own_number() {
+    loom::model(|| {
+        let (mut writer, reader) = used_ring(64, 4);
+        let thread = thread::spawn(move || (0..5).for_each(|number| publish_words(&mut writer, number, 1)));
+        if let Some((position, sequence)) = reader.memory().newest() {
+            assert_eq!(16 * sequence, position);
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// Goal: who is overrun in the middle of a run goes on behind what it lost.
+#[test]
+fn a_run_tells_before_it_laps() {
+    loom::model(|| {
+        let memory = RingMemory::on_heap(64);
+        let mut reader = RingReader::from_start(memory.clone());
+        let thread = thread::spawn(move || {
+            let mut writer = RingWriter::new(memory);
+            for number in 0..4_u64 {
+                writer.claim(8).unwrap();
+                writer.write(0, &number.to_ne_bytes());
+                writer.commit_in_run(0);
+            }
+            writer.publish_tail();
+        });
+        match reader.peek() {
+            Next::Overrun => {
+                assert_eq!((reader.lost(), reader.position()), (reader.sequence(), 16 * reader.sequence()))
+            }
+            Next::Corrupt => panic!("an honest writer"),
+            Next::Empty | Next::Frame => {}
+        }
         thread.join().unwrap();
     });
 }
@@ -196,7 +236,7 @@ fn who_joins_is_held_for() {
         };
         (0..3).for_each(|_| write(&mut writer, &cursor));
         let seen = Arc::clone(&cursor);
-        let thread = thread::spawn(move || (0..5).for_each(|_| write(&mut writer, &seen)));
+        let thread = thread::spawn(move || (0..4).for_each(|_| write(&mut writer, &seen)));
         let mut reader = RingReader::from_now(memory);
         cursor.store(reader.position(), Ordering::Release);
         reader.move_to_now();

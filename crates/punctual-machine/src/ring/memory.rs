@@ -4,22 +4,34 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::memory_traits::SharedObject;
-use crate::mutant::ordering;
-use crate::sync::AtomicU64;
+use crate::mutant::{fence, ordering};
+use crate::sync::{AtomicU64, Ordering};
+
+use super::RECORD_ALIGN;
 
 /// A value on a cache line of its own.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(super) struct OwnLine(pub(super) AtomicU64);
 
-/// The two words through which writer and readers agree.
+/// Where the records end, on a cache line of its own (rule 7).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(super) struct Tail {
+    /// Where the next record will begin.
+    pub(super) position: AtomicU64,
+    /// Its number.
+    pub(super) sequence: AtomicU64,
+}
+
+/// The words through which writer and readers agree.
 #[repr(C)]
 #[derive(Debug)]
 pub struct RingControl {
     /// The writer stores nothing at or above this position (rule 1). Read by all readers, moved rarely (rule 5).
     pub(super) limit: OwnLine,
-    /// Where the next record will begin. Stored at every commit, read only by who joins, and by observers.
-    pub(super) tail: OwnLine,
+    /// Stored at every commit or run of them; read only by who joins or was overrun, and by observers.
+    pub(super) tail: Tail,
 }
 
 /// Size of the control words, bytes.
@@ -30,7 +42,8 @@ unsafe impl SharedObject for RingControl {}
 
 impl Default for RingControl {
     fn default() -> Self {
-        Self { limit: OwnLine(AtomicU64::new(0)), tail: OwnLine(AtomicU64::new(0)) }
+        let tail = Tail { position: AtomicU64::new(0), sequence: AtomicU64::new(0) };
+        Self { limit: OwnLine(AtomicU64::new(0)), tail }
     }
 }
 
@@ -153,6 +166,36 @@ impl RingMemory {
 
     /// Where the next record will begin, as its writer last said.
     pub fn tail(&self) -> u64 {
-        self.control().tail.0.load(ordering!("ring_tail_read", Acquire))
+        self.control().tail.position.load(ordering!("ring_tail_read", Acquire)) // (G)
     }
+
+    /// Position and number of the newest end (rule 7). `None` if no honest writer leaves what stands there.
+    pub(super) fn newest(&self) -> Option<(u64, u64)> {
+        for _ in 0..NEWEST_TRIES {
+            let position = believable(self.tail()).filter(|tail| tail.is_multiple_of(RECORD_ALIGN as u64))?;
+            let told =
+                believable(self.control().tail.sequence.load(ordering!("ring_sequence_read", Acquire)))?; // (G)
+            let word = self.word(position).load(Ordering::Relaxed);
+            fence!("ring_newest_fence", Acquire); // (D), (F) pairs with the fences in `RingWriter::raise_limit`.
+            if self.control().limit.0.load(Ordering::Relaxed) > position + self.capacity as u64 {
+                continue;
+            }
+            // Its writer may have told of later records since we read the position, never of as many as a half word counts.
+            let later = if word == 0 { 0 } else { (told as u32).wrapping_sub((word >> 32) as u32) };
+            return told.checked_sub(later.into()).map(|sequence| (position, sequence));
+        }
+        None
+    }
+}
+
+/// How often the newest end is looked up again because its writer has lapped it meanwhile.
+const NEWEST_TRIES: usize = if cfg!(loom) { 2 } else { 1000 };
+
+/// The largest position or number that a peer is believed: 2^62 bytes take 146 years at 1 GB/s, and sums do not overflow.
+const BELIEVABLE_MAX: u64 = 1 << 62;
+
+/// What a peer says, if an honest one could (rule 6).
+#[inline]
+pub(super) fn believable(said: u64) -> Option<u64> {
+    (said <= BELIEVABLE_MAX).then_some(said)
 }

@@ -1,7 +1,10 @@
 //! A reader of a ring.
 
 use super::words::SharedBytes;
-use super::{PADDING, RECORD_ALIGN, RingMemory, commit_word, frame_size_max, record_size};
+use super::{
+    FLAGS_MASK, FLAGS_SHIFT, PADDING, RECORD_ALIGN, RingMemory, SIZE_MASK, commit_word, frame_size_max,
+    record_size,
+};
 use crate::mutant::{fence, ordering, without};
 use crate::sync::Ordering;
 
@@ -18,43 +21,46 @@ pub enum Next {
     Corrupt,
 }
 
-/// The largest position that a peer is believed: 2^62 bytes take 146 years at 1 GB/s, and sums below do not overflow.
-const POSITION_MAX: u64 = 1 << 62;
-
-/// A position that a peer says, if an honest one could (rule 6).
-#[inline]
-fn believable(position: u64) -> Option<u64> {
-    (position <= POSITION_MAX && position.is_multiple_of(RECORD_ALIGN as u64)).then_some(position)
-}
-
 /// One reader of a ring, with its own position. It stores nothing into the ring.
+///
+/// `begin + consumed + lost = sequence`, always: numbers are the account.
 #[derive(Debug)]
 pub struct RingReader {
     memory: RingMemory,
     /// Where the next record to be read begins.
     position: u64,
+    /// Its number.
+    sequence: u64,
+    /// Records that it was overrun by.
+    lost: u64,
     /// Size of the frame that `peek` last found there, bytes.
     frame_size: usize,
+    flags: u8,
+    frame_size_max: usize,
 }
 
 impl RingReader {
     /// A reader of everything that was ever written, or is told by [`Next::Overrun`] that part of it is gone.
     pub fn from_start(memory: RingMemory) -> Self {
-        Self { memory, position: 0, frame_size: 0 }
+        let frame_size_max = frame_size_max(memory.capacity());
+        Self { memory, position: 0, sequence: 0, lost: 0, frame_size: 0, flags: 0, frame_size_max }
     }
 
     /// A reader of what will be written from now on.
     pub fn from_now(memory: RingMemory) -> Self {
-        let position = believable(memory.tail()).unwrap_or(0);
-        Self { memory, position, frame_size: 0 }
+        let (position, sequence) = memory.newest().unwrap_or((0, 0));
+        Self { position, sequence, ..Self::from_start(memory) }
     }
 
-    /// Moves to the newest end. A reader that has published its cursor before is never overrun from there on by a writer
-    /// that it holds back: either that writer has seen the cursor, or the end that is read here is where it looked.
+    /// Moves to the newest end, without counting as lost what it leaves out. A reader that has published its cursor before is
+    /// never overrun from there on by a writer that it holds back: either that writer has seen the cursor, or the end that is
+    /// read here is where it looked.
     pub fn move_to_now(&mut self) {
         fence!("ring_join_fence", SeqCst); // (E) pairs with the fence in `RingWriter::raise_limit`.
-        if let Some(tail) = believable(self.memory.tail()) {
-            self.position = self.position.max(tail);
+        if let Some((position, sequence)) = self.memory.newest()
+            && position > self.position
+        {
+            (self.position, self.sequence) = (position, sequence);
         }
         self.frame_size = 0;
     }
@@ -62,23 +68,31 @@ impl RingReader {
     /// Looks at the oldest record not yet consumed. Calling it again without [`Self::consume`] returns the same.
     #[inline]
     pub fn peek(&mut self) -> Next {
-        let mut word = self.memory.word(self.position).load(ordering!("ring_peek", Acquire)); // (C)
-        if word == commit_word(self.position, PADDING) {
+        let word = self.memory.word(self.position).load(ordering!("ring_peek", Acquire)); // (C)
+        if !self.find(word) || (!without!("ring_peek_limit") && self.is_lapped()) {
+            return self.peek_slowly(word);
+        }
+        Next::Frame
+    }
+
+    /// Why there is no frame, or where it is.
+    #[cold]
+    fn peek_slowly(&mut self, mut word: u64) -> Next {
+        if word == commit_word(self.sequence, PADDING)
+            && self.position & (self.memory.capacity() as u64 - 1) != 0
+        {
             self.position += self.memory.to_end(self.position) as u64;
             word = self.memory.word(self.position).load(ordering!("ring_peek_behind_padding", Acquire)); // (C)
         }
-        if word == 0 {
-            return if self.is_lapped() { self.overrun() } else { Next::Empty };
-        }
-        if !self.is_honest(word) {
-            return if self.is_lapped() { self.overrun() } else { Next::Corrupt };
-        }
-        if !without!("ring_peek_limit") && self.is_lapped() {
-            // The commit word still stands, but what follows it may not, or not for long.
+        // Asked first: the commit word may still stand where what follows it does not, or not for long.
+        if !without!("ring_peek_limit_slowly") && self.is_lapped() {
             return self.overrun();
         }
-        self.frame_size = word as u32 as usize;
-        Next::Frame
+        match word {
+            0 => Next::Empty,
+            word if self.find(word) => Next::Frame,
+            _ => Next::Corrupt,
+        }
     }
 
     /// The frame at the reader's position, if one is committed just there: [`Self::peek`] says why there is none. Its bytes
@@ -86,21 +100,24 @@ impl RingReader {
     #[inline]
     pub fn next_frame(&mut self) -> Option<SharedBytes<'_>> {
         let word = self.memory.word(self.position).load(ordering!("ring_next_frame", Acquire)); // (C)
-        if !self.is_honest(word) {
-            return None;
-        }
-        self.frame_size = word as u32 as usize;
-        Some(self.frame())
+        self.find(word).then(|| self.frame())
     }
 
-    /// Whether an honest writer may have left this commit word at the reader's position (rule 6).
+    /// Notes size and flags of the frame with this commit word, if an honest writer may have left it here (rule 6).
     #[inline]
-    fn is_honest(&self, word: u64) -> bool {
-        let size = word as u32 as usize;
-        word == commit_word(self.position, word as u32)
-            && size > 0
-            && size <= frame_size_max(self.memory.capacity())
-            && record_size(size) <= self.memory.to_end(self.position)
+    fn find(&mut self, word: u64) -> bool {
+        // What differs from a record of size 0, without flags, of the number that is next.
+        let rest = word ^ commit_word(self.sequence, 0);
+        let size = (rest & SIZE_MASK) as usize;
+        if rest & !(SIZE_MASK | FLAGS_MASK) != 0
+            || size.wrapping_sub(1) >= self.frame_size_max
+            || record_size(size) > self.memory.to_end(self.position)
+        {
+            return false;
+        }
+        self.frame_size = size;
+        self.flags = (rest >> FLAGS_SHIFT) as u8;
+        true
     }
 
     /// The frame that [`Self::peek`] found; its bytes may change at any instant.
@@ -133,6 +150,7 @@ impl RingReader {
     pub fn consume(&mut self) {
         debug_assert!(self.frame_size > 0, "nothing was found");
         self.position += record_size(self.frame_size) as u64;
+        self.sequence += 1;
         self.frame_size = 0;
     }
 
@@ -145,15 +163,34 @@ impl RingReader {
 
     #[cold]
     fn overrun(&mut self) -> Next {
-        fence!("ring_overrun_fence", Acquire); // (F) pairs with (E) in `RingWriter::raise_limit`.
-        match believable(self.memory.tail()) {
-            Some(tail) if tail > self.position => {
-                self.position = tail;
+        // (F) What the tail says by the newest limit lies beyond where that limit lapped us.
+        match self.memory.newest() {
+            Some((position, sequence)) if position > self.position && sequence >= self.sequence => {
+                self.lost += sequence - self.sequence;
+                (self.position, self.sequence) = (position, sequence);
                 self.frame_size = 0;
                 Next::Overrun
             }
             _ => Next::Corrupt,
         }
+    }
+
+    /// The number of the next record to be read.
+    #[inline]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Records that were written over before they were read.
+    #[inline]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The flags of the frame that was found, as its writer gave them.
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        self.flags
     }
 
     /// Where the next record to be read begins. Everything below has been read.

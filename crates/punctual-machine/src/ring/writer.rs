@@ -3,7 +3,10 @@
 use core::fmt;
 
 use super::words::copy_in;
-use super::{COMMIT_SIZE, LIMIT_STEPS, PADDING, RingMemory, commit_word, frame_size_max, record_size};
+use super::{
+    COMMIT_SIZE, FLAGS_SHIFT, LIMIT_STEPS, PADDING, RECORD_FLAGS, RingMemory, commit_word, frame_size_max,
+    record_size,
+};
 use crate::mutant::{fence, ordering, without};
 use crate::sync::Ordering;
 
@@ -38,19 +41,37 @@ pub struct RingWriter {
     memory: RingMemory,
     /// Where the next record begins.
     position: u64,
+    /// Its number.
+    sequence: u64,
+    /// A record that ends below, with the commit word behind it, needs no more room than there is: the nearer of `limit` and
+    /// of the end of the lap.
+    near: u64,
+    /// What the tail says.
+    told: u64,
     /// What `control.limit` says.
     limit: u64,
     /// Nothing at or above this position may be written, as a reader may still read it a lap below.
     held_at: u64,
     /// Frame size of the claimed record; 0 = none.
     claimed: usize,
+    frame_size_max: usize,
 }
 
 impl RingWriter {
     /// The writer of a ring that nothing was written to.
     pub fn new(memory: RingMemory) -> Self {
-        let held_at = memory.capacity() as u64;
-        Self { memory, position: 0, limit: 0, held_at, claimed: 0 }
+        let (held_at, frame_size_max) = (memory.capacity() as u64, frame_size_max(memory.capacity()));
+        Self {
+            memory,
+            position: 0,
+            sequence: 0,
+            near: 0,
+            told: 0,
+            limit: 0,
+            held_at,
+            claimed: 0,
+            frame_size_max,
+        }
     }
 
     /// Claims a record whatever its readers have read: slow ones lose.
@@ -67,14 +88,29 @@ impl RingWriter {
         frame_size: usize,
         slowest: &mut dyn FnMut() -> u64,
     ) -> Result<(), ClaimError> {
-        let size_max = frame_size_max(self.memory.capacity());
+        // The word behind the record is written too (rule 2).
+        let needed = (record_size(frame_size) + COMMIT_SIZE) as u64;
+        if frame_size > self.frame_size_max || self.position + needed > self.near {
+            self.make_room(frame_size, slowest)?;
+        }
+        // Now, not at the commit, which would have to wait until its reader's copy of that cache line is gone.
+        if !without!("ring_clear") {
+            self.clear(record_size(frame_size));
+        }
+        self.claimed = frame_size;
+        Ok(())
+    }
+
+    /// Makes room for a record that needs more than there is, at the beginning of the next lap if it does not fit into this one.
+    #[cold]
+    fn make_room(&mut self, frame_size: usize, slowest: &mut dyn FnMut() -> u64) -> Result<(), ClaimError> {
+        let size_max = self.frame_size_max;
         if frame_size > size_max {
             return Err(ClaimError::TooLong { size: frame_size, size_max });
         }
         let record = record_size(frame_size);
         let to_end = self.memory.to_end(self.position);
         let padding = if record > to_end { to_end } else { 0 };
-        // The word behind the record is written too (rule 2).
         let end = self.position + (padding + record + COMMIT_SIZE) as u64;
         if end > self.limit {
             self.raise_limit(end, slowest)?;
@@ -83,13 +119,15 @@ impl RingWriter {
             if !without!("ring_clear_behind_padding") {
                 self.clear(padding);
             }
-            self.publish(PADDING, padding, || {});
+            crate::label!("ring.padding");
+            let word = commit_word(self.sequence, PADDING);
+            // (C) No number is used up: the tail's stays.
+            self.memory.word(self.position).store(word, ordering!("ring_commit_padding", Release));
+            self.position += padding as u64;
+            self.publish_tail();
         }
-        // Now, not at the commit, which would have to wait until its reader's copy of that cache line is gone.
-        if !without!("ring_clear") {
-            self.clear(record);
-        }
-        self.claimed = frame_size;
+        let lap_end = self.position + self.memory.to_end(self.position) as u64;
+        self.near = self.limit.min(lap_end);
         Ok(())
     }
 
@@ -97,9 +135,13 @@ impl RingWriter {
     #[cold]
     fn raise_limit(&mut self, end: u64, slowest: &mut dyn FnMut() -> u64) -> Result<(), ClaimError> {
         let capacity = self.memory.capacity() as u64;
+        if self.told != self.position && !without!("ring_tell_before_lap") {
+            // Whoever finds itself lapped in the middle of a run goes on at the tail (F).
+            self.publish_tail();
+        }
         if end > self.held_at {
             // (E) pairs with the fence in `RingReader::move_to_now`: we see the cursor of a reader that joins, or it
-            // sees our position. (F) pairs with the fence in `RingReader::overrun`: no limit laps a reader before we were
+            // sees our position. (F) pairs with the fence in `RingMemory::newest`: no limit laps a reader before we were
             // here, beyond its position, so who finds itself lapped sees the tail beyond it too.
             fence!("ring_holding_fence", SeqCst);
             // No reader is ahead of us, and one that joins later begins here: with no reader at all this answer holds for
@@ -155,11 +197,47 @@ impl RingWriter {
     /// # Panics
     /// If nothing was claimed.
     #[inline]
-    pub fn commit_counting(&mut self, count: impl FnMut()) {
+    pub fn commit_counting(&mut self, mut count: impl FnMut()) {
+        let counts_first = crate::is_planted!("count_first");
+        if counts_first {
+            count();
+        }
+        self.commit_in_run(0);
+        crate::label!("ring.count");
+        if !counts_first {
+            count();
+        }
+        self.publish_tail();
+    }
+
+    /// As [`Self::commit`], with the user's flags ([`RECORD_FLAGS`]), and without telling those who join: that is
+    /// [`Self::publish_tail`], once for a run of records.
+    ///
+    /// # Panics
+    /// If nothing was claimed.
+    #[inline]
+    pub fn commit_in_run(&mut self, flags: u8) {
         assert!(self.claimed > 0, "nothing was claimed");
+        debug_assert!(flags & !RECORD_FLAGS == 0);
+        crate::label!("ring.commit");
         // Frames are at most a quarter of a ring of at most 2^30 bytes.
-        self.publish(self.claimed as u32, record_size(self.claimed), count);
+        let word = commit_word(self.sequence, (flags as u64) << FLAGS_SHIFT | self.claimed as u64);
+        self.memory.word(self.position).store(word, ordering!("ring_commit", Release)); // (C)
+        self.position += record_size(self.claimed) as u64;
+        self.sequence += 1;
         self.claimed = 0;
+    }
+
+    /// Tells those who join, and those who were overrun, up to where records were committed (rule 7).
+    #[inline]
+    pub fn publish_tail(&mut self) {
+        let tail = &self.memory.control().tail;
+        self.told = self.position;
+        crate::label!("ring.sequence");
+        tail.sequence.store(self.sequence, ordering!("ring_sequence", Release)); // (G)
+        crate::label!("ring.tail");
+        tail.position.store(self.position, ordering!("ring_tail", Release)); // (G)
+        crate::label!("ring.tail.done");
     }
 
     /// Sets the commit word behind a record of this size to zero (rule 2).
@@ -172,31 +250,14 @@ impl RingWriter {
         self.memory.word(self.position + record as u64).store(0, Ordering::Relaxed);
     }
 
-    /// Stores the commit word and moves behind the record.
-    #[inline]
-    fn publish(&mut self, size: u32, record: usize, mut count: impl FnMut()) {
-        let next = self.position + record as u64;
-        let counts_first = crate::is_planted!("count_first");
-        if counts_first {
-            count();
-        }
-        crate::label!("ring.commit");
-        self.memory
-            .word(self.position)
-            .store(commit_word(self.position, size), ordering!("ring_commit", Release)); // (C)
-        crate::label!("ring.count");
-        self.position = next;
-        if !counts_first {
-            count();
-        }
-        crate::label!("ring.tail");
-        self.memory.control().tail.0.store(next, ordering!("ring_tail", Release));
-        crate::label!("ring.tail.done");
-    }
-
     /// Where the next record begins.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// The number of the next record: as many were committed.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// The ring's memory.
