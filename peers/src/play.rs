@@ -8,6 +8,9 @@ use crate::pair::Pair;
 /// The whole of every so many messages of a stream is compared; number and last byte of each.
 const WHOLE_EVERY: u64 = 1024;
 
+/// Messages of a run, for mechanisms that have runs.
+const RUN: u64 = 64;
+
 /// What is sent how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
@@ -59,9 +62,8 @@ pub(crate) fn write<P: Pair + ?Sized>(pair: &mut P, plan: Plan) -> Outcome<u64> 
 }
 
 fn write_once<P: Pair + ?Sized>(pair: &mut P, messages: u64, message: &mut [u8]) -> Outcome<()> {
-    for number in 0..messages {
-        message[..8].copy_from_slice(&number.to_le_bytes());
-        pair.send(message)?;
+    for first in (0..messages).step_by(RUN as usize) {
+        pair.send_run(first, RUN.min(messages - first), message)?;
     }
     let mut receipt = vec![0; message.len()];
     pair.receive(&mut receipt)?;
@@ -76,10 +78,13 @@ pub(crate) fn read<P: Pair + ?Sized>(pair: &mut P, plan: Plan) -> Outcome<()> {
     let pattern = pattern(plan.size);
     let mut message = vec![0; plan.size];
     for messages in [plan.warmup, plan.messages] {
-        let mut right = 0_u64;
-        for expected in 0..messages as u64 {
-            pair.receive(&mut message)?;
-            right += u64::from(is_right(&message, &pattern, expected));
+        let (mut right, mut expected, messages) = (0_u64, 0, messages as u64);
+        while expected < messages {
+            let limit = RUN.min(messages - expected);
+            pair.receive_run(limit, &mut message, &mut |message| {
+                right += u64::from(is_right(message, &pattern, expected));
+                expected += 1;
+            })?;
         }
         message[..8].copy_from_slice(&right.to_le_bytes());
         pair.send(&message)?;

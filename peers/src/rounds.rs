@@ -61,14 +61,18 @@ pub(crate) const ZMQ: &str = "zmq ipc";
 
 /// What is compared, in the order of a round. Who is compared stands close: the less time lies between two, the less the
 /// machine has changed.
-pub(crate) const KINDS: [Kind; 19] = [
+pub(crate) const KINDS: [Kind; 23] = [
     Kind { name: AERON, sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
+    Kind { name: "punctual publication/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
+    Kind { name: "punctual publication/spin stamped", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
+    Kind { name: "punctual publication/spin runs", sizes: &[], stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual shared/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "floor/slot", sizes: SLOT_SIZES, stream_sizes: &[], fast: true },
     Kind { name: "punctual shared/spin stamped", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "floor/ring", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "iceoryx2", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "floor/futex", sizes: SLOT_SIZES, stream_sizes: &[], fast: false },
+    Kind { name: "punctual publication/futex", sizes: SIZES, stream_sizes: &[], fast: false },
     Kind { name: "punctual shared/futex", sizes: SIZES, stream_sizes: &[], fast: false },
     Kind { name: "unix datagram", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: false },
     Kind { name: "unix stream", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: false },

@@ -54,6 +54,12 @@ pub struct Handshake<T> {
     pub rung: bool,
 }
 
+/// Sender: between storing the condition and looking at doorbells.
+#[inline]
+pub fn sender_fence() {
+    fence!("bell_sender_fence", SeqCst); // (A) pairs with (B) in `arm`: we see `Armed`, or the sleeper sees the condition.
+}
+
 /// The words of one doorbell. All zeroes is a doorbell whose owner is awake.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -130,7 +136,13 @@ impl Doorbell {
     /// Sender: the condition was stored. Returns the notification that the sender must now send, if any.
     #[inline]
     pub fn ring(&self) -> Option<Notification> {
-        fence!("bell_sender_fence", SeqCst); // (A) pairs with (B) in `arm`: we see `Armed`, or the sleeper sees the condition.
+        sender_fence();
+        self.ring_fenced()
+    }
+
+    /// As [`Self::ring`], behind a [`sender_fence`]: one does for several doorbells.
+    #[inline]
+    pub fn ring_fenced(&self) -> Option<Notification> {
         match self.state.load(Ordering::Relaxed) {
             ARMED_FUTEX => self.ring_armed(ARMED_FUTEX, Notification::Futex),
             ARMED_DESCRIPTOR => self.ring_armed(ARMED_DESCRIPTOR, Notification::Descriptor),

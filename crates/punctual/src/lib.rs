@@ -30,6 +30,7 @@ pub mod group;
 pub mod interest;
 pub mod ledger;
 pub mod node;
+pub mod publication;
 pub mod seal;
 pub mod time;
 pub mod trace;
@@ -39,6 +40,7 @@ pub use communicator::{Claim, Communicator, Message, Observer, ReceiveError, Sen
 pub use engine::SendError;
 pub use ledger::Ledger;
 pub use node::{BindError, Bus, CommunicatorOptions, Node, NodeOptions, OpenError, PeerAccount};
+pub use publication::{Publication, PublicationOptions, Subscription, SubscriptionOptions};
 pub use punctual_machine::clock::{Clock, Ticks};
 pub use punctual_proto::{Address, Nanos, NodeId, Port, Target, unit};
 pub use seal::{Keys, KeysError};

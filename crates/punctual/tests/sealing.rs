@@ -339,9 +339,9 @@ fn what_was_sealed_for_shared_memory_is_not_believed_on_udp() {
     let ring = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let ring = ring.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "ring"));
     let ring = Mapping::open(&ring.unwrap(), Access::Read).unwrap();
-    // The first record: a word with its size, then the frame.
-    let words: &[Counter] = ring.objects(16_384, 64).unwrap();
-    let size = words[0].get() as u32 as usize;
+    // The first record: a word with its size in 28 bits, then the frame.
+    let words: &[Counter] = ring.objects(36_864, 64).unwrap();
+    let size = (words[0].get() & ((1 << 28) - 1)) as usize;
     let bytes: Vec<u8> = words[1..].iter().flat_map(|word| word.get().to_le_bytes()).collect();
     let mut frame = bytes[..size].to_vec();
     assert!(header_of(&frame).unwrap().sealed);

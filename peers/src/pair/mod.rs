@@ -12,6 +12,7 @@ mod iceoryx;
 mod kernel;
 mod network;
 mod ours;
+mod publication;
 mod ring;
 mod slot;
 #[cfg(feature = "zmq")]
@@ -29,6 +30,22 @@ pub(crate) trait Pair {
 
     /// Waits for the next message, which has this size.
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()>;
+
+    /// Sends a run of messages, numbered from `first` on, waiting for room.
+    fn send_run(&mut self, first: u64, count: u64, message: &mut [u8]) -> Outcome<()> {
+        for number in first..first + count {
+            message[..8].copy_from_slice(&number.to_le_bytes());
+            self.send(message)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message or messages, `limit` at the most, and shows them in a private copy; returns how many.
+    fn receive_run(&mut self, _limit: u64, message: &mut [u8], show: &mut dyn FnMut(&[u8])) -> Outcome<u64> {
+        self.receive(message)?;
+        show(message);
+        Ok(1)
+    }
 
     /// Returns when what is sent will arrive.
     fn wait_for_peer(&mut self) -> Outcome<()>;
@@ -69,6 +86,9 @@ pub(crate) fn open(kind: &str, size: usize, meeting: &Meeting, held: bool) -> Ou
         ("floor/udp-spin", _) => Box::new(network::Udp::open(meeting, false)?),
         ("floor/udp-block", _) => Box::new(network::Udp::open(meeting, true)?),
         ("floor/packet-spin", _) => Box::new(network::Packet::open(meeting)?),
+        _ if kind.starts_with("punctual publication/") => {
+            Box::new(publication::Publications::open(kind, meeting, held)?)
+        }
         _ if kind.starts_with("punctual ") => Box::new(ours::Ours::open(kind, meeting, held)?),
         _ => return Err(format!("unknown kind {kind:?} of {size} B").into()),
     })

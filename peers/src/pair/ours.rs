@@ -1,7 +1,7 @@
 //! Punctual, through communicators: header, counters and doorbells included.
 
 use punctual::engine::shared::{SharedOptions, WhenFull};
-use punctual::{Bus, Communicator, CommunicatorOptions, Node, Port, SendError, Target, Wake};
+use punctual::{Bus, Communicator, CommunicatorOptions, Node, SendError, Target, Wake};
 use punctual_machine::block;
 
 use super::network::INTERFACES;
@@ -34,7 +34,7 @@ impl Ours {
         }
         let (own, other) = if meeting.here { ("here", "there") } else { ("there", "here") };
         let communicator = Node::open(&bus(medium, meeting, held)?, own)?.bind_with(PORT, &options)?;
-        Ok(Self { communicator, target: Target { node: Some(other.into()), port: Port::new(PORT) } })
+        Ok(Self { communicator, target: Target::port(other, PORT) })
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn wrap(engine: Engine, faults: &Faults) -> Engine {
         held: VecDeque::with_capacity(HELD_MAX),
         delay,
     };
-    Engine { transmit: engine.transmit, receive: Box::new(receive) }
+    Engine { transmit: engine.transmit, receive: Box::new(receive), streams: None }
 }
 
 /// Xorshift64* (Vigna 2016): the same numbers for the same seed, on every machine.

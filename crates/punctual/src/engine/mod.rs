@@ -26,6 +26,8 @@ pub mod shared;
 pub mod tap;
 pub(crate) mod wire;
 
+use shared::stream::Streams;
+
 /// Both halves of an open engine.
 #[derive(Debug)]
 pub struct Engine {
@@ -33,6 +35,8 @@ pub struct Engine {
     pub transmit: Box<dyn Transmit>,
     /// The receiving half.
     pub receive: Box<dyn Receive>,
+    /// Where the medium is memory, and no layer lies on it: its publications and subscriptions.
+    pub(crate) streams: Option<Arc<Streams>>,
 }
 
 /// Why a frame was not taken. Every variant asks for a different reaction; the message stays with the caller.

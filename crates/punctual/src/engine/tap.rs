@@ -129,7 +129,7 @@ pub(crate) fn wrap(engine: Engine, path: &Path) -> Result<Engine, OpenError> {
     let capture = Arc::new(Mutex::new(capture));
     let transmit = TapTransmit { inner: engine.transmit, capture: Arc::clone(&capture) };
     let receive = TapReceive { inner: engine.receive, capture };
-    Ok(Engine { transmit: Box::new(transmit), receive: Box::new(receive) })
+    Ok(Engine { transmit: Box::new(transmit), receive: Box::new(receive), streams: None })
 }
 
 type Shared = Arc<Mutex<Capture>>;

@@ -117,7 +117,7 @@ where
     transmit.flush();
     let opener = seals.map(Seals::opener);
     let receive = WireReceive { medium: receive, door: Door { own, book, last: None, opener }, bell };
-    Ok(super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) })
+    Ok(super::Engine { transmit: Box::new(transmit), receive: Box::new(receive), streams: None })
 }
 
 #[derive(Debug)]

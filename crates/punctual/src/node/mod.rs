@@ -12,12 +12,14 @@ use punctual_machine::doorbell::Notification;
 use punctual_machine::process::{ProcessIdentity, random};
 use punctual_proto::limits::COMMUNICATORS_MAX;
 use punctual_proto::seal::SEAL_SIZE;
-use punctual_proto::{NodeId, Port};
+use punctual_proto::{NodeId, Port, Target};
 
 use crate::communicator::Communicator;
 use crate::engine::shared::Joined;
+use crate::engine::shared::stream::Streams;
 use crate::engine::{Bell, Engine, Receive, ring};
 use crate::ledger::{Ledger, Page, PageOwner, RowCount};
+use crate::publication::{Publication, PublicationOptions, StreamError, Subscription, SubscriptionOptions};
 use crate::seal::Seals;
 use crate::wake::{Gate, Manners, Wake, waiter};
 
@@ -95,6 +97,8 @@ pub(crate) struct Core {
     pub(crate) payload_size_max: usize,
     /// On a sealed bus.
     pub(crate) seals: Option<Seals>,
+    /// Of a bus of memory.
+    streams: Option<Arc<Streams>>,
     /// The medium's descriptors, for epoll sets made while somebody drives the engine.
     pub(crate) descriptors: [Option<OwnedFd>; 2],
     /// Wakes users' event loops, while no component drives the engine.
@@ -319,6 +323,7 @@ impl Node {
             },
             payload_size_max,
             seals: seals.cloned(),
+            streams: engine.streams,
             descriptors,
             gate,
             visitors: Counter::default(),
@@ -358,6 +363,39 @@ impl Node {
         let lead = waiter(options.wake, self.core.manners).map_err(BindError::CannotWait)?;
         let inbox = self.new_inbox(port, options)?;
         Communicator::new(Arc::clone(&self.core), &inbox, lead, options)
+    }
+
+    /// A publication: a ring of its own for one target, on a bus of memory.
+    ///
+    /// # Errors
+    /// See [`StreamError`].
+    pub fn publication(
+        &self,
+        target: Target,
+        options: &PublicationOptions,
+    ) -> Result<Publication, StreamError> {
+        self.streams()?.publish(target, options)
+    }
+
+    /// A subscription: the reader of all publications that are for a port of this node. Communicators at that port are not
+    /// concerned.
+    ///
+    /// # Errors
+    /// See [`StreamError`].
+    pub fn subscription(
+        &self,
+        port: u16,
+        options: &SubscriptionOptions,
+    ) -> Result<Subscription, StreamError> {
+        self.streams()?.subscribe(Port::from(port), options)
+    }
+
+    fn streams(&self) -> Result<&Arc<Streams>, StreamError> {
+        if self.core.seals.is_some() {
+            return Err(StreamError::NoStreams("the bus is sealed; communicators seal their messages"));
+        }
+        let reason = "they are for memory without capture or faults; communicators are for every bus";
+        self.core.streams.as_ref().ok_or(StreamError::NoStreams(reason))
     }
 
     fn new_inbox(&self, port: Port, options: &CommunicatorOptions) -> Result<Arc<Inbox>, BindError> {

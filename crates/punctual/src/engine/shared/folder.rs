@@ -10,6 +10,7 @@ use punctual_machine::SystemError;
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::fd_exchange::PostBox;
 use punctual_machine::life::{self, Life, LifeLock};
+use punctual_machine::memory::{Access, Mapping};
 use punctual_proto::NodeId;
 
 use super::mail::{Mail, note};
@@ -19,6 +20,9 @@ use super::{SharedOptions, Sharing};
 
 /// How often a folder may vanish under who enters it. Each time somebody else has left.
 const ENTRY_TRIES_MAX: u32 = 100;
+
+/// The part of a publication's ring that is mapped at once, bytes.
+const STREAM_POPULATED: usize = 1 << 20;
 
 /// Nodes whose files are opened in one look on the way of messages.
 const LOOKS_MAX: usize = 4;
@@ -35,6 +39,7 @@ pub(super) struct Folder {
     post: PostBox,
     event: Arc<EventFd>,
     identity: (NodeId, u64),
+    modes: Modes,
     mail: Mutex<Mail>,
 }
 
@@ -90,6 +95,7 @@ impl Folder {
                 post,
                 event,
                 identity,
+                modes,
                 mail,
             };
             Ok((venue, segment))
@@ -326,6 +332,22 @@ impl Venue for Folder {
             self.paths_of(owner).remove();
         }
         self.mail().forget(owner.life);
+    }
+
+    fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError> {
+        Mapping::create(&self.own.stream(id), size, self.modes.ring).map(Arc::new)
+    }
+
+    fn open_stream(&self, owner: &Owner, id: u64) -> Option<Arc<Mapping>> {
+        let memory = Mapping::open(&self.paths_of(owner).stream(id), Access::Read).ok()?;
+        memory.populate(0, memory.size().min(STREAM_POPULATED));
+        Some(Arc::new(memory))
+    }
+
+    fn remove_stream(&self, id: u64) {
+        punctual_machine::label!("stream.remove");
+        let _gone = fs::remove_file(self.own.stream(id));
+        punctual_machine::label!("stream.removed");
     }
 
     fn leave(&self) {

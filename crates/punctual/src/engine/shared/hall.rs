@@ -4,13 +4,20 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use punctual_machine::SystemError;
 use punctual_machine::event_fd::EventFd;
+use punctual_machine::memory::Mapping;
 use punctual_proto::NodeId;
 
 use super::segment::{Owner, Segment};
 use super::venue::{Found, Scope, Sight, Venue};
 
-type Members = HashMap<u64, (Segment, Arc<EventFd>)>;
+/// Nodes by their lives, and the rings of their publications.
+#[derive(Default)]
+struct Members {
+    nodes: HashMap<u64, (Segment, Arc<EventFd>)>,
+    streams: HashMap<(u64, u64), Arc<Mapping>>,
+}
 
 /// All in-process buses, by name.
 static HALLS: LazyLock<Mutex<HashMap<String, Members>>> = LazyLock::new(Mutex::default);
@@ -29,7 +36,11 @@ pub(super) struct Hall {
 impl Hall {
     pub(super) fn enter(name: &str, segment: &Segment, event: &Arc<EventFd>) -> Self {
         let own_life = segment.owner.life;
-        halls().entry(name.to_owned()).or_default().insert(own_life, (segment.clone(), Arc::clone(event)));
+        halls()
+            .entry(name.to_owned())
+            .or_default()
+            .nodes
+            .insert(own_life, (segment.clone(), Arc::clone(event)));
         Self { name: name.to_owned(), own_life }
     }
 }
@@ -37,7 +48,7 @@ impl Hall {
 impl Venue for Hall {
     fn look(&self, _scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight {
         let halls = halls();
-        let members = || halls.get(&self.name).into_iter().flatten();
+        let members = || halls.get(&self.name).into_iter().flat_map(|members| &members.nodes);
         let found = members()
             .filter(|(life, (segment, _))| **life != self.own_life && !is_known(segment.owner.node, **life))
             .map(|(_, (segment, event))| Found { segment: segment.clone(), event: Some(Arc::clone(event)) })
@@ -67,11 +78,30 @@ impl Venue for Hall {
 
     fn forget(&self, _owner: &Owner, _died: bool) {}
 
+    fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError> {
+        let memory = Arc::new(Mapping::anonymous(size)?);
+        let mut halls = halls();
+        let members = halls.entry(self.name.clone()).or_default();
+        members.streams.insert((self.own_life, id), Arc::clone(&memory));
+        Ok(memory)
+    }
+
+    fn open_stream(&self, owner: &Owner, id: u64) -> Option<Arc<Mapping>> {
+        halls().get(&self.name)?.streams.get(&(owner.life, id)).cloned()
+    }
+
+    fn remove_stream(&self, id: u64) {
+        if let Some(members) = halls().get_mut(&self.name) {
+            members.streams.remove(&(self.own_life, id));
+        }
+    }
+
     fn leave(&self) {
         let mut halls = halls();
         if let Some(members) = halls.get_mut(&self.name) {
-            members.remove(&self.own_life);
-            if members.is_empty() {
+            members.nodes.remove(&self.own_life);
+            members.streams.retain(|(life, _), _| *life != self.own_life);
+            if members.nodes.is_empty() {
                 halls.remove(&self.name);
             }
         }

@@ -20,6 +20,7 @@ use hall::Hall;
 pub(crate) use receive::{Likeness, SharedReceive};
 use roster::Roster;
 use segment::{Owner, Segment};
+use stream::Streams;
 pub(crate) use transmit::SharedTransmit;
 use venue::Venue;
 
@@ -31,6 +32,7 @@ mod mail;
 mod receive;
 mod roster;
 mod segment;
+pub(crate) mod stream;
 mod transmit;
 mod venue;
 
@@ -232,6 +234,7 @@ fn assemble(
     let roster = Arc::new(Roster::join(segment, event, venue)?);
     // The receiving half first: it follows the rings of those who were here before anybody can say that we are.
     let receive = Box::new(SharedReceive::new(Arc::clone(&roster)));
+    let streams = Some(Streams::new(Arc::clone(&roster)));
     let transmit = Box::new(SharedTransmit::new(roster));
-    Ok((Engine { transmit, receive }, joined))
+    Ok((Engine { transmit, receive, streams }, joined))
 }

@@ -47,8 +47,13 @@ impl Peer {
         Self { segment: found.segment, was_here, event, gone: Flag::default(), died: Flag::default() }
     }
 
+    /// Ourselves, as one of those whose publications are followed.
+    pub(super) fn own(segment: Segment) -> Arc<Self> {
+        Arc::new(Self::new(Found { segment, event: None }, true))
+    }
+
     /// Whether it is known to be gone, or says so itself: a load.
-    fn has_left(&self) -> bool {
+    pub(super) fn has_left(&self) -> bool {
         if !self.gone.is_raised() && self.segment.state() == State::Closed {
             self.gone.raise();
         }
@@ -445,6 +450,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use punctual_machine::SystemError;
+    use punctual_machine::memory::Mapping;
     use punctual_machine::process::ProcessIdentity;
     use punctual_proto::NodeId;
 
@@ -495,6 +502,16 @@ mod tests {
         fn drain(&self) {}
 
         fn forget(&self, _owner: &Owner, _died: bool) {}
+
+        fn create_stream(&self, _id: u64, size: usize) -> Result<Arc<Mapping>, SystemError> {
+            Mapping::anonymous(size).map(Arc::new)
+        }
+
+        fn open_stream(&self, _owner: &Owner, _id: u64) -> Option<Arc<Mapping>> {
+            None
+        }
+
+        fn remove_stream(&self, _id: u64) {}
 
         fn leave(&self) {}
 

@@ -6,9 +6,12 @@
 //! | 4,096 | 4,096 | sent: (target node, frames) × 256 | owner |
 //! | 8,192 | 4,096 | cursors: (writer's life, position) × 256 | owner |
 //! | 12,288 | 128 | control words of the ring | owner |
-//! | 16,384 | capacity | the ring | owner |
+//! | 12,544 | 992 | subscriptions: (port, when it began) of each bell's | owner |
+//! | 16,384 | 4,096 | streams: (id, target) of each of its 256 publications' rings | owner |
+//! | 20,480 | 16,384 | rows: how far its subscriptions have read, 256 × 64 bytes | owner |
+//! | 36,864 | capacity | the ring | owner |
 //!
-//! Its doorbell lies in a file of its own, because peers write to it; they map all else for reading only.
+//! Its doorbells lie in a file of their own, because peers write to them; they map all else for reading only.
 
 use std::ffi::CStr;
 use std::fs::Permissions;
@@ -19,7 +22,7 @@ use std::sync::Arc;
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
-use punctual_machine::doorbell::Doorbell;
+use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::life::LifeLock;
 use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::ProcessIdentity;
@@ -33,14 +36,47 @@ const LAYOUT_VERSION: u64 = 2;
 const SENT_AT: usize = 4096;
 const CURSORS_AT: usize = 8192;
 pub(super) const CONTROL_AT: usize = 12_288;
-pub(super) const RING_AT: usize = 16_384;
+const SUBSCRIPTIONS_AT: usize = 12_544;
+const STREAMS_AT: usize = 16_384;
+const ROWS_AT: usize = 20_480;
+pub(super) const RING_AT: usize = 36_864;
 pub(super) const BELL_SIZE: usize = 4096;
 
 const IDENTITY_WORDS: usize = 16;
+
+/// Publications of one node.
+pub(super) const STREAMS_MAX: usize = 256;
+/// Rings that one node's subscriptions follow: each of each.
+pub(super) const ROWS_MAX: usize = 256;
+/// Words of a row, by index: a cache line.
+pub(super) const ROW_WORDS: usize = 8;
+pub(super) mod row {
+    /// Which ring; 0 = free.
+    pub(in super::super) const RING: usize = 0;
+    /// The bell to ring.
+    pub(in super::super) const BELL: usize = 1;
+    pub(in super::super) const POSITION: usize = 2;
+    pub(in super::super) const SEQUENCE: usize = 3;
+    pub(in super::super) const BEGIN: usize = 4;
+    pub(in super::super) const LOST: usize = 5;
+    pub(in super::super) const CORRUPT: usize = 6;
+}
+
+/// Doorbells of one node. The first is the node's own.
+const BELLS: usize = BELL_SIZE / size_of::<Doorbell>();
+/// Its visits say that readers of the node's rings have come or gone.
+pub(super) const READERS_BELL: usize = BELLS - 1;
+/// Its visits say that rings of others have come or gone.
+pub(super) const RINGS_BELL: usize = BELLS - 2;
+/// The others are its subscriptions'.
+pub(super) const SUBSCRIPTIONS_MAX: usize = BELLS - 3;
 const _: () = assert!(IDENTITY_WORDS * 8 <= SENT_AT);
 const _: () = assert!(SENT_AT + NODES_MAX * 16 <= CURSORS_AT);
 const _: () = assert!(CURSORS_AT + NODES_MAX * 16 <= CONTROL_AT);
-const _: () = assert!(CONTROL_AT + punctual_machine::ring::RING_CONTROL_SIZE <= RING_AT);
+const _: () = assert!(CONTROL_AT + punctual_machine::ring::RING_CONTROL_SIZE <= SUBSCRIPTIONS_AT);
+const _: () = assert!(SUBSCRIPTIONS_AT + BELLS * 16 <= STREAMS_AT);
+const _: () = assert!(STREAMS_AT + STREAMS_MAX * 16 <= ROWS_AT);
+const _: () = assert!(ROWS_AT + ROWS_MAX * ROW_WORDS * 8 <= RING_AT);
 const _: () = assert!(NAME_SIZE_MAX == 32, "the name takes four words");
 
 /// Words of the identity, by index.
@@ -93,7 +129,10 @@ pub(super) struct Segment {
     identity: MappedSlice<Counter>,
     sent: MappedSlice<Counter>,
     cursors: MappedSlice<Counter>,
-    bell: MappedSlice<Doorbell>,
+    subscriptions: MappedSlice<Counter>,
+    streams: MappedSlice<Counter>,
+    rows: MappedSlice<Counter>,
+    bells: MappedSlice<Doorbell>,
     ring: RingMemory,
     pub(super) owner: Owner,
 }
@@ -142,14 +181,35 @@ impl Paths {
         Self::parse_ending(name, ".post")
     }
 
+    /// The ring of one of its publications.
+    pub(super) fn stream(&self, id: u64) -> PathBuf {
+        self.ring.with_extension(format!("{id:016x}.stream"))
+    }
+
+    /// The rings of all of its publications.
+    fn streams(&self) -> Vec<PathBuf> {
+        let (Some(folder), Some(ring)) = (self.ring.parent(), self.ring.file_stem()) else {
+            return Vec::new();
+        };
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        let is_own = |name: &str| {
+            ring.to_str().is_some_and(|ring| name.starts_with(ring) && name.ends_with(".stream"))
+        };
+        let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+        paths.filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_own)).collect()
+    }
+
     pub(super) fn remove(&self) {
         // The ring goes first: without it nobody finds the others. The post box goes last: an opener that finds it
         // without its ring and its process removes what is left. What is already gone is as good as removed.
-        for path in [&self.unfinished(), &self.ring, &self.bell, &self.post] {
+        let remove = |path: &PathBuf| {
             punctual_machine::label!("files.remove");
             let _gone = std::fs::remove_file(path);
             punctual_machine::label!("files.remove.done");
-        }
+        };
+        [self.unfinished(), self.ring.clone(), self.bell.clone()].iter().for_each(remove);
+        self.streams().iter().for_each(remove);
+        remove(&self.post);
     }
 }
 
@@ -240,7 +300,10 @@ impl Segment {
             identity: MappedSlice::new(memory, 0, IDENTITY_WORDS)?,
             sent: MappedSlice::new(memory, SENT_AT, 2 * NODES_MAX)?,
             cursors: MappedSlice::new(memory, CURSORS_AT, 2 * NODES_MAX)?,
-            bell: MappedSlice::new(bell, 0, 1)?,
+            subscriptions: MappedSlice::new(memory, SUBSCRIPTIONS_AT, 2 * BELLS)?,
+            streams: MappedSlice::new(memory, STREAMS_AT, 2 * STREAMS_MAX)?,
+            rows: MappedSlice::new(memory, ROWS_AT, ROWS_MAX * ROW_WORDS)?,
+            bells: MappedSlice::new(bell, 0, BELLS)?,
             ring: RingMemory::in_mapping(Arc::clone(memory), CONTROL_AT, RING_AT, capacity)?,
             owner,
         })
@@ -294,7 +357,44 @@ impl Segment {
     }
 
     pub(super) fn doorbell(&self) -> &Doorbell {
-        &self.bell[0]
+        &self.bells[0]
+    }
+
+    /// One of the other doorbells.
+    #[inline]
+    pub(super) fn bell(&self, index: usize) -> &Doorbell {
+        &self.bells[index]
+    }
+
+    /// Wakes every subscription of this node that sleeps.
+    pub(super) fn ring_subscriptions(&self) {
+        for bell in &self.bells[1..=SUBSCRIPTIONS_MAX] {
+            if bell.ring() == Some(Notification::Futex) {
+                bell.wake_futex();
+            }
+        }
+    }
+
+    /// The table of subscriptions, by their bells: pairs of port + 1 and when they began, in ticks. 0: nobody. A time that is all
+    /// ones: not yet known.
+    pub(super) fn subscriptions(&self) -> &[Counter] {
+        &self.subscriptions
+    }
+
+    /// The table of publications: pairs of a ring's id and its target.
+    pub(super) fn streams(&self) -> &[Counter] {
+        &self.streams
+    }
+
+    /// How far this owner's subscriptions have read.
+    pub(super) fn rows(&self) -> &[Counter] {
+        &self.rows
+    }
+
+    /// One of the rows.
+    #[inline]
+    pub(super) fn row(&self, index: usize) -> &[Counter] {
+        &self.rows[index * ROW_WORDS..(index + 1) * ROW_WORDS]
     }
 
     pub(super) fn state(&self) -> State {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use punctual_machine::SystemError;
 use punctual_machine::event_fd::EventFd;
+use punctual_machine::memory::Mapping;
 use punctual_proto::NodeId;
 
 use super::segment::{Owner, Segment};
@@ -67,6 +68,15 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
 
     /// Forgets a node that is gone; removes what it left behind if it died.
     fn forget(&self, owner: &Owner, died: bool);
+
+    /// Memory for the ring of a publication of ours, zeroed.
+    fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError>;
+
+    /// The ring of a node's publication, for reading. `None` if it is gone, or this process has no room left for it.
+    fn open_stream(&self, owner: &Owner, id: u64) -> Option<Arc<Mapping>>;
+
+    /// Removes a ring of ours. Who follows it reads it to its end.
+    fn remove_stream(&self, id: u64);
 
     /// Removes ourselves.
     fn leave(&self);

@@ -1,0 +1,269 @@
+//! One subscription's view of one publication's ring.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use punctual_machine::clock::Ticks;
+use punctual_machine::ring::{Next, RingReader, SharedBytes};
+use punctual_proto::Address;
+
+use super::super::roster::Peer;
+use super::super::segment::{READERS_BELL, row};
+use super::ring_file::RingFile;
+use super::{STAMP_SIZE, STAMPED, Streams};
+
+/// The writer wrote over the message while it was read: nothing of it may be believed. It is counted as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+impl fmt::Display for Overrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("overwritten while it was read")
+    }
+}
+
+impl std::error::Error for Overrun {}
+
+/// A message where it lies, for as long as it is looked at. Its writer may write over it at any instant.
+#[derive(Debug)]
+pub struct StreamMessage<'a> {
+    /// Who sent it.
+    pub source: Address,
+    /// Its number in its publication, from 0.
+    pub sequence: u64,
+    /// Messages of the same publication that were lost just before it.
+    pub lost_before: u64,
+    /// When it was sent, where its publication says so.
+    pub sent: Option<Ticks>,
+    payload: SharedBytes<'a>,
+    reader: &'a RingReader,
+    verdict: Cell<Option<bool>>,
+}
+
+impl StreamMessage<'_> {
+    /// Size, bytes.
+    pub fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.payload.is_empty()
+    }
+
+    /// Copies the message, or as much of it as fits; returns how many bytes.
+    ///
+    /// # Errors
+    /// [`Overrun`]: what stands in `buffer` is void.
+    #[inline]
+    pub fn copy_to(&self, buffer: &mut [u8]) -> Result<usize, Overrun> {
+        let size = self.payload.copy_to(buffer);
+        if self.reader.is_intact() {
+            self.verdict.set(Some(true));
+            return Ok(size);
+        }
+        if self.verdict.get().is_none() {
+            self.verdict.set(Some(false));
+        }
+        Err(Overrun)
+    }
+
+    /// The eight bytes from `8 * index` on as a little-endian number, if they are inside. [`Self::is_intact`] says whether what was
+    /// read so far may be believed.
+    #[inline]
+    pub fn word(&self, index: usize) -> Option<u64> {
+        self.payload.word(index)
+    }
+
+    /// Whether all that was read until now is what was sent. Ask after reading, before believing.
+    #[inline]
+    pub fn is_intact(&self) -> bool {
+        let intact = self.reader.is_intact();
+        if intact || self.verdict.get().is_none() {
+            self.verdict.set(Some(intact));
+        }
+        intact
+    }
+
+    /// Whether it counts as delivered: as its reader was told, or as it is now if that did not ask.
+    #[inline]
+    fn is_delivered(&self) -> bool {
+        self.verdict.get().unwrap_or_else(|| self.reader.is_intact())
+    }
+}
+
+/// What one subscription has had of one publication: `begin + delivered + lost` is the number of the message that is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageAccount {
+    /// Whose publication.
+    pub source: Address,
+    /// The number of the first message that was to be had.
+    pub begin: u64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Messages written over before they were read.
+    pub lost: u64,
+    /// What stood in the ring is nothing that an honest writer leaves: it is not read any more.
+    pub corrupt: bool,
+    /// Nothing more will come: it was closed, or its node left or died.
+    pub ended: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Image {
+    streams: Arc<Streams>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) file: RingFile,
+    reader: RingReader,
+    /// Our row, by which its writer knows us.
+    row: usize,
+    begin: u64,
+    /// Of what was lost, how much the user has been told of.
+    lost_told: u64,
+    corrupt: bool,
+}
+
+impl Image {
+    /// Follows a ring: from its beginning, if the subscription began before it, else from now on. `None` if there is no row left.
+    pub(super) fn follow(
+        streams: &Arc<Streams>,
+        peer: Arc<Peer>,
+        file: RingFile,
+        (bell, began): (usize, u64),
+    ) -> Option<Self> {
+        let is_known = began < file.about.began;
+        let memory = file.ring.clone();
+        let mut reader = if is_known { RingReader::from_start(memory) } else { RingReader::from_now(memory) };
+        let row = streams.take_row(file.about.id, bell, reader.position())?;
+        peer.segment.bell(READERS_BELL).announce_visit(true);
+        if !is_known {
+            // Behind a fence: from there on a writer that we hold back knows us, or what it wrote is seen here.
+            reader.move_to_now();
+        }
+        let begin = reader.sequence();
+        let words = streams.own.segment.row(row);
+        words[row::BEGIN].set(begin);
+        words[row::SEQUENCE].set(begin);
+        punctual_machine::label!("row.position");
+        words[row::POSITION].publish(reader.position());
+        punctual_machine::label!("row.position.done");
+        let streams = Arc::clone(streams);
+        Some(Self { streams, peer, file, reader, row, begin, lost_told: 0, corrupt: false })
+    }
+
+    /// Shows at most `limit` messages, oldest first, for as long as `take` says that it has taken them. Returns how many were
+    /// delivered.
+    #[inline]
+    pub(super) fn poll(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        if self.corrupt || !self.reader.has_news() {
+            return 0;
+        }
+        self.poll_news(limit, take)
+    }
+
+    #[inline]
+    fn poll_news(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        // Dropped also if `take` panics: the messages before that one were delivered.
+        let told = Told(self);
+        let image = &mut *told.0;
+        let mut delivered = 0;
+        while delivered < limit {
+            match image.reader.peek() {
+                Next::Frame => {}
+                Next::Empty => break,
+                // Its numbers say what was lost; the next poll goes on behind it.
+                Next::Overrun => break,
+                Next::Corrupt => {
+                    image.corrupt = true;
+                    break;
+                }
+            }
+            let Some(message) = image.message() else {
+                image.corrupt = true;
+                break;
+            };
+            if !take(&message) || !message.is_delivered() {
+                break;
+            }
+            image.lost_told = image.reader.lost();
+            image.reader.consume();
+            delivered += 1;
+        }
+        delivered
+    }
+
+    /// The message in the frame that was found. `None` if it is none.
+    #[inline]
+    fn message(&self) -> Option<StreamMessage<'_>> {
+        let frame = self.reader.frame();
+        let [stamp] = frame.first_words()?;
+        Some(StreamMessage {
+            source: Address { node: self.file.about.node, port: self.file.about.source },
+            sequence: self.reader.sequence(),
+            lost_before: self.reader.lost() - self.lost_told,
+            sent: (self.reader.flags() & STAMPED != 0).then_some(Ticks(stamp)),
+            payload: frame.skip(STAMP_SIZE)?,
+            reader: &self.reader,
+            verdict: Cell::new(None),
+        })
+    }
+
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        !self.corrupt && self.reader.has_news()
+    }
+
+    /// Whether nothing more will come.
+    pub(super) fn has_ended(&self) -> bool {
+        self.file.is_closed() || self.peer.has_left()
+    }
+
+    /// Whether nothing more will come, and all that came was read.
+    pub(super) fn is_done(&mut self) -> bool {
+        // In this order: what was written before the end is seen after it.
+        self.has_ended() && (self.corrupt || self.reader.peek() == Next::Empty)
+    }
+
+    pub(super) fn account(&self) -> ImageAccount {
+        ImageAccount {
+            source: Address { node: self.file.about.node, port: self.file.about.source },
+            begin: self.begin,
+            delivered: self.reader.sequence() - self.begin - self.reader.lost(),
+            lost: self.reader.lost(),
+            corrupt: self.corrupt,
+            ended: self.has_ended(),
+        }
+    }
+
+    /// Tells how far we are: whoever writes, if it waits for that, and whoever looks on.
+    #[inline]
+    fn tell(&self) {
+        let words = self.streams.own.segment.row(self.row);
+        words[row::LOST].set(self.reader.lost());
+        words[row::SEQUENCE].set(self.reader.sequence());
+        if self.corrupt {
+            words[row::CORRUPT].set(1);
+        }
+        punctual_machine::label!("row.update");
+        words[row::POSITION].publish(self.reader.position());
+        punctual_machine::label!("row.update.done");
+    }
+}
+
+/// Tells how far an image is when a turn of reading ends.
+struct Told<'a>(&'a mut Image);
+
+impl Drop for Told<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.tell();
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        self.streams.give_back_row(self.row);
+        self.peer.segment.bell(READERS_BELL).announce_visit(true);
+    }
+}

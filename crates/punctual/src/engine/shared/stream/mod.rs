@@ -1,0 +1,265 @@
+//! Streams: a ring for each publication, which every subscription that it is for follows by itself.
+//!
+//! A publication owns its ring; nobody else stores to it. What does not change from message to message stands in the ring's
+//! first page, what changes in the commit word. Positions and numbers are the account: `begin + delivered + lost` of a
+//! subscription's view is the number of the message that is next. Layout: `docs/shared-memory.md`.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::Clock;
+use punctual_machine::doorbell::sender_fence;
+use punctual_machine::process::random;
+use punctual_proto::{Port, Target};
+
+use super::WhenFull;
+use super::roster::{Peer, Roster};
+use super::segment::{READERS_BELL, RINGS_BELL, ROW_WORDS, ROWS_MAX, STREAMS_MAX, SUBSCRIPTIONS_MAX, row};
+use crate::wake::Wake;
+use ring_file::{RingFile, RingIdentity, target_word};
+
+mod image;
+mod publication;
+mod ring_file;
+mod subscription;
+
+pub use image::{ImageAccount, Overrun, StreamMessage};
+pub use publication::{OfferError, Publication, PublicationClaim, PublicationOptions, Run, StampChoice};
+pub use subscription::{Received, Subscription, SubscriptionOptions, TakeError};
+
+/// Words before a message's payload in its frame: when it was sent.
+const STAMP_SIZE: usize = 8;
+
+/// When a subscription began that is just being listed: it may have begun before any publication.
+const BEGINS: u64 = u64::MAX;
+
+/// The flag of a frame that says when it was sent.
+const STAMPED: u8 = 1;
+
+/// Looks around that a new publication takes for nodes that join just then.
+const VISITS_MAX: usize = 64;
+
+/// Why a publication or a subscription could not be made.
+#[derive(Debug)]
+pub enum StreamError {
+    /// Only buses of memory have streams: the text says what this bus has instead.
+    NoStreams(&'static str),
+    /// The node has as many as it can have.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        most: usize,
+    },
+    /// A size or a port that cannot be: the text says which and what can.
+    Invalid(String),
+    /// Streams wake their readers by a futex: take spin, backoff, adaptive or futex.
+    CannotWait(Wake),
+    /// The machine refused, most likely for want of memory in /dev/shm.
+    System(SystemError),
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStreams(reason) => write!(f, "no publications here: {reason}"),
+            Self::TooMany { what, most } => write!(f, "a node has at most {most} {what}"),
+            Self::Invalid(text) => f.write_str(text),
+            Self::CannotWait(wake) => {
+                write!(f, "{wake} cannot wait for publications: take spin, backoff, adaptive or futex")
+            }
+            Self::System(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+/// The publications and subscriptions of one node.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    roster: Arc<Roster>,
+    own: Arc<Peer>,
+    /// Which of our places are taken. Held while one is taken or given back, never while messages move.
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    /// A bit for each subscription's bell.
+    bells: u64,
+}
+
+impl Streams {
+    pub(super) fn new(roster: Arc<Roster>) -> Arc<Self> {
+        let own = Peer::own(roster.own.clone());
+        Arc::new(Self { roster, own, places: Mutex::default() })
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All nodes on the bus, our own included.
+    fn members(&self) -> Vec<Arc<Peer>> {
+        let mut members = self.roster.peers();
+        members.push(Arc::clone(&self.own));
+        members
+    }
+
+    /// A new publication. When this returns, every node of the bus has been told of it.
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        target: Target,
+        options: &PublicationOptions,
+    ) -> Result<Publication, StreamError> {
+        let size = options.ring_size;
+        if !size.is_power_of_two() || !(1 << 12..=1 << 30).contains(&size) {
+            let text = format!("ring of {size} bytes: a power of two from 4096 to 1073741824 is needed");
+            return Err(StreamError::Invalid(text));
+        }
+        let held_back =
+            options.when_full.map_or(self.own.segment.owner.held_back, |when| when == WhenFull::HoldBack);
+        let owner = self.own.segment.owner;
+        let id = random().max(1);
+        let identity = RingIdentity {
+            id,
+            node: owner.node,
+            life: owner.life,
+            source: Port::from(options.source),
+            target,
+            capacity: size,
+            // Before its readers are looked for: one that is not seen then began later.
+            began: Clock::get().now().0,
+        };
+        let memory =
+            self.roster.venue.create_stream(id, RingFile::size(size)).map_err(StreamError::System)?;
+        let file = RingFile::fill(&memory, identity);
+        if let Err(error) = self.enter(id, target) {
+            self.roster.venue.remove_stream(id);
+            return Err(error);
+        }
+        // A node that joins now either finds the entry, or its visit is seen here, and it is told below.
+        sender_fence();
+        let mut seen = self.roster.visits_seen();
+        for _ in 0..VISITS_MAX {
+            if !self.roster.is_visited(seen) {
+                break;
+            }
+            seen = self.roster.handle_visits();
+        }
+        self.tell_of_rings();
+        Ok(Publication::new(Arc::clone(self), file, held_back, options.stamps))
+    }
+
+    /// Puts a ring into the table of those that others find.
+    fn enter(&self, id: u64, target: Target) -> Result<(), StreamError> {
+        let _alone = self.places();
+        let table = self.own.segment.streams();
+        let free = table.chunks(2).position(|entry| entry[0].get() == 0);
+        let entry = free.ok_or(StreamError::TooMany { what: "publications", most: STREAMS_MAX })?;
+        punctual_machine::label!("stream.target");
+        table[2 * entry + 1].set(target_word(target));
+        punctual_machine::label!("stream.enter");
+        table[2 * entry].publish(id);
+        punctual_machine::label!("stream.entered");
+        Ok(())
+    }
+
+    /// Takes a ring out of the table. Who follows it reads it to its end.
+    fn withdraw(&self, id: u64) {
+        let places = self.places();
+        for entry in self.own.segment.streams().chunks(2).filter(|entry| entry[0].get() == id) {
+            punctual_machine::label!("stream.withdraw");
+            entry[0].publish(0);
+            punctual_machine::label!("stream.withdrawn");
+        }
+        drop(places);
+        self.tell_of_rings();
+        self.roster.venue.remove_stream(id);
+    }
+
+    /// Makes every subscription on the bus look at the tables of rings again.
+    fn tell_of_rings(&self) {
+        for member in self.members() {
+            punctual_machine::label!("stream.tell");
+            member.segment.bell(RINGS_BELL).announce_visit(true);
+            member.segment.ring_subscriptions();
+        }
+    }
+
+    /// A new subscription. When this returns, it follows every publication that its node can see.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        port: Port,
+        options: &SubscriptionOptions,
+    ) -> Result<Subscription, StreamError> {
+        if port.is_reserved() {
+            return Err(StreamError::Invalid("port 65535 stands for all ports: take another".into()));
+        }
+        let mut places = self.places();
+        let free = (1..=SUBSCRIPTIONS_MAX).find(|bell| places.bells & 1 << bell == 0);
+        let bell = free.ok_or(StreamError::TooMany { what: "subscriptions", most: SUBSCRIPTIONS_MAX })?;
+        let mut subscription = Subscription::new(Arc::clone(self), port, bell, options)?;
+        places.bells |= 1 << bell;
+        drop(places);
+        subscription.begin(self.list(port, bell));
+        // Publications whose readers were looked for before know it by this.
+        self.tell_of_readers();
+        Ok(subscription)
+    }
+
+    /// Lists a subscription; returns when it began. Who looks for readers meanwhile takes it for one.
+    fn list(&self, port: Port, bell: usize) -> u64 {
+        let entry = &self.own.segment.subscriptions()[2 * bell..2 * bell + 2];
+        entry[1].set(BEGINS);
+        punctual_machine::label!("subscription.list");
+        entry[0].publish(u64::from(port.get()) + 1);
+        punctual_machine::label!("subscription.listed");
+        // A publication that looked before this fence was made before the time below.
+        sender_fence();
+        let began = Clock::get().now().0;
+        entry[1].publish(began);
+        punctual_machine::label!("subscription.began");
+        began
+    }
+
+    fn delist(&self, bell: usize) {
+        punctual_machine::label!("subscription.delist");
+        self.own.segment.subscriptions()[2 * bell].publish(0);
+        punctual_machine::label!("subscription.delisted");
+        self.places().bells &= !(1 << bell);
+        self.tell_of_readers();
+    }
+
+    /// Makes every publication on the bus look for its readers again.
+    fn tell_of_readers(&self) {
+        for member in self.members() {
+            punctual_machine::label!("subscription.tell");
+            member.segment.bell(READERS_BELL).announce_visit(true);
+        }
+    }
+
+    /// A free row, with what never changes in it; it counts once its ring stands there.
+    fn take_row(&self, ring: u64, bell: usize, position: u64) -> Option<usize> {
+        let _alone = self.places();
+        let rows = self.own.segment.rows();
+        let index = rows.chunks(ROW_WORDS).take(ROWS_MAX).position(|words| words[row::RING].get() == 0)?;
+        let words = self.own.segment.row(index);
+        words.iter().for_each(|word| word.set(0));
+        words[row::BELL].set(bell as u64);
+        words[row::POSITION].set(position);
+        punctual_machine::label!("row.ring");
+        words[row::RING].publish(ring);
+        punctual_machine::label!("row.ring.done");
+        Some(index)
+    }
+
+    fn give_back_row(&self, index: usize) {
+        let _alone = self.places();
+        punctual_machine::label!("row.free");
+        self.own.segment.row(index)[row::RING].publish(0);
+        punctual_machine::label!("row.free.done");
+    }
+}

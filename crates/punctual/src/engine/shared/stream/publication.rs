@@ -1,0 +1,409 @@
+//! The sending end of a stream.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::counter::Counter;
+use punctual_machine::doorbell::{Notification, sender_fence};
+use punctual_machine::ring::{ClaimError, RingWriter, frame_size_max};
+use punctual_proto::{Address, Port, Target};
+
+use super::super::WhenFull;
+use super::super::roster::{Pace, Peer};
+use super::super::segment::{READERS_BELL, ROW_WORDS, ROWS_MAX, SUBSCRIPTIONS_MAX, row};
+use super::ring_file::RingFile;
+use super::{BEGINS, STAMP_SIZE, STAMPED, Streams};
+
+/// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
+const LIVENESS_EVERY: Duration = Duration::from_millis(10);
+
+/// After so many messages it is looked whether readers have died, where nobody waits for them: a power of two.
+const LIVENESS_MESSAGES: u64 = 1 << 16;
+
+/// Which messages of a publication say when they were sent. A look at the clock takes some 20 ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StampChoice {
+    /// None.
+    #[default]
+    Never,
+    /// Each.
+    Always,
+    /// The first, and every so many.
+    OneIn(u32),
+}
+
+/// A publication to be made.
+#[derive(Clone, Debug)]
+pub struct PublicationOptions {
+    /// The port that its messages say they come from; 0 by default. Nobody need be bound there.
+    pub source: u16,
+    /// Size of its ring, bytes: a power of two, 4 KiB to 1 GiB; 256 KiB by default. A message is at most a quarter of it, less 16
+    /// bytes.
+    pub ring_size: usize,
+    /// What happens when a reader is too slow; by default as the bus says.
+    pub when_full: Option<WhenFull>,
+    /// Which messages say when they were sent.
+    pub stamps: StampChoice,
+}
+
+impl Default for PublicationOptions {
+    fn default() -> Self {
+        Self { source: 0, ring_size: 256 << 10, when_full: None, stamps: StampChoice::Never }
+    }
+}
+
+/// Why a message was not taken. It stays with the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfferError {
+    /// A reader holds the ring back: try again after it has read.
+    Full,
+    /// Nobody reads: no subscription that this publication is for is there.
+    NotConnected,
+    /// A message is larger than the ring takes ([`Publication::payload_size_max`]).
+    TooLong {
+        /// Bytes that were to be sent.
+        size: usize,
+        /// The most, bytes.
+        size_max: usize,
+    },
+}
+
+impl fmt::Display for OfferError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("no room now"),
+            Self::NotConnected => f.write_str("nobody reads this publication"),
+            Self::TooLong { size, size_max } => {
+                write!(f, "message of {size} bytes where {size_max} is the most")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OfferError {}
+
+/// A subscription that our ring is for.
+#[derive(Debug)]
+struct Follower {
+    peer: Arc<Peer>,
+    bell: usize,
+    /// Where it says how far it has read; it has not looked at the ring before there is one.
+    row: Option<usize>,
+}
+
+/// The sending end of a stream: its ring, and who reads it. One thread at a time holds it.
+///
+/// Messages of one publication arrive in order, each once, or are counted as lost. Between publications there is no order.
+#[derive(Debug)]
+pub struct Publication {
+    streams: Arc<Streams>,
+    file: RingFile,
+    writer: RingWriter,
+    followers: Vec<Follower>,
+    /// Visits of readers that [`Self::followers`] covers, and the version of the roster.
+    readers_seen: u32,
+    version_seen: u64,
+    held_back: bool,
+    stamps: StampChoice,
+    clock: &'static Clock,
+    liveness: Pace,
+}
+
+impl Publication {
+    pub(super) fn new(streams: Arc<Streams>, file: RingFile, held_back: bool, stamps: StampChoice) -> Self {
+        let writer = RingWriter::new(file.ring.clone());
+        let mut publication = Self {
+            streams,
+            file,
+            writer,
+            followers: Vec::new(),
+            readers_seen: 0,
+            version_seen: 0,
+            held_back,
+            stamps,
+            clock: Clock::get(),
+            liveness: Pace::new(LIVENESS_EVERY),
+        };
+        publication.find_followers();
+        publication
+    }
+
+    /// Where its messages come from.
+    pub fn source(&self) -> Address {
+        Address { node: self.file.about.node, port: self.file.about.source }
+    }
+
+    /// Whom they are for.
+    pub fn target(&self) -> Target {
+        self.file.about.target
+    }
+
+    /// Largest message, bytes.
+    pub fn payload_size_max(&self) -> usize {
+        frame_size_max(self.file.about.capacity) - STAMP_SIZE
+    }
+
+    /// Messages taken so far: the account of each reader sums to this.
+    pub fn sent(&self) -> u64 {
+        self.writer.sequence()
+    }
+
+    /// Subscriptions that read it, as far as is known now.
+    pub fn readers(&mut self) -> usize {
+        self.look_at_readers();
+        self.followers.len()
+    }
+
+    /// Waits until so many subscriptions read it; whether they do.
+    pub fn wait_for_readers(&mut self, count: usize, timeout: Duration) -> bool {
+        let begin = Instant::now();
+        let mut pause = Duration::from_micros(10);
+        while self.readers() < count {
+            if begin.elapsed() > timeout {
+                return false;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+            self.look_who_lives();
+        }
+        true
+    }
+
+    /// Sends a copy of the message; never waits.
+    ///
+    /// # Errors
+    /// See [`OfferError`]; the message was then not sent.
+    #[inline]
+    pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
+        self.append(payload)?;
+        self.hand_over();
+        Ok(())
+    }
+
+    /// Room for a message of `size` bytes, to be written in place. Dropped without [`PublicationClaim::commit`], nothing is sent.
+    ///
+    /// # Errors
+    /// See [`OfferError`].
+    pub fn try_claim(&mut self, size: usize) -> Result<PublicationClaim<'_>, OfferError> {
+        let flags = self.claim(size)?;
+        Ok(PublicationClaim { publication: self, flags })
+    }
+
+    /// A run of messages, for which readers are told, and woken, once: at its end.
+    #[inline]
+    pub fn run(&mut self) -> Run<'_> {
+        Run { publication: self }
+    }
+
+    #[inline]
+    fn append(&mut self, payload: &[u8]) -> Result<(), OfferError> {
+        let flags = self.claim(payload.len())?;
+        self.writer.write(STAMP_SIZE, payload);
+        self.writer.commit_in_run(flags);
+        Ok(())
+    }
+
+    /// Claims a frame and writes when it was sent. Returns its flags.
+    #[inline]
+    fn claim(&mut self, size: usize) -> Result<u8, OfferError> {
+        // Before anything is stored: the reader's copy of the line is not waited for with the clock in between.
+        let sent = match self.stamps {
+            StampChoice::Never => None,
+            StampChoice::Always => Some(self.clock.now()),
+            StampChoice::OneIn(count) => self.stamp_of_one_in(count),
+        };
+        if self.followers.is_empty() {
+            self.connect()?;
+        }
+        let frame_size = STAMP_SIZE + size;
+        let claimed =
+            if self.held_back { self.claim_held(frame_size) } else { self.writer.claim(frame_size) };
+        if let Err(error) = claimed {
+            self.claim_slowly(error, size)?;
+        }
+        self.writer.write(0, &sent.map_or(0, |sent| sent.0).to_le_bytes());
+        Ok(if sent.is_some() { STAMPED } else { 0 })
+    }
+
+    fn stamp_of_one_in(&self, count: u32) -> Option<Ticks> {
+        self.writer.sequence().is_multiple_of(count.max(1).into()).then(|| self.clock.now())
+    }
+
+    #[inline]
+    fn claim_held(&mut self, frame_size: usize) -> Result<(), ClaimError> {
+        let Self { streams, writer, followers, readers_seen, file, .. } = self;
+        let slowest = || match streams.own.segment.bell(READERS_BELL).visits() == *readers_seen {
+            true => {
+                followers.iter().map(|follower| follower.position(file.about.id)).min().unwrap_or(u64::MAX)
+            }
+            // Somebody joins just now, and we do not know him yet: nothing is written over until we do.
+            false => 0,
+        };
+        writer.claim_held(frame_size, &mut { slowest })
+    }
+
+    /// What was refused at first: readers that came, left or died meanwhile are looked at before it is refused for good.
+    #[cold]
+    fn claim_slowly(&mut self, error: ClaimError, size: usize) -> Result<(), OfferError> {
+        if let ClaimError::TooLong { .. } = error {
+            return Err(OfferError::TooLong { size, size_max: self.payload_size_max() });
+        }
+        // Who holds the ring back may sleep over a run that was not told of.
+        self.hand_over();
+        self.look_at_readers();
+        if self.claim_held(STAMP_SIZE + size).is_ok() {
+            return Ok(());
+        }
+        self.look_who_lives();
+        self.claim_held(STAMP_SIZE + size).map_err(|_| OfferError::Full)
+    }
+
+    /// Looks for readers. Without any, nothing is written: it would be lost without an account.
+    #[cold]
+    fn connect(&mut self) -> Result<(), OfferError> {
+        self.look_at_readers();
+        if self.followers.is_empty() {
+            self.look_who_lives();
+        }
+        if self.followers.is_empty() { Err(OfferError::NotConnected) } else { Ok(()) }
+    }
+
+    /// Tells of all that was committed, and wakes who sleeps.
+    #[inline]
+    fn hand_over(&mut self) {
+        self.writer.publish_tail();
+        punctual_machine::label!("stream.ring");
+        // For all bells and for those who join: whoever does not see the message is seen here.
+        sender_fence();
+        for follower in &self.followers {
+            let bell = follower.peer.segment.bell(follower.bell);
+            if bell.ring_fenced() == Some(Notification::Futex) {
+                bell.wake_futex();
+            }
+        }
+        if self.streams.own.segment.bell(READERS_BELL).visits() != self.readers_seen
+            || self.writer.sequence() % LIVENESS_MESSAGES == LIVENESS_MESSAGES - 1
+        {
+            self.look_around();
+        }
+    }
+
+    #[cold]
+    fn look_around(&mut self) {
+        self.look_at_readers();
+        self.look_who_lives();
+    }
+
+    /// Finds who reads, if that has changed.
+    fn look_at_readers(&mut self) {
+        let roster = &self.streams.roster;
+        if roster.is_visited(roster.visits_seen()) {
+            roster.handle_visits();
+        }
+        if self.streams.own.segment.bell(READERS_BELL).visits() != self.readers_seen
+            || roster.version() != self.version_seen
+        {
+            self.find_followers();
+        }
+    }
+
+    fn look_who_lives(&mut self) {
+        if self.liveness.is_due(self.clock.now()) {
+            self.streams.roster.handle_housekeeping();
+            self.look_at_readers();
+        }
+    }
+
+    fn find_followers(&mut self) {
+        self.version_seen = self.streams.roster.version();
+        // Before the rows: who comes while they are read is seen at the next look.
+        self.readers_seen = self.streams.own.segment.bell(READERS_BELL).visits();
+        self.followers.clear();
+        let (streams, about, followers) = (&self.streams, &self.file.about, &mut self.followers);
+        for peer in streams.members() {
+            if !about.target.includes_node(peer.segment.owner.node) || peer.has_left() {
+                continue;
+            }
+            for (bell, entry) in
+                peer.segment.subscriptions().chunks(2).enumerate().take(SUBSCRIPTIONS_MAX + 1)
+            {
+                let port = entry[0].get_published().checked_sub(1).and_then(|port| u16::try_from(port).ok());
+                if !port.is_some_and(|port| about.target.includes_port(Port::from(port))) {
+                    continue;
+                }
+                let mut rows = peer.segment.rows().chunks(ROW_WORDS).take(ROWS_MAX);
+                let is_its = |words: &[Counter]| {
+                    words[row::RING].get_published() == about.id && words[row::BELL].get() == bell as u64
+                };
+                let row = rows.position(is_its);
+                // One that began later, and has no row yet, reads from where it will find us.
+                if row.is_some() || entry[1].get_published() < about.began || entry[1].get() == BEGINS {
+                    followers.push(Follower { peer: Arc::clone(&peer), bell, row });
+                }
+            }
+        }
+    }
+}
+
+impl Follower {
+    /// Up to where it has read the ring.
+    fn position(&self, ring: u64) -> u64 {
+        // It was there before the ring, and will read it from its beginning.
+        let Some(row) = self.row else { return 0 };
+        let words = self.peer.segment.row(row);
+        // It has left: its row may be another ring's by now.
+        if words[row::RING].get_published() == ring { words[row::POSITION].get_published() } else { u64::MAX }
+    }
+}
+
+impl Drop for Publication {
+    fn drop(&mut self) {
+        self.file.close();
+        self.streams.withdraw(self.file.about.id);
+    }
+}
+
+/// Room for a message, written in place: the payload is written once.
+#[derive(Debug)]
+pub struct PublicationClaim<'a> {
+    publication: &'a mut Publication,
+    flags: u8,
+}
+
+impl PublicationClaim<'_> {
+    /// The payload to be written. Its bytes are whatever was there before.
+    pub fn payload(&mut self) -> &mut [u8] {
+        &mut self.publication.writer.claimed_bytes()[STAMP_SIZE..]
+    }
+
+    /// Sends it.
+    pub fn commit(self) {
+        self.publication.writer.commit_in_run(self.flags);
+        self.publication.hand_over();
+    }
+}
+
+/// A run of messages. Readers that are awake read each at once; others are told, and woken, when it is dropped.
+#[derive(Debug)]
+pub struct Run<'a> {
+    publication: &'a mut Publication,
+}
+
+impl Run<'_> {
+    /// Sends a copy of the message; never waits.
+    ///
+    /// # Errors
+    /// See [`OfferError`]; the message was then not sent.
+    #[inline]
+    pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
+        self.publication.append(payload)
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.publication.hand_over();
+    }
+}

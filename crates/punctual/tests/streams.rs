@@ -1,0 +1,564 @@
+//! Publications and subscriptions: every message of every ring is delivered once, in order, or is in an account.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::{Dice, PATIENCE, Role, unique, watchdog};
+use punctual::engine::shared::WhenFull;
+use punctual::publication::{ImageAccount, OfferError, Overrun, StampChoice, TakeError};
+use punctual::{
+    Bus, Clock, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake,
+};
+use punctual_machine::signal;
+
+const PORT: u16 = 7;
+
+/// A bus of memory: in this process, or in /dev/shm.
+fn buses(name: &str) -> [Bus; 2] {
+    [Bus::loopback(&unique(name)), Bus::shared(&unique(name))]
+}
+
+fn waiting(wake: Wake) -> SubscriptionOptions {
+    SubscriptionOptions { wake }
+}
+
+fn ring(ring_size: usize, when_full: WhenFull) -> PublicationOptions {
+    PublicationOptions { ring_size, when_full: Some(when_full), ..PublicationOptions::default() }
+}
+
+/// A publication of one node, and its one reader at another.
+fn pair(here: &Node, there: &Node, options: &PublicationOptions, wake: Wake) -> (Publication, Subscription) {
+    let target = Target { node: Some(there.id()), port: Some(PORT.into()) };
+    let mut publication = here.publication(target, options).unwrap();
+    assert_eq!(publication.offer(b"nobody is there"), Err(OfferError::NotConnected));
+    drop(publication);
+    let subscription = there.subscription(PORT, &waiting(wake)).unwrap();
+    publication = here.publication(target, options).unwrap();
+    assert_eq!(publication.readers(), 1);
+    (publication, subscription)
+}
+
+fn open_both(bus: &Bus) -> (Node, Node) {
+    (Node::open(bus, "here").unwrap(), Node::open(bus, "there").unwrap())
+}
+
+fn only_account(subscription: &Subscription) -> ImageAccount {
+    let accounts: Vec<_> = subscription.accounts().collect();
+    assert_eq!(accounts.len(), 1, "{accounts:?}");
+    accounts[0]
+}
+
+/// The number in a message, each byte of which follows from it.
+fn payload_of(number: u64, size: usize) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.extend((8..size).map(|at| (number as usize).wrapping_mul(7).wrapping_add(at) as u8));
+    bytes
+}
+
+fn check(payload: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(*payload.first_chunk().unwrap());
+    assert!(payload == payload_of(number, payload.len()), "message {number} is not what was sent");
+    number
+}
+
+#[test]
+fn messages_arrive_whole_in_order_and_say_who_sent_them() {
+    let _alive = watchdog(60);
+    for bus in buses("streams") {
+        let (here, there) = open_both(&bus);
+        let options =
+            PublicationOptions { source: 3, stamps: StampChoice::Always, ..PublicationOptions::default() };
+        let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Spin);
+        let mut buffer = vec![0; publication.payload_size_max()];
+        let begin = Clock::get().now();
+        for (number, size) in [8, 9, 63, 64, 65, 1000, publication.payload_size_max()].into_iter().enumerate()
+        {
+            publication.offer(&payload_of(number as u64, size)).unwrap();
+            let received = subscription.receive_timeout(PATIENCE, &mut buffer).unwrap();
+            assert_eq!((received.size, received.sequence, received.lost_before), (size, number as u64, 0));
+            assert_eq!(received.source, publication.source());
+            assert!(received.sent.is_some_and(|sent| sent >= begin && sent <= Clock::get().now()));
+            assert_eq!(check(&buffer[..size]), number as u64);
+        }
+        let size_max = publication.payload_size_max();
+        let error = OfferError::TooLong { size: size_max + 1, size_max };
+        assert_eq!(publication.offer(&vec![0; size_max + 1]), Err(error));
+        // Empty, in place, in a run, and given up.
+        publication.offer(b"").unwrap();
+        drop(publication.try_claim(5).unwrap());
+        let mut claim = publication.try_claim(8).unwrap();
+        claim.payload().copy_from_slice(b"in place");
+        claim.commit();
+        let mut run = publication.run();
+        (0..5).for_each(|number| run.offer(&payload_of(number, 20)).unwrap());
+        drop(run);
+        assert_eq!(subscription.try_receive(&mut buffer).map(|received| received.size), Ok(0));
+        assert_eq!(subscription.try_receive(&mut buffer[..7]), Err(TakeError::BufferTooSmall { size: 8 }));
+        subscription.try_receive(&mut buffer).unwrap();
+        assert_eq!(&buffer[..8], b"in place");
+        let mut seen = Vec::new();
+        while subscription.poll(2, |message| {
+            let size = message.copy_to(&mut buffer).unwrap();
+            seen.push(check(&buffer[..size]));
+        }) > 0
+        {}
+        assert_eq!(seen, [0, 1, 2, 3, 4]);
+        assert_eq!(subscription.try_receive(&mut buffer), Err(TakeError::Empty));
+        let account = only_account(&subscription);
+        assert_eq!((account.begin, account.delivered, account.lost), (0, publication.sent(), 0));
+        drop(publication);
+        subscription.poll(1, |_| ());
+        assert!(only_account(&subscription).ended);
+    }
+}
+
+/// Goal: who subscribes later has what is sent from then on, also while nobody else reads; who subscribed before has all, also
+/// what was sent before it looked.
+#[test]
+fn a_subscription_begins_when_it_is_made() {
+    let _alive = watchdog(60);
+    for bus in buses("begins") {
+        let (here, there) = open_both(&bus);
+        let target = Target::port("there", PORT);
+        let mut old = here.publication(target, &PublicationOptions::default()).unwrap();
+        assert_eq!(old.offer(b"to nobody"), Err(OfferError::NotConnected));
+        let mut subscription = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
+        let mut new = here.publication(target, &PublicationOptions::default()).unwrap();
+        (0..3).for_each(|_| old.offer(b"old").unwrap());
+        (0..3).for_each(|_| new.offer(b"new").unwrap());
+        let mut late = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
+        (0..2).for_each(|_| old.offer(b"old").unwrap());
+        let counts = |subscription: &mut Subscription| {
+            while subscription.poll(1, |_| ()) > 0 {}
+            let mut counts: Vec<_> = subscription
+                .accounts()
+                .map(|account| (account.begin, account.delivered, account.lost))
+                .collect();
+            counts.sort_unstable();
+            counts
+        };
+        assert_eq!(counts(&mut subscription), [(0, 3, 0), (0, 5, 0)]);
+        assert_eq!(counts(&mut late), [(3, 0, 0), (3, 2, 0)]);
+    }
+}
+
+/// Goal: one in n says when it was sent, the others do not.
+#[test]
+fn one_in_n_is_stamped() {
+    let _alive = watchdog(60);
+    let (here, there) = open_both(&Bus::loopback(&unique("stamps")));
+    let options = PublicationOptions { stamps: StampChoice::OneIn(4), ..PublicationOptions::default() };
+    let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Spin);
+    (0..12).for_each(|_| publication.offer(b"message").unwrap());
+    let mut stamped = Vec::new();
+    subscription.poll(12, |message| stamped.extend(message.sent.map(|_| message.sequence)));
+    assert_eq!(stamped, [0, 4, 8]);
+}
+
+/// How many messages the tests of accounts send; the nightly run sends more.
+fn messages(usual: u64) -> u64 {
+    std::env::var("PUNCTUAL_OVERRUNS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual)
+}
+
+/// Goal: a reader that is overrun gets no wrong message, and its account is exact: begin + delivered + lost = sent.
+#[test]
+fn what_an_overrun_costs_is_counted_exactly() {
+    let _alive = watchdog(600);
+    let count = messages(2_000_000);
+    for bus in buses("overrun") {
+        let (here, there) = open_both(&bus);
+        let (mut publication, mut subscription) =
+            pair(&here, &there, &ring(8192, WhenFull::Overrun), Wake::Backoff);
+        let done = AtomicBool::new(false);
+        let mut told = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut dice = Dice(0x9E37_79B9);
+                let mut sent = 0;
+                while sent < count {
+                    let mut run = publication.run();
+                    for _ in 0..1 + dice.below(64) {
+                        run.offer(&payload_of(sent, 8 + dice.below(200) as usize)).unwrap();
+                        sent += 1;
+                    }
+                    drop(run);
+                    dice.pause();
+                }
+                done.store(true, Ordering::Release);
+            });
+            let mut dice = Dice(0x2545_F491);
+            let mut buffer = [0; 256];
+            loop {
+                let was_done = done.load(Ordering::Acquire);
+                let delivered = subscription.poll(1 + dice.below(100) as usize, |message| {
+                    match message.copy_to(&mut buffer) {
+                        Ok(size) => {
+                            assert_eq!(check(&buffer[..size]), message.sequence);
+                            told += message.lost_before;
+                        }
+                        Err(Overrun) => {}
+                    }
+                });
+                if was_done
+                    && delivered == 0
+                    && subscription.try_receive(&mut buffer) == Err(TakeError::Empty)
+                {
+                    break;
+                }
+                dice.pause();
+            }
+        });
+        let account = only_account(&subscription);
+        assert_eq!(account.begin + account.delivered + account.lost, publication.sent(), "{account:?}");
+        assert!(account.lost > 0 && account.delivered > 0, "{account:?}: the test tries both");
+        assert!(told <= account.lost && !account.corrupt, "{told} of {account:?}");
+    }
+}
+
+/// Goal: a writer that its readers hold back loses nothing, whichever way they wait; nobody sleeps over a message.
+#[test]
+fn who_is_held_back_loses_nothing() {
+    let _alive = watchdog(300);
+    const COUNT: u64 = 30_000;
+    for bus in buses("held") {
+        for wake in [Wake::Spin, Wake::Backoff, Wake::Adaptive, Wake::Futex] {
+            let (here, there) = open_both(&bus);
+            let (mut publication, mut subscription) =
+                pair(&here, &there, &ring(4096, WhenFull::HoldBack), wake);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut dice = Dice(7);
+                    for number in 0..COUNT {
+                        let payload = payload_of(number, 8 + dice.below(100) as usize);
+                        while publication.offer(&payload) == Err(OfferError::Full) {
+                            std::thread::yield_now();
+                        }
+                        dice.pause();
+                    }
+                });
+                let mut buffer = [0; 256];
+                for number in 0..COUNT {
+                    let received = subscription.receive_timeout(PATIENCE, &mut buffer).unwrap();
+                    assert_eq!(
+                        (check(&buffer[..received.size]), received.lost_before),
+                        (number, 0),
+                        "{wake}"
+                    );
+                }
+            });
+            let account = only_account(&subscription);
+            assert_eq!((account.begin, account.delivered, account.lost), (0, COUNT, 0));
+            assert_eq!(publication.sent(), COUNT);
+        }
+    }
+}
+
+/// Goal: a sleeper is woken for each message; with 100 ms of housekeeping for each that is not, this would take minutes.
+#[test]
+fn a_sleeper_is_woken_for_every_message() {
+    let _alive = watchdog(120);
+    const ROUNDS: u64 = 5_000;
+    for bus in buses("asleep") {
+        let (here, there) = open_both(&bus);
+        let (mut ping, mut heard) = pair(&here, &there, &PublicationOptions::default(), Wake::Futex);
+        let (mut pong, mut answer) = pair(&there, &here, &PublicationOptions::default(), Wake::Futex);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut buffer = [0; 8];
+                for number in 0..ROUNDS {
+                    heard.receive_timeout(PATIENCE, &mut buffer).unwrap();
+                    assert_eq!(u64::from_le_bytes(buffer), number);
+                    pong.offer(&buffer).unwrap();
+                }
+            });
+            let mut buffer = [0; 8];
+            for number in 0..ROUNDS {
+                ping.offer(&number.to_le_bytes()).unwrap();
+                answer.receive_timeout(PATIENCE, &mut buffer).unwrap();
+                assert_eq!(u64::from_le_bytes(buffer), number);
+            }
+        });
+    }
+}
+
+/// Goal: who joins while messages move begins at a number that is exact, and holds the writer back from there on.
+#[test]
+fn who_joins_late_begins_at_an_exact_number() {
+    let _alive = watchdog(120);
+    for bus in buses("late") {
+        let (here, there) = open_both(&bus);
+        let (mut publication, mut first) = pair(&here, &there, &ring(4096, WhenFull::HoldBack), Wake::Spin);
+        let done = AtomicBool::new(false);
+        let sent = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 0_u64;
+                while !done.load(Ordering::Relaxed) {
+                    match publication.offer(&payload_of(number, 40)) {
+                        Ok(()) => number += 1,
+                        Err(OfferError::Full) => std::thread::yield_now(),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                sent.store(number, Ordering::Relaxed);
+            });
+            let mut buffer = [0; 64];
+            for _ in 0..200 {
+                let mut late = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
+                for _ in 0..20 {
+                    first.poll(10, |message| assert!(message.is_intact()));
+                    late.poll(10, |message| {
+                        let size = message.copy_to(&mut buffer).expect("it holds the writer back");
+                        assert_eq!(check(&buffer[..size]), message.sequence);
+                    });
+                }
+                let account = only_account(&late);
+                assert_eq!(account.lost, 0, "{account:?}");
+            }
+            done.store(true, Ordering::Relaxed);
+            while first.poll(100, |_| ()) > 0 {}
+        });
+        while first.poll(100, |_| ()) > 0 {}
+        let account = only_account(&first);
+        assert_eq!((account.delivered, account.lost), (sent.load(Ordering::Relaxed), 0));
+    }
+}
+
+/// Goal: a panic in what is called with a message loses nothing: those before it were delivered, it comes again.
+#[test]
+fn a_panic_over_a_message_loses_nothing() {
+    let _alive = watchdog(60);
+    let (here, there) = open_both(&Bus::loopback(&unique("panic")));
+    let (mut publication, mut subscription) = pair(&here, &there, &PublicationOptions::default(), Wake::Spin);
+    (0..5).for_each(|number| publication.offer(&payload_of(number, 16)).unwrap());
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        subscription.poll(5, |message| assert!(message.sequence != 2, "on purpose"));
+    }));
+    assert!(caught.is_err());
+    assert_eq!(only_account(&subscription).delivered, 2);
+    let mut seen = Vec::new();
+    subscription.poll(5, |message| seen.push(message.sequence));
+    assert_eq!(seen, [2, 3, 4]);
+}
+
+/// Goal: targets mean whom they say: a port, all ports of a node, a port of all nodes, everybody, also at the own node.
+#[test]
+fn targets_mean_whom_they_say() {
+    let _alive = watchdog(60);
+    for bus in buses("targets") {
+        let (here, there) = open_both(&bus);
+        let mut subscriptions: Vec<Subscription> = [(&here, 1), (&there, 1), (&there, 2)]
+            .map(|(node, port)| node.subscription(port, &waiting(Wake::Spin)).unwrap())
+            .into();
+        let cases = [
+            (Target::port("there", 1), [false, true, false]),
+            (Target::node("there"), [false, true, true]),
+            (Target::everyone_at(1), [true, true, false]),
+            (Target::EVERYONE, [true, true, true]),
+        ];
+        for (target, reaches) in cases {
+            let mut publication = here.publication(target, &PublicationOptions::default()).unwrap();
+            assert_eq!(publication.readers(), reaches.iter().filter(|&&reaches| reaches).count(), "{target}");
+            publication.offer(b"message").unwrap();
+            let reached: Vec<bool> =
+                subscriptions.iter_mut().map(|subscription| subscription.poll(2, |_| ()) == 1).collect();
+            assert_eq!(reached, reaches, "{target}");
+        }
+    }
+}
+
+/// Goal: a publication that never pauses does not starve the others that a subscription reads.
+#[test]
+fn a_busy_publication_starves_nobody() {
+    let _alive = watchdog(60);
+    let (here, there) = open_both(&Bus::loopback(&unique("fair")));
+    let mut subscription = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
+    let target = Target::port("there", PORT);
+    let options = ring(4096, WhenFull::HoldBack);
+    let mut all: Vec<Publication> = (0..40).map(|_| here.publication(target, &options).unwrap()).collect();
+    subscription.poll(0, |_| ());
+    let (busy, quiet) = all.split_first_mut().unwrap();
+    quiet.iter_mut().for_each(|publication| publication.offer(b"quiet").unwrap());
+    let mut heard = 0;
+    let mut turns = 0;
+    while heard < quiet.len() {
+        while busy.offer(b"busy").is_ok() {}
+        subscription.poll(4, |message| heard += usize::from(message.len() == 5));
+        turns += 1;
+        assert!(turns < 10_000, "{heard} of {} were heard", quiet.len());
+    }
+}
+
+/// Goal: where there are no publications the error says why, and ways of waiting that cannot be are refused.
+#[test]
+fn what_cannot_be_is_refused_in_words() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("refused"));
+    let sealed = Bus::loopback(&unique("refused")).sealed(&punctual::Keys::random(1));
+    let text = |bus: &Bus| {
+        let node = Node::open(bus, "here").unwrap();
+        node.publication(Target::EVERYONE, &PublicationOptions::default()).unwrap_err().to_string()
+    };
+    assert!(text(&sealed).contains("sealed"));
+    let node = Node::open(&bus, "here").unwrap();
+    for wake in [Wake::EventFd, Wake::Epoll, Wake::Signal] {
+        let error = node.subscription(1, &waiting(wake)).unwrap_err().to_string();
+        assert!(error.contains("futex"), "{error}");
+    }
+    assert!(node.subscription(u16::MAX, &waiting(Wake::Spin)).unwrap_err().to_string().contains("65535"));
+    let odd = PublicationOptions { ring_size: 5000, ..PublicationOptions::default() };
+    assert!(node.publication(Target::EVERYONE, &odd).unwrap_err().to_string().contains("power of two"));
+    let small = PublicationOptions { ring_size: 4096, ..PublicationOptions::default() };
+    let publications: Vec<_> =
+        (0..256).map(|_| node.publication(Target::EVERYONE, &small).unwrap()).collect();
+    assert!(node.publication(Target::EVERYONE, &small).unwrap_err().to_string().contains("256"));
+    drop(publications);
+    node.publication(Target::EVERYONE, &small).unwrap();
+    let subscriptions: Vec<_> =
+        (0..61).map(|port| node.subscription(port, &waiting(Wake::Spin)).unwrap()).collect();
+    assert!(node.subscription(61, &waiting(Wake::Spin)).unwrap_err().to_string().contains("61"));
+    drop(subscriptions);
+    node.subscription(61, &waiting(Wake::Spin)).unwrap();
+}
+
+/// Not a test of its own: what the other process does.
+#[test]
+fn role() {
+    let (Ok(role), Ok(name)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
+    else {
+        return;
+    };
+    signal::end_with_parent();
+    let node = Node::open(&Bus::shared(&name), "other").unwrap();
+    match role.as_str() {
+        "reader" => {
+            let mut subscription = node.subscription(PORT, &waiting(Wake::Adaptive)).unwrap();
+            loop {
+                // Slowly, and most of the time inside of a run of messages.
+                subscription.poll(64, |_| std::thread::sleep(Duration::from_micros(50)));
+            }
+        }
+        "writer" => {
+            let mut publication =
+                node.publication(Target::port("here", PORT), &ring(4096, WhenFull::HoldBack)).unwrap();
+            assert!(publication.wait_for_readers(1, PATIENCE));
+            let mut number = 0;
+            loop {
+                let mut run = publication.run();
+                while run.offer(&payload_of(number, 100)).is_ok() {
+                    number += 1;
+                }
+            }
+        }
+        _ => panic!("{role}: no role"),
+    }
+}
+
+/// Goal: a reader that is killed inside of a run holds its writer back no longer than until its death is noticed; the next
+/// life of its node is found again.
+#[test]
+fn a_reader_that_dies_holds_nothing() {
+    let _alive = watchdog(120);
+    let name = unique("killed-reader");
+    let node = Node::open(&Bus::shared(&name), "here").unwrap();
+    let mut publication =
+        node.publication(Target::port("other", PORT), &ring(4096, WhenFull::HoldBack)).unwrap();
+    for life in 0..3 {
+        let reader = Role::start("reader", &name);
+        assert!(publication.wait_for_readers(1, PATIENCE), "life {life}");
+        let before = publication.sent();
+        while publication.sent() < before + 500 {
+            let _full = publication.offer(&payload_of(publication.sent(), 64));
+        }
+        reader.kill();
+        while publication.offer(&payload_of(0, 64)) != Err(OfferError::NotConnected) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Goal: of a writer that is killed all that it committed arrives, in order and whole, and then its stream ends.
+#[test]
+fn a_writer_that_dies_leaves_whole_messages() {
+    let _alive = watchdog(120);
+    let name = unique("killed-writer");
+    let node = Node::open(&Bus::shared(&name), "here").unwrap();
+    let mut subscription = node.subscription(PORT, &waiting(Wake::Futex)).unwrap();
+    let mut buffer = [0; 128];
+    for life in 0..3 {
+        let writer = Role::start("writer", &name);
+        let mut next = 0;
+        while next < 2_000 {
+            let received = subscription.receive_timeout(PATIENCE, &mut buffer).unwrap();
+            assert_eq!((check(&buffer[..received.size]), received.sequence), (next, next), "life {life}");
+            next += 1;
+        }
+        writer.kill();
+        while subscription.accounts().any(|account| !account.ended) {
+            if let Ok(received) = subscription.receive_timeout(Duration::from_millis(10), &mut buffer) {
+                assert_eq!((check(&buffer[..received.size]), received.sequence), (next, next), "life {life}");
+                next += 1;
+            }
+        }
+        while let Ok(received) = subscription.try_receive(&mut buffer) {
+            assert_eq!((check(&buffer[..received.size]), received.sequence), (next, next), "life {life}");
+            next += 1;
+        }
+    }
+    subscription.poll(1, |_| ());
+    assert_eq!(subscription.accounts().count(), 3);
+    assert!(
+        subscription.accounts().all(|account| account.begin == 0 && account.lost == 0 && !account.corrupt)
+    );
+}
+
+/// Goal: whatever a hostile publisher writes into its ring, its readers neither die nor read outside, and others go on.
+#[test]
+fn scribbled_rings_harm_nobody() {
+    let _alive = watchdog(300);
+    let readers: u64 =
+        std::env::var("PUNCTUAL_SCRIBBLES").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
+    let name = unique("scribbled");
+    let bus = Bus::shared(&name);
+    let (here, there) = open_both(&bus);
+    let target = Target::port("there", PORT);
+    let mut hostile = here.publication(target, &ring(4096, WhenFull::Overrun)).unwrap();
+    let folder = format!("/dev/shm/punctual.{}.{name}", punctual_machine::process::user());
+    let is_ring = |path: &std::path::PathBuf| path.extension().is_some_and(|ending| ending == "stream");
+    let path = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_ring).unwrap();
+    let mut honest = here.publication(target, &PublicationOptions::default()).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let mut dice = Dice(0xC0FF_EE11);
+    let mut buffer = vec![0; 4096];
+    let mut corrupt = 0;
+    for reader in 0..readers {
+        let mut subscription = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
+        honest.offer(&payload_of(reader, 32)).unwrap();
+        for _ in 0..20 {
+            let _what_it_says_does_not_matter = hostile.offer(&payload_of(1, 8 + dice.below(500) as usize));
+            for _ in 0..dice.below(8) {
+                // The identity is looked at once; control words and commit words at each message.
+                let at =
+                    if dice.below(3) == 0 { 1024 + 8 * dice.below(16) } else { 4096 + 16 * dice.below(256) };
+                let word = match dice.below(3) {
+                    0 => dice.below(u64::MAX),
+                    1 => dice.below(64) << 32 | 1 << 28 | dice.below(4096),
+                    _ => 0,
+                };
+                std::os::unix::fs::FileExt::write_all_at(&file, &word.to_le_bytes(), at).unwrap();
+            }
+            subscription.poll(10, |message| {
+                let _either = message.copy_to(&mut buffer);
+                let _any = message.word(dice.below(1 << 20) as usize);
+            });
+        }
+        let accounts: Vec<_> = subscription.accounts().collect();
+        corrupt += u64::from(accounts.iter().any(|account| account.corrupt));
+        let is_whole = |account: &&ImageAccount| account.delivered == 1 && account.lost == 0;
+        assert!(accounts.iter().any(|account| is_whole(&account)), "reader {reader}: {accounts:?}");
+    }
+    assert!(corrupt > readers / 10, "{corrupt} of {readers} readers noticed");
+}

@@ -1,0 +1,121 @@
+//! Punctual, through a publication each way: numbers, accounts and doorbells included.
+
+use std::time::Duration;
+
+use punctual::engine::shared::WhenFull;
+use punctual::publication::{OfferError, StampChoice};
+use punctual::{Bus, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake};
+
+use super::{PATIENCE, Pair};
+use crate::Outcome;
+use crate::meeting::Meeting;
+
+const PORT: u16 = 1;
+
+/// As large as a node's ring, and as the bare ring's, bytes.
+const RING_SIZE: usize = 1 << 20;
+
+pub(super) struct Publications {
+    publication: Publication,
+    subscription: Subscription,
+    runs: bool,
+}
+
+impl Publications {
+    /// `punctual publication/WAKE [stamped] [runs]`.
+    pub(super) fn open(kind: &str, meeting: &Meeting, held: bool) -> Outcome<Self> {
+        let mut words = kind.trim_start_matches("punctual publication/").split(' ');
+        let wake: Wake = words.next().unwrap_or_default().parse()?;
+        let (mut stamps, mut runs) = (StampChoice::Never, false);
+        for word in words {
+            match word {
+                "stamped" => stamps = StampChoice::Always,
+                "runs" => runs = true,
+                _ => return Err(format!("unknown kind {kind:?}").into()),
+            }
+        }
+        let (own, other) = if meeting.here { ("here", "there") } else { ("there", "here") };
+        let node = Node::open(&Bus::shared(&meeting.name), own)?;
+        let subscription = node.subscription(PORT, &SubscriptionOptions { wake })?;
+        let when_full = Some(if held { WhenFull::HoldBack } else { WhenFull::Overrun });
+        let options =
+            PublicationOptions { ring_size: RING_SIZE, when_full, stamps, ..PublicationOptions::default() };
+        let publication = node.publication(Target::port(other, PORT), &options)?;
+        Ok(Self { publication, subscription, runs })
+    }
+}
+
+impl Pair for Publications {
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Outcome<()> {
+        loop {
+            match self.publication.offer(message) {
+                Ok(()) => return Ok(()),
+                Err(OfferError::Full) => std::hint::spin_loop(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
+        self.subscription.receive(message)?;
+        Ok(())
+    }
+
+    fn send_run(&mut self, first: u64, count: u64, message: &mut [u8]) -> Outcome<()> {
+        if !self.runs {
+            for number in first..first + count {
+                message[..8].copy_from_slice(&number.to_le_bytes());
+                self.send(message)?;
+            }
+            return Ok(());
+        }
+        let mut run = self.publication.run();
+        for number in first..first + count {
+            message[..8].copy_from_slice(&number.to_le_bytes());
+            loop {
+                match run.offer(message) {
+                    Ok(()) => break,
+                    Err(OfferError::Full) => std::hint::spin_loop(),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_run(&mut self, limit: u64, message: &mut [u8], show: &mut dyn FnMut(&[u8])) -> Outcome<u64> {
+        if !self.runs {
+            self.receive(message)?;
+            show(message);
+            return Ok(1);
+        }
+        loop {
+            let mut overrun = false;
+            let found = self.subscription.poll(limit as usize, |shown| match shown.copy_to(message) {
+                Ok(size) => show(&message[..size]),
+                Err(_) => overrun = true,
+            });
+            if overrun {
+                return Err("the ring was overrun".into());
+            }
+            if found > 0 {
+                return Ok(found as u64);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn wait_for_peer(&mut self) -> Outcome<()> {
+        let begin = std::time::Instant::now();
+        while !self.publication.wait_for_readers(1, Duration::from_micros(100)) {
+            // Each finds the other's publication when it looks.
+            self.subscription.poll(0, |_| ());
+            if begin.elapsed() > PATIENCE {
+                return Err("nobody reads".into());
+            }
+        }
+        Ok(())
+    }
+}
