@@ -3,7 +3,6 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Dice, PATIENCE, Role, unique, watchdog};
@@ -13,6 +12,7 @@ use punctual::{
     Bus, Clock, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake,
 };
 use punctual_machine::signal;
+use punctual_machine::sync::{AtomicBool, AtomicU64, Ordering};
 
 const PORT: u16 = 7;
 

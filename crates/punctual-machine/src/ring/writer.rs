@@ -221,7 +221,7 @@ impl RingWriter {
         debug_assert!(flags & !RECORD_FLAGS == 0);
         crate::label!("ring.commit");
         // Frames are at most a quarter of a ring of at most 2^30 bytes.
-        let word = commit_word(self.sequence, (flags as u64) << FLAGS_SHIFT | self.claimed as u64);
+        let word = commit_word(self.sequence, u64::from(flags) << FLAGS_SHIFT | self.claimed as u64);
         self.memory.word(self.position).store(word, ordering!("ring_commit", Release)); // (C)
         self.position += record_size(self.claimed) as u64;
         self.sequence += 1;

@@ -387,7 +387,8 @@ impl Node {
         port: u16,
         options: &SubscriptionOptions,
     ) -> Result<Subscription, StreamError> {
-        self.streams()?.subscribe(Port::from(port), options)
+        let streams = self.streams()?;
+        Subscription::new(options, || streams.subscribe(Port::from(port)))
     }
 
     fn streams(&self) -> Result<&Arc<Streams>, StreamError> {

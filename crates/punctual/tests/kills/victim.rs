@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use punctual::engine::shared::{SharedOptions, Sharing, WhenFull};
-use punctual::{Bus, CommunicatorOptions, Node, Target, Wake};
+use punctual::publication::OfferError;
+use punctual::{Bus, CommunicatorOptions, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
 use punctual_machine::signal;
 
 use crate::common::PATIENCE;
@@ -35,7 +36,25 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene { role: "writer", held: true, ..ACCOMPANIED },
     Scene { role: "reader futex", held: true, ..ACCOMPANIED },
     Scene { role: "reader eventfd", ..ACCOMPANIED },
+    Scene { role: "publisher", ..ACCOMPANIED },
+    Scene { role: "publisher", held: true, ..ACCOMPANIED },
+    Scene { role: "subscriber", held: true, ..ACCOMPANIED },
 ];
+
+/// Port of the subscriptions.
+pub(crate) const STREAMS: u16 = 9;
+
+impl Scene {
+    /// Whether it is about publications.
+    pub(crate) fn has_streams(&self) -> bool {
+        matches!(self.role, "publisher" | "subscriber")
+    }
+}
+
+/// A publication whose ring is lapped soon.
+pub(crate) fn small() -> PublicationOptions {
+    PublicationOptions { ring_size: 1 << 12, ..PublicationOptions::default() }
+}
 
 /// A bus as it is told to a victim: folder, name, `held` or `free`, `group` or `private`.
 pub(crate) fn bus_of(text: &str) -> Bus {
@@ -62,6 +81,8 @@ pub(crate) fn play(role: &str, bus: &str) {
     match role.split_once(' ').unwrap_or((role, "")) {
         ("visitor", _) => visit(&bus),
         ("writer", _) => write(&bus, is_alone),
+        ("publisher", _) => publish(&bus),
+        ("subscriber", _) => subscribe(&bus),
         ("reader", wake) => read(&bus, wake.parse().unwrap()),
         _ => panic!("{role}: no role"),
     }
@@ -115,5 +136,47 @@ fn read(bus: &Bus, wake: Wake) {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(Instant::now() < give_up);
+    }
+}
+
+/// Laps the ring of a publication several times, alone and in runs.
+fn publish(bus: &Bus) {
+    let node = Node::open(bus, VICTIM).unwrap();
+    let mut publication = node.publication(Target::port(ALPHA, STREAMS), &small()).unwrap();
+    assert!(publication.wait_for_readers(1, PATIENCE));
+    let give_up = Instant::now() + PATIENCE;
+    let mut number = 0;
+    while number < 300 {
+        let mut run = publication.run();
+        while number % 7 != 6 && run.offer(&numbered(number)).is_ok() {
+            number += 1;
+        }
+        drop(run);
+        match publication.offer(&numbered(number)) {
+            Ok(()) => number += 1,
+            Err(OfferError::Full) => assert!(Instant::now() < give_up, "full for ever"),
+            Err(error) => panic!("{error}"),
+        }
+        if number % 50 < 7 {
+            // So that readers sleep, and have to be woken.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Sleeps for every message of a publication; is once too slow.
+fn subscribe(bus: &Bus) {
+    let node = Node::open(bus, VICTIM).unwrap();
+    let mut subscription = node.subscription(STREAMS, &SubscriptionOptions { wake: Wake::Futex }).unwrap();
+    let mut buffer = [0; 512];
+    let mut next = None;
+    for count in 0..40 {
+        let received = subscription.receive_timeout(PATIENCE, &mut buffer).unwrap();
+        whole(&buffer[..received.size]);
+        assert_eq!(received.sequence, next.unwrap_or(received.sequence), "it holds the writer back");
+        next = Some(received.sequence + 1);
+        if count == 20 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual::{Bus, Communicator, CommunicatorOptions, Node, NodeId, Target, Wake};
+use punctual::publication::OfferError;
+use punctual::{
+    Bus, Communicator, CommunicatorOptions, Node, NodeId, Publication, Subscription, SubscriptionOptions,
+    Target, Wake,
+};
 use punctual_machine::process::user;
 
 use crate::common::{PATIENCE, Role, unique};
-use crate::victim::{Scene, bus_of};
+use crate::victim::{STREAMS, Scene, bus_of, small};
 
 pub(crate) const ALPHA: &str = "alpha";
 pub(crate) const BETA: &str = "beta";
@@ -64,6 +68,58 @@ impl Survivor {
     }
 }
 
+/// The ends of publications that live on, at the first survivor.
+struct Streams {
+    publication: Publication,
+    subscription: Subscription,
+    sent: u64,
+    /// The number after the last, of each source.
+    next: BTreeMap<u64, u64>,
+}
+
+impl Streams {
+    fn new(node: &Node) -> Self {
+        let publication = node.publication(Target::port(VICTIM, STREAMS), &small()).unwrap();
+        let subscription = node.subscription(STREAMS, &SubscriptionOptions::default()).unwrap();
+        Self { publication, subscription, sent: 0, next: BTreeMap::new() }
+    }
+
+    /// Whether somebody reads what is sent.
+    fn exchange(&mut self) -> bool {
+        let is_read = loop {
+            match self.publication.offer(&numbered(self.sent)) {
+                Ok(()) => self.sent += 1,
+                Err(error) => break error == OfferError::Full,
+            }
+        };
+        let next = &mut self.next;
+        let mut buffer = [0; 512];
+        while self.subscription.poll(50, |message| {
+            if let Ok(size) = message.copy_to(&mut buffer) {
+                let (number, next) =
+                    (whole(&buffer[..size]), next.entry(message.source.node.get()).or_default());
+                assert!(number >= *next, "{number} after {next}");
+                *next = number + 1;
+            }
+        }) > 0
+        {}
+        is_read
+    }
+
+    /// The victim is dead: nothing of it holds anybody, and what it committed was read.
+    fn check(&mut self, held: bool) {
+        let give_up = Instant::now() + PATIENCE;
+        while self.exchange() || self.subscription.accounts().any(|account| !account.ended) {
+            assert!(Instant::now() < give_up, "{:?}", self.subscription.accounts().collect::<Vec<_>>());
+            std::thread::sleep(Duration::from_millis(1));
+            let _none = self.publication.wait_for_readers(1, Duration::ZERO);
+        }
+        for account in self.subscription.accounts() {
+            assert!(!account.corrupt && account.begin == 0 && (account.lost == 0 || !held), "{account:?}");
+        }
+    }
+}
+
 /// Two survivors on a bus of their own folder.
 pub(crate) struct World {
     folder: tempfile::TempDir,
@@ -74,6 +130,8 @@ pub(crate) struct World {
     littered: bool,
     /// Others come and go.
     guests: bool,
+    // Before the nodes that they are of.
+    streams: Option<Streams>,
     survivors: Option<[Survivor; 2]>,
     number: u64,
 }
@@ -84,14 +142,26 @@ impl World {
         let Scene { held, group, accompanied, littered, .. } = *scene;
         let name = unique("kill");
         let guests = scene.role.starts_with("reader");
-        let mut world =
-            Self { folder, name, held, group, accompanied, littered, guests, survivors: None, number: 0 };
+        let mut world = Self {
+            folder,
+            name,
+            held,
+            group,
+            accompanied,
+            littered,
+            guests,
+            streams: None,
+            survivors: None,
+            number: 0,
+        };
         if scene.littered {
             world.litter();
         }
         if accompanied {
             world.survivors = Some(world.new_survivors());
         }
+        let first = world.survivors.as_ref().filter(|_| scene.has_streams()).map(|[first, _]| &first.node);
+        world.streams = first.map(Streams::new);
         world
     }
 
@@ -141,6 +211,7 @@ impl World {
             return;
         };
         let (a, b) = (alpha.node.id(), beta.node.id());
+        let _is_read = self.streams.as_mut().is_some_and(Streams::exchange);
         for _ in 0..4 {
             let (first, second) = (self.number, self.number + 1);
             self.number += 2;
@@ -180,6 +251,9 @@ impl World {
         }
         self.exchange();
         self.check_ledgers();
+        if let Some(mut streams) = self.streams.take() {
+            streams.check(self.held);
+        }
         let mut next = Survivor::new(&bus_of(&self.bus()), VICTIM);
         self.greet(&mut next);
         assert_eq!(self.lives(), 3, "what the dead left is not gone: {:?}", self.files());
@@ -249,7 +323,7 @@ impl World {
     /// How many lives of nodes have files.
     fn lives(&self) -> usize {
         let mut lives: Vec<_> =
-            self.files().iter().filter_map(|name| Some(name.rsplit_once('.')?.0.to_owned())).collect();
+            self.files().iter().map(|name| name.split('.').take(2).collect::<Vec<_>>().join(".")).collect();
         lives.sort();
         lives.dedup();
         lives.len()

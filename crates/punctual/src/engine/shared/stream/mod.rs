@@ -16,17 +16,16 @@ use punctual_proto::{Port, Target};
 use super::WhenFull;
 use super::roster::{Peer, Roster};
 use super::segment::{READERS_BELL, RINGS_BELL, ROW_WORDS, ROWS_MAX, STREAMS_MAX, SUBSCRIPTIONS_MAX, row};
-use crate::wake::Wake;
 use ring_file::{RingFile, RingIdentity, target_word};
 
 mod image;
+mod images;
 mod publication;
 mod ring_file;
-mod subscription;
 
 pub use image::{ImageAccount, Overrun, StreamMessage};
+pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
 pub use publication::{OfferError, Publication, PublicationClaim, PublicationOptions, Run, StampChoice};
-pub use subscription::{Received, Subscription, SubscriptionOptions, TakeError};
 
 /// Words before a message's payload in its frame: when it was sent.
 const STAMP_SIZE: usize = 8;
@@ -55,7 +54,7 @@ pub enum StreamError {
     /// A size or a port that cannot be: the text says which and what can.
     Invalid(String),
     /// Streams wake their readers by a futex: take spin, backoff, adaptive or futex.
-    CannotWait(Wake),
+    CannotWait(&'static str),
     /// The machine refused, most likely for want of memory in /dev/shm.
     System(SystemError),
 }
@@ -190,24 +189,20 @@ impl Streams {
     }
 
     /// A new subscription. When this returns, it follows every publication that its node can see.
-    pub(crate) fn subscribe(
-        self: &Arc<Self>,
-        port: Port,
-        options: &SubscriptionOptions,
-    ) -> Result<Subscription, StreamError> {
+    pub(crate) fn subscribe(self: &Arc<Self>, port: Port) -> Result<Images, StreamError> {
         if port.is_reserved() {
             return Err(StreamError::Invalid("port 65535 stands for all ports: take another".into()));
         }
         let mut places = self.places();
         let free = (1..=SUBSCRIPTIONS_MAX).find(|bell| places.bells & 1 << bell == 0);
         let bell = free.ok_or(StreamError::TooMany { what: "subscriptions", most: SUBSCRIPTIONS_MAX })?;
-        let mut subscription = Subscription::new(Arc::clone(self), port, bell, options)?;
         places.bells |= 1 << bell;
         drop(places);
-        subscription.begin(self.list(port, bell));
+        let mut images = Images::new(Arc::clone(self), port, bell);
+        images.begin(self.list(port, bell));
         // Publications whose readers were looked for before know it by this.
         self.tell_of_readers();
-        Ok(subscription)
+        Ok(images)
     }
 
     /// Lists a subscription; returns when it began. Who looks for readers meanwhile takes it for one.

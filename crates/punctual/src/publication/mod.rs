@@ -31,7 +31,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod subscription;
+
 pub use crate::engine::shared::stream::{
-    ImageAccount, OfferError, Overrun, Publication, PublicationClaim, PublicationOptions, Received, Run,
-    StampChoice, StreamError, StreamMessage, Subscription, SubscriptionOptions, TakeError,
+    ImageAccount, OfferError, Overrun, Publication, PublicationClaim, PublicationOptions, Run, StampChoice,
+    StreamError, StreamMessage,
 };
+pub use subscription::{Received, Subscription, SubscriptionOptions, TakeError};

@@ -1,0 +1,214 @@
+//! All rings that are for one port, as one subscription reads them.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_machine::clock::Ticks;
+use punctual_machine::doorbell::Doorbell;
+use punctual_proto::{Address, Port};
+
+use super::super::roster::Pace;
+use super::super::segment::RINGS_BELL;
+use super::Streams;
+use super::image::{Image, ImageAccount, StreamMessage};
+use super::ring_file::{RingFile, may_mean};
+
+/// How often who waits looks after everything else: who has left, who has died, which rings were missed.
+pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
+
+/// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
+const BUSY_TURNS: u32 = 16;
+
+/// Accounts of publications that have ended which are kept.
+const ENDED_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Images {
+    streams: Arc<Streams>,
+    port: Port,
+    bell: usize,
+    /// When it began, in ticks.
+    began: u64,
+    images: Vec<Image>,
+    /// The image that had a message last, and how often in a row only that was asked.
+    busy: usize,
+    busy_turns: u32,
+    /// Where the next turn of all images begins.
+    next: usize,
+    rings_seen: u32,
+    visits_seen: u32,
+    version_seen: u64,
+    /// Rings whose page says that they are not for us, or nothing: looked at once.
+    refused: HashSet<u64>,
+    ended: VecDeque<ImageAccount>,
+    housekeeping: Pace,
+}
+
+impl Images {
+    pub(super) fn new(streams: Arc<Streams>, port: Port, bell: usize) -> Self {
+        let visits_seen = streams.roster.visits_seen();
+        Self {
+            streams,
+            port,
+            bell,
+            began: 0,
+            images: Vec::new(),
+            busy: 0,
+            busy_turns: 0,
+            next: 0,
+            rings_seen: 0,
+            visits_seen,
+            version_seen: 0,
+            refused: HashSet::new(),
+            ended: VecDeque::new(),
+            housekeeping: Pace::new(HOUSEKEEPING_EVERY),
+        }
+    }
+
+    /// It is listed: follows all publications that are there.
+    pub(super) fn begin(&mut self, began: u64) {
+        self.began = began;
+        self.find_rings();
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address { node: self.streams.own.segment.owner.node, port: self.port }
+    }
+
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = ImageAccount> {
+        self.ended.iter().copied().chain(self.images.iter().map(Image::account))
+    }
+
+    /// What who sends to us rings.
+    pub(crate) fn bell(&self) -> &Doorbell {
+        self.streams.own.segment.bell(self.bell)
+    }
+
+    /// Whether there may be a message, or something else to look after.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.images.get(self.busy).is_some_and(Image::has_news) || self.has_news() || self.has_changed()
+    }
+
+    /// Whether there may be a message.
+    pub(crate) fn has_news(&self) -> bool {
+        self.images.iter().any(Image::has_news)
+    }
+
+    /// Whether rings or nodes have come or gone since we looked.
+    #[inline]
+    fn has_changed(&self) -> bool {
+        self.streams.own.segment.bell(RINGS_BELL).visits() != self.rings_seen
+            || self.streams.roster.is_visited(self.visits_seen)
+            || self.streams.roster.version() != self.version_seen
+    }
+
+    /// Shows at most `limit` messages for as long as `take` takes them; returns how many were delivered.
+    #[inline]
+    pub(crate) fn poll(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        if self.has_changed() {
+            self.find_rings();
+        }
+        if self.busy_turns < BUSY_TURNS
+            && let Some(image) = self.images.get_mut(self.busy)
+        {
+            let delivered = image.poll(limit, take);
+            if delivered > 0 {
+                self.busy_turns += 1;
+                return delivered;
+            }
+        }
+        self.poll_all(limit, take)
+    }
+
+    fn poll_all(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        self.busy_turns = 0;
+        let count = self.images.len();
+        let mut delivered = 0;
+        for turn in 0..count {
+            let index = (self.next + turn) % count;
+            let found = self.images[index].poll(limit - delivered, take);
+            if found > 0 {
+                delivered += found;
+                self.busy = index;
+            }
+            if delivered == limit {
+                self.next = (index + 1) % count;
+                break;
+            }
+        }
+        delivered
+    }
+
+    /// Looks who has left or died, and for rings that nobody told of.
+    pub(crate) fn housekeep(&mut self, now: Ticks) {
+        if self.housekeeping.is_due(now) {
+            self.streams.roster.handle_housekeeping();
+            self.find_rings();
+        }
+    }
+
+    /// Follows what is new and forgets what is done.
+    #[cold]
+    fn find_rings(&mut self) {
+        let streams = Arc::clone(&self.streams);
+        if streams.roster.is_visited(self.visits_seen) {
+            self.visits_seen = streams.roster.handle_visits();
+        }
+        // Before the tables: what comes while they are read is seen at the next look.
+        self.version_seen = streams.roster.version();
+        self.rings_seen = streams.own.segment.bell(RINGS_BELL).visits();
+        self.forget_ended();
+        let node = streams.own.segment.owner.node;
+        for member in streams.members() {
+            let owner = member.segment.owner;
+            for entry in member.segment.streams().chunks(2) {
+                let id = entry[0].get_published();
+                let is_known = || self.images.iter().any(|image| image.file.about.id == id);
+                if id == 0
+                    || !may_mean(entry[1].get(), node, self.port)
+                    || self.refused.contains(&id)
+                    || is_known()
+                {
+                    continue;
+                }
+                let Some(memory) = streams.roster.venue.open_stream(&owner, id) else { continue };
+                let is_for_us = |file: &RingFile| {
+                    let about = &file.about;
+                    (about.node, about.life, about.id) == (owner.node, owner.life, id)
+                        && about.target.includes_node(node)
+                        && about.target.includes_port(self.port)
+                };
+                match RingFile::read(&memory).filter(is_for_us) {
+                    Some(file) => self.images.extend({
+                        Image::follow(&streams, Arc::clone(&member), file, (self.bell, self.began))
+                    }),
+                    None => _ = self.refused.insert(id),
+                }
+            }
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        let ended = &mut self.ended;
+        self.images.retain_mut(|image| {
+            let is_done = image.is_done();
+            if is_done {
+                ended.push_back(image.account());
+            }
+            !is_done
+        });
+        while ended.len() > ENDED_MAX {
+            ended.pop_front();
+        }
+        (self.busy, self.next) = (0, 0);
+    }
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        self.images.clear();
+        self.streams.delist(self.bell);
+    }
+}

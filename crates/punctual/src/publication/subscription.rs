@@ -1,0 +1,218 @@
+//! The receiving end of all publications that are for one port, and how it waits.
+
+use std::fmt;
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::epoll::EpollSet;
+use punctual_machine::event_fd::EventFd;
+use punctual_proto::Address;
+
+use super::{ImageAccount, StreamError, StreamMessage};
+use crate::engine::shared::stream::{HOUSEKEEPING_EVERY, Images};
+use crate::wake::{Bed, Condition, Manners, Waiter, Wake, waiter};
+
+/// Looks between two looks at the clock, for who polls without sleeping.
+const LOOKS_PER_CLOCK: u32 = 64;
+
+/// A subscription to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SubscriptionOptions {
+    /// How it waits: spin, backoff, adaptive or futex.
+    pub wake: Wake,
+}
+
+/// Why no message was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeError {
+    /// Nothing is there now, or nothing came until the deadline.
+    Empty,
+    /// The oldest message does not fit; it stays, and a larger buffer takes it.
+    BufferTooSmall {
+        /// Its size, bytes.
+        size: usize,
+    },
+}
+
+impl fmt::Display for TakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("no message"),
+            Self::BufferTooSmall { size } => write!(f, "a message of {size} bytes is larger than the buffer"),
+        }
+    }
+}
+
+impl std::error::Error for TakeError {}
+
+/// What is known of a message that was copied into the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Who sent it.
+    pub source: Address,
+    /// Its number in its publication, from 0.
+    pub sequence: u64,
+    /// Messages of the same publication that were lost just before it.
+    pub lost_before: u64,
+    /// When it was sent, where its publication says so.
+    pub sent: Option<Ticks>,
+    /// Its size, bytes.
+    pub size: usize,
+}
+
+/// The receiving end of all publications that are for one port of a node. One thread at a time holds it.
+///
+/// A publication's messages come in order. A subscription has all messages of publications that were made after it, and of older
+/// ones those that were sent since it was made.
+#[derive(Debug)]
+pub struct Subscription {
+    images: Images,
+    waiter: Box<dyn Waiter>,
+    event: EventFd,
+    set: EpollSet,
+    clock: &'static Clock,
+    looks: u32,
+}
+
+/// Whether there may be something, for who is about to sleep.
+struct News<'a> {
+    images: &'a Images,
+    limit: Duration,
+    is_deadline: bool,
+}
+
+impl Condition for News<'_> {
+    #[inline]
+    fn is_ready(&mut self) -> bool {
+        self.images.is_ready()
+    }
+
+    fn timeout(&mut self) -> Option<Duration> {
+        Some(self.limit)
+    }
+
+    fn is_overslept(&self) -> bool {
+        !self.is_deadline && self.images.has_news()
+    }
+}
+
+impl Subscription {
+    /// `images` is called once it is known that it can wait so.
+    pub(crate) fn new(
+        options: &SubscriptionOptions,
+        images: impl FnOnce() -> Result<Images, StreamError>,
+    ) -> Result<Self, StreamError> {
+        let cannot = |wake: Wake| StreamError::CannotWait(wake.name());
+        // Who sends rings no descriptor.
+        if matches!(options.wake, Wake::EventFd | Wake::Epoll | Wake::Signal) {
+            return Err(cannot(options.wake));
+        }
+        let waiter = waiter(options.wake, Manners::IN_PROCESS).map_err(cannot)?;
+        let event = EventFd::new().map_err(StreamError::System)?;
+        let set = EpollSet::new().map_err(StreamError::System)?;
+        Ok(Self { images: images()?, waiter, event, set, clock: Clock::get(), looks: 0 })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Address {
+        self.images.address()
+    }
+
+    /// The accounts of all publications that it reads, and of the newest that have ended.
+    pub fn accounts(&self) -> impl Iterator<Item = ImageAccount> {
+        self.images.accounts()
+    }
+
+    /// Shows at most `limit` messages to `f`, where they lie; never waits. Returns how many were delivered.
+    ///
+    /// What `f` reads of a message it may believe once [`StreamMessage::copy_to`] or [`StreamMessage::is_intact`] said so. If
+    /// `f` panics, the messages before that one were delivered, and it comes again.
+    #[inline]
+    pub fn poll(&mut self, limit: usize, mut f: impl FnMut(&StreamMessage<'_>)) -> usize {
+        self.images.poll(limit, &mut |message| {
+            f(message);
+            true
+        })
+    }
+
+    /// Copies the oldest message of one of its publications into `buffer`, if there is one; never waits.
+    ///
+    /// # Errors
+    /// See [`TakeError`].
+    pub fn try_receive(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
+        let mut outcome = Err(TakeError::Empty);
+        self.images.poll(1, &mut |message| {
+            if message.len() > buffer.len() {
+                outcome = Err(TakeError::BufferTooSmall { size: message.len() });
+                return false;
+            }
+            let Ok(size) = message.copy_to(buffer) else { return false };
+            let StreamMessage { source, sequence, lost_before, sent, .. } = *message;
+            outcome = Ok(Received { source, sequence, lost_before, sent, size });
+            true
+        });
+        outcome
+    }
+
+    /// As [`Self::try_receive`]; waits for a message in the way that was chosen.
+    ///
+    /// # Errors
+    /// [`TakeError::BufferTooSmall`].
+    #[inline]
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
+        self.receive_until(None, buffer)
+    }
+
+    /// As [`Self::receive`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`TakeError`].
+    pub fn receive_timeout(&mut self, timeout: Duration, buffer: &mut [u8]) -> Result<Received, TakeError> {
+        let deadline = self.clock.now().plus(self.clock.ticks(timeout));
+        self.receive_until(Some(deadline), buffer)
+    }
+
+    #[inline]
+    fn receive_until(&mut self, deadline: Option<Ticks>, buffer: &mut [u8]) -> Result<Received, TakeError> {
+        let mut has_waited = false;
+        loop {
+            match self.try_receive(buffer) {
+                Err(TakeError::Empty) => {}
+                outcome => {
+                    if has_waited {
+                        self.waiter.handle_found();
+                    }
+                    return outcome;
+                }
+            }
+            has_waited = true;
+            if self.wait(deadline) {
+                return Err(TakeError::Empty);
+            }
+        }
+    }
+
+    /// Waits a little, or until there is something. Whether the deadline has passed.
+    fn wait(&mut self, deadline: Option<Ticks>) -> bool {
+        let (mut limit, mut is_deadline) = (HOUSEKEEPING_EVERY, false);
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_PER_CLOCK) || deadline.is_some() {
+            let now = self.clock.now();
+            if let Some(deadline) = deadline {
+                if now >= deadline {
+                    return true;
+                }
+                let left = self.clock.duration(deadline.since(now));
+                (limit, is_deadline) = (limit.min(left), left < limit);
+            }
+            self.images.housekeep(now);
+        }
+        let Self { images, event, set, waiter, .. } = self;
+        let mut bed = Bed { bell: images.bell(), event, descriptors: [None, None], set };
+        let mut news = News { images, limit, is_deadline };
+        if waiter.wait(&mut bed, &mut news).slept {
+            self.looks = LOOKS_PER_CLOCK - 1;
+        }
+        false
+    }
+}
