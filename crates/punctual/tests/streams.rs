@@ -11,8 +11,8 @@ use punctual::publication::{ImageAccount, OfferError, Overrun, StampChoice, Take
 use punctual::{
     Bus, Clock, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake,
 };
+use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::signal;
-use punctual_machine::sync::{AtomicBool, AtomicU64, Ordering};
 
 const PORT: u16 = 7;
 
@@ -172,7 +172,7 @@ fn what_an_overrun_costs_is_counted_exactly() {
         let (here, there) = open_both(&bus);
         let (mut publication, mut subscription) =
             pair(&here, &there, &ring(8192, WhenFull::Overrun), Wake::Backoff);
-        let done = AtomicBool::new(false);
+        let done = Flag::default();
         let mut told = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -187,12 +187,12 @@ fn what_an_overrun_costs_is_counted_exactly() {
                     drop(run);
                     dice.pause();
                 }
-                done.store(true, Ordering::Release);
+                done.raise();
             });
             let mut dice = Dice(0x2545_F491);
             let mut buffer = [0; 256];
             loop {
-                let was_done = done.load(Ordering::Acquire);
+                let was_done = done.is_raised();
                 let delivered = subscription.poll(1 + dice.below(100) as usize, |message| {
                     match message.copy_to(&mut buffer) {
                         Ok(size) => {
@@ -291,19 +291,19 @@ fn who_joins_late_begins_at_an_exact_number() {
     for bus in buses("late") {
         let (here, there) = open_both(&bus);
         let (mut publication, mut first) = pair(&here, &there, &ring(4096, WhenFull::HoldBack), Wake::Spin);
-        let done = AtomicBool::new(false);
-        let sent = AtomicU64::new(0);
+        let done = Flag::default();
+        let sent = Counter::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut number = 0_u64;
-                while !done.load(Ordering::Relaxed) {
+                while !done.is_raised() {
                     match publication.offer(&payload_of(number, 40)) {
                         Ok(()) => number += 1,
                         Err(OfferError::Full) => std::thread::yield_now(),
                         Err(error) => panic!("{error}"),
                     }
                 }
-                sent.store(number, Ordering::Relaxed);
+                sent.set(number);
             });
             let mut buffer = [0; 64];
             for _ in 0..200 {
@@ -318,12 +318,12 @@ fn who_joins_late_begins_at_an_exact_number() {
                 let account = only_account(&late);
                 assert_eq!(account.lost, 0, "{account:?}");
             }
-            done.store(true, Ordering::Relaxed);
+            done.raise();
             while first.poll(100, |_| ()) > 0 {}
         });
         while first.poll(100, |_| ()) > 0 {}
         let account = only_account(&first);
-        assert_eq!((account.delivered, account.lost), (sent.load(Ordering::Relaxed), 0));
+        assert_eq!((account.delivered, account.lost), (sent.get(), 0));
     }
 }
 

@@ -36,24 +36,28 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene { role: "writer", held: true, ..ACCOMPANIED },
     Scene { role: "reader futex", held: true, ..ACCOMPANIED },
     Scene { role: "reader eventfd", ..ACCOMPANIED },
-    Scene { role: "publisher", ..ACCOMPANIED },
-    Scene { role: "publisher", held: true, ..ACCOMPANIED },
-    Scene { role: "subscriber", held: true, ..ACCOMPANIED },
+    Scene { role: "publisher free", ..ACCOMPANIED },
+    Scene { role: "publisher held", ..ACCOMPANIED },
+    Scene { role: "subscriber", ..ACCOMPANIED },
 ];
 
 /// Port of the subscriptions.
 pub(crate) const STREAMS: u16 = 9;
 
 impl Scene {
-    /// Whether it is about publications.
-    pub(crate) fn has_streams(&self) -> bool {
-        matches!(self.role, "publisher" | "subscriber")
+    /// Whether it is about publications, and if so, what happens when a reader of one is slow.
+    pub(crate) fn streams(&self) -> Option<WhenFull> {
+        match self.role {
+            "publisher free" => Some(WhenFull::Overrun),
+            "publisher held" | "subscriber" => Some(WhenFull::HoldBack),
+            _ => None,
+        }
     }
 }
 
 /// A publication whose ring is lapped soon.
-pub(crate) fn small() -> PublicationOptions {
-    PublicationOptions { ring_size: 1 << 12, ..PublicationOptions::default() }
+pub(crate) fn small(when_full: WhenFull) -> PublicationOptions {
+    PublicationOptions { ring_size: 1 << 12, when_full: Some(when_full), ..PublicationOptions::default() }
 }
 
 /// A bus as it is told to a victim: folder, name, `held` or `free`, `group` or `private`.
@@ -81,7 +85,8 @@ pub(crate) fn play(role: &str, bus: &str) {
     match role.split_once(' ').unwrap_or((role, "")) {
         ("visitor", _) => visit(&bus),
         ("writer", _) => write(&bus, is_alone),
-        ("publisher", _) => publish(&bus),
+        ("publisher", "held") => publish(&bus, WhenFull::HoldBack),
+        ("publisher", _) => publish(&bus, WhenFull::Overrun),
         ("subscriber", _) => subscribe(&bus),
         ("reader", wake) => read(&bus, wake.parse().unwrap()),
         _ => panic!("{role}: no role"),
@@ -140,9 +145,9 @@ fn read(bus: &Bus, wake: Wake) {
 }
 
 /// Laps the ring of a publication several times, alone and in runs.
-fn publish(bus: &Bus) {
+fn publish(bus: &Bus, when_full: WhenFull) {
     let node = Node::open(bus, VICTIM).unwrap();
-    let mut publication = node.publication(Target::port(ALPHA, STREAMS), &small()).unwrap();
+    let mut publication = node.publication(Target::port(ALPHA, STREAMS), &small(when_full)).unwrap();
     assert!(publication.wait_for_readers(1, PATIENCE));
     let give_up = Instant::now() + PATIENCE;
     let mut number = 0;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use punctual::engine::shared::WhenFull;
 use punctual::publication::OfferError;
 use punctual::{
     Bus, Communicator, CommunicatorOptions, Node, NodeId, Publication, Subscription, SubscriptionOptions,
@@ -72,16 +73,19 @@ impl Survivor {
 struct Streams {
     publication: Publication,
     subscription: Subscription,
+    when_full: WhenFull,
     sent: u64,
     /// The number after the last, of each source.
     next: BTreeMap<u64, u64>,
 }
 
 impl Streams {
-    fn new(node: &Node) -> Self {
-        let publication = node.publication(Target::port(VICTIM, STREAMS), &small()).unwrap();
+    fn new(node: &Node, when_full: WhenFull) -> Self {
+        // Of the survivor's own, whoever follows is to miss nothing.
+        let options = small(WhenFull::HoldBack);
+        let publication = node.publication(Target::port(VICTIM, STREAMS), &options).unwrap();
         let subscription = node.subscription(STREAMS, &SubscriptionOptions::default()).unwrap();
-        Self { publication, subscription, sent: 0, next: BTreeMap::new() }
+        Self { publication, subscription, when_full, sent: 0, next: BTreeMap::new() }
     }
 
     /// Whether somebody reads what is sent.
@@ -107,7 +111,7 @@ impl Streams {
     }
 
     /// The victim is dead: nothing of it holds anybody, and what it committed was read.
-    fn check(&mut self, held: bool) {
+    fn check(&mut self) {
         let give_up = Instant::now() + PATIENCE;
         while self.exchange() || self.subscription.accounts().any(|account| !account.ended) {
             assert!(Instant::now() < give_up, "{:?}", self.subscription.accounts().collect::<Vec<_>>());
@@ -115,7 +119,12 @@ impl Streams {
             let _none = self.publication.wait_for_readers(1, Duration::ZERO);
         }
         for account in self.subscription.accounts() {
-            assert!(!account.corrupt && account.begin == 0 && (account.lost == 0 || !held), "{account:?}");
+            assert!(
+                !account.corrupt
+                    && account.begin == 0
+                    && (account.lost == 0 || self.when_full == WhenFull::Overrun),
+                "{account:?}"
+            );
         }
     }
 }
@@ -160,8 +169,8 @@ impl World {
         if accompanied {
             world.survivors = Some(world.new_survivors());
         }
-        let first = world.survivors.as_ref().filter(|_| scene.has_streams()).map(|[first, _]| &first.node);
-        world.streams = first.map(Streams::new);
+        let streams = |when_full| Some(Streams::new(&world.survivors.as_ref()?[0].node, when_full));
+        world.streams = scene.streams().and_then(streams);
         world
     }
 
@@ -252,7 +261,7 @@ impl World {
         self.exchange();
         self.check_ledgers();
         if let Some(mut streams) = self.streams.take() {
-            streams.check(self.held);
+            streams.check();
         }
         let mut next = Survivor::new(&bus_of(&self.bus()), VICTIM);
         self.greet(&mut next);
