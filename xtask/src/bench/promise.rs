@@ -57,6 +57,9 @@ impl Asked {
 const OURS: &str = "punctual shared/spin";
 const STAMPED: &str = "punctual shared/spin stamped";
 const AERON: &str = "aeron ipc";
+const STREAM: &str = "punctual publication/spin";
+const STREAM_STAMPED: &str = "punctual publication/spin stamped";
+const STREAM_RUNS: &str = "punctual publication/spin runs";
 
 const fn ratio(
     text: &'static str,
@@ -72,7 +75,7 @@ use Asked::{OneWayAtMost, RatioAtLeast, RatioAtMost, RatioBelow};
 use Quantity::{P50, P99, Rate};
 
 /// All of them.
-pub(super) const PROMISES: [Promise; 18] = [
+pub(super) const PROMISES: [Promise; 32] = [
     ratio("shared memory, spinning / bare slot, 64 B, p50", (OURS, FLOOR), 64, P50, RatioAtMost(1.2)),
     ratio("shared memory, spinning / bare slot, 64 B, p99", (OURS, FLOOR), 64, P99, RatioAtMost(2.0)),
     ratio("the same, all stages recorded, p50", (STAMPED, FLOOR), 64, P50, RatioAtMost(1.2)),
@@ -120,6 +123,50 @@ pub(super) const PROMISES: [Promise; 18] = [
         64,
         P50,
         OneWayAtMost(60.0),
+    ),
+    ratio("publication / bare slot, 64 B, p50", (STREAM, FLOOR), 64, P50, RatioAtMost(1.2)),
+    ratio("publication / bare slot, 64 B, p99", (STREAM, FLOOR), 64, P99, RatioAtMost(1.7)),
+    ratio(
+        "publication, asleep / bare futex, 64 B, p50",
+        ("punctual publication/futex", "floor/futex"),
+        64,
+        P50,
+        RatioAtMost(1.05),
+    ),
+    ratio("publication / Aeron IPC, 64 B, p50", (STREAM, AERON), 64, P50, RatioAtMost(0.85)),
+    ratio("publication / Aeron IPC, 64 B, p99", (STREAM, AERON), 64, P99, RatioAtMost(0.9)),
+    ratio("publication / Aeron IPC, 1 KiB, p50", (STREAM, AERON), 1024, P50, RatioAtMost(0.75)),
+    ratio("publication / Aeron IPC, 1 KiB, p99", (STREAM, AERON), 1024, P99, RatioAtMost(0.9)),
+    ratio("publication / Aeron IPC, 8 KiB, p50", (STREAM, AERON), 8192, P50, RatioAtMost(0.9)),
+    ratio("publication / Aeron IPC, 8 KiB, p99", (STREAM, AERON), 8192, P99, RatioAtMost(0.9)),
+    ratio("publication / iceoryx2, 64 B, p50", (STREAM, "iceoryx2"), 64, P50, RatioAtMost(0.25)),
+    ratio(
+        "publication, stream / Aeron IPC, 64 B, messages per second",
+        (STREAM, AERON),
+        64,
+        Rate,
+        RatioAtLeast(1.3),
+    ),
+    ratio(
+        "publication, runs / Aeron IPC, 64 B, messages per second",
+        (STREAM_RUNS, AERON),
+        64,
+        Rate,
+        RatioAtLeast(2.5),
+    ),
+    ratio(
+        "publication, runs / Aeron IPC, 1 KiB, bytes per second",
+        (STREAM_RUNS, AERON),
+        1024,
+        Rate,
+        RatioAtLeast(1.9),
+    ),
+    ratio(
+        "what a stamp in each message of a publication costs, 64 B, one way, p50",
+        (STREAM_STAMPED, STREAM),
+        64,
+        P50,
+        OneWayAtMost(40.0),
     ),
 ];
 
