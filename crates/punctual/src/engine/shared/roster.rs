@@ -203,7 +203,8 @@ impl Roster {
         let own = self.own.order();
         let mut list = self.lock();
         list.peers.retain(|peer| peer.segment.state() == State::Ready || peer.segment.order() < own);
-        list.peers.sort_by_key(|peer| peer.segment.order());
+        // Each is asked once: others draw their tickets meanwhile, and a sort whose keys change may panic.
+        list.peers.sort_by_cached_key(|peer| peer.segment.order());
         list.left_out = list.peers.len().saturating_sub(NODES_MAX - 1);
         list.peers.truncate(NODES_MAX - 1);
     }
@@ -574,6 +575,28 @@ mod tests {
             let roster = ours.join().unwrap().unwrap();
             assert_eq!(roster.peers().len(), NODES_MAX - 1);
             assert!(roster.peers().iter().all(|peer| peer.segment.owner.life != full));
+        });
+    }
+
+    /// Goal: others that draw their tickets while a node sorts them, or that say another one at every look, do it no harm.
+    #[test]
+    fn tickets_may_change_while_they_are_sorted() {
+        let square = square((1..NODES_MAX as u64).map(segment));
+        square.others.iter().for_each(|other| other.set_state(State::Ready));
+        let is_over = Flag::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut ticket = 1_u64;
+                while !is_over.is_raised() {
+                    for other in &square.others {
+                        ticket = ticket.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        other.set_ticket(ticket >> 40);
+                    }
+                }
+            });
+            let joined = std::panic::catch_unwind(|| (0..200).all(|_| join(&square).is_ok()));
+            is_over.raise();
+            assert!(joined.expect("no panic"));
         });
     }
 }
