@@ -39,6 +39,8 @@ pub(crate) struct SharedReceive {
     last: usize,
     /// Peers that joined and were not yet told of, with whether their progress is exact.
     joined: VecDeque<(Arc<Peer>, Progress, bool)>,
+    /// A peer found no free entry in our table of cursors: those of peers that are gone are not all told of yet.
+    awaits_slot: bool,
     version_seen: u64,
     visits_seen: u32,
     liveness: Pace,
@@ -78,6 +80,7 @@ impl SharedReceive {
             first: 0,
             last: 0,
             joined: VecDeque::with_capacity(NODES_MAX),
+            awaits_slot: false,
             version_seen: roster.version(),
             visits_seen,
             liveness: Pace::new(LIVENESS_EVERY),
@@ -111,7 +114,10 @@ impl SharedReceive {
 
     fn follow(&mut self, peer: Arc<Peer>) {
         let cursors = self.roster.own.cursors();
-        let Some(slot) = cursors.chunks(2).position(|entry| entry[0].get() == 0) else { return };
+        let Some(slot) = cursors.chunks(2).position(|entry| entry[0].get() == 0) else {
+            self.awaits_slot = true;
+            return;
+        };
         // Who was here before us has sent things that were not for us; who came later, everything.
         let memory = peer.segment.ring().clone();
         let mut ring =
@@ -155,6 +161,10 @@ impl SharedReceive {
         punctual_machine::label!("cursor.free");
         cursors[2 * follower.slot].publish(0);
         punctual_machine::label!("cursor.free.done");
+        // The list of peers may stay as it is from now on: nothing else would make us look again.
+        if std::mem::take(&mut self.awaits_slot) {
+            self.follow_newcomers();
+        }
         let owner = follower.peer.segment.owner;
         Some(visit(Event::Left {
             node: owner.node,
@@ -418,5 +428,67 @@ impl Receive for SharedReceive {
             self.followers.iter_mut().for_each(|follower| follower.behind = true);
         }
         self.look_around();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_machine::event_fd::EventFd;
+    use punctual_machine::process::{ProcessIdentity, random};
+
+    use super::*;
+    use crate::engine::shared::hall::Hall;
+    use crate::engine::shared::segment::{Owner, Segment, State};
+    use crate::engine::shared::venue::Venue;
+
+    /// A node that does nothing.
+    fn stand_by(bus: &str, node: u64) -> (Segment, Arc<EventFd>, Hall) {
+        let process = ProcessIdentity { pid: 1, namespace: 1 };
+        let owner = Owner { node: NodeId::new(node).unwrap(), life: node, process, held_back: false };
+        let segment = Segment::private(owner, "node", 4096).unwrap();
+        let event = Arc::new(EventFd::new().unwrap());
+        let hall = Hall::enter(bus, &segment, &event);
+        (segment, event, hall)
+    }
+
+    /// Goal: who comes in for somebody who left is followed, also where the bus is full and both are learnt of at once.
+    #[test]
+    fn who_replaces_others_on_a_full_bus_is_followed() {
+        const REPLACED: usize = 3;
+        let bus = format!("replaced-{:x}", random());
+        let ready = |node| {
+            let (segment, _, hall) = stand_by(&bus, node);
+            segment.set_state(State::Ready);
+            (segment, hall)
+        };
+        let full = NODES_MAX as u64;
+        let others: Vec<_> = (1..full).map(ready).collect();
+        let (own, event, hall) = stand_by(&bus, full);
+        let mut receive = SharedReceive::new(Arc::new(Roster::join(own, event, Box::new(hall)).unwrap()));
+        while receive.poll(NODES_MAX, &mut |_| Flow::Continue) > 0 {}
+        for (segment, hall) in &others[..REPLACED] {
+            segment.set_state(State::Closed);
+            hall.leave();
+        }
+        let newcomers: Vec<_> = (full + 1..).take(REPLACED).map(ready).collect();
+        receive.roster.own.doorbell().announce_visit(true);
+        receive.housekeep(Ticks(0));
+        let (mut joined, mut left) = (Vec::new(), Vec::new());
+        let mut visit = |event: Event<'_>| {
+            match event {
+                Event::Joined { node, .. } => joined.push(node),
+                Event::Left { node, .. } => left.push(node),
+                _ => {}
+            }
+            Flow::Continue
+        };
+        while receive.poll(NODES_MAX, &mut visit) > 0 {}
+        joined.sort_unstable();
+        left.sort_unstable();
+        let nodes =
+            |who: &[(Segment, Hall)]| who.iter().map(|(segment, _)| segment.owner.node).collect::<Vec<_>>();
+        assert_eq!(left, nodes(&others[..REPLACED]));
+        assert_eq!(joined, nodes(&newcomers));
+        others[REPLACED..].iter().chain(&newcomers).for_each(|(_, hall)| hall.leave());
     }
 }
