@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::HashSet;
+use std::fs::DirEntry;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Reachable, Role, unique, watchdog};
 use punctual::engine::shared::SharedOptions;
-use punctual::{Bus, Communicator, Node, Target};
+use punctual::{Bus, Communicator, Node, NodeId, Target};
 use punctual_machine::signal;
 use punctual_proto::limits::NODES_MAX;
 
@@ -126,16 +128,16 @@ fn throng(bus: &Bus, number: usize) {
     let give_up = Instant::now() + 12 * PATIENCE;
     // Who is still joining may miss what is sent meanwhile: all send when all are in.
     note(bus, "joined", number);
-    let (mut heard, mut sent) = (0, false);
-    while !sent || heard < NODES_MAX - 1 {
-        assert!(Instant::now() < give_up, "{heard} heard, sent: {sent}, peers: {}", node.peers().len());
+    let (mut heard, mut sent) = (HashSet::new(), false);
+    while !sent || heard.len() < NODES_MAX - 1 {
+        assert!(Instant::now() < give_up, "sent: {sent}; {}", known(bus, &node, number, &heard));
         let present = || node.peers().iter().filter(|peer| peer.present).count();
-        if !sent && noted(bus, "joined") == NODES_MAX && present() == NODES_MAX - 1 {
+        if !sent && noted(bus, "joined").len() == NODES_MAX && present() == NODES_MAX - 1 {
             communicator.send_timeout(Target::EVERYONE, b"here", PATIENCE).unwrap();
             sent = true;
         }
-        while communicator.receive_timeout(Duration::from_millis(20)).is_ok() {
-            heard += 1;
+        while let Ok(message) = communicator.receive_timeout(Duration::from_millis(20)) {
+            assert!(heard.insert(message.source.node), "{} twice", message.source.node);
         }
     }
     let ledger = node.ledger();
@@ -143,20 +145,46 @@ fn throng(bus: &Bus, number: usize) {
     drop(communicator);
     // Who leaves now might take from the others what they have not read: all leave when all are done.
     note(bus, "done", number);
-    while noted(bus, "done") < NODES_MAX {
-        assert!(Instant::now() < give_up, "{} of {NODES_MAX} are done", noted(bus, "done"));
+    while noted(bus, "done").len() < NODES_MAX {
+        let done = || noted(bus, "done");
+        assert!(Instant::now() < give_up, "{} of {NODES_MAX} are done: {:?}", done().len(), done());
         std::thread::sleep(Duration::from_millis(20));
         node.housekeep();
     }
+}
+
+/// What a node of the throng knows of the others, and where it is wrong.
+fn known(bus: &Bus, node: &Node, own: usize, heard: &HashSet<NodeId>) -> String {
+    let (joined, peers) = (noted(bus, "joined"), node.peers());
+    let id = |number: usize| NodeId::named(&name(number));
+    let has_joined = |number: usize| joined.contains(&number);
+    let has = |number, present| peers.iter().any(|peer| peer.node == id(number) && peer.present == present);
+    let others = |is_it: &dyn Fn(usize) -> bool| -> Vec<usize> {
+        (0..THRONG).filter(|&number| number != own && is_it(number)).collect()
+    };
+    format!(
+        "{} joined, {} peers present; joined, but not present: {:?}; present, but not joined: {:?}; gone: {:?}; \
+         joined, but not heard: {:?}; {}",
+        joined.len(),
+        peers.iter().filter(|peer| peer.present).count(),
+        others(&|number| has_joined(number) && !has(number, true)),
+        others(&|number| !has_joined(number) && has(number, true)),
+        others(&|number| has(number, false)),
+        others(&|number| has_joined(number) && !heard.contains(&id(number))),
+        node.ledger()
+    )
 }
 
 fn note(bus: &Bus, what: &str, number: usize) {
     std::fs::write(format!("/dev/shm/{}.throng/{what}-{number}", bus_name(bus)), b"").unwrap();
 }
 
-fn noted(bus: &Bus, what: &str) -> usize {
+/// Who noted that.
+fn noted(bus: &Bus, what: &str) -> Vec<usize> {
     let notes = std::fs::read_dir(format!("/dev/shm/{}.throng", bus_name(bus))).unwrap();
-    notes.filter(|note| note.as_ref().unwrap().file_name().to_str().unwrap().starts_with(what)).count()
+    let number =
+        |note: DirEntry| note.file_name().to_str()?.strip_prefix(what)?.strip_prefix('-')?.parse().ok();
+    notes.filter_map(|note| number(note.unwrap())).collect()
 }
 
 /// Goal: of 300 processes that join at once 256 come in and 44 are refused in words; those that are in all hear each other.
