@@ -57,6 +57,9 @@ enum Verb {
     /// A fresh process of run peel; started by the command itself
     #[command(hide = true)]
     PeelStart,
+    /// The reader of run wakeup in a process of its own; started by the command itself
+    #[command(hide = true)]
+    WakeupReader,
     /// An end of run wakeup --soak; started by the command itself
     #[command(hide = true)]
     SoakEnd,
@@ -276,6 +279,7 @@ pub fn main() -> ExitCode {
         Verb::Respond => command::respond(),
         Verb::PeelRespond => command::peel_respond(),
         Verb::PeelStart => command::peel_start(),
+        Verb::WakeupReader => command::wakeup_reader(),
         Verb::SoakEnd => command::soak_end(),
         Verb::Vehicle => command::vehicle(),
     };

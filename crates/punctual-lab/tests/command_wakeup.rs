@@ -81,7 +81,56 @@ fn the_doorbell_stands_beside_the_bare_mechanism() {
         assert!(row["count"].as_u64() > Some(10) && row["lost"] == 0, "{row}");
     }
     let page = fs::read_to_string(place.path("run/report.html")).expect("a page");
-    assert!(page.contains("What the doorbell saves against eventfd under epoll"));
+    assert!(page.contains("A doorbell instead of a bare eventfd under epoll, a reader that sleeps at once"));
+}
+
+/// Goal: the reader may be a process of its own, as in the work log, and stands beside the one that is a thread. Its waking end
+/// is whatever the way needs: memory, a descriptor, or more descriptors than a post box holds.
+#[test]
+fn the_reader_may_be_a_process() {
+    let place = Place::new();
+    if punctual_machine::cpu::allowed().len() < 2 {
+        return eprintln!("SKIPPED: two processors are needed for a core each");
+    }
+    let run = |only: &str, more: &[&str], out: &str| -> Value {
+        let arguments = [
+            "run",
+            "wakeup",
+            "--only",
+            only,
+            "--gap",
+            "100us",
+            "--duration",
+            "3s",
+            "--rounds",
+            "3",
+            "--out",
+            out,
+        ];
+        let ended = place.punctual(&[&arguments[..], more, &["--json", "-"]].concat());
+        serde_json::from_str(&ended.with(0).out).expect("JSON")
+    };
+    let summary = run("epoll,futex", &[], "run");
+    let results = summary["results"].as_array().expect("a list");
+    for way in ["floor-futex", "floor-epoll", "futex", "epoll"] {
+        let name = format!("{way}+processes/w2r_any");
+        let row = results.iter().find(|row| row["name"] == *name).unwrap_or_else(|| panic!("no {name}"));
+        assert!(row["count"].as_u64() > Some(10) && row["lost"] == 0, "{row}");
+        assert!(row["parked_share"].as_f64() > Some(0.3), "the kernel's word that it slept: {row}");
+        let beside = summary["against_threads"].as_array().expect("a list");
+        assert!(beside.iter().any(|row| row["name"] == way), "{way} stands beside no threads");
+    }
+    let published = summary["published"].as_array().expect("a list");
+    assert!(
+        published.iter().any(|row| row["name"] == "floor-epoll+processes/reader_bracket"),
+        "{published:?}"
+    );
+    let summary =
+        run("floor-epoll-64+processes,sigio+processes", &["--all-conditions", "--count", "50"], "more");
+    for name in ["floor-epoll-64+processes/w2r_any", "sigio+processes/w2r_any"] {
+        let row = summary["results"].as_array().expect("a list").iter().find(|row| row["name"] == name);
+        assert!(row.is_some_and(|row| row["lost"] == 0), "{name}: {:?}", summary["skipped"]);
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub use sim::{SimArguments, sim};
 pub use stat::stat;
 pub use survey::{respond, survey};
 pub use vehicles::{VehiclesArguments, vehicle, vehicles};
-pub use wakeup::{WakeupArguments, soak_end, wakeup};
+pub use wakeup::{WakeupArguments, soak_end, wakeup, wakeup_reader};
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;

@@ -25,7 +25,7 @@ pub struct WakeupArguments {
     /// What all that measure have in common
     #[command(flatten)]
     pub common: Common,
-    /// A core each and an idle machine only, in about 15 s
+    /// A core each and an idle machine only, in about 20 s
     #[arg(long)]
     pub quick: bool,
     /// How often everything is measured, in turn [default: 5, with --quick 3]
@@ -187,6 +187,17 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
         return Err(Failure::Promise(format!("{lost} wake-ups of {messages} messages were lost")));
     }
     Ok(())
+}
+
+/// The reader in a process of its own.
+///
+/// # Errors
+/// In words for people.
+pub fn wakeup_reader() -> Result<(), Failure> {
+    end_with_parent();
+    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    let mut input = BufReader::new(std::io::stdin().lock());
+    wakeup::serve_reader(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
 }
 
 /// An end of a soak.

@@ -9,14 +9,15 @@ use crate::sample::CellId;
 use crate::summary::{CellResult, Summary};
 use crate::table::{grouped, micros};
 use crate::wakeup::{
-    AgainstBare, Cell, Compared, Conditions, GAPS_US, HandshakeResult, Measurement, Policy, Route,
-    epoll_answer, ipc_bench_block, list,
+    AgainstBare, AgainstThreads, Cell, Compared, Conditions, GAPS_US, HandshakeResult, Measurement, Policy,
+    Route, epoll_answer, ipc_bench_block, list,
 };
 
 pub(super) fn sections(page: &mut String, summary: &Summary) {
     by_gap(page, &summary.results);
     costs(page, &summary.results);
     against_bare(page, &list(summary, "against_bare"));
+    against_threads(page, &list(summary, "against_threads"));
     policy(page, &list(summary, "adaptive"));
     handshakes(page, &list(summary, "handshakes"));
     time_limits(page, &list(summary, "time_limits"));
@@ -151,14 +152,15 @@ fn against_bare(page: &mut String, rows: &[AgainstBare]) {
         return;
     }
     page.push_str("<section><h2>What the doorbell costs and saves</h2>");
-    if let Some(answer) = epoll_answer(rows) {
+    for answer in epoll_answer(rows) {
         let _ = write!(page, "<p class=\"say\"><strong>{}</strong></p>", escape(&answer));
     }
     page.push_str(
-        "<p class=\"say\">A doorbell is a user-interrupt descriptor in software: who is awake is not notified. It saves system \
-         calls where messages follow each other, and nothing where each finds the reader asleep; then its fence and two \
-         exchanges are what it costs. Ratio: of the medians of trials made one after the other; half of them lie in the range \
-         behind it.</p><div class=\"wide\"><table><thead><tr><th>with the doorbell</th><th class=\"l\">without</th><th>gap</th>\
+        "<p class=\"say\">A doorbell is a user-interrupt descriptor in software: who is awake is not notified. It saves \
+         system calls and the sleep where the reader is awake when the message comes. Where each message finds \
+         the reader asleep it saves nothing; then its fence and two exchanges are what it costs. Ratio: of the medians of \
+         trials made one after the other; half of them lie in the range behind it.</p><div class=\"wide\"><table><thead><tr>\
+         <th>with the doorbell</th><th class=\"l\">without</th><th>gap</th>\
          <th>p50, µs</th><th>bare</th><th>ratio</th><th>half lie in</th><th>calls: writer + reader</th><th>bare</th>\
          <th>CPU, µs</th><th>bare</th></tr></thead><tbody>",
     );
@@ -181,6 +183,37 @@ fn against_bare(page: &mut String, rows: &[AgainstBare]) {
             calls[1],
             cpu[0],
             cpu[1]
+        );
+    }
+    page.push_str("</tbody></table></div></section>\n");
+}
+
+/// Writer and reader as threads, and as processes.
+fn against_threads(page: &mut String, rows: &[AgainstThreads]) {
+    if rows.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<section><h2>Two threads, and two processes <small>w2r_any, µs</small></h2><p class=\"say\">The work log's writer and \
+         reader were processes; so are ours in the rows named <code>+processes</code>. Between them the kernel also changes \
+         the address space, if another one ran on the reader's processor meanwhile.</p><div class=\"wide\"><table><thead><tr>\
+         <th>way</th><th>gap</th><th>threads: p50</th><th>p99</th><th>processes: p50</th><th>p99</th><th>ratio</th>\
+         <th>half lie in</th></tr></thead><tbody>",
+    );
+    let p99 = |ns: Option<u64>| ns.map_or("–".to_owned(), |ns| micros(ns as f64));
+    for row in rows {
+        let [low, high] = row.ratio_quartiles;
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td class=\"p50\">{}</td><td>{}</td><td class=\"p50\">{}</td><td>{}</td>\
+             <td>{:.2}</td><td>{low:.2} – {high:.2}</td></tr>",
+            escape(&row.name),
+            gap_name(row.gap_us),
+            micros(row.threads_ns as f64),
+            p99(row.threads_p99_ns),
+            micros(row.processes_ns as f64),
+            p99(row.processes_p99_ns),
+            row.ratio
         );
     }
     page.push_str("</tbody></table></div></section>\n");

@@ -6,13 +6,16 @@ use serde_json::Value;
 
 use super::plan::{Cell, Conditions, GAPS_US, Measurement};
 use super::route::{Route, SetSize};
+use crate::sample::CellId;
 use crate::summary::CellResult;
 use crate::table::micros;
 
 /// Ways with the doorbell, the same without it, and by which figure they are compared. A floor that calls for every message has
-/// no messages that find its reader awake, so the eventfds are compared over all.
-const PAIRS: [(Route, Route, Measurement); 4] = [
+/// no messages that find its reader awake, so the eventfds are compared over all. A reader that spins first is what a doorbell
+/// makes possible: while it is awake nobody calls the kernel for it.
+const PAIRS: [(Route, Route, Measurement); 5] = [
     (Route::Park(Mechanism::Epoll), Route::BareEpoll(SetSize::One), Measurement::Any),
+    (Route::Adaptive, Route::BareEpoll(SetSize::One), Measurement::Any),
     (Route::Park(Mechanism::EventFd), Route::BareEvent, Measurement::Any),
     (Route::Park(Mechanism::Futex), Route::BareFutex, Measurement::Blocked),
     (Route::Spin, Route::Line, Measurement::Any),
@@ -93,49 +96,102 @@ pub struct AgainstBare {
 impl AgainstBare {
     /// Every pair at every gap where both were measured.
     pub fn of(results: &[CellResult]) -> Vec<Self> {
-        let at = |route, gap_us, measurement| {
-            let id = Cell { route, conditions: Conditions::default(), gap_us }.id(measurement);
-            results.iter().find(|result| result.cell == id)
-        };
-        let compare = |(route, bare, measurement), gap_us| {
-            let (result, other): (&CellResult, &CellResult) =
-                (at(route, gap_us, measurement)?, at(bare, gap_us, measurement)?);
+        let compare = |conditions, (route, bare, measurement), gap_us| {
+            let at = |route, measurement| find(results, Cell { route, conditions, gap_us }, measurement);
+            let (result, other) = (at(route, measurement)?, at(bare, measurement)?);
             let [low, ratio, high] = quartiles(result, other)?;
             Some(Self {
                 name: result.cell.name.clone(),
-                bare_name: bare.name().to_owned(),
+                bare_name: Cell { route: bare, conditions, gap_us }.engine(),
                 gap_us,
                 p50_ns: result.figures.p50?,
                 bare_ns: other.figures.p50?,
                 ratio,
                 ratio_quartiles: [low, high],
-                price: Price::of(at(route, gap_us, Measurement::Any)?)?,
-                bare_price: Price::of(at(bare, gap_us, Measurement::Any)?)?,
+                price: Price::of(at(route, Measurement::Any)?)?,
+                bare_price: Price::of(at(bare, Measurement::Any)?)?,
             })
         };
-        let gaps = |pair| GAPS_US.into_iter().filter_map(move |gap_us| compare(pair, gap_us));
-        PAIRS.into_iter().flat_map(gaps).collect()
+        let ends = [Conditions::THREADS, Conditions::PROCESSES];
+        let rows = ends.into_iter().flat_map(|conditions| PAIRS.map(|pair| (conditions, pair)));
+        rows.flat_map(|(conditions, pair)| GAPS_US.map(|gap_us| compare(conditions, pair, gap_us)))
+            .flatten()
+            .collect()
     }
 }
 
-/// The work log's question in a sentence: what does the doorbell save against eventfd under epoll?
-pub fn epoll_answer(rows: &[AgainstBare]) -> Option<String> {
+fn find(results: &[CellResult], cell: Cell, measurement: Measurement) -> Option<&CellResult> {
+    let id = cell.id(measurement);
+    results.iter().find(|result| result.cell == id)
+}
+
+/// A way between two processes beside the same between two threads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgainstThreads {
+    /// The way.
+    pub name: String,
+    /// Idle time before each message.
+    pub gap_us: u64,
+    /// p50 of `w2r_any` between threads, nanoseconds; …
+    pub threads_ns: u64,
+    /// … its p99, where the sample supports it.
+    pub threads_p99_ns: Option<u64>,
+    /// The same between processes.
+    pub processes_ns: u64,
+    /// The same.
+    pub processes_p99_ns: Option<u64>,
+    /// Processes by threads: the median of the trials' ratios, turn by turn.
+    pub ratio: f64,
+    /// The quartiles of these ratios.
+    pub ratio_quartiles: [f64; 2],
+}
+
+impl AgainstThreads {
+    /// Every way at every gap where both were measured.
+    pub fn of(results: &[CellResult]) -> Vec<Self> {
+        let compare = |route: Route, gap_us| {
+            let at = |conditions| find(results, Cell { route, conditions, gap_us }, Measurement::Any);
+            let (threads, processes) = (at(Conditions::THREADS)?, at(Conditions::PROCESSES)?);
+            let [low, ratio, high] = quartiles(processes, threads)?;
+            Some(Self {
+                name: route.name().to_owned(),
+                gap_us,
+                threads_ns: threads.figures.p50?,
+                threads_p99_ns: threads.figures.p99,
+                processes_ns: processes.figures.p50?,
+                processes_p99_ns: processes.figures.p99,
+                ratio,
+                ratio_quartiles: [low, high],
+            })
+        };
+        let rows = Route::all().into_iter().flat_map(|route| GAPS_US.map(|gap_us| compare(route, gap_us)));
+        rows.flatten().collect()
+    }
+}
+
+/// The work log's question, answered in two lines: what does the doorbell save against eventfd under epoll?
+pub fn epoll_answer(rows: &[AgainstBare]) -> Vec<String> {
     let floor = Route::BareEpoll(SetSize::One).name();
     let part = |row: &AgainstBare| {
-        let gap = Cell { route: Route::Spin, conditions: Conditions::default(), gap_us: row.gap_us };
-        format!(
-            "gap {}: {:.1} calls, not {:.1}; {} µs, not {} ({:.2} ×)",
-            gap.id(Measurement::Any).gap(),
-            row.price.calls(),
-            row.bare_price.calls(),
-            micros(row.p50_ns as f64),
-            micros(row.bare_ns as f64),
-            row.ratio
-        )
+        let gap = CellId { gap_us: row.gap_us, ..CellId::new("", "") }.gap();
+        let (calls, bare_calls) = (row.price.calls(), row.bare_price.calls());
+        let (own, bare) = (micros(row.p50_ns as f64), micros(row.bare_ns as f64));
+        let ratio = row.ratio;
+        format!("gap {gap}: {calls:.1} calls, not {bare_calls:.1}; {own} µs, not {bare} ({ratio:.2} ×)")
     };
-    let parts: Vec<String> = rows.iter().filter(|row| row.bare_name == floor).map(part).collect();
-    (!parts.is_empty())
-        .then(|| format!("What the doorbell saves against eventfd under epoll: {}.", parts.join("; ")))
+    let line = |(route, what): (Route, &str)| {
+        let name = format!("{}/{}", route.name(), Measurement::Any.name());
+        let own = rows.iter().filter(|row| row.bare_name == floor && row.name == name);
+        let parts: Vec<String> = own.map(part).collect();
+        (!parts.is_empty()).then(|| {
+            format!("A doorbell instead of a bare eventfd under epoll, {what}: {}.", parts.join(" · "))
+        })
+    };
+    let readers = [
+        (Route::Park(Mechanism::Epoll), "a reader that sleeps at once"),
+        (Route::Adaptive, "a reader that stays awake where that pays"),
+    ];
+    readers.into_iter().filter_map(line).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `punctual run wakeup`: what it costs to wake a reader, by every mechanism of this kernel, and what is lost.
 //!
-//! One trial has one writer and one reader thread; per message each notes two instants, from which five figures are made:
+//! One trial has one writer and one reader, threads or processes; per message each notes two instants, from which five figures are made:
 //!
 //! ```text
 //! reader   began ─────────────────────────────────────▶ awake      reader_bracket: began → awake
@@ -28,18 +28,20 @@ mod overview;
 mod plan;
 mod published;
 mod race;
+mod reader;
 mod route;
 mod soak;
 mod trial;
 
 pub use advice::advise;
-pub use against::{AgainstBare, Price, epoll_answer};
+pub use against::{AgainstBare, AgainstThreads, Price, epoll_answer};
 pub use figures::{Figures, Policy};
 pub use handshake::{Handshake, HandshakeResult};
 pub use overview::overview;
 pub(crate) use overview::{ipc_bench_block, list};
 pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, Wishes};
 pub use published::{Compared, PUBLISHED, Published};
+pub use reader::serve as serve_reader;
 pub use route::{Route, SetSize};
 pub use soak::{SoakOptions, SoakResult, Spoilt, serve as serve_soak, soak};
 use trial::{Class, Record, Row};
@@ -75,6 +77,7 @@ pub fn run(
     let start = Clock::get().now();
     bar.set_length(plan.cells.len() as u64 * u64::from(plan.trials));
     let mut outcomes = Outcomes::default();
+    let mut process = None;
     let mut impossible = BTreeSet::new();
     'turns: for turn in 0..plan.trials {
         for cell in &plan.cells {
@@ -84,7 +87,7 @@ pub fn run(
             bar.set_message(cell.engine());
             bar.inc(1);
             let reason = obstacle(cell, cpus);
-            let record = reason.map_or_else(|| trial::run(&plan.trial(cell, cpus)), Err);
+            let record = reason.map_or_else(|| trial::run(&plan.trial(cell, cpus), &mut process), Err);
             match record {
                 Ok(record) => {
                     keep(cell, turn, &record, start, store)?;
@@ -166,6 +169,7 @@ pub fn summarise(store: &Store, outcomes: Outcomes) -> Result<Summary, StoreErro
     let policy = Policy::of(&summary.results);
     summary.skipped = outcomes.skipped;
     summary.more.insert("against_bare".to_owned(), json!(AgainstBare::of(&summary.results)));
+    summary.more.insert("against_threads".to_owned(), json!(AgainstThreads::of(&summary.results)));
     summary.more.insert("handshakes".to_owned(), json!(outcomes.handshakes));
     summary.more.insert("time_limits".to_owned(), json!(outcomes.time_limits));
     summary.more.insert("adaptive".to_owned(), json!(policy));

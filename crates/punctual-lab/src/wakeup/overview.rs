@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::against::{AgainstBare, epoll_answer};
+use super::against::{AgainstBare, AgainstThreads, epoll_answer};
 use super::figures::Policy;
 use super::handshake::HandshakeResult;
 use super::plan::{Cell, Conditions, GAPS_US, Measurement};
@@ -17,6 +17,7 @@ use crate::table::{self, Style, grouped, micros};
 pub fn overview(summary: &Summary, style: Style) -> String {
     let results = &summary.results;
     let mut text = by_gap(results, style);
+    text += &against_threads(summary, style);
     text += &elsewhere(results, style);
     text += &against_bare(summary, style);
     text += &policy(summary, style);
@@ -99,7 +100,7 @@ fn gap_line(results: &[CellResult], route: Route) -> String {
 /// Under other conditions: one line per route and condition.
 fn elsewhere(results: &[CellResult], style: Style) -> String {
     let mut text = String::new();
-    for conditions in Conditions::ALL.into_iter().skip(1) {
+    for conditions in Conditions::ALL.into_iter().filter(|conditions| !conditions.is_plain()) {
         let rows: Vec<(Route, u64, &CellResult)> = Route::all()
             .into_iter()
             .flat_map(|route| GAPS_US.map(|gap_us| (route, gap_us)))
@@ -141,7 +142,7 @@ fn against_bare(summary: &Summary, style: Style) -> String {
         style.heading("What the doorbell costs and saves: with it, and bare; p50 and CPU, µs")
     );
     let head = format!(
-        "{:<20}{:>7}{:>9}{:>9}{:>7}{:>14}{:>11}{:>6}{:>9}{:>7}",
+        "{:<28}{:>7}{:>9}{:>9}{:>7}{:>14}{:>11}{:>6}{:>9}{:>7}",
         "", "gap", "doorbell", "bare", "ratio", "half lie in", "calls/msg", "bare", "CPU/msg", "bare"
     );
     let _ = writeln!(text, "{}", style.faint(&head));
@@ -149,13 +150,38 @@ fn against_bare(summary: &Summary, style: Style) -> String {
     for row in rows {
         let (gap, own, bare) = (gap_name(row.gap_us), micros(row.p50_ns as f64), micros(row.bare_ns as f64));
         let range = format!("{:.2} – {:.2}", row.ratio_quartiles[0], row.ratio_quartiles[1]);
-        let _ = write!(text, "{:<20}{gap:>7}{own:>9}{bare:>9}{:>7.2}{range:>14}", row.name, row.ratio);
+        let _ = write!(text, "{:<28}{gap:>7}{own:>9}{bare:>9}{:>7.2}{range:>14}", row.name, row.ratio);
         let (price, bare) = (row.price, row.bare_price);
         let cpu = [price, bare].map(|price| micros(price.cpu_ns));
         let _ = writeln!(text, "{:>11.1}{:>6.1}{:>9}{:>7}", price.calls(), bare.calls(), cpu[0], cpu[1]);
     }
-    if let Some(line) = answer {
+    for line in answer {
         let _ = writeln!(text, "{line}");
+    }
+    text.push('\n');
+    text
+}
+
+/// Only where the processes were measured.
+fn against_threads(summary: &Summary, style: Style) -> String {
+    let rows: Vec<AgainstThreads> = list(summary, "against_threads");
+    if rows.is_empty() {
+        return String::new();
+    }
+    let title = "Two threads, and two processes as in the log (+processes): w2r_any, µs";
+    let mut text = format!("{}\n", style.heading(title));
+    let head = format!(
+        "{:<15}{:>7}{:>10}{:>7}{:>11}{:>7}{:>8}{:>14}",
+        "", "gap", "threads", "p99", "processes", "p99", "ratio", "half lie in"
+    );
+    let _ = writeln!(text, "{}", style.faint(&head));
+    for row in rows {
+        let (gap, [low, high]) = (gap_name(row.gap_us), row.ratio_quartiles);
+        let (threads, threads_p99) = (micros(row.threads_ns as f64), time(row.threads_p99_ns));
+        let (processes, processes_p99) = (micros(row.processes_ns as f64), time(row.processes_p99_ns));
+        let range = format!("{low:.2} – {high:.2}");
+        let _ = write!(text, "{:<15}{gap:>7}{threads:>10}{threads_p99:>7}", row.name);
+        let _ = writeln!(text, "{processes:>11}{processes_p99:>7}{:>8.2}{range:>14}", row.ratio);
     }
     text.push('\n');
     text
@@ -270,14 +296,14 @@ fn published(summary: &Summary, style: Style) -> String {
     }
     let mut text =
         format!("{}\n", style.heading("The work log's means beside ours, µs (what differs: on the page)"));
-    let head = format!("{:<24}{:<32}{:<24}{:>7}{:>8}", "the log: by", "mean", "ours", "gap", "mean");
+    let head = format!("{:<24}{:<32}{:<38}{:>7}{:>8}", "the log: by", "mean", "ours", "gap", "mean");
     let _ = writeln!(text, "{}", style.faint(&head));
     for row in rows {
         let gap = gap_name(row.gap_us);
         let mean = row.mean_ns.map_or("–".to_owned(), micros);
         let _ = writeln!(
             text,
-            "{:<24}{:<32}{:<24}{gap:>7}{mean:>8}",
+            "{:<24}{:<32}{:<38}{gap:>7}{mean:>8}",
             row.mechanism, row.published_mean_us, row.name
         );
     }
@@ -291,8 +317,9 @@ fn ipc_bench(results: &[CellResult], style: Style) -> String {
     let shown = [Route::BareEpoll(SetSize::One), epoll, Route::Spin];
     let mut text = String::new();
     for route in shown {
-        let cell = Cell { route, conditions: Conditions::default(), gap_us: 0 };
-        let Some(result) = find(results, cell, Measurement::Loop) else { continue };
+        let at = |conditions| find(results, Cell { route, conditions, gap_us: 0 }, Measurement::Loop);
+        // The log's ends were processes.
+        let Some(result) = at(Conditions::PROCESSES).or_else(|| at(Conditions::THREADS)) else { continue };
         if let Some(block) = ipc_bench_block(result) {
             let _ = writeln!(text, "{}\n{block}", style.heading(&format!("{}, gap 0", result.cell.name)));
         }

@@ -28,7 +28,7 @@ impl Measurement {
 
     /// Those that are kept of a trial: under other than the plain conditions only how late the reader woke.
     pub fn of(conditions: Conditions) -> &'static [Self] {
-        if conditions == Conditions::default() { &Self::ALL } else { &[Self::Any, Self::Blocked] }
+        if conditions.is_plain() { &Self::ALL } else { &[Self::Any, Self::Blocked] }
     }
 
     /// As in the names of results.
@@ -54,6 +54,8 @@ impl Measurement {
 /// What surrounds a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Conditions {
+    /// The reader is a process of its own, as in the work log.
+    pub processes: bool,
     /// Both ends on one processor.
     pub same_core: bool,
     /// Both ends under SCHED_FIFO.
@@ -63,29 +65,50 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// Two threads, a core each, idle otherwise.
+    pub const THREADS: Self = Self { processes: false, same_core: false, fifo: false, loaded: false };
+    /// The same with two processes.
+    pub const PROCESSES: Self = Self { processes: true, ..Self::THREADS };
+
     /// All of them, the plain ones first.
-    pub const ALL: [Self; 8] = {
-        let mut all = [Self { same_core: false, fifo: false, loaded: false }; 8];
+    pub const ALL: [Self; 16] = {
+        let mut all = [Self::THREADS; 16];
         let mut place = 0;
-        while place < 8 {
-            all[place] = Self { same_core: place & 1 != 0, fifo: place & 2 != 0, loaded: place & 4 != 0 };
+        while place < 16 {
+            all[place] = Self {
+                processes: place & 8 != 0,
+                same_core: place & 1 != 0,
+                fifo: place & 2 != 0,
+                loaded: place & 4 != 0,
+            };
             place += 1;
         }
         all
     };
 
-    /// Behind a route's name: nothing for the plain ones.
+    /// Whether nothing disturbs: a core each, idle otherwise, no class of its own.
+    pub fn is_plain(self) -> bool {
+        Self { processes: false, ..self } == Self::THREADS
+    }
+
+    /// Behind a route's name: nothing for threads under plain ones.
     pub fn suffix(self) -> String {
-        let parts = [(self.same_core, "+same-core"), (self.fifo, "+fifo"), (self.loaded, "+loaded")];
+        let parts = [
+            (self.processes, "+processes"),
+            (self.same_core, "+same-core"),
+            (self.fifo, "+fifo"),
+            (self.loaded, "+loaded"),
+        ];
         parts.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect()
     }
 
     /// In words.
     pub fn words(self) -> String {
+        let ends = if self.processes { "two processes, " } else { "" };
         let place = if self.same_core { "both on one core" } else { "a core each" };
         let class = if self.fifo { "SCHED_FIFO" } else { "SCHED_OTHER" };
         let load = if self.loaded { "every core busy" } else { "idle otherwise" };
-        format!("{place}, {class}, {load}")
+        format!("{ends}{place}, {class}, {load}")
     }
 }
 
@@ -165,7 +188,7 @@ impl Trial {
 /// What a user may change.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
-    /// A quarter of the time, plain conditions only.
+    /// A quarter of the time, no disturbance, and processes at fewer gaps.
     pub quick: bool,
     /// Every gap under all conditions.
     pub all_conditions: bool,
@@ -198,8 +221,10 @@ pub struct Plan {
 pub const GAPS_US: [u64; 5] = [0, 10, 100, 1_000, 10_000];
 /// Those that are measured under other than the plain conditions, unless all are asked for.
 const GAPS_ELSEWHERE_US: [u64; 1] = [1_000];
+/// Those that processes are measured at in a quick run: the work log's figures need them.
+const GAPS_PROCESSES_US: [u64; 3] = [0, 100, 1_000];
 /// The routes that stand for their kind there.
-const ELSEWHERE: [Route; 11] = [
+const ELSEWHERE: [Route; 12] = [
     Route::Line,
     Route::BareFutex,
     Route::BareEvent,
@@ -207,6 +232,7 @@ const ELSEWHERE: [Route; 11] = [
     Route::Spin,
     Route::Adaptive,
     Route::Park(Mechanism::Futex),
+    Route::Park(Mechanism::EventFd),
     Route::Park(Mechanism::Epoll),
     Route::Park(Mechanism::Datagram),
     Route::Park(Mechanism::SigWait),
@@ -224,21 +250,33 @@ fn can_share_a_core(route: Route, conditions: Conditions) -> bool {
     !(conditions.same_core && route.spins())
 }
 
+/// At which gaps these conditions are measured.
+fn gaps(conditions: Conditions, wishes: &Wishes) -> &'static [u64] {
+    match conditions {
+        _ if wishes.all_conditions => &GAPS_US,
+        Conditions::THREADS => &GAPS_US,
+        Conditions::PROCESSES if wishes.quick => &GAPS_PROCESSES_US,
+        Conditions::PROCESSES => &GAPS_US,
+        disturbed if disturbed.processes || wishes.quick => &[],
+        _ => &GAPS_ELSEWHERE_US,
+    }
+}
+
+/// Whether this way is measured under these conditions.
+fn is_measured(route: Route, conditions: Conditions, wishes: &Wishes) -> bool {
+    let chosen = conditions == Conditions::THREADS || wishes.all_conditions || ELSEWHERE.contains(&route);
+    let reaches = !conditions.processes || route.reaches_processes();
+    chosen && reaches && can_share_a_core(route, conditions)
+}
+
 impl Plan {
     /// The whole experiment, less what the user does not want.
     pub fn wakeup(wishes: &Wishes) -> Self {
         let mut cells = Vec::new();
         for conditions in Conditions::ALL {
-            let plain = conditions == Conditions::default();
-            let gaps: &[u64] = if plain || wishes.all_conditions { &GAPS_US } else { &GAPS_ELSEWHERE_US };
-            let wanted = plain || !wishes.quick || wishes.all_conditions;
-            for &gap_us in gaps.iter().filter(|_| wanted) {
-                for route in Route::all() {
-                    let elsewhere = plain || wishes.all_conditions || ELSEWHERE.contains(&route);
-                    if elsewhere && can_share_a_core(route, conditions) {
-                        cells.push(Cell { route, conditions, gap_us });
-                    }
-                }
+            for &gap_us in gaps(conditions, wishes) {
+                let routes = Route::all().into_iter().filter(|&route| is_measured(route, conditions, wishes));
+                cells.extend(routes.map(|route| Cell { route, conditions, gap_us }));
             }
         }
         cells.retain(|cell| {
@@ -248,7 +286,7 @@ impl Plan {
                     .as_ref()
                     .is_none_or(|only| only.split(',').any(|part| cell.engine().contains(part)))
         });
-        let seconds = if wishes.quick { 12 } else { 52 };
+        let seconds = if wishes.quick { 18 } else { 75 };
         let duration = wishes.duration.unwrap_or(Duration::from_secs(seconds));
         let trials = wishes.rounds.unwrap_or(if wishes.quick { 3 } else { TRIALS });
         Self { cells, trials, duration, count_max: wishes.count.unwrap_or(COUNT_MAX) }
@@ -287,6 +325,9 @@ mod tests {
             assert_eq!(ids.len(), plan.cells.len() * Measurement::ALL.len());
             assert!(ids.iter().any(|id| id.name == "futex/w2r_blocked"));
             assert!(ids.iter().any(|id| id.name == "epoll+same-core+fifo+loaded/w2r_any"));
+            // What only a thread of the same process can send is measured between threads only.
+            assert!(ids.iter().any(|id| id.name == "floor-epoll+processes/ipcbench_loop"));
+            assert!(!ids.iter().any(|id| id.name.contains("uring-msg+processes")));
         }
     }
 
@@ -297,8 +338,8 @@ mod tests {
         assert!(!cells.is_empty() && cells.iter().all(|c| c.gap_us == 100 && c.engine().contains("uring")));
         let several = Wishes { only: Some("spin,adaptive".to_owned()), gap_us: Some(0), ..Wishes::default() };
         let names: Vec<String> = Plan::wakeup(&several).cells.iter().map(Cell::engine).collect();
-        assert_eq!(names, ["spin", "adaptive"]);
+        assert_eq!(names, ["spin", "adaptive", "spin+processes", "adaptive+processes"]);
         let quick = Plan::wakeup(&Wishes { quick: true, ..Wishes::default() });
-        assert!(quick.cells.iter().all(|cell| cell.conditions == Conditions::default()));
+        assert!(quick.cells.iter().all(|cell| cell.conditions.is_plain()));
     }
 }

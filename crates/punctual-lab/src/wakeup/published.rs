@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Cell, Conditions, Measurement};
-use super::route::Route;
+use super::route::{Route, SetSize};
 use crate::summary::CellResult;
 use punctual_machine::wake::Mechanism;
 
@@ -26,7 +26,8 @@ pub struct Published {
     pub differs: &'static str,
 }
 
-const EVENTFD: Route = Route::Park(Mechanism::Epoll);
+/// The log's eventfd had no doorbell.
+const EVENTFD: Route = Route::BareEpoll(SetSize::One);
 /// A UPID in software, its notification a futex: what is nearest to user interrupts without the hardware.
 const UPID: Route = Route::Park(Mechanism::Futex);
 
@@ -128,16 +129,18 @@ pub struct Compared {
 /// Every published figure beside ours, where that was measured.
 pub(super) fn comparison(results: &[CellResult]) -> Vec<Compared> {
     let compared = |published: &Published| {
-        let cell =
-            Cell { route: published.route, conditions: Conditions::default(), gap_us: published.gap_us };
-        let id = cell.id(published.measurement);
-        let result = results.iter().find(|result| result.cell == id)?;
+        // The log's ends were processes.
+        let result = [Conditions::PROCESSES, Conditions::THREADS].into_iter().find_map(|conditions| {
+            let cell = Cell { route: published.route, conditions, gap_us: published.gap_us };
+            let id = cell.id(published.measurement);
+            results.iter().find(|result| result.cell == id)
+        })?;
         let wall_ns = result.more.get("wall_ns").and_then(serde_json::Value::as_f64);
         let all =
             result.figures.count + result.warmup.as_ref().map_or(0, |warmup| warmup.count) + result.trials;
         Some(Compared {
-            name: id.name,
-            gap_us: id.gap_us,
+            name: result.cell.name.clone(),
+            gap_us: result.cell.gap_us,
             mechanism: published.mechanism.to_owned(),
             published_mean_us: published.mean_us.to_owned(),
             published_max: published.max.to_owned(),

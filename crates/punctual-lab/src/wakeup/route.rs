@@ -1,6 +1,7 @@
 //! The ways from a writer to a reader that are measured, each with its two ends.
 
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +9,9 @@ use std::time::Duration;
 use punctual::wake::{AdaptiveSpin, Spun};
 use punctual::{Clock, Ticks};
 use punctual_machine::SystemError;
-use punctual_machine::counter::Counter;
-use punctual_machine::doorbell::Doorbell;
-use punctual_machine::wake::bare::BareFutex;
 use punctual_machine::wake::bare_event::{BareEpoll, BareEvent, Counting};
-use punctual_machine::wake::{self, Mechanism, Notify, Park, Slept};
+use punctual_machine::wake::page::WakeWords;
+use punctual_machine::wake::{self, Mechanism, Notify, Park, Reach, Slept};
 
 /// A sleep that nobody ended for so long was slept over a message, if there is one: it is lost, and this rescues it.
 pub(super) const RESCUE_AFTER: Duration = Duration::from_secs(1);
@@ -21,24 +20,6 @@ pub(super) const LIMIT_SLACK: Duration = Duration::from_millis(10);
 
 /// Polls between two looks at the clock while spinning.
 const POLLS_PER_LOOK: u32 = 64;
-
-/// A line of its own for a number that one side writes and the other polls.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Line(pub Counter);
-
-/// What both ends share.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    /// The number of the newest message: the condition of every wait.
-    pub(super) sent: Line,
-    /// The number of the newest message that the reader has.
-    pub(super) seen: Line,
-    /// 1 from just before the reader arms until it is awake again.
-    pub(super) parking: Line,
-    bell: Doorbell,
-    bare: BareFutex,
-}
 
 /// Number of a message that ends the reader.
 pub(super) const END: u64 = u64::MAX;
@@ -117,6 +98,11 @@ impl Route {
         matches!(self, Self::Line | Self::BareFutex | Self::BareEvent | Self::BareEpoll(_))
     }
 
+    /// Whether the writer may be another process than the reader.
+    pub fn reaches_processes(self) -> bool {
+        !matches!(self, Self::Park(mechanism) if mechanism.reach() == Reach::Process)
+    }
+
     /// Whether the reader never sleeps.
     pub const fn spins(self) -> bool {
         matches!(self, Self::Line | Self::Spin)
@@ -156,9 +142,34 @@ pub(super) enum Waker {
 }
 
 impl Waker {
+    /// The writer's end in another process than the reader's, with the descriptors of the reader's own. `None` if they do not fit.
+    pub(super) fn elsewhere(route: Route, mut descriptors: Vec<OwnedFd>) -> Option<Self> {
+        Some(match route {
+            Route::Line => Self::Line,
+            Route::BareFutex => Self::BareFutex,
+            Route::BareEvent | Route::BareEpoll(_) => {
+                let events = descriptors.into_iter().map(BareEvent::from_descriptor).map(Arc::new);
+                let events: Vec<_> = events.collect();
+                (!events.is_empty()).then_some(Self::BareEvents(events))?
+            }
+            Route::Spin => Self::Bell(None),
+            Route::Adaptive => Self::Bell(Some(Mechanism::Futex.notify_elsewhere(None)?)),
+            Route::Park(mechanism) => Self::Bell(Some(mechanism.notify_elsewhere(descriptors.pop())?)),
+        })
+    }
+
+    /// What another process needs to be the writer.
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Line | Self::BareFutex => Vec::new(),
+            Self::BareEvents(events) => events.iter().map(|event| event.as_fd()).collect(),
+            Self::Bell(notify) => notify.iter().filter_map(|notify| notify.descriptor()).collect(),
+        }
+    }
+
     /// The message's number is stored: wakes the reader if it must be. Returns the system calls that were made for it.
     #[inline]
-    pub(super) fn wake(&self, shared: &Shared) -> u32 {
+    pub(super) fn wake(&self, shared: &WakeWords) -> u32 {
         match self {
             Self::Line => 0,
             Self::BareFutex => {
@@ -265,7 +276,7 @@ pub(super) fn open(route: Route) -> Result<(Sleeper, Waker), SystemError> {
 impl Sleeper {
     /// Waits until the message is sent, from `began` on, and not beyond `until`.
     #[inline]
-    pub(super) fn wait(&mut self, shared: &Shared, message: u64, began: Ticks, until: Ticks) -> Wait {
+    pub(super) fn wait(&mut self, shared: &WakeWords, message: u64, began: Ticks, until: Ticks) -> Wait {
         let mut is_ready = || shared.sent.0.get_published() >= message;
         let clock = Clock::get();
         let mut wait = match self {
@@ -329,7 +340,7 @@ fn poll(is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
 
 /// Sleeps until there is something, with the doorbell's handshake.
 #[inline]
-fn sleep(park: &mut dyn Park, shared: &Shared, is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
+fn sleep(park: &mut dyn Park, shared: &WakeWords, is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
     let mut wait = Wait::default();
     sleep_in_turns(shared, is_ready, until, &mut wait, |is_ready| {
         let waited = wake::wait(park, &shared.bell, RESCUE_AFTER, is_ready);
@@ -339,7 +350,7 @@ fn sleep(park: &mut dyn Park, shared: &Shared, is_ready: &mut impl FnMut() -> bo
 }
 
 #[inline]
-fn sleep_bare(shared: &Shared, is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
+fn sleep_bare(shared: &WakeWords, is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
     let mut wait = Wait::default();
     sleep_in_turns(shared, is_ready, until, &mut wait, |is_ready| {
         let seen = shared.bare.seen();
@@ -352,7 +363,7 @@ fn sleep_bare(shared: &Shared, is_ready: &mut impl FnMut() -> bool, until: Ticks
 /// Calls the kernel for every message. To look at the number first would be a protocol already, and leave a token behind.
 #[inline]
 fn take_token(
-    shared: &Shared,
+    shared: &WakeWords,
     is_ready: &mut impl FnMut() -> bool,
     until: Ticks,
     mut take: impl FnMut() -> Slept,
@@ -365,7 +376,7 @@ fn take_token(
 /// Looks first, and then sleeps as [`sleep_again`] does.
 #[inline]
 fn sleep_in_turns(
-    shared: &Shared,
+    shared: &WakeWords,
     is_ready: &mut impl FnMut() -> bool,
     until: Ticks,
     wait: &mut Wait,
@@ -381,7 +392,7 @@ fn sleep_in_turns(
 /// Sleep after sleep, as each may end early. A sleep says whether it parked, and whether its limit ended it.
 #[inline]
 fn sleep_again(
-    shared: &Shared,
+    shared: &WakeWords,
     is_ready: &mut impl FnMut() -> bool,
     until: Ticks,
     wait: &mut Wait,
@@ -423,7 +434,7 @@ mod tests {
         let mut routes = vec![Route::BareEvent];
         routes.extend(SetSize::ALL.map(Route::BareEpoll));
         for route in routes {
-            let shared = Shared::default();
+            let shared = WakeWords::default();
             let (mut sleeper, waker) = open(route).unwrap();
             assert!(route.is_floor() && sleeper.calls() > 0);
             for message in 1..=100 {
@@ -440,7 +451,7 @@ mod tests {
     #[test]
     fn an_awake_reader_costs_no_call() {
         for route in [Route::Line, Route::Spin, Route::Adaptive, Route::Park(Mechanism::Futex)] {
-            let shared = Shared::default();
+            let shared = WakeWords::default();
             let (mut sleeper, waker) = open(route).unwrap();
             shared.sent.0.publish(1);
             assert_eq!(waker.wake(&shared), 0, "{route}");

@@ -1,14 +1,16 @@
-//! One trial: a writer wakes a reader again and again, and both note when.
+//! One trial: a writer wakes a reader again and again, and both note when. They are threads, or the reader is a process.
 
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
 use punctual_machine::cpu::{SchedulingClass, ThreadUsage, pin_to, set_scheduling_class};
 use punctual_machine::signal::interrupted;
+use punctual_machine::wake::page::{WakePage, WakeWords};
 
 use super::plan::{Conditions, Trial};
-use super::route::{END, LIMIT_SLACK, Shared, Sleeper, Waker, open};
+use super::reader::ReaderProcess;
+use super::route::{END, LIMIT_SLACK, Sleeper, Waker, open};
 use crate::load::neighbour::Neighbours;
 
 /// Priorities under SCHED_FIFO: the reader goes first, and both stay below the kernel's own threads.
@@ -72,12 +74,12 @@ pub(super) struct Record {
 
 /// What the reader notes of one message.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
-    began: Ticks,
-    awake: Ticks,
-    parks: u32,
-    switched: bool,
-    limit_at: Option<Ticks>,
+pub(super) struct Seen {
+    pub(super) began: Ticks,
+    pub(super) awake: Ticks,
+    pub(super) parks: u32,
+    pub(super) switched: bool,
+    pub(super) limit_at: Option<Ticks>,
 }
 
 /// What the writer notes of one message.
@@ -90,37 +92,71 @@ struct Sent {
     calls: u32,
 }
 
-/// Makes one trial. Both threads exist and are pinned before either is raised to a real-time class.
+/// Makes one trial. Both ends exist and are pinned before either is raised to a real-time class. `process` is the reader's, and
+/// is there after the first trial that needs it.
 ///
 /// # Errors
 /// What this machine cannot do, in words.
-pub(super) fn run(trial: &Trial) -> Result<Record, String> {
+pub(super) fn run(trial: &Trial, process: &mut Option<ReaderProcess>) -> Result<Record, String> {
     let _neighbours = trial.conditions.loaded.then(|| Neighbours::on(&trial.cpus));
-    let (shared, barrier) = (Arc::new(Shared::default()), Arc::new(Barrier::new(2)));
+    if !trial.conditions.processes {
+        return run_threads(trial);
+    }
+    let outcome = match process.take().map_or_else(ReaderProcess::start, Ok) {
+        Ok(mut reader) => run_processes(trial, &mut reader).map(|record| (record, reader)),
+        Err(error) => Err(error),
+    };
+    // After an error nobody knows what it is doing: the next trial begins with another one.
+    let (record, reader) = outcome?;
+    *process = Some(reader);
+    Ok(record)
+}
+
+fn run_threads(trial: &Trial) -> Result<Record, String> {
+    let page = WakePage::private().map_err(|error| error.to_string())?;
     let (opened, opening) = mpsc::channel();
     let reader = {
-        let (shared, barrier, trial) = (Arc::clone(&shared), Arc::clone(&barrier), trial.clone());
+        let (page, trial) = (page.clone(), trial.clone());
         std::thread::Builder::new()
             .name("reader".to_owned())
-            .spawn(move || read_all(&trial, &shared, &barrier, &opened))
+            .spawn(move || read_all(&trial, &page, &opened))
             .map_err(|error| format!("cannot start a thread: {error}"))?
     };
     let waker = match opening.recv() {
         Ok(waker) => waker?,
         Err(mpsc::RecvError) => return Err("the reader ended before it began".to_owned()),
     };
-    let writer = {
-        let (shared, trial) = (Arc::clone(&shared), trial.clone());
-        std::thread::Builder::new()
-            .name("writer".to_owned())
-            .spawn(move || write_all(&trial, &shared, &barrier, &waker))
-            .map_err(|error| format!("cannot start a thread: {error}"))?
-    };
-    let crashed = |_| "a measuring thread crashed".to_owned();
-    let (sent, stuck, lasted) = writer.join().map_err(crashed)??;
-    let (seen, reader_cpu_ns, calls_per_park) = reader.join().map_err(crashed)??;
-    let rows = sent.iter().zip(&seen).map(|(sent, seen)| row(sent, seen)).collect();
-    Ok(Record { rows, stuck, reader_cpu_ns, calls_per_park, lasted })
+    let written = write_in_a_thread(trial, page, waker)?;
+    let notes = reader.join().map_err(|_| CRASHED.to_owned())??;
+    Ok(record(&written, &notes))
+}
+
+fn run_processes(trial: &Trial, reader: &mut ReaderProcess) -> Result<Record, String> {
+    let (page, waker) = reader.open(trial)?;
+    let written = write_in_a_thread(trial, page, waker)?;
+    let notes = reader.notes()?;
+    Ok(record(&written, &notes))
+}
+
+const CRASHED: &str = "a measuring thread crashed";
+
+fn write_in_a_thread(trial: &Trial, page: WakePage, waker: Waker) -> Result<WriterNotes, String> {
+    let trial = trial.clone();
+    let writer = std::thread::Builder::new()
+        .name("writer".to_owned())
+        .spawn(move || write_all(&trial, &page, &waker))
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    writer.join().map_err(|_| CRASHED.to_owned())?
+}
+
+fn record((sent, stuck, lasted): &WriterNotes, notes: &ReaderNotes) -> Record {
+    Record {
+        rows: sent.iter().zip(&notes.seen).map(|(sent, seen)| row(sent, seen)).collect(),
+        stuck: *stuck,
+        reader_cpu_ns: notes.cpu_ns,
+        calls_per_park: notes.calls_per_park,
+        lasted: *lasted,
+    }
 }
 
 fn row(sent: &Sent, seen: &Seen) -> Row {
@@ -149,9 +185,9 @@ fn is_lost(sent: &Sent, seen: &Seen) -> bool {
 }
 
 /// Pins, waits for the other, and then takes the scheduling class: a real-time spinner never keeps its peer from existing.
-fn prepare(conditions: &Conditions, cpu: usize, priority: u8, barrier: &Barrier) -> Result<(), String> {
+fn prepare(conditions: &Conditions, cpu: usize, priority: u8, shared: &WakeWords) -> Result<(), String> {
     let pinned = pin_to(cpu);
-    barrier.wait();
+    meet(shared)?;
     pinned.map_err(|error| error.to_string())?;
     if conditions.fifo {
         set_scheduling_class(SchedulingClass::Fifo(priority)).map_err(|error| error.to_string())?;
@@ -159,15 +195,36 @@ fn prepare(conditions: &Conditions, cpu: usize, priority: u8, barrier: &Barrier)
     Ok(())
 }
 
-type Opened = mpsc::Sender<Result<Waker, String>>;
-type ReaderNotes = (Vec<Seen>, u64, u32);
+/// Waits until the other end is as far.
+fn meet(shared: &WakeWords) -> Result<(), String> {
+    shared.ready.0.add(1);
+    let start = std::time::Instant::now();
+    while shared.ready.0.get() < 2 {
+        if start.elapsed() > PATIENCE {
+            return Err("the other end did not come".to_owned());
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
 
-fn read_all(
-    trial: &Trial,
-    shared: &Shared,
-    barrier: &Barrier,
-    opened: &Opened,
-) -> Result<ReaderNotes, String> {
+type Opened = mpsc::Sender<Result<Waker, String>>;
+
+/// What the reader brings home.
+#[derive(Debug)]
+pub(super) struct ReaderNotes {
+    pub(super) seen: Vec<Seen>,
+    /// CPU time of the reader, nanoseconds.
+    pub(super) cpu_ns: u64,
+    /// System calls of one sleep.
+    pub(super) calls_per_park: u32,
+}
+
+/// The reader, in a thread that is its own.
+///
+/// # Errors
+/// What this machine cannot do, in words.
+pub(super) fn read_all(trial: &Trial, shared: &WakeWords, opened: &Opened) -> Result<ReaderNotes, String> {
     let mut sleeper = match open(trial.route) {
         Ok((sleeper, waker)) => {
             let _heard = opened.send(Ok(waker));
@@ -182,11 +239,11 @@ fn read_all(
         trial.count,
         Seen { began: Ticks(0), awake: Ticks(0), parks: 0, switched: false, limit_at: None },
     );
-    prepare(&trial.conditions, trial.reader_cpu(), READER_PRIORITY, barrier)?;
+    prepare(&trial.conditions, trial.reader_cpu(), READER_PRIORITY, shared)?;
     let cpu_before = punctual_machine::clock::thread_cpu_ns();
     read_messages(trial, shared, &mut sleeper, &mut notes);
     let cpu_ns = punctual_machine::clock::thread_cpu_ns() - cpu_before;
-    Ok((notes, cpu_ns, sleeper.calls()))
+    Ok(ReaderNotes { seen: notes, cpu_ns, calls_per_park: sleeper.calls() })
 }
 
 /// Room in memory that is there already, so that noting faults no page.
@@ -196,7 +253,7 @@ fn touched<T: Clone>(count: usize, value: T) -> Vec<T> {
     rows
 }
 
-fn read_messages(trial: &Trial, shared: &Shared, sleeper: &mut Sleeper, notes: &mut Vec<Seen>) {
+fn read_messages(trial: &Trial, shared: &WakeWords, sleeper: &mut Sleeper, notes: &mut Vec<Seen>) {
     let clock = Clock::get();
     let verifies = trial.gap >= VERIFIED_GAP;
     let mut switches = ThreadUsage::now().switches_voluntary;
@@ -228,16 +285,11 @@ fn read_messages(trial: &Trial, shared: &Shared, sleeper: &mut Sleeper, notes: &
 
 type WriterNotes = (Vec<Sent>, bool, Ticks);
 
-fn write_all(
-    trial: &Trial,
-    shared: &Shared,
-    barrier: &Barrier,
-    waker: &Waker,
-) -> Result<WriterNotes, String> {
+fn write_all(trial: &Trial, shared: &WakeWords, waker: &Waker) -> Result<WriterNotes, String> {
     let clock = Clock::get();
     let empty = Sent { before: Ticks(0), after: Ticks(0), acknowledged: Ticks(0), parking: false, calls: 0 };
     let mut notes = touched(trial.count, empty);
-    let prepared = prepare(&trial.conditions, trial.writer_cpu(), WRITER_PRIORITY, barrier);
+    let prepared = prepare(&trial.conditions, trial.writer_cpu(), WRITER_PRIORITY, shared);
     let start = clock.now();
     let end = start.plus(clock.ticks(trial.duration));
     let mut stuck = false;
@@ -274,7 +326,7 @@ fn idle(trial: &Trial) {
 }
 
 #[inline]
-fn send(trial: &Trial, shared: &Shared, waker: &Waker, message: u64) -> Option<Sent> {
+fn send(trial: &Trial, shared: &WakeWords, waker: &Waker, message: u64) -> Option<Sent> {
     let clock = Clock::get();
     let parking = shared.parking.0.get_published() == 1;
     let before = clock.now();

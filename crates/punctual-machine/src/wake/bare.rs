@@ -8,7 +8,8 @@ use super::Slept;
 use crate::event_fd::timespec;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A word that a futex waits on. Its sender calls the kernel every time.
+/// A word that a futex waits on, also between processes. Its sender calls the kernel every time.
+#[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct BareFutex(AtomicU32);
 

@@ -27,6 +27,10 @@ impl Notify for NotifyEvent {
     fn notify(&self, _bell: &Doorbell) {
         self.0.ring();
     }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
 }
 
 #[derive(Debug)]
@@ -135,6 +139,10 @@ impl Notify for NotifyPipe {
         // A full pipe is as good as notified.
         let _full = rustix::io::write(&self.0, &TOKEN);
     }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
 }
 
 #[derive(Debug)]
@@ -164,12 +172,16 @@ pub(super) fn open_pipe() -> Result<Ends, SystemError> {
 }
 
 #[derive(Debug)]
-struct NotifyDatagram(UnixDatagram);
+pub(super) struct NotifyDatagram(pub(super) UnixDatagram);
 
 impl Notify for NotifyDatagram {
     fn notify(&self, _bell: &Doorbell) {
         // A full socket is as good as notified.
         let _full = self.0.send(&TOKEN);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
     }
 }
 

@@ -5,17 +5,21 @@
 //! lost wake-up can come from a mechanism only if the kernel loses it.
 
 use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::SystemError;
 use crate::doorbell::{Doorbell, Notification};
+use crate::event_fd::EventFd;
 
 pub mod bare;
 pub mod bare_event;
 mod cost;
 mod descriptor;
 mod futex;
+pub mod page;
 mod signal;
 mod uring;
 
@@ -61,6 +65,11 @@ pub trait Park: Send + fmt::Debug {
 pub trait Notify: Send + Sync + fmt::Debug {
     /// Sends the notification that [`Doorbell::ring`] asked for.
     fn notify(&self, bell: &Doorbell);
+
+    /// The descriptor by which another process could send it too; `None` if it takes none, or cannot be sent from elsewhere.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// System calls of one notification.
     fn calls(&self) -> u32 {
@@ -182,6 +191,57 @@ impl Mechanism {
             Self::UserInterrupt => crate::user_interrupt::open(),
         }
     }
+}
+
+impl Mechanism {
+    /// Whether a process other than the sleeper's can notify, and by a descriptor or by the bell alone.
+    pub const fn reach(self) -> Reach {
+        match self {
+            Self::Futex | Self::FutexWaitv | Self::UringFutex => Reach::Memory,
+            Self::EventFd
+            | Self::Epoll
+            | Self::EpollEdge
+            | Self::Pipe
+            | Self::Datagram
+            | Self::SigIo
+            | Self::UringPoll => Reach::Descriptor,
+            Self::SigWait
+            | Self::SignalFd
+            | Self::SignalHandler
+            | Self::UringMessage
+            | Self::UserInterrupt => Reach::Process,
+        }
+    }
+
+    /// The waking end in another process than the sleeper's, with [`Notify::descriptor`] of the one that it opened. `None` for
+    /// a mechanism that does not reach so far, or a descriptor of another kind.
+    pub fn notify_elsewhere(self, descriptor: Option<OwnedFd>) -> Option<Box<dyn Notify>> {
+        match self {
+            Self::Futex | Self::FutexWaitv | Self::UringFutex => Some(Box::new(futex::NotifyFutex)),
+            Self::EventFd | Self::Epoll | Self::EpollEdge | Self::UringPoll => {
+                let event = EventFd::from_descriptor(descriptor?)?;
+                Some(Box::new(descriptor::NotifyEvent(Arc::new(event))))
+            }
+            Self::Pipe | Self::SigIo => Some(Box::new(descriptor::NotifyPipe(descriptor?))),
+            Self::Datagram => Some(Box::new(descriptor::NotifyDatagram(descriptor?.into()))),
+            Self::SigWait
+            | Self::SignalFd
+            | Self::SignalHandler
+            | Self::UringMessage
+            | Self::UserInterrupt => None,
+        }
+    }
+}
+
+/// How far a notification reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// To whoever shares the bell's memory.
+    Memory,
+    /// To whoever has a descriptor of the sleeper's.
+    Descriptor,
+    /// Not out of the sleeper's process, as it is opened here.
+    Process,
 }
 
 impl fmt::Display for Mechanism {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::{Ends, Mechanism, ParkMany, wait};
+use super::{Ends, Mechanism, ParkMany, Reach, wait};
 use crate::counter::Counter;
 use crate::doorbell::{Doorbell, Notification};
 
@@ -131,6 +131,31 @@ fn a_stale_notification_is_taken_back() {
         wait(&mut *ends.park, &bell, Duration::from_millis(5), &mut || false);
         assert!(start.elapsed() >= Duration::from_millis(4), "{mechanism}: woken by what was over");
     }
+}
+
+/// Goal: what a notification needs from the sleeper's process is its descriptor, or nothing.
+/// Method: the other process is played by a waking end made from a copy of the descriptor alone.
+#[test]
+fn a_notification_from_elsewhere_wakes() {
+    for mechanism in Mechanism::ALL {
+        let Some(mut ends) = open(mechanism) else { continue };
+        let copy = ends.notify.descriptor().map(|own| own.try_clone_to_owned().unwrap());
+        assert_eq!(copy.is_some(), mechanism.reach() == Reach::Descriptor, "{mechanism}");
+        let elsewhere = mechanism.notify_elsewhere(copy);
+        assert_eq!(elsewhere.is_none(), mechanism.reach() == Reach::Process, "{mechanism}");
+        let Some(elsewhere) = elsewhere else { continue };
+        let bell = Doorbell::default();
+        assert!(bell.arm(ends.park.how(), || false));
+        assert!(bell.ring().is_some());
+        elsewhere.notify(&bell);
+        let start = Instant::now();
+        ends.park.park(&bell, PATIENCE);
+        assert!(start.elapsed() < PATIENCE, "{mechanism}");
+        assert!(bell.disarm());
+    }
+    let no_event = std::fs::File::open("/dev/null").unwrap().into();
+    assert!(Mechanism::Epoll.notify_elsewhere(Some(no_event)).is_none());
+    assert!(Mechanism::Pipe.notify_elsewhere(None).is_none());
 }
 
 #[test]
