@@ -32,6 +32,10 @@ const PAUSE_IN_VAIN: Pause = Pause { first: 16, last: 4_096 };
 /// messages could have come.
 const PAUSE_PREEMPTED: Pause = Pause { first: 1_024, last: 65_536 };
 
+/// A processor that is taken away less often than once in so much time of spinning is not wanted by a neighbour, who takes it at
+/// the end of every slice, after some 3 ms: it was an interrupt, a short thread or the hypervisor. Nanoseconds.
+const LONE_AFTER_NS: u32 = 20_000_000;
+
 /// A pause so many times as long ago that the next one is the first again.
 const FORGOTTEN_AFTER: u32 = 64;
 
@@ -72,8 +76,9 @@ pub struct AdaptiveSpin {
     pause: u32,
     pause_in_vain: u32,
     pause_preempted: u32,
-    /// Waits since the processor was last taken away.
+    /// Waits since the processor was last taken away, and how long the spins in them lasted together.
     undisturbed: u32,
+    undisturbed_ns: u32,
 }
 
 impl AdaptiveSpin {
@@ -93,13 +98,20 @@ impl AdaptiveSpin {
             pause_in_vain: 0,
             pause_preempted: 0,
             undisturbed: 0,
+            undisturbed_ns: LONE_AFTER_NS,
         }
     }
 
-    /// One that spins for as long as a sleep costs, however long the waits are.
+    /// One that spins for this long, however long the waits are, and for as long as a sleep costs if that is longer. Where a
+    /// sleep costs nothing it never spins.
     #[must_use]
-    pub const fn fixed(sleep: SleepCost) -> Self {
-        Self { forecasts: false, ..Self::new(sleep) }
+    pub const fn fixed(sleep: SleepCost, spin_ns_min: u32) -> Self {
+        let mut spin = Self::new(sleep);
+        spin.forecasts = false;
+        if spin.spin_ns > 0 && spin.spin_ns < spin_ns_min {
+            spin.spin_ns = spin_ns_min;
+        }
+        spin
     }
 
     /// How long to spin before sleeping, nanoseconds.
@@ -122,6 +134,7 @@ impl AdaptiveSpin {
         if spun == Spun::Found {
             // As long as it is of use nothing is decided anew: that would cost as much as ten polls.
             (self.in_vain, self.pause_in_vain) = (0, 0);
+            self.undisturbed_ns = self.undisturbed_ns.saturating_add(awake_ns as u32);
         } else {
             self.reconsider(spun);
         }
@@ -135,6 +148,7 @@ impl AdaptiveSpin {
         }
         match spun {
             Spun::InVain => {
+                self.undisturbed_ns = self.undisturbed_ns.saturating_add(self.spin_ns);
                 self.in_vain += 1;
                 if self.in_vain == IN_VAIN_MAX {
                     self.pause_in_vain = PAUSE_IN_VAIN.after(self.pause_in_vain);
@@ -147,8 +161,11 @@ impl AdaptiveSpin {
                 if self.undisturbed / FORGOTTEN_AFTER > self.pause_preempted {
                     self.pause_preempted = 0;
                 }
-                self.pause_preempted = PAUSE_PREEMPTED.after(self.pause_preempted);
-                (self.pause, self.undisturbed) = (self.pause_preempted, 0);
+                if self.undisturbed_ns < LONE_AFTER_NS {
+                    self.pause_preempted = PAUSE_PREEMPTED.after(self.pause_preempted);
+                    (self.pause, self.undisturbed) = (self.pause_preempted, 0);
+                }
+                self.undisturbed_ns = 0;
             }
             Spun::Found | Spun::Not => {}
         }
@@ -225,8 +242,26 @@ mod tests {
 
     #[test]
     fn where_sleeping_costs_nothing_nobody_spins() {
-        for mut spin in [AdaptiveSpin::new(SleepCost::NOTHING), AdaptiveSpin::fixed(SleepCost::NOTHING)] {
+        for mut spin in
+            [AdaptiveSpin::new(SleepCost::NOTHING), AdaptiveSpin::fixed(SleepCost::NOTHING, 250_000)]
+        {
             assert_eq!(pass(&mut spin, [100; 100]), 0);
+        }
+    }
+
+    /// Goal: a fixed time is that, whatever was learnt, and never less than what a sleep costs.
+    #[test]
+    fn a_fixed_time_stays() {
+        for (least, expected) in [(0, COST_NS), (COST_NS / 2, COST_NS), (250_000, 250_000)] {
+            let mut spin = AdaptiveSpin::fixed(COST, least);
+            assert_eq!(spin.spin_ns(), expected);
+            for waits in [[500; 100], [1_000_000; 100]] {
+                pass(&mut spin, waits);
+                while spin.spin_ns() == 0 {
+                    pass(&mut spin, [500]);
+                }
+                assert_eq!(spin.spin_ns(), expected);
+            }
         }
     }
 
@@ -265,7 +300,7 @@ mod tests {
     /// Method: every wait lasts for its spin and a little longer, which looks as if a longer spin would do.
     #[test]
     fn who_keeps_the_sender_from_running_stops_spinning() {
-        for mut spin in [AdaptiveSpin::new(COST), AdaptiveSpin::fixed(COST)] {
+        for mut spin in [AdaptiveSpin::new(COST), AdaptiveSpin::fixed(COST, 0)] {
             let mut spun = 0;
             for _ in 0..10_000 {
                 let spin_ns = spin.spin_ns();
@@ -283,6 +318,7 @@ mod tests {
     #[test]
     fn who_loses_the_processor_sleeps_instead() {
         let mut spin = AdaptiveSpin::new(COST);
+        spin.note(3_000_000, Spun::Preempted);
         let mut pauses = Vec::new();
         for _ in 0..12 {
             spin.note(3_000_000, Spun::Preempted);
@@ -297,9 +333,21 @@ mod tests {
         assert!(pauses.is_sorted() && pauses[0] >= PAUSE_PREEMPTED.first, "{pauses:?}");
         assert_eq!(pauses[11], PAUSE_PREEMPTED.last, "{pauses:?}");
         pass(&mut spin, std::iter::repeat_n(500, (FORGOTTEN_AFTER * (PAUSE_PREEMPTED.last + 1)) as usize));
-        spin.note(3_000_000, Spun::Preempted);
+        (0..2).for_each(|_| spin.note(3_000_000, Spun::Preempted));
         let waits = 2 * PAUSE_PREEMPTED.first as usize;
         assert!(pass(&mut spin, std::iter::repeat_n(500, waits)) > 0, "forgotten");
+    }
+
+    /// Goal: who loses the processor once in a while, as to an interrupt or the hypervisor, spins on. Found waits between add up to
+    /// more than a neighbour would leave.
+    #[test]
+    fn a_lone_loss_of_the_processor_ends_no_spinning() {
+        let mut spin = AdaptiveSpin::fixed(COST, 250_000);
+        for _ in 0..100 {
+            spin.note(3_000_000, Spun::Preempted);
+            assert!(spin.spin_ns() > 0, "{spin:?}");
+            assert_eq!(pass(&mut spin, std::iter::repeat_n(100_000, 250)), 250);
+        }
     }
 
     proptest! {

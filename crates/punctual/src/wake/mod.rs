@@ -35,7 +35,8 @@ use spin_then_sleep::SpinThenSleep;
 pub enum Wake {
     /// Poll without pause. The fastest, and one CPU is gone.
     Spin,
-    /// Spin for as long as a sleep costs here, then sleep: at most twice the price of knowing better.
+    /// Spin for as long as a sleep costs here, then sleep: at most twice the price of knowing better. On the kernel's media (UDP,
+    /// Ethernet), spin for a quarter of a millisecond. Spinning pauses while it finds nothing, or others want the processor.
     Backoff,
     /// Spin for as long as the last waits make worth while, which may be not at all, then sleep ([`AdaptiveSpin`]): as fast as
     /// spinning while messages are frequent, as cheap as sleeping when they are not, or when others want the processor.
@@ -182,6 +183,22 @@ impl Manners {
     pub const IN_PROCESS: Self = Self { rings_doorbell: true, looks_suffice: true };
 }
 
+/// How long [`Wake::Backoff`] spins at least for a message that the kernel brings, nanoseconds: it bridges gaps of 100 µs.
+const KERNEL_SPIN_NS: u32 = 250_000;
+
+/// What a sleep over the kernel's media costs at least, nanoseconds of processor time. The price that was measured is a
+/// futex's. At that price two that answer each other at once over UDP may both sleep for good, at twice the latency: each takes
+/// the other's wake-up, and the way through the network stack, for a wait that is too long to spin for.
+const KERNEL_SLEEP_CPU_NS: u32 = 30_000;
+
+/// What a sleep costs, by what it costs on a futex.
+fn sleep_cost(on_futex: SleepCost, medium: Manners) -> SleepCost {
+    if medium.rings_doorbell || on_futex == SleepCost::NOTHING {
+        return on_futex;
+    }
+    SleepCost { cpu_ns: on_futex.cpu_ns.max(KERNEL_SLEEP_CPU_NS), ..on_futex }
+}
+
 /// The waiter for a way of waiting.
 ///
 /// # Errors
@@ -191,6 +208,8 @@ pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
     if !wake.can_wait_for(rings_doorbell) {
         return Err(wake);
     }
+    let cost = || sleep_cost(SleepCost::of_this_machine(), medium);
+    let spin_ns_min = if rings_doorbell { 0 } else { KERNEL_SPIN_NS };
     let spin_then_sleep = |spin| -> Box<dyn Waiter> {
         if rings_doorbell {
             Box::new(SpinThenSleep::new(SleepOnFutex, spin, looks_suffice))
@@ -200,8 +219,8 @@ pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
     };
     Ok(match wake {
         Wake::Spin => Box::new(Spin::new(looks_suffice)),
-        Wake::Backoff => spin_then_sleep(AdaptiveSpin::fixed(SleepCost::of_this_machine())),
-        Wake::Adaptive => spin_then_sleep(AdaptiveSpin::new(SleepCost::of_this_machine())),
+        Wake::Backoff => spin_then_sleep(AdaptiveSpin::fixed(cost(), spin_ns_min)),
+        Wake::Adaptive => spin_then_sleep(AdaptiveSpin::new(cost())),
         Wake::Futex => Box::new(SleepOnFutex),
         Wake::EventFd => Box::new(SleepInPoll),
         Wake::Epoll => Box::new(SleepInEpoll),

@@ -7,9 +7,9 @@ use super::{AdaptiveSpin, Bed, Condition, Spun, Waited, Waiter};
 /// Looks at shared memory between two looks at the clock, each with the processor's hint before it.
 const LOOKS: u32 = 32;
 
-/// So much time between two looks at the clock, nanoseconds: the thread did not run. An interrupt takes less, and a thread
-/// that has used up its share of the processor waits for milliseconds.
-const PREEMPTED_NS: u64 = 300_000;
+/// So much time between two looks at the clock, nanoseconds: the thread did not run. An interrupt or a thread that has little to
+/// do takes less, and a thread that has used up its share of the processor waits for milliseconds.
+const PREEMPTED_NS: u64 = 1_000_000;
 
 /// A wait that ended before the first look at the clock, nanoseconds, or a little less.
 const BEGUN_NS: u64 = 1_000;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
+use punctual_machine::wake::SleepCost;
 
-use super::{Bed, Condition, Manners, Waited, Waiter, Wake, waiter};
+use super::{AdaptiveSpin, Bed, Condition, Manners, Spun, Waited, Waiter, Wake, sleep_cost, waiter};
 
 /// Waits in which every way goes to sleep.
 const WAITS_MAX: u32 = 1_000_000;
@@ -127,4 +128,30 @@ fn a_wake_up_is_missed_if_nobody_rings() {
             assert!(rings.get() && waited.rung && !waited.missed, "{wake}: {waited:?}");
         });
     }
+}
+
+/// Goal: two that answer each other over the kernel's media, and both sleep, find back to spinning; on one processor never.
+/// Method: figures of a machine on which they did not: what a futex's sleep costs, and the way of a datagram.
+#[test]
+fn two_sleepers_of_a_network_wake_each_other() {
+    const ON_FUTEX: SleepCost = SleepCost { cpu_ns: 4_000, delay_ns: 7_000 };
+    const WAY_NS: u64 = 8_000;
+    let kernels = Manners { rings_doorbell: false, looks_suffice: false };
+    let mut ends = [(); 2].map(|()| AdaptiveSpin::new(sleep_cost(ON_FUTEX, kernels)));
+    let delay_ns = u64::from(ON_FUTEX.delay_ns);
+    for round in 0..100 {
+        let spins = [0, 1].map(|end: usize| if round < 20 { 0 } else { u64::from(ends[end].spin_ns()) });
+        for end in 0..2 {
+            let idle_ns = if round < 20 { 1_000_000 } else { 0 };
+            let others_ns = if spins[1 - end] > 0 { 0 } else { delay_ns };
+            match idle_ns + WAY_NS + others_ns {
+                wait_ns if wait_ns <= spins[end] => ends[end].note(wait_ns, Spun::Found),
+                wait_ns if spins[end] > 0 => ends[end].note(wait_ns + delay_ns, Spun::InVain),
+                wait_ns => ends[end].note(wait_ns + delay_ns, Spun::Not),
+            }
+        }
+    }
+    assert!(ends.iter().all(|end| u64::from(end.spin_ns()) > WAY_NS), "{ends:?}");
+    assert_eq!(sleep_cost(SleepCost::NOTHING, kernels), SleepCost::NOTHING);
+    assert_eq!(sleep_cost(ON_FUTEX, Manners::IN_PROCESS), ON_FUTEX);
 }
