@@ -365,6 +365,33 @@ fn an_imported_log_is_of_no_host() {
     assert_eq!(summary["clock"]["step_ns"], 0, "{:#}", summary["clock"]);
 }
 
+/// Goal: what runs here while a log is read is no doubt about it, and its page shows no fact of a host. Method: another
+/// process computes all the while, and the log is long enough for a look at who used the processors.
+#[test]
+fn an_imported_log_is_not_doubted_for_this_host() {
+    use std::fmt::Write as _;
+    const PACKETS: u64 = 400_000;
+    let _turn = alone();
+    let place = Place::new();
+    let mut log = "packet, txTime(sec), rxTime(sec), latency(usec)\n".to_owned();
+    for packet in 0..PACKETS {
+        let (sent, received) = (packet * 1_000, packet * 1_000 + 900);
+        let seconds = |us: u64| format!("{}.{:09}", us / 1_000_000, us % 1_000_000 * 1_000);
+        writeln!(log, "{packet}, {}, {}, 450.0", seconds(sent), seconds(received)).expect("room");
+    }
+    std::fs::write(place.path("log.csv"), log).expect("room");
+    let mut hog = Command::new("sh");
+    hog.args(["-c", "while :; do :; done"]);
+    let hog = place.start(hog);
+    let ended = place.punctual(&["import", "sockperf", "log.csv", "--json", "-", "--out", "run"]).with(0);
+    hog.signal_group("-KILL");
+    let summary = summary_of(&ended.out);
+    assert_eq!(count(result(&summary, "sockperf/round_trip"), "count"), PACKETS);
+    assert!(!summary["doubts"].to_string().contains("processors"), "{:#}", summary["doubts"]);
+    let page = text(&place.path("run/report.html"));
+    assert!(page.contains("host unknown") && !page.contains("load before"), "{page}");
+}
+
 /// Goal: one line that names the option, the value and the range.
 #[test]
 fn misuse_is_told_in_a_line() {

@@ -68,7 +68,7 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
         ..Header::new("sockperf")
     };
     let mut store =
-        Store::create(arguments.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
+        Store::import(arguments.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
     store.append(&cell, 0, &samples).map_err(|error| store_failure(&error))?;
     let mut summary = store.summary().map_err(|error| store_failure(&error))?;
     summary.more.insert("imported".to_owned(), json!({ "tool": "sockperf", "file": arguments.file }));

@@ -6,19 +6,16 @@ use serde_json::Value;
 
 use super::escape;
 use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
-use crate::summary::Summary;
+use crate::summary::{Host, Summary};
 
 pub(super) fn head(page: &mut String, summary: &Summary) {
     let host = &summary.host;
     let _ = write!(
         page,
-        "<header><p class=\"brow\">Punctual · {} · {} · {} · {} CPUs{} · Linux {}</p>",
+        "<header><p class=\"brow\">Punctual · {} · {} · {}</p>",
         escape(&summary.experiment),
         escape(&summary.started.replace('T', " ").replace('Z', " UTC")),
-        escape(&host.cpu),
-        host.cpus,
-        if host.r#virtual { ", virtual" } else { "" },
-        escape(&host.kernel)
+        escape(&host_in_words(host))
     );
     match &summary.recommendation {
         Some(recommendation) => {
@@ -40,6 +37,19 @@ pub(super) fn head(page: &mut String, summary: &Summary) {
     page.push_str("</header>\n");
 }
 
+/// Samples that were taken elsewhere say nothing of their host, and its page nothing of this one.
+fn is_unknown(host: &Host) -> bool {
+    host.cpus == 0
+}
+
+fn host_in_words(host: &Host) -> String {
+    if is_unknown(host) {
+        return "host unknown".to_owned();
+    }
+    let r#virtual = if host.r#virtual { ", virtual" } else { "" };
+    format!("{} · {} CPUs{} · Linux {}", host.cpu, host.cpus, r#virtual, host.kernel)
+}
+
 pub(super) fn foot(page: &mut String, summary: &Summary, doubts: &[Doubt]) {
     self::doubts(page, doubts);
     if !summary.skipped.is_empty() {
@@ -50,11 +60,17 @@ pub(super) fn foot(page: &mut String, summary: &Summary, doubts: &[Doubt]) {
         }
         page.push_str("</ul></section>\n");
     }
-    page.push_str("<section class=\"two\"><div><h2>The host</h2>");
-    list(page, &serde_json::to_value(&summary.host).unwrap_or_default());
-    page.push_str("</div><div><h2>The clock</h2>");
-    list(page, &serde_json::to_value(&summary.clock).unwrap_or_default());
-    page.push_str("</div></section>\n");
+    if is_unknown(&summary.host) {
+        page.push_str(
+            "<section><h2>The host</h2><p class=\"say\">Not known, nor its clock: these samples say neither.</p></section>\n",
+        );
+    } else {
+        page.push_str("<section class=\"two\"><div><h2>The host</h2>");
+        list(page, &serde_json::to_value(&summary.host).unwrap_or_default());
+        page.push_str("</div><div><h2>The clock</h2>");
+        list(page, &serde_json::to_value(&summary.clock).unwrap_or_default());
+        page.push_str("</div></section>\n");
+    }
     let _ = write!(
         page,
         "<footer>Made from the stored samples; {} · seed {} · started {}. A lost message counts as infinitely late. \

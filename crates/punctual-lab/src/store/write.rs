@@ -20,7 +20,8 @@ pub struct Store {
     files: usize,
     /// The run's, for trials that state none of their own.
     warmup: u64,
-    surroundings: Surroundings,
+    /// `None` if the samples were taken elsewhere: what runs here meanwhile is no doubt about them.
+    surroundings: Option<Surroundings>,
 }
 
 impl Store {
@@ -29,6 +30,14 @@ impl Store {
     /// # Errors
     /// The directory holds something already, or cannot be written.
     pub fn create(out: Option<&Path>, header: &Header) -> Result<Self, StoreError> {
+        Ok(Self { surroundings: Some(Surroundings::watch()), ..Self::import(out, header)? })
+    }
+
+    /// The same for samples that were taken elsewhere, or long ago.
+    ///
+    /// # Errors
+    /// As for [`Store::create`].
+    pub fn import(out: Option<&Path>, header: &Header) -> Result<Self, StoreError> {
         let path = match out {
             Some(path) => vacant(path)?,
             None => fresh(Path::new("runs"), header)?,
@@ -36,7 +45,7 @@ impl Store {
         let samples = path.join(SAMPLES_DIR);
         fs::create_dir(&samples).map_err(|error| StoreError::from_io(&samples, error))?;
         write_durably(&path.join(HEADER_FILE), json(header).as_bytes())?;
-        Ok(Self { path, files: 0, warmup: header.warmup, surroundings: Surroundings::watch() })
+        Ok(Self { path, files: 0, warmup: header.warmup, surroundings: None })
     }
 
     /// The run directory.
@@ -84,7 +93,7 @@ impl Store {
     /// A file of samples cannot be read back.
     pub fn summary(&self) -> Result<Summary, StoreError> {
         // Before the samples are read again: that is no part of the measurement.
-        let others = self.surroundings.doubt();
+        let others = self.surroundings.as_ref().and_then(Surroundings::doubt);
         let mut summary = Summary::of(&Run::open(&self.path)?)?;
         others.into_iter().for_each(|cause| summary.doubt(cause));
         Ok(summary)
