@@ -267,7 +267,14 @@ pub fn run_comparison(runs: &RunComparison, style: Style) -> String {
         Order::Separate => format!("{a} against {b} runs, beside {others} others of this host"),
     };
     let chance = "of cells that are equal, at most one in 20 would by chance";
-    let _ = writeln!(text, "{differ} of {all} cells differ, by {taken}; {chance}.\n");
+    let _ = writeln!(text, "{differ} of {all} cells differ, by {taken}; {chance}.");
+    if let Some([half, most]) = runs.pairs_needed() {
+        let _ = writeln!(
+            text,
+            "To find 10 % more of p50 in four of five cases: {half} pairs in half of the cells, {most} in nine of ten (--pairs)."
+        );
+    }
+    text.push('\n');
     text + &doubts(&runs.doubts, style)
 }
 

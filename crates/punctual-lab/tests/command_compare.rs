@@ -52,6 +52,8 @@ fn two_commands_are_played_in_turn() {
     assert_eq!(said["comparison"]["order"], "interleaved");
     let basis = &said["comparison"]["cells"][0]["comparison"]["basis"];
     assert_eq!(basis, &serde_json::json!({ "pairs": 5 }));
+    let needed = said["comparison"]["cells"][0]["comparison"]["pairs_needed"].as_u64();
+    assert!(needed.is_some_and(|pairs| pairs >= 5), "{said:#}");
     let started = |side: &str, number: u32| {
         let run = Run::open(&place.path(&format!("turns/{side}/{number:03}"))).expect("a run");
         assert_eq!(run.header.seed, if side == "a" { 1 } else { 2 });

@@ -143,7 +143,7 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
     for side in [3, 5].into_iter().filter(|side| 2 * side <= count) {
         line(&format!("{side} runs a side"), &|factor| calibration.sides_of(side, DRAWS, factor));
     }
-    for pairs in [5, 10, 20].into_iter().filter(|pairs| 2 * pairs <= count) {
+    for pairs in [5, 6, 7, 8, 10, 12].into_iter().filter(|pairs| 2 * pairs <= count) {
         line(&format!("{pairs} pairs in turn"), &|factor| calibration.in_turn(pairs, DRAWS, factor));
     }
     print(&text)

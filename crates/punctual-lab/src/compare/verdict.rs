@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::value::RunValue;
-use super::{Aspect, Difference, Measure, Options, Order};
+use super::{Aspect, Difference, Measure, Options, Order, PAIRS_MIN};
 use crate::stall::LASTED_NS_MIN;
 use crate::stats::student::{normal_two_sided, two_sided};
 use crate::stats::{Squares, mean};
@@ -16,6 +16,15 @@ const ALPHA: f64 = 0.05;
 
 /// Runs say how far runs lie apart if so many distances are free: five of one side, or three of each.
 const FREEDOM_MIN: usize = 4;
+
+/// Fewer pairs do not say how far pairs lie apart.
+const PAIRS_JUDGED_MIN: usize = 3;
+
+/// What pairs in turn are to find: so large a ratio of the median, in four of five cases.
+pub(super) const FOUND_RATIO: f64 = 1.1;
+const MISSED: f64 = 0.2;
+/// Who needs more pairs than this needs another way to measure.
+const PAIRS_NEEDED_MAX: usize = 1_000;
 
 /// Where that is unknown: runs lie apart by as many times as trials of a run do (1.2 to 2.9 were measured), and by so much
 /// of the value at least.
@@ -69,6 +78,26 @@ impl Sides {
         aspects.iter().map(|&aspect| self.measure(aspect, alpha(aspect), options)).collect()
     }
 
+    /// How many pairs in turn would find [`FOUND_RATIO`] of the median, if pairs lie apart as these do.
+    pub(super) fn pairs_needed(&self, order: Order) -> Option<usize> {
+        let squares = self.apart(Aspect::P50);
+        let is_known = order == Order::Interleaved && squares.freedom + 1 >= PAIRS_JUDGED_MIN;
+        let finds = |&pairs: &usize| {
+            let (freedom, error) = (pairs - 1, squares.deviation() / (pairs as f64).sqrt());
+            // The interval's half, and what the mean of the pairs falls short of the truth by in all but the cases missed.
+            let t = two_sided(ALPHA / 2.0, freedom) + two_sided(2.0 * MISSED, freedom);
+            t * error <= FOUND_RATIO.ln()
+        };
+        is_known.then(|| (PAIRS_MIN..PAIRS_NEEDED_MAX).find(finds).unwrap_or(PAIRS_NEEDED_MAX))
+    }
+
+    /// The differences of pairs.
+    fn apart(&self, aspect: Aspect) -> Squares {
+        let each = self.a.iter().zip(&self.b);
+        let apart = |(a, b): (&RunValue, &RunValue)| Some(b.get(aspect).all? - a.get(aspect).all?);
+        Squares::of(&each.filter_map(apart).collect::<Vec<_>>())
+    }
+
     /// Of one run nothing is averaged: if now and then a run lies far off, a few others do not tell.
     fn has_single_side(&self) -> bool {
         self.a.len() == 1 || self.b.len() == 1
@@ -106,13 +135,9 @@ impl Sides {
 
     fn half_width(&self, aspect: Aspect, alpha: f64, order: Order) -> f64 {
         let half = match self.basis(order) {
-            Basis::Pairs(_) => {
-                let each = self.a.iter().zip(&self.b);
-                let apart = |(a, b): (&RunValue, &RunValue)| Some(b.get(aspect).all? - a.get(aspect).all?);
-                student_half(alpha, Squares::of(&each.filter_map(apart).collect::<Vec<_>>()), |squares| {
-                    squares.deviation() / ((squares.freedom + 1) as f64).sqrt()
-                })
-            }
+            Basis::Pairs(_) => student_half(alpha, self.apart(aspect), |squares| {
+                squares.deviation() / ((squares.freedom + 1) as f64).sqrt()
+            }),
             Basis::Runs(_) => {
                 let groups = [&self.a, &self.b, &self.history].map(|runs| all(runs, aspect));
                 student_half(alpha, Squares::of_groups(groups.iter().map(Vec::as_slice)), |between| {
@@ -317,6 +342,29 @@ mod tests {
             assert!(tenth * 5 >= WORLDS * 4, "{form:?}: +10 % found in {tenth} of {WORLDS}");
             assert_eq!(third, WORLDS, "{form:?}: +30 %");
         }
+    }
+
+    /// Goal: as many pairs as it asks for find a tenth more in four of five cases, and clearly fewer do not.
+    #[test]
+    fn as_many_pairs_as_are_asked_for_find_it() {
+        const WORLDS: u64 = 500;
+        let spread = [0.05, 0.02];
+        let mut asked: Vec<usize> = (0..WORLDS)
+            .map(|seed| {
+                let [between, trial] = spread;
+                let mut world =
+                    World { random: Xorshift::new(seed), weather: Weather::Normal, between, trial };
+                let sides = Sides { a: world.runs(10, 0.0), b: world.runs(10, 0.0), history: Vec::new() };
+                assert_eq!(sides.pairs_needed(Order::Separate), None);
+                sides.pairs_needed(Order::Interleaved).expect("ten pairs")
+            })
+            .collect();
+        asked.sort_unstable();
+        let pairs = asked[asked.len() / 2];
+        let found = |pairs| differing(Form::InTurn(pairs), Weather::Normal, spread, f64::ln(1.1), WORLDS);
+        let [all, half] = [pairs, pairs / 2].map(found);
+        println!("{pairs} pairs find it in {all} of {WORLDS}, half of them in {half}");
+        assert!(all * 5 >= WORLDS * 4 && half * 5 < WORLDS * 4, "{pairs} pairs: {all}, half of them: {half}");
     }
 
     /// Goal: trials of one run tell nothing of how far runs lie apart. Method: the trials of each run agree to a
