@@ -134,6 +134,8 @@ pub struct Samples {
     pub total_ns: Vec<u64>,
     /// How it ended.
     pub outcome: Vec<Outcome>,
+    /// Who sent it, by its number; empty where there is but one sender.
+    pub sender: Vec<u64>,
     /// Where the time went, as far as stamps say.
     pub stages: Vec<StageColumn>,
     /// What is known besides.
@@ -150,6 +152,7 @@ impl Samples {
             sent_ns: Vec::with_capacity(count),
             total_ns: Vec::with_capacity(count),
             outcome: Vec::with_capacity(count),
+            sender: Vec::new(),
             stages: Vec::new(),
             facts: Facts::default(),
         }
@@ -184,6 +187,7 @@ impl Samples {
         let len = self.len();
         let columns = [self.due_ns.len(), self.sent_ns.len(), self.total_ns.len(), self.outcome.len()];
         assert!(columns.iter().all(|&l| l == len), "columns of {columns:?} rows beside {len} indices");
+        assert!([0, len].contains(&self.sender.len()), "{} senders of {len} messages", self.sender.len());
         for (place, stage) in self.stages.iter().enumerate() {
             assert_eq!(stage.ns.len(), len, "stage {} is not as long as the sample", stage.name);
             let earlier = &self.stages[..place];

@@ -47,7 +47,7 @@ fn assert_account(summary: &Value) {
     let account = &summary["vehicles"]["account"];
     assert_eq!(
         count(account, "to_arrive"),
-        count(account, "arrived") + count(account, "lost"),
+        count(account, "before") + count(account, "arrived") + count(account, "lost"),
         "{account:#}"
     );
     let elsewhere = account["undelivered"].as_object().expect("an object");
@@ -97,6 +97,60 @@ fn every_vehicle_hears_every_vehicle() {
                 assert!((0..samples.len()).all(|row| samples.sent_ns[row] >= samples.due_ns[row]));
             }
             assert!(text(&place.path("run/report.html")).contains("published, last"));
+        }
+    }
+}
+
+/// Goal: without a barrier each begins when it is open, and every first message is explained: the steps of its receiver sum
+/// to its time, and its sender is named, in the table, on the page and in the store.
+#[test]
+fn first_messages_without_a_barrier_are_explained() {
+    let _turn = alone();
+    let road = has_roads();
+    for (mode, engine) in [
+        ("engine", "shared"),
+        ("callback", "shared"),
+        ("application", "datagram"),
+        ("async", "packet"),
+        ("engine", "packet"),
+    ] {
+        if engine == "packet" && !road {
+            continue;
+        }
+        let place = Place::new();
+        let file = ["--no-barrier", "--mode", mode, "--engine", engine, "--json", "summary.json"];
+        let ended = place.punctual(&[&vehicles(&file)[..2], &vehicles(&file)[4..]].concat()).with(0);
+        let summary = summary_of(&text(&place.path("summary.json")));
+        assert_account(&summary);
+        let runs = summary["vehicles"]["runs"].as_array().expect("runs");
+        for run in runs {
+            let firsts = run["firsts"]["slowest"].as_array().expect("first messages");
+            assert!(count(&run["firsts"], "count") >= 4 && !firsts.is_empty(), "{run:#}");
+            for first in firsts {
+                let steps = first["steps"].as_array().expect("steps");
+                let sum: u64 = steps.iter().map(|step| count(step, "ns")).sum();
+                // Each step is rounded by itself.
+                assert!(sum.abs_diff(count(first, "ns")) <= 10, "{first:#}");
+                assert!(count(first, "sender") < 4, "{first:#}");
+                let [least, most] = [0, 1].map(|end| first["queued_ns"][end].as_u64().expect("ns"));
+                assert!(least <= most && most <= count(first, "ns"), "{first:#}");
+            }
+            let senders = run["senders"].as_array().expect("senders");
+            assert_eq!(senders.iter().map(|row| count(row, "sender")).collect::<Vec<_>>(), [0, 1, 2, 3]);
+            if mode == "engine" {
+                let each = run["arrival_senders"].as_array().expect("senders");
+                assert_eq!(Some(each.len()), run["arrivals_ns"].as_array().map(Vec::len), "{run:#}");
+            }
+        }
+        let page = text(&place.path("run/report.html"));
+        for shown in [&ended.out, &page] {
+            assert!(shown.contains("First messages") && shown.contains("By sender"), "{shown}");
+            assert!(shown.contains("ready and waited for a processor"), "{shown}");
+        }
+        for trial in &Run::open(&place.path("run")).expect("a run").trials {
+            let samples = trial.load().expect("samples");
+            assert_eq!(samples.sender.len(), samples.len());
+            assert!(samples.sender.iter().all(|&sender| sender < 4), "{:?}", samples.sender);
         }
     }
 }

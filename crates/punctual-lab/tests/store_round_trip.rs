@@ -21,6 +21,7 @@ prop_compose! {
     fn samples()(
         rows in prop::collection::vec((any::<[u64; 4]>(), outcome(), any::<u64>(), any::<u64>()), 0..300),
         duplicated in 0u64..5,
+        senders in any::<bool>(),
     ) -> Samples {
         let mut samples = Samples::with_capacity(rows.len());
         let mut stages = [Vec::new(), Vec::new()];
@@ -28,6 +29,9 @@ prop_compose! {
             samples.push(index, due, sent, total, outcome);
             stages[0].push(first);
             stages[1].push(if second % 3 == 0 { ABSENT_NS } else { second });
+        }
+        if senders {
+            samples.sender = samples.index.iter().map(|index| index % 15).collect();
         }
         let [first, second] = stages;
         samples.stages.push(StageColumn { name: "request.sealed".to_owned(), ns: first });

@@ -74,6 +74,9 @@ pub struct VehiclesArguments {
     /// Messages of each component in a run [default: 30 s of them; callback: 1,000 to each vehicle; engine, async: 100]
     #[arg(long, value_name = "N", conflicts_with = "duration")]
     messages: Option<usize>,
+    /// Let each process begin as soon as it is open, not at a barrier, as the original's did whose first messages took 31 ms
+    #[arg(long, conflicts_with_all = ["awake", "spread"])]
+    no_barrier: bool,
     /// Let vehicles publish one after the other over the period, not all at once as the barrier leaves them
     #[arg(long)]
     spread: bool,
@@ -160,6 +163,7 @@ fn settings(arguments: &VehiclesArguments) -> Result<Settings, Failure> {
         period,
         count,
         runs: arguments.runs,
+        barrier: !arguments.no_barrier,
         spread: arguments.spread,
         urgency: arguments.sched,
         pin: arguments.pin,
@@ -275,6 +279,7 @@ fn header(settings: &Settings, seed: u64) -> Header {
             "messages_per_component": settings.count,
             "runs": settings.runs,
             "trials": "run × receivers + receiver",
+            "barrier": settings.barrier,
             "spread": settings.spread,
             "interfaces": settings.interfaces,
             "sched": settings.urgency.to_string(),
@@ -325,6 +330,7 @@ fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, 
         seal: settings.seal,
         urgency: format!("{}{}", settings.urgency, if settings.pin { ", pinned" } else { "" }),
         awake_us: settings.awake.as_secs_f64() * 1e6,
+        barrier: settings.barrier,
         vehicles: settings.vehicles,
         roadside: settings.roadside,
         components: settings.components,

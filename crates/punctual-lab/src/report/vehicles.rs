@@ -10,7 +10,10 @@ use crate::stats::StageShare;
 use crate::summary::{CellResult, Summary};
 use crate::table::{grouped, micros};
 use crate::vehicles::figures::Row;
-use crate::vehicles::overview::{Overall, absence_words, absences, overall, stage_names};
+use crate::vehicles::first::STEPS;
+use crate::vehicles::overview::{
+    Overall, STEPS_SAY, absence_words, absences, first_words, overall, slowest_firsts, stage_names,
+};
 use crate::vehicles::published::{PUBLISHED, rows};
 
 pub(super) fn sections(page: &mut String, summary: &Summary) {
@@ -20,7 +23,9 @@ pub(super) fn sections(page: &mut String, summary: &Summary) {
     stalls(page, summary, &all);
     places(page, &all);
     arrivals(page, &all);
+    senders(page, &all);
     start_up(page, &all);
+    firsts(page, &all);
     account(page, &all);
 }
 
@@ -212,14 +217,68 @@ fn arrivals(page: &mut String, all: &Overall) {
         bars.map(|(place, &ns)| (left + place as f64 * step, scale.at(ns as f64), bottom)).collect();
     canvas.bars("wk c0", &bars);
     page.push_str(&canvas.finish());
-    page.push_str("</div></section>\n");
+    page.push_str("</div><details><summary>Each, with its sender</summary><p class=\"say\">");
+    for (sender, ns) in run.arrival_senders.iter().zip(&run.arrivals_ns) {
+        let _ = write!(page, "{sender}:&nbsp;{} ", micros(*ns as f64));
+    }
+    page.push_str("</p></details></section>\n");
+}
+
+fn senders(page: &mut String, all: &Overall) {
+    let Some(run) = all.runs.iter().rev().find(|run| !run.senders.is_empty()) else { return };
+    page.push_str(
+        "<section><h2>By sender <small>last run, sent → received, µs</small></h2><p class=\"say\">The store names the sender of \
+         each message in its column <code>sender</code>.</p><div class=\"wide\"><table><thead><tr><th>vehicle</th><th>count</th>\
+         <th>min</th><th>p50</th><th>max</th></tr></thead><tbody>",
+    );
+    for row in &run.senders {
+        let [min, p50, max] = [row.min_ns, row.p50_ns, row.max_ns].map(|ns| micros(ns as f64));
+        let (sender, count) = (row.sender, number(row.count));
+        let _ = write!(
+            page,
+            "<tr><td>{sender}</td><td>{count}</td><td>{min}</td><td class=\"p50\">{p50}</td><td>{max}</td></tr>"
+        );
+    }
+    page.push_str("</tbody></table></div></section>\n");
+}
+
+/// First messages told one by one.
+const FIRSTS_SHOWN: usize = 15;
+
+fn firsts(page: &mut String, all: &Overall) {
+    let begun = if all.barrier { "at a barrier" } else { "no barrier: each begins when it is open" };
+    let _ = write!(
+        page,
+        "<section><h2>First messages <small>{begun}; sent → received, ms, the mean of all</small></h2><p class=\"say\">What the \
+         receiver did from the sending of a message on. {STEPS_SAY}</p><div class=\"wide\"><table><thead><tr><th>run</th>\
+         <th>count</th><th>all</th>"
+    );
+    STEPS.iter().for_each(|step| {
+        let _ = write!(page, "<th>{step}</th>");
+    });
+    page.push_str("<th>looker late</th></tr></thead><tbody>");
+    for (place, run) in all.runs.iter().enumerate().filter(|(_, run)| run.firsts.count > 0) {
+        let total: u64 = run.firsts.mean.iter().map(|share| share.ns).sum();
+        let (count, total) = (run.firsts.count, total as f64 / 1e6);
+        let _ = write!(page, "<tr><td>{}</td><td>{count}</td><td class=\"p50\">{total:.2}</td>", place + 1);
+        run.firsts.mean.iter().for_each(|share| {
+            let _ = write!(page, "<td>{:.2}</td>", share.ns as f64 / 1e6);
+        });
+        let _ = write!(page, "<td>{:.2}</td></tr>", run.control_late_us as f64 / 1e3);
+    }
+    page.push_str("</tbody></table></div><ul class=\"plain\">");
+    for (run, first) in slowest_firsts(all, FIRSTS_SHOWN) {
+        let _ = write!(page, "<li><b>run {}</b><span>{}</span></li>", run + 1, escape(&first_words(first)));
+    }
+    page.push_str("</ul></section>\n");
 }
 
 fn start_up(page: &mut String, all: &Overall) {
     page.push_str(
         "<section><h2>Start-up, apart <small>the slowest process of each run, ms; first messages, µs</small></h2><p class=\"say\">All \
-         processes start at once and wait at a barrier; nothing of this is in the rows above but the first messages.</p>\
-         <div class=\"wide\"><table><thead><tr><th>run</th><th>all ready</th><th>clock</th><th>node</th><th>bind</th><th>all heard</th>\
+         processes start at once; nothing of this is in the rows above but the first messages. All told: from the beginning of a \
+         receiver's opening until it had a value of each other.</p>\
+         <div class=\"wide\"><table><thead><tr><th>run</th><th>all ready</th><th>clock</th><th>node</th><th>bind</th><th>all told</th>\
          <th>first: p50</th><th>first: max</th><th>waited for a processor</th><th>drift, ppm</th><th>memory grew, KiB</th></tr></thead><tbody>",
     );
     for (place, run) in all.runs.iter().enumerate() {
@@ -234,7 +293,7 @@ fn start_up(page: &mut String, all: &Overall) {
             startup.clock_ms_max,
             startup.node_ms_max,
             startup.bind_ms_max,
-            startup.joined_ms_max,
+            startup.all_heard_ms,
             first(startup.first_ns_median),
             first(startup.first_ns_max),
             run.facts.queued_ns as f64 / 1e6,
@@ -269,6 +328,7 @@ fn account(page: &mut String, all: &Overall) {
             "frames to arrive: each at every node but its sender's, or at the newcomer".to_owned(),
             sums.to_arrive,
         ),
+        ("sent before their receiver was there".to_owned(), sums.before),
         ("arrived".to_owned(), sums.arrived),
         ("lost".to_owned(), sums.lost),
         ("copies for ports".to_owned(), sums.copies),

@@ -35,6 +35,7 @@ pub(super) fn check(texts: &[&str], samples: &Samples) -> String {
     for outcome in &samples.outcome {
         fnv.bytes(outcome.as_str().as_bytes());
     }
+    fnv.numbers(&samples.sender);
     for stage in &samples.stages {
         fnv.bytes(stage.name.as_bytes());
         fnv.numbers(&stage.ns);

@@ -19,6 +19,9 @@ pub(super) const FACTS_KEY: &str = "punctual.facts";
 
 pub(super) const STAGES_KEY: &str = "punctual.stages";
 
+/// The column of senders, which older files do not have.
+pub(super) const SENDER: &str = "sender";
+
 /// A dot in the name of a column would have to be quoted in every query.
 pub(super) fn stage_column(stage: &str) -> String {
     format!("stage_{}_ns", stage.replace('.', "_"))
@@ -73,6 +76,9 @@ impl<'p> TrialFile<'p> {
             let rows = self.file.get_row_group(group).map_err(|error| damaged(self.path, &error))?;
             self.take_rows(rows.as_ref(), &mut samples)?;
         }
+        if samples.sender.iter().all(|&sender| sender == ABSENT_NS) {
+            samples.sender.clear();
+        }
         let texts = [self.text(CELL_KEY)?, self.text(TRIAL_KEY)?, self.text(FACTS_KEY)?];
         if check(&texts, &samples) != self.text(CHECK_KEY)? {
             return Err(damaged(self.path, &"its check value is another"));
@@ -90,6 +96,9 @@ impl<'p> TrialFile<'p> {
         samples.sent_ns.extend(self.numbers(rows, "sent_ns", count)?);
         samples.total_ns.extend(self.numbers(rows, "total_ns", count)?);
         samples.outcome.extend(self.outcomes(rows, count)?);
+        if has_column(rows, SENDER) {
+            samples.sender.extend(self.numbers(rows, SENDER, count)?);
+        }
         for stage in &mut samples.stages {
             stage.ns.extend(self.numbers(rows, &stage_column(&stage.name), count)?);
         }
@@ -148,6 +157,10 @@ impl<'p> TrialFile<'p> {
         }
         Ok((values, levels))
     }
+}
+
+fn has_column(rows: &dyn RowGroupReader, name: &str) -> bool {
+    rows.metadata().schema_descr().columns().iter().any(|column| column.name() == name)
 }
 
 fn damaged(path: &Path, reason: &dyn std::fmt::Display) -> StoreError {

@@ -12,7 +12,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
 use super::check::check;
-use super::decode::{CELL_KEY, CHECK_KEY, FACTS_KEY, STAGES_KEY, TRIAL_KEY, stage_column};
+use super::decode::{CELL_KEY, CHECK_KEY, FACTS_KEY, SENDER, STAGES_KEY, TRIAL_KEY, stage_column};
 use crate::sample::{ABSENT_NS, CellId, Outcome, RESPONDER, STAGES, Samples};
 
 /// Level of a value that is there, in a column where values may be missing.
@@ -46,6 +46,7 @@ fn write(bytes: &mut Vec<u8>, cell: &CellId, trial: u32, samples: &Samples, warm
     }
     texts(&mut rows, samples.outcome.iter().copied().map(Outcome::as_str))?;
     texts(&mut rows, (0..count).map(|row| samples.phase(row, warmup).as_str()))?;
+    optional_numbers(&mut rows, (!samples.sender.is_empty()).then_some(&samples.sender), count)?;
     for name in stage_names(samples) {
         optional_numbers(
             &mut rows,
@@ -85,6 +86,7 @@ fn schema(samples: &Samples) -> Result<TypePtr> {
     }
     fields.push(text("outcome")?);
     fields.push(text("phase")?);
+    fields.push(number(SENDER, Repetition::OPTIONAL)?);
     for name in stage_names(samples) {
         fields.push(number(&stage_column(&name), Repetition::OPTIONAL)?);
     }

@@ -11,6 +11,7 @@ use punctual_machine::signal::interrupted;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Address, Header, Kind, Port, Target};
 
+use super::first::Watch;
 use super::option::VALUE_SIZE;
 use super::process::{Needed, Travelled, Travelling};
 use super::protocol::{Account, Assignment, Facts, Heard, Part};
@@ -82,15 +83,16 @@ impl Alone {
     }
 
     /// Polls until everything came, or will not.
-    fn receive_all(&mut self, start_ns: u64) -> Vec<Record> {
+    fn receive_all(&mut self, start_ns: u64, watch: &mut Watch) -> Vec<Record> {
         let clock = Clock::get();
         let expected = self.assignment.vehicles * self.assignment.count;
         let mut records = Vec::with_capacity(expected);
         let last = Schedule::new(&self.assignment, self.assignment.vehicles as u16, 0);
         let patience_ns = last.end_ns(start_ns) + GRACE.as_nanos() as u64;
         let mut polls = 0_u32;
+        watch.begin();
         while records.len() < expected {
-            self.poll(clock, &mut records);
+            self.poll(clock, &mut records, watch);
             polls = polls.wrapping_add(1);
             if polls.is_multiple_of(POLLS_PER_LOOK) {
                 self.engine.receive.housekeep(clock.now());
@@ -102,7 +104,7 @@ impl Alone {
         records
     }
 
-    fn poll(&mut self, clock: &Clock, records: &mut Vec<Record>) {
+    fn poll(&mut self, clock: &Clock, records: &mut Vec<Record>, watch: &mut Watch) {
         let (counters, heard) = (&mut self.counters, &mut self.heard);
         self.engine.receive.poll(BATCH, &mut |event| {
             match event {
@@ -120,6 +122,7 @@ impl Alone {
                         Some(value) => {
                             counters.delivered += 1;
                             records.push(Record::new(value, 0, received, None));
+                            watch.note(value.origin.vehicle);
                         }
                         None => counters.mismatched += 1,
                     }
@@ -143,17 +146,18 @@ impl Travelling for Alone {
     fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
         sleep_precisely();
         let (needed, mut facts) = (Needed::now(), Facts::default());
+        let mut watch = Watch::new(0, false);
         let records = match self.assignment.part {
             Part::Vehicle(vehicle) => {
                 let schedule = Schedule::new(&self.assignment, vehicle, 0);
                 facts = schedule.send_all(start_ns, |value| self.send(value));
                 Vec::new()
             }
-            Part::Roadside(_) | Part::Listener => self.receive_all(start_ns),
+            Part::Roadside(_) | Part::Listener => self.receive_all(start_ns, &mut watch),
         };
         facts.mismatched = self.counters.mismatched;
         needed.note(&mut facts);
-        Ok(Travelled { facts, records, skipped: Vec::new() })
+        Ok(Travelled { facts, records, skipped: Vec::new(), beginnings: vec![watch.finish()] })
     }
 
     fn account(&mut self) -> Account {

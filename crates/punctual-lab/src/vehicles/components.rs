@@ -12,20 +12,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual::interest::{
-    Due, InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Response, Subscriber,
-    Topic, Traffic,
+    Due, InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Subscriber, Topic,
+    Traffic,
 };
-use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Target, Ticks, Wake};
+use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Target, Wake};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
+use super::notes::{Noted, Notes};
 use super::option::{Mode, VALUE_SIZE};
 use super::process::{Needed, Travelled, Travelling, account_of};
 use super::protocol::{Account, Assignment, Facts, Part, Skipped};
 use super::publication::Schedule;
-use super::value::{Record, STAGES_KEPT, UNKNOWN, Value};
 
 /// Ports of components 0, 1, …: where they receive, and from where publishers send that have a thread of their own.
 const SUBSCRIBERS_AT: u16 = 1_000;
@@ -65,19 +65,19 @@ const LIMITS: PublicationLimits = PublicationLimits {
 
 /// What the threads of a process share.
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct Shared {
     start: Mutex<Option<u64>>,
     /// Instants that a publisher slept through.
     skipped: Mutex<Vec<Skipped>>,
     /// What a thread could not do.
     failed: Mutex<Option<String>>,
     /// Values that were received whole.
-    received: Counter,
+    pub(super) received: Counter,
     /// Components that have sent all.
     finished: Counter,
     sent: Counter,
     refused: Counter,
-    mismatched: Counter,
+    pub(super) mismatched: Counter,
     beacons: Counter,
     /// Subscribers are to give up their interest and hand over records.
     hand_over: Flag,
@@ -103,8 +103,9 @@ impl Shared {
         None
     }
 
-    fn start(&self, at_ns: u64) {
-        *open(&self.start) = Some(at_ns);
+    /// Opens the barrier, unless it is open; says at which instant it is.
+    fn start(&self, at_ns: u64) -> u64 {
+        *open(&self.start).get_or_insert(at_ns)
     }
 
     /// The rest of a thread's life: what still comes is delivered, and no more.
@@ -167,63 +168,12 @@ impl Drop for Source {
     }
 }
 
-/// What a subscriber notes. Dropped, it hands over what it has.
-struct Notes {
-    shared: Arc<Shared>,
-    component: u16,
-    count: u32,
-    records: Vec<Record>,
-    to: Sender<Vec<Record>>,
-}
-
-impl Notes {
-    fn new(workshop: &Workshop<'_>, component: u16, capacity: usize) -> Self {
-        // Touched now: what grows afterwards is not the notes.
-        let blank = Record {
-            value: Value { sent: Ticks(1), ..Value::default() },
-            component,
-            received: Ticks(1),
-            stages: [UNKNOWN; STAGES_KEPT.len()],
-        };
-        let mut records = vec![blank; capacity];
-        records.clear();
-        let (shared, to) = (Arc::clone(workshop.shared), workshop.records.clone());
-        Self { shared, component, count: workshop.assignment.count as u32, records, to }
-    }
-
-    /// A value whose probe was reached at `received`.
-    #[inline]
-    fn note(&mut self, response: &Response<Bytes>, received: Ticks) {
-        if response.at_once {
-            return;
-        }
-        match Value::parse(&response.value) {
-            Some(value) if value.origin.number < self.count => {
-                if self.records.len() < self.records.capacity() {
-                    self.records.push(Record::new(value, self.component, received, response.stages.as_ref()));
-                }
-                self.shared.received.add(1);
-            }
-            Some(_) => {}
-            None => self.shared.mismatched.add(1),
-        }
-    }
-}
-
-impl Drop for Notes {
-    fn drop(&mut self) {
-        if self.records.capacity() > 0 {
-            let _gone = self.to.send(std::mem::take(&mut self.records));
-        }
-    }
-}
-
 /// All threads of a process.
 pub(super) struct Components {
     node: Node,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    records: Receiver<Vec<Record>>,
+    records: Receiver<Noted>,
     /// Values that must come before it is over, and threads that hand over records.
     expected: u64,
     keepers: usize,
@@ -237,7 +187,7 @@ struct Workshop<'a> {
     assignment: &'a Assignment,
     wake: Wake,
     shared: &'a Arc<Shared>,
-    records: Sender<Vec<Record>>,
+    records: Sender<Noted>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -245,6 +195,10 @@ impl Components {
     /// Binds every communicator and starts every thread, which waits at the barrier.
     pub(super) fn start(node: &Node, assignment: &Assignment) -> Result<Self, String> {
         let shared = Arc::new(Shared::default());
+        if !assignment.barrier {
+            // Before there are threads: each goes on at once.
+            shared.start(monotonic_ns());
+        }
         let (sender, records) = channel();
         let wake = assignment.wake.parse()?;
         let mut workshop =
@@ -278,7 +232,7 @@ impl Components {
 impl Travelling for Components {
     fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
         let needed = Needed::now();
-        self.shared.start(start_ns);
+        let start_ns = self.shared.start(start_ns);
         let end_ns = start_ns + self.lasts.as_nanos() as u64;
         while monotonic_ns() < end_ns && !interrupted() {
             sleep_until(end_ns.min(monotonic_ns() + LOOK.as_nanos() as u64 * 10));
@@ -301,12 +255,15 @@ impl Travelling for Components {
         if let Some(text) = open(&shared.failed).take() {
             return Err(text);
         }
-        let mut records = Vec::new();
+        let (mut records, mut beginnings) = (Vec::new(), Vec::new());
         for _ in 0..self.keepers {
             let part = self.records.recv_timeout(GRACE * 5);
-            records.extend(part.map_err(|_| "a component's thread failed".to_owned())?);
+            let (more, beginning) = part.map_err(|_| "a component's thread failed".to_owned())?;
+            records.extend(more);
+            beginnings.push(beginning);
         }
-        Ok(Travelled { facts, records, skipped: std::mem::take(&mut open(&shared.skipped)) })
+        let skipped = std::mem::take(&mut *open(&shared.skipped));
+        Ok(Travelled { facts, records, skipped, beginnings })
     }
 
     fn account(&mut self) -> Account {
@@ -352,6 +309,11 @@ impl Workshop<'_> {
         self.node.bind_with(port, &options).map_err(|error| error.to_string())
     }
 
+    fn notes(&self, component: u16, capacity: usize) -> Notes {
+        let shared = (Arc::clone(self.shared), self.records.clone());
+        Notes::new(shared, component, self.assignment.count as u32, capacity)
+    }
+
     /// A thread that does its work from the barrier's opening, at which instant it will be told, on.
     fn spawn(
         &mut self,
@@ -375,11 +337,12 @@ impl Workshop<'_> {
     fn subscriber(&mut self, component: u16, capacity: usize) -> Result<(), String> {
         let communicator = self.bind(SUBSCRIBERS_AT + component)?;
         let options = reaching(PUBLISHERS_AT + component, None);
-        let mut notes = Notes::new(self, component, capacity);
+        let mut notes = self.notes(component, capacity);
         let period = Duration::from_nanos(self.assignment.period_ns);
         self.spawn("subscriber", communicator, move |shared, communicator, _| {
             let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
             let clock = Clock::get();
+            notes.begin();
             while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
                 if let Ok(response) = subscriber.receive_timeout(LOOK) {
                     let received = clock.now();
@@ -415,11 +378,12 @@ impl Workshop<'_> {
     fn participant(&mut self, schedule: Schedule) -> Result<(), String> {
         let component = schedule.component;
         let communicator = self.bind(SUBSCRIBERS_AT + component)?;
-        let mut notes = Notes::new(self, component, self.assignment.capacity());
+        let mut notes = self.notes(component, self.assignment.capacity());
         let mut source = Source::new(schedule, self.shared);
         let period = Duration::from_nanos(self.assignment.period_ns);
         self.spawn("component", communicator, move |shared, communicator, start_ns| {
             let clock = Clock::get();
+            notes.begin();
             let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
             let mut participant = Participant::with(communicator, &options);
             participant.publish(topic(component), move |due| source.value(due))?;

@@ -9,7 +9,8 @@ use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
 use super::awake::Awake;
-use super::figures::{Evidence, Figures, Row};
+use super::figures::{Evidence, Figures, Row, SenderRow};
+use super::first::{self, Firsts};
 use super::ledger::Sums;
 use super::option::Settings;
 use super::protocol::{Facts, Opening, Part};
@@ -48,6 +49,9 @@ pub struct StartUp {
     pub bind_ms_max: f64,
     /// Until the slowest had heard all others, ms.
     pub joined_ms_max: f64,
+    /// From the beginning of a receiver's opening until it had a value of every other: the slowest, ms.
+    #[serde(default)]
+    pub all_heard_ms: f64,
     /// Latency of first messages: the median and the slowest, ns.
     pub first_ns_median: Option<u64>,
     /// The slowest.
@@ -82,6 +86,9 @@ pub struct RunReport {
     pub account: Sums,
     /// Before the barrier, and the first messages.
     pub startup: StartUp,
+    /// First messages, and what their receivers did meanwhile.
+    #[serde(default)]
+    pub firsts: Firsts,
     /// Processes that did not run when they should have.
     #[serde(default)]
     pub absences: Vec<Absence>,
@@ -90,6 +97,12 @@ pub struct RunReport {
     /// Each latency in order of arrival, ns, where one process receives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrivals_ns: Vec<u64>,
+    /// Who sent each of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arrival_senders: Vec<u16>,
+    /// Latencies by sender, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub senders: Vec<SenderRow>,
     /// By how much the mean period of a component deviates at most, parts per million.
     pub drift_ppm: f64,
     /// Sums of what all processes went through.
@@ -146,7 +159,8 @@ fn store_samples(
 }
 
 /// The account of all, once it is complete: of what was lost last, receivers learn by the next announcement.
-fn sums(road: &mut Road, mutual: bool) -> Result<Sums, String> {
+fn sums(road: &mut Road, settings: &Settings) -> Result<Sums, String> {
+    let mutual = settings.mode.is_mutual();
     let patience_ns = monotonic_ns() + ANNOUNCEMENTS.as_nanos() as u64;
     loop {
         let accounts = road.account()?;
@@ -162,33 +176,43 @@ fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunRepor
     let tag = punctual_machine::process::random() as u16;
     let started = std::time::Instant::now();
     let mut road = Road::start(settings, place, tag)?;
+    // Without a barrier the first messages come while processes open.
+    let (mut opened, mut controls) = (Clock::get().now(), (!settings.barrier).then(controls));
     let openings = road.open(settings, place, tag)?;
     let all_ready_ms = started.elapsed().as_secs_f64() * 1e3;
-    let cpus = punctual_machine::cpu::allowed();
-    let controls: Vec<Control> = cpus.iter().map(|&cpu| Control::start(Some(cpu), Urgency::Other)).collect();
-    let components = u32::try_from(settings.vehicles * settings.components).unwrap_or(u32::MAX);
-    let barrier = BARRIER + BARRIER_PER_COMPONENT * components;
-    let at_ns = monotonic_ns() + barrier.as_nanos() as u64;
-    let opened = Clock::get().now().plus(Clock::get().ticks(barrier));
-    let awake = Awake::start(settings, at_ns);
+    let controls = controls.get_or_insert_with(self::controls);
+    let mut at_ns = None;
+    if settings.barrier {
+        let barrier = barrier(settings);
+        at_ns = Some(monotonic_ns() + barrier.as_nanos() as u64);
+        opened = Clock::get().now().plus(Clock::get().ticks(barrier));
+    }
+    let awake = at_ns.map(|at_ns| Awake::start(settings, at_ns));
     let brought = road.travel(at_ns)?;
     drop(awake);
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
-    drop(controls);
+    controls.clear();
     let figures = Evidence { settings, brought: &brought, began, opened }.figures();
-    let mut account = sums(&mut road, settings.mode.is_mutual())?;
+    let (firsts, first_ns) = first::firsts(&openings, &brought);
+    let mut account = sums(&mut road, settings)?;
     if !settings.mode.is_mutual() {
         // No node counts losses there: the numbers of what came do.
         account.lost += figures.rows.iter().map(|row| row.lost).sum::<u64>();
     }
+    if !settings.barrier {
+        account.without_barrier();
+    }
     let report = RunReport {
         account,
         died: std::mem::take(&mut road.died),
-        startup: start_up(&openings, all_ready_ms, &figures),
+        startup: start_up(&openings, all_ready_ms, first_ns, &firsts),
+        firsts,
         rows: figures.rows.clone(),
         absences: absences(settings, &brought),
         fan_out_ns: figures.fan_out_ns.clone(),
         arrivals_ns: figures.arrivals_ns.clone(),
+        arrival_senders: figures.arrival_senders.clone(),
+        senders: figures.senders.clone(),
         drift_ppm: (figures.drift_ppm * 10.0).round() / 10.0,
         facts: sum_of_facts(&brought),
         growth_kib_max: growth(&brought),
@@ -197,12 +221,27 @@ fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunRepor
     Ok((report, figures))
 }
 
-fn start_up(openings: &[Opening], all_ready_ms: f64, figures: &Figures) -> StartUp {
+/// A thread on each processor that only looks how late it is.
+fn controls() -> Vec<Control> {
+    punctual_machine::cpu::allowed().iter().map(|&cpu| Control::start(Some(cpu), Urgency::Other)).collect()
+}
+
+/// From the last *ready* to the barrier's opening.
+fn barrier(settings: &Settings) -> Duration {
+    let components = u32::try_from(settings.vehicles * settings.components).unwrap_or(u32::MAX);
+    BARRIER + BARRIER_PER_COMPONENT * components
+}
+
+fn start_up(
+    openings: &[(Part, Opening)],
+    all_ready_ms: f64,
+    mut first: Vec<u64>,
+    firsts: &Firsts,
+) -> StartUp {
     let most = |of: fn(&Opening) -> u64| {
-        let ns = openings.iter().map(of).max().unwrap_or(0);
+        let ns = openings.iter().map(|(_, opening)| of(opening)).max().unwrap_or(0);
         (ns as f64 / 1e4).round() / 100.0
     };
-    let mut first = figures.first_ns.clone();
     first.sort_unstable();
     StartUp {
         all_ready_ms: all_ready_ms.round(),
@@ -210,6 +249,7 @@ fn start_up(openings: &[Opening], all_ready_ms: f64, figures: &Figures) -> Start
         node_ms_max: most(|opening| opening.node_ns),
         bind_ms_max: most(|opening| opening.bind_ns),
         joined_ms_max: most(|opening| opening.joined_ns),
+        all_heard_ms: firsts.all_heard_ms,
         first_ns_median: first.get(first.len() / 2).copied(),
         first_ns_max: first.last().copied(),
     }

@@ -1,7 +1,7 @@
 //! What the records of a run come to: samples for the store, the rows of the published tables, latency by place in the
 //! wake-up order.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,21 @@ pub struct Row {
     pub late_mean_ns: f64,
 }
 
+/// The messages of one vehicle at all others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SenderRow {
+    /// Its number.
+    pub sender: u16,
+    /// Messages received.
+    pub count: u64,
+    /// From sent to received, ns: the least.
+    pub min_ns: u64,
+    /// Half are later.
+    pub p50_ns: u64,
+    /// The most.
+    pub max_ns: u64,
+}
+
 /// Messages that a receiver was to get, and those it got.
 struct Reception<'a> {
     /// Number of the receiver.
@@ -68,10 +83,12 @@ pub struct Figures {
     pub fan_out_ns: Vec<u64>,
     /// Latency of each in order of arrival, ns: where one process receives.
     pub arrivals_ns: Vec<u64>,
+    /// Who sent each of them.
+    pub arrival_senders: Vec<u16>,
+    /// Latencies by sender.
+    pub senders: Vec<SenderRow>,
     /// Deviation of the mean period of a component from what was asked for, parts per million; the largest.
     pub drift_ppm: f64,
-    /// First messages: their latencies, ns.
-    pub first_ns: Vec<u64>,
 }
 
 /// Everything of one run that the figures need.
@@ -92,7 +109,8 @@ impl Evidence<'_> {
     #[must_use]
     pub fn figures(&self) -> Figures {
         let receptions = self.receptions();
-        let offered = Offered { sent: self.sent(&receptions), skipped: self.skipped() };
+        let (sent, skipped) = (self.sent(&receptions), self.skipped());
+        let offered = Offered { sent, skipped, first_due_ns: self.first_due_ns(&receptions) };
         let row_of_others = self.settings.medium.row();
         let mut samples = Vec::new();
         for reception in &receptions {
@@ -108,18 +126,15 @@ impl Evidence<'_> {
         if self.settings.mode.is_mutual() {
             rows.push(row(OWN_ROW, &receptions, &samples, |reception| &reception.own));
         }
-        let first = |record: &&&Record| record.value.origin.number == 0;
+        let arrivals = if self.settings.mode.is_mutual() { Vec::new() } else { arrivals(&receptions) };
         Figures {
             rows,
             samples,
             fan_out_ns: fan_out(&receptions),
-            arrivals_ns: if self.settings.mode.is_mutual() { Vec::new() } else { arrivals(&receptions) },
+            arrivals_ns: arrivals.iter().map(|record| latency_ns(record)).collect(),
+            arrival_senders: arrivals.iter().map(|record| record.value.origin.vehicle).collect(),
+            senders: senders(&receptions),
             drift_ppm: drift_ppm(all(&receptions), self.settings.period, self.settings.count),
-            first_ns: receptions
-                .iter()
-                .flat_map(|reception| reception.others.iter().filter(first))
-                .map(|r| latency_ns(r))
-                .collect(),
         }
     }
 
@@ -160,6 +175,19 @@ impl Evidence<'_> {
         sent
     }
 
+    /// Without a barrier, each begins when it is open.
+    fn first_due_ns(&self, receptions: &[Reception<'_>]) -> HashMap<(u16, u16), u64> {
+        let (clock, mut first) = (Clock::get(), HashMap::new());
+        let period_ns = self.settings.period.as_nanos() as u64;
+        for record in all(receptions).filter(|_| !self.settings.barrier) {
+            let origin = record.value.origin;
+            let due_ns = clock.nanos(record.value.due.since(self.began));
+            let first_ns = due_ns.saturating_sub(u64::from(origin.number) * period_ns);
+            first.entry((origin.vehicle, origin.component)).or_insert(first_ns);
+        }
+        first
+    }
+
     /// What each component never sent.
     fn skipped(&self) -> HashMap<(u16, u16), Seen> {
         let mut all: HashMap<(u16, u16), Seen> = HashMap::new();
@@ -195,6 +223,7 @@ impl Evidence<'_> {
             }
             let total = clock.nanos(received.since(value.due));
             samples.push(origin.number.into(), at(value.due), at(value.sent), total, Outcome::Answered);
+            samples.sender.push(origin.vehicle.into());
             push_stages(clock, &mut samples, record);
         }
         self.push_absent(&mut samples, offered, records, &seen, from);
@@ -222,8 +251,10 @@ impl Evidence<'_> {
             // Its interest was not known before: what was published until then was not for it.
             let first_heard = (0..count).find(|&number| seen.has(number)).unwrap_or(0);
             for number in (0..count).filter(|&number| !seen.has(number)) {
-                let phase = u64::from(vehicle) * settings.phase_ns();
-                let due = opened_ns + phase + u64::from(number) * settings.period.as_nanos() as u64;
+                let first_due = offered.first_due_ns.get(&(vehicle, component)).copied();
+                let phase = || opened_ns + u64::from(vehicle) * settings.phase_ns();
+                let due =
+                    first_due.unwrap_or_else(phase) + u64::from(number) * settings.period.as_nanos() as u64;
                 let (outcome, known) = if skipped.has(number) || number < first_heard {
                     let younger = |record: &&&Record| {
                         let origin = record.value.origin;
@@ -237,6 +268,7 @@ impl Evidence<'_> {
                 };
                 let age = known.unwrap_or(end).saturating_sub(due);
                 samples.push(number.into(), due, due, age, outcome);
+                samples.sender.push(vehicle.into());
                 samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
             }
         }
@@ -253,6 +285,8 @@ struct Offered {
     /// How many values of each component: all up to that number were sent, or skipped.
     sent: HashMap<(u16, u16), u32>,
     skipped: HashMap<(u16, u16), Seen>,
+    /// When each component's first was due, where there was no barrier: as what came of it says.
+    first_due_ns: HashMap<(u16, u16), u64>,
 }
 
 /// Which numbers of one sender came.
@@ -374,10 +408,23 @@ fn fan_out(receptions: &[Reception<'_>]) -> Vec<u64> {
     by_place.iter_mut().map(median).collect()
 }
 
-fn arrivals(receptions: &[Reception<'_>]) -> Vec<u64> {
+fn arrivals<'a>(receptions: &[Reception<'a>]) -> Vec<&'a Record> {
     let mut all: Vec<&Record> = receptions.iter().flat_map(|reception| reception.others.clone()).collect();
     all.sort_by_key(|record| record.received);
-    all.into_iter().map(latency_ns).collect()
+    all
+}
+
+fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
+    let mut by_sender: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
+    for record in receptions.iter().flat_map(|reception| &reception.others) {
+        by_sender.entry(record.value.origin.vehicle).or_default().push(latency_ns(record));
+    }
+    let row = |(sender, mut all): (u16, Vec<u64>)| {
+        all.sort_unstable();
+        let (count, p50_ns) = (all.len() as u64, all[all.len() / 2]);
+        SenderRow { sender, count, min_ns: all[0], p50_ns, max_ns: all[all.len() - 1] }
+    };
+    by_sender.into_iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -402,6 +449,7 @@ mod tests {
             period: Duration::from_millis(1),
             count: 4,
             runs: 1,
+            barrier: true,
             spread: false,
             urgency: Urgency::Other,
             pin: false,

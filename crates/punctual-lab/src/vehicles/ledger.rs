@@ -20,6 +20,10 @@ pub struct Sums {
     pub unicast: u64,
     /// Frames that were to arrive: each at every node but its sender's, or at the one that it was for.
     pub to_arrive: u64,
+    /// Of these, frames that were sent before their receiver was on the bus: without a barrier, what is in no account of a
+    /// receiver. It is a difference, so a frame that nobody accounts for does not show there.
+    #[serde(default)]
+    pub before: u64,
     /// Frames that arrived, each once.
     pub arrived: u64,
     /// Frames that did not, by their receivers' accounts of each sender.
@@ -74,8 +78,13 @@ impl Sums {
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.incomplete
-            || self.to_arrive == self.arrived + self.lost
+            || self.to_arrive == self.before + self.arrived + self.lost
                 && self.copies == self.delivered + self.undelivered.values().sum::<u64>()
+    }
+
+    /// Of a run without a barrier: what no receiver has in its account came before it did.
+    pub fn without_barrier(&mut self) {
+        self.before = self.to_arrive.saturating_sub(self.arrived + self.lost);
     }
 
     /// Adds those of another run.
@@ -85,6 +94,7 @@ impl Sums {
         self.broadcast += other.broadcast;
         self.unicast += other.unicast;
         self.to_arrive += other.to_arrive;
+        self.before += other.before;
         self.arrived += other.arrived;
         self.lost += other.lost;
         self.copies += other.copies;
@@ -124,6 +134,13 @@ mod tests {
         let mut missing = accounts.clone();
         missing[1].1.heard[0].arrived = 4;
         assert!(!Sums::of(&missing, true, 0).is_balanced());
+        let mut begun_alone = Sums::of(&missing, true, 0);
+        begun_alone.without_barrier();
+        assert!(begun_alone.is_balanced() && begun_alone.before == 1, "{begun_alone:?}");
+        missing[1].1.heard[0].arrived = 6;
+        let mut twice = Sums::of(&missing, true, 0);
+        twice.without_barrier();
+        assert!(!twice.is_balanced(), "{twice:?}");
         let mut unplaced = accounts;
         unplaced[1].1.counters.pop();
         assert!(!Sums::of(&unplaced, true, 0).is_balanced());

@@ -2,6 +2,7 @@
 //! back with every value, asleep until the doorbell, epoll or a signal wakes it.
 
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use punctual::{Clock, CommunicatorOptions, Node, NodeOptions, Observer, Wake};
@@ -10,6 +11,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
+use super::first::Watch;
 use super::process::{Needed, Travelled, Travelling, account_of};
 use super::protocol::{Account, Assignment, Facts};
 use super::publication::Schedule;
@@ -27,6 +29,7 @@ type Noted = Option<Record>;
 pub(super) struct Observed {
     node: Node,
     observer: Option<Observer>,
+    watch: Arc<Mutex<Watch>>,
     noted: Receiver<Noted>,
     assignment: Assignment,
 }
@@ -43,13 +46,20 @@ impl Observed {
         let communicator = node.bind_with(PORT, &options).map_err(|error| error.to_string())?;
         let (to, noted) = channel();
         let clock = Clock::get();
+        let mut watch = Watch::new(0, true);
+        watch.begin_elsewhere();
+        let watch = Arc::new(Mutex::new(watch));
+        let of_observer = Arc::clone(&watch);
         let observer = communicator.on_message(move |message| {
             let received = clock.now();
             let value = Value::parse(message.payload);
+            if let (Some(value), Ok(mut watch)) = (value, of_observer.lock()) {
+                watch.note(value.origin.vehicle);
+            }
             let _gone = to.send(value.map(|value| Record::new(value, 0, received, message.stages.as_ref())));
         });
         let observer = observer.map_err(|error| error.to_string())?;
-        Ok(Self { node, observer: Some(observer), noted, assignment: assignment.clone() })
+        Ok(Self { node, observer: Some(observer), watch, noted, assignment: assignment.clone() })
     }
 }
 
@@ -73,7 +83,8 @@ impl Travelling for Observed {
         }
         facts.signals = signals_delivered() - signals;
         needed.note(&mut facts);
-        Ok(Travelled { facts, records, skipped: Vec::new() })
+        let beginning = self.watch.lock().map(|mut watch| watch.finish());
+        Ok(Travelled { facts, records, skipped: Vec::new(), beginnings: beginning.into_iter().collect() })
     }
 
     fn account(&mut self) -> Account {

@@ -120,6 +120,8 @@ pub struct Settings {
     pub count: usize,
     /// Fresh processes each time.
     pub runs: u32,
+    /// Whether all wait for each other before the first publishes; if not, each begins when it is open.
+    pub barrier: bool,
     /// Whether components publish one after the other over the period, or all at once as the barrier leaves them.
     pub spread: bool,
     /// How urgent the vehicles' threads are.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::experiment::{Absence, RunReport};
+use super::first::{FirstMessage, STEPS};
 use super::ledger::Sums;
 use super::option::{Medium, Mode};
 use super::published::{PUBLISHED, PUBLISHED_ASYNC, Published, Standing, rows};
@@ -32,6 +33,9 @@ pub struct Overall {
     /// How long before and after each instant all processors were kept awake, µs.
     #[serde(default)]
     pub awake_us: f64,
+    /// Whether all waited for each other before the first published.
+    #[serde(default = "yes")]
+    pub barrier: bool,
     /// Processes that published.
     pub vehicles: usize,
     /// Processes beside the road.
@@ -58,6 +62,11 @@ pub struct Overall {
     pub stalls: Vec<VehicleStall>,
 }
 
+/// What runs say that were made before there was a choice.
+fn yes() -> bool {
+    true
+}
+
 /// What the summary holds of it.
 #[must_use]
 pub fn overall(summary: &Summary) -> Option<Overall> {
@@ -76,7 +85,9 @@ pub fn overview(summary: &Summary, style: Style) -> String {
     text += &results(summary, style);
     text += &stages(summary, style);
     text += &stalls(&all, style);
+    text += &senders(&all, style);
     text += &start_up(&all, style);
+    text += &firsts(&all, style);
     text += &account(&all, style);
     text += &table::skipped(&summary.skipped, style);
     text + &table::doubts(&summary.doubts, style)
@@ -173,9 +184,11 @@ fn honest(all: &Overall, style: Style) -> String {
 fn deltas(all: &Overall, style: Style) -> String {
     let mut text = String::new();
     for (number, run) in all.runs.iter().enumerate().filter(|(_, run)| !run.arrivals_ns.is_empty()) {
-        let title = format!("Run {}: every latency in order of arrival, whole µs", number + 1);
+        let title = format!("Run {}: every latency in order of arrival, sender:whole µs", number + 1);
         let _ = writeln!(text, "{}", style.heading(&title));
-        let words: Vec<String> = run.arrivals_ns.iter().map(|ns| (ns / 1000).to_string()).collect();
+        let arrivals = run.arrival_senders.iter().zip(&run.arrivals_ns);
+        let words: Vec<String> =
+            arrivals.map(|(sender, ns)| format!("{sender}:{}", grouped((ns / 1000).cast_signed()))).collect();
         let mut line = String::new();
         for word in words {
             if line.len() + word.len() > 98 {
@@ -255,6 +268,10 @@ pub fn stage_names<'s>(results: &[&'s CellResult]) -> Vec<&'s str> {
     names
 }
 
+/// Senders in a line of the terminal.
+const SENDERS_A_LINE: usize = 5;
+/// First messages told one by one.
+const FIRSTS_SHOWN: usize = 5;
 /// Stalls told one by one.
 const STALLS_SHOWN: usize = 5;
 
@@ -310,6 +327,78 @@ pub fn absence_words(absence: &Absence) -> String {
     format!("{process}: {}", words.join("; "))
 }
 
+fn senders(all: &Overall, style: Style) -> String {
+    let Some(run) = all.runs.iter().rev().find(|run| !run.senders.is_empty()) else { return String::new() };
+    let title = "By sender, sent → received: p50 / max, µs (last run)";
+    let mut text = format!("{}\n", style.heading(title));
+    for rows in run.senders.chunks(SENDERS_A_LINE) {
+        for row in rows {
+            let (p50, max) = (micros(row.p50_ns as f64), micros(row.max_ns as f64));
+            let _ = write!(text, "{:<24}", format!("{:>4}: {p50} / {max}", row.sender));
+        }
+        text = text.trim_end().to_owned() + "\n";
+    }
+    text + "\n"
+}
+
+/// What of first messages was which step of their receivers' opening.
+fn firsts(all: &Overall, style: Style) -> String {
+    let begun = if all.barrier { "at a barrier" } else { "without a barrier, each when it is open" };
+    let title =
+        format!("First messages, {begun}: sent → received, and what the receiver did meanwhile, mean, ms");
+    let mut text = format!("{}\n", style.heading(&title));
+    let mut head = format!("{:<6}{:>7}{:>9}", "run", "count", "all");
+    STEPS.iter().for_each(|step| head += &format!("{step:>11}"));
+    head += "   looker late";
+    let _ = writeln!(text, "{}", style.faint(&head));
+    for (number, run) in all.runs.iter().enumerate().filter(|(_, run)| run.firsts.count > 0) {
+        let total: u64 = run.firsts.mean.iter().map(|share| share.ns).sum();
+        let _ = write!(text, "{:<6}{:>7}{:>9.2}", number + 1, run.firsts.count, total as f64 / 1e6);
+        run.firsts.mean.iter().for_each(|share| {
+            let _ = write!(text, "{:>11.2}", share.ns as f64 / 1e6);
+        });
+        let _ = writeln!(text, "{:>14.2}", run.control_late_us as f64 / 1e3);
+    }
+    for (number, first) in slowest_firsts(all, FIRSTS_SHOWN) {
+        let _ = writeln!(text, "  run {}, {}", number + 1, first_words(first));
+    }
+    let _ = writeln!(text, "{}\n", style.faint(STEPS_SAY));
+    text
+}
+
+/// What the steps are, for people.
+pub const STEPS_SAY: &str = "Clock: its calibration. Bus: memory and sockets of the node. Bind: communicators, threads. Discovery: \
+     until all others were heard. Start: until the receiving thread ran. Listening: a queue of messages before it, a sleep, or no processor. Looker: a thread on each processor \
+     that only looks, in the whole run; what it misses too and no run queue held was the hypervisor's or the kernel's.";
+
+/// The slowest first messages of all runs, with the number of the run.
+#[must_use]
+pub fn slowest_firsts(all: &Overall, count: usize) -> Vec<(usize, &FirstMessage)> {
+    let of_runs = all.runs.iter().enumerate();
+    let mut slowest: Vec<_> = of_runs
+        .flat_map(|(run, report)| report.firsts.slowest.iter().map(move |first| (run, first)))
+        .collect();
+    slowest.sort_by_key(|(_, first)| std::cmp::Reverse(first.ns));
+    slowest.truncate(count);
+    slowest
+}
+
+/// "vehicle 3 → listener: 31.20 ms: bus 2.10, listening 29.10; it waited for a processor for 20.00 to 25.00".
+#[must_use]
+pub fn first_words(first: &FirstMessage) -> String {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    // A hundredth of a millisecond is the least that is shown.
+    let shown = first.steps.iter().filter(|share| share.ns >= 5_000);
+    let steps: Vec<String> = shown.map(|share| format!("{} {:.2}", share.step, ms(share.ns))).collect();
+    let [least, most] = first.queued_ns.map(ms);
+    let FirstMessage { sender, receiver, ns, .. } = first;
+    format!(
+        "vehicle {sender} → {receiver}: {:.2} ms: {}; it was ready and waited for a processor for {least:.2} to {most:.2}",
+        ms(*ns),
+        steps.join(", ")
+    )
+}
+
 fn start_up(all: &Overall, style: Style) -> String {
     let mut text = format!(
         "{}\n",
@@ -322,7 +411,7 @@ fn start_up(all: &Overall, style: Style) -> String {
         "clock",
         "node",
         "bind",
-        "all heard",
+        "all told",
         "first: p50",
         "max",
         "queued, ms",
@@ -341,7 +430,7 @@ fn start_up(all: &Overall, style: Style) -> String {
             startup.clock_ms_max,
             startup.node_ms_max,
             startup.bind_ms_max,
-            startup.joined_ms_max,
+            startup.all_heard_ms,
             first(startup.first_ns_median),
             first(startup.first_ns_max),
             run.drift_ppm,
@@ -355,9 +444,13 @@ fn account(all: &Overall, style: Style) -> String {
     let sums = &all.account;
     let number = |count: u64| grouped(count.cast_signed());
     let mut text = format!("{}\n", style.heading("Every frame, all nodes and runs"));
+    let before = match sums.before {
+        0 => String::new(),
+        count => format!(" + {} sent before their receiver was there", number(count)),
+    };
     let _ = writeln!(
         text,
-        "  {} messages sent; {} frames for everybody, {} for one newcomer; {} to arrive = {} arrived + {} lost",
+        "  {} messages sent; {} frames for everybody, {} for one newcomer; {} to arrive = {} arrived + {} lost{before}",
         number(sums.sent),
         number(sums.broadcast),
         number(sums.unicast),

@@ -14,6 +14,7 @@ use punctual_machine::packet::{BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions,
 use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 
+use super::first::Watch;
 use super::option::VALUE_SIZE;
 use super::process::{Needed, Travelled, Travelling};
 use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Part};
@@ -51,7 +52,12 @@ impl Plain {
         self.socket.flush().is_ok()
     }
 
-    fn receive_all(&mut self, start_ns: u64, facts: &mut Facts) -> Result<Vec<Record>, String> {
+    fn receive_all(
+        &mut self,
+        start_ns: u64,
+        facts: &mut Facts,
+        watch: &mut Watch,
+    ) -> Result<Vec<Record>, String> {
         let clock = Clock::get();
         let expected = self.assignment.vehicles * self.assignment.count;
         let last = Schedule::new(&self.assignment, self.assignment.vehicles as u16, 0);
@@ -59,17 +65,18 @@ impl Plain {
         let mut records = Vec::with_capacity(expected);
         let mut sleep = Sleep::of(&self.socket, self.assignment.wake.parse()?)?;
         let before = signals_delivered();
+        watch.begin();
         // What came before the signal was asked for raised none.
-        self.empty(clock, &mut records);
+        self.empty(clock, &mut records, watch);
         while records.len() < expected && monotonic_ns() < patience_ns && !interrupted() {
             sleep.until_news()?;
-            self.empty(clock, &mut records);
+            self.empty(clock, &mut records, watch);
         }
         facts.signals = signals_delivered() - before;
         Ok(records)
     }
 
-    fn empty(&mut self, clock: &Clock, records: &mut Vec<Record>) {
+    fn empty(&mut self, clock: &Clock, records: &mut Vec<Record>, watch: &mut Watch) {
         while let Some(frame) = self.socket.recv() {
             let received = clock.now();
             let value = frame.bytes.get(..VALUE_SIZE).and_then(Value::parse);
@@ -78,6 +85,7 @@ impl Plain {
                 Some(value) => {
                     self.note_heard(value.origin.vehicle);
                     records.push(Record::new(value, 0, received, None));
+                    watch.note(value.origin.vehicle);
                 }
                 None => self.strange += 1,
             }
@@ -98,17 +106,20 @@ impl Travelling for Plain {
         sleep_precisely();
         let needed = Needed::now();
         let (mut facts, mut records) = (Facts::default(), Vec::new());
+        let mut watch = Watch::new(0, false);
         match self.assignment.part {
             Part::Vehicle(vehicle) => {
                 let schedule = Schedule::new(&self.assignment, vehicle, 0);
                 facts = schedule.send_all(start_ns, |value| self.send(value));
                 self.sent = facts.sent;
             }
-            Part::Roadside(_) | Part::Listener => records = self.receive_all(start_ns, &mut facts)?,
+            Part::Roadside(_) | Part::Listener => {
+                records = self.receive_all(start_ns, &mut facts, &mut watch)?;
+            }
         }
         facts.mismatched = self.strange;
         needed.note(&mut facts);
-        Ok(Travelled { facts, records, skipped: Vec::new() })
+        Ok(Travelled { facts, records, skipped: Vec::new(), beginnings: vec![watch.finish()] })
     }
 
     fn account(&mut self) -> Account {

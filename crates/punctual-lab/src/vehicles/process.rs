@@ -3,12 +3,14 @@
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
-use punctual::{Clock, Node, NodeOptions};
+use punctual::{Clock, Node, NodeOptions, Ticks};
+use punctual_machine::clock::monotonic_ns;
 use punctual_machine::namespace::{add_address, bring_up, thread_id, unshare_network};
 use punctual_machine::signal::{continuations, interrupted};
 
 use super::alone::Alone;
 use super::components::Components;
+use super::first::{Beginning, Look, Looking};
 use super::observed::Observed;
 use super::option::Mode;
 use super::plain::Plain;
@@ -26,6 +28,8 @@ pub(super) struct Travelled {
     pub(super) records: Vec<Record>,
     /// Values that it never sent.
     pub(super) skipped: Vec<Skipped>,
+    /// How its receiving threads began.
+    pub(super) beginnings: Vec<Beginning>,
 }
 
 /// What a process does while values travel.
@@ -46,28 +50,45 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     let mut running: Option<Box<dyn Travelling>> = None;
     while let Ok(told) = hear::<Told>(input) {
         let said = match told {
-            Told::Station { apart } => station(apart),
-            Told::Open(assignment) => open(&assignment).map(|(opened, opening)| {
-                running = Some(opened);
-                Said::Ready(opening)
-            }),
-            Told::Go { at_ns } => match &mut running {
-                Some(running) => match running.travel(at_ns) {
-                    Ok(travelled) => {
-                        send_travelled(output, travelled).map_err(unheard)?;
+            Told::Station { apart } => station(apart).map(Answer::Line),
+            Told::Open(assignment) => match open(&assignment) {
+                Ok((opened, opening)) => {
+                    let opened = running.insert(opened);
+                    say(output, &Said::Ready(opening)).map_err(unheard)?;
+                    if assignment.barrier {
                         continue;
                     }
-                    Err(text) => Err(text),
-                },
+                    travel(opened.as_mut(), monotonic_ns())
+                }
+                Err(text) => Err(text),
+            },
+            Told::Go { at_ns } => match &mut running {
+                Some(running) => travel(running.as_mut(), at_ns),
                 None => Err("nothing is open".to_owned()),
             },
             Told::Account => {
-                Ok(Said::Accounted(running.as_mut().map(|running| running.account()).unwrap_or_default()))
+                let account = running.as_mut().map(|running| running.account()).unwrap_or_default();
+                Ok(Answer::Line(Said::Accounted(account)))
             }
         };
-        say(output, &said.unwrap_or_else(Said::Failed)).map_err(unheard)?;
+        match said {
+            Ok(Answer::Line(said)) => say(output, &said),
+            Ok(Answer::Travelled(travelled)) => send_travelled(output, travelled),
+            Err(text) => say(output, &Said::Failed(text)),
+        }
+        .map_err(unheard)?;
     }
     Ok(())
+}
+
+/// What is said to what was told.
+enum Answer {
+    Line(Said),
+    Travelled(Travelled),
+}
+
+fn travel(running: &mut dyn Travelling, start_ns: u64) -> Result<Answer, String> {
+    running.travel(start_ns).map(Answer::Travelled)
 }
 
 fn station(apart: bool) -> Result<Said, String> {
@@ -78,19 +99,25 @@ fn station(apart: bool) -> Result<Said, String> {
 }
 
 fn send_travelled(output: &mut impl Write, travelled: Travelled) -> std::io::Result<()> {
-    let Travelled { facts, records, skipped } = travelled;
+    let Travelled { facts, records, skipped, beginnings } = travelled;
     let mut bytes = Vec::with_capacity(records.len() * RECORD_SIZE);
     records.iter().for_each(|record| record.write(&mut bytes));
-    say(output, &Said::Done { facts, skipped, bytes: bytes.len() })?;
+    say(output, &Said::Done { facts, skipped, beginnings, bytes: bytes.len() })?;
     output.write_all(&bytes)?;
     output.flush()
 }
 
 fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), String> {
     let mut opening = Opening::default();
-    let began = Instant::now();
-    Clock::get();
+    let looking = Looking::of_this_thread();
+    // There are no ticks before there is a clock: they are counted back from it.
+    let (queued, began) = (looking.look(Ticks(0)), Instant::now());
+    let clock = Clock::get();
     opening.clock_ns = since(began);
+    let calibrated = looking.now();
+    let took = clock.ticks(Duration::from_nanos(opening.clock_ns));
+    opening.looks = [calibrated; 5];
+    opening.looks[0] = Look { at: Ticks(calibrated.at).since(took).0, ..queued };
     if let Some(port) = &assignment.port {
         let settled = bring_up(&port.interface).and_then(|()| add_address(&port.interface, &port.address));
         settled.map_err(|error| error.to_string())?;
@@ -108,6 +135,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), Strin
             _ => Box::new(Alone::open(assignment)?),
         };
         opening.node_ns = since(began);
+        opening.looks[2..].fill(looking.now());
         return Ok((opened, opening));
     }
     let began = Instant::now();
@@ -119,17 +147,21 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), Strin
     };
     let node = options.open(&bus).map_err(|error| error.to_string())?;
     opening.node_ns = since(began);
+    opening.looks[2] = looking.now();
     let began = Instant::now();
     let components = Components::start(&node, assignment)?;
     opening.bind_ns = since(began);
+    opening.looks[3] = looking.now();
     let began = Instant::now();
-    while (node.ledger().joined as usize) < assignment.others
+    while assignment.barrier
+        && (node.ledger().joined as usize) < assignment.others
         && began.elapsed() < JOINING_MAX
         && !interrupted()
     {
         std::thread::sleep(Duration::from_millis(2));
     }
     opening.joined_ns = since(began);
+    opening.looks[4] = looking.now();
     opening.joined = node.ledger().joined;
     Ok((Box::new(components), opening))
 }

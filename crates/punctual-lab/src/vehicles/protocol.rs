@@ -7,6 +7,7 @@ use punctual::engine::datagram::DatagramOptions;
 use punctual::engine::packet::PacketBusOptions;
 use serde::{Deserialize, Serialize};
 
+use super::first::{Beginning, Look};
 use super::keys::KeyLine;
 use super::option::Mode;
 use crate::response::option::Urgency;
@@ -113,6 +114,8 @@ pub struct Assignment {
     pub count: usize,
     /// How far a vehicle's first message is behind that of the one before it.
     pub phase_ns: u64,
+    /// Whether to wait until it is told to go, or to begin when it is open.
+    pub barrier: bool,
 }
 
 /// What a process is told.
@@ -121,7 +124,7 @@ pub struct Assignment {
 pub enum Told {
     /// To leave for a network namespace of its own, or not.
     Station { apart: bool },
-    /// To open everything and to say so when it is ready.
+    /// To open everything and to say so when it is ready; without a barrier, to travel at once.
     Open(Box<Assignment>),
     /// The barrier opens at this instant of `CLOCK_MONOTONIC`.
     Go { at_ns: u64 },
@@ -142,6 +145,9 @@ pub struct Opening {
     pub joined_ns: u64,
     /// Others that were heard.
     pub joined: u64,
+    /// When opening began; when there were the clock, the bus, communicators and their threads, all others; ready.
+    #[serde(default)]
+    pub looks: [Look; 5],
 }
 
 /// What a process went through while values travelled.
@@ -228,7 +234,7 @@ pub enum Said {
     /// It waits at the barrier.
     Ready(Opening),
     /// It has sent what it was to send, and received or given up. That many bytes of records follow.
-    Done { facts: Facts, skipped: Vec<Skipped>, bytes: usize },
+    Done { facts: Facts, skipped: Vec<Skipped>, beginnings: Vec<Beginning>, bytes: usize },
     /// What became of everything.
     Accounted(Account),
     /// It cannot: in words for people.

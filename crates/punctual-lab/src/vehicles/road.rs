@@ -11,6 +11,7 @@ use punctual_machine::namespace::{
     unshare_network,
 };
 
+use super::first::Beginning;
 use super::keys::KeyLine;
 use super::option::{Interfaces, Medium, Settings};
 use super::protocol::{Account, Assignment, BusPlan, Facts, Opening, Part, Port, Said, Skipped, Told};
@@ -160,6 +161,8 @@ pub struct Brought {
     pub records: Vec<Record>,
     /// What it never sent.
     pub skipped: Vec<Skipped>,
+    /// How its receiving threads began.
+    pub beginnings: Vec<Beginning>,
 }
 
 /// All processes of one run.
@@ -200,11 +203,16 @@ impl Road {
         Ok(road)
     }
 
-    /// Lets all open what they need, at once, and waits until all wait at the barrier.
+    /// Lets all open what they need, at once, and waits until all have: then they wait at the barrier, or travel already.
     ///
     /// # Errors
     /// In words for people.
-    pub fn open(&mut self, settings: &Settings, place: &Place, tag: u16) -> Result<Vec<Opening>, String> {
+    pub fn open(
+        &mut self,
+        settings: &Settings,
+        place: &Place,
+        tag: u16,
+    ) -> Result<Vec<(Part, Opening)>, String> {
         let buses = buses(settings, place, self.stations.len(), tag)?;
         let others = self.stations.len() - 1;
         let keys = settings.seal.then(KeyLine::random);
@@ -227,34 +235,38 @@ impl Road {
                 period_ns: settings.period.as_nanos() as u64,
                 count: settings.count,
                 phase_ns: settings.phase_ns(),
+                barrier: settings.barrier,
             };
             station.say(&Told::Open(Box::new(assignment)))?;
         }
         self.stations
             .iter_mut()
             .map(|station| match station.ask()? {
-                Said::Ready(opening) => Ok(opening),
+                Said::Ready(opening) => Ok((station.part, opening)),
                 other => Err(unexpected(station.part, &other, "ready")),
             })
             .collect()
     }
 
-    /// Opens the barrier and waits for all to come back; who died brings nothing. In the order of the parts.
+    /// Opens the barrier, if there is one, and waits for all to come back; who died brings nothing. In the order of the
+    /// parts.
     ///
     /// # Errors
     /// In words for people: a process said that it cannot.
-    pub fn travel(&mut self, at_ns: u64) -> Result<Vec<(Part, Brought)>, String> {
-        self.tell_all(&Told::Go { at_ns });
+    pub fn travel(&mut self, barrier_ns: Option<u64>) -> Result<Vec<(Part, Brought)>, String> {
+        if let Some(at_ns) = barrier_ns {
+            self.tell_all(&Told::Go { at_ns });
+        }
         let mut all = Vec::new();
         for station in &mut self.stations {
             match station.ask() {
-                Ok(Said::Done { facts, skipped, bytes }) => {
+                Ok(Said::Done { facts, skipped, beginnings, bytes }) => {
                     let records =
                         station.role.as_mut().ok_or(String::new()).and_then(|r| r.hear_bytes(bytes));
                     match records {
                         Ok(bytes) => {
                             let records = Record::read_all(&bytes);
-                            all.push((station.part, Brought { facts, records, skipped }));
+                            all.push((station.part, Brought { facts, records, skipped, beginnings }));
                         }
                         Err(reason) => self.died.push(station.bury(&reason)),
                     }
@@ -318,10 +330,10 @@ impl Station {
 }
 
 fn parts(settings: &Settings) -> Vec<Part> {
-    let mut parts: Vec<Part> = (0..settings.vehicles as u16).map(Part::Vehicle).collect();
-    if !settings.mode.is_mutual() {
-        parts.push(Part::Listener);
-    }
+    // Who listens is told to open first: what is sent before it has is not for it.
+    let listener = (!settings.mode.is_mutual()).then_some(Part::Listener);
+    let mut parts: Vec<Part> = listener.into_iter().collect();
+    parts.extend((0..settings.vehicles as u16).map(Part::Vehicle));
     parts.extend((0..settings.roadside as u16).map(Part::Roadside));
     parts
 }

@@ -1,0 +1,320 @@
+//! First messages: what of their time was the receiver's opening, and in which of its steps; what of it was a wait for a
+//! processor.
+//!
+//! A receiver's thread looks at itself when it begins to listen, and once more after the first message of each sender. So
+//! every first message lies in windows of which it is known how long they are, and for how long the thread was ready and
+//! did not run in them. Of a window that is a message's in part only, the wait is a bound.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use punctual::{Clock, Ticks};
+use serde::{Deserialize, Serialize};
+
+use super::protocol::{Opening, Part};
+use super::road::Brought;
+use super::value::Record;
+
+/// Steps of a receiver's opening, in order; then the thread started, then it listened.
+pub const STEPS: [&str; 6] = ["clock", "bus", "bind", "discovery", "start", "listening"];
+
+/// First messages that are kept of a run, the slowest.
+const KEPT_MAX: usize = 30;
+
+/// Senders that have a number.
+const SENDERS_MAX: usize = 1 << 16;
+/// Looks that allocate nothing.
+const LOOKS_MAX: usize = 256;
+
+/// An instant of a thread, and how long it had been ready without running until then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// When, ticks.
+    pub at: u64,
+    /// Since the thread's start, nanoseconds.
+    pub queued_ns: u64,
+}
+
+/// Looks of the calling thread.
+#[derive(Debug)]
+pub(super) struct Looking {
+    /// `/proc/thread-self/schedstat`; absent where /proc is.
+    schedstat: Option<File>,
+}
+
+impl Looking {
+    pub(super) fn of_this_thread() -> Self {
+        Self { schedstat: File::open("/proc/thread-self/schedstat").ok() }
+    }
+
+    pub(super) fn look(&self, at: Ticks) -> Look {
+        let mut text = [0; 64];
+        let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        let text = std::str::from_utf8(&text[..read]).unwrap_or("");
+        let queued = text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok());
+        Look { at: at.0, queued_ns: queued.unwrap_or(0) }
+    }
+
+    pub(super) fn now(&self) -> Look {
+        let look = self.look(Ticks(0));
+        Look { at: Clock::get().now().0, ..look }
+    }
+}
+
+/// How a receiving thread began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beginning {
+    /// The component it receives for.
+    pub component: u16,
+    /// Whether it is a thread of its own, which waited for nothing before it was started.
+    pub is_own_thread: bool,
+    /// When it began to listen; then after the first value of each sender.
+    pub looks: Vec<Look>,
+}
+
+/// Makes a [`Beginning`]; in the receiving thread from [`Watch::begin`] on.
+#[derive(Debug)]
+pub(super) struct Watch {
+    looking: Option<Looking>,
+    seen: Vec<u64>,
+    beginning: Beginning,
+}
+
+impl Watch {
+    /// Of the thread that opened the process, or of one of its own.
+    pub(super) fn new(component: u16, is_own_thread: bool) -> Self {
+        let beginning = Beginning { component, is_own_thread, looks: Vec::with_capacity(LOOKS_MAX) };
+        Self { looking: None, seen: vec![0; SENDERS_MAX / 64], beginning }
+    }
+
+    /// The calling thread listens from now on.
+    pub(super) fn begin(&mut self) {
+        let looking = Looking::of_this_thread();
+        self.beginning.looks.push(looking.now());
+        self.looking = Some(looking);
+    }
+
+    /// A thread that is about to be started, and has waited for nothing, listens from now on.
+    pub(super) fn begin_elsewhere(&mut self) {
+        self.beginning.looks.push(Look { at: Clock::get().now().0, queued_ns: 0 });
+    }
+
+    /// A value of this sender was received.
+    #[inline]
+    pub(super) fn note(&mut self, sender: u16) {
+        let (word, bit) = (&mut self.seen[usize::from(sender) / 64], 1 << (sender % 64));
+        if *word & bit == 0 {
+            *word |= bit;
+            let looking = self.looking.get_or_insert_with(Looking::of_this_thread);
+            self.beginning.looks.push(looking.now());
+        }
+    }
+
+    pub(super) fn finish(&mut self) -> Beginning {
+        std::mem::take(&mut self.beginning)
+    }
+}
+
+/// Time in one step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// One of [`STEPS`].
+    pub step: String,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// The first message that a receiver has of a sender.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FirstMessage {
+    /// Whose process received it.
+    pub receiver: String,
+    /// The vehicle that sent it.
+    pub sender: u16,
+    /// From sent to received, ns.
+    pub ns: u64,
+    /// What the receiver did meanwhile; sums to `ns`.
+    pub steps: Vec<Share>,
+    /// For how long it was ready meanwhile and did not run, at least and at most, ns.
+    pub queued_ns: [u64; 2],
+}
+
+/// First messages of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Firsts {
+    /// How many.
+    pub count: usize,
+    /// The mean of each step over all of them.
+    pub mean: Vec<Share>,
+    /// The slowest, the slowest first.
+    pub slowest: Vec<FirstMessage>,
+    /// From the beginning of a receiver's opening until it had a value of every other that sent one: the slowest, ms.
+    pub all_heard_ms: f64,
+}
+
+/// What a thread did from one instant to the next.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    step: usize,
+    from: u64,
+    to: u64,
+    queued_ns: u64,
+}
+
+/// A message's part of a window.
+fn overlap(window: &Window, sent: u64, received: u64) -> u64 {
+    window.to.min(received).saturating_sub(window.from.max(sent))
+}
+
+/// The steps of a process, cut off when the thread began to listen; then between the thread's looks.
+fn windows(opening: &Opening, beginning: &Beginning) -> Vec<Window> {
+    let Some(listening) = beginning.looks.first() else { return Vec::new() };
+    let listening_step = STEPS.len() - 1;
+    let [.., ready] = opening.looks;
+    // A thread of its own counts its waits from its start on.
+    let before_ns = if beginning.is_own_thread { ready.queued_ns } else { 0 };
+    let begun = Look { at: listening.at, queued_ns: listening.queued_ns + before_ns };
+    let ends = [&opening.looks[..], &[begun]].concat();
+    let steps = ends.windows(2).enumerate().map(|(step, two)| (step, two[0], two[1]));
+    let looks = beginning.looks.windows(2).map(|two| (listening_step, two[0], two[1]));
+    let cut = |at: u64| at.min(listening.at);
+    steps
+        .map(|(step, from, to)| (step, Look { at: cut(from.at), ..from }, Look { at: cut(to.at), ..to }))
+        .chain(looks)
+        .map(|(step, from, to)| Window {
+            step,
+            from: from.at,
+            to: to.at,
+            queued_ns: to.queued_ns.saturating_sub(from.queued_ns),
+        })
+        .collect()
+}
+
+fn first_message(part: Part, windows: &[Window], record: &Record) -> FirstMessage {
+    let clock = Clock::get();
+    let (sent, received) = (record.value.sent.0, record.received.0);
+    let ns = clock.nanos(Ticks(received.saturating_sub(sent)));
+    let mut steps = [0; STEPS.len()];
+    let mut queued_ns = [0, 0];
+    for window in windows {
+        let inside = clock.nanos(Ticks(overlap(window, sent, received)));
+        let lasted = clock.nanos(Ticks(window.to.saturating_sub(window.from)));
+        // A thread may be taken off its processor between the two readings of a look.
+        let queued = window.queued_ns.min(lasted);
+        steps[window.step] += inside;
+        queued_ns[0] += queued.saturating_sub(lasted - inside.min(lasted));
+        queued_ns[1] += queued.min(inside);
+    }
+    // What no window has, such as a thread that never said when it began.
+    let known: u64 = steps[..STEPS.len() - 1].iter().sum();
+    steps[STEPS.len() - 1] = ns.saturating_sub(known);
+    let share = |(step, ns): (&str, u64)| Share { step: step.to_owned(), ns };
+    FirstMessage {
+        receiver: part.name(),
+        sender: record.value.origin.vehicle,
+        ns,
+        steps: STEPS.into_iter().zip(steps).map(share).collect(),
+        queued_ns: queued_ns.map(|queued| queued.min(ns)),
+    }
+}
+
+/// The first record of each other sender at each component of a process.
+fn firsts_of(part: Part, brought: &Brought) -> Vec<&Record> {
+    let mut firsts: std::collections::BTreeMap<(u16, u16), &Record> = std::collections::BTreeMap::new();
+    for record in brought.records.iter().filter(|r| part != Part::Vehicle(r.value.origin.vehicle)) {
+        let first = firsts.entry((record.component, record.value.origin.vehicle)).or_insert(record);
+        if record.received < first.received {
+            *first = record;
+        }
+    }
+    firsts.into_values().collect()
+}
+
+/// The first messages of a run, by what its processes said of their opening and brought.
+#[must_use]
+pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, Brought)]) -> (Firsts, Vec<u64>) {
+    let clock = Clock::get();
+    let (mut all, mut all_heard_ns) = (Vec::new(), 0);
+    for (part, brought) in brought {
+        let Some((_, opening)) = openings.iter().find(|(other, _)| other == part) else { continue };
+        for record in firsts_of(*part, brought) {
+            let beginning = brought.beginnings.iter().find(|b| b.component == record.component);
+            let windows = beginning.map_or(Vec::new(), |beginning| windows(opening, beginning));
+            all.push(first_message(*part, &windows, record));
+            let heard = clock.nanos(Ticks(record.received.0.saturating_sub(opening.looks[0].at)));
+            all_heard_ns = heard.max(all_heard_ns);
+        }
+    }
+    let latencies = all.iter().map(|first| first.ns).collect();
+    let count = all.len();
+    let mean_of =
+        |step: usize| all.iter().map(|first| first.steps[step].ns).sum::<u64>() / count.max(1) as u64;
+    let mean = STEPS.iter().enumerate();
+    let mean = mean.map(|(step, name)| Share { step: (*name).to_owned(), ns: mean_of(step) }).collect();
+    all.sort_by_key(|first| std::cmp::Reverse(first.ns));
+    all.truncate(KEPT_MAX);
+    let all_heard_ms = (all_heard_ns as f64 / 1e4).round() / 100.0;
+    (Firsts { count, mean, slowest: all, all_heard_ms }, latencies)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::vehicles::value::{Origin, STAGES_KEPT, UNKNOWN, Value};
+
+    fn at(us: u64) -> u64 {
+        (1 << 40) + Clock::get().ticks(Duration::from_micros(us)).0
+    }
+
+    fn look(us: u64, queued_us: u64) -> Look {
+        Look { at: at(us), queued_ns: queued_us * 1_000 }
+    }
+
+    fn record(vehicle: u16, sent_us: u64, received_us: u64) -> Record {
+        let sent = Ticks(at(sent_us));
+        let value = Value { origin: Origin { vehicle, component: 0, number: 3 }, due: sent, sent };
+        Record { value, component: 0, received: Ticks(at(received_us)), stages: [UNKNOWN; STAGES_KEPT.len()] }
+    }
+
+    fn us(ns: u64) -> u64 {
+        (ns + 500) / 1_000
+    }
+
+    /// Goal: a message that came while its receiver opened is explained by the steps that it waited through, each by what
+    /// of it was the message's; waits that may lie beside the message are bounds.
+    #[test]
+    fn a_first_message_waits_through_the_steps_that_were_left() {
+        // Clock 0 to 100, bus to 300, bind to 350, no discovery, thread to 400 (30 waiting), listening.
+        let looks = [look(0, 0), look(100, 0), look(300, 40), look(350, 40), look(350, 40)];
+        let opening = Opening { looks, ..Opening::default() };
+        let looks = vec![look(400, 70), look(460, 90)];
+        let beginning = Beginning { looks, ..Beginning::default() };
+        let records = vec![record(7, 250, 460), record(9, 450, 480), record(7, 500, 510), record(0, 1, 2)];
+        let brought = Brought { records, beginnings: vec![beginning], ..Brought::default() };
+        let part = Part::Vehicle(0);
+        let (firsts, latencies) = firsts(&[(part, opening)], &[(part, brought)]);
+        assert_eq!(latencies.iter().copied().map(us).collect::<Vec<_>>(), [210, 30]);
+        let first = &firsts.slowest[0];
+        assert_eq!((first.sender, first.receiver.as_str()), (7, "vehicle-0"));
+        let steps: Vec<u64> = first.steps.iter().map(|share| us(share.ns)).collect();
+        assert_eq!(steps, [0, 50, 50, 0, 50, 60]);
+        // Of the bus's 40, none is certain; the 30 of the start and the 20 of listening are.
+        assert_eq!(first.queued_ns.map(us), [50, 90]);
+        assert_eq!(us(firsts.mean[5].ns), 45);
+    }
+
+    /// Goal: a thread that listens before its process is ready is not charged with the rest of the opening.
+    #[test]
+    fn who_listens_waits_for_no_step() {
+        let looks = [look(0, 0), look(100, 0), look(200, 0), look(300, 0), look(900, 500)];
+        let opening = Opening { looks, ..Opening::default() };
+        let beginning = Beginning { component: 0, is_own_thread: true, looks: vec![look(250, 1)] };
+        let records = vec![record(1, 240, 600)];
+        let brought = Brought { records, beginnings: vec![beginning], ..Brought::default() };
+        let (firsts, _) = firsts(&[(Part::Listener, opening)], &[(Part::Listener, brought)]);
+        let steps: Vec<u64> = firsts.slowest[0].steps.iter().map(|share| us(share.ns)).collect();
+        assert_eq!(steps, [0, 0, 10, 0, 0, 350]);
+    }
+}

@@ -1,0 +1,78 @@
+//! What a subscriber notes of the values that it receives, and of how it began.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use punctual::Ticks;
+use punctual::interest::Response;
+
+use super::components::Shared;
+use super::first::{Beginning, Watch};
+use super::option::VALUE_SIZE;
+use super::value::{Record, STAGES_KEPT, UNKNOWN, Value};
+
+/// What a thread hands over.
+pub(super) type Noted = (Vec<Record>, Beginning);
+
+/// What a subscriber notes. Dropped, it hands over what it has.
+pub(super) struct Notes {
+    shared: Arc<Shared>,
+    component: u16,
+    count: u32,
+    records: Vec<Record>,
+    watch: Watch,
+    to: Sender<Noted>,
+}
+
+impl Notes {
+    /// Of a component of which this many values are sent, with room for `capacity` records; without any it keeps none.
+    pub(super) fn new(
+        (shared, to): (Arc<Shared>, Sender<Noted>),
+        component: u16,
+        count: u32,
+        capacity: usize,
+    ) -> Self {
+        // Touched now: what grows afterwards is not the notes.
+        let blank = Record {
+            value: Value { sent: Ticks(1), ..Value::default() },
+            component,
+            received: Ticks(1),
+            stages: [UNKNOWN; STAGES_KEPT.len()],
+        };
+        let mut records = vec![blank; capacity];
+        records.clear();
+        Self { shared, component, count, records, watch: Watch::new(component, true), to }
+    }
+
+    /// The calling thread listens from now on.
+    pub(super) fn begin(&mut self) {
+        self.watch.begin();
+    }
+
+    /// A value whose probe was reached at `received`.
+    #[inline]
+    pub(super) fn note(&mut self, response: &Response<[u8; VALUE_SIZE]>, received: Ticks) {
+        if response.at_once {
+            return;
+        }
+        match Value::parse(&response.value) {
+            Some(value) if value.origin.number < self.count => {
+                if self.records.len() < self.records.capacity() {
+                    self.records.push(Record::new(value, self.component, received, response.stages.as_ref()));
+                }
+                self.shared.received.add(1);
+                self.watch.note(value.origin.vehicle);
+            }
+            Some(_) => {}
+            None => self.shared.mismatched.add(1),
+        }
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        if self.records.capacity() > 0 {
+            let _gone = self.to.send((std::mem::take(&mut self.records), self.watch.finish()));
+        }
+    }
+}
