@@ -107,9 +107,25 @@ fn send(process: u32, signal: Signal) {
     kill_process(pid, signal).expect("it runs");
 }
 
+/// Whether every thread of a process is stopped. One that waits for a processor when the signal comes goes on to wait for it,
+/// which is a neighbour's doing, and stops when it runs.
+fn is_stopped(process: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let state = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    tasks.into_iter().flatten().flatten().all(|task| matches!(state(task), Some('T') | None))
+}
+
 /// Stops a process for so long.
 fn stop(process: u32, lasts: Duration) -> Span {
     send(process, Signal::STOP);
+    let sent = monotonic_ns();
+    while !is_stopped(process) {
+        assert!(monotonic_ns() < sent + 10_000_000_000, "process {process} does not stop");
+        std::thread::yield_now();
+    }
     let from = monotonic_ns();
     sleep_until(from + lasts.as_nanos() as u64);
     let to = monotonic_ns();
