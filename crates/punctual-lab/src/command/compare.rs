@@ -102,8 +102,8 @@ fn history(arguments: &CompareArguments, a: &[Run], b: &[Run]) -> Vec<Run> {
     history_of(&a.iter().chain(b).collect::<Vec<_>>(), &folders)
 }
 
-/// Comparisons of each form; a cell of each is one comparison.
-const DRAWS: u64 = 100;
+/// Comparisons of each form; a cell of each is one comparison. As many as 26 runs have pairs.
+const DRAWS: u64 = 325;
 
 /// Compares identical runs with each other, and with copies of themselves that are slower by a known part.
 ///
@@ -124,7 +124,11 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
     );
     let mut line = |name: &str, tally: &dyn Fn(f64) -> Tally| {
         let [same, tenth, third] = [1.0, 1.1, 1.3].map(tally);
-        let part = |of: u64, all: u64| format!("{of} ({:.1} %)", 100.0 * of as f64 / all.max(1) as f64);
+        let part = |of: u64, all: u64| match all {
+            // None of none is no share.
+            0 => "no such cell".to_owned(),
+            _ => format!("{of} ({:.1} %)", 100.0 * of as f64 / all as f64),
+        };
         let found =
             |tally: Tally| format!("{:.1} %", 100.0 * tally.differ as f64 / tally.cells.max(1) as f64);
         text += &format!(
