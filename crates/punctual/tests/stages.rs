@@ -118,9 +118,12 @@ fn only_sleepers_are_woken() {
                 sender.send_timeout(Target::port("there", 1), b"wake", PATIENCE).unwrap();
             }
             let receiver = listening.join().expect("all came");
-            let woken = medians(&receiver)[Stage::ALL.iter().position(|&s| s == Stage::Woken).unwrap()];
+            medians(&receiver);
+            let is_woken = |stages: &Stages| stages.time_in(Stage::Woken).is_some_and(|time| time.0 > 0);
+            let woken = receiver.recorded().skip(1).filter(|record| is_woken(&record.stages)).count();
             match wake {
                 Wake::Spin => assert_eq!(woken, 0, "{} {wake}", medium.name),
+                // On a busy machine it may be late so often that most messages are there before it sleeps.
                 Wake::Futex | Wake::EventFd | Wake::Epoll => assert!(woken > 0, "{} {wake}", medium.name),
                 // They may or may not have slept.
                 _ => {}
