@@ -100,6 +100,8 @@ impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumReceive for F
         !self.feed.lock().expect("nobody panicked").is_empty()
     }
 
+    fn handle_woken(&mut self) {}
+
     fn descriptors(&self) -> Descriptors<'_> {
         [None, None]
     }
