@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::Run;
 use crate::step::{Outcome, Step};
-use crate::{bench, deny, fuzz, kill, loom, miri, smoke, soak, tidy, vehicles};
+use crate::{arm64, bench, deny, fuzz, kill, loom, miri, smoke, soak, tidy, vehicles};
 
 /// What to run, and how long.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     pub(crate) kills: kill::Extent,
     /// Messages with delays at every step of the handshake.
     pub(crate) soak: u64,
+    /// Crates to test under emulation.
+    pub(crate) arm64: &'static [&'static str],
     /// Empty: all targets.
     pub(crate) fuzz_only: Vec<String>,
 }
@@ -32,6 +34,7 @@ const STEPS: &[Step] = &[
     Step { name: "kill", run: |plan| kill::run(plan.kills) },
     Step { name: "smoke", run: |_| smoke::run() },
     Step { name: "soak", run: |plan| soak::run(plan.soak) },
+    Step { name: "arm64", run: |plan| arm64::run(plan.arm64) },
     Step { name: "fuzz", run: |plan| fuzz::run(plan.fuzz_time, &plan.fuzz_only) },
     Step { name: "vehicles", run: |_| vehicles::run() },
     Step { name: "bench", run: |_| bench::quick() },

@@ -46,6 +46,12 @@ impl Run {
         self
     }
 
+    /// Elsewhere than in the root of the repository.
+    pub(crate) fn within_folder(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self

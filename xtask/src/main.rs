@@ -1,5 +1,6 @@
 //! What CI runs: `cargo xtask ci`. One file per check; `ci.rs` has the table.
 
+mod arm64;
 mod bench;
 mod ci;
 mod command;
@@ -29,6 +30,7 @@ cargo xtask tidy                                       the rules no compiler che
 cargo xtask loom                                       the model checker, and the proof that it can fail
 cargo xtask kill [--random N]                          a kill at every labelled store, and N at random instants
 cargo xtask soak [--messages N]                        N wake-ups with delays at every step of the handshake
+cargo xtask arm64                                      all library tests for 64-bit ARM, under emulation
 cargo xtask fuzz [--seconds N] [--only TARGET,TARGET]  builds and runs the fuzz targets
 cargo xtask bench [--quick] [--again] [--out FOLDER]   every promise about speed: floors and peers in one run";
 
@@ -59,15 +61,18 @@ fn plan(arguments: &[String]) -> Result<Plan, String> {
         fuzz_time: FUZZ_SHORT,
         kills: kill::SHORT,
         soak: soak::SHORT,
+        arm64: arm64::SHORT,
         fuzz_only: Vec::new(),
     };
     match command.as_str() {
         "ci" => {}
         "nightly" => {
-            plan =
-                Plan { steps: ci::all(), fuzz_time: FUZZ_LONG, kills: kill::LONG, soak: soak::LONG, ..plan }
+            plan.steps = ci::all();
+            plan.fuzz_time = FUZZ_LONG;
+            (plan.kills, plan.soak, plan.arm64) = (kill::LONG, soak::LONG, arm64::LONG);
         }
         "tidy" | "loom" | "fuzz" | "kill" | "soak" => plan.steps = ci::named(command)?,
+        "arm64" => (plan.steps, plan.arm64) = (ci::named(command)?, arm64::LONG),
         other => return Err(format!("no task {other}")),
     }
     let mut options = options.iter();

@@ -49,6 +49,7 @@ pub fn clock() -> Clock {
     let (step_ns, stamp_ns) = clock.measure_itself();
     let source = match clock.source() {
         ClockSource::TimeStampCounter => "tsc",
+        ClockSource::VirtualCounter => "cntvct",
         ClockSource::Monotonic => "monotonic",
     };
     let mut more = BTreeMap::from([("source".to_owned(), json!(source))]);

@@ -1,4 +1,4 @@
-//! The clock of all intervals: the time-stamp counter where it is invariant, `CLOCK_MONOTONIC` elsewhere.
+//! The clock of all intervals: the processor's counter where it is invariant, `CLOCK_MONOTONIC` elsewhere.
 //!
 //! Ticks and nanoseconds are different types, because a calibration lies between them. Readings of
 //! two processes of one host compare as ticks; each process calibrates for itself, so readings are
@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::arch::{self, read_counter};
 
 mod skew;
 
@@ -32,8 +34,10 @@ impl Ticks {
 /// What the ticks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockSource {
-    /// The processor's invariant time-stamp counter.
+    /// The processor's invariant time-stamp counter (x86).
     TimeStampCounter,
+    /// The virtual counter of the generic timer, `CNTVCT_EL0` (ARM).
+    VirtualCounter,
     /// `CLOCK_MONOTONIC`, in nanoseconds.
     Monotonic,
 }
@@ -69,12 +73,12 @@ impl Clock {
 
     fn calibrate() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        if !tsc_is_invariant() {
+        if !counter_is_usable() {
             let domain = domain(&boot, &time_namespace());
             return Self { source: ClockSource::Monotonic, scale: 1 << SCALE_BITS, domain };
         }
         let start = paired_reading();
-        let stated = stated_scale(&first_processor()).filter(|&stated| {
+        let stated = stated_scale().filter(|&stated| {
             std::thread::sleep(CHECK);
             is_confirmed(stated, scale_between(start, paired_reading()))
         });
@@ -82,15 +86,15 @@ impl Clock {
             std::thread::sleep(CALIBRATION);
             scale_between(start, paired_reading())
         });
-        Self { source: ClockSource::TimeStampCounter, scale, domain: domain(&boot, &[0]) }
+        Self { source: arch::COUNTER, scale, domain: domain(&boot, &[arch::COUNTER as u8]) }
     }
 
     /// The reading now.
     #[inline]
     pub fn now(&self) -> Ticks {
         match self.source {
-            ClockSource::TimeStampCounter => Ticks(read_tsc()),
             ClockSource::Monotonic => Ticks(monotonic_ns()),
+            _ => Ticks(read_counter()),
         }
     }
 
@@ -173,7 +177,8 @@ fn time_namespace() -> [u8; 8] {
     std::fs::metadata("/proc/self/ns/time").map_or(1, |found| found.ino()).to_le_bytes()
 }
 
-/// FNV-1a over the boot's identity and the kind of clock; 0 (unknown) where there is no identity.
+/// FNV-1a over the boot's identity and the kind of clock (a program for another processor, emulated on this host, reads
+/// another counter); 0 (unknown) where there is no identity.
 fn domain(boot: &str, kind: &[u8]) -> u32 {
     if boot.is_empty() {
         return 0;
@@ -185,9 +190,9 @@ fn domain(boot: &str, kind: &[u8]) -> u32 {
 /// Both clocks as near to one instant as a few tries allow.
 fn paired_reading() -> (u64, u64) {
     let attempt = || {
-        let before = read_tsc();
+        let before = read_counter();
         let ns = monotonic_ns();
-        let after = read_tsc();
+        let after = read_counter();
         (after - before, before + (after - before) / 2, ns)
     };
     let (_, ticks, ns) = (0..16).map(|_| attempt()).min_by_key(|&(width, ..)| width).unwrap_or_else(attempt);
@@ -235,44 +240,16 @@ fn nanos_of(time: rustix::time::Timespec) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn read_tsc() -> u64 {
-    // SAFETY: every x86-64 processor has RDTSC; Linux leaves it enabled for user space, and where a
-    // process forbids it to itself (PR_SET_TSC) it faults, which is not undefined behaviour.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn read_tsc() -> u64 {
-    monotonic_ns()
-}
-
 /// Nanoseconds per tick between two paired readings.
 fn scale_between(start: (u64, u64), end: (u64, u64)) -> u64 {
     let ns = u128::from(end.1.saturating_sub(start.1)) << SCALE_BITS;
     u64::try_from(ns / u128::from(end.0.saturating_sub(start.0).max(1))).unwrap_or(1 << SCALE_BITS)
 }
 
-/// What `/proc/cpuinfo` says of the first processor. The file is as long as there are processors, so only its head is read.
-fn first_processor() -> String {
-    use std::io::Read;
-    let mut head = Vec::new();
-    let read = std::fs::File::open("/proc/cpuinfo").map(|file| file.take(4096).read_to_end(&mut head));
-    let text = if read.is_ok() { String::from_utf8_lossy(&head) } else { "".into() };
-    text.split("\n\n").next().unwrap_or_default().to_owned()
-}
-
-/// The scale by the rate that the kernel states: it takes its loops per jiffy from the counter's rate, and shows twice that as
-/// BogoMIPS, with two decimals (`arch/x86/kernel/tsc.c`, `init/calibrate.c`). Of 2,600 MHz that is two in a million.
-fn stated_scale(processor: &str) -> Option<u64> {
-    let line = processor.lines().find(|line| line.starts_with("bogomips"))?;
-    let (whole, hundredths) = line.split_once(':')?.1.trim().split_once('.')?;
-    // Hundredths of BogoMIPS: 200 of them are a million ticks per second.
-    let rate: u128 =
-        whole.parse::<u64>().ok()?.checked_mul(100)?.checked_add(hundredths.parse().ok()?)?.into();
-    let is_plausible = hundredths.len() == 2 && (20_000..=4_000_000).contains(&rate);
-    is_plausible.then(|| ((200_000_u128 << SCALE_BITS) / rate) as u64)
+/// The scale by the rate that kernel or firmware state.
+fn stated_scale() -> Option<u64> {
+    let scale = (1_000_000_000_u128 << SCALE_BITS) / u128::from(arch::counter_rate()?);
+    u64::try_from(scale).ok()
 }
 
 /// Whether a check of the stated scale speaks for it.
@@ -281,25 +258,11 @@ fn is_confirmed(stated: u64, measured: u64) -> bool {
 }
 
 /// Whether the counter is constant and never stops, as the processor says, and the kernel has not given it up.
-fn tsc_is_invariant() -> bool {
+fn counter_is_usable() -> bool {
     let current = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     // Under a hypervisor's clock the counter is as good if the processor says so; without /sys nothing speaks against it.
     let given_up = current.is_ok_and(|name| matches!(name.trim(), "hpet" | "acpi_pm"));
-    processor_says_invariant() && !given_up
-}
-
-/// CPUID 8000_0007h, EDX bit 8 (Intel SDM vol. 3, 19.17.1; AMD APM vol. 3, E.4.6): what Linux makes `constant_tsc` and
-/// `nonstop_tsc` of. Asked here because a container may have no `/proc/cpuinfo`.
-#[cfg(target_arch = "x86_64")]
-fn processor_says_invariant() -> bool {
-    const POWER: u32 = 0x8000_0007;
-    core::arch::x86_64::__cpuid(0x8000_0000).eax >= POWER
-        && core::arch::x86_64::__cpuid(POWER).edx & (1 << 8) != 0
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn processor_says_invariant() -> bool {
-    false
+    arch::counter_is_invariant() && !given_up
 }
 
 #[cfg(test)]
@@ -323,21 +286,6 @@ mod tests {
         assert!(range.contains(&ours), "{ours} ns where the kernel says {least} to {most}");
     }
 
-    #[test]
-    fn the_stated_rate_is_read_from_bogomips() {
-        let scale = |mhz: f64| ((1000.0 / mhz) * (1_u64 << SCALE_BITS) as f64) as u64;
-        let stated = |text: &str| {
-            stated_scale(&format!("flags\t\t: fpu tsc\nbogomips\t: {text}\ncache_alignment\t: 64"))
-        };
-        for (text, mhz) in [("5200.00", 2600.0), ("4890.61", 2445.305), ("6400.02", 3200.01)] {
-            assert!(stated(text).unwrap().abs_diff(scale(mhz)) <= 1, "{text}");
-        }
-        for wrong in ["", "5200", "5200.0", "-5200.00", "0.00", "99999999999999999999.00", "5200.00x"] {
-            assert_eq!(stated(wrong), None, "{wrong:?}");
-        }
-        assert_eq!(stated_scale("flags: fpu"), None);
-    }
-
     /// Goal: a stated rate that is not the counter's is not believed, so that a wrong statement costs 10 ms and no figure.
     #[test]
     fn a_wrong_statement_is_not_believed() {
@@ -348,7 +296,7 @@ mod tests {
         for wrong in [measured / 2, measured * 2, measured + measured / 500, measured - measured / 500] {
             assert!(!is_confirmed(wrong, measured), "{wrong} against {measured}");
         }
-        if let Some(stated) = stated_scale(&first_processor()) {
+        if let Some(stated) = stated_scale() {
             println!("stated {stated}, measured {measured}");
         }
     }

@@ -5,6 +5,7 @@
 
 #[cfg(not(loom))]
 pub mod allocation;
+mod arch;
 #[cfg(not(loom))]
 pub mod async_io;
 pub mod biased;

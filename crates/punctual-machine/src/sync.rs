@@ -16,7 +16,7 @@ pub(crate) use std::sync::{Mutex, MutexGuard};
 #[inline]
 pub fn spin_hint() {
     #[cfg(not(loom))]
-    core::hint::spin_loop();
+    crate::arch::spin_hint();
     #[cfg(loom)]
     loom::thread::yield_now();
 }

@@ -197,7 +197,7 @@ fn of_three_hundred_at_once_256_come_in() {
     let (theirs, ours) = std::io::pipe().unwrap();
     let mut processes: Vec<_> = (0..THRONG)
         .map(|number| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
+            let mut command = common::itself();
             command.args(["role", "--exact", "--nocapture", "--quiet", "--test-threads=1"]);
             command.env("PUNCTUAL_TEST_ROLE", format!("throng {number}")).env("PUNCTUAL_TEST_BUS", &bus);
             command.stdin(theirs.try_clone().unwrap()).stdout(std::process::Stdio::null());

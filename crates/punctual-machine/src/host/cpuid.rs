@@ -1,8 +1,10 @@
 //! What the processor says about itself. `cpuid` traps in a guest (about 1 µs): asked once.
 
+pub(super) use crate::arch::waiting;
+
 /// The signature a hypervisor leaves in leaf 0x4000_0000, as people call it.
 pub(super) fn hypervisor() -> Option<String> {
-    let signature = hypervisor_signature()?;
+    let signature = crate::arch::hypervisor_signature()?;
     let text: String =
         signature.iter().filter(|byte| byte.is_ascii_graphic()).map(|byte| char::from(*byte)).collect();
     let name = match text.as_str() {
@@ -16,36 +18,4 @@ pub(super) fn hypervisor() -> Option<String> {
         other => other,
     };
     Some(name.to_owned())
-}
-
-#[cfg(target_arch = "x86_64")]
-fn hypervisor_signature() -> Option<[u8; 12]> {
-    use core::arch::x86_64::__cpuid;
-    // Leaf 1, ECX bit 31: only a guest has leaf 0x4000_0000.
-    (__cpuid(1).ecx >> 31 == 1).then_some(())?;
-    let leaf = __cpuid(0x4000_0000);
-    let mut signature = [0; 12];
-    for (target, word) in signature.chunks_exact_mut(4).zip([leaf.ebx, leaf.ecx, leaf.edx]) {
-        target.copy_from_slice(&word.to_le_bytes());
-    }
-    Some(signature)
-}
-
-/// (user interrupts, WAITPKG): leaf 7, EDX bit 5 and ECX bit 5. `None` where the leaf does not exist.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn waiting() -> Option<(bool, bool)> {
-    use core::arch::x86_64::{__cpuid, __cpuid_count};
-    (__cpuid(0).eax >= 7).then_some(())?;
-    let leaf = __cpuid_count(7, 0);
-    Some((leaf.edx & (1 << 5) != 0, leaf.ecx & (1 << 5) != 0))
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn hypervisor_signature() -> Option<[u8; 12]> {
-    None
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn waiting() -> Option<(bool, bool)> {
-    None
 }

@@ -26,7 +26,7 @@ impl Interface {
             unsafe { (index.ifr_ifru.ifru_ifindex, mtu.ifr_ifru.ifru_mtu, hardware.ifr_ifru.ifru_hwaddr) };
         let mut mac = [0; 6];
         for (target, source) in mac.iter_mut().zip(address.sa_data) {
-            *target = source as u8;
+            [*target] = source.to_ne_bytes();
         }
         let mtu =
             usize::try_from(mtu).map_err(|_| failed("read mtu of")(io::ErrorKind::InvalidData.into()))?;

@@ -139,14 +139,9 @@ impl RingMemory {
     /// Asks for the cache line at a position, which will be read soon.
     #[inline]
     pub(super) fn prefetch(&self, position: u64) {
-        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a hint: the processor ignores it where it cannot follow it.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self.word(position)).cast()) };
+        if crate::arch::COPIES_BLOCKS {
+            crate::arch::prefetch(std::ptr::from_ref(self.word(position)).cast());
         }
-        #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-        let _no_hint = position;
     }
 
     /// The words of a frame whose record begins at `position`, up to the end of the ring.

@@ -1,8 +1,6 @@
 //! Bytes that others may change at any instant, and how they are copied.
 
-use crate::block::BLOCK_SIZE;
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-use crate::block::copy_block;
+use crate::arch::{BLOCK_SIZE, COPIES_BLOCKS, copy_block};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes in shared memory, readable by copy only: a peer may change them at any instant.
@@ -75,8 +73,8 @@ impl<'a> SharedBytes<'a> {
 #[inline]
 pub(crate) fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
     assert!(target.len() <= words.len() * 8);
-    if target.len() >= BLOCK_SIZE && block_copy_out(words, target) {
-        return;
+    if COPIES_BLOCKS && target.len() >= BLOCK_SIZE {
+        return copy_block_out(words, target);
     }
     let (chunks, rest) = target.as_chunks_mut::<8>();
     let whole = chunks.len();
@@ -92,8 +90,8 @@ pub(crate) fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
 #[inline]
 pub(crate) fn copy_in(words: &[AtomicU64], source: &[u8]) {
     assert!(source.len() <= words.len() * 8);
-    if source.len() >= BLOCK_SIZE && block_copy_in(words, source) {
-        return;
+    if COPIES_BLOCKS && source.len() >= BLOCK_SIZE {
+        return copy_block_in(words, source);
     }
     let (chunks, rest) = source.as_chunks::<8>();
     for (chunk, word) in chunks.iter().zip(words) {
@@ -106,33 +104,19 @@ pub(crate) fn copy_in(words: &[AtomicU64], source: &[u8]) {
     }
 }
 
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 #[inline]
-fn block_copy_out(words: &[AtomicU64], target: &mut [u8]) -> bool {
+fn copy_block_out(words: &[AtomicU64], target: &mut [u8]) {
     // SAFETY: source and target are at least `target.len()` bytes long and that is a block (the caller looked), and they
     // do not overlap, as one is borrowed mutably. The source may change under the copy: that is why the copy is made by
     // the processor outside of the compiler's sight, like an atomic access of every byte (rule 2 of `memory`).
     unsafe { copy_block(words.as_ptr().cast(), target.as_mut_ptr(), target.len()) };
-    true
 }
 
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 #[inline]
-fn block_copy_in(words: &[AtomicU64], source: &[u8]) -> bool {
+fn copy_block_in(words: &[AtomicU64], source: &[u8]) {
     // SAFETY: both are at least `source.len()` bytes long and that is a block (the caller looked); atomics may be stored
     // to through a shared reference, and the only storer is the caller (rule 1 of `ring`).
     unsafe { copy_block(source.as_ptr(), words.as_ptr().cast::<u8>().cast_mut(), source.len()) };
-    true
-}
-
-#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-fn block_copy_out(_words: &[AtomicU64], _target: &mut [u8]) -> bool {
-    false
-}
-
-#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-fn block_copy_in(_words: &[AtomicU64], _source: &[u8]) -> bool {
-    false
 }
 
 #[cfg(all(test, not(loom)))]

@@ -43,22 +43,30 @@ impl UdpSocket {
 
     /// Sends to multicast groups by this interface, also to other sockets of this host.
     pub fn set_multicast_interface(&self, interface: MulticastInterface) -> Result<(), SystemError> {
-        let (address, index) = match interface {
-            MulticastInterface::Address(address) => (address, 0),
-            MulticastInterface::Index(index) => (Ipv4Addr::UNSPECIFIED, index),
+        let none = Ipv4Addr::UNSPECIFIED;
+        let set = match interface {
+            MulticastInterface::Address(address) => sockopt::set_ip_multicast_if(&self.fd, &address),
+            MulticastInterface::Index(index) => {
+                sockopt::set_ip_multicast_if_with_ifindex(&self.fd, &none, &none, index)
+            }
         };
-        sockopt::set_ip_multicast_if_with_ifindex(&self.fd, &Ipv4Addr::UNSPECIFIED, &address, index)
-            .and_then(|()| sockopt::set_ip_multicast_loop(&self.fd, true))
+        set.and_then(|()| sockopt::set_ip_multicast_loop(&self.fd, true))
             .map_err(|error| SystemError::new("send multicast by", format!("{interface:?}"), error))
     }
 
     fn join_v4(&self, group: Ipv4Addr, interface: MulticastInterface) -> io::Result<()> {
-        let (address, index) = match interface {
-            MulticastInterface::Address(address) => (address, 0),
-            MulticastInterface::Index(index) => (Ipv4Addr::UNSPECIFIED, index),
-        };
-        sockopt::set_ip_add_membership_with_ifindex(&self.fd, &group, &address, index)?;
-        sockopt::set_ip_multicast_if_with_ifindex(&self.fd, &Ipv4Addr::UNSPECIFIED, &address, index)?;
+        let none = Ipv4Addr::UNSPECIFIED;
+        // By address in the older form, which every kernel and emulator knows.
+        match interface {
+            MulticastInterface::Address(address) => {
+                sockopt::set_ip_add_membership(&self.fd, &group, &address)?;
+                sockopt::set_ip_multicast_if(&self.fd, &address)?;
+            }
+            MulticastInterface::Index(index) => {
+                sockopt::set_ip_add_membership_with_ifindex(&self.fd, &group, &none, index)?;
+                sockopt::set_ip_multicast_if_with_ifindex(&self.fd, &none, &none, index)?;
+            }
+        }
         Ok(sockopt::set_ip_multicast_loop(&self.fd, true)?)
     }
 

@@ -1,5 +1,7 @@
 //! Never sleeps.
 
+use punctual_machine::sync::spin_hint;
+
 use super::{Bed, Condition, Waited, Waiter};
 
 /// Looks at shared memory in one wait, each with the processor's hint before it. A look is a few loads; a whole turn at the
@@ -24,7 +26,7 @@ impl Waiter for Spin {
     #[inline]
     fn wait(&mut self, _bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
         for _ in 0..self.looks {
-            std::hint::spin_loop();
+            spin_hint();
             if condition.is_ready() {
                 break;
             }

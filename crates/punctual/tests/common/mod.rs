@@ -18,7 +18,7 @@ const _: () = {
     let _ = (watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
     let _ = (Role::start_with, Role::start_by, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
     let _ = (Reachable::new, Reachable::path);
-    let _ = (Dice::below, Dice::pause, Medium::fields, Medium::sealed);
+    let _ = (itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
 };
 
@@ -140,12 +140,35 @@ pub(crate) fn media() -> Vec<Medium> {
     let same = |name, bus: Bus, rings| Medium { name, here: bus.clone(), there: bus, rings };
     let (a, b) = free_ports();
     let group = SocketAddr::new([239, 255, 80, 85].into(), free_ports().0.port());
-    vec![
+    let mut media = vec![
         same("loopback", Bus::loopback(&unique("test")), true),
         same("shared", Bus::shared(&unique("test")), true),
         Medium { name: "udp", here: Bus::peers(a, &[b]), there: Bus::peers(b, &[a]), rings: false },
         same("multicast", Bus::multicast(group, [127, 0, 0, 1].into()), false),
-    ]
+    ];
+    media.retain(|medium| is_here(medium.name));
+    media
+}
+
+/// Whether a medium is to be tried. An emulator that lacks one says so by `PUNCTUAL_TEST_WITHOUT` (`cargo xtask arm64`).
+fn is_here(medium: &str) -> bool {
+    let without = std::env::var("PUNCTUAL_TEST_WITHOUT").unwrap_or_default();
+    let is_left_out = without.split(',').any(|name| name == medium);
+    if is_left_out {
+        eprintln!("SKIPPED {medium}: PUNCTUAL_TEST_WITHOUT names it");
+    }
+    !is_left_out
+}
+
+/// A command that runs this program again: by the emulator of `PUNCTUAL_TEST_RUNNER`, where one runs it.
+pub(crate) fn itself() -> Command {
+    let program = std::env::current_exe().unwrap();
+    let runner = std::env::var("PUNCTUAL_TEST_RUNNER").unwrap_or_default();
+    let mut words = runner.split_whitespace();
+    let Some(emulator) = words.next() else { return Command::new(program) };
+    let mut command = Command::new(emulator);
+    command.args(words).arg(program);
+    command
 }
 
 /// The ways of waiting that a medium allows.
@@ -163,7 +186,7 @@ impl Role {
 
     /// With more variables in its environment.
     pub(crate) fn start_with(role: &str, bus: &str, more: &[(&str, String)]) -> Self {
-        Self::spawn(Command::new(std::env::current_exe().unwrap()), role, bus, more)
+        Self::spawn(itself(), role, bus, more)
     }
 
     /// By way of other programs that start it, and end it when they end.
@@ -213,6 +236,9 @@ impl Drop for Role {
 /// Runs `work` with two ends of an Ethernet segment in namespaces of their own, or says loudly why not.
 pub(crate) fn on_ethernet(work: impl FnOnce(&Medium) + Send) {
     use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
+    if !is_here("ethernet") {
+        return;
+    }
     std::thread::scope(|scope| {
         let prepared = scope.spawn(move || {
             unshare_network()?;

@@ -1,0 +1,24 @@
+//! What differs from processor to processor: the counter, copies, hints. One file for each, all with the same functions.
+//!
+//! What a processor lacks is answered there, not at the caller's: `other.rs` is the whole list of what Punctual asks for.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod other;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::*;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use other::*;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::*;
+
+/// Whether this build may copy by the processor's own instructions: tools that follow every access see none of them.
+pub(crate) const COPIES_BLOCKS: bool =
+    cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(loom), not(miri)));
+
+/// Smallest block for [`copy_block`].
+pub(crate) const BLOCK_SIZE: usize = 64;

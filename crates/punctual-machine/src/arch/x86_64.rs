@@ -1,0 +1,213 @@
+//! x86-64: the time-stamp counter, copies by SSE and AVX, PAUSE, CPUID.
+
+#[cfg(not(loom))]
+use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+use super::BLOCK_SIZE;
+#[cfg(not(loom))]
+use crate::clock::ClockSource;
+
+/// What [`read_counter`] reads.
+#[cfg(not(loom))]
+pub(crate) const COUNTER: ClockSource = ClockSource::TimeStampCounter;
+
+/// The counter.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn read_counter() -> u64 {
+    // SAFETY: every x86-64 processor has RDTSC; Linux leaves it enabled for user space, and where a
+    // process forbids it to itself (PR_SET_TSC) it faults, which is not undefined behaviour.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// What is read of the counter after this is read after the loads before it have their values.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn await_loads() {
+    // SAFETY: LFENCE belongs to SSE2, which every x86-64 processor has, and touches no memory.
+    unsafe { core::arch::x86_64::_mm_lfence() };
+}
+
+/// CPUID 8000_0007h, EDX bit 8 (Intel SDM vol. 3, 19.17.1; AMD APM vol. 3, E.4.6): what Linux makes `constant_tsc` and
+/// `nonstop_tsc` of. Asked here because a container may have no `/proc/cpuinfo`.
+#[cfg(not(loom))]
+pub(crate) fn counter_is_invariant() -> bool {
+    const POWER: u32 = 0x8000_0007;
+    __cpuid(0x8000_0000).eax >= POWER && __cpuid(POWER).edx & (1 << 8) != 0
+}
+
+/// Ticks per second as the kernel states them.
+#[cfg(not(loom))]
+pub(crate) fn counter_rate() -> Option<u64> {
+    rate_of(&first_processor())
+}
+
+/// What `/proc/cpuinfo` says of the first processor. The file is as long as there are processors, so only its head is read.
+#[cfg(not(loom))]
+fn first_processor() -> String {
+    use std::io::Read;
+    let mut head = Vec::new();
+    let read = std::fs::File::open("/proc/cpuinfo").map(|file| file.take(4096).read_to_end(&mut head));
+    let text = if read.is_ok() { String::from_utf8_lossy(&head) } else { "".into() };
+    text.split("\n\n").next().unwrap_or_default().to_owned()
+}
+
+/// The kernel takes its loops per jiffy from the counter's rate, and shows twice that as BogoMIPS, with two decimals
+/// (`arch/x86/kernel/tsc.c`, `init/calibrate.c`). Of 2,600 MHz that is two in a million.
+#[cfg(not(loom))]
+fn rate_of(processor: &str) -> Option<u64> {
+    let line = processor.lines().find(|line| line.starts_with("bogomips"))?;
+    let (whole, hundredths) = line.split_once(':')?.1.trim().split_once('.')?;
+    // Hundredths of BogoMIPS: 200 of them are a million ticks per second.
+    let rate = whole.parse::<u64>().ok()?.checked_mul(100)?.checked_add(hundredths.parse().ok()?)?;
+    let is_plausible = hundredths.len() == 2 && (20_000..=4_000_000).contains(&rate);
+    is_plausible.then_some(rate * 5_000)
+}
+
+/// The signature a hypervisor leaves in leaf 0x4000_0000.
+#[cfg(not(loom))]
+pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
+    // Leaf 1, ECX bit 31: only a guest has leaf 0x4000_0000.
+    (__cpuid(1).ecx >> 31 == 1).then_some(())?;
+    let leaf = __cpuid(0x4000_0000);
+    let mut signature = [0; 12];
+    for (target, word) in signature.chunks_exact_mut(4).zip([leaf.ebx, leaf.ecx, leaf.edx]) {
+        target.copy_from_slice(&word.to_le_bytes());
+    }
+    Some(signature)
+}
+
+/// (user interrupts, WAITPKG): leaf 7, EDX bit 5 and ECX bit 5. `None` where the leaf does not exist.
+#[cfg(not(loom))]
+pub(crate) fn waiting() -> Option<(bool, bool)> {
+    (__cpuid(0).eax >= 7).then_some(())?;
+    let leaf = __cpuid_count(7, 0);
+    Some((leaf.edx & (1 << 5) != 0, leaf.ecx & (1 << 5) != 0))
+}
+
+/// Asks for the cache line of an address, which will be read soon.
+#[inline]
+pub(crate) fn prefetch(address: *const u8) {
+    // SAFETY: a hint: the processor ignores it where it cannot follow it.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+}
+
+/// Tells the processor that this thread waits for another: PAUSE.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn spin_hint() {
+    core::hint::spin_loop();
+}
+
+/// From this size on the wider registers are worth the look whether there are any. Measured: at 256 bytes either takes 8 ns.
+const WIDE_MIN: usize = 512;
+
+/// Copies a block by the processor, outside of the compiler's sight: to the compiler the bytes of either side may change
+/// at any instant, as if each were accessed atomically.
+///
+/// # Safety
+/// `source` is readable and `target` writable for `size` bytes, they do not overlap, and `size` is at least [`BLOCK_SIZE`].
+#[inline]
+pub(crate) unsafe fn copy_block(source: *const u8, target: *mut u8, size: usize) {
+    debug_assert!(size >= BLOCK_SIZE);
+    // The last line ends where the block ends, and may overlap the one before: no rest is left.
+    let last = size - BLOCK_SIZE;
+    // SAFETY: both lie inside of the blocks, as `last + BLOCK_SIZE` is their size; AVX was looked for.
+    unsafe {
+        if size >= WIDE_MIN && std::is_x86_feature_detected!("avx") {
+            copy_lines_wide(source, target, last);
+        } else {
+            copy_lines(source, target, last);
+        }
+        copy_lines(source.add(last), target.add(last), 1);
+    }
+}
+
+/// Copies lines of 64 bytes until `size` bytes are copied or more; nothing if that is zero.
+///
+/// # Safety
+/// As [`copy_block`] for `size` bytes, rounded up to lines.
+#[inline]
+unsafe fn copy_lines(source: *const u8, target: *mut u8, size: usize) {
+    // SAFETY: loads and stores stay within the rounded size; no flag but the arithmetic ones changes.
+    unsafe {
+        core::arch::asm!(
+            "test {left}, {left}",
+            "jle 3f",
+            "2:",
+            "movups {a}, [{source}]",
+            "movups {b}, [{source} + 16]",
+            "movups {c}, [{source} + 32]",
+            "movups {d}, [{source} + 48]",
+            "movups [{target}], {a}",
+            "movups [{target} + 16], {b}",
+            "movups [{target} + 32], {c}",
+            "movups [{target} + 48], {d}",
+            "add {source}, 64",
+            "add {target}, 64",
+            "sub {left}, 64",
+            "ja 2b",
+            "3:",
+            source = inout(reg) source => _,
+            target = inout(reg) target => _,
+            left = inout(reg) size => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// As [`copy_lines`], by registers of 32 bytes.
+///
+/// # Safety
+/// As [`copy_lines`], on a processor with AVX.
+#[target_feature(enable = "avx")]
+unsafe fn copy_lines_wide(source: *const u8, target: *mut u8, size: usize) {
+    // SAFETY: as in `copy_lines`; `vzeroupper` leaves the registers as code without AVX wants them.
+    unsafe {
+        core::arch::asm!(
+            "test {left}, {left}",
+            "jle 3f",
+            "2:",
+            "vmovups {a}, [{source}]",
+            "vmovups {b}, [{source} + 32]",
+            "vmovups [{target}], {a}",
+            "vmovups [{target} + 32], {b}",
+            "add {source}, 64",
+            "add {target}, 64",
+            "sub {left}, 64",
+            "ja 2b",
+            "3:",
+            "vzeroupper",
+            source = inout(reg) source => _,
+            target = inout(reg) target => _,
+            left = inout(reg) size => _,
+            a = out(ymm_reg) _,
+            b = out(ymm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stated_rate_is_read_from_bogomips() {
+        let stated =
+            |text: &str| rate_of(&format!("flags\t\t: fpu tsc\nbogomips\t: {text}\ncache_alignment\t: 64"));
+        for (text, hz) in [("5200.00", 2_600_000_000), ("4890.61", 2_445_305_000), ("6400.02", 3_200_010_000)]
+        {
+            assert_eq!(stated(text), Some(hz), "{text}");
+        }
+        for wrong in ["", "5200", "5200.0", "-5200.00", "0.00", "99999999999999999999.00", "5200.00x"] {
+            assert_eq!(stated(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(rate_of("flags: fpu"), None);
+    }
+}

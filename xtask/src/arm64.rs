@@ -1,0 +1,223 @@
+//! 64-bit ARM: cross-built with the distribution's compiler, tested under user-mode emulation.
+//!
+//! The emulator shows whether the code is right for the processor, not how fast it is, and it is no test of memory
+//! ordering: the host's processor keeps the order that x86 keeps. `loom` tests that.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::command::{Run, how, tail};
+use crate::json::Json;
+use crate::step::Outcome;
+use crate::workspace;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const EMULATOR: &str = "qemu-aarch64";
+/// Where the distribution keeps the C library of programs for the target.
+const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+
+/// One test program: proto's takes a minute under emulation.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Which crates are tested: what CI can spare, and what a night can.
+pub(crate) const SHORT: &[&str] = &["punctual-proto", "punctual-machine"];
+pub(crate) const LONG: &[&str] = &["punctual-proto", "punctual-machine", "punctual"];
+
+/// Media of the library's tests that the emulator lacks, for `PUNCTUAL_TEST_WITHOUT`: it knows neither `IP_MULTICAST_IF` nor
+/// packet sockets' rings (`PACKET_VERSION`).
+const WITHOUT: &str = "multicast,ethernet";
+
+/// Tests that cannot pass here, and why.
+struct Exception {
+    reason: &'static str,
+    /// Test program and test.
+    tests: &'static [(&'static str, &'static str)],
+}
+
+/// Seen with QEMU 7.2. What passes again is said, so that the list grows no older than it must.
+const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        reason: "the emulator does not pass on madvise(MADV_DONTFORK), so a child keeps its parent's lock",
+        tests: &[("punctual_machine", "life::tests::no_child_keeps_the_lock")],
+    },
+    Exception {
+        reason: "the emulator does not know PACKET_VERSION, so packet sockets have no rings",
+        tests: &[
+            ("punctual_machine", "packet::tests::a_foreign_ethertype_never_arrives"),
+            ("punctual_machine", "packet::tests::a_full_ring_counts_what_it_drops"),
+            ("punctual_machine", "packet::tests::a_refused_frame_is_counted_and_the_rest_goes"),
+            ("punctual_machine", "packet::tests::queues_wrap_without_loss"),
+            ("punctual_machine", "packet::tests::what_is_unwanted_does_not_arrive"),
+        ],
+    },
+    Exception {
+        reason: "the emulator does not know SO_TIMESTAMPING, for which these tests ask",
+        tests: &[
+            ("punctual_machine", "socket::single::tests::a_datagram_says_where_it_came_from"),
+            ("punctual_machine", "socket::tests::stamps_lie_between_send_and_receive"),
+            ("punctual_machine", "socket::uring::tests::datagrams_go_there_and_back"),
+            ("net_no_allocation", "datagrams_move_without_allocation"),
+        ],
+    },
+    Exception {
+        reason: "the emulator does not know SO_RXQ_OVFL, for which these tests ask",
+        tests: &[
+            ("punctual_machine", "socket::tests::the_kernel_counts_every_drop"),
+            ("punctual_machine", "socket::tests::what_is_unwanted_does_not_arrive"),
+        ],
+    },
+    Exception {
+        reason: "the emulator does not know IP_MULTICAST_IF",
+        tests: &[("punctual_machine", "socket::tests::both_members_of_a_group_hear_it")],
+    },
+    Exception {
+        reason: "the emulator knows neither bpf(2) nor AF_XDP",
+        tests: &[
+            ("punctual_machine", "xdp::tests::an_echo_answers_its_port_alone"),
+            ("punctual_machine", "xdp::tests::frames_cross_a_veth_pair"),
+        ],
+    },
+];
+
+pub(crate) fn run(crates: &[&str]) -> Outcome {
+    if let Err(missing) = tools() {
+        return Outcome::Skipped(missing);
+    }
+    Outcome::of(build(crates).and_then(|programs| programs.iter().try_for_each(test)))
+}
+
+/// What is missing, and how it is had.
+fn tools() -> Result<(), String> {
+    let log = workspace::target("arm64").join("tools.txt");
+    for (tool, package) in [(LINKER, "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"), (EMULATOR, "qemu-user")]
+    {
+        if !matches!(Run::new(tool).arg("--version").all_output_to(&log), Ok((Some(0), _))) {
+            return Err(format!("no {tool} here: `apt-get install {package}`"));
+        }
+    }
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let asked = Run::new(rustc).args(&["--print", "target-libdir", "--target", TARGET]).output_to(&log);
+    match asked {
+        Ok((Some(0), folder)) if PathBuf::from(folder.trim()).is_dir() => Ok(()),
+        _ => Err(format!("no standard library for {TARGET} here: `rustup target add {TARGET}`")),
+    }
+}
+
+/// A test program and where it runs, as cargo runs it.
+struct Program {
+    name: String,
+    path: PathBuf,
+    folder: PathBuf,
+}
+
+fn build(crates: &[&str]) -> Result<Vec<Program>, String> {
+    let arguments = ["test", "--target", TARGET, "--lib", "--tests", "--no-run", "--quiet"];
+    let mut cargo = Run::cargo(&arguments).args(&["--message-format", "json-render-diagnostics"]);
+    for name in crates {
+        cargo = cargo.args(&["--package", name]);
+    }
+    // Without debug information: it is a third of the building, and what fails here fails again under a debugger.
+    let (ended, output) = cargo
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("RUSTFLAGS", "-D warnings")
+        .output_to(&workspace::target("arm64").join("build.json"))?;
+    match ended {
+        Some(0) => Ok(output.lines().filter_map(program).collect()),
+        _ => Err(format!("the tests do not compile for {TARGET}")),
+    }
+}
+
+/// The test program of one of cargo's messages.
+fn program(message: &str) -> Option<Program> {
+    let message = Json::parse(message).ok()?;
+    let path = PathBuf::from(message.get("executable")?.text()?);
+    let folder = PathBuf::from(message.get("manifest_path")?.text()?).parent()?.to_owned();
+    let name = message.get("target")?.get("name")?.text()?.to_owned();
+    Some(Program { name, path, folder })
+}
+
+/// Every test but the exceptions must pass; of the exceptions it is said what passes.
+fn test(program: &Program) -> Result<(), String> {
+    let excepted = exceptions(&program.name);
+    let mut rest = emulated(program).arg("--exact");
+    for (name, reason) in &excepted {
+        println!("{}: not {name}: {reason}", program.name);
+        rest = rest.args(&["--skip", name]);
+    }
+    let log = |kind: &str| workspace::target("arm64").join(format!("{}-{kind}.txt", program.name));
+    let (ended, output) = rest.all_output_to(&log("tests"))?;
+    let result = output.lines().rev().find(|line| line.starts_with("test result:"));
+    println!("{}: {}", program.name, result.unwrap_or("no result"));
+    if ended != Some(0) || result.is_none() {
+        println!("{}", tail(&output, 60));
+        return Err(format!("{} {}", program.name, how(ended, DEADLINE)));
+    }
+    if excepted.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = excepted.iter().map(|(name, _)| *name).collect();
+    let (_, output) = emulated(program).arg("--exact").args(&names).all_output_to(&log("exceptions"))?;
+    let (passed, failed) = outcomes(&output);
+    for name in names.iter().filter(|name| passed.contains(*name)) {
+        println!("{}: {name} PASSES AGAIN: take it off the list", program.name);
+    }
+    match names.iter().find(|name| !passed.contains(*name) && !failed.contains(*name)) {
+        Some(name) => Err(format!("{}: the list names {name}, which did not run", program.name)),
+        None => Ok(()),
+    }
+}
+
+fn emulated(program: &Program) -> Run {
+    Run::new(EMULATOR)
+        .args(&["-L", LIBRARIES])
+        .arg(&program.path)
+        .within_folder(&program.folder)
+        .env("PUNCTUAL_TEST_RUNNER", format!("{EMULATOR} -L {LIBRARIES}"))
+        .env("PUNCTUAL_TEST_WITHOUT", WITHOUT)
+        .env("RUST_BACKTRACE", "0")
+        .within(DEADLINE)
+}
+
+fn exceptions(program: &str) -> Vec<(&'static str, &'static str)> {
+    let of = |exception: &'static Exception| {
+        let tests = exception.tests.iter().filter(move |(of, _)| *of == program);
+        tests.map(move |(_, test)| (*test, exception.reason))
+    };
+    EXCEPTIONS.iter().flat_map(of).collect()
+}
+
+/// Which tests passed and which failed. What a test's children print may stand between its name and its outcome.
+fn outcomes(output: &str) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let all = || output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
+    let of = |outcome| all().filter(|(_, end)| *end == outcome).map(|(name, _)| name).collect();
+    (of("ok"), of("FAILED"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_in_a_message() {
+        let message =
+            r#"{"executable":"/t/x-1","manifest_path":"/r/crates/x/Cargo.toml","target":{"name":"x"}}"#;
+        let found = program(message).unwrap();
+        assert_eq!((found.name.as_str(), found.folder.to_str()), ("x", Some("/r/crates/x")));
+        assert!(program(r#"{"executable":null}"#).is_none());
+    }
+
+    #[test]
+    fn outcomes_are_read_by_name() {
+        let (passed, failed) = outcomes("test a::b ... ok\ntest c ... FAILED\ntest result: FAILED. 1 passed");
+        assert_eq!((passed, failed), (BTreeSet::from(["a::b"]), BTreeSet::from(["c"])));
+    }
+
+    #[test]
+    fn a_test_is_excepted_once() {
+        let all: Vec<_> = EXCEPTIONS.iter().flat_map(|exception| exception.tests).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
+}
