@@ -49,6 +49,9 @@ pub use writer::{ClaimError, RingWriter};
 /// Alignment and granularity of records, bytes. Streams of small messages run twice as fast as with a cache line for each.
 pub const RECORD_ALIGN: usize = 16;
 
+/// Bytes that move between processors together.
+const LINE_SIZE: usize = 64;
+
 /// Size of a commit word, bytes.
 pub const COMMIT_SIZE: usize = 8;
 

@@ -2,7 +2,7 @@
 
 use super::words::SharedBytes;
 use super::{
-    FLAGS_MASK, FLAGS_SHIFT, PADDING, RECORD_ALIGN, RingMemory, SIZE_MASK, commit_word, frame_size_max,
+    FLAGS_MASK, FLAGS_SHIFT, LINE_SIZE, PADDING, RingMemory, SIZE_MASK, commit_word, frame_size_max,
     record_size,
 };
 use crate::mutant::{fence, ordering, without};
@@ -133,7 +133,7 @@ impl RingReader {
         if self.memory.word(self.position).load(Ordering::Relaxed) == 0 {
             return self.is_lapped();
         }
-        self.memory.prefetch(self.position + RECORD_ALIGN as u64);
+        self.memory.prefetch(self.position + LINE_SIZE as u64);
         true
     }
 
