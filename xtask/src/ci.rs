@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::Run;
 use crate::step::{Outcome, Step};
-use crate::{arm64, bench, deny, fuzz, kill, loom, miri, smoke, soak, tidy, vehicles};
+use crate::{arm64, bench, deny, fuzz, kill, loom, miri, package, smoke, soak, tidy, tutorial, vehicles};
 
 /// What to run, and how long.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", run: clippy },
     Step { name: "docs", run: docs },
     Step { name: "deny", run: |_| deny::run() },
+    Step { name: "package", run: |_| package::run() },
+    Step { name: "tutorial", run: |_| tutorial::run() },
     Step { name: "loom", run: |_| loom::run() },
     Step { name: "kill", run: |plan| kill::run(plan.kills) },
     Step { name: "smoke", run: |_| smoke::run() },
@@ -85,7 +87,9 @@ pub(crate) fn run(plan: &Plan) -> ExitCode {
 fn fmt(_: &Plan) -> Outcome {
     let main = Run::cargo(&["fmt", "--all", "--", "--check"]).status();
     let fuzz = Run::cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--", "--check"]).status();
-    Outcome::of(main.and(fuzz))
+    let example =
+        Run::cargo(&["fmt", "--manifest-path", "examples/late/Cargo.toml", "--", "--check"]).status();
+    Outcome::of(main.and(fuzz).and(example))
 }
 
 fn clippy(_: &Plan) -> Outcome {

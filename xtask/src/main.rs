@@ -10,10 +10,12 @@ mod json;
 mod kill;
 mod loom;
 mod miri;
+mod package;
 mod smoke;
 mod soak;
 mod step;
 mod tidy;
+mod tutorial;
 mod vehicles;
 mod workspace;
 

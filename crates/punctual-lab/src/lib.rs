@@ -27,3 +27,8 @@ pub mod survey;
 pub mod table;
 pub mod vehicles;
 pub mod wakeup;
+
+/// The examples of the how-tos, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/howto.md")]
+struct HowTo;

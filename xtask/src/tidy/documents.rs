@@ -90,6 +90,33 @@ fn links_of_line(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// Goal: who looks for the message that he got finds it. Method: what stands between the gaps of each is in the sources.
+    #[test]
+    fn troubleshooting_quotes_what_is_printed() {
+        let read = |path: &Path| std::fs::read_to_string(workspace::root().join(path)).unwrap_or_default();
+        let is_source = |path: &&std::path::PathBuf| {
+            path.starts_with("crates") && path.extension().is_some_and(|e| e == "rs")
+        };
+        let sources: String = workspace::files().iter().filter(is_source).map(|path| read(path)).collect();
+        // A literal may go on in the next line.
+        let sources: String = sources.split("\\\n").map(str::trim_start).collect();
+        let page = read(Path::new("docs/troubleshooting.md"));
+        let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let mut quoted = 0;
+        for message in
+            cells.filter_map(|cell| cell.split_once('`')?.1.rsplit_once('`')).map(|(message, _)| message)
+        {
+            if !message.contains(' ') || message.contains("`, `") {
+                continue;
+            }
+            quoted += 1;
+            for part in message.trim_matches('`').split('…').map(str::trim).filter(|part| part.len() > 5) {
+                assert!(sources.contains(part), "no source says {part:?}");
+            }
+        }
+        assert!(quoted >= 15, "{quoted} messages");
+    }
+
     fn lines(path: &str, text: &str) -> Vec<usize> {
         let mut findings = Findings::of(Path::new(path));
         check(Path::new(path), text, &mut findings);

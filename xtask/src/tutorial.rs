@@ -1,0 +1,124 @@
+//! The tutorial, followed from its first line to its last: every file it shows is written, every command is run.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::command::{Run, how, tail};
+use crate::package::SETTINGS;
+use crate::step::Outcome;
+use crate::workspace;
+
+const PAGE: &str = include_str!("../../docs/tutorial.md");
+
+/// A build, and some twenty seconds of programs.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// What a reader must have seen on the way. The log stands still while messages come, whatever else the machine does.
+const SEEN: &[&str] = &["1001 messages", "most of it elsewhere"];
+
+/// The reader's folder `punctual` is the repository: named as cargo has it already, lest all be built again.
+const PROLOGUE: &str = "cargo() { command cargo \"${@/#..\\/punctual/$PUNCTUAL_SOURCES}\"; }\n";
+
+/// A part of the page that does something.
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'a> {
+    /// A file to be written: its name stands alone in the line before it.
+    File(&'a str, &'a str),
+    Commands(&'a str),
+}
+
+pub(crate) fn run() -> Outcome {
+    Outcome::of(follow())
+}
+
+fn follow() -> Result<(), String> {
+    let folder = workspace::target("tutorial");
+    let failed = |error| format!("{}: {error}", folder.display());
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).map_err(failed)?;
+    }
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    let mut bash = Run::new("bash").args(&["-euo", "pipefail", "-c", &script(&parts(PAGE))]);
+    bash = bash.env("PUNCTUAL_SOURCES", workspace::root());
+    for (name, value) in SETTINGS {
+        bash = bash.env(name, value);
+    }
+    // One place for what all projects build, and no network: what is needed is here already.
+    let bash = bash.env("CARGO_TARGET_DIR", workspace::target("")).env("CARGO_NET_OFFLINE", "true");
+    let (ended, output) =
+        bash.within_folder(&folder).within(DEADLINE).all_output_to(&folder.join("output.txt"))?;
+    if ended != Some(0) {
+        return Err(format!(
+            "a command of docs/tutorial.md failed ({}):\n{}",
+            how(ended, DEADLINE),
+            tail(&output, 40)
+        ));
+    }
+    println!("{}", tail(&output, 12));
+    match SEEN.iter().find(|text| !output.contains(**text)) {
+        Some(missing) => Err(format!("nothing said \"{missing}\":\n{}", tail(&output, 40))),
+        None => Ok(()),
+    }
+}
+
+/// Blocks of commands that another step runs name it behind their language.
+fn parts(page: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = page;
+    while let Some((before, block)) = rest.split_once("```") {
+        let (block, after) = block.split_once("```").unwrap_or((block, ""));
+        let (language, text) = block.split_once('\n').unwrap_or((block, ""));
+        let title = before.trim_end().lines().last().unwrap_or_default();
+        let name = title.strip_prefix('`').and_then(|title| title.strip_suffix("`:"));
+        match (language, name) {
+            ("sh", _) => parts.push(Part::Commands(text)),
+            (_, Some(name)) => parts.push(Part::File(name, text)),
+            _ => {}
+        }
+        rest = after;
+    }
+    parts
+}
+
+fn script(parts: &[Part<'_>]) -> String {
+    let mut script = PROLOGUE.to_owned();
+    for part in parts {
+        let _infallible = match part {
+            Part::Commands(text) => writeln!(script, "{text}"),
+            Part::File(name, text) => {
+                writeln!(
+                    script,
+                    "mkdir -p \"$(dirname {name})\"\ncat > {name} <<'END_OF_FILE'\n{text}END_OF_FILE"
+                )
+            }
+        };
+    }
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_commands_are_told_from_the_rest() {
+        let page = "text\n```sh\nls\n```\n```text\nout\n```\n`a/b.rs`:\n```rust\nfn f() {}\n```\n```sh smoke\nno\n```\n";
+        assert_eq!(parts(page), [Part::Commands("ls\n"), Part::File("a/b.rs", "fn f() {}\n")]);
+    }
+
+    /// Goal: who follows the tutorial ends with the example, byte by byte.
+    #[test]
+    fn the_tutorial_makes_the_example() {
+        let example = workspace::root().join("examples/late");
+        let parts = parts(PAGE);
+        let files: Vec<_> = parts
+            .iter()
+            .filter_map(|part| if let Part::File(name, text) = part { Some((*name, *text)) } else { None })
+            .collect();
+        assert_eq!(files.len(), 4);
+        for (name, text) in files {
+            let there = std::fs::read_to_string(example.join(name)).unwrap_or_default();
+            assert_eq!(there, text, "examples/late/{name} differs from docs/tutorial.md");
+        }
+    }
+}
