@@ -70,7 +70,24 @@ const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         reason: "the emulator does not know IP_MULTICAST_IF",
-        tests: &[("punctual_machine", "socket::tests::both_members_of_a_group_hear_it")],
+        tests: &[
+            ("punctual_machine", "socket::tests::both_members_of_a_group_hear_it"),
+            ("echoes", "what_a_full_buffer_drops_is_told_from_ones_own"),
+            ("echoes", "who_talks_alone_neither_hears_nor_counts_itself"),
+        ],
+    },
+    Exception {
+        reason: "other programs (unshare, setpriv, sh, valgrind) start the test's own, which the kernel alone cannot run",
+        tests: &[
+            ("containers", "a_pid_that_is_used_again_is_another_process"),
+            ("containers", "containers_of_an_ordinary_user_share_a_bus"),
+            ("containers", "containers_share_a_bus"),
+            ("containers", "nodes_without_proc_hear_each_other"),
+            ("containers", "where_nobody_can_tell_who_lives_is_said"),
+            ("crowd", "a_bus_is_private_or_its_groups"),
+            ("processes", "a_limit_of_file_sizes_is_an_error"),
+            ("processes", "under_valgrind_it_works"),
+        ],
     },
     Exception {
         reason: "the emulator knows neither bpf(2) nor AF_XDP",
