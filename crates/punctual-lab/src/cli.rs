@@ -4,15 +4,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::command;
+use crate::report::text::Screen;
 use crate::sample::Load;
 
 /// Measures how long messages take on this machine, says where the time goes and what to use.
 #[derive(Debug, Parser)]
 #[command(name = "punctual", version, args_conflicts_with_subcommands = true)]
-#[command(after_help = "Without a verb: punctual survey, with its options.")]
+#[command(
+    after_help = "Alone it lists what there is to ask; with options, but without a verb, it is punctual survey."
+)]
 struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,
@@ -48,6 +51,10 @@ enum Verb {
     Stat(StatArguments),
     /// Show the facts that make numbers comparable, and what this process can use here
     Host(HostArguments),
+    /// Print what a shell needs to complete this command
+    Completions(command::CompletionsArguments),
+    /// Write the pages of the manual
+    Man(command::ManArguments),
     /// The other end of a measurement; started by the command itself
     #[command(hide = true)]
     Respond,
@@ -92,6 +99,9 @@ pub struct Common {
     /// Repeats whatever is random
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
+    /// Leave nothing out: print every figure of every cell too
+    #[arg(long)]
+    pub all: bool,
     /// No progress, no table
     #[arg(long)]
     pub quiet: bool,
@@ -127,9 +137,6 @@ pub struct SurveyArguments {
     /// Only routes whose name contains this, such as shared/ or /spin
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
-    /// Print every figure of every cell too, not only the overview
-    #[arg(long)]
-    pub all: bool,
 }
 
 /// Options of the comparison.
@@ -164,6 +171,9 @@ pub struct ReportArguments {
     /// Where to write the page [default: report.html in the run]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Instead: print what the run printed
+    #[arg(long, conflicts_with = "out")]
+    pub text: bool,
 }
 
 /// Options of the live counters.
@@ -172,6 +182,9 @@ pub struct StatArguments {
     /// Show once and end
     #[arg(long)]
     pub once: bool,
+    /// As JSON, an object for each look
+    #[arg(long)]
+    pub json: bool,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub every: Duration,
@@ -245,10 +258,28 @@ impl Failure {
     }
 }
 
+/// Columns of help on a wide terminal.
+const HELP_WIDTH_MAX: usize = 100;
+
+/// The command without what it starts itself: what people complete, and read about.
+fn public() -> Command {
+    let whole = Arguments::command();
+    let version = env!("CARGO_PKG_VERSION");
+    let about = whole.get_about().cloned().unwrap_or_default();
+    let command = Command::new("punctual").version(version).about(about).args(whole.get_arguments().cloned());
+    command.subcommands(whole.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned())
+}
+
 /// Runs the command; the exit code is the contract of `docs/cli.md`.
 pub fn main() -> ExitCode {
     punctual_machine::signal::ignore_file_size_limit();
-    let arguments = match Arguments::try_parse() {
+    if std::env::args_os().len() <= 1 {
+        return finish(command::tasks());
+    }
+    let width = Screen::stdout().width.min(HELP_WIDTH_MAX);
+    let command = Arguments::command().term_width(width);
+    let parsed = command.try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => {
             // One line that names the option, the value and the range.
@@ -276,6 +307,8 @@ pub fn main() -> ExitCode {
         Verb::Report(report) => command::report(&report),
         Verb::Stat(stat) => command::stat(&stat),
         Verb::Host(host) => command::host(&host),
+        Verb::Completions(wanted) => command::completions(&wanted, public()),
+        Verb::Man(wanted) => command::man(&wanted, public()),
         Verb::Respond => command::respond(),
         Verb::PeelRespond => command::peel_respond(),
         Verb::PeelStart => command::peel_start(),
@@ -326,7 +359,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Arguments::command().debug_assert();
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::micros;
+use crate::units::micros;
 
 /// Printed with the result it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

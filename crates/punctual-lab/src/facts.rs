@@ -8,6 +8,7 @@ use punctual_machine::clock::{ClockSource, skew_between};
 use punctual_machine::host::{FacilityState, HostFacts};
 use serde_json::{Value, json};
 
+use crate::report::section::{Cell, Column, Section, Table};
 use crate::summary::{Clock, Host};
 
 /// The host before a run.
@@ -104,7 +105,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The page of `punctual host`.
-pub fn page(facts: &HostFacts) -> String {
+pub fn sections(facts: &HostFacts) -> Vec<Section> {
     let host = host(facts, &[]);
     let clock = clock();
     let mut lines = vec![
@@ -129,19 +130,17 @@ pub fn page(facts: &HostFacts) -> String {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         (name.replace('_', " "), text)
     }));
-    let mut page = String::new();
-    for (name, value) in lines {
-        page.push_str(&format!("{name:<28} {value}\n"));
-    }
-    page.push_str("\nwhat this process can use here\n");
+    let mut table = Table::new(vec![Column::name(""), Column::prose("")]);
+    lines.iter().for_each(|(name, value)| table.row([name, value].map(Cell::from)));
+    let mut can = Table::new(vec![Column::name(""), Column::prose("")]);
     for facility in &facts.facilities {
         let state = match &facility.state {
-            FacilityState::Available => "yes".to_owned(),
-            FacilityState::Missing { reason } => format!("no: {reason}"),
+            FacilityState::Available => Cell::from("yes"),
+            FacilityState::Missing { reason } => Cell::from(format!("no: {reason}")),
         };
-        page.push_str(&format!("{:<28} {state}\n", facility.name));
+        can.row([facility.name.into(), state]);
     }
-    page
+    vec![Section::new("This host").table(table), Section::new("What this process can use here").table(can)]
 }
 
 fn unknown() -> String {

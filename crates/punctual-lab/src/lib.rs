@@ -7,6 +7,7 @@ pub mod cli;
 pub mod command;
 pub mod compare;
 pub mod doubt;
+pub mod experiment;
 pub mod facts;
 pub mod file;
 pub mod groups;
@@ -24,7 +25,7 @@ pub mod store;
 pub mod summary;
 mod surroundings;
 pub mod survey;
-pub mod table;
+pub mod units;
 pub mod vehicles;
 pub mod wakeup;
 

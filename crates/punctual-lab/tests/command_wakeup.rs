@@ -171,7 +171,8 @@ fn what_is_off_is_said_in_a_line() {
         (&["--gap", "7us"], "10us"),
         (&["--soak", "0"], "--soak"),
         (&["--soak", "9", "--mechanism", "telepathy"], "telepathy"),
-        (&["--soak", "9", "--mechanism", "spin"], "--mechanism spin"),
+        (&["--soak", "9", "--wake", "spin"], "--wake spin"),
+        (&["--soak", "9", "--mechanism", "spin"], "--wake spin"),
         (&["--soak", "9", "--spoil", "look"], "labelled_stores"),
     ] {
         let ended = place.punctual(&[&["run", "wakeup"], arguments].concat()).with(2);

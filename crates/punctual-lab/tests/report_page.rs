@@ -5,11 +5,12 @@ mod plausible;
 use std::fs;
 
 use punctual_lab::doubt::Doubt;
-use punctual_lab::report::{escape, render};
+use punctual_lab::experiment::{page as render, text};
+use punctual_lab::report::escape;
+use punctual_lab::report::text::Screen;
 use punctual_lab::sample::{CellId, Outcome, Samples};
 use punctual_lab::store::{Header, Run, Store};
 use punctual_lab::summary::Skipped;
-use punctual_lab::table;
 
 /// With `PUNCTUAL_PAGE=file.html` the page is kept, with `PUNCTUAL_RUN=directory` the run, to be looked at.
 #[test]
@@ -22,7 +23,7 @@ fn a_page_of_a_large_survey_is_small() {
     let summary = run.summary.as_ref().expect("finished");
     if let Some(file) = std::env::var_os("PUNCTUAL_PAGE") {
         fs::write(file, &page).expect("room");
-        println!("{}", table::summary(summary, table::Style::default()));
+        println!("{}", text(summary, Screen::default()));
     }
     assert!(page.len() < 3_000_000, "{} bytes", page.len());
     for heading in [
@@ -34,7 +35,7 @@ fn a_page_of_a_large_survey_is_small() {
         "Where the time goes",
         "Stalls",
         "Doubts",
-        "What was not measured",
+        "Not measured",
         "The host",
         "The clock",
     ] {

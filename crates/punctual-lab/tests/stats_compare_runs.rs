@@ -5,9 +5,10 @@ mod plausible;
 use std::slice::from_ref;
 
 use punctual_lab::compare::{Basis, Difference, Order, compare_runs, history_of, order_of};
+use punctual_lab::report::parts::run_comparison;
+use punctual_lab::report::text::{Screen, page};
 use punctual_lab::sample::{CellId, Outcome, Samples};
 use punctual_lab::store::{Header, Run, Store};
-use punctual_lab::table::{Style, run_comparison};
 
 fn run(path: &std::path::Path, kernel: &str, cells: &[(&str, u64)]) -> Run {
     started(path, kernel, cells, "2026-11-22T08:00:00Z")
@@ -46,9 +47,9 @@ fn cells_are_matched_by_what_they_are() {
     for doubt in ["different times", "2 cells exist in some", "kernel 6.1 against 6.2"] {
         assert!(doubts.iter().any(|d| d.contains(doubt)), "{doubt}: {doubts:?}");
     }
-    let text = run_comparison(&runs, Style::default());
+    let text = page(&run_comparison(&runs), Screen::default());
     assert!(text.contains("1 of 2 cells differ") && text.contains("faster"), "{text}");
-    assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]

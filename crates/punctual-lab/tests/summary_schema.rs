@@ -6,10 +6,13 @@ mod schema;
 
 use std::collections::BTreeMap;
 
+use punctual_lab::report::{
+    parts,
+    text::{self, Screen},
+};
 use punctual_lab::sample::{CellId, Outcome, Samples};
 use punctual_lab::store::Header;
 use punctual_lab::summary::{Ledger, Summary};
-use punctual_lab::table::{Style, summary as text_of};
 use serde_json::{Value, json};
 
 /// A summary with every optional part.
@@ -134,13 +137,16 @@ fn host_clock_and_start_raise_their_doubts() {
 }
 
 #[test]
-fn tables_fit_a_hundred_columns() {
+fn tables_fit_the_screen() {
     let summary = full();
-    let text = text_of(&summary, Style::default());
-    for line in text.lines().filter(|line| !line.starts_with("    →")) {
-        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+    let text_of = |width, colour| text::page(&parts::summary(&summary), Screen { width, colour });
+    for width in [72, 80, 132] {
+        for line in text_of(width, false).lines() {
+            assert!(line.chars().count() <= width, "{width}: {} columns: {line}", line.chars().count());
+        }
     }
-    assert!(!text.contains('\x1b') && text_of(&summary, Style { colour: true }).contains('\x1b'));
+    let text = text_of(80, false);
+    assert!(!text.contains('\x1b') && text_of(80, true).contains('\x1b'));
     assert!(text.contains('–') && text.contains('∞'), "{text}");
     assert_eq!(text.matches("support no p99").count(), 0, "1,200 messages support a p99");
 }

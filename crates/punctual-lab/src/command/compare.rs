@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::interleave::play;
-use super::{print, store_failure, style, write_file};
+use super::{print, store_failure, write_file};
 use crate::cli::{CompareArguments, Failure};
 use crate::compare::{Calibration, Order, RunComparison, Tally, compare_runs, history_of, order_of};
+use crate::report::parts;
+use crate::report::section::{Cell, Column, Section, Table, numbers};
+use crate::report::text::{self, Screen};
 use crate::store::{Run, StoreError};
-use crate::table;
+use crate::units::percent;
 
 /// The value of `schema` in what `--json` writes.
 const SCHEMA: &str = "punctual.comparison.v1";
@@ -52,7 +55,7 @@ fn show(
         }
         write_file(file, &text)?;
     }
-    print(&table::run_comparison(comparison, style()))
+    print(&text::page(&parts::run_comparison(comparison), Screen::stdout()))
 }
 
 /// What the user wrote for one side: runs, or folders of runs, separated by commas.
@@ -118,27 +121,25 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
             "{count} runs are too few to compare them with each other: at least 4"
         )));
     }
-    let mut text = format!(
-        "{:<34}{:>10}{:>16}{:>16}{:>10}{:>10}\n",
-        "", "cells", "differ", "narrow ones", "+10 %", "+30 %"
-    );
+    let mut columns = vec![Column::prose("runs that are the same")];
+    columns.extend(numbers(["cells", "differ", "narrow ones", "+10 %", "+30 %"]));
+    let mut table = Table::new(columns);
     let mut line = |name: &str, tally: &dyn Fn(f64) -> Tally| {
         let [same, tenth, third] = [1.0, 1.1, 1.3].map(tally);
         let part = |of: u64, all: u64| match all {
             // None of none is no share.
             0 => "no such cell".to_owned(),
-            _ => format!("{of} ({:.1} %)", 100.0 * of as f64 / all as f64),
+            _ => format!("{of} ({})", percent(of as f64 / all as f64)),
         };
-        let found =
-            |tally: Tally| format!("{:.1} %", 100.0 * tally.differ as f64 / tally.cells.max(1) as f64);
-        text += &format!(
-            "{name:<34}{:>10}{:>16}{:>16}{:>10}{:>10}\n",
-            same.cells,
-            part(same.differ, same.cells),
-            part(same.narrow_differ, same.narrow),
+        let found = |tally: Tally| Cell::from(percent(tally.differ as f64 / tally.cells.max(1) as f64));
+        table.row([
+            name.into(),
+            same.cells.to_string().into(),
+            part(same.differ, same.cells).into(),
+            part(same.narrow_differ, same.narrow).into(),
             found(tenth),
-            found(third)
-        );
+            found(third),
+        ]);
     };
     line("two runs, nothing else known", &|factor| calibration.two_runs(DRAWS, factor));
     if count >= 7 {
@@ -150,5 +151,6 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
     for pairs in [5, 6, 7, 8, 10, 12].into_iter().filter(|pairs| 2 * pairs <= count) {
         line(&format!("{pairs} pairs in turn"), &|factor| calibration.in_turn(pairs, DRAWS, factor));
     }
-    print(&text)
+    let section = Section::new("How often compare errs here").table(table);
+    print(&text::page(&[section], Screen::stdout()))
 }

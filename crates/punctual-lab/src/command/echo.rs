@@ -29,8 +29,8 @@ pub struct EchoArguments {
     /// What to understand
     #[arg(long, value_enum, default_value_t)]
     protocol: Protocol,
-    /// How to wait and to send
-    #[arg(long = "option", value_enum, value_name = "WAY", default_value = "blocking")]
+    /// How it waits and sends
+    #[arg(long = "wake", alias = "option", value_enum, value_name = "WAY", default_value = "blocking")]
     way: Way,
     /// Urgency of its thread: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
     #[arg(long, value_name = "CLASS", default_value = "other", allow_hyphen_values = true)]
@@ -73,7 +73,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     let needs_interface = arguments.way.is_raw() || arguments.way.answers_in_kernel();
     if needs_interface && (arguments.interface.is_none() || arguments.listen.ip().is_unspecified()) {
         let text =
-            format!("--option {}: it needs --interface, and --listen with the address there", arguments.way);
+            format!("--wake {}: it needs --interface, and --listen with the address there", arguments.way);
         return Err(Failure::Usage(text));
     }
     if arguments.way.answers_in_kernel() {

@@ -9,6 +9,7 @@ use super::{print, write_file};
 use crate::cli::Failure;
 use crate::file::read_text;
 use crate::groups::{Medium, Scenario, run};
+use crate::report::text::{self, Screen};
 
 /// Largest scenario that is read, bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
@@ -56,7 +57,7 @@ pub fn groups(arguments: &GroupsArguments) -> Result<(), Failure> {
     let outcome = run(&scenario, medium).map_err(Failure::Machine)?;
     let to_output = arguments.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
     if !arguments.quiet && !to_output {
-        print(&outcome.table(scenario.period))?;
+        print(&text::page(&outcome.sections(scenario.period), Screen::stdout()))?;
     }
     if let Some(file) = &arguments.json {
         let text = serde_json::to_string_pretty(&outcome.json()).expect("every key is a string") + "\n";

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::print;
 use crate::cli::{Failure, HostArguments};
 use crate::facts;
+use crate::report::text::{self, Screen};
 
 /// Prints the facts that make numbers comparable, and what limits them.
 ///
@@ -14,7 +15,7 @@ use crate::facts;
 pub fn host(arguments: &HostArguments) -> Result<(), Failure> {
     let read = HostFacts::read();
     if !arguments.json {
-        return print(&facts::page(&read));
+        return print(&text::page(&facts::sections(&read), Screen::stdout()));
     }
     let facilities: Map<String, Value> = read
         .facilities

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{print, store_failure, style, write_file};
+use super::{print, store_failure, write_file};
 use crate::cli::{Failure, LoadArgument};
+use crate::experiment;
 use crate::file::read;
+use crate::report::text::Screen;
 use crate::response::sockperf;
 use crate::sample::Load;
 use crate::store::{Header, Run, Store};
 use crate::summary::Host;
-use crate::{report, table};
 
 /// What a log does not say.
 const UNKNOWN: &str = "unknown";
@@ -75,12 +76,12 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
     let run = Run::open(&path).map_err(|error| store_failure(&error))?;
     let page = path.join("report.html");
-    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
+    write_file(&page, &experiment::page(&run).map_err(|error| store_failure(&error))?)?;
     match arguments.json.as_deref() {
         Some(to) if to == Path::new("-") => return print(&summary.to_json()),
         Some(to) => write_file(to, &summary.to_json())?,
         None => {}
     }
-    let doubts = table::doubts(&summary.doubts, style());
-    print(&format!("{}{doubts}\npage     {}\n", table::results(&summary.results, style()), page.display()))
+    let text = experiment::text(&summary, Screen::stdout());
+    print(&format!("{text}page     {}\n", page.display()))
 }

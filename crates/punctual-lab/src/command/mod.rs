@@ -6,6 +6,7 @@ mod groups;
 mod host;
 mod import;
 mod interleave;
+mod manual;
 mod oneway;
 mod peel;
 mod report;
@@ -14,6 +15,7 @@ mod run;
 mod sim;
 mod stat;
 mod survey;
+mod tasks;
 mod vehicles;
 mod wakeup;
 
@@ -22,6 +24,7 @@ pub use echo::{EchoArguments, echo};
 pub use groups::{GroupsArguments, groups};
 pub use host::host;
 pub use import::{ImportArguments, import};
+pub use manual::{CompletionsArguments, ManArguments, completions, man};
 pub use oneway::{NodeArguments, OnewayArguments, node, oneway};
 pub use peel::{PeelArguments, peel, peel_respond, peel_start};
 pub use report::report;
@@ -30,16 +33,18 @@ pub use run::{Experiment, RunArguments, run};
 pub use sim::{SimArguments, sim};
 pub use stat::stat;
 pub use survey::{respond, survey};
+pub use tasks::tasks;
 pub use vehicles::{VehiclesArguments, vehicle, vehicles};
 pub use wakeup::{WakeupArguments, soak_end, wakeup, wakeup_reader};
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use crate::cli::{Common, Failure};
+use crate::report::parts;
+use crate::report::text::{self, Screen};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
-use crate::table::Style;
 
 /// A store that cannot be read is a wrong argument; one that cannot be written is the machine's.
 fn store_failure(error: &StoreError) -> Failure {
@@ -61,20 +66,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-fn style() -> Style {
-    Style { colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
-}
-
 /// Writes the page of a finished run, and its summary where that is asked for; prints what came out, and where it is.
-fn show(
-    path: &Path,
-    summary: &Summary,
-    common: &Common,
-    overview: impl FnOnce(Style) -> String,
-) -> Result<(), Failure> {
+fn show(path: &Path, summary: &Summary, common: &Common) -> Result<(), Failure> {
     let run = Run::open(path).map_err(|error| store_failure(&error))?;
     let page = path.join("report.html");
-    write_file(&page, &crate::report::render(&run).map_err(|error| store_failure(&error))?)?;
+    write_file(&page, &crate::experiment::page(&run).map_err(|error| store_failure(&error))?)?;
     let to_stdout = common.json.as_deref() == Some(Path::new("-"));
     match &common.json {
         Some(_) if to_stdout => print(&summary.to_json())?,
@@ -84,8 +80,12 @@ fn show(
     if common.quiet || to_stdout {
         return Ok(());
     }
-    print(&overview(style()))?;
-    print(&format!("\npage     {}\nsamples  {}\n", page.display(), path.join("samples").display()))
+    let mut sections = crate::experiment::sections(summary);
+    if common.all {
+        sections.extend(parts::results(&summary.results));
+    }
+    print(&text::page(&sections, Screen::stdout()))?;
+    print(&format!("page     {}\nsamples  {}\n", page.display(), path.join("samples").display()))
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {

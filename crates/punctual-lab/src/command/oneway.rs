@@ -119,7 +119,7 @@ pub fn oneway(arguments: &OnewayArguments) -> Result<(), Failure> {
     let outcome = outcome.map_err(|error| store_failure(&error))?;
     let summary = summarise(&settings, &outcome, &store)?;
     let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
-    show(&path, &summary, common, |style| oneway::overview(&summary, style))?;
+    show(&path, &summary, common)?;
     if outcome.held < outcome.checked {
         let out = outcome.checked - outcome.held;
         return Err(Failure::Promise(format!(

@@ -16,7 +16,7 @@ use super::{show, store_failure, write_file};
 use crate::cli::{Common, Failure};
 use crate::peel::experiment::{self, Made, RunError, Settings, WARMUP};
 use crate::peel::layer::Culprit;
-use crate::peel::overview::{overall, overview};
+use crate::peel::overview::overall;
 use crate::peel::{site, startup};
 use crate::store::{Header, Store};
 use crate::summary::Summary;
@@ -34,7 +34,7 @@ pub struct PeelArguments {
     /// How the layer of asynchronous reception sleeps [default: futex over shared memory, else epoll]
     #[arg(long, value_name = "WAY")]
     wake: Option<Wake>,
-    /// Rounds of all layers, in turn
+    /// How often all layers are measured, in turn
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(2..=1000))]
     rounds: u32,
     /// Starts of fresh processes, without each mistake and with it
@@ -165,7 +165,7 @@ fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, 
 }
 
 fn conclude(path: &Path, summary: &Summary, common: &Common) -> Result<(), Failure> {
-    show(path, summary, common, |style| overview(summary, style))?;
+    show(path, summary, common)?;
     let lost: u64 = overall(summary).map_or(0, |all| all.starts.iter().map(|start| start.lost).sum());
     if !summary.kept_promises() || lost > 0 {
         return Err(Failure::Promise(

@@ -2,7 +2,8 @@
 
 use super::{print, store_failure, write_file};
 use crate::cli::{Failure, ReportArguments};
-use crate::report;
+use crate::experiment;
+use crate::report::text::Screen;
 use crate::store::Run;
 
 /// Writes a run's page again, from its store.
@@ -11,7 +12,11 @@ use crate::store::Run;
 /// See [`Failure`].
 pub fn report(arguments: &ReportArguments) -> Result<(), Failure> {
     let run = Run::open(&arguments.run).map_err(|error| store_failure(&error))?;
+    if arguments.text {
+        let summary = run.summarise().map_err(|error| store_failure(&error))?;
+        return print(&experiment::text(&summary, Screen::stdout()));
+    }
     let page = arguments.out.clone().unwrap_or_else(|| arguments.run.join("report.html"));
-    write_file(&page, &report::render(&run).map_err(|error| store_failure(&error))?)?;
+    write_file(&page, &experiment::page(&run).map_err(|error| store_failure(&error))?)?;
     print(&format!("{}\n", page.display()))
 }

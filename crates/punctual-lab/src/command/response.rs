@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_interrupts, count_continuations};
 use punctual_machine::socket::DSCP_MAX;
@@ -21,7 +22,7 @@ use crate::response::option::{Choice, Ends, Urgency, Way};
 use crate::response::port::{FLOWS_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::site::Family;
-use crate::response::{neighbour, published, sockperf, view, wire};
+use crate::response::{neighbour, published, sockperf, wire};
 use crate::sample::Load;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
@@ -32,12 +33,9 @@ use crate::{doubt, facts, survey};
 pub struct ResponseArguments {
     #[command(flatten)]
     common: Common,
-    /// Ways to measure, in turn
-    #[arg(long = "option", value_name = "WAY", value_delimiter = ',', default_value = "blocking")]
-    ways: Vec<Way>,
-    /// Every way
-    #[arg(long, conflicts_with = "ways")]
-    all: bool,
+    /// How both ends wait and send, measured in turn [default: blocking, with --all all]
+    #[arg(long = "wake", alias = "option", value_name = "WAY", value_delimiter = ',', value_parser = ways())]
+    ways: Vec<Ways>,
     /// Urgency of the threads, in turn: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
     #[arg(
         long,
@@ -124,6 +122,37 @@ pub struct ResponseArguments {
     clocks_apart: bool,
 }
 
+/// One way, or every one.
+#[derive(Clone, Copy, Debug)]
+enum Ways {
+    One(Way),
+    All,
+}
+
+/// The names of the ways, and "all".
+fn ways() -> impl TypedValueParser<Value = Ways> {
+    let names = Way::ALL.iter().filter_map(Way::to_possible_value);
+    let all = PossibleValue::new("all").help("Every way");
+    PossibleValuesParser::new(names.chain([all]))
+        .map(|name| Way::from_str(&name, false).map_or(Ways::All, Ways::One))
+}
+
+impl ResponseArguments {
+    /// What was asked for. To leave nothing out is to measure every way.
+    fn ways(&self) -> Vec<Way> {
+        let wants_all = self.ways.iter().any(|way| matches!(way, Ways::All));
+        if wants_all || (self.ways.is_empty() && self.common.all) {
+            return Way::ALL.to_vec();
+        }
+        let named: Vec<Way> = self
+            .ways
+            .iter()
+            .filter_map(|way| if let Ways::One(way) = way { Some(*way) } else { None })
+            .collect();
+        if named.is_empty() { vec![Way::Blocking] } else { named }
+    }
+}
+
 /// Percent in hundredths.
 fn percent(text: &str) -> Result<u32, String> {
     let percent: f64 = text.parse().map_err(|_| "a number from 0 to 25 is needed".to_owned())?;
@@ -198,7 +227,7 @@ fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
     if !(1..=FLOWS_MAX).contains(&arguments.flows) {
         return usage(format!("--flows {}: from 1 to {FLOWS_MAX}", arguments.flows));
     }
-    let ways = if arguments.all { Way::ALL.to_vec() } else { arguments.ways.clone() };
+    let ways = arguments.ways();
     let mut choices = Vec::new();
     for &urgency in &arguments.sched {
         for &way in &ways {
@@ -250,7 +279,7 @@ fn interface(arguments: &ResponseArguments, choices: &[Choice]) -> Result<Option
     }
     if raw.is_none() {
         return wrong(
-            "the ways asked for leave the choice to the kernel; packet and xdp take it (--option packet)",
+            "the ways asked for leave the choice to the kernel; packet and xdp take it (--wake packet)",
         );
     }
     if !std::fs::exists(format!("/sys/class/net/{name}")).unwrap_or(false) {
@@ -297,7 +326,7 @@ fn faults(arguments: &ResponseArguments) -> Result<Option<Faults>, Failure> {
         let text = format!("--to {to}: faults are made between our own namespaces only; leave one out");
         return Err(Failure::Usage(text));
     }
-    if arguments.ways.iter().any(|way| way.is_raw()) || arguments.all {
+    if arguments.ways().iter().any(|way| way.is_raw()) {
         return Err(Failure::Usage(
             "--lose, --double, --reorder, --corrupt: not with packet and xdp".to_owned(),
         ));
@@ -384,7 +413,7 @@ fn conclude(
     arguments: &ResponseArguments,
     settings: &Settings,
 ) -> Result<(), Failure> {
-    show(path, summary, &arguments.common, |style| view::page(summary, &outcome.accounts, style))?;
+    show(path, summary, &arguments.common)?;
     if summary.results.is_empty() {
         let reasons: Vec<String> =
             outcome.skipped.iter().map(|skipped| format!("{}: {}", skipped.what, skipped.reason)).collect();

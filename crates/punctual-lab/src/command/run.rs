@@ -8,9 +8,9 @@ use crate::cli::{Failure, SurveyArguments};
 /// Which experiment.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// One of them.
+    /// One of them; without, they are listed.
     #[command(subcommand)]
-    pub experiment: Experiment,
+    pub experiment: Option<Experiment>,
 }
 
 /// The experiments.
@@ -37,7 +37,8 @@ pub enum Experiment {
 /// # Errors
 /// See [`Failure`].
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    match &arguments.experiment {
+    let Some(experiment) = &arguments.experiment else { return super::tasks() };
+    match experiment {
         Experiment::Groups(groups) => super::groups(groups),
         Experiment::Oneway(oneway) => super::oneway(oneway),
         Experiment::Peel(peel) => super::peel(peel),

@@ -6,9 +6,11 @@ use clap::{Args, Subcommand};
 use punctual_proto::user_interrupt::{Ending, Expected, Exploration, VARIANTS, Variant, explore, trace};
 use serde_json::{Value, json};
 
-use super::{print, style};
+use super::print;
 use crate::cli::Failure;
-use crate::table::{Style, grouped};
+use crate::report::section::{Cell, Column, Section, Table, Tone};
+use crate::report::text::{self, Screen, wrapped};
+use crate::units::{dash, grouped};
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -72,9 +74,9 @@ fn simulate_wakeup(arguments: &WakeupArguments) -> Result<(), Failure> {
             .expect("every key is a string")
             + "\n"
     } else if arguments.variant.is_some() {
-        outcomes.iter().map(|outcome| outcome.page(style())).collect()
+        outcomes.iter().map(|outcome| outcome.page(Screen::stdout())).collect()
     } else {
-        table(&outcomes, style())
+        table(&outcomes, Screen::stdout())
     })?;
     match outcomes.iter().find(|outcome| !outcome.is_expected()) {
         None => Ok(()),
@@ -95,7 +97,9 @@ fn list(as_json: bool) -> String {
         let all: Vec<Value> = VARIANTS.iter().map(|v| json!({ "name": v.name, "about": v.about })).collect();
         return serde_json::to_string_pretty(&all).expect("every key is a string") + "\n";
     }
-    VARIANTS.iter().map(|variant| format!("{:<28} {}\n", variant.name, variant.about)).collect()
+    let mut table = Table::new(vec![Column::name("protocol"), Column::prose("what it is")]);
+    VARIANTS.iter().for_each(|variant| table.row([variant.name, variant.about].map(Cell::from)));
+    text::page(&[Section::new("Protocols").table(table)], Screen::stdout())
 }
 
 /// What came of one protocol.
@@ -133,18 +137,18 @@ impl Outcome {
     }
 
     /// Every step of what was found.
-    fn page(&self, style: Style) -> String {
+    fn page(&self, screen: Screen) -> String {
         let (variant, states) = (self.variant, grouped(self.explored.states as i64));
-        let mut text = format!("{}: {}\n", style.heading(variant.name), variant.about);
+        let mut text = wrapped(&format!("{}: {}", variant.name, variant.about), "", "  ", screen);
         let Some(found) = &self.explored.found else {
             let depth = self.explored.depth;
-            let _ = writeln!(
-                text,
-                "\nNothing is lost in any order: all {states} states up to {depth} steps deep were gone through."
+            let words = format!(
+                "Nothing is lost in any order: all {states} states up to {depth} steps deep were gone through."
             );
-            return text;
+            return text + "\n" + &wrapped(&words, "", "", screen);
         };
-        let _ = writeln!(text, "\n{}: {}.", style.heading(self.verdict()), found.fault);
+        text += "\n";
+        text += &wrapped(&format!("{}: {}.", self.verdict(), found.fault), "", "  ", screen);
         if let Some(repaired) = variant.repaired {
             let _ = writeln!(text, "Repaired: --variant {repaired}.");
         }
@@ -154,8 +158,11 @@ impl Outcome {
             found.path.len()
         );
         for (place, line) in trace::lines(variant, found).iter().enumerate() {
-            let _ = writeln!(text, "{:>3}  {:<9} {}", place + 1, line.actor, line.text);
-            let _ = writeln!(text, "{:>14} {}", "", style.faint(&line.state));
+            let first = format!("{:>3}  {:<9} ", place + 1, line.actor);
+            text += &wrapped(&line.text, &first, &" ".repeat(15), screen);
+            for state in wrapped(&line.state, &" ".repeat(15), &" ".repeat(15), screen).lines() {
+                let _ = writeln!(text, "{}", screen.faint(state));
+            }
         }
         text
     }
@@ -180,25 +187,22 @@ impl Outcome {
     }
 }
 
-fn table(outcomes: &[Outcome], style: Style) -> String {
-    let head = format!(
-        "{:<28}{:<6}{:<15}{:>6}{:>9}   {:<10}repaired",
-        "protocol", "race", "found", "steps", "states", "expected"
-    );
-    let mut text = format!("{}\n", style.heading(&head));
+fn table(outcomes: &[Outcome], screen: Screen) -> String {
+    let mut columns = ["protocol", "race", "found"].map(Column::name).to_vec();
+    columns.extend([Column::number("steps"), Column::number("states")]);
+    columns.extend(["expected", "repaired"].map(Column::name));
+    let mut table = Table::new(columns);
     for outcome in outcomes {
         let variant = outcome.variant;
         let race = variant.race.map_or(String::new(), |race| race.to_string());
-        let steps = outcome.steps().map_or("–".to_owned(), |steps| steps.to_string());
+        let steps = outcome.steps().map_or_else(dash, |steps| steps.to_string());
         let states = grouped(outcome.explored.states as i64);
-        let (name, verdict) = (variant.name, outcome.verdict());
-        let expected = if outcome.is_expected() { "yes" } else { "NO" };
-        let repaired = variant.repaired.unwrap_or("–");
-        let _ = writeln!(
-            text,
-            "{name:<28}{race:<6}{verdict:<15}{steps:>6}{states:>9}   {expected:<10}{repaired}"
-        );
+        let expected = if outcome.is_expected() { Cell::from("yes") } else { Cell::toned("NO", Tone::Bad) };
+        let repaired = variant.repaired.map_or_else(dash, str::to_owned);
+        let found = outcome.verdict().into();
+        let cells = [race.into(), found, steps.into(), states.into(), expected, repaired.into()];
+        table.row([Cell::from(variant.name)].into_iter().chain(cells));
     }
-    text += "\nSteps: length of the shortest way there; --variant NAME shows it. --list says what each protocol is.\n";
-    text
+    let note = "Steps: length of the shortest way there; --variant NAME shows it. --list says what each protocol is.";
+    text::page(&[Section::new("Every order of events of each protocol").table(table).note(note)], screen)
 }

@@ -1,17 +1,22 @@
 //! `punctual stat`: the live counters, read from shared memory without disturbing anyone.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use punctual::Ledger;
 use punctual::ledger::{PageOwner, read_all};
 use punctual_machine::signal::{catch_interrupts, interrupted};
+use serde_json::{Value, json};
 
 use super::print;
 use crate::cli::{Failure, StatArguments};
-use crate::table::grouped;
+use crate::report::section::{Block, Cell, Column, Item, Section, Table, Tone, numbers};
+use crate::report::text::{self, Screen};
+use crate::units::{count, dash, grouped};
+
+/// What was seen at the look before, by node.
+type Earlier = HashMap<u64, Ledger>;
 
 /// Shows every node of this user on this host: once, or again and again until Ctrl-C, or until none is open.
 ///
@@ -26,12 +31,18 @@ fn watch(
     arguments: &StatArguments,
     mut read: impl FnMut() -> Vec<(PageOwner, Ledger)>,
 ) -> Result<(), Failure> {
-    let mut earlier: HashMap<u64, Ledger> = HashMap::new();
+    let mut earlier: Earlier = HashMap::new();
     let mut last = Instant::now();
-    let clear = if std::io::stdout().is_terminal() && !arguments.once { "\x1b[H\x1b[2J" } else { "" };
+    let clears = std::io::stdout().is_terminal() && !arguments.once && !arguments.json;
+    let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
     loop {
         let nodes = read();
-        print(&format!("{clear}{}", page(&nodes, &earlier, last.elapsed())))?;
+        let shown = if arguments.json {
+            format!("{}\n", object(&nodes, &earlier, last.elapsed()))
+        } else {
+            format!("{clear}{}", page(&nodes, &earlier, last.elapsed(), Screen::stdout()))
+        };
+        print(&shown)?;
         if arguments.once || nodes.is_empty() {
             return Ok(());
         }
@@ -46,44 +57,68 @@ fn watch(
     }
 }
 
-fn page(nodes: &[(PageOwner, Ledger)], earlier: &HashMap<u64, Ledger>, passed: Duration) -> String {
+/// Messages of a node in a second, sent and delivered; `None` at the first look.
+fn rate(owner: &PageOwner, ledger: &Ledger, earlier: &Earlier, passed: Duration) -> Option<f64> {
+    let before = earlier.get(&owner.node.get())?;
+    let new = ledger.delivered.saturating_sub(before.delivered) + ledger.sent.saturating_sub(before.sent);
+    Some(new as f64 / passed.as_secs_f64().max(1e-3))
+}
+
+/// What was sent to a node, or by it, and reached nobody.
+fn undelivered(ledger: &Ledger) -> u64 {
+    ledger.lost() + ledger.no_such_port + ledger.inbox_full + ledger.unread
+}
+
+fn page(nodes: &[(PageOwner, Ledger)], earlier: &Earlier, passed: Duration, screen: Screen) -> String {
     if nodes.is_empty() {
         return "no node of this user is open on this host\n".to_owned();
     }
-    let mut page = format!(
-        "{:<24} {:<14} {:>7} {:>13} {:>13} {:>10} {:>10} {:>8}\n",
-        "bus", "node", "pid", "sent", "delivered", "msg/s", "waiting", "lost"
-    );
+    let mut columns = vec![Column::name("bus"), Column::name("node"), Column::number("pid")];
+    columns.extend(numbers(["sent", "delivered", "msg/s", "waiting", "lost"]));
+    let mut table = Table::new(columns).keyed(3);
+    let mut lost = Vec::new();
     for (owner, ledger) in nodes {
-        let before = earlier.get(&owner.node.get());
-        let rate = before.map_or_else(
-            || "–".to_owned(),
-            |before| {
-                let new = ledger.delivered.saturating_sub(before.delivered)
-                    + ledger.sent.saturating_sub(before.sent);
-                grouped((new as f64 / passed.as_secs_f64().max(1e-3)) as i64)
-            },
-        );
-        let number = |count: u64| grouped(count.cast_signed());
-        let undelivered = ledger.lost() + ledger.no_such_port + ledger.inbox_full + ledger.unread;
-        let _infallible = writeln!(
-            page,
-            "{:<24} {:<14} {:>7} {:>13} {:>13} {rate:>10} {:>10} {:>8}",
-            owner.bus,
-            owner.name,
-            owner.process.pid_here().map_or_else(|| "–".to_owned(), |pid| pid.to_string()),
-            number(ledger.sent),
-            number(ledger.delivered),
-            number(ledger.waiting),
-            number(undelivered),
-        );
+        let rate = rate(owner, ledger, earlier, passed).map_or_else(dash, |rate| grouped(rate as i64));
+        let pid = owner.process.pid_here().map_or_else(dash, |pid| pid.to_string());
+        let numbers = [count(ledger.sent), count(ledger.delivered), rate, count(ledger.waiting)];
+        let mut cells: Vec<Cell> = vec![owner.bus.as_str().into(), owner.name.as_str().into(), pid.into()];
+        cells.extend(numbers.map(Cell::from));
+        let undelivered = undelivered(ledger);
+        let tone = if undelivered > 0 { Tone::Bad } else { Tone::Faint };
+        cells.push(Cell::toned(count(undelivered), tone));
+        table.row(cells);
         let causes: Vec<String> =
-            causes(ledger).map(|(name, count)| format!("{name} {}", number(count))).collect();
+            causes(ledger).map(|(name, number)| format!("{name} {}", count(number))).collect();
         if !causes.is_empty() {
-            let _infallible = writeln!(page, "    {}", causes.join(", "));
+            lost.push(Item::new(format!("{} on {}: {}", owner.name, owner.bus, causes.join(", "))));
         }
     }
-    page
+    let nodes = Section::new("Nodes of this user on this host").table(table);
+    let besides = Section::new("Besides, of each node").items(lost);
+    let besides = Some(besides).filter(|section| section.blocks != [Block::Items(Vec::new())]);
+    text::page(&[nodes].into_iter().chain(besides).collect::<Vec<_>>(), screen)
+}
+
+/// The value of `schema` in what `--json` writes.
+const SCHEMA: &str = "punctual.stat.v1";
+
+/// One look, for scripts: every counter of every node.
+fn object(nodes: &[(PageOwner, Ledger)], earlier: &Earlier, passed: Duration) -> Value {
+    let nodes: Vec<Value> = nodes
+        .iter()
+        .map(|(owner, ledger)| {
+            let counters: BTreeMap<&str, u64> = ledger.entries().into_iter().collect();
+            json!({
+                "bus": owner.bus,
+                "node": owner.name,
+                "pid": owner.process.pid_here(),
+                "messages_per_second": rate(owner, ledger, earlier, passed),
+                "undelivered": undelivered(ledger),
+                "counters": counters,
+            })
+        })
+        .collect();
+    json!({ "schema": SCHEMA, "nodes": nodes })
 }
 
 /// Everything besides the columns that is not zero.
@@ -101,7 +136,7 @@ mod tests {
     /// Goal: it ends when there is nobody whose counters could change.
     #[test]
     fn without_a_node_it_ends() {
-        let arguments = StatArguments { once: false, every: Duration::from_millis(1) };
+        let arguments = StatArguments { once: false, json: false, every: Duration::from_millis(1) };
         let owner = PageOwner {
             node: NodeId::named("radar"),
             name: "radar".to_owned(),
@@ -123,8 +158,13 @@ mod tests {
             process: ProcessIdentity::of_self(),
         };
         let ledger = Ledger { sent: 12_345, lost_overrun: 7, inbox_full: 2, ..Ledger::default() };
-        let page = page(&[(owner, ledger)], &HashMap::new(), Duration::from_secs(1));
+        let nodes = [(owner, ledger)];
+        let page = page(&nodes, &HashMap::new(), Duration::from_secs(1), Screen::default());
         assert!(page.contains("12,345") && page.contains("inbox_full 2, lost_overrun 7"), "{page}");
-        assert!(page.lines().all(|line| line.chars().count() <= 110), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+        let object = object(&nodes, &HashMap::new(), Duration::from_secs(1));
+        assert_eq!((&object["schema"], &object["nodes"][0]["undelivered"]), (&json!(SCHEMA), &json!(9)));
+        assert_eq!(object["nodes"][0]["counters"]["lost_overrun"], 7);
+        assert!(object["nodes"][0]["messages_per_second"].is_null(), "{object}");
     }
 }

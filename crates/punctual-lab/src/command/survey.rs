@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::{show, store_failure, write_file};
 use crate::cli::{Failure, SurveyArguments};
+use crate::facts;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::survey::{self, Plan, SurveyError, Wishes};
-use crate::{facts, table};
 
 /// Measures, stores, recommends, reports.
 ///
@@ -84,16 +84,13 @@ pub(super) fn progress(quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} trials  {msg:20} {eta} left");
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} trials  {msg:18!} {eta} left");
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Shows what came out, and where it is.
 fn conclude(path: &Path, summary: &Summary, arguments: &SurveyArguments) -> Result<(), Failure> {
-    show(path, summary, &arguments.common, |style| {
-        let all = arguments.all.then(|| format!("\n{}", table::results(&summary.results, style)));
-        survey::overview(summary, style) + &all.unwrap_or_default()
-    })?;
+    show(path, summary, &arguments.common)?;
     if summary.results.is_empty() {
         // What was printed above may have been nothing (--quiet): the line stands for itself.
         let mut reasons: Vec<&str> = summary.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();

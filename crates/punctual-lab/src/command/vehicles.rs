@@ -22,7 +22,7 @@ use crate::summary::{Ledger, Skipped, Summary};
 use crate::vehicles::experiment::{self, Made, RunError};
 use crate::vehicles::ledger::Sums;
 use crate::vehicles::option::{Interfaces, Medium, Mode, OWN_ROW, Settings};
-use crate::vehicles::overview::{Overall, overview};
+use crate::vehicles::overview::Overall;
 use crate::vehicles::process::serve;
 use crate::vehicles::protocol::Facts;
 use crate::vehicles::published::standings;
@@ -68,9 +68,9 @@ pub struct VehiclesArguments {
     /// Components of each vehicle, each with a value of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     components: usize,
-    /// How often, with fresh processes each time
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: u32,
+    /// How often all is measured, with fresh processes each time
+    #[arg(long, alias = "runs", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
     /// Messages of each component in a run [default: 30 s of them; callback: 1,000 to each vehicle; engine, async: 100]
     #[arg(long, value_name = "N", conflicts_with = "duration")]
     messages: Option<usize>,
@@ -162,7 +162,7 @@ fn settings(arguments: &VehiclesArguments) -> Result<Settings, Failure> {
         components: arguments.components,
         period,
         count,
-        runs: arguments.runs,
+        runs: arguments.rounds,
         barrier: !arguments.no_barrier,
         spread: arguments.spread,
         urgency: arguments.sched,
@@ -366,7 +366,7 @@ fn first_messages(store: &Store, cell: &crate::sample::CellId) -> Result<u64, Fa
 }
 
 fn conclude(path: &Path, summary: &Summary, common: &Common) -> Result<(), Failure> {
-    show(path, summary, common, |style| overview(summary, style))?;
+    show(path, summary, common)?;
     promises(summary)
 }
 

@@ -14,10 +14,10 @@ use serde_json::json;
 use super::survey::progress;
 use super::{print, show, store_failure, write_file};
 use crate::cli::{Common, Failure, LoadArgument};
+use crate::facts;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::wakeup::{self, Plan, Route, SoakOptions, Spoilt, Wishes};
-use crate::{facts, table};
 
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]
@@ -37,15 +37,12 @@ pub struct WakeupArguments {
     /// Every gap and every way under all conditions: same core, SCHED_FIFO, every core busy
     #[arg(long)]
     pub all_conditions: bool,
-    /// Print every figure of every cell too, not only the overview
-    #[arg(long)]
-    pub all: bool,
     /// Instead: N messages there and back between two processes, with random delays, counting wake-ups that are lost
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
     pub soak: Option<u64>,
     /// How both ends of --soak wait: futex, eventfd, epoll, backoff, adaptive
-    #[arg(long, value_name = "NAME", default_value = "futex", requires = "soak")]
-    pub mechanism: Option<Wake>,
+    #[arg(long, alias = "mechanism", value_name = "WAY", default_value = "futex", requires = "soak")]
+    pub wake: Option<Wake>,
     /// Spoil --soak, to see that it notices: take the sleeper's look too early or leave out the sender's notify (wake-ups are
     /// lost), or halt the sender halfway (none is). Needs a build with --cfg labelled_stores
     #[arg(long, value_name = "look|notify|halt", requires = "soak")]
@@ -137,10 +134,7 @@ fn header(plan: &Plan, cpus: &[usize], seed: u64) -> Header {
 }
 
 fn conclude(path: &Path, summary: &Summary, arguments: &WakeupArguments) -> Result<(), Failure> {
-    show(path, summary, &arguments.common, |style| {
-        let all = arguments.all.then(|| format!("\n{}", table::results(&summary.results, style)));
-        wakeup::overview(summary, style) + &all.unwrap_or_default()
-    })?;
+    show(path, summary, &arguments.common)?;
     if summary.results.is_empty() {
         return Err(Failure::Machine("nothing could be measured here; the reasons are above".to_owned()));
     }
@@ -156,10 +150,10 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
         let text = "--soak: two processors are needed, and this process may use one only";
         return Err(Failure::Machine(text.to_owned()));
     }
-    let wake = arguments.mechanism.unwrap_or(Wake::Futex);
+    let wake = arguments.wake.unwrap_or(Wake::Futex);
     if wake == Wake::Spin || !wake.can_wait_for(true) {
         let text = "take one that sleeps over shared memory: futex, eventfd, epoll, backoff, adaptive";
-        return Err(Failure::Usage(format!("--mechanism {wake}: {text}")));
+        return Err(Failure::Usage(format!("--wake {wake}: {text}")));
     }
     if let (Some(spoilt), false) = (arguments.spoil, punctual_machine::label::is_labelled()) {
         let text = "nothing can be planted in this build; build it with RUSTFLAGS=\"--cfg labelled_stores\"";
@@ -168,7 +162,7 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
     let bar = progress(arguments.common.quiet);
     bar.set_length(count);
     bar.set_style(
-        ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} messages {eta} left")
+        ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} messages {eta} left")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.enable_steady_tick(Duration::from_millis(500));

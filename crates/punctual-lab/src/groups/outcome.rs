@@ -7,6 +7,8 @@ use punctual::Ledger;
 use serde_json::{Value, json};
 
 use super::scenario::Move;
+use crate::report::section::{Cell, Column, Item, Section, Table, numbers};
+use crate::units::dash;
 
 /// Who stays in a cell for less is not promised to be served there.
 const STAY_MIN: Duration = Duration::from_secs(1);
@@ -109,43 +111,52 @@ impl Outcome {
     }
 
     /// Who was where when, and how long each change took.
-    pub fn table(&self, period: Duration) -> String {
+    #[must_use]
+    pub fn sections(&self, period: Duration) -> Vec<Section> {
+        let mut end = vec![format!(
+            "Searched {} bytes of all that leaders sent and heard for {} secrets: {} found in clear.",
+            self.captured_bytes, self.secrets, self.secrets_found
+        )];
+        end.extend(self.cut_short.map(|end| format!("Cut short after {:.3} s.", end.as_secs_f64())));
+        let end = end.into_iter().map(Item::new).collect();
+        vec![self.changes(period), self.vehicles(), Section::new("Secrets").items(end)]
+    }
+
+    fn changes(&self, period: Duration) -> Section {
         let mut passages: Vec<&Passage> = self.passages.iter().collect();
         passages.sort_by(|a, b| a.step.at.cmp(&b.step.at).then_with(|| a.vehicle.cmp(&b.vehicle)));
-        let mut text = format!(
-            "{:>8}  {:<12} {:>18} {:>9} {:>10} {:>10} {:>10} {:>8}\n",
-            "s", "vehicle", "at, m", "cell", "group", "key, ms", "first, ms", "instants"
-        );
+        let mut columns = vec![Column::number("s"), Column::name("vehicle")];
+        columns.extend(numbers(["at, m", "cell", "group", "key, ms", "first, ms", "instants"]));
+        columns.push(Column::name(""));
+        let mut table = Table::new(columns).keyed(2);
         let ms = |time: Option<Duration>| {
-            time.map_or("-".to_owned(), |time| format!("{:.1}", time.as_secs_f64() * 1e3))
+            time.map_or_else(dash, |time| format!("{:.1}", time.as_secs_f64() * 1e3))
         };
         for passage in passages {
             let Passage { vehicle, step, group, joined, first } = passage;
-            let place = format!("{:.0} {:.0}", step.place_m.0, step.place_m.1);
-            let silent = first
-                .map_or("-".to_owned(), |first| (first.as_nanos() / period.as_nanos().max(1)).to_string());
-            let short = if passage.is_promised() { "" } else { "  passed through" };
-            let _ = writeln!(
-                text,
-                "{:>8.3}  {vehicle:<12} {place:>18} {:>9} {group:>10x} {:>10} {:>10} {silent:>8}{short}",
-                step.at.as_secs_f64(),
-                step.cell.to_string(),
-                ms(*joined),
-                ms(*first)
-            );
+            let short = if passage.is_promised() { "" } else { "passed through" };
+            let silent =
+                first.map_or_else(dash, |first| (first.as_nanos() / period.as_nanos().max(1)).to_string());
+            table.row([
+                format!("{:.3}", step.at.as_secs_f64()).into(),
+                Cell::from(vehicle.to_string()),
+                format!("{:.0} {:.0}", step.place_m.0, step.place_m.1).into(),
+                step.cell.to_string().into(),
+                format!("{group:x}").into(),
+                ms(*joined).into(),
+                ms(*first).into(),
+                silent.into(),
+                short.into(),
+            ]);
         }
-        text.push_str("instants: how many of its period passed without a value at the change\n\n");
-        self.quantiles(&mut text);
-        self.vehicles(&mut text);
-        let _ = writeln!(
-            text,
-            "Searched {} bytes of all that leaders sent and heard for {} secrets: {} found in clear.",
-            self.captured_bytes, self.secrets, self.secrets_found
-        );
-        if let Some(end) = self.cut_short {
-            let _ = writeln!(text, "Cut short after {:.3} s.", end.as_secs_f64());
-        }
-        text
+        let rows =
+            [("to the key", self.times(|p| p.joined)), ("to the first message", self.times(|p| p.first))];
+        let times =
+            rows.map(|(name, times)| Item::new(format!("From the border {name}: {}", spread(&times).trim())));
+        Section::new("From cell to cell")
+            .table(table)
+            .note("Instants: how many of its period passed without a value at the change.")
+            .items(times.into())
     }
 
     fn times(&self, of: impl Fn(&Passage) -> Option<Duration>) -> Vec<Duration> {
@@ -154,20 +165,11 @@ impl Outcome {
         times
     }
 
-    fn quantiles(&self, text: &mut String) {
-        let rows =
-            [("to the key", self.times(|p| p.joined)), ("to the first message", self.times(|p| p.first))];
-        for (name, times) in rows {
-            let _ = writeln!(text, "From the border {name:<21} {}", spread(&times));
-        }
-    }
-
-    fn vehicles(&self, text: &mut String) {
-        let _ = writeln!(
-            text,
-            "\n{:<12} {:>7} {:>7} {:>7} {:>5}  refused and lost, by cause",
-            "vehicle", "taken", "missed", "away", "keys"
-        );
+    fn vehicles(&self) -> Section {
+        let mut columns = vec![Column::name("vehicle")];
+        columns.extend(numbers(["taken", "missed", "away", "keys"]));
+        columns.push(Column::prose("refused and lost, by cause"));
+        let mut table = Table::new(columns);
         for end in &self.vehicles {
             let is_loss = |name: &str| name.starts_with("seal_") || name.starts_with("lost_");
             let causes: Vec<String> = end
@@ -178,14 +180,14 @@ impl Outcome {
                 .map(|(name, count)| format!("{name} {count}"))
                 .collect();
             let causes = if causes.is_empty() { "none".to_owned() } else { causes.join(", ") };
-            let _ = writeln!(
-                text,
-                "{:<12} {:>7} {:>7} {:>7} {:>5}  {causes}",
-                end.name, end.taken, end.missed, end.away, end.keys_fetched
-            );
+            let counts =
+                [end.taken, end.missed, end.away, end.keys_fetched].map(|one| Cell::from(one.to_string()));
+            table.row([Cell::from(end.name.to_string())].into_iter().chain(counts).chain([causes.into()]));
         }
-        text.push_str("missed: instants for which no value came; away: instants of a cell's post while the vehicle was elsewhere, and came back\n");
-        text.push_str("seal_unknown_key: what other groups said; lost_refused: the same, as the accounts of senders see it\n\n");
+        Section::new("Vehicle by vehicle").table(table).note(
+            "Missed: instants for which no value came. Away: instants of a cell's post while the vehicle was elsewhere, and came \
+             back. seal_unknown_key: what other groups said; lost_refused: the same, as the accounts of senders see it.",
+        )
     }
 
     /// For scripts.

@@ -17,7 +17,7 @@ mod wire;
 
 pub use bus::{BusPlan, loopback};
 pub use client::{Outcome, Settings, run};
-pub use overview::overview;
+pub use overview::sections;
 pub use responder::{RESPONDER, Responder};
 
 use punctual::time::OneWay;

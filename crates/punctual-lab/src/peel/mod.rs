@@ -10,7 +10,7 @@
 //!   │
 //! analysis    costs with intervals, the part of the whole that they explain, where each mistake shows
 //!   │
-//! overview    ─→ terminal, page
+//! overview    ─→ sections for terminal and page
 //! ```
 
 pub mod analysis;

@@ -1,13 +1,14 @@
-//! The experiment's tables for a terminal.
-
-use std::fmt::Write as _;
+//! What `punctual run peel` says: the layers as a staircase, what is paid once, where each mistake shows.
 
 use super::analysis::{Cost, FIGURES, Found, Interval, Part, SIGNALS, median};
 use super::experiment::Overall;
 use super::layer::Layer;
 use super::startup::StartUp;
+use crate::report::draw::{Stair, stairs};
+use crate::report::parts;
+use crate::report::section::{Block, Cell, Column, Section, Table, Tone};
 use crate::summary::Summary;
-use crate::table::{self, Style, grouped, micros};
+use crate::units::{dash, grouped, micros, percent};
 
 /// What the summary holds of it.
 #[must_use]
@@ -17,147 +18,152 @@ pub fn overall(summary: &Summary) -> Option<Overall> {
 
 /// The whole answer.
 #[must_use]
-pub fn overview(summary: &Summary, style: Style) -> String {
-    let Some(all) = overall(summary) else { return String::new() };
-    let mut text = layers(&all, style);
-    text += &starts(&all, style);
-    text += &ranked(&all, style);
-    text += &found(&all, style);
-    text += &table::skipped(&summary.skipped, style);
-    text + &table::doubts(&summary.doubts, style)
+pub fn sections(summary: &Summary) -> Vec<Section> {
+    let mut sections = Vec::new();
+    if let Some(all) = overall(summary) {
+        sections.push(layers(&all));
+        sections.extend(starts(&all));
+        sections.extend(ranked(&all));
+        sections.extend(found(&all));
+    }
+    sections.extend(parts::rest(summary));
+    sections
 }
 
 /// "+0.31 (0.28 to 0.35)".
-#[must_use]
-pub fn interval(interval: &Interval) -> String {
+fn interval(interval: &Interval) -> String {
     let Interval { ns, low_ns, high_ns } = *interval;
     format!("{} ({} to {})", micros(ns), micros(low_ns), micros(high_ns))
 }
 
-fn layers(all: &Overall, style: Style) -> String {
-    let title = format!("A ping of 92 B over {}, layer by layer: round trip, µs", all.medium.name());
-    let mut text = format!("{}\n", style.heading(&title));
-    let head = format!("{:<14}{:>9}{:>26}{:>7}   what it adds", "through", "p50", "adds (interval)", "part");
-    let _ = writeln!(text, "{}", style.faint(&head));
-    for cost in &all.peeled.costs {
-        let Cost { layer, through_ns, adds, found } = cost;
+fn layers(all: &Overall) -> Section {
+    let mut columns = vec![Column::name("through"), Column::number("p50"), Column::number("adds (interval)")];
+    columns.extend([Column::number("part"), Column::prose("what it adds")]);
+    let mut table = Table::new(columns);
+    let strong = |ns: f64| Cell::toned(micros(ns), Tone::Strong);
+    for Cost { layer, through_ns, adds, found } in &all.peeled.costs {
         let part = if *found { percent(adds.ns / all.peeled.whole_ns) } else { "≈ 0".to_owned() };
-        let _ = writeln!(
-            text,
-            "{:<14}{:>9}{:>26}{part:>7}   {}",
-            layer.name(),
-            micros(*through_ns),
-            interval(adds),
-            layer.adds(all.medium)
-        );
+        let what = Cell::toned(layer.adds(all.medium), Tone::Faint);
+        table.row([layer.name().into(), strong(*through_ns), interval(adds).into(), part.into(), what]);
     }
-    let whole = Layer::Whole;
-    let _ = writeln!(
-        text,
-        "{:<14}{:>9}{:>33}   of it attributed to the layers whose interval excludes zero",
-        whole.name(),
-        micros(all.peeled.whole_ns),
-        percent(all.peeled.attributed),
-    );
-    if let Some(interrupted) = &all.interrupted {
-        let (with, without) = (interrupted.with_per_frame, interrupted.without_per_frame);
-        let _ = writeln!(
-            text,
-            "with sigio-at-start, asynchronous reception: {with:.2} interruptions per frame (without: {without:.2}), adds {} µs",
+    let whole = "measured apart; the part is that of the layers whose interval excludes zero";
+    table.row([
+        Layer::Whole.name().into(),
+        strong(all.peeled.whole_ns),
+        Cell::default(),
+        percent(all.peeled.attributed).into(),
+        Cell::toned(whole, Tone::Faint),
+    ]);
+    let about = format!("round trip of 92 B over {}, µs; asleep: {}", all.medium.name(), all.wake);
+    let note = "Differences are taken within each round, intervals over rounds.";
+    let section = Section::new("Layer by layer").about(about).note(note).with(staircase(all)).table(table);
+    all.interrupted.iter().fold(section, |section, interrupted| {
+        section.words(format!(
+            "With O_ASYNC from the start (sigio-at-start), the layer of asynchronous reception is interrupted {:.2} times per \
+             frame ({:.2} without), and takes {} µs longer.",
+            interrupted.with_per_frame,
+            interrupted.without_per_frame,
             interval(&interrupted.adds)
-        );
-    }
-    let note =
-        format!("Differences are taken within each round, intervals over rounds; asleep: {}.", all.wake);
-    let _ = writeln!(text, "{}\n", style.faint(&note));
-    text
+        ))
+    })
 }
 
-fn percent(part: f64) -> String {
-    format!("{:.1} %", part * 100.0)
+fn staircase(all: &Overall) -> Block {
+    let mut begin = 0.0;
+    let mut steps: Vec<Stair> = Vec::new();
+    for cost in &all.peeled.costs {
+        let Interval { ns, low_ns, high_ns } = cost.adds;
+        steps.push(Stair {
+            name: cost.layer.name().to_owned(),
+            from: begin,
+            to: begin + ns,
+            interval: Some([begin + low_ns, begin + high_ns]),
+            is_found: cost.found,
+            tip: format!("{}: {} µs", cost.layer.name(), interval(&cost.adds)),
+        });
+        begin += ns;
+    }
+    let (name, tip, to) = ("whole".to_owned(), "the whole path".to_owned(), all.peeled.whole_ns);
+    steps.push(Stair { name, from: 0.0, to, interval: None, is_found: false, tip });
+    stairs("what each layer adds", &steps)
 }
 
 fn of_all(starts: &[StartUp], of: fn(&StartUp) -> f64) -> String {
-    if starts.is_empty() {
-        "–".to_owned()
-    } else {
-        micros(median(&mut starts.iter().map(of).collect::<Vec<_>>()))
-    }
+    if starts.is_empty() { dash() } else { micros(median(&mut starts.iter().map(of).collect::<Vec<_>>())) }
 }
 
-fn starts(all: &Overall, style: Style) -> String {
-    if all.starts.is_empty() {
-        return String::new();
-    }
-    let title = format!("Apart: what a fresh process pays once, medians of {} starts, µs", all.starts.len());
-    let mut text = format!("{}\n", style.heading(&title));
-    let mut head = format!("{:<38}{:>12}", "", "without");
-    for (culprit, _) in &all.starts_with {
-        let _ = write!(head, "{:>22}", culprit.name());
-    }
-    let _ = writeln!(text, "{}", style.faint(&head));
-    for (name, of) in FIGURES {
-        let mut line = format!("{name:<38}{:>12}", of_all(&all.starts, of));
-        for (_, starts) in &all.starts_with {
-            let _ = write!(line, "{:>22}", of_all(starts, of));
-        }
-        let _ = writeln!(text, "{line}");
-    }
-    let signals = |starts: &[StartUp]| {
-        let counts = starts.iter().map(|start| start.signals_per_mille as f64);
-        grouped(median(&mut counts.collect::<Vec<_>>()).round() as i64)
+fn signals(starts: &[StartUp]) -> String {
+    let counts = starts.iter().map(|start| start.signals_per_mille as f64);
+    grouped(median(&mut counts.collect::<Vec<_>>()).round() as i64)
+}
+
+fn starts(all: &Overall) -> Option<Section> {
+    let mut columns = vec![Column::prose("what"), Column::number("without")];
+    columns.extend(all.starts_with.iter().map(|(culprit, _)| Column::number(culprit.name())));
+    let mut table = Table::new(columns);
+    let mut row = |name: &str, of: &dyn Fn(&[StartUp]) -> String| {
+        let with = all.starts_with.iter().map(|(_, starts)| Cell::from(of(starts)));
+        table.row([Cell::from(name), Cell::toned(of(&all.starts), Tone::Strong)].into_iter().chain(with));
     };
-    let mut line = format!("{SIGNALS:<38}{:>12}", signals(&all.starts));
-    for (_, starts) in &all.starts_with {
-        let _ = write!(line, "{:>22}", signals(starts));
+    if all.starts.is_empty() {
+        return None;
     }
-    let _ = writeln!(text, "{line}\n");
-    text
+    for (name, of) in FIGURES {
+        row(name, &|starts| of_all(starts, of));
+    }
+    row(SIGNALS, &signals);
+    let about = format!("fresh processes, medians of {} starts, µs", all.starts.len());
+    let note = "None of this is in the layers above. A column per mistake that was switched on; starts with and without it were \
+                taken in turn.";
+    Some(Section::new("Paid once").about(about).note(note).table(table))
 }
 
 /// What a start consists of, the longest first, and what its first message pays.
-fn ranked(all: &Overall, style: Style) -> String {
-    let mut text = String::new();
-    for (title, parts) in [
-        ("What a start consists of until it is ready, the longest first, µs", &all.until_ready),
-        ("What the first message takes longer than later ones, by its own stages, µs", &all.first_message),
-    ] {
-        if parts.is_empty() {
-            continue;
-        }
-        let _ = writeln!(text, "{}", style.heading(title));
+fn ranked(all: &Overall) -> Vec<Section> {
+    let lists = [
+        ("What a start consists of", "until it is ready, the longest first, µs", &all.until_ready),
+        ("What the first message takes longer", "than later ones, by its own stages, µs", &all.first_message),
+    ];
+    let some = lists.into_iter().filter(|(_, _, parts)| !parts.is_empty());
+    some.map(|(title, about, parts)| {
+        let columns = vec![Column::prose("what"), Column::number("takes"), Column::number("part")];
+        let mut table = Table::new(columns);
         for Part { name, takes, part } in parts {
-            let _ = writeln!(text, "  {name:<38}{:>34}{:>9}", interval(takes), percent(*part));
+            table.row([name.as_str().into(), interval(takes).into(), percent(*part).into()]);
         }
-        text.push('\n');
-    }
-    text
+        Section::new(title).about(about).table(table)
+    })
+    .collect()
 }
 
-fn found(all: &Overall, style: Style) -> String {
-    if all.found.is_empty() {
-        return String::new();
-    }
-    let mut text = format!("{}\n", style.heading("The mistakes that were switched on"));
+fn found(all: &Overall) -> Option<Section> {
+    let mut columns = vec![Column::name("mistake"), Column::prose("shows in")];
+    columns.extend([Column::number("without"), Column::number("with"), Column::number("adds")]);
+    columns.push(Column::prose("verdict"));
+    let mut table = Table::new(columns);
     for Found { culprit, figure, without, with, adds, found } in &all.found {
-        let verdict = if *found { "found" } else { "NOT FOUND: most grew" };
         let is_count = figure == SIGNALS;
         let shown = |value: f64| {
             if is_count { grouped(value.round() as i64) } else { format!("{} µs", micros(value)) }
         };
-        let adds = if is_count {
+        let between = if is_count {
             format!("{} ({} to {})", shown(adds.ns), shown(adds.low_ns), shown(adds.high_ns))
         } else {
             format!("{} µs", interval(adds))
         };
-        let _ = writeln!(
-            text,
-            "  {:<22}{verdict} in: {figure}: {} without, {} with; adds {adds}",
-            culprit.name(),
-            shown(*without),
-            shown(*with)
-        );
+        let verdict = if *found {
+            Cell::from("found")
+        } else {
+            Cell::toned("NOT FOUND: this is what grew most", Tone::Bad)
+        };
+        table.row([
+            culprit.name().into(),
+            figure.as_str().into(),
+            shown(*without).into(),
+            shown(*with).into(),
+            between.into(),
+            verdict,
+        ]);
     }
-    text.push('\n');
-    text
+    (!all.found.is_empty()).then(|| Section::new("The mistakes that were switched on").table(table))
 }

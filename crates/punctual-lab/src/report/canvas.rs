@@ -23,6 +23,20 @@ impl Anchor {
     }
 }
 
+/// Disc, square, triangle, diamond, cross, plus, triangle on its tip, ring, bar, hourglass: around zero, some 7 px wide.
+pub(super) const MARKS: [&str; 10] = [
+    "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z",
+    "M-3 -3H3V3H-3z",
+    "M0 -3.8L3.6 2.8H-3.6z",
+    "M0 -4L4 0L0 4L-4 0z",
+    "M-3.4 -3.4L3.4 3.4M3.4 -3.4L-3.4 3.4",
+    "M-4 0H4M0 -4V4",
+    "M0 3.8L3.6 -2.8H-3.6z",
+    "M-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0zM-1.2 0a1.2 1.2 0 1 1 2.4 0a1.2 1.2 0 1 1 -2.4 0z",
+    "M-4 -1.4H4V1.4H-4z",
+    "M-3.4 -3.6H3.4L-3.4 3.6H3.4z",
+];
+
 /// SVG in the making. Classes are ours; texts are escaped here.
 #[derive(Debug)]
 pub(crate) struct Canvas {
@@ -83,6 +97,15 @@ impl Canvas {
         let _ = write!(
             self.text,
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{tip}</title></circle>"
+        );
+    }
+
+    /// The mark of a look: beside its colour a second way to tell it, for who sees few colours.
+    pub(crate) fn mark(&mut self, look: usize, at: (f64, f64), tip: &str) {
+        let ((x, y), tip, shape) = (at, escape(tip), MARKS[look % MARKS.len()]);
+        let _ = write!(
+            self.text,
+            "<path class=\"mark c{look}\" d=\"{shape}\" transform=\"translate({x:.1} {y:.1})\"><title>{tip}</title></path>"
         );
     }
 

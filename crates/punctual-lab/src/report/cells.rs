@@ -1,6 +1,6 @@
 //! Cells reduced to what is drawn of them: one cell's samples are in memory at a time.
 
-use crate::sample::{CellId, Load, Outcome, Phase, Samples};
+use crate::sample::{ABSENT_NS, CellId, Load, Outcome, Phase, Samples};
 use crate::stall::{Stall, StallRule, stalls};
 use crate::stats::{Bin, Distribution, Quantile, bins};
 use crate::store::{Run, StoreError};
@@ -25,8 +25,19 @@ pub(crate) struct Cell {
     /// (nines, ns): how many nines the percentile has, as far as the sample supports it.
     pub(crate) ladder: Vec<(f64, f64)>,
     pub(crate) start: Vec<Bucket>,
-    /// Trial and stall, every phase.
-    pub(crate) stalls: Vec<(u32, Stall)>,
+    /// Every phase.
+    pub(crate) stalls: Vec<Found>,
+}
+
+/// One stall, with what its trial knows of it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) trial: u32,
+    pub(crate) stall: Stall,
+    /// The longest stage of its longest message, ns.
+    pub(crate) stage: Option<(String, u64)>,
+    /// What the trial doubts of itself.
+    pub(crate) doubts: Vec<String>,
 }
 
 /// Messages of neighbouring index, over all trials. The extremes are kept, so no outlier is hidden.
@@ -87,11 +98,23 @@ fn reduce(result: CellResult, colour: usize, trials: &[Samples], numbers: &[u32]
     }
 }
 
-fn all_stalls(trials: &[Samples], numbers: &[u32], load: Load, rule: StallRule) -> Vec<(u32, Stall)> {
-    let of_trial = |(t, &n): (&Samples, &u32)| {
-        stalls(t, load, rule, |_| true).into_iter().map(move |s| (n, s)).collect::<Vec<_>>()
+fn all_stalls(trials: &[Samples], numbers: &[u32], load: Load, rule: StallRule) -> Vec<Found> {
+    let of_trial = |(samples, &trial): (&Samples, &u32)| {
+        let doubts: Vec<String> = samples.facts.doubts.iter().map(|doubt| doubt.what.clone()).collect();
+        let found = stalls(samples, load, rule, |_| true).into_iter().map(|stall| {
+            let (stage, doubts) = (longest_stage(samples, &stall), doubts.clone());
+            Found { trial, stall, stage, doubts }
+        });
+        found.collect::<Vec<_>>()
     };
     trials.iter().zip(numbers).flat_map(of_trial).collect()
+}
+
+fn longest_stage(samples: &Samples, stall: &Stall) -> Option<(String, u64)> {
+    let row = (0..samples.len())
+        .find(|&row| samples.index[row] == stall.first_index && samples.total_ns[row] == stall.longest_ns)?;
+    let known = samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS);
+    known.max_by_key(|stage| stage.ns[row]).map(|stage| (stage.name.clone(), stage.ns[row]))
 }
 
 fn ladder(steady: &Distribution) -> Vec<(f64, f64)> {

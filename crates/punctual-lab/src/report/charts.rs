@@ -4,14 +4,25 @@ use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas, spread};
 use super::cells::Cell;
+use super::html::draw;
 use super::scale::{Log, exact};
 use super::{ROUTES_MAX, View, escape};
 use crate::sample::{CellId, Kind};
 use crate::stats::UNEXPLAINED;
-use crate::table::micros;
+use crate::units::micros;
 
-const WIDTH: f64 = 1060.0;
-const NAME_WIDTH: f64 = 168.0;
+/// How wide a drawing is, and its names: for a screen, and for a phone.
+#[derive(Clone, Copy)]
+struct Frame {
+    width: f64,
+    names: f64,
+    /// Room at the right of the rows.
+    after: f64,
+}
+
+const SCREEN: Frame = Frame { width: 1060.0, names: 168.0, after: 70.0 };
+const PHONE: Frame = Frame { width: 340.0, names: 124.0, after: 14.0 };
+
 const ROW_HEIGHT: f64 = 30.0;
 /// How far a ridge may rise into the row above.
 const RIDGE_HEIGHT: f64 = 38.0;
@@ -21,24 +32,32 @@ const STAGE_COLOURS: usize = 10;
 
 /// One ridge per route on a common scale of time.
 pub(super) fn ridges(page: &mut String, view: &View<'_>) {
+    let _ = write!(
+        page,
+        "<p class=\"say\">Height is the square root of the share of messages, so that rare ones show. The mark is p50, \
+         the ring the slowest message.{}</p>",
+        left_out(view)
+    );
+    draw(page, &ridges_in(SCREEN, view), &ridges_in(PHONE, view));
+}
+
+fn ridges_in(frame: Frame, view: &View<'_>) -> String {
     let cells: Vec<&Cell> = view.cells.iter().copied().take(ROUTES_MAX).collect();
-    let scale = Log::covering(ends(&cells), NAME_WIDTH, WIDTH - 70.0);
+    let right = frame.width - frame.after;
+    let scale = Log::covering(ends(&cells), frame.names, right);
     let bottom = 16.0 + cells.len() as f64 * ROW_HEIGHT;
-    let mut canvas = Canvas::new(WIDTH, bottom + 22.0, "distribution of latency per route");
+    let mut canvas = Canvas::new(frame.width, bottom + 22.0, "distribution of latency per route");
     canvas.time_across(scale, 8.0, bottom);
     for (place, cell) in cells.iter().enumerate() {
         let y = 12.0 + (place + 1) as f64 * ROW_HEIGHT;
         canvas.text("name", (0.0, y - 4.0), Anchor::Start, &cell.id().name);
-        canvas.line("rule", (NAME_WIDTH, y), (WIDTH - 70.0, y));
+        canvas.line("rule", (frame.names, y), (right, y));
         ridge(&mut canvas, cell, scale, y);
+        if cell.result.lost > 0 {
+            canvas.text("warn", (frame.width, y - 2.0), Anchor::End, &format!("{} lost", cell.result.lost));
+        }
     }
-    let _ = write!(
-        page,
-        "<p class=\"say\">Height is the square root of the share of messages, so that rare ones show. The mark is p50, \
-         the ring the slowest message.{}</p><div class=\"wide\">{}</div>",
-        left_out(view),
-        canvas.finish()
-    );
+    canvas.finish()
 }
 
 fn ridge(canvas: &mut Canvas, cell: &Cell, scale: Log, y: f64) {
@@ -62,13 +81,11 @@ fn ridge(canvas: &mut Canvas, cell: &Cell, scale: Log, y: f64) {
     if let Some(p50) = cell.result.figures.p50 {
         let x = scale.at(p50 as f64);
         canvas.line(&format!("wk {colour}"), (x, y - 2.0), (x, y + 5.0));
+        canvas.mark(cell.colour, (x, y - 4.0), &format!("{}: p50 {}", cell.id().name, exact(p50 as f64)));
     }
     if let Some(max) = cell.result.figures.max_answered {
         let tip = format!("{}: slowest of {total} {}", cell.id().name, exact(max as f64));
         canvas.dot(&format!("ring {colour}"), (scale.at(max as f64), y), 3.2, &tip);
-    }
-    if cell.result.lost > 0 {
-        canvas.text("warn", (WIDTH, y - 2.0), Anchor::End, &format!("{} lost", cell.result.lost));
     }
 }
 
@@ -125,7 +142,7 @@ fn gaps_of(cells: &[&Cell]) -> Vec<u64> {
 }
 
 fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
-    let (width, height, left, right, bottom) = (340.0, 220.0, 46.0, 262.0, 196.0);
+    let (width, height, left, right, bottom) = (340.0, 220.0, 46.0, 250.0, 196.0);
     let tails = all.iter().flat_map(|c| [c.result.figures.p50, c.result.figures.p99]).flatten();
     let scale = Log::covering(tails.map(|ns| ns as f64), bottom, 8.0);
     let mut canvas = Canvas::new(width, height, "latency against idle gap");
@@ -155,13 +172,14 @@ fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
         canvas.path(&format!("wk thin c{colour}"), &p99, false);
         canvas.path(&format!("wk c{colour}"), &p50, false);
         for &at in &p50 {
-            canvas.dot(&format!("fill c{colour}"), at, 2.4, wake);
+            canvas.mark(colour, at, wake);
         }
         ends.extend(p50.last().map(|end| (colour, wake, end.1)));
     }
     let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
     for ((colour, wake, _), y) in ends.iter().zip(spread(&wanted, 13.0, 12.0, bottom)) {
-        canvas.text(&format!("lab c{colour}"), (right + 6.0, y + 4.0), Anchor::Start, wake);
+        canvas.mark(*colour, (right + 8.0, y), wake);
+        canvas.text(&format!("lab c{colour}"), (right + 15.0, y + 4.0), Anchor::Start, wake);
     }
     canvas.finish()
 }
@@ -185,14 +203,16 @@ pub(super) fn stages(page: &mut String, cells: &[Cell]) {
     }
     page.push_str(
         "<section><h2>Where the time goes</h2><p class=\"say\">Share of each stage in the time of answered messages, with its \
-         median in µs where there is room; at the right the mean of the whole. Hatched: what no stamp accounts for.</p><div class=\"key\">",
+         median in µs where there is room; at the right the mean of the whole. Hatched: what no stamp accounts for.</p><div class=\"key-of-colours\">",
     );
     for (place, name) in names.iter().enumerate() {
         let colour = place % STAGE_COLOURS;
         let _ =
             write!(page, "<span><i style=\"background:var(--s{colour})\"></i><b>{}</b></span>", escape(name));
     }
-    let _ = write!(page, "</div><div class=\"wide\">{}</div></section>", stage_bars(&staged, &names));
+    page.push_str("</div>");
+    draw(page, &stage_bars(SCREEN, &staged, &names), &stage_bars(PHONE, &staged, &names));
+    page.push_str("</section>");
 }
 
 /// A stage's name without its way: there and back have one colour, in the order of the bar.
@@ -200,20 +220,20 @@ fn both_ways(name: &str) -> &str {
     name.trim_start_matches("request.").trim_start_matches("reply.")
 }
 
-fn stage_bars(cells: &[&Cell], names: &[&str]) -> String {
-    let mut canvas = Canvas::new(WIDTH, cells.len() as f64 * STAGE_ROW + 6.0, "share of each stage");
+fn stage_bars(frame: Frame, cells: &[&Cell], names: &[&str]) -> String {
+    let mut canvas = Canvas::new(frame.width, cells.len() as f64 * STAGE_ROW + 6.0, "share of each stage");
     canvas.hatch();
     for (place, cell) in cells.iter().enumerate() {
-        stage_bar(&mut canvas, cell, names, 4.0 + place as f64 * STAGE_ROW);
+        stage_bar(&mut canvas, frame, cell, names, 4.0 + place as f64 * STAGE_ROW);
     }
     canvas.finish()
 }
 
-fn stage_bar(canvas: &mut Canvas, cell: &Cell, names: &[&str], y: f64) {
+fn stage_bar(canvas: &mut Canvas, frame: Frame, cell: &Cell, names: &[&str], y: f64) {
     let id = cell.id();
     let name = if id.gap_us == 0 { id.name.clone() } else { format!("{} · {}", id.name, id.gap()) };
     canvas.text("name", (0.0, y + 15.0), Anchor::Start, &name);
-    let (left, right) = (NAME_WIDTH + 20.0, WIDTH - 84.0);
+    let (left, right) = (frame.names + 8.0, frame.width - 62.0);
     let mut x = left;
     for stage in &cell.result.stages {
         let width = stage.share.clamp(0.0, 1.0) * (right - left);
@@ -228,6 +248,6 @@ fn stage_bar(canvas: &mut Canvas, cell: &Cell, names: &[&str], y: f64) {
         x += width;
     }
     if let Some(mean) = cell.result.figures.mean {
-        canvas.text("value", (WIDTH, y + 15.0), Anchor::End, &exact(mean));
+        canvas.text("value", (frame.width, y + 15.0), Anchor::End, &exact(mean));
     }
 }

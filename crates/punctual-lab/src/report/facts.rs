@@ -1,40 +1,161 @@
-//! The words of the page: advice above; host, clock, doubts and omissions below.
+//! The words of the page: three questions and their answers above; host and clock below.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::cells::Cell;
+use super::code::code_of;
 use super::escape;
-use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
-use crate::summary::{Host, Summary};
+use super::html::code;
+use super::late::Late;
+use super::parts::WORDS;
+use crate::sample::Kind;
+use crate::summary::{Choice, Host, Summary};
+use crate::units::{count, dash, micros};
 
-pub(super) fn head(page: &mut String, summary: &Summary) {
-    let host = &summary.host;
+/// Choices in full sight; the others are folded away.
+const PICKS_SHOWN: usize = 4;
+/// Routes and stalls of the first screen.
+const FAST_SHOWN: usize = 5;
+const LATE_SHOWN: usize = 3;
+
+/// The first screen: how fast is it, what should I use, what was late and why.
+pub(super) fn head(page: &mut String, summary: &Summary, cells: &[Cell], late: &[Late<'_>]) {
     let _ = write!(
         page,
         "<header><p class=\"brow\">Punctual · {} · {} · {}</p>",
         escape(&summary.experiment),
         escape(&summary.started.replace('T', " ").replace('Z', " UTC")),
-        escape(&host_in_words(host))
+        escape(&host_in_words(&summary.host))
     );
     match &summary.recommendation {
         Some(recommendation) => {
             let _ = write!(page, "<h1>{}</h1>", escape(&recommendation.text));
-            page.push_str("<div class=\"picks\">");
-            for choice in &recommendation.choices {
-                let (need, name, why) = (escape(&choice.need), escape(&choice.name), escape(&choice.because));
-                let _ = write!(
-                    page,
-                    "<div><div class=\"need\">{need}</div><div class=\"name\">{name}</div><div class=\"why\">{why}</div></div>"
-                );
-            }
-            page.push_str("</div>");
         }
         None => {
             let _ = write!(page, "<h1>What the experiment “{}” measured</h1>", escape(&summary.experiment));
         }
     }
-    page.push_str("</header>\n");
+    page.push_str("<div class=\"asked\">");
+    how_fast(page, cells);
+    what_was_late(page, late);
+    page.push_str("</div>");
+    if let Some(recommendation) = &summary.recommendation {
+        picks(page, &recommendation.choices);
+    }
+    let _ = write!(page, "<p class=\"say\">{}</p></header>", escape(WORDS));
+}
+
+/// The fastest route of each engine, by its median without idle gap.
+fn how_fast(page: &mut String, cells: &[Cell]) {
+    page.push_str("<div><h2>How fast is this machine?</h2>");
+    let rank =
+        |cell: &&Cell| (cell.id().load, cell.id().gap_us, cell.id().size != 64, cell.result.figures.p50);
+    // "+plain" is without stamps, to be compared with a floor: no route that a program has.
+    let is_usual = |cell: &&Cell| {
+        let id = cell.id();
+        !id.neighbour && !id.wake.contains('+') && cell.result.figures.p50.is_some()
+    };
+    let mut shown: Vec<&Cell> = Vec::new();
+    let mut sorted: Vec<&Cell> = cells.iter().filter(is_usual).collect();
+    sorted.sort_by_key(rank);
+    for cell in sorted {
+        let is_new = |one: &&Cell| {
+            (one.id().engine.as_str(), one.id().kind) == (cell.id().engine.as_str(), cell.id().kind)
+        };
+        if cell.id().kind == Kind::RoundTrip && !shown.iter().any(is_new) {
+            shown.push(cell);
+        }
+    }
+    if shown.is_empty() {
+        shown = cells.iter().filter(is_usual).collect();
+    }
+    shown.sort_by_key(|cell| cell.result.figures.p50);
+    if shown.is_empty() {
+        page.push_str("<p>Nothing was answered, so there is no figure.</p></div>");
+        return;
+    }
+    page.push_str("<ul class=\"facts\">");
+    for cell in shown.iter().take(FAST_SHOWN) {
+        let figures = &cell.result.figures;
+        let p50 = figures.p50.map_or_else(dash, |ns| micros(ns as f64));
+        let p99 = figures.p99.map_or(String::new(), |ns| format!(", p99 {} µs", micros(ns as f64)));
+        let _ = write!(
+            page,
+            "<li><b>{p50} µs</b> {} <span>{}{p99}</span></li>",
+            escape(&cell.id().name),
+            escape(&medium_words(&cell.id().engine))
+        );
+    }
+    let of = shown[0].id();
+    let _ = write!(
+        page,
+        "</ul><p class=\"say\">p50 of each: {}, gap {}.</p></div>",
+        escape(&of.conditions()),
+        of.gap()
+    );
+}
+
+/// Where a figure of this engine was taken, so that none is believed to be one between hosts.
+fn medium_words(engine: &str) -> String {
+    match engine {
+        "floor" => "bare mechanism, no library",
+        "loopback" => "inside one process",
+        "shared" => "between processes, shared memory",
+        "datagram" => "UDP, both ends on this host, no network card",
+        "packet" => "Ethernet frames, both ends on this host (veth), no network card",
+        _ => "",
+    }
+    .to_owned()
+}
+
+fn what_was_late(page: &mut String, late: &[Late<'_>]) {
+    page.push_str("<div><h2>What was late, and why?</h2>");
+    if late.is_empty() {
+        page.push_str("<p>Nothing: no message was far later than the usual one.</p></div>");
+        return;
+    }
+    page.push_str("<ul class=\"facts\">");
+    for one in late.iter().take(LATE_SHOWN) {
+        let stage = one.stage.as_ref().map_or("no stamps".to_owned(), |(name, ns)| {
+            format!("{} µs of it in {name}", micros(*ns as f64))
+        });
+        let _ = write!(
+            page,
+            "<li><b>{} µs</b> {} <span>stage: {}; cause: {}</span></li>",
+            micros(one.stall.longest_ns as f64),
+            escape(&one.cell.id().name),
+            escape(&stage),
+            escape(&one.cause)
+        );
+    }
+    let all = count(late.len() as u64);
+    let _ = write!(
+        page,
+        "</ul><p class=\"say\">The longest of {all} stalls; more of them stand below.</p></div>"
+    );
+}
+
+fn picks(page: &mut String, choices: &[Choice]) {
+    let (first, others) = choices.split_at(choices.len().min(PICKS_SHOWN));
+    page.push_str("<h2>What should I use?</h2><div class=\"picks\">");
+    first.iter().for_each(|choice| pick(page, choice));
+    page.push_str("</div>");
+    if !others.is_empty() {
+        page.push_str(
+            "<details><summary>Other needs, and what the library costs</summary><div class=\"picks\">",
+        );
+        others.iter().for_each(|choice| pick(page, choice));
+        page.push_str("</div></details>");
+    }
+}
+
+fn pick(page: &mut String, choice: &Choice) {
+    let (need, name, why) = (escape(&choice.need), escape(&choice.name), escape(&choice.because));
+    let _ = write!(page, "<div><div class=\"need\">{need}</div><div class=\"name\">{name}</div>");
+    code(page, code_of(&choice.name).as_deref());
+    let _ = write!(page, "<div class=\"why\">{why}</div></div>");
 }
 
 /// Samples that were taken elsewhere say nothing of their host, and its page nothing of this one.
@@ -50,16 +171,7 @@ fn host_in_words(host: &Host) -> String {
     format!("{} · {} CPUs{} · Linux {}", host.cpu, host.cpus, r#virtual, host.kernel)
 }
 
-pub(super) fn foot(page: &mut String, summary: &Summary, doubts: &[Doubt]) {
-    self::doubts(page, doubts);
-    if !summary.skipped.is_empty() {
-        page.push_str("<section><h2>What was not measured</h2><ul class=\"plain\">");
-        for skipped in &summary.skipped {
-            let (what, reason) = (escape(&skipped.what), escape(&skipped.reason));
-            let _ = write!(page, "<li><b>{what}</b><span>{reason}</span></li>");
-        }
-        page.push_str("</ul></section>\n");
-    }
+pub(super) fn foot(page: &mut String, summary: &Summary) {
     if is_unknown(&summary.host) {
         page.push_str(
             "<section><h2>The host</h2><p class=\"say\">Not known, nor its clock: these samples say neither.</p></section>\n",
@@ -79,24 +191,6 @@ pub(super) fn foot(page: &mut String, summary: &Summary, doubts: &[Doubt]) {
         summary.seed,
         escape(&summary.started)
     );
-}
-
-fn doubts(page: &mut String, doubts: &[Doubt]) {
-    if doubts.is_empty() {
-        return;
-    }
-    page.push_str("<section><h2>Doubts</h2><p class=\"say\">What may be wrong with these numbers, and what to do about it.</p><ul class=\"plain\">");
-    for (advice, seen) in by_advice(doubts) {
-        page.push_str("<li>");
-        for what in seen.iter().take(ALIKE_MAX) {
-            let _ = write!(page, "<b>{}</b>", escape(what));
-        }
-        if seen.len() > ALIKE_MAX {
-            let _ = write!(page, "<i>… and {} more like it</i>", seen.len() - ALIKE_MAX);
-        }
-        let _ = write!(page, "<span>{}</span></li>", escape(advice));
-    }
-    page.push_str("</ul></section>\n");
 }
 
 /// Facts as the summary names them.

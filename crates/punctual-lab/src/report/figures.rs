@@ -1,17 +1,17 @@
-//! The tables: results with a strip that shows the spread, and the stalls.
+//! The table of results, with a strip that shows the spread.
 
 use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas};
 use super::cells::Cell;
+use super::html::{cell_html, place_for};
+use super::parts::tail_texts;
 use super::scale::{Log, short};
 use super::{View, condition, escape};
-use crate::table::{grouped, micros, rate, tail_texts};
+use crate::units::{count, dash, micros_or_dash, rate};
 
 const STRIP_WIDTH: f64 = 270.0;
 const STRIP_HEIGHT: f64 = 18.0;
-/// Stalls listed; all are counted.
-const STALLS_MAX: usize = 20;
 
 /// The first view in full sight, every other condition folded away.
 pub(super) fn table(page: &mut String, cells: &[Cell], views: &[View<'_>]) {
@@ -50,11 +50,17 @@ pub(super) fn table(page: &mut String, cells: &[Cell], views: &[View<'_>]) {
 }
 
 fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
-    page.push_str("<div class=\"wide\"><table><thead><tr><th>wake</th>");
+    let mut letters = vec![14, 7, 4, 6, 6, 6, 6, 6, 7, 4, 5, STRIP_WIDTH as usize / 8];
+    if with_conditions {
+        letters.extend([26, 6]);
+    }
+    let _ = write!(page, "<table class=\"{}\"><thead><tr><th class=\"l\">wake</th>", place_for(&letters));
     if with_conditions {
         page.push_str("<th class=\"l\">conditions</th><th>gap</th>");
     }
-    page.push_str("<th>count</th><th>lost</th><th>min</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>max</th><th>stalls</th><th>per min</th>");
+    FIGURES.iter().for_each(|head| {
+        let _ = write!(page, "<th>{head}</th>");
+    });
     let _ = write!(page, "<th class=\"strip\">{}</th></tr></thead><tbody>", strip_axis(scale));
     let mut engines: Vec<&str> = Vec::new();
     for cell in cells {
@@ -63,38 +69,47 @@ fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
         }
     }
     for engine in engines {
-        let columns = if with_conditions { 14 } else { 12 };
+        let columns = letters.len();
         let _ = write!(page, "<tr class=\"engine\"><td colspan=\"{columns}\">{}</td></tr>", escape(engine));
         for cell in cells.iter().filter(|c| c.id().engine == engine) {
             row(page, cell, scale, with_conditions);
         }
     }
-    page.push_str("</tbody></table></div>");
+    page.push_str("</tbody></table>");
 }
+
+/// Heads of the figures.
+const FIGURES: [&str; 10] =
+    ["count", "lost", "min", "p50", "p90", "p99", "p99.9", "max", "stalls", "per min"];
 
 fn row(page: &mut String, cell: &Cell, scale: Log, with_conditions: bool) {
     let (id, result) = (cell.id(), &cell.result);
-    let _ = write!(page, "<tr><td>{}</td>", escape(&id.wake));
+    page.push_str("<tr>");
+    cell_html(page, "l key", "", &escape(&id.wake));
     if with_conditions {
-        let _ = write!(page, "<td class=\"l\">{}</td><td>{}</td>", escape(&id.conditions()), id.gap());
+        cell_html(page, "l none", "conditions", &escape(&id.conditions()));
+        cell_html(page, "", "gap", &id.gap());
     }
-    let count = grouped(i64::try_from(result.figures.count).unwrap_or(i64::MAX));
-    let lost = if result.lost > 0 { " class=\"bad\"" } else { " class=\"none\"" };
-    let _ = write!(page, "<td>{count}</td><td{lost}>{}</td>", result.lost);
-    let _ = write!(page, "<td>{}</td>", result.figures.min.map_or("–".to_owned(), |ns| micros(ns as f64)));
-    for (place, text) in tail_texts(result).iter().enumerate() {
+    let faint_if = |yes: bool| if yes { "none" } else { "" };
+    let lost = if result.lost > 0 { "bad" } else { "none" };
+    let mut shown = vec![("", count(result.figures.count)), (lost, result.lost.to_string())];
+    shown.push(("", micros_or_dash(result.figures.min)));
+    shown.extend(tail_texts(result).into_iter().enumerate().map(|(place, text)| {
         let class = match text.as_str() {
-            "–" => " class=\"none\"",
-            "∞" => " class=\"bad\"",
-            _ if place == 0 => " class=\"p50\"",
+            "–" => "none",
+            "∞" => "bad",
+            _ if place == 0 => "p50",
             _ => "",
         };
-        let _ = write!(page, "<td{class}>{text}</td>");
+        (class, text)
+    }));
+    shown.push((faint_if(result.stalls == 0), count(result.stalls)));
+    shown.push(("none", result.stalls_per_minute.map_or_else(dash, rate)));
+    for ((class, text), head) in shown.iter().zip(FIGURES) {
+        cell_html(page, class, head, text);
     }
-    let none = if result.stalls == 0 { " class=\"none\"" } else { "" };
-    let per_minute = result.stalls_per_minute.map_or("–".to_owned(), rate);
-    let _ = write!(page, "<td{none}>{}</td><td class=\"none\">{per_minute}</td>", result.stalls);
-    let _ = write!(page, "<td class=\"strip c{}\">{}</td></tr>", cell.colour, strip(cell, scale));
+    cell_html(page, &format!("strip c{}", cell.colour), "", &strip(cell, scale));
+    page.push_str("</tr>");
 }
 
 fn strip_axis(scale: Log) -> String {
@@ -129,49 +144,4 @@ fn strip(cell: &Cell, scale: Log) -> String {
         canvas.dot("ring", (at(max), middle), 3.0, "slowest");
     }
     canvas.finish()
-}
-
-/// The longest of them, of all cells.
-pub(super) fn stalls(page: &mut String, cells: &[Cell]) {
-    let mut all: Vec<_> =
-        cells.iter().flat_map(|c| c.stalls.iter().map(move |(trial, stall)| (c, *trial, stall))).collect();
-    page.push_str("<section><h2>Stalls</h2>");
-    if all.is_empty() {
-        page.push_str("<p class=\"say\">No message was late enough to be one.</p></section>\n");
-        return;
-    }
-    let messages: u64 = all.iter().map(|(_, _, stall)| stall.messages).sum();
-    all.sort_by_key(|(_, _, stall)| std::cmp::Reverse(stall.longest_ns));
-    let count = |n: u64| grouped(i64::try_from(n).unwrap_or(i64::MAX));
-    let _ = write!(
-        page,
-        "<p class=\"say\">Messages released at the same instant waited for the same thing. {} late messages are {} stalls; \
-         the longest first.</p><div class=\"wide\"><table><thead><tr><th>route</th><th class=\"l\">conditions</th><th>gap</th><th>trial</th>\
-         <th>released at, s</th><th>first message</th><th>messages</th><th>longest, µs</th></tr></thead><tbody>",
-        count(messages),
-        count(all.len() as u64)
-    );
-    for (cell, trial, stall) in all.iter().take(STALLS_MAX) {
-        let id = cell.id();
-        let _ = write!(
-            page,
-            "<tr><td>{}</td><td class=\"l\">{}</td><td>{}</td><td>{trial}</td><td>{:.6}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&id.name),
-            escape(&id.conditions()),
-            id.gap(),
-            stall.release_ns as f64 / 1e9,
-            count(stall.first_index),
-            stall.messages,
-            micros(stall.longest_ns as f64)
-        );
-    }
-    page.push_str("</tbody></table></div>");
-    if all.len() > STALLS_MAX {
-        let _ = write!(
-            page,
-            "<p class=\"say\">… and {} shorter ones.</p>",
-            count((all.len() - STALLS_MAX) as u64)
-        );
-    }
-    page.push_str("</section>\n");
 }

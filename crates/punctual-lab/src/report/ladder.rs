@@ -11,7 +11,7 @@ use super::{View, escape};
 const WIDTH: f64 = 340.0;
 const HEIGHT: f64 = 236.0;
 const LEFT: f64 = 46.0;
-const RIGHT: f64 = 258.0;
+const RIGHT: f64 = 250.0;
 const BOTTOM: f64 = 210.0;
 /// Labels of the axis by nines.
 const NINES: [&str; 7] = ["0", "90", "99", "99.9", "99.99", "99.999", "99.9999"];
@@ -62,11 +62,20 @@ fn panel(cells: &[&Cell], scale: Log, nines: f64) -> String {
             let tip = format!("{}: slowest {}", cell.id().name, exact(max as f64));
             canvas.dot(&format!("ring c{}", cell.colour), (RIGHT - 4.0, scale.at(max as f64)), 3.2, &tip);
         }
+        for &at in points.iter().skip(6).step_by(12) {
+            canvas.mark(cell.colour, at, &cell.id().wake);
+        }
         ends.extend(points.last().map(|end| (*cell, end.1)));
     }
     let wanted: Vec<f64> = ends.iter().map(|e| e.1).collect();
     for ((cell, _), y) in ends.iter().zip(spread(&wanted, 13.0, 12.0, BOTTOM)) {
-        canvas.text(&format!("lab c{}", cell.colour), (RIGHT + 8.0, y + 4.0), Anchor::Start, &cell.id().wake);
+        canvas.mark(cell.colour, (RIGHT + 8.0, y), &cell.id().wake);
+        canvas.text(
+            &format!("lab c{}", cell.colour),
+            (RIGHT + 15.0, y + 4.0),
+            Anchor::Start,
+            &cell.id().wake,
+        );
     }
     canvas.finish()
 }

@@ -1,17 +1,21 @@
-//! One self-contained HTML page from the store: no network, no script, no asset.
+//! Sections as data (`section`, `parts`), as text (`text`), and as one self-contained HTML page from the store: no network, no
+//! script, no asset. No experiment is named here.
 
 mod canvas;
 mod cells;
 mod charts;
+pub mod code;
+pub mod draw;
 mod facts;
 mod figures;
+mod html;
 mod ladder;
-mod peel;
-mod response;
+mod late;
+pub mod parts;
 mod scale;
+pub mod section;
 mod startup;
-mod vehicles;
-mod wakeup;
+pub mod text;
 
 use std::fmt::Write as _;
 
@@ -19,58 +23,57 @@ use crate::sample::{CellId, Kind, Load};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
 use cells::Cell;
+use section::Section;
 
 const CSS: &str = include_str!("page.css");
 /// Routes drawn per chart; the tables hold all.
 pub(crate) const ROUTES_MAX: usize = 24;
 
-/// The page. Figures that the stored summary lacks are computed from the samples.
+/// The page, with what the experiment itself has to say. Figures that the stored summary lacks are computed from the samples.
 ///
 /// # Errors
 /// A file of samples that was readable when the run was opened no longer is.
-pub fn render(run: &Run) -> Result<String, StoreError> {
-    let summary = run.summarise()?;
-    let cells = cells::load(run, &summary)?;
+pub fn render(run: &Run, summary: &Summary, own: &[Section]) -> Result<String, StoreError> {
+    let cells = cells::load(run, summary)?;
+    let late = late::longest(&cells);
     let mut page = String::with_capacity(1 << 18);
     let title = format!("{} · {}", escape(&summary.experiment), escape(&summary.started));
     let _ = write!(
         page,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title>\n<style>{CSS}</style></head>\n<body><main>\n"
+         <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title>\n<style>{CSS}</style></head>\n<body><main><div>\n"
     );
-    facts::head(&mut page, &summary);
-    if summary.experiment == "wakeup" {
-        wakeup::sections(&mut page, &summary);
-    }
-    if summary.experiment == "peel" {
-        peel::sections(&mut page, &summary);
-    }
-    if summary.experiment == "vehicles" {
-        vehicles::sections(&mut page, &summary);
-    }
-    let views = views(&cells);
-    figures::table(&mut page, &cells, &views);
+    facts::head(&mut page, summary, &cells, &late);
+    let is_end = |section: &&Section| section.title == parts::DOUBTS || section.title == parts::SKIPPED;
+    let own: Vec<Section> = own.iter().filter(|section| !is_end(section)).cloned().collect();
+    html::sections(&mut page, &own);
+    figures_of(&mut page, &cells);
+    html::sections(&mut page, &[late::section(&late)]);
+    let ending = parts::doubts(&doubts(run, summary)).into_iter().chain(parts::skipped(&summary.skipped));
+    html::sections(&mut page, &ending.collect::<Vec<_>>());
+    facts::foot(&mut page, summary);
+    page.push_str("</div></main></body></html>\n");
+    Ok(page)
+}
+
+/// What every experiment has: the table of results, and the pictures of them.
+fn figures_of(page: &mut String, cells: &[Cell]) {
+    let views = views(cells);
+    figures::table(page, cells, &views);
     let (first, others) = views.split_at(views.len().min(1));
     for view in first {
-        charts_of(&mut page, view);
+        charts_of(page, view);
     }
     if !others.is_empty() {
         page.push_str("<details><summary>The same three pictures under other conditions</summary>");
         for view in others {
-            charts_of(&mut page, view);
+            charts_of(page, view);
         }
         page.push_str("</details>");
     }
-    charts::gaps(&mut page, &cells);
-    charts::stages(&mut page, &cells);
-    if summary.experiment == "response" {
-        response::sections(&mut page, &summary);
-    }
-    figures::stalls(&mut page, &cells);
-    facts::foot(&mut page, &summary, &doubts(run, &summary));
-    page.push_str("</main></body></html>\n");
-    Ok(page)
+    charts::gaps(page, cells);
+    charts::stages(page, cells);
 }
 
 /// Those of the summary, and what became wrong with the files since.

@@ -1,6 +1,6 @@
 //! Logarithmic scales of time.
 
-use crate::table::micros;
+use crate::units::micros;
 
 /// Maps nanoseconds to pixels by their logarithm.
 #[derive(Clone, Copy, Debug)]

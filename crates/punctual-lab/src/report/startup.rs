@@ -6,7 +6,7 @@ use super::canvas::{Anchor, Canvas};
 use super::cells::{Bucket, Cell};
 use super::scale::{Log, exact};
 use super::{ROUTES_MAX, View, escape};
-use crate::table::micros;
+use crate::units::micros;
 
 const WIDTH: f64 = 250.0;
 const HEIGHT: f64 = 132.0;

@@ -13,7 +13,7 @@
 //! trips     every trip and every arrival in exactly one class; stages that add up to the total
 //!   │
 //! explain   each stall: side and stage · cause: what the evidence is sure of
-//! account   sums per choice ─→ store, summary ─→ view     published: the article's figures beside ours
+//! account   sums per choice ─→ store, summary ─→ overview   published: the article's figures beside ours
 //! ```
 //!
 //! `experiment` takes the trials of all choices in turn; `sockperf` is a peer in the same turns, and its log is read here.
@@ -31,6 +31,7 @@ pub mod frame;
 pub mod kernel_echo;
 pub mod neighbour;
 pub mod option;
+pub mod overview;
 pub mod port;
 pub mod protocol;
 pub mod published;
@@ -38,6 +39,6 @@ pub mod responder;
 pub mod site;
 pub mod sockperf;
 pub mod trips;
-pub mod view;
+
 pub mod wire;
 pub mod withheld;

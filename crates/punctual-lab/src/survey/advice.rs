@@ -4,7 +4,7 @@ use super::cost::LibraryCost;
 use super::plan::{BUSY_GAP_US, Manner};
 use crate::sample::{Kind, Load};
 use crate::summary::{CellResult, Choice, Recommendation};
-use crate::table::micros;
+use crate::units::micros;
 
 /// Figures nearer than this are called equal: less than what one run can tell apart.
 const EQUAL: f64 = 1.10;

@@ -24,7 +24,7 @@ mod site;
 
 pub use advice::advise;
 pub use cost::{LibraryCost, costs};
-pub use overview::overview;
+pub use overview::sections;
 pub use plan::{Cell, Manner, Place, Plan, Route, WARMUP, Wishes};
 pub use site::serve;
 use site::{Made, Order, Site};

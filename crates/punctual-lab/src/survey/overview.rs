@@ -1,79 +1,51 @@
-//! The survey's table for a terminal: one line per route and way of waiting, understood at once.
-
-use std::fmt::Write as _;
+//! What the survey says: one line per route and way of waiting, understood at once.
 
 use super::plan::Manner;
+use crate::report::parts::{self, WORDS, tail_cells};
+use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::sample::{CellId, Kind, Load};
-use crate::summary::{CellResult, Recommendation, Summary};
-use crate::table::{self, Style, micros};
+use crate::summary::{CellResult, Summary};
+use crate::units::{count, dash, micros};
 
 /// The whole answer of `punctual survey`: the table, the advice, what was skipped, the doubts.
-pub fn overview(summary: &Summary, style: Style) -> String {
-    let mut text = routes(&summary.results, style) + &beside_neighbours(&summary.results, style);
-    if let Some(recommendation) = &summary.recommendation {
-        text += &advice(recommendation, style);
-    }
-    text += &table::skipped(&summary.skipped, style);
-    text + &table::doubts(&summary.doubts, style)
+pub fn sections(summary: &Summary) -> Vec<Section> {
+    let mut sections = vec![routes(&summary.results)];
+    sections.extend(beside_neighbours(&summary.results));
+    sections.extend(summary.recommendation.iter().map(parts::advice));
+    sections.extend(parts::rest(summary));
+    sections
 }
 
 /// What becomes of the same beside somebody who computes.
-fn beside_neighbours(results: &[CellResult], style: Style) -> String {
-    let rows: Vec<&CellResult> = results.iter().filter(|result| result.cell.neighbour).collect();
-    if rows.is_empty() {
-        return String::new();
+fn beside_neighbours(results: &[CellResult]) -> Option<Section> {
+    let mut columns = vec![Column::name("route")];
+    columns.extend(numbers(["count", "mean", "p50", "p90", "p99", "max"]));
+    let mut table = Table::new(columns);
+    for row in results.iter().filter(|result| result.cell.neighbour) {
+        let [p50, p90, p99, _, max] = tail_cells(row);
+        let mean = row.figures.mean.map_or_else(dash, micros);
+        let (name, count) = (&row.cell.name, count(row.figures.count));
+        table.row([name.into(), count.into(), mean.into(), p50, p90, p99, max]);
     }
-    let title = "The same with a gap of 100 µs, beside a busy neighbour on each CPU, µs";
-    let mut text = format!("{}\n", style.heading(title));
-    let head = format!(
-        "{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
-        "", "count", "mean", "p50", "p90", "p99", "max"
-    );
-    let _infallible = writeln!(text, "{}", style.faint(&head));
-    for row in rows {
-        let [p50, p90, p99, _, max] = table::tail_texts(row);
-        let mean = row.figures.mean.map_or("–".to_owned(), micros);
-        let count = row.figures.count;
-        let name = &row.cell.name;
-        let _infallible =
-            writeln!(text, "{name:<24}{count:>10}{mean:>10}{p50:>10}{p90:>10}{p99:>10}{max:>10}");
-    }
-    text.push('\n');
-    text
+    let about = "gap of 100 µs, a busy neighbour on each CPU, µs";
+    (!table.rows.is_empty())
+        .then(|| Section::new("The same beside busy neighbours").about(about).table(table))
 }
 
 /// Round trips at each idle gap, then what else was measured of the same route.
-fn routes(results: &[CellResult], style: Style) -> String {
-    let mut text = format!(
-        "{}\n",
-        style.heading("Round trips of 64 bytes, closed load, by the idle gap before each message, µs")
-    );
-    let head = format!(
-        "{:<18}{:>8}{:>8} {:>8}{:>8} {:>8}{:>8} {:>8} {:>8} {:>8}\n{:<18}{:>8}{:>8} {:>8}{:>8} {:>8}{:>8} {:>8} {:>8} {:>8}",
-        "",
-        "gap 0",
-        "",
-        "100 µs",
-        "",
-        "1 ms",
-        "",
-        "CPU/msg",
-        "one way",
-        "1 KiB",
-        "",
-        "p50",
-        "p99",
-        "p50",
-        "p99",
-        "p50",
-        "p90",
-        "at 1 ms",
-        "p50",
-        "p50"
-    );
-    let _infallible = writeln!(text, "{}", style.faint(&head));
-    let mut names: Vec<(&str, &str)> = Vec::new();
+fn routes(results: &[CellResult]) -> Section {
+    let mut columns = vec![Column::name("route")];
+    for (gap, late) in [("gap 0", "p99"), ("gap 100 µs", "p99"), ("gap 1 ms", "p90")] {
+        columns.extend(numbers(["p50", late]).into_iter().map(|column| column.over(gap)));
+    }
+    columns.extend([
+        Column::number("at 1 ms").over("CPU/msg"),
+        Column::number("p50").over("one way"),
+        Column::number("p50").over("1 KiB"),
+    ]);
+    let mut table = Table::new(columns);
     let is_usual = |cell: &CellId| !cell.neighbour && !cell.wake.ends_with(Manner::Plain.suffix());
+    let mut names: Vec<(&str, &str)> = Vec::new();
     for result in results.iter().filter(|result| is_usual(&result.cell)) {
         let name = (result.cell.engine.as_str(), result.cell.name.as_str());
         if !names.contains(&name) {
@@ -82,23 +54,23 @@ fn routes(results: &[CellResult], style: Style) -> String {
     }
     let mut engine = "";
     for (of, name) in names {
-        if !engine.is_empty() && engine != of {
-            text.push('\n');
+        if engine != of {
+            table.separate();
         }
         engine = of;
-        let _infallible = writeln!(text, "{}", line(results, name));
+        table.row(row(results, name));
     }
-    let _infallible = writeln!(
-        text,
-        "{}\n",
-        style.faint(
-            "–: not measured, or too few messages for it (a longer --duration helps). CPU: of the responder."
+    Section::new("Round trips of 64 bytes")
+        .about("closed load, by the idle gap before each message, µs")
+        .table(table.without_empty())
+        .note(WORDS)
+        .note(
+            "–: not measured, or too few messages for it (a longer --duration helps). CPU: of the responder. The way signal \
+             is what programs did before epoll; punctual run wakeup measures it (sigio), as nobody should choose it here.",
         )
-    );
-    text
 }
 
-fn line(results: &[CellResult], name: &str) -> String {
+fn row(results: &[CellResult], name: &str) -> Vec<Cell> {
     let find = |kind: Kind, gap_us: u64, size: usize| {
         let is_it = |cell: &CellId| {
             cell.name == name
@@ -109,33 +81,19 @@ fn line(results: &[CellResult], name: &str) -> String {
         };
         results.iter().find(|result| is_it(&result.cell))
     };
-    let mut text = format!("{name:<18}");
+    let mut cells = vec![Cell::from(name)];
     for gap_us in [0, 100, 1000] {
-        let [p50, p90, p99, ..] = find(Kind::RoundTrip, gap_us, 64).map_or_else(unknown, table::tail_texts);
+        let [p50, p90, p99, ..] = find(Kind::RoundTrip, gap_us, 64).map_or_else(unknown, tail_cells);
         // A message a millisecond: a minute for all routes leaves too few of each for a p99.
-        let late = if gap_us == 1000 { p90 } else { p99 };
-        let _infallible = write!(text, "{p50:>8}{late:>8} ");
+        cells.extend([p50, if gap_us == 1000 { p90 } else { p99 }]);
     }
-    let cpu = find(Kind::RoundTrip, 1000, 64)
-        .and_then(|result| result.cpu_ns_per_message)
-        .map_or("–".to_owned(), micros);
-    let [one_way, ..] = find(Kind::OneWay, 0, 64).map_or_else(unknown, table::tail_texts);
-    let [large, ..] = find(Kind::RoundTrip, 0, 1024).map_or_else(unknown, table::tail_texts);
-    let _infallible = write!(text, "{cpu:>8} {one_way:>8} {large:>8}");
-    text
+    let cpu = find(Kind::RoundTrip, 1000, 64).and_then(|result| result.cpu_ns_per_message);
+    let [one_way, ..] = find(Kind::OneWay, 0, 64).map_or_else(unknown, tail_cells);
+    let [large, ..] = find(Kind::RoundTrip, 0, 1024).map_or_else(unknown, tail_cells);
+    cells.extend([cpu.map_or_else(dash, micros).into(), one_way, large]);
+    cells
 }
 
-fn unknown() -> [String; 5] {
-    std::array::from_fn(|_| "–".to_owned())
-}
-
-fn advice(recommendation: &Recommendation, style: Style) -> String {
-    let mut text = format!("{}\n", style.heading("What to use on this machine"));
-    for choice in &recommendation.choices {
-        text += &table::wrapped(&choice.need, "  ", "  ");
-        let first = format!("{}: {}", choice.name, choice.because);
-        text += &table::wrapped(&first, "    → ", "      ");
-    }
-    text.push('\n');
-    text
+fn unknown() -> [Cell; 5] {
+    std::array::from_fn(|_| dash().into())
 }

@@ -12,7 +12,7 @@
 //! figures     rows by the rule of the published tables and by ours; places in the wake-up order
 //! ledger      every frame of every node
 //!   │
-//! overview    beside the published tables ─→ terminal, page
+//! overview    beside the published tables (tables) ─→ sections for terminal and page
 //! ```
 
 mod alone;
@@ -35,4 +35,5 @@ mod publication;
 pub mod published;
 pub mod road;
 pub mod stalls;
+mod tables;
 pub mod value;

@@ -5,7 +5,7 @@ use punctual_machine::wake::Mechanism;
 use super::plan::{Cell, Conditions, Measurement};
 use super::route::Route;
 use crate::summary::{CellResult, Choice, Recommendation};
-use crate::table::micros;
+use crate::units::micros;
 
 /// Latencies within a tenth of each other are alike: the simpler way is named.
 const ALIKE: f64 = 1.1;

@@ -8,7 +8,7 @@ use super::plan::{Cell, Conditions, GAPS_US, Measurement};
 use super::route::{Route, SetSize};
 use crate::sample::CellId;
 use crate::summary::CellResult;
-use crate::table::micros;
+use crate::units::micros;
 
 /// Ways with the doorbell, the same without it, and by which figure they are compared. A floor that calls for every message has
 /// no messages that find its reader awake, so the eventfds are compared over all. A reader that spins first is what a doorbell

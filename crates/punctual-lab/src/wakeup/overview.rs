@@ -1,342 +1,405 @@
-//! The experiment's tables for a terminal.
-
-use std::fmt::Write as _;
+//! What `punctual run wakeup` says: latency against idle gap, what it costs, the policy, the handshakes, the work log.
 
 use serde_json::Value;
 
 use super::against::{AgainstBare, AgainstThreads, epoll_answer};
 use super::figures::Policy;
 use super::handshake::HandshakeResult;
-use super::plan::{Cell, Conditions, GAPS_US, Measurement};
+use super::plan::{Cell as Planned, Conditions, GAPS_US, Measurement};
 use super::published::Compared;
 use super::route::{Route, SetSize};
+use crate::report::draw::{Series, lines};
+use crate::report::parts;
+use crate::report::section::{Block, Cell, Column, Medium, Section, Table, Tone, numbers};
+use crate::sample::CellId;
 use crate::summary::{CellResult, Summary};
-use crate::table::{self, Style, grouped, micros};
+use crate::units::{count, dash, grouped, micros, micros_or_dash};
 
-/// The whole answer: latency by gap, the other conditions, the policy, the handshakes, the log, the advice, the doubts.
-pub fn overview(summary: &Summary, style: Style) -> String {
+/// The whole answer: latency by gap, the advice, the other conditions, the policy, the handshakes, the log, the doubts.
+#[must_use]
+pub fn sections(summary: &Summary) -> Vec<Section> {
     let results = &summary.results;
-    let mut text = by_gap(results, style);
-    text += &against_threads(summary, style);
-    text += &elsewhere(results, style);
-    text += &against_bare(summary, style);
-    text += &policy(summary, style);
-    text += &handshakes(summary, style);
-    text += &published(summary, style);
-    text += &ipc_bench(results, style);
-    if let Some(recommendation) = &summary.recommendation {
-        let _ = writeln!(text, "{}\n", style.heading(&recommendation.text));
-        for choice in &recommendation.choices {
-            let _ = writeln!(text, "  {:<30} {:<22} {}", choice.need, choice.name, choice.because);
-        }
-        text.push('\n');
-    }
-    text += &table::skipped(&summary.skipped, style);
-    text + &table::doubts(&summary.doubts, style)
+    let mut sections: Vec<Section> = by_gap(results).into_iter().collect();
+    sections.extend(summary.recommendation.iter().map(|advice| parts::advice(advice).words(&advice.text)));
+    sections.extend(costs(results));
+    sections.extend(against_threads(&list(summary, "against_threads")));
+    sections.extend(elsewhere(results));
+    sections.extend(against_bare(&list(summary, "against_bare")));
+    sections.extend(policy(&list(summary, "adaptive")));
+    sections.extend(handshakes(&list(summary, "handshakes")));
+    sections.extend(time_limits(&list(summary, "time_limits")));
+    sections.extend(published(&list(summary, "published")));
+    sections.extend(ipc_bench(results));
+    sections.extend(parts::rest(summary));
+    sections
 }
 
-fn find(results: &[CellResult], cell: Cell, measurement: Measurement) -> Option<&CellResult> {
+/// What stands in the summary under this name.
+fn list<T: serde::de::DeserializeOwned>(summary: &Summary, name: &str) -> Vec<T> {
+    summary.more.get(name).and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
+}
+
+fn find(results: &[CellResult], cell: Planned, measurement: Measurement) -> Option<&CellResult> {
     let id = cell.id(measurement);
     results.iter().find(|result| result.cell == id)
 }
 
-fn time(ns: Option<u64>) -> String {
-    ns.map_or("–".to_owned(), |ns| micros(ns as f64))
+fn usual(results: &[CellResult], route: Route, gap_us: u64) -> Option<&CellResult> {
+    find(results, Planned { route, conditions: Conditions::default(), gap_us }, Measurement::Any)
+}
+
+/// Routes that were measured at a gap at least.
+fn measured(results: &[CellResult]) -> Vec<Route> {
+    let is = |route: &Route| GAPS_US.iter().any(|&gap_us| usual(results, *route, gap_us).is_some());
+    Route::all().into_iter().filter(is).collect()
 }
 
 fn number(result: &CellResult, name: &str) -> Option<f64> {
     result.more.get(name).and_then(Value::as_f64)
 }
 
-/// p50 and p99 at each gap, then what a message costs at 1 ms.
-fn by_gap(results: &[CellResult], style: Style) -> String {
-    let title = "From the writer's notification to the reader being awake (w2r_any), by idle gap, µs";
-    let mut text = format!("{}\n", style.heading(title));
-    let mut head = format!("{:<15}", "");
-    for gap in ["0", "10 µs", "100 µs", "1 ms", "10 ms"] {
-        let _ = write!(head, "{gap:>7}{:>6}", "");
-    }
-    let _ = writeln!(text, "{}", style.faint(&format!("{head}{:>18}", "per message")));
-    let mut head = format!("{:<15}", "");
-    for _ in GAPS_US {
-        let _ = write!(head, "{:>7}{:>6}", "p50", "p99");
-    }
-    let _ = writeln!(text, "{}", style.faint(&format!("{head}{:>6}{:>7}{:>5}", "calls", "CPU", "lost")));
-    for route in Route::all() {
-        let line = gap_line(results, route);
-        if !line.is_empty() {
-            let _ = writeln!(text, "{line}");
-        }
-    }
-    let note =
-        "Calls: of writer and reader together, and the reader's CPU, at the longest gap measured up to 1 ms.";
-    let _ = writeln!(text, "{}\n", style.faint(note));
-    text
-}
-
-fn gap_line(results: &[CellResult], route: Route) -> String {
-    let at =
-        |gap_us| find(results, Cell { route, conditions: Conditions::default(), gap_us }, Measurement::Any);
-    if GAPS_US.iter().all(|&gap_us| at(gap_us).is_none()) {
-        return String::new();
-    }
-    let mut line = format!("{:<15}", route.name());
-    for gap_us in GAPS_US {
-        let result = at(gap_us);
-        let p50 = time(result.and_then(|r| r.figures.p50));
-        let p99 = time(result.and_then(|r| r.figures.p99));
-        let _ = write!(line, "{p50:>7}{p99:>6}");
-    }
-    let shown = GAPS_US.iter().rev().filter(|&&gap_us| gap_us <= 1_000).find_map(|&gap_us| at(gap_us));
-    let calls = shown
-        .and_then(|r| Some(number(r, "notify_calls_per_message")? + number(r, "wait_calls_per_message")?));
-    let calls = calls.map_or("–".to_owned(), |calls| format!("{calls:.1}"));
-    let cpu = shown.and_then(|r| r.cpu_ns_per_message).map_or("–".to_owned(), micros);
-    let lost: u64 = GAPS_US.iter().filter_map(|&gap_us| at(gap_us)).map(|result| result.lost).sum();
-    let _ = write!(line, "{calls:>6}{cpu:>7}{lost:>5}");
-    line
-}
-
-/// Under other conditions: one line per route and condition.
-fn elsewhere(results: &[CellResult], style: Style) -> String {
-    let mut text = String::new();
-    for conditions in Conditions::ALL.into_iter().filter(|conditions| !conditions.is_plain()) {
-        let rows: Vec<(Route, u64, &CellResult)> = Route::all()
-            .into_iter()
-            .flat_map(|route| GAPS_US.map(|gap_us| (route, gap_us)))
-            .filter_map(|(route, gap_us)| {
-                Some((route, gap_us, find(results, Cell { route, conditions, gap_us }, Measurement::Any)?))
-            })
-            .collect();
-        if rows.is_empty() {
-            continue;
-        }
-        let _ = writeln!(text, "{}", style.heading(&format!("w2r_any, {}, µs", conditions.words())));
-        let head =
-            format!("{:<15}{:>8}{:>9}{:>9}{:>9}{:>9}{:>7}", "", "gap", "p50", "p90", "p99", "max", "lost");
-        let _ = writeln!(text, "{}", style.faint(&head));
-        for (route, _, result) in rows {
-            let figures = &result.figures;
-            let (p50, p90, p99, max) =
-                (time(figures.p50), time(figures.p90), time(figures.p99), time(figures.max));
-            let (name, gap, lost) = (route.name(), result.cell.gap(), result.lost);
-            let _ = writeln!(text, "{name:<15}{gap:>8}{p50:>9}{p90:>9}{p99:>9}{max:>9}{lost:>7}");
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// What stands in the summary under this name.
-pub(crate) fn list<T: serde::de::DeserializeOwned>(summary: &Summary, name: &str) -> Vec<T> {
-    summary.more.get(name).and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
-}
-
-fn against_bare(summary: &Summary, style: Style) -> String {
-    let rows: Vec<AgainstBare> = list(summary, "against_bare");
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut text = format!(
-        "{}\n",
-        style.heading("What the doorbell costs and saves: with it, and bare; p50 and CPU, µs")
-    );
-    let head = format!(
-        "{:<28}{:>7}{:>9}{:>9}{:>7}{:>14}{:>11}{:>6}{:>9}{:>7}",
-        "", "gap", "doorbell", "bare", "ratio", "half lie in", "calls/msg", "bare", "CPU/msg", "bare"
-    );
-    let _ = writeln!(text, "{}", style.faint(&head));
-    let answer = epoll_answer(&rows);
-    for row in rows {
-        let (gap, own, bare) = (gap_name(row.gap_us), micros(row.p50_ns as f64), micros(row.bare_ns as f64));
-        let range = format!("{:.2} – {:.2}", row.ratio_quartiles[0], row.ratio_quartiles[1]);
-        let _ = write!(text, "{:<28}{gap:>7}{own:>9}{bare:>9}{:>7.2}{range:>14}", row.name, row.ratio);
-        let (price, bare) = (row.price, row.bare_price);
-        let cpu = [price, bare].map(|price| micros(price.cpu_ns));
-        let _ = writeln!(text, "{:>11.1}{:>6.1}{:>9}{:>7}", price.calls(), bare.calls(), cpu[0], cpu[1]);
-    }
-    for line in answer {
-        let _ = writeln!(text, "{line}");
-    }
-    text.push('\n');
-    text
-}
-
-/// Only where the processes were measured.
-fn against_threads(summary: &Summary, style: Style) -> String {
-    let rows: Vec<AgainstThreads> = list(summary, "against_threads");
-    if rows.is_empty() {
-        return String::new();
-    }
-    let title = "Two threads, and two processes as in the log (+processes): w2r_any, µs";
-    let mut text = format!("{}\n", style.heading(title));
-    let head = format!(
-        "{:<15}{:>7}{:>10}{:>7}{:>11}{:>7}{:>8}{:>14}",
-        "", "gap", "threads", "p99", "processes", "p99", "ratio", "half lie in"
-    );
-    let _ = writeln!(text, "{}", style.faint(&head));
-    for row in rows {
-        let (gap, [low, high]) = (gap_name(row.gap_us), row.ratio_quartiles);
-        let (threads, threads_p99) = (micros(row.threads_ns as f64), time(row.threads_p99_ns));
-        let (processes, processes_p99) = (micros(row.processes_ns as f64), time(row.processes_p99_ns));
-        let range = format!("{low:.2} – {high:.2}");
-        let _ = write!(text, "{:<15}{gap:>7}{threads:>10}{threads_p99:>7}", row.name);
-        let _ = writeln!(text, "{processes:>11}{processes_p99:>7}{:>8.2}{range:>14}", row.ratio);
-    }
-    text.push('\n');
-    text
+fn sum(result: &CellResult, a: &str, b: &str) -> Option<f64> {
+    Some(number(result, a)? + number(result, b)?)
 }
 
 fn gap_name(gap_us: u64) -> String {
-    crate::sample::CellId { gap_us, ..crate::sample::CellId::new("", "") }.gap()
+    CellId { gap_us, ..CellId::new("", "") }.gap()
 }
 
-fn policy(summary: &Summary, style: Style) -> String {
-    let rows: Vec<Policy> = list(summary, "adaptive");
-    if rows.is_empty() {
-        return String::new();
+/// "1.02 – 1.10".
+fn range([low, high]: [f64; 2]) -> String {
+    format!("{low:.2} – {high:.2}")
+}
+
+/// p50 and p99 at each gap.
+fn by_gap(results: &[CellResult]) -> Option<Section> {
+    let routes = measured(results);
+    if routes.is_empty() {
+        return None;
     }
-    let title = "The adaptive policy beside spin and park (futex): p50 of w2r_any, and CPU of both ends, µs";
-    let mut text = format!("{}\n", style.heading(title));
-    let head = format!(
-        "{:<9}{:>9}{:>9}{:>9}{:>10}{:>9}{:>9}{:>8}{:>13}{:>10}",
-        "gap",
-        "spin",
-        "park",
-        "adaptive",
-        "CPU: spin",
-        "park",
-        "adaptive",
-        "chose",
-        "CPU / better",
-        "p50 / its"
+    let mut columns = vec![Column::name("way")];
+    for gap_us in GAPS_US {
+        let gap = format!("gap {}", gap_name(gap_us));
+        columns.extend(numbers(["p50", "p99"]).into_iter().map(|column| column.over(&gap)));
+    }
+    columns.push(Column::number("lost"));
+    let mut table = Table::new(columns);
+    for &route in &routes {
+        let mut cells = vec![Cell::from(route.name())];
+        for gap_us in GAPS_US {
+            let figures = usual(results, route, gap_us).map(|result| &result.figures);
+            cells.push(Cell::toned(micros_or_dash(figures.and_then(|f| f.p50)), Tone::Strong));
+            cells.push(micros_or_dash(figures.and_then(|f| f.p99)).into());
+        }
+        let lost: u64 = GAPS_US
+            .iter()
+            .filter_map(|&gap_us| usual(results, route, gap_us))
+            .map(|result| result.lost)
+            .sum();
+        cells.push(Cell::broken(lost));
+        table.row(cells);
+    }
+    Some(
+        Section::new("From the writer's notification to the reader being awake")
+            .about("w2r_any, by idle gap, µs; a core each, idle machine")
+            .note(
+                "Gap: idle time before a message. A reader that is still awake when the message comes learns of it within a cache \
+                 line's journey, and its writer calls nobody. Once it sleeps, the scheduler is what is measured: the \
+                 mechanisms lie close together, and the idle processor's own sleep makes them later the longer the gap.",
+            )
+            .with(chart(results, &routes))
+            .table(table),
+    )
+}
+
+/// One look per kind of mechanism: twenty-four would not be told apart. Their names stand at the lines' ends.
+fn look(route: Route) -> usize {
+    let name = route.name();
+    match route {
+        floor if floor.is_floor() => 7,
+        Route::Spin => 0,
+        Route::Adaptive => 2,
+        Route::Park(_) if name.starts_with("futex") => 1,
+        Route::Park(_) if name.starts_with("sig") => 4,
+        Route::Park(_) if name.starts_with("uring") => 6,
+        _ => 3,
+    }
+}
+
+fn chart(results: &[CellResult], routes: &[Route]) -> Block {
+    let series: Vec<Series> = routes
+        .iter()
+        .map(|&route| {
+            let point = |(place, &gap_us): (usize, &u64)| {
+                usual(results, route, gap_us).and_then(|r| r.figures.p50).map(|ns| (place, ns as f64))
+            };
+            let points = GAPS_US.iter().enumerate().filter_map(point).collect();
+            Series { name: route.name().to_owned(), look: look(route), is_thin: route.is_floor(), points }
+        })
+        .filter(|series| series.points.len() > 1)
+        .collect();
+    lines("latency against idle gap", &GAPS_US.map(gap_name), &series)
+}
+
+/// System calls, processor time, and what the reader was doing.
+fn costs(results: &[CellResult]) -> Option<Section> {
+    let mut columns = vec![Column::name("way")];
+    for gap_us in GAPS_US {
+        let gap = format!("gap {}", gap_name(gap_us));
+        columns.extend(numbers(["calls", "CPU"]).into_iter().map(|column| column.over(&gap)));
+    }
+    columns.push(Column::number("at 1 ms").over("asleep"));
+    let mut table = Table::new(columns);
+    for route in measured(results) {
+        let mut cells = vec![Cell::from(route.name())];
+        for gap_us in GAPS_US {
+            let result = usual(results, route, gap_us);
+            let calls = result.and_then(|r| sum(r, "notify_calls_per_message", "wait_calls_per_message"));
+            let cpu = result.and_then(|r| Some(r.cpu_ns_per_message? + number(r, "notify_ns_per_message")?));
+            cells.push(calls.map_or_else(dash, |calls| format!("{calls:.1}")).into());
+            cells.push(cpu.map_or_else(dash, micros).into());
+        }
+        let asleep = usual(results, route, 1_000).and_then(|r| number(r, "parked_share"));
+        cells.push(asleep.map_or_else(dash, |share| format!("{:.0} %", share * 100.0)).into());
+        table.row(cells);
+    }
+    let note = "Asleep: share of messages that found the reader parked, by the kernel's count of voluntary switches. A way that \
+                elides its notification whenever the reader is awake has fewer calls at short gaps; the floors call every time. \
+                floor-epoll-8 and -64: so many eventfds in one set, of which the writer writes to one after the other.";
+    (!table.rows.is_empty()).then(|| {
+        Section::new("What a message costs")
+            .about("system calls of both ends; processor time of reader and notification, µs")
+            .table(table)
+            .note(note)
+    })
+}
+
+/// Under other conditions: one row per route and condition.
+fn elsewhere(results: &[CellResult]) -> Vec<Section> {
+    let mut sections = Vec::new();
+    for conditions in Conditions::ALL.into_iter().filter(|conditions| !conditions.is_plain()) {
+        let mut columns = vec![Column::name("way"), Column::number("gap")];
+        columns.extend(numbers(["p50", "p90", "p99", "max", "lost"]));
+        let mut table = Table::new(columns).keyed(2);
+        for route in Route::all() {
+            for gap_us in GAPS_US {
+                let planned = Planned { route, conditions, gap_us };
+                let Some(result) = find(results, planned, Measurement::Any) else { continue };
+                let figures = &result.figures;
+                let mut cells: Vec<Cell> = vec![route.name().into(), result.cell.gap().into()];
+                cells.push(Cell::toned(micros_or_dash(figures.p50), Tone::Strong));
+                let others = [figures.p90, figures.p99, figures.max];
+                cells.extend(others.map(|ns| Cell::from(micros_or_dash(ns))));
+                cells.push(Cell::broken(result.lost));
+                table.row(cells);
+            }
+        }
+        if !table.rows.is_empty() {
+            let about = format!("w2r_any, {}, µs", conditions.words());
+            sections.push(Section::new("Under other conditions").about(about).table(table));
+        }
+    }
+    sections
+}
+
+/// With the doorbell and without, side by side.
+fn against_bare(rows: &[AgainstBare]) -> Option<Section> {
+    let mut columns = vec![Column::name("with the doorbell"), Column::number("gap")];
+    columns.extend(
+        numbers(["doorbell", "bare", "ratio", "half lie in"]).into_iter().map(|one| one.over("p50, µs")),
     );
-    let _ = writeln!(text, "{}", style.faint(&head));
+    columns.extend(numbers(["doorbell", "bare"]).into_iter().map(|one| one.over("calls")));
+    columns.extend(numbers(["doorbell", "bare"]).into_iter().map(|one| one.over("CPU, µs")));
+    columns.push(Column::name("bare is"));
+    let mut table = Table::new(columns).keyed(2);
     for row in rows {
-        let gap = gap_name(row.gap_us);
-        let [spin, park, adaptive] =
-            [row.spin, row.park, row.adaptive].map(|[p50, cpu]| (micros(p50), micros(cpu)));
-        let _ = writeln!(
-            text,
-            "{gap:<9}{:>9}{:>9}{:>9}{:>10}{:>9}{:>9}{:>8}{:>13.2}{:>10.2}",
-            spin.0,
-            park.0,
-            adaptive.0,
-            spin.1,
-            park.1,
-            adaptive.1,
-            row.chose,
-            row.cpu_ratio,
-            row.latency_ratio_to_chosen
+        let prices = [row.price, row.bare_price];
+        let mut cells: Vec<Cell> = vec![(&row.name).into(), gap_name(row.gap_us).into()];
+        cells.push(Cell::toned(micros(row.p50_ns as f64), Tone::Strong));
+        cells.push(micros(row.bare_ns as f64).into());
+        cells.extend([format!("{:.2}", row.ratio), range(row.ratio_quartiles)].map(Cell::from));
+        cells.extend(
+            prices.map(|price| Cell::from(format!("{:.1} + {:.1}", price.notify_calls, price.wait_calls))),
         );
+        cells.extend(prices.map(|price| Cell::from(micros(price.cpu_ns))));
+        cells.push((&row.bare_name).into());
+        table.row(cells);
     }
-    text.push('\n');
-    text
+    let section = Section::new("What the doorbell costs and saves");
+    let section = epoll_answer(rows).into_iter().fold(section, Section::words);
+    let note = "A doorbell is a user-interrupt descriptor in software: who is awake is not notified. It saves system calls and the \
+                sleep where the reader is awake when the message comes. Where each message finds the reader asleep it saves \
+                nothing; then its fence and two exchanges are what it costs. Calls: of writer + reader. Ratio: of the medians of \
+                trials made one after the other; half of them lie in the range behind it.";
+    (!rows.is_empty()).then(|| section.note(note).table(table))
 }
 
-fn handshakes(summary: &Summary, style: Style) -> String {
-    let rows: Vec<HandshakeResult> = list(summary, "handshakes");
-    if rows.is_empty() {
-        return String::new();
-    }
-    let title = "Racy protocols and their repairs, in software: waits that only a time limit ended";
-    let mut text = format!("{}\n", style.heading(title));
-    let head =
-        format!("{:<20}{:>9}{:>6}   {:<12}{:<21}what it is", "", "messages", "lost", "predicted", "repaired");
-    let _ = writeln!(text, "{}", style.faint(&head));
+/// Writer and reader as threads, and as processes.
+fn against_threads(rows: &[AgainstThreads]) -> Option<Section> {
+    let mut columns = vec![Column::name("way"), Column::number("gap")];
+    columns.extend(numbers(["p50", "p99"]).into_iter().map(|one| one.over("threads")));
+    columns.extend(numbers(["p50", "p99"]).into_iter().map(|one| one.over("processes")));
+    columns.extend(numbers(["ratio", "half lie in"]));
+    let mut table = Table::new(columns).keyed(2);
     for row in rows {
-        let predicted = match (row.predicted_lost, row.is_as_predicted()) {
-            (true, true) => "losses",
-            (false, true) => "none",
-            (true, false) => "losses (!)",
-            (false, false) => "none (!)",
-        };
-        let repaired = row.repaired.as_deref().unwrap_or("–");
-        let _ = writeln!(
-            text,
-            "{:<20}{:>9}{:>6}   {predicted:<12}{repaired:<21}{}",
-            row.name, row.messages, row.lost, row.about
-        );
+        let p50 = |ns: u64| Cell::toned(micros(ns as f64), Tone::Strong);
+        table.row([
+            (&row.name).into(),
+            gap_name(row.gap_us).into(),
+            p50(row.threads_ns),
+            micros_or_dash(row.threads_p99_ns).into(),
+            p50(row.processes_ns),
+            micros_or_dash(row.processes_p99_ns).into(),
+            format!("{:.2}", row.ratio).into(),
+            range(row.ratio_quartiles).into(),
+        ]);
     }
-    text.push('\n');
-    text + &time_limits(summary, style)
+    let note = "The work log's writer and reader were processes; so are ours in the rows named +processes. Between them the kernel \
+                also changes the address space, if another one ran on the reader's processor meanwhile.";
+    let section = Section::new("Two threads, and two processes").about("w2r_any, µs");
+    (!rows.is_empty()).then(|| section.table(table).note(note))
+}
+
+fn policy(rows: &[Policy]) -> Option<Section> {
+    let mut columns = vec![Column::number("gap")];
+    for over in ["p50", "CPU"] {
+        columns.extend(numbers(["spin", "park", "adaptive"]).into_iter().map(|column| column.over(over)));
+    }
+    columns.push(Column::name("chose").over("adaptive"));
+    columns.push(Column::number("CPU / better"));
+    columns.extend(numbers(["/ chosen", "/ better"]).into_iter().map(|column| column.over("p50")));
+    let mut table = Table::new(columns);
+    for row in rows {
+        let mut cells = vec![Cell::from(gap_name(row.gap_us))];
+        cells.extend([row.spin, row.park, row.adaptive].map(|[p50, _]| Cell::from(micros(p50))));
+        cells.extend([row.spin, row.park, row.adaptive].map(|[_, cpu]| Cell::from(micros(cpu))));
+        cells.push((&row.chose).into());
+        cells.extend(
+            [row.cpu_ratio, row.latency_ratio_to_chosen].map(|ratio| Cell::from(format!("{ratio:.2}"))),
+        );
+        cells.push(format!("{:.1}", row.latency_ratio).into());
+        table.row(cells);
+    }
+    let note = "The adaptive waiter forecasts its next wait from the last sixteen, and spins only if that costs less than a sleep. So \
+                at every gap it should cost what the cheaper of the two costs; where spinning is cheaper it is also faster, where \
+                parking is cheaper it pays with latency. No policy has both there.";
+    let section =
+        Section::new("Spin, then park: for how long?").about("w2r_any and CPU of both ends, µs; park: futex");
+    (!rows.is_empty()).then(|| section.note(note).table(table))
+}
+
+fn handshakes(rows: &[HandshakeResult]) -> Option<Section> {
+    let mut columns = vec![Column::name("protocol"), Column::number("messages"), Column::number("lost")];
+    columns.extend([Column::name("predicted"), Column::name("repaired"), Column::prose("what it is")]);
+    let mut table = Table::new(columns);
+    for row in rows {
+        let predicted = if row.predicted_lost { "losses" } else { "none" };
+        let predicted = if row.is_as_predicted() {
+            Cell::from(predicted)
+        } else {
+            Cell::toned(format!("{predicted} (!)"), Tone::Bad)
+        };
+        let repaired = row.repaired.clone().unwrap_or_else(dash);
+        let (name, about) = (row.name.as_str().into(), Cell::toned(&row.about, Tone::Faint));
+        table.row([
+            name,
+            count(row.messages).into(),
+            count(row.lost).into(),
+            predicted,
+            repaired.into(),
+            about,
+        ]);
+    }
+    let note = "Reader and writer as in the log's test programs, in software; rounds of two messages, of which the second meets what \
+                the first has left behind. Lost: waits that only a time limit ended. The prediction is the model's (punctual sim \
+                wakeup --variant h1 and so on), which goes through every order of events.";
+    (!rows.is_empty()).then(|| Section::new("Racy protocols and their repairs").note(note).table(table))
 }
 
 /// What the log tried: a time limit instead of a repair.
-fn time_limits(summary: &Summary, style: Style) -> String {
-    let rows: Vec<HandshakeResult> = list(summary, "time_limits");
-    if rows.is_empty() {
-        return String::new();
-    }
-    let title =
-        "The log's time limits on a racy protocol, and on its repair: µs from the request to being awake";
-    let mut text = format!("{}\n", style.heading(title));
-    let head = format!(
-        "{:<20}{:>9}{:>10}{:>6}{:>10}{:>10}{:>10}",
-        "", "limit", "messages", "lost", "mean", "max", "msg/s"
-    );
-    let _ = writeln!(text, "{}", style.faint(&head));
+fn time_limits(rows: &[HandshakeResult]) -> Option<Section> {
+    let mut columns = vec![Column::name("protocol"), Column::number("limit")];
+    columns.extend(numbers(["messages", "lost", "mean", "max", "messages/s"]));
+    let mut table = Table::new(columns).keyed(2);
     for row in rows {
-        let (limit, rate) = (gap_name(row.limit_us), grouped(row.rate().round() as i64));
-        let (mean, max) = (micros(row.mean_ns), micros(row.max_ns as f64));
-        let _ = writeln!(
-            text,
-            "{:<20}{limit:>9}{:>10}{:>6}{mean:>10}{max:>10}{rate:>10}",
-            row.name, row.messages, row.lost
-        );
+        let (name, limit) = (row.name.as_str().into(), gap_name(row.limit_us).into());
+        let times = [row.mean_ns, row.max_ns as f64].map(|ns| Cell::from(micros(ns)));
+        let mut cells: Vec<Cell> = vec![name, limit, count(row.messages).into(), count(row.lost).into()];
+        cells.extend(times);
+        cells.push(grouped(row.rate().round() as i64).into());
+        table.row(cells);
     }
-    text.push('\n');
-    text
+    let note = "The log gave its racy wait a time limit, 100 µs to 10 ms. That loses as many wake-ups as before: each then takes as \
+                long as the limit. The repaired protocol needs none.";
+    let section = Section::new("What a time limit hides").about("µs from the request to being awake");
+    (!rows.is_empty()).then(|| section.note(note).table(table))
 }
 
-fn published(summary: &Summary, style: Style) -> String {
-    let rows: Vec<Compared> = list(summary, "published");
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut text =
-        format!("{}\n", style.heading("The work log's means beside ours, µs (what differs: on the page)"));
-    let head = format!("{:<24}{:<32}{:<38}{:>7}{:>8}", "the log: by", "mean", "ours", "gap", "mean");
-    let _ = writeln!(text, "{}", style.faint(&head));
+fn published(rows: &[Compared]) -> Option<Section> {
+    let log = |column: Column| column.over("the log");
+    let mut columns =
+        vec![log(Column::prose("measured by")), log(Column::prose("mean")), log(Column::prose("slowest"))];
+    columns.extend([Column::name("ours"), Column::number("gap"), Column::prose("mean")]);
+    columns.extend([Column::number("p50"), Column::number("max"), Column::prose("what differs")]);
+    let mut table = Table::new(columns);
     for row in rows {
-        let gap = gap_name(row.gap_us);
-        let mean = row.mean_ns.map_or("–".to_owned(), micros);
-        let _ = writeln!(
-            text,
-            "{:<24}{:<32}{:<38}{gap:>7}{mean:>8}",
-            row.mechanism, row.published_mean_us, row.name
-        );
+        let wall =
+            row.wall_mean_ns.map_or(String::new(), |ns| format!(" timed, {} over the wall", micros(ns)));
+        table.row([
+            (&row.mechanism).into(),
+            (&row.published_mean_us).into(),
+            (&row.published_max).into(),
+            (&row.name).into(),
+            gap_name(row.gap_us).into(),
+            format!("{}{wall}", row.mean_ns.map_or_else(dash, micros)).into(),
+            micros_or_dash(row.p50_ns).into(),
+            micros_or_dash(row.max_ns).into(),
+            Cell::toned(&row.differs, Tone::Faint),
+        ]);
     }
-    text.push('\n');
-    text
+    let section = Section::new("The work log's figures beside ours").about("µs");
+    (!rows.is_empty()).then(|| section.table(table))
 }
 
-/// The block of the benchmark that the log's figures come from, so that results compare.
-fn ipc_bench(results: &[CellResult], style: Style) -> String {
+/// The block of the benchmark that the log's figures come from, so that results compare: three on a terminal, all on the page.
+fn ipc_bench(results: &[CellResult]) -> Vec<Section> {
     let epoll = Route::Park(punctual_machine::wake::Mechanism::Epoll);
-    let shown = [Route::BareEpoll(SetSize::One), epoll, Route::Spin];
-    let mut text = String::new();
-    for route in shown {
-        let at = |conditions| find(results, Cell { route, conditions, gap_us: 0 }, Measurement::Loop);
+    let of = |route: Route, conditions: [Conditions; 2]| {
+        let at = |conditions| find(results, Planned { route, conditions, gap_us: 0 }, Measurement::Loop);
         // The log's ends were processes.
-        let Some(result) = at(Conditions::PROCESSES).or_else(|| at(Conditions::THREADS)) else { continue };
-        if let Some(block) = ipc_bench_block(result) {
-            let _ = writeln!(text, "{}\n{block}", style.heading(&format!("{}, gap 0", result.cell.name)));
-        }
+        let result = at(conditions[0]).or_else(|| at(conditions[1]))?;
+        Some((result.cell.name.clone(), ipc_bench_block(result)?))
+    };
+    let shown = [Route::BareEpoll(SetSize::One), epoll, Route::Spin];
+    let brief = shown.into_iter().filter_map(|route| of(route, [Conditions::PROCESSES, Conditions::THREADS]));
+    let mut sections: Vec<Section> = brief
+        .map(|(name, block)| {
+            Section::new(format!("{name}, gap 0")).with(Block::Verbatim(block)).only_on(Medium::Terminal)
+        })
+        .collect();
+    let all: Vec<String> = Route::all()
+        .into_iter()
+        .filter_map(|route| of(route, [Conditions::default(); 2]))
+        .map(|(name, block)| format!("{name}\n{block}\n"))
+        .collect();
+    if !all.is_empty() {
+        let title = format!("{} blocks, gap 0", all.len());
+        let blocks = Block::Folded(title, Box::new(Block::Verbatim(all.concat())));
+        sections.push(Section::new("As ipc-bench prints it").with(blocks).only_on(Medium::Page));
     }
-    text
+    sections
 }
 
 /// Its lines, for one `ipcbench_loop`.
-pub(crate) fn ipc_bench_block(result: &CellResult) -> Option<String> {
+fn ipc_bench_block(result: &CellResult) -> Option<String> {
     let figures = &result.figures;
     let wall_ms = number(result, "wall_ns")? / 1e6;
-    let deviation = number(result, "deviation_ns").map_or("–".to_owned(), |ns| format!("{:.3}", ns / 1e3));
+    let deviation = number(result, "deviation_ns").map_or_else(dash, |ns| format!("{:.3}", ns / 1e3));
     let all = number(result, "messages")? as u64;
-    let us = |ns: Option<f64>| ns.map_or("–".to_owned(), |ns| format!("{:.3}", ns / 1e3));
+    let us = |ns: Option<f64>| ns.map_or_else(dash, |ns| format!("{:.3}", ns / 1e3));
     let lines = [
         ("Message size:", result.cell.size.to_string()),
-        ("Message count:", grouped(i64::try_from(all).ok()?)),
+        ("Message count:", count(all)),
         ("Total duration:", format!("{wall_ms:.3} ms")),
         ("Average duration:", format!("{} us", us(figures.mean))),
         ("Minimum duration:", format!("{} us", us(figures.min.map(|ns| ns as f64)))),
@@ -344,14 +407,9 @@ pub(crate) fn ipc_bench_block(result: &CellResult) -> Option<String> {
         ("Standard deviation:", format!("{deviation} us")),
         ("Message rate:", format!("{} msg/s", grouped((all as f64 / wall_ms * 1e3).round() as i64))),
     ];
-    let mut text = String::from("============ RESULTS ================\n");
-    for (name, value) in lines {
-        let _ = writeln!(text, "{name:<20}{value}");
-    }
-    let _ = writeln!(
-        text,
-        "p50, p90, p99, p99.9: {}\n=====================================",
-        [figures.p50, figures.p90, figures.p99, figures.p999].map(time).join(", ") + " us"
-    );
-    Some(text)
+    let lines: String = lines.iter().map(|(name, value)| format!("{name:<20}{value}\n")).collect();
+    let quantiles = [figures.p50, figures.p90, figures.p99, figures.p999].map(micros_or_dash).join(", ");
+    Some(format!(
+        "============ RESULTS ================\n{lines}p50, p90, p99, p99.9: {quantiles} us\n====================================="
+    ))
 }

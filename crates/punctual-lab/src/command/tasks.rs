@@ -1,0 +1,41 @@
+//! `punctual` alone, and `punctual run` without an experiment: what there is to ask, and what answers.
+
+use super::print;
+use crate::cli::Failure;
+use crate::report::parts::WORDS;
+use crate::report::section::{Cell, Column, Section, Table};
+use crate::report::text::{Screen, page};
+
+/// What there is to ask, and what answers: with its heading and its words, it fits a terminal of 24 lines.
+const TASKS: [(&str, &str); 16] = [
+    ("how fast is this machine, what should I use", "punctual survey (--quick: 15 s)"),
+    ("who was late, at which stage, and why", "punctual run response"),
+    ("what it costs to wake a sleeping reader", "punctual run wakeup"),
+    ("what each layer between two programs adds", "punctual run peel"),
+    ("how long one way takes, to another host too", "punctual run oneway"),
+    ("fifteen processes that publish to each other", "punctual run vehicles"),
+    ("vehicles that change groups while driving", "punctual run groups"),
+    ("did it become faster or slower", "punctual compare RUN RUN"),
+    ("a run again, as a page or as text", "punctual report RUN"),
+    ("what sockperf measured, as a run of ours", "punctual import sockperf"),
+    ("what is open now, and what was lost", "punctual stat"),
+    ("what this machine can do, what limits it", "punctual host"),
+    ("the other end, for another host", "punctual echo, punctual node"),
+    ("where a wake-up can be lost, in a model", "punctual sim wakeup"),
+    ("completion for a shell, the manual", "punctual completions, man"),
+    ("the options of each", "punctual VERB --help"),
+];
+
+/// Prints the list.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn tasks() -> Result<(), Failure> {
+    print(&page(&[section()], Screen::stdout()))
+}
+
+fn section() -> Section {
+    let mut table = Table::new(vec![Column::prose(""), Column::name("")]);
+    TASKS.iter().for_each(|&(question, answer)| table.row([question, answer].map(Cell::from)));
+    Section::new("What do you want to know?").table(table).note(WORDS)
+}

@@ -1,0 +1,37 @@
+//! The experiments by name: what each says of a summary, on a terminal and on the page.
+
+use crate::report;
+use crate::report::section::Section;
+use crate::report::text::Screen;
+use crate::store::{Run, StoreError};
+use crate::summary::Summary;
+use crate::{oneway, peel, response, survey, vehicles, wakeup};
+
+/// All that is to be said.
+#[must_use]
+pub fn sections(summary: &Summary) -> Vec<Section> {
+    match summary.experiment.as_str() {
+        "survey" => survey::sections(summary),
+        "response" => response::overview::sections(summary),
+        "oneway" => oneway::sections(summary),
+        "vehicles" => vehicles::overview::sections(summary),
+        "peel" => peel::overview::sections(summary),
+        "wakeup" => wakeup::sections(summary),
+        _ => report::parts::summary(summary),
+    }
+}
+
+/// The same as text.
+#[must_use]
+pub fn text(summary: &Summary, screen: Screen) -> String {
+    report::text::page(&sections(summary), screen)
+}
+
+/// The page of a run.
+///
+/// # Errors
+/// A file of samples that was readable when the run was opened no longer is.
+pub fn page(run: &Run) -> Result<String, StoreError> {
+    let summary = run.summarise()?;
+    report::render(run, &summary, &sections(&summary))
+}

@@ -1,0 +1,138 @@
+//! What was late, and why: the longest stalls of all cells, each with its stage and its cause as far as they are known.
+
+use serde::Deserialize;
+
+use super::cells::Cell;
+use super::section::{Cell as Text, Column, Section, Table, Tone};
+use crate::stall::Stall;
+use crate::units::{count, dash, micros};
+
+/// Stalls listed; all are counted.
+const STALLS_MAX: usize = 20;
+
+/// One stall, as far as it is explained.
+#[derive(Debug)]
+pub(super) struct Late<'a> {
+    pub(super) cell: &'a Cell,
+    pub(super) trial: u32,
+    pub(super) stall: Stall,
+    /// The stage that took longest, and how long, ns.
+    pub(super) stage: Option<(String, u64)>,
+    /// Why, or what is known instead.
+    pub(super) cause: String,
+    pub(super) is_explained: bool,
+}
+
+/// What an experiment that explains stalls writes beside its results.
+#[derive(Deserialize)]
+struct Finding {
+    stall: Stall,
+    side: serde_json::Value,
+    stage: String,
+    stage_excess_ns: u64,
+    cause: String,
+}
+
+/// The longest first.
+pub(super) fn longest(cells: &[Cell]) -> Vec<Late<'_>> {
+    let mut all: Vec<Late<'_>> = Vec::new();
+    for cell in cells {
+        let findings = findings(cell);
+        for found in &cell.stalls {
+            let is_it = |finding: &&Finding| {
+                let (one, other) = (finding.stall, found.stall);
+                (one.first_index, one.longest_ns) == (other.first_index, other.longest_ns)
+            };
+            all.push(match findings.iter().find(is_it) {
+                Some(finding) => explained(cell, found.trial, finding),
+                None => unexplained(cell, found),
+            });
+        }
+    }
+    all.sort_by_key(|late| std::cmp::Reverse(late.stall.longest_ns));
+    all
+}
+
+fn findings(cell: &Cell) -> Vec<Finding> {
+    let all =
+        cell.result.more.get("findings").and_then(|value| value.as_array()).cloned().unwrap_or_default();
+    all.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect()
+}
+
+fn explained<'a>(cell: &'a Cell, trial: u32, finding: &Finding) -> Late<'a> {
+    let side = finding.side.as_str().unwrap_or_default().replace('_', " ");
+    Late {
+        cell,
+        trial,
+        stall: finding.stall,
+        stage: Some((finding.stage.clone(), finding.stage_excess_ns)),
+        cause: format!("{}: {}", side, finding.cause.replace('_', " ")),
+        is_explained: true,
+    }
+}
+
+fn unexplained<'a>(cell: &'a Cell, found: &super::cells::Found) -> Late<'a> {
+    let cause = if found.doubts.is_empty() {
+        "not recorded here: punctual run response names causes".to_owned()
+    } else {
+        // A doubt names its trial first.
+        let seen: Vec<&str> =
+            found.doubts.iter().map(|doubt| doubt.rsplit(": ").next().unwrap_or(doubt)).collect();
+        format!("not certain; in its trial {}", seen.join("; "))
+    };
+    Late {
+        cell,
+        trial: found.trial,
+        stall: found.stall,
+        stage: found.stage.clone(),
+        cause,
+        is_explained: false,
+    }
+}
+
+/// The list.
+pub(super) fn section(all: &[Late<'_>]) -> Section {
+    let section = Section::new("Stalls");
+    if all.is_empty() {
+        return section.note("No message was late enough to be one.");
+    }
+    let messages: u64 = all.iter().map(|late| late.stall.messages).sum();
+    let mut columns =
+        vec![Column::name("route"), Column::number("longest, µs"), Column::name("longest stage")];
+    columns.extend([Column::number("of it, µs"), Column::prose("cause"), Column::number("messages")]);
+    columns.extend([Column::prose("conditions"), Column::number("gap"), Column::number("trial")]);
+    columns.extend([Column::number("released at, s"), Column::number("first message")]);
+    let mut table = Table::new(columns);
+    for late in all.iter().take(STALLS_MAX) {
+        let (id, stall) = (late.cell.id(), late.stall);
+        let (stage, of_it) = late
+            .stage
+            .as_ref()
+            .map_or(("no stamps".to_owned(), dash()), |(name, ns)| (name.clone(), micros(*ns as f64)));
+        let tone = if late.is_explained { Tone::Plain } else { Tone::Faint };
+        table.row([
+            Text::from(&id.name),
+            Text::toned(micros(stall.longest_ns as f64), Tone::Strong),
+            stage.into(),
+            of_it.into(),
+            Text::toned(&late.cause, tone),
+            count(stall.messages).into(),
+            Text::toned(id.conditions(), Tone::Faint),
+            id.gap().into(),
+            late.trial.to_string().into(),
+            format!("{:.6}", stall.release_ns as f64 / 1e9).into(),
+            count(stall.first_index).into(),
+        ]);
+    }
+    let section = section
+        .note(format!(
+            "Messages released at the same instant waited for the same thing. {} late messages are {} stalls; the longest first.",
+            count(messages),
+            count(all.len() as u64)
+        ))
+        .table(table);
+    match all.len().saturating_sub(STALLS_MAX) {
+        0 => section,
+        more => section.note(format!("… and {} shorter ones.", count(more as u64))),
+    }
+}

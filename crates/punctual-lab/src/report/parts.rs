@@ -1,0 +1,197 @@
+//! The sections that every experiment has: results, advice, omissions, doubts; and a comparison.
+
+use super::code::code_of;
+use super::section::{Cell, Column, Item, Medium, Section, Table, Tone, numbers};
+use crate::compare::{Aspect, Comparison, Difference, Measure, Order, RunComparison};
+use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
+use crate::summary::{CellResult, Recommendation, Skipped, Summary};
+use crate::units::{count, dash, micros, micros_or_dash, rate};
+
+/// What stands for a figure that is none.
+pub const LEGEND: &str = "Times in µs. –: fewer than ten samples lie beyond. ∞: among the lost.";
+
+/// Titles of what ends every answer.
+pub const DOUBTS: &str = "Doubts";
+/// Where what was left out stands.
+pub const SKIPPED: &str = "Not measured";
+
+/// What the words of every table mean; said once, where they first stand.
+pub const WORDS: &str = "Route: what carries a message (before the slash), and how its receiver waits. Gap: idle time before a \
+    message. Open load: messages are due at fixed instants, whatever is outstanding; closed: each waits for the reply \
+    before. Stall: one hold-up, in which one or more messages were far later than the usual one.";
+
+/// The texts of p50, p90, p99, p99.9 and max: a dash where the sample is too small, ∞ where it is lost.
+#[must_use]
+pub fn tail_texts(result: &CellResult) -> [String; 5] {
+    let figures = &result.figures;
+    let names = ["p50", "p90", "p99", "p999", "max"];
+    let infinite = names.iter().position(|name| figures.infinite_from.as_deref() == Some(name));
+    let values = [figures.p50, figures.p90, figures.p99, figures.p999, figures.max];
+    std::array::from_fn(|place| match values[place] {
+        Some(ns) => micros(ns as f64),
+        None if infinite.is_some_and(|from| place >= from) => "∞".to_owned(),
+        None => dash(),
+    })
+}
+
+/// [`tail_texts`] as cells: the median to look at, the lost to worry about.
+#[must_use]
+pub fn tail_cells(result: &CellResult) -> [Cell; 5] {
+    let mut place = 0;
+    tail_texts(result).map(|text| {
+        place += 1;
+        let tone = match text.as_str() {
+            "–" => Tone::Faint,
+            "∞" => Tone::Bad,
+            _ if place == 1 => Tone::Strong,
+            _ => Tone::Plain,
+        };
+        Cell::toned(text, tone)
+    })
+}
+
+/// All of a summary: the advice first, then what it rests on, then what is doubtful.
+#[must_use]
+pub fn summary(summary: &Summary) -> Vec<Section> {
+    let mut sections: Vec<Section> = summary.recommendation.iter().map(advice).collect();
+    sections.extend(results(&summary.results));
+    sections.extend(rest(summary));
+    sections
+}
+
+/// What ends every answer: what was left out, what is doubtful.
+#[must_use]
+pub fn rest(summary: &Summary) -> Vec<Section> {
+    skipped(&summary.skipped).into_iter().chain(doubts(&summary.doubts)).collect()
+}
+
+/// What to use, for which need, and how it is written.
+#[must_use]
+pub fn advice(recommendation: &Recommendation) -> Section {
+    let items = recommendation.choices.iter().map(|choice| {
+        let item = Item::new(&choice.need).then(format!("{}: {}", choice.name, choice.because));
+        Item { code: code_of(&choice.name), ..item }
+    });
+    // The page begins with it.
+    Section::new("What to use on this machine").items(items.collect()).only_on(Medium::Terminal)
+}
+
+/// The results, a table per engine and condition.
+#[must_use]
+pub fn results(results: &[CellResult]) -> Vec<Section> {
+    let mut sections = Vec::new();
+    let mut done: Vec<(&str, String)> = Vec::new();
+    for result in results {
+        let key = (result.cell.engine.as_str(), result.cell.conditions());
+        if done.contains(&key) {
+            continue;
+        }
+        let same = |r: &&CellResult| r.cell.engine == key.0 && r.cell.conditions() == key.1;
+        let mut rows: Vec<&CellResult> = results.iter().filter(same).collect();
+        rows.sort_by_key(|r| r.cell.gap_us);
+        // Wakes keep the order in which they were first measured.
+        rows.sort_by_key(|r| results.iter().position(|one| one.cell.wake == r.cell.wake));
+        sections.push(Section::new(key.0).about(key.1.clone()).table(figures(&rows)));
+        done.push(key);
+    }
+    if let Some(last) = sections.pop() {
+        sections.push(last.note(LEGEND));
+    }
+    sections
+}
+
+fn figures(rows: &[&CellResult]) -> Table {
+    let mut columns = vec![Column::name("wake"), Column::number("gap")];
+    columns.extend(numbers(["count", "lost", "min", "p50", "p90", "p99", "p99.9", "max", "stalls", "/min"]));
+    let mut table = Table::new(columns).keyed(2);
+    for row in rows {
+        let mut cells = vec![Cell::from(&row.cell.wake), row.cell.gap().into()];
+        cells.extend([count(row.figures.count).into(), Cell::broken(row.lost)]);
+        cells.push(micros_or_dash(row.figures.min).into());
+        cells.extend(tail_cells(row));
+        cells.push(count(row.stalls).into());
+        cells.push(row.stalls_per_minute.map_or_else(dash, rate).into());
+        table.row(cells);
+    }
+    table
+}
+
+/// What to do, under what was seen.
+#[must_use]
+pub fn doubts(doubts: &[Doubt]) -> Option<Section> {
+    let items = by_advice(doubts).into_iter().map(|(advice, seen)| {
+        let mut lines: Vec<String> = seen.iter().take(ALIKE_MAX).map(|&what| what.to_owned()).collect();
+        if seen.len() > ALIKE_MAX {
+            lines.push(format!("… and {} more like it", seen.len() - ALIKE_MAX));
+        }
+        Item { lines, is_warning: true, then: Some(advice.to_owned()), code: None }
+    });
+    let items: Vec<Item> = items.collect();
+    let note = "What may be wrong with these numbers, and what to do about it.";
+    (!items.is_empty()).then(|| Section::new(DOUBTS).note(note).items(items))
+}
+
+/// What was left out, and why.
+#[must_use]
+pub fn skipped(skipped: &[Skipped]) -> Option<Section> {
+    let items = skipped.iter().map(|one| Item::new(format!("{}: {}", one.what, one.reason)));
+    (!skipped.is_empty()).then(|| Section::new(SKIPPED).items(items.collect()))
+}
+
+/// One comparison: the sentence, then the measures.
+#[must_use]
+pub fn comparison(title: &str, comparison: &Comparison) -> Vec<Section> {
+    let mut columns = vec![Column::name("")];
+    columns.extend(numbers(["A", "B", "B / A", "interval"]));
+    columns.push(Column::name("verdict"));
+    let mut table = Table::new(columns);
+    comparison.measures.iter().for_each(|measure| table.row(measure_row(measure)));
+    let section = Section::new(title).words(&comparison.sentence).table(table);
+    [section].into_iter().chain(doubts(&comparison.doubts)).collect()
+}
+
+fn measure_row(measure: &Measure) -> [Cell; 6] {
+    let stalls = measure.aspect == Aspect::StallsPerMinute;
+    let shown = |value: Option<f64>| value.map_or("∞".to_owned(), if stalls { rate } else { micros });
+    let ratio = match measure.ratio {
+        _ if stalls && measure.a == Some(0.0) => dash(),
+        Some(ratio) => format!("{ratio:.2}"),
+        None => "∞".to_owned(),
+    };
+    let high = measure.high.map_or("∞".to_owned(), |high| format!("{high:.2}"));
+    let verdict = match (measure.difference, stalls) {
+        (Difference::None, _) => Cell::toned("no difference", Tone::Faint),
+        (Difference::Faster, false) => Cell::toned("faster", Tone::Good),
+        (Difference::Slower, false) => Cell::toned("slower", Tone::Bad),
+        (Difference::Faster, true) => Cell::toned("fewer", Tone::Good),
+        (Difference::Slower, true) => Cell::toned("more", Tone::Bad),
+    };
+    let interval = format!("{:.2} to {high}", measure.low);
+    let [a, b] = [measure.a, measure.b].map(shown);
+    [measure.aspect.as_str().into(), a.into(), b.into(), ratio.into(), interval.into(), verdict]
+}
+
+/// Two runs: what differs, cell by cell, then how many do not.
+#[must_use]
+pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
+    let differing = runs.cells.iter().filter(|c| c.comparison.differs());
+    let mut sections: Vec<Section> =
+        differing.flat_map(|cell| comparison(&cell.cell.to_string(), &cell.comparison)).collect();
+    let (all, differ) = (runs.cells.len(), runs.differing());
+    let [a, b, others] = runs.runs;
+    let taken = match runs.order {
+        Order::Interleaved => format!("{a} pairs of runs in turn"),
+        Order::Separate if others == 0 => format!("{a} against {b} runs"),
+        Order::Separate => format!("{a} against {b} runs, beside {others} others of this host"),
+    };
+    let chance = "of cells that are equal, at most one in 20 would by chance";
+    let mut whole = Section::new(format!("{differ} of {all} cells differ, by {taken}; {chance}."));
+    if let Some([half, most]) = runs.pairs_needed() {
+        whole = whole.words(format!(
+            "To find 10 % more of p50 in four of five cases: {half} pairs in half of the cells, {most} in nine of ten (--pairs)."
+        ));
+    }
+    sections.push(whole);
+    sections.extend(doubts(&runs.doubts));
+    sections
+}

@@ -1,0 +1,295 @@
+//! What an experiment says, as data: `text` renders it for a terminal, `html` for the page.
+
+/// A title with what stands below it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Section {
+    /// What it is about.
+    pub title: String,
+    /// The conditions and the unit, set smaller.
+    pub about: String,
+    /// In this order.
+    pub blocks: Vec<Block>,
+    /// Where it is shown.
+    pub medium: Medium,
+}
+
+/// Where a section is shown: the page has room for more, and drawings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Medium {
+    /// Terminal and page.
+    #[default]
+    Both,
+    /// A short form of what the page shows in another way.
+    Terminal,
+    /// Too long for a terminal, or drawn.
+    Page,
+}
+
+/// One piece of a section.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Block {
+    /// Running text that belongs to the answer.
+    Words(String),
+    /// How to read what stands beside it.
+    Note(String),
+    /// Rows and columns.
+    Table(Table),
+    /// What was found, each with what to do.
+    Items(Vec<Item>),
+    /// SVG; a terminal shows the tables alone.
+    Drawing(Drawing),
+    /// Lines that others print in this form.
+    Verbatim(String),
+    /// The page folds it away, a terminal leaves it out.
+    Folded(String, Box<Block>),
+}
+
+/// A drawing in two widths.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawing {
+    /// For a screen.
+    pub wide: String,
+    /// For a phone.
+    pub narrow: String,
+}
+
+/// Some lines and what follows from them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Item {
+    /// What was seen, asked or left out.
+    pub lines: Vec<String>,
+    /// The lines are a warning.
+    pub is_warning: bool,
+    /// What to do, or the answer.
+    pub then: Option<String>,
+    /// The code to write.
+    pub code: Option<String>,
+}
+
+/// Cells under heads. What is too wide is split by its columns, never cut.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// From left to right.
+    pub columns: Vec<Column>,
+    /// Columns that say which row it is; each part of a split table repeats them.
+    pub keys: usize,
+    /// From top to bottom; a row without cells separates.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// What stands in one column.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Column {
+    /// Over this column and its neighbours with the same words.
+    pub over: String,
+    /// Over this column.
+    pub head: String,
+    /// How it is set.
+    pub kind: Kind,
+}
+
+/// How a column is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// At the right, never wrapped.
+    #[default]
+    Number,
+    /// At the left, never wrapped.
+    Name,
+    /// At the left, wrapped between words.
+    Prose,
+}
+
+/// One text, and how it is set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    /// What it says.
+    pub text: String,
+    /// How it is set.
+    pub tone: Tone,
+}
+
+/// How a text stands out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// As it is.
+    #[default]
+    Plain,
+    /// The figure to look at.
+    Strong,
+    /// A promise that did not hold.
+    Bad,
+    /// Better than before.
+    Good,
+    /// Nothing to see.
+    Faint,
+}
+
+impl Section {
+    /// With nothing in it.
+    #[must_use]
+    pub fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), ..Self::default() }
+    }
+
+    /// The conditions and the unit.
+    #[must_use]
+    pub fn about(mut self, about: impl Into<String>) -> Self {
+        self.about = about.into();
+        self
+    }
+
+    /// Shown there only.
+    #[must_use]
+    pub fn only_on(mut self, medium: Medium) -> Self {
+        self.medium = medium;
+        self
+    }
+
+    /// One piece more.
+    #[must_use]
+    pub fn with(mut self, block: Block) -> Self {
+        self.blocks.push(block);
+        self
+    }
+
+    /// How to read it.
+    #[must_use]
+    pub fn note(self, note: impl Into<String>) -> Self {
+        self.with(Block::Note(note.into()))
+    }
+
+    /// Running text.
+    #[must_use]
+    pub fn words(self, words: impl Into<String>) -> Self {
+        self.with(Block::Words(words.into()))
+    }
+
+    /// Rows and columns.
+    #[must_use]
+    pub fn table(self, table: Table) -> Self {
+        self.with(Block::Table(table))
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn items(self, items: Vec<Item>) -> Self {
+        self.with(Block::Items(items))
+    }
+}
+
+impl Item {
+    /// One line.
+    #[must_use]
+    pub fn new(line: impl Into<String>) -> Self {
+        Self { lines: vec![line.into()], ..Self::default() }
+    }
+
+    /// What follows.
+    #[must_use]
+    pub fn then(self, then: impl Into<String>) -> Self {
+        Self { then: Some(then.into()), ..self }
+    }
+}
+
+impl Table {
+    /// The first column is the key.
+    #[must_use]
+    pub fn new(columns: Vec<Column>) -> Self {
+        Self { columns, keys: 1, rows: Vec::new() }
+    }
+
+    /// The first so many columns are the key.
+    #[must_use]
+    pub fn keyed(self, keys: usize) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// One row more.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let cells: Vec<Cell> = cells.into_iter().collect();
+        debug_assert_eq!(cells.len(), self.columns.len(), "{cells:?}");
+        self.rows.push(cells);
+    }
+
+    /// Leaves out columns, keys excepted, in which no row has a figure.
+    #[must_use]
+    pub fn without_empty(mut self) -> Self {
+        let has = |column: &usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(*column));
+            *column < self.keys || cells.into_iter().any(|cell| !["", "–"].contains(&cell.text.as_str()))
+        };
+        let kept: Vec<usize> = (0..self.columns.len()).filter(has).collect();
+        self.columns = kept.iter().map(|&column| self.columns[column].clone()).collect();
+        for row in self.rows.iter_mut().filter(|row| !row.is_empty()) {
+            *row = kept.iter().map(|&column| row[column].clone()).collect();
+        }
+        self
+    }
+
+    /// What follows is another kind of row.
+    pub fn separate(&mut self) {
+        if self.rows.last().is_some_and(|row| !row.is_empty()) {
+            self.rows.push(Vec::new());
+        }
+    }
+}
+
+impl Column {
+    /// A column of numbers.
+    #[must_use]
+    pub fn number(head: impl Into<String>) -> Self {
+        Self { head: head.into(), ..Self::default() }
+    }
+
+    /// A column of names.
+    #[must_use]
+    pub fn name(head: impl Into<String>) -> Self {
+        Self { head: head.into(), kind: Kind::Name, ..Self::default() }
+    }
+
+    /// A column of words.
+    #[must_use]
+    pub fn prose(head: impl Into<String>) -> Self {
+        Self { head: head.into(), kind: Kind::Prose, ..Self::default() }
+    }
+
+    /// The words over it and its neighbours.
+    #[must_use]
+    pub fn over(mut self, over: impl Into<String>) -> Self {
+        self.over = over.into();
+        self
+    }
+
+    /// Both heads in one line.
+    #[must_use]
+    pub fn label(&self) -> String {
+        [self.over.as_str(), self.head.as_str()].join(" ").trim().to_owned()
+    }
+}
+
+/// Columns of numbers.
+#[must_use]
+pub fn numbers<const N: usize>(heads: [&str; N]) -> Vec<Column> {
+    heads.map(Column::number).into()
+}
+
+impl Cell {
+    /// The text, set so.
+    #[must_use]
+    pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: text.into(), tone }
+    }
+
+    /// A count that should be zero.
+    #[must_use]
+    pub fn broken(count: u64) -> Self {
+        Self::toned(crate::units::count(count), if count > 0 { Tone::Bad } else { Tone::Faint })
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), tone: Tone::Plain }
+    }
+}

@@ -1,0 +1,349 @@
+//! What `punctual run response` says: figures, stages, who was late. All of it stands in the summary.
+
+use serde::de::DeserializeOwned;
+
+use super::cause::Cause;
+use super::explain::{Finding, Share, Side};
+use super::published::{comparison, inside_share};
+use crate::report::parts::{self, LEGEND, WORDS, tail_texts};
+use crate::report::section::{Cell, Column, Item, Medium, Section, Table, Tone, numbers};
+use crate::sample::Load;
+use crate::stats::UNEXPLAINED;
+use crate::summary::{CellResult, Summary};
+use crate::units::{count, dash, micros, micros_or_dash, rate};
+
+/// Stalls of one choice that a terminal tells one by one.
+const LONGEST_SHOWN: usize = 3;
+/// Kinds of lateness of one choice that are told.
+const SHARES_SHOWN: usize = 5;
+/// Stalls that the page tells one by one, of all choices.
+const FINDINGS_SHOWN: usize = 12;
+
+/// The whole answer.
+#[must_use]
+pub fn sections(summary: &Summary) -> Vec<Section> {
+    let mut sections: Vec<Section> = figures(summary).into_iter().collect();
+    sections.extend(lateness(summary));
+    sections.extend(stages(summary));
+    sections.extend(published(summary));
+    sections.extend(notes(summary));
+    sections.extend(parts::rest(summary));
+    sections
+}
+
+/// What the experiment wrote beside a result; nothing where a page is made of samples alone.
+fn list<T: DeserializeOwned>(result: &CellResult, name: &str) -> Vec<T> {
+    result.more.get(name).and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
+}
+
+fn number(result: &CellResult, path: [&str; 2]) -> Option<u64> {
+    let value = result.more.get(path[0])?;
+    if path[1].is_empty() { value.as_u64() } else { value.get(path[1])?.as_u64() }
+}
+
+fn figures(summary: &Summary) -> Option<Section> {
+    let cell = &summary.results.first()?.cell;
+    let place = summary.more.get("response").and_then(|more| more.get("place")?.as_str()).unwrap_or("");
+    let gap = match cell.load {
+        Load::Closed if cell.gap_us == 0 => "no gap".to_owned(),
+        Load::Closed => format!("gap {}", cell.gap()),
+        Load::Open => format!("one every {}", cell.gap()),
+    };
+    let mut columns = vec![Column::name("way")];
+    columns.extend(numbers(["trips", "lost", "p50", "p90", "p99", "p99.9", "max"]));
+    columns.push(Column::number("/min").over("stalls"));
+    columns.extend(numbers(["client", "resp."]).into_iter().map(|column| column.over("CPU")));
+    let mut table = Table::new(columns);
+    summary.results.iter().for_each(|result| table.row(row(result)));
+    let about = format!("{} bytes, {} load, {gap}, µs", cell.size, cell.load.as_str());
+    let mut section = Section::new("Round trips").about(about).table(table);
+    if !place.is_empty() {
+        section = section.note(place);
+    }
+    let section = section.note(format!("CPU: µs of the two threads per trip. {LEGEND}")).note(WORDS);
+    Some(inside(summary).into_iter().fold(section, Section::words))
+}
+
+fn row(result: &CellResult) -> Vec<Cell> {
+    let mut cells = vec![Cell::from(&result.cell.engine), count(result.figures.count).into()];
+    cells.push(Cell::broken(result.lost));
+    cells.extend(tail_texts(result).map(|text| Cell::from(narrow(text))));
+    cells.push(result.stalls_per_minute.map_or_else(dash, rate).into());
+    let sent = result.ledger.as_ref().map_or(0, |ledger| ledger.taken);
+    let responder = number(result, ["responder", "cpu_ns"]).and_then(|ns| ns.checked_div(sent));
+    cells.push(micros_or_dash(number(result, ["client_cpu_ns_per_message", ""])).into());
+    cells.push(micros_or_dash(responder).into());
+    cells
+}
+
+/// Microseconds that would make their column wide, as seconds.
+fn narrow(text: String) -> String {
+    let us: Result<f64, _> = text.replace(',', "").parse();
+    match us {
+        Ok(us) if text.chars().count() > 7 => format!("{:.2} s", us / 1e6),
+        _ => text,
+    }
+}
+
+/// Where the median trip's time goes, a column per choice.
+fn stages(summary: &Summary) -> Option<Section> {
+    let stamped: Vec<&CellResult> = summary.results.iter().filter(|r| r.stages.len() > 1).collect();
+    if stamped.is_empty() {
+        return None;
+    }
+    let mut columns = vec![Column::name("stage")];
+    columns.extend(stamped.iter().map(|result| Column::number(&result.cell.engine)));
+    let mut table = Table::new(columns);
+    for (name, words) in STAGE_WORDS {
+        let shown = |result: &&CellResult| {
+            let stage = result.stages.iter().find(|stage| stage.name == name)?;
+            Some(micros(stage.median_ns as f64))
+        };
+        let values: Vec<Option<String>> = stamped.iter().map(shown).collect();
+        if values.iter().any(Option::is_some) {
+            let cells = values.into_iter().map(|value| Cell::from(value.unwrap_or_else(dash)));
+            table.row([Cell::from(words)].into_iter().chain(cells));
+        }
+    }
+    Some(Section::new("Stage by stage").about("the median of each, µs").table(table))
+}
+
+/// The stages as people read them.
+const STAGE_WORDS: [(&str, &str); 15] = [
+    ("request.sent", "client late"),
+    ("request.tx", "client's stack, sending"),
+    ("request.rx", "wire, there"),
+    ("request.elsewhere", "responder elsewhere"),
+    ("request.woken", "responder's wake-up"),
+    ("request.read", "responder's read"),
+    ("responder", "responder's application"),
+    ("reply.tx", "responder's stack, sending"),
+    ("reply.rx", "wire, back"),
+    ("reply.elsewhere", "client elsewhere"),
+    ("reply.woken", "client's wake-up"),
+    ("reply.read", "client's read"),
+    ("wire", "wire, both ways"),
+    ("wire_and_responder", "wire and responder"),
+    (UNEXPLAINED, "unexplained"),
+];
+
+/// One figure per choice: how much of the time passes inside the responder's host.
+fn inside(summary: &Summary) -> Option<String> {
+    let of = |result: &CellResult| {
+        inside_share(result).map(|share| format!("{} {:.0} %", result.cell.engine, 100.0 * share))
+    };
+    let shares: Vec<String> = summary.results.iter().filter_map(of).collect();
+    let shares = (!shares.is_empty()).then(|| shares.join(", "))?;
+    Some(format!(
+        "Inside the responder's host, from its kernel's first sight to its device: {shares} of all trips' time."
+    ))
+}
+
+/// The article's figures beside ours.
+fn published(summary: &Summary) -> Option<Section> {
+    let rows = comparison(&summary.results);
+    let mut columns = vec![Column::prose("its responder")];
+    columns.extend(numbers(["mean", "min", "max"]).into_iter().map(|column| column.over("published")));
+    columns.push(Column::name("ours"));
+    columns.extend(numbers(["mean", "min", "max"]).into_iter().map(|column| column.over("measured here")));
+    columns.push(Column::prose("what differs"));
+    let mut table = Table::new(columns);
+    for row in &rows {
+        let ours = |ns: Option<f64>| ns.map_or("∞".to_owned(), micros);
+        let mut cells = vec![Cell::from(&row.board)];
+        cells.extend(row.published_us.map(|us| Cell::from(micros(1000.0 * us))));
+        cells.push(Cell::from(&row.name));
+        let [min, max] = [row.min_ns, row.max_ns].map(|ns| ns.map(|ns| ns as f64));
+        cells.extend([row.mean_ns, min, max].map(|ns| Cell::from(ours(ns))));
+        cells.push(Cell::toned(&row.differs, Tone::Faint));
+        table.row(cells);
+    }
+    (!rows.is_empty()).then(|| Section::new("The article's round trips beside ours").about("µs").table(table))
+}
+
+/// Stalls by side, stage and cause; then the longest of them.
+fn lateness(summary: &Summary) -> Vec<Section> {
+    let shares = |result| -> Vec<Share> { list(result, "late") };
+    let late: Vec<(&CellResult, Vec<Share>)> = summary
+        .results
+        .iter()
+        .map(|result| (result, shares(result)))
+        .filter(|(_, all)| !all.is_empty())
+        .collect();
+    if late.is_empty() {
+        return Vec::new();
+    }
+    let mut columns = vec![Column::name("way"), Column::name("whose time")];
+    columns.extend([Column::prose("cause"), Column::number("stalls"), Column::number("trips")]);
+    columns.push(Column::number("ms").over("excess"));
+    let mut table = Table::new(columns);
+    for (result, shares) in &late {
+        shares.iter().take(SHARES_SHOWN).for_each(|share| table.row(share_row(&result.cell.engine, share)));
+    }
+    let who = Section::new("Who was late")
+        .note(
+            "Stalls by the side and the stage that exceeds what is usual by most, and the cause that this side's own thread gives \
+             evidence of. Excess: their longest trips beyond a usual one, together. The measuring client is a suspect like the \
+             responder.",
+        )
+        .table(table)
+        .items(advice(&late));
+    [who].into_iter().chain(longest(&late)).collect()
+}
+
+/// What to try against each cause that was met, the costliest first.
+fn advice(late: &[(&CellResult, Vec<Share>)]) -> Vec<Item> {
+    let mut causes: Vec<(Cause, u64)> = Vec::new();
+    for share in late.iter().flat_map(|(_, shares)| shares.iter().take(SHARES_SHOWN)) {
+        match causes.iter_mut().find(|(cause, _)| *cause == share.cause) {
+            Some((_, excess_ns)) => *excess_ns += share.excess_ns,
+            None => causes.push((share.cause, share.excess_ns)),
+        }
+    }
+    causes.sort_by_key(|(_, excess_ns)| std::cmp::Reverse(*excess_ns));
+    causes.into_iter().map(|(cause, _)| Item::new(cause.to_string()).then(cause.advice())).collect()
+}
+
+fn share_row(way: &str, share: &Share) -> [Cell; 6] {
+    [
+        way.into(),
+        side_words(share.side, &share.stage).into(),
+        share.cause.to_string().into(),
+        count(share.stalls).into(),
+        count(share.trips).into(),
+        micros(share.excess_ns as f64 / 1000.0).into(),
+    ]
+}
+
+/// The longest stalls: few on a terminal, as a table on the page.
+fn longest(late: &[(&CellResult, Vec<Share>)]) -> Vec<Section> {
+    let mut findings: Vec<(&str, Finding)> = Vec::new();
+    for (result, _) in late {
+        let of_way: Vec<Finding> = list(result, "findings");
+        findings.extend(of_way.into_iter().map(|finding| (result.cell.engine.as_str(), finding)));
+    }
+    findings.sort_by_key(|(_, finding)| std::cmp::Reverse(finding.stall.longest_ns));
+    if findings.is_empty() {
+        return Vec::new();
+    }
+    let title = "The longest stalls";
+    let brief = findings.iter().take(LONGEST_SHOWN).map(|(way, finding)| {
+        let (at, longest) = (count(finding.stall.first_index), micros(finding.stall.longest_ns as f64));
+        let (side, excess) =
+            (side_words(finding.side, &finding.stage), micros(finding.stage_excess_ns as f64));
+        Item::new(format!("{way}, trip {at}: {longest} µs, +{excess} in {side}: {}", cause(finding)))
+            .then(finding.seen())
+    });
+    let note = "Of each the thread's own account of the time in which it had the trip.";
+    let mut columns = vec![Column::name("way"), Column::number("trip"), Column::number("took, µs")];
+    columns.extend([Column::name("whose time"), Column::number("of it, µs"), Column::prose("cause")]);
+    columns.extend([Column::number("accounted for"), Column::prose("seen")]);
+    let mut table = Table::new(columns);
+    for (way, finding) in findings.iter().take(FINDINGS_SHOWN) {
+        table.row([
+            (*way).into(),
+            count(finding.stall.first_index).into(),
+            micros(finding.stall.longest_ns as f64).into(),
+            side_words(finding.side, &finding.stage).into(),
+            micros(finding.stage_excess_ns as f64).into(),
+            cause(finding).into(),
+            format!("{:.0} %", 100.0 * finding.confidence).into(),
+            Cell::toned(finding.seen(), Tone::Faint),
+        ]);
+    }
+    vec![
+        Section::new(title).items(brief.collect()).note(note).only_on(Medium::Terminal),
+        Section::new(title).note(note).table(table).only_on(Medium::Page),
+    ]
+}
+
+fn cause(finding: &Finding) -> String {
+    let behind = finding.behind.map_or(String::new(), |trip| format!("behind trip {}: ", count(trip)));
+    format!("{behind}{}", finding.cause)
+}
+
+fn side_words(side: Side, stage: &str) -> String {
+    let words = STAGE_WORDS.iter().find(|(name, _)| *name == stage).map_or(stage, |(_, words)| words);
+    match side {
+        Side::WireOrResponder => format!("{side} ({words})"),
+        _ if words.starts_with(&side.to_string()) => words.to_owned(),
+        _ => format!("{side}, {words}"),
+    }
+}
+
+/// What a reader must know of single choices.
+fn notes(summary: &Summary) -> Option<Section> {
+    let more = summary.more.get("response");
+    let mut lines: Vec<String> =
+        more.and_then(|more| more.get("floor")?.as_str()).map(str::to_owned).into_iter().collect();
+    for result in &summary.results {
+        let way = &result.cell.engine;
+        lines.extend(list::<String>(result, "remarks").iter().map(|remark| format!("{way}: {remark}")));
+        let limited = |share: &Share| share.cause == Cause::RealTimeLimit;
+        let stalls: u64 =
+            list(result, "late").iter().filter(|share| limited(share)).map(|share| share.stalls).sum();
+        if stalls > 0 {
+            let cause = Cause::RealTimeLimit;
+            lines.push(format!(
+                "{way}: {stalls} stalls of about 50 ms are new outliers that this class makes: {cause}"
+            ));
+        }
+        if let Some(slow) = number(result, ["slow_answers", ""]).filter(|&slow| slow > 0) {
+            lines.push(format!("{way}: {} slow answers (--limit)", count(slow)));
+        }
+        let [looks, late, latest] =
+            ["looks", "late", "latest_us"].map(|of| number(result, ["control", of]).unwrap_or(0));
+        if late > 0 {
+            let latest = micros(latest as f64 * 1000.0);
+            lines.push(format!(
+                "{way}: the client's control thread was late {late} times of {looks}, {latest} µs at most"
+            ));
+        }
+    }
+    (!lines.is_empty())
+        .then(|| Section::new("To know of single ways").items(lines.into_iter().map(Item::new).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::report::text::{Screen, page};
+    use crate::sample::CellId;
+    use crate::store::Header;
+
+    #[test]
+    fn seconds_fit_in_a_column_of_microseconds() {
+        let texts = ["99.1", "562,790", "4,423,980", "–", "∞"].map(|text| narrow(text.to_owned()));
+        assert_eq!(texts, ["99.1", "562,790", "4.42 s", "–", "∞"]);
+    }
+
+    /// Goal: what the account writes is what is said, and what is no list is no section.
+    #[test]
+    fn a_finding_is_told() {
+        let mut result = CellResult::of(&CellId::new("blocking", "round_trip"), &[], 0);
+        result.more.insert("late".to_owned(), json!("none"));
+        let mut summary = Summary::new(&Header::new("response"));
+        summary.results.push(result.clone());
+        assert!(lateness(&summary).is_empty());
+        let stall =
+            json!({ "release_ns": 9, "first_index": 4711, "messages": 2, "longest_ns": 2_600_000_000_u64 });
+        let finding = json!({
+            "stall": stall, "excess_ns": 1, "side": "responder", "stage": "request.woken", "stage_excess_ns": 1,
+            "cause": "stopped", "confidence": 0.98, "behind": 77, "evidence": null,
+        });
+        let share = json!({
+            "side": "responder", "stage": "request.woken", "cause": "stopped", "stalls": 1, "trips": 2, "excess_ns": 1,
+        });
+        result.more.insert("late".to_owned(), json!([share]));
+        result.more.insert("findings".to_owned(), json!([finding]));
+        summary.results = vec![result];
+        let terminal = page(&lateness(&summary), Screen { width: 200, colour: false });
+        for word in ["4,711", "responder's wake-up", "behind trip 77", "stopped, until"] {
+            assert!(terminal.contains(word), "{word}: {terminal}");
+        }
+        let told = format!("{:?}", lateness(&summary));
+        assert!(told.contains("98 %"), "{told}");
+    }
+}

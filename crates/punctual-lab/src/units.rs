@@ -1,0 +1,61 @@
+//! Numbers as people read them.
+
+/// Microseconds of three significant digits: 0.043, 0.21, 6.04, 71.3, 3,248.
+#[must_use]
+pub fn micros(ns: f64) -> String {
+    let us = ns / 1000.0;
+    match us.abs() {
+        u if u < 0.0995 => format!("{us:.3}"),
+        u if u < 9.995 => format!("{us:.2}"),
+        u if u < 99.95 => format!("{us:.1}"),
+        _ => grouped(us.round() as i64),
+    }
+}
+
+/// Microseconds, or a dash where there is no figure.
+#[must_use]
+pub fn micros_or_dash(ns: Option<u64>) -> String {
+    ns.map_or_else(dash, |ns| micros(ns as f64))
+}
+
+/// What stands where there is no figure.
+#[must_use]
+pub fn dash() -> String {
+    "–".to_owned()
+}
+
+/// 1234567 as 1,234,567.
+#[must_use]
+pub fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0 { format!("-{text}") } else { text }
+}
+
+/// [`grouped`], of what is counted.
+#[must_use]
+pub fn count(number: u64) -> String {
+    grouped(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// Events per minute: 0, 2.5, 1,204.
+#[must_use]
+pub fn rate(per_minute: f64) -> String {
+    if per_minute > 0.0 && per_minute < 9.95 {
+        format!("{per_minute:.1}")
+    } else {
+        grouped(per_minute.round() as i64)
+    }
+}
+
+/// A part of a whole: "12.5 %".
+#[must_use]
+pub fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}

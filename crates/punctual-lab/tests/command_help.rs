@@ -1,0 +1,152 @@
+//! What a user reads before anything is measured: it fits 80 columns, lists every verb, and one option has one name.
+
+mod common;
+
+use std::fs;
+
+use common::Place;
+
+/// The command itself, and every verb with its own.
+const VERBS: [&[&str]; 19] = [
+    &[],
+    &["survey"],
+    &["run"],
+    &["run", "groups"],
+    &["run", "oneway"],
+    &["run", "peel"],
+    &["run", "response"],
+    &["run", "survey"],
+    &["run", "vehicles"],
+    &["run", "wakeup"],
+    &["sim", "wakeup"],
+    &["echo"],
+    &["node"],
+    &["import", "sockperf"],
+    &["compare"],
+    &["report"],
+    &["stat"],
+    &["completions"],
+    &["man"],
+];
+
+#[track_caller]
+fn fits(said: &str, what: &[&str]) {
+    for line in said.lines() {
+        let columns = line.chars().count();
+        assert!(columns <= 80, "{what:?}: {columns} columns: {line}");
+    }
+    assert!(!said.contains('\x1b'), "{what:?}: colours in a file");
+}
+
+/// Goal: nothing that is asked for before a run wraps in a terminal of 80 columns.
+#[test]
+fn help_fits_eighty_columns() {
+    let place = Place::new();
+    for verb in VERBS {
+        for help in ["-h", "--help"] {
+            let ended = place.punctual(&[verb, &[help]].concat()).with(0);
+            assert!(ended.out.contains("Usage:"), "{verb:?}: {}", ended.out);
+            fits(&ended.out, verb);
+        }
+    }
+}
+
+/// Goal: what needs no run fits as well.
+#[test]
+fn pages_without_a_run_fit_eighty_columns() {
+    let place = Place::new();
+    for call in [
+        &["host"][..],
+        &["stat", "--once"],
+        &["sim", "wakeup"],
+        &["sim", "wakeup", "--list"],
+        &["sim", "wakeup", "--variant", "h1"],
+    ] {
+        fits(&place.punctual(call).with(0).out, call);
+    }
+}
+
+/// Goal: who types nothing but the name learns what there is to ask, and starts no minute of measuring.
+#[test]
+fn alone_it_lists_the_tasks() {
+    let place = Place::new();
+    let alone = place.punctual(&[]).with(0).out;
+    fits(&alone, &[]);
+    assert!(alone.lines().count() <= 22, "it runs out of a terminal of 24 lines:\n{alone}");
+    assert_eq!(alone, place.punctual(&["run"]).with(0).out);
+    for experiment in ["survey", "response", "wakeup", "peel", "oneway", "vehicles", "groups"] {
+        assert!(alone.contains(experiment), "{experiment}: {alone}");
+    }
+    for word in ["Gap:", "Open load:", "Stall:", "Route:"] {
+        assert!(alone.contains(word), "{word} is not explained: {alone}");
+    }
+    assert!(!place.path("runs").exists(), "something was measured");
+}
+
+/// Goal: one name for one thing, and the names of before still work.
+#[test]
+fn an_option_has_one_name() {
+    let place = Place::new();
+    for (verb, options) in [
+        ("response", &["--wake", "--rounds", "--all"][..]),
+        ("wakeup", &["--wake", "--rounds", "--all"]),
+        ("vehicles", &["--wake", "--rounds", "--all"]),
+        ("peel", &["--wake", "--rounds", "--all"]),
+        ("oneway", &["--wake", "--all"]),
+    ] {
+        let help = place.punctual(&["run", verb, "--help"]).with(0).out;
+        for option in options {
+            assert!(
+                help.contains(&format!("{option} <")) || help.contains(&format!("{option}\n")),
+                "{verb} {option}"
+            );
+        }
+        for old in ["--option", "--mechanism", "--runs"] {
+            assert!(!help.contains(&format!("{old} ")), "{verb} still shows {old}");
+        }
+    }
+    for (old, word) in [
+        (&["run", "response", "--option", "telepathy"][..], "--wake"),
+        (&["echo", "--option", "telepathy"], "--wake"),
+        (&["run", "vehicles", "--runs", "0"], "--rounds"),
+        (&["run", "wakeup", "--soak", "9", "--mechanism", "telepathy"], "--wake"),
+    ] {
+        let said = place.punctual(old).with(2).err;
+        assert!(said.contains(word), "{old:?}: {said}");
+    }
+}
+
+/// Goal: shells and manuals know every verb of people, and none that the command starts itself.
+#[test]
+fn completions_and_manuals_are_made() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.punctual(&["completions", shell]).with(0).out;
+        assert!(script.contains("survey") && script.contains("vehicles"), "{shell}");
+        assert!(
+            !script.contains("peel-start") && !script.contains("soak-end"),
+            "{shell} knows what is hidden"
+        );
+    }
+    place.punctual(&["man", "--out", "man"]).with(0);
+    let mut pages: Vec<String> = fs::read_dir(place.path("man"))
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    pages.sort();
+    for page in ["punctual.1", "punctual-survey.1", "punctual-run-vehicles.1", "punctual-sim-wakeup.1"] {
+        assert!(pages.iter().any(|name| name == page), "{page}: {pages:?}");
+    }
+    let survey = fs::read_to_string(place.path("man/punctual-survey.1")).expect("a page");
+    assert!(survey.contains(".TH") && survey.contains("quick"), "{survey}");
+}
+
+/// Goal: scripts read the live counters, with and without a node.
+#[test]
+fn live_counters_are_json() {
+    let place = Place::new();
+    let said = place.punctual(&["stat", "--once", "--json"]).with(0).out;
+    let look: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(look["schema"], "punctual.stat.v1");
+    assert!(look["nodes"].is_array(), "{said}");
+}
