@@ -25,14 +25,14 @@ const KEEP: libc::sock_filter = op(RETURN, 0, 0, u32::MAX);
 const DROP: libc::sock_filter = op(RETURN, 0, 0, 0);
 
 /// Steps of [`unless`], after which the packet is kept, and one more, after which it is dropped.
-const UNLESS_STEPS: u8 = 6;
+const UNLESS_STEPS: usize = 6;
 
 const fn op(code: u16, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: jump_true, jf: jump_false, k }
 }
 
 /// Goes on behind the next step, which keeps, if the payload that begins at `payload_at` is unwanted.
-fn unless(unwanted: &Unwanted, payload_at: u32) -> [libc::sock_filter; UNLESS_STEPS as usize] {
+fn unless(unwanted: &Unwanted, payload_at: u32) -> [libc::sock_filter; UNLESS_STEPS] {
     let at = payload_at + u32::from(unwanted.at);
     // A load is of a number in the network's order.
     let word =
@@ -47,20 +47,15 @@ fn unless(unwanted: &Unwanted, payload_at: u32) -> [libc::sock_filter; UNLESS_ST
     ]
 }
 
-/// Drops frames that are not meant for this station, its own, and those with an unwanted payload.
-pub(crate) fn attach_to_packets(
-    fd: BorrowedFd<'_>,
-    payload_at: u32,
-    unwanted: Option<&Unwanted>,
-) -> io::Result<()> {
-    let end = if unwanted.is_some() { UNLESS_STEPS + 1 } else { 1 };
-    let mut program = vec![
+/// Drops frames that are not meant for this station, and its own.
+pub(crate) fn attach_to_packets(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut program = [
         op(LOAD_ABSOLUTE, 0, 0, PACKET_TYPE),
-        op(JUMP_EQUAL, end + 1, 0, u32::from(libc::PACKET_OTHERHOST)),
-        op(JUMP_EQUAL, end, 0, u32::from(libc::PACKET_OUTGOING)),
+        op(JUMP_EQUAL, 2, 0, u32::from(libc::PACKET_OTHERHOST)),
+        op(JUMP_EQUAL, 1, 0, u32::from(libc::PACKET_OUTGOING)),
+        KEEP,
+        DROP,
     ];
-    program.extend(unwanted.into_iter().flat_map(|unwanted| unless(unwanted, payload_at)));
-    program.extend([KEEP, DROP]);
     attach(fd, &mut program)
 }
 

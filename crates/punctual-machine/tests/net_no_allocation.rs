@@ -41,8 +41,7 @@ fn allocations(run: impl FnOnce()) -> u64 {
 fn datagrams_move_without_allocation() {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     for segmentation in [false, true] {
-        let options =
-            UdpOptions { segmentation, timestamps: true, count_drops: true, ..UdpOptions::default() };
+        let options = UdpOptions { segmentation, timestamps: true, ..UdpOptions::default() };
         let (one, two) =
             (UdpSocket::bind(any, &options).expect("bind"), UdpSocket::bind(any, &options).expect("bind"));
         let to = two.local_address().expect("bound");

@@ -31,7 +31,7 @@ pub use receive::{RawFrame, ReceiveRing};
 pub use transmit::SendQueue;
 
 use crate::SystemError;
-use crate::filter::{self, Unwanted};
+use crate::filter;
 use crate::socket::set_option;
 use mapping::Frames;
 
@@ -65,14 +65,12 @@ pub struct PacketOptions {
     /// Hand frames to the device without a queueing discipline: a little faster, and traffic shaping does
     /// not see them. A device that has no room then refuses at once instead of queueing.
     pub bypass_queue: bool,
-    /// Payloads that the kernel drops, uncounted.
-    pub unwanted: Option<Unwanted>,
 }
 
 impl Default for PacketOptions {
     /// 2,048 frames of 2 KiB: four megabytes, MTU 1,500, 200 ms at 10,000 frames a second. Committing 64 at a time, without a queue below.
     fn default() -> Self {
-        Self { frames: 2_048, frame_size: 2_048, send_frames: 64, bypass_queue: true, unwanted: None }
+        Self { frames: 2_048, frame_size: 2_048, send_frames: 64, bypass_queue: true }
     }
 }
 
@@ -81,6 +79,8 @@ impl Default for PacketOptions {
 pub struct PacketSocket {
     sender: PacketSender,
     receiver: PacketReceiver,
+    drops: PacketDrops,
+    dropped: u64,
     interface: Interface,
 }
 
@@ -96,7 +96,12 @@ pub struct PacketSender {
 pub struct PacketReceiver {
     ring: ReceiveRing,
     fd: Arc<OwnedFd>,
-    drops: u64,
+}
+
+/// How many frames the kernel had no slot for.
+#[derive(Debug)]
+pub struct PacketDrops {
+    fd: Arc<OwnedFd>,
 }
 
 impl PacketSocket {
@@ -110,8 +115,7 @@ impl PacketSocket {
         let interface = Interface::find(fd.as_fd(), interface)?;
         check_layout(options, interface.mtu)
             .map_err(|e| SystemError::new("lay out packet ring for", &interface.name, e))?;
-        filter::attach_to_packets(fd.as_fd(), ETHERNET_HEADER_SIZE as u32, options.unwanted.as_ref())
-            .map_err(named("filter packets of"))?;
+        filter::attach_to_packets(fd.as_fd()).map_err(named("filter packets of"))?;
         set_int(fd.as_fd(), libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)
             .map_err(named("ask for TPACKET_V2 on"))?;
         if options.bypass_queue {
@@ -123,13 +127,14 @@ impl PacketSocket {
         let fd = Arc::new(fd);
         let queue = SendQueue::new(options.send_frames, &interface, ethertype);
         let sender = PacketSender { queue, fd: Arc::clone(&fd) };
-        let receiver = PacketReceiver { ring: ReceiveRing::new(frames), fd, drops: 0 };
-        Ok(Self { sender, receiver, interface })
+        let drops = PacketDrops { fd: Arc::clone(&fd) };
+        let receiver = PacketReceiver { ring: ReceiveRing::new(frames), fd };
+        Ok(Self { sender, receiver, drops, dropped: 0, interface })
     }
 
-    /// The two halves, each for a thread of its own: neither waits for the other.
-    pub fn split(self) -> (PacketSender, PacketReceiver) {
-        (self.sender, self.receiver)
+    /// The two halves and the counter of drops, each for a thread of its own: none waits for another.
+    pub fn split(self) -> (PacketSender, PacketReceiver, PacketDrops) {
+        (self.sender, self.receiver, self.drops)
     }
 
     /// The interface's own address.
@@ -178,9 +183,13 @@ impl PacketSocket {
         self.sender.flush()
     }
 
-    /// [`PacketReceiver::drops`].
+    /// How many frames the kernel had no slot for since the socket was opened.
+    ///
+    /// # Errors
+    /// See [`PacketDrops::take`].
     pub fn drops(&mut self) -> io::Result<u64> {
-        self.receiver.drops()
+        self.dropped += self.drops.take()?;
+        Ok(self.dropped)
     }
 }
 
@@ -236,9 +245,14 @@ impl PacketReceiver {
     pub fn forget_error(&self) {
         let _what_it_was = rustix::net::sockopt::socket_error(&self.fd);
     }
+}
 
-    /// How many frames the kernel had no slot for since the socket was opened.
-    pub fn drops(&mut self) -> io::Result<u64> {
+impl PacketDrops {
+    /// How many frames the kernel had no slot for since this was last asked. A call of the kernel: ask when something is missing.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn take(&self) -> io::Result<u64> {
         let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut size = size_of::<libc::tpacket_stats>() as libc::socklen_t;
         // SAFETY: the pointers describe `stats` and its true size, both borrowed for the whole call.
@@ -254,9 +268,7 @@ impl PacketReceiver {
         if answer < 0 {
             return Err(io::Error::last_os_error());
         }
-        // The kernel counts from its last answer, so the total is ours to keep.
-        self.drops += u64::from(stats.tp_drops);
-        Ok(self.drops)
+        Ok(stats.tp_drops.into())
     }
 }
 

@@ -16,8 +16,6 @@ pub struct RawFrame<'a> {
     pub truncated: bool,
     /// When the kernel took it in, in ns of CLOCK_REALTIME.
     pub kernel_ns: Option<u64>,
-    /// Whether the kernel had no slot for frames before this one, since it was last asked how many.
-    pub after_drops: bool,
 }
 
 /// The frames that arrived, oldest first.
@@ -83,7 +81,6 @@ impl ReceiveRing {
             bytes: frame.get(ETHERNET_HEADER_SIZE..)?,
             truncated: header.tp_len > header.tp_snaplen,
             kernel_ns: (ns != 0).then_some(ns),
-            after_drops: self.frames.status(self.head) & libc::TP_STATUS_LOSING != 0,
         })
     }
 }

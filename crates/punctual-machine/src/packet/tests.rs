@@ -260,31 +260,3 @@ fn errors_say_what_to_do() {
         assert!(text.contains("power of two"), "{text}");
     }
 }
-
-/// Goal: frames with an unwanted payload are dropped by the kernel, uncounted; all others arrive.
-#[test]
-fn what_is_unwanted_does_not_arrive() {
-    let (opened, is_open) = mpsc::channel();
-    let listen = move || {
-        let unwanted = Some(Unwanted { at: 3, bytes: *b"our mark" });
-        let options = PacketOptions { unwanted, ..PacketOptions::default() };
-        let mut socket = PacketSocket::open("punctual1", ETHERTYPE_EXPERIMENTAL, &options).expect("open");
-        opened.send(()).expect("the other side waits");
-        for expected in [&b"12_our marK"[..], b"short", b"the last"] {
-            until("a frame", || {
-                assert!(socket.recv()?.bytes.starts_with(expected), "{expected:?}");
-                socket.release();
-                Some(())
-            });
-        }
-        assert_eq!(socket.drops().expect("statistics"), 0);
-    };
-    let speak = move || {
-        let mut socket = open("punctual0", ETHERTYPE_EXPERIMENTAL, 16);
-        is_open.recv_timeout(WATCHDOG).expect("the other side opens");
-        for payload in [&b"12_our mark"[..], b"12_our marK", b"12_our mark and more", b"short", b"the last"] {
-            send(&mut socket, payload);
-        }
-    };
-    ran(on_two_hosts(speak, listen));
-}

@@ -50,8 +50,6 @@ pub struct UdpOptions {
     /// Have the kernel stamp every datagram as it arrives. A static key in the kernel flips late: the
     /// first datagrams after the first socket of a machine asks for stamps may lack theirs.
     pub timestamps: bool,
-    /// Have every datagram carry how many the kernel dropped at this socket before it.
-    pub count_drops: bool,
     /// Share the port with other sockets that also ask for it (multicast receivers need this).
     pub reuse_address: bool,
     /// Send a run of equal-sized datagrams to one target as one, which the kernel cuts (UDP_SEGMENT). Three
@@ -62,7 +60,7 @@ pub struct UdpOptions {
     /// Poll the device for so long in a receive that finds nothing. Needs CAP_NET_ADMIN.
     pub busy_poll_us: Option<u32>,
     /// Datagrams that the kernel drops before they take up room or wake anybody. It counts them among those for which there was
-    /// no room ([`Self::count_drops`]).
+    /// no room ([`UdpSocket::dropped`]).
     pub unwanted: Option<Unwanted>,
 }
 
@@ -72,7 +70,6 @@ pub struct UdpOptions {
 pub struct UdpSocket {
     fd: OwnedFd,
     timestamps: bool,
-    count_drops: bool,
     segmentation: bool,
 }
 
@@ -83,8 +80,8 @@ impl UdpSocket {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
             .map_err(|e| SystemError::new("open udp socket for", address.to_string(), e))?;
-        let UdpOptions { timestamps, count_drops, segmentation, .. } = *options;
-        let socket = Self { fd, timestamps, count_drops, segmentation };
+        let UdpOptions { timestamps, segmentation, .. } = *options;
+        let socket = Self { fd, timestamps, segmentation };
         socket
             .apply(options)
             .map_err(|(option, e)| SystemError::new("set udp option", format!("{option} on {address}"), e))?;
@@ -112,11 +109,6 @@ impl UdpSocket {
         }
         if options.timestamps {
             self.set_timestamping(stamp::RECEIVE).map_err(|e| ("SO_TIMESTAMPING", e))?;
-        }
-        if options.count_drops {
-            let on: libc::c_int = 1;
-            set_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &on)
-                .map_err(|e| ("SO_RXQ_OVFL", e))?;
         }
         if let Some(us) = options.busy_poll_us {
             let us = libc::c_int::try_from(us).unwrap_or(libc::c_int::MAX);
@@ -148,6 +140,15 @@ impl UdpSocket {
     /// The send buffer in force, in bytes, as the kernel counts it (twice what was asked for).
     pub fn send_buffer(&self) -> io::Result<usize> {
         Ok(sockopt::socket_send_buffer_size(&self.fd)?)
+    }
+
+    /// How many datagrams the kernel had no room for, or filtered out, since the socket was opened; wraps. One call, so ask when
+    /// something is missing.
+    ///
+    /// # Errors
+    /// Where the kernel does not say (`SO_MEMINFO`, Linux 4.12; some sandboxes have none).
+    pub fn dropped(&self) -> io::Result<u32> {
+        option::memory_info(self.as_fd()).map(|info| info[option::MEMORY_DROPS])
     }
 
     /// Whether [`recv_bare_blocking`](Self::recv_bare_blocking) waits in the kernel. Batches are unaffected.

@@ -4,7 +4,7 @@ use std::{io, mem, ptr};
 
 use super::UdpSocket;
 use super::address::RawAddress;
-use super::control::{CONTROL_SIZE, ControlMessages, drop_count, software_stamp};
+use super::control::{CONTROL_SIZE, ControlMessages, software_stamp};
 use super::send::settled;
 
 /// A received datagram, by reference into its batch.
@@ -19,9 +19,6 @@ pub struct Datagram<'a> {
     /// When the kernel saw it, in ns of CLOCK_REALTIME. `None` without `UdpOptions::timestamps`, and for
     /// the first datagrams of a machine with it.
     pub kernel_receive_ns: Option<u64>,
-    /// How many datagrams this socket had dropped, since it was opened, when this one was queued. `None`
-    /// without `UdpOptions::count_drops`. Wraps.
-    pub drops: Option<u32>,
 }
 
 /// Slots for received datagrams, allocated once.
@@ -37,9 +34,9 @@ pub struct RecvBatch {
     vectors: Box<[libc::iovec]>,
     size_max: usize,
     len: usize,
-    count_drops: bool,
-    /// The last datagrams came by a call for many: the next may be the first to say what was dropped meanwhile.
-    after_burst: bool,
+    /// Calls for one datagram that are to come before one for many, and how many came the last time.
+    singles_left: u32,
+    singles: u32,
 }
 
 // SAFETY: the pointers in `headers` and `vectors` are written from the batch's own boxes before each
@@ -63,8 +60,8 @@ impl RecvBatch {
             vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; capacity].into_boxed_slice(),
             size_max,
             len: 0,
-            count_drops: false,
-            after_burst: true,
+            singles_left: SINGLES_MIN,
+            singles: SINGLES_MIN,
         }
     }
 
@@ -98,8 +95,6 @@ impl RecvBatch {
             source: RawAddress::decode(&self.sources[index].bytes),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             kernel_receive_ns: None,
-            // The kernel says nothing until it has dropped something.
-            drops: self.count_drops.then_some(0),
         };
         let control_size = header.msg_hdr.msg_controllen;
         if control_size > 0 {
@@ -113,16 +108,26 @@ impl RecvBatch {
         (0..self.len).filter_map(|index| self.get(index))
     }
 
+    /// Learns from a call how many datagrams wait together.
+    #[inline]
+    fn note_company(&mut self, one: bool, count: usize) {
+        match (one, count) {
+            (_, 0) => self.singles_left = self.singles,
+            (true, _) => self.singles_left = self.singles_left.saturating_sub(1),
+            (false, 1) => {
+                self.singles = (self.singles * 2).min(SINGLES_MAX);
+                self.singles_left = self.singles;
+            }
+            (false, _) => self.singles = SINGLES_MIN,
+        }
+    }
+
     fn read_control(&self, index: usize, size: usize, datagram: &mut Datagram<'_>) {
         let start = index * CONTROL_SIZE;
         for (level, kind, data) in ControlMessages::new(&self.control[start..start + size.min(CONTROL_SIZE)])
         {
-            match (level, kind) {
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
-                    datagram.kernel_receive_ns = software_stamp(data);
-                }
-                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => datagram.drops = drop_count(data),
-                _ => {}
+            if (level, kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
+                datagram.kernel_receive_ns = software_stamp(data);
             }
         }
     }
@@ -155,56 +160,48 @@ impl RecvBatch {
     }
 }
 
+/// Calls in a row that bring one datagram, after which the next asks for many: at first, and where those for many bring one too.
+/// One that is answered before the next one comes has nothing behind it.
+const SINGLES_MIN: u32 = 2;
+const SINGLES_MAX: u32 = 64;
+
 /// Where the kernel's address lies in a `RawAddress`.
 const NAME_OFFSET: usize = mem::offset_of!(RawAddress, bytes);
 
 impl UdpSocket {
     /// Fills the batch with up to `limit` datagrams that are already there and returns how many. Never
-    /// waits. What the batch held before is gone. Only `Ok(0)` says that nothing more was there: a batch
-    /// that was empty before asks for one datagram alone, which is the faster call for a socket that idles
-    /// or answers one at a time (0.9 µs against 1.2, and 0.4 against 0.6 to find nothing); a batch that
-    /// brought something asks for many, which is faster from the second on.
+    /// waits. What the batch held before is gone. Only `Ok(0)` says that nothing more was there. A call asks
+    /// for one datagram alone, which is the faster call for a socket that idles or answers one at a time (0.9 µs
+    /// against 1.2, and 0.4 against 0.6 to find nothing), until several in a row have brought one; then for many, which
+    /// is faster from the second datagram on.
     ///
     /// An error brought no datagram and cost none: it is an ICMP answer to something sent earlier
     /// (`ConnectionRefused`) or a fault of the socket. One that arrives behind datagrams comes back from
     /// the next call.
     pub fn recv_batch(&self, batch: &mut RecvBatch, limit: usize) -> io::Result<usize> {
-        let was_empty = batch.is_empty();
         let limit = limit.min(batch.capacity());
         batch.len = 0;
-        batch.count_drops = self.count_drops;
         if limit == 0 {
             return Ok(0);
         }
-        let with_control = self.timestamps || self.count_drops;
-        let one = limit == 1 || was_empty;
-        // A queue that overflows holds many, and is emptied by calls for many: a datagram that comes alone after another that
-        // came alone has no news of drops, and is had without control data (0.27 µs less, of 3.8 there and back).
-        let is_lone = one && was_empty && !batch.after_burst && !self.timestamps;
-        let received = match (one, with_control && !is_lone) {
+        let one = limit == 1 || batch.singles_left > 0;
+        let received = match (one, self.timestamps) {
             (true, false) => self.recv_one(batch),
             (true, true) => self.recv_one_with_control(batch),
-            (false, _) => self.recv_many(batch, limit, with_control),
+            (false, _) => self.recv_many(batch, limit),
         };
-        if is_lone {
-            // What it would have said is what was said before.
-            batch.count_drops = false;
-        }
-        match received {
-            Ok(count) => {
-                batch.len = count;
-                if count > 0 {
-                    batch.after_burst = !one;
-                }
-                Ok(count)
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(e) => Err(e),
-        }
+        let count = match received {
+            Ok(count) => count,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(e) => return Err(e),
+        };
+        batch.len = count;
+        batch.note_company(one, count);
+        Ok(count)
     }
 
-    fn recv_many(&self, batch: &mut RecvBatch, limit: usize, with_control: bool) -> io::Result<usize> {
-        batch.write_headers(limit, with_control);
+    fn recv_many(&self, batch: &mut RecvBatch, limit: usize) -> io::Result<usize> {
+        batch.write_headers(limit, self.timestamps);
         let count = libc::c_uint::try_from(limit).unwrap_or(libc::c_uint::MAX);
         loop {
             // SAFETY: `write_headers` has just pointed the first `limit` headers at live slots of this

@@ -195,7 +195,12 @@ impl Reception {
     #[inline]
     fn lead(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) -> Step {
         core.handle_lead(receiving);
-        let mut waits = false;
+        // Where the kernel has nothing, the sleep finds that out in the same call.
+        let mut waits = self.lead.sleeps_at_once() && !receiving.rings_doorbell();
+        if waits {
+            self.inbox.leads.set(true);
+            self.wait_leading(core, receiving, deadline);
+        }
         let step = loop {
             if self.poll_engine(core, receiving) {
                 break Step::Found;

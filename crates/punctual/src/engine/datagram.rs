@@ -19,7 +19,7 @@ use super::shared::{Joined, OpenError};
 use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
 use crate::seal::Seals;
 
-use super::{Descriptors, Engine, Flow};
+use super::{Descriptors, Drops, Engine, Flow};
 
 /// Most datagrams of one call of the kernel.
 const BATCH: usize = 32;
@@ -110,7 +110,6 @@ pub(crate) fn open(
     check(options)?;
     let socket_options = UdpOptions {
         receive_buffer: Some(options.receive_buffer),
-        count_drops: true,
         timestamps: options.timestamps,
         ..UdpOptions::default()
     };
@@ -126,9 +125,12 @@ pub(crate) fn open(
         connected,
         echoed: echoed.clone(),
     };
-    let own_inlet = Inlet::new(own_socket, frame_size_max, None);
-    let group_inlet = group.map(|socket| Inlet::new(Arc::new(socket), frame_size_max, echoed));
-    let receive = DatagramReceive { own: own_inlet, group: group_inlet, polls: 0 };
+    let receive = DatagramReceive {
+        own: Inlet::new(own_socket, frame_size_max),
+        group: group.map(|socket| Inlet::new(Arc::new(socket), frame_size_max)),
+        polls: 0,
+        echoed,
+    };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -272,18 +274,11 @@ struct Inlet {
     batch: RecvBatch,
     /// The first datagram of the batch that was not shown yet.
     next: usize,
-    /// Datagrams that the kernel dropped, as it last said.
-    drops_seen: u32,
-    /// Datagrams of our own that came back: the kernel filters them out, and counts them as dropped.
-    echoed: Option<Arc<Counter>>,
-    /// Of these, how many we have found among the dropped.
-    echoes_seen: u64,
 }
 
 impl Inlet {
-    fn new(socket: Arc<UdpSocket>, size_max: usize, echoed: Option<Arc<Counter>>) -> Self {
-        let batch = RecvBatch::new(BATCH, size_max);
-        Self { socket, batch, next: 0, drops_seen: 0, echoed, echoes_seen: 0 }
+    fn new(socket: Arc<UdpSocket>, size_max: usize) -> Self {
+        Self { socket, batch: RecvBatch::new(BATCH, size_max), next: 0 }
     }
 
     fn has_rest(&self) -> bool {
@@ -307,20 +302,11 @@ impl Inlet {
             let Some(datagram) = self.batch.get(self.next) else { break };
             self.next += 1;
             shown += 1;
-            let drops = datagram.drops.unwrap_or(self.drops_seen);
-            let mut drops_before: u64 =
-                drops.wrapping_sub(std::mem::replace(&mut self.drops_seen, drops)).into();
-            if let Some(echoed) = &self.echoed {
-                let echoes = echoed.get_published().saturating_sub(self.echoes_seen).min(drops_before);
-                self.echoes_seen += echoes;
-                drops_before -= echoes;
-            }
             flow = visit(RawFrame {
                 bytes: datagram.bytes,
                 source: datagram.source,
                 truncated: datagram.truncated,
                 kernel_ns: datagram.kernel_receive_ns,
-                drops_before,
             });
         }
         (shown, flow)
@@ -332,6 +318,32 @@ struct DatagramReceive {
     own: Inlet,
     group: Option<Inlet>,
     polls: u32,
+    echoed: Option<Arc<Counter>>,
+}
+
+/// What the kernel dropped at a node's sockets.
+#[derive(Debug)]
+struct DatagramDrops {
+    /// Each socket, and its count when it was last asked.
+    sockets: Vec<(Arc<UdpSocket>, u32)>,
+    /// Datagrams of our own that came back: the kernel filters them out, and counts them as dropped.
+    echoed: Option<Arc<Counter>>,
+    /// Of these, how many we have found among the dropped.
+    echoes_seen: u64,
+}
+
+impl Drops for DatagramDrops {
+    fn take(&mut self) -> u64 {
+        let mut dropped = 0;
+        for (socket, seen) in &mut self.sockets {
+            let count = socket.dropped().unwrap_or(*seen);
+            dropped += u64::from(count.wrapping_sub(std::mem::replace(seen, count)));
+        }
+        let echoed = self.echoed.as_ref().map_or(0, |echoed| echoed.get_published());
+        let echoes = echoed.saturating_sub(self.echoes_seen).min(dropped);
+        self.echoes_seen += echoes;
+        dropped - echoes
+    }
 }
 
 impl MediumReceive for DatagramReceive {
@@ -350,6 +362,12 @@ impl MediumReceive for DatagramReceive {
 
     fn is_ready(&self) -> bool {
         self.own.has_rest() || self.group.as_ref().is_some_and(Inlet::has_rest)
+    }
+
+    fn drops(&mut self) -> Option<Box<dyn Drops>> {
+        let inlets = [Some(&self.own), self.group.as_ref()].into_iter().flatten();
+        let sockets = inlets.map(|inlet| (Arc::clone(&inlet.socket), 0)).collect();
+        Some(Box::new(DatagramDrops { sockets, echoed: self.echoed.clone(), echoes_seen: 0 }))
     }
 
     fn look_everywhere(&mut self) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::{FrameError, Header, Kind, Stamps};
 
-use super::{Arrival, Bell, Descriptors, Engine, Event, Flow, Payload, Receive, Trouble};
+use super::{Arrival, Bell, Descriptors, Drops, Engine, Event, Flow, Payload, Receive, Trouble};
 
 /// Frames that are held back at a time, for reordering and delay. A full hold releases its oldest.
 const HELD_MAX: usize = 1024;
@@ -237,6 +237,10 @@ impl Receive for FaultyReceive {
     fn next_due(&self) -> Option<Ticks> {
         // What is held must be let go in time; its release rings no bell.
         self.held.iter().map(|held| held.release).min()
+    }
+
+    fn drops(&mut self) -> Option<Box<dyn Drops>> {
+        self.inner.drops()
     }
 
     fn keeps_order(&self) -> bool {

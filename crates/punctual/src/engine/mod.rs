@@ -168,11 +168,6 @@ pub enum Trouble {
         /// How far it was when we looked: what we read next is not after that.
         progress: Progress,
     },
-    /// The kernel's receive buffer was full for this many frames.
-    BufferFull {
-        /// Frames.
-        frames: u64,
-    },
     /// Bytes arrived that are no frame.
     BadFrame(FrameError),
     /// A frame whose check value does not match its bytes.
@@ -305,6 +300,12 @@ impl Bell for PrivateBell {
     }
 }
 
+/// What the kernel had no room for. A call of the kernel: asked when something is missing.
+pub trait Drops: Send + fmt::Debug {
+    /// Frames that were dropped since this was last asked; 0 where the kernel does not say.
+    fn take(&mut self) -> u64;
+}
+
 /// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
@@ -324,6 +325,11 @@ pub trait Receive: Any + Send + fmt::Debug {
 
     /// When something will be there that rings nothing, if that is known.
     fn next_due(&self) -> Option<Ticks> {
+        None
+    }
+
+    /// What the kernel had no room for, where there is a kernel between. Asked for once.
+    fn drops(&mut self) -> Option<Box<dyn Drops>> {
         None
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 
 use punctual_machine::SystemError;
 use punctual_machine::packet::{
-    BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketReceiver, PacketSender, PacketSocket,
+    BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketDrops, PacketOptions, PacketReceiver, PacketSender, PacketSocket,
 };
 use punctual_machine::process::random;
 use punctual_proto::NodeId;
@@ -18,7 +18,7 @@ use super::shared::{Joined, OpenError};
 use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
 use crate::seal::Seals;
 
-use super::{Descriptors, Engine, Flow};
+use super::{Descriptors, Drops, Engine, Flow};
 
 /// Smallest MTU that leaves room for a message, bytes: IPv4's minimum.
 const MTU_MIN: usize = 68;
@@ -55,11 +55,7 @@ pub(crate) fn open(
     let socket = PacketSocket::open(
         &options.interface,
         options.ethertype,
-        &PacketOptions {
-            frames: options.frames,
-            unwanted: Some(wire::unwanted(node)),
-            ..PacketOptions::default()
-        },
+        &PacketOptions { frames: options.frames, ..PacketOptions::default() },
     )
     .map_err(system)?;
     let frame_size_max = socket.mtu();
@@ -67,9 +63,9 @@ pub(crate) fn open(
         let text = format!("interface {}: an MTU of at least {MTU_MIN} bytes is needed", options.interface);
         return Err(OpenError::Invalid(text));
     }
-    let (sender, receiver) = socket.split();
+    let (sender, receiver, drops) = socket.split();
     let transmit = PacketTransmit { socket: sender, frame_size_max };
-    let receive = PacketReceive { socket: receiver, drops_seen: 0 };
+    let receive = PacketReceive { socket: receiver, drops: Some(drops) };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -130,7 +126,13 @@ impl MediumTransmit for PacketTransmit {
 #[derive(Debug)]
 struct PacketReceive {
     socket: PacketReceiver,
-    drops_seen: u64,
+    drops: Option<PacketDrops>,
+}
+
+impl Drops for PacketDrops {
+    fn take(&mut self) -> u64 {
+        Self::take(self).unwrap_or(0)
+    }
 }
 
 impl MediumReceive for PacketReceive {
@@ -141,14 +143,11 @@ impl MediumReceive for PacketReceive {
         let mut flow = Flow::Continue;
         while shown < limit && flow == Flow::Continue {
             let Some(frame) = self.socket.recv() else { break };
-            let drops_before = if frame.after_drops { self.new_drops() } else { 0 };
-            let Some(frame) = self.socket.recv() else { break };
             flow = visit(RawFrame {
                 bytes: frame.bytes,
                 source: frame.source_mac,
                 truncated: frame.truncated,
                 kernel_ns: frame.kernel_ns,
-                drops_before,
             });
             self.socket.release();
             shown += 1;
@@ -158,6 +157,10 @@ impl MediumReceive for PacketReceive {
 
     fn is_ready(&self) -> bool {
         self.socket.has_frame()
+    }
+
+    fn drops(&mut self) -> Option<Box<dyn Drops>> {
+        Some(Box::new(self.drops.take()?))
     }
 
     fn looks_suffice(&self) -> bool {
@@ -173,14 +176,5 @@ impl MediumReceive for PacketReceive {
 
     fn descriptors(&self) -> Descriptors<'_> {
         [Some(self.socket.as_fd()), None]
-    }
-}
-
-impl PacketReceive {
-    /// A frame says that some before it found no room; the socket knows how many.
-    #[cold]
-    fn new_drops(&mut self) -> u64 {
-        let drops = self.socket.drops().unwrap_or(self.drops_seen);
-        drops - std::mem::replace(&mut self.drops_seen, drops)
     }
 }

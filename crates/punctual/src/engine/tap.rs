@@ -15,7 +15,7 @@ use punctual_proto::limits::PREFIX_SIZE_MAX;
 use punctual_proto::{Header, NodeId, Stamps};
 
 use super::shared::OpenError;
-use super::{Bell, Descriptors, Engine, Event, Flow, Receive, SendError, Transmit};
+use super::{Bell, Descriptors, Drops, Engine, Event, Flow, Receive, SendError, Transmit};
 
 /// Bytes of one frame that are kept.
 const SNAP_SIZE: usize = 65_535;
@@ -219,6 +219,10 @@ impl Receive for TapReceive {
 
     fn next_due(&self) -> Option<Ticks> {
         self.inner.next_due()
+    }
+
+    fn drops(&mut self) -> Option<Box<dyn Drops>> {
+        self.inner.drops()
     }
 
     fn keeps_order(&self) -> bool {

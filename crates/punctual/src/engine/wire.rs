@@ -20,8 +20,8 @@ use punctual_proto::{Address, Frame, FrameError, Header, Kind, NodeId, Port, Tar
 use address_book::{AddressBook, Entry};
 
 use super::{
-    Arrival, Bell, Descriptors, Event, Flow, Payload, PrivateBell, Progress, Receive, SendError, Transmit,
-    Trouble,
+    Arrival, Bell, Descriptors, Drops, Event, Flow, Payload, PrivateBell, Progress, Receive, SendError,
+    Transmit, Trouble,
 };
 use crate::seal::{NodeOpener, NodeSealer, Refusal, Seals};
 
@@ -61,8 +61,6 @@ pub(super) struct RawFrame<'a, A> {
     pub(super) source: A,
     pub(super) truncated: bool,
     pub(super) kernel_ns: Option<u64>,
-    /// Frames that the kernel had no room for since the one before, as far as it says so by then.
-    pub(super) drops_before: u64,
 }
 
 /// The receiving half of a medium.
@@ -75,6 +73,9 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
 
     /// Frames that were taken from the kernel and not yet shown.
     fn is_ready(&self) -> bool;
+
+    /// [`Receive::drops`].
+    fn drops(&mut self) -> Option<Box<dyn Drops>>;
 
     /// Whether [`Self::is_ready`] sees every frame without a call of the kernel.
     fn looks_suffice(&self) -> bool {
@@ -369,10 +370,6 @@ fn check<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
 impl<A: Copy + PartialEq> Door<A> {
     /// What one raw frame means to the node.
     fn handle_raw(&mut self, raw: &RawFrame<'_, A>, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
-        if raw.drops_before > 0 {
-            // Before the frame whose number will show the gap.
-            visit(Event::Trouble(Trouble::BufferFull { frames: raw.drops_before }));
-        }
         let frame = match Frame::parse(raw.bytes) {
             Ok(frame) => frame,
             Err(error) => return visit(Event::Trouble(Trouble::BadFrame(error))),
@@ -462,6 +459,10 @@ where
         self.medium.is_ready()
     }
 
+    fn drops(&mut self) -> Option<Box<dyn Drops>> {
+        self.medium.drops()
+    }
+
     fn keeps_order(&self) -> bool {
         false
     }
@@ -503,7 +504,7 @@ mod tests {
     use super::*;
 
     fn raw(bytes: &[u8]) -> RawFrame<'_, u8> {
-        RawFrame { bytes, source: 1, truncated: false, kernel_ns: None, drops_before: 0 }
+        RawFrame { bytes, source: 1, truncated: false, kernel_ns: None }
     }
 
     fn parse_checked<'a>(raw: &RawFrame<'a, u8>) -> Result<Frame<'a>, Trouble> {

@@ -5,7 +5,7 @@ use punctual_proto::limits::NODES_MAX;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Moment, NodeId, Recency, Stream};
 
-use crate::engine::{Progress, Trouble};
+use crate::engine::{Drops, Progress, Trouble};
 use crate::ledger::{Count, Page};
 
 /// What this node knows of the frames that one life of one peer sent to it and to everybody.
@@ -74,6 +74,8 @@ pub(crate) struct Accounts {
     recency: Option<Recency>,
     /// When this turn's first event was looked at, once it was.
     moment: Option<Moment>,
+    /// Who knows what the kernel had no room for.
+    drops: Option<Box<dyn Drops>>,
     /// Frames that the kernel dropped and that no gap has been charged with yet.
     buffer_drops_open: u64,
     /// The same for damaged frames.
@@ -91,12 +93,13 @@ pub(crate) struct Judged {
 }
 
 impl Accounts {
-    pub(crate) fn new(ordered: bool) -> Self {
+    pub(crate) fn new(ordered: bool, drops: Option<Box<dyn Drops>>) -> Self {
         Self {
             accounts: Vec::with_capacity(NODES_MAX),
             last: 0,
             recency: (!ordered).then(|| Recency::new(now_ns())),
             moment: None,
+            drops,
             buffer_drops_open: 0,
             bad_frames_open: 0,
             refused_open: 0,
@@ -317,10 +320,6 @@ impl Accounts {
                 page.count(Count::Overruns).add_alone(1);
                 self.handle_overrun(node, incarnation, progress, page);
             }
-            Trouble::BufferFull { frames } => {
-                page.count(Count::BufferDrops).add_alone(frames);
-                self.buffer_drops_open += frames;
-            }
             Trouble::BadFrame(_) | Trouble::BadCheck => {
                 page.count(Count::BadFrames).add_alone(1);
                 self.bad_frames_open += 1;
@@ -356,6 +355,13 @@ impl Accounts {
         }
     }
 
+    /// Asks the kernel what it had no room for since it was last asked.
+    pub(crate) fn count_drops(&mut self, page: &Page) {
+        let frames = self.drops.as_mut().map_or(0, |drops| drops.take());
+        page.count(Count::BufferDrops).add_alone(frames);
+        self.buffer_drops_open += frames;
+    }
+
     /// Puts losses under their causes: each under exactly one.
     #[cold]
     fn charge(&mut self, index: usize, lost: u64, blame: Blame, page: &Page) {
@@ -364,6 +370,7 @@ impl Accounts {
             page.count(Count::LostOverrun).add_alone(lost);
             return;
         }
+        self.count_drops(page);
         let bad = lost.min(self.bad_frames_open);
         self.bad_frames_open -= bad;
         let refused = (lost - bad).min(self.refused_open);
@@ -430,7 +437,7 @@ mod tests {
     fn an_overrun_is_to_blame_for_what_both_streams_lost_and_for_no_more() {
         let (node, page) = (NodeId::named("writer"), page());
         let (to_us, to_all) = (Target::node("observer"), Target::EVERYONE);
-        let mut accounts = Accounts::new(true);
+        let mut accounts = Accounts::new(true, None);
         accounts.handle_joined(node, 7, Progress { unicast: Some(0), broadcast: 0 }, true, &page);
         let progress = Progress { unicast: Some(50), broadcast: (1 << 33) + 9 };
         accounts.handle_trouble(Trouble::Overrun { node, incarnation: 7, progress }, &page);
@@ -448,7 +455,7 @@ mod tests {
     fn a_number_of_a_life_that_comes_again_is_another_life() {
         let node = NodeId::named("phoenix");
         let page = page();
-        let mut accounts = Accounts::new(true);
+        let mut accounts = Accounts::new(true, None);
         let progress = Progress { unicast: Some(0), broadcast: 0 };
         for life in 0..3 {
             accounts.handle_joined(node, 7, progress, true, &page);

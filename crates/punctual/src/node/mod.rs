@@ -219,7 +219,7 @@ impl Core {
 
     /// What has to be done from time to time, in both halves.
     pub(crate) fn housekeep(&self, receiving: &mut Receiving, now: Ticks) {
-        receiving.housekeep(now);
+        receiving.housekeep(&self.page, now);
         if let Some(seals) = &self.seals {
             seals.keys().housekeep();
         }

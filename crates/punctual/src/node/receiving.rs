@@ -17,7 +17,7 @@ use super::waiting::Limit;
 use crate::engine::medium::Receiver;
 use crate::engine::shared::Likeness;
 use crate::engine::{Arrival, Event, Flow, Trouble};
-use crate::ledger::Count;
+use crate::ledger::{Count, Page};
 use crate::seal::Seals;
 use crate::wake::{Bed, Condition, Waited, Waiter};
 
@@ -97,8 +97,8 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    pub(crate) fn new(receive: Receiver, payload_size_max: usize, seals: Option<&Seals>) -> Self {
-        let accounts = Accounts::new(receive.keeps_order());
+    pub(crate) fn new(mut receive: Receiver, payload_size_max: usize, seals: Option<&Seals>) -> Self {
+        let accounts = Accounts::new(receive.keeps_order(), receive.drops());
         let staged = vec![0; OVERHEAD_SIZE_MAX + payload_size_max];
         let guard = Guard::new(seals);
         Self {
@@ -200,7 +200,10 @@ impl Receiving {
         };
         let due = self.receive.next_due();
         let limit = Limit::new(core, deadline);
-        let waited = waiter.wait(&mut bed, &mut EngineCondition { receiving: self, has_news, due, limit });
+        // Descriptors that are polled say themselves whether there is more.
+        let restless = self.restless && (self.rings_doorbell() || !waiter.sleeps_at_once());
+        let mut condition = EngineCondition { receiving: self, restless, has_news, due, limit };
+        let waited = waiter.wait(&mut bed, &mut condition);
         if waited.slept {
             self.woken = Some(core.clock.now());
         }
@@ -242,8 +245,9 @@ impl Receiving {
         due
     }
 
-    pub(crate) fn housekeep(&mut self, now: Ticks) {
+    pub(crate) fn housekeep(&mut self, page: &Page, now: Ticks) {
         self.receive.housekeep(now);
+        self.accounts.count_drops(page);
     }
 
     pub(crate) fn accounts(&self) -> Vec<PeerAccount> {
@@ -254,6 +258,7 @@ impl Receiving {
 /// What whoever drives the engine waits for.
 struct EngineCondition<'a> {
     receiving: &'a Receiving,
+    restless: bool,
     has_news: &'a dyn Fn() -> bool,
     /// When a layer has something to do.
     due: Option<Ticks>,
@@ -263,7 +268,7 @@ struct EngineCondition<'a> {
 impl Condition for EngineCondition<'_> {
     #[inline]
     fn is_ready(&mut self) -> bool {
-        (self.has_news)() || self.receiving.restless || self.receiving.is_ready()
+        (self.has_news)() || self.restless || self.receiving.is_ready()
     }
 
     fn timeout(&mut self) -> Option<Duration> {

@@ -17,6 +17,10 @@ impl Waiter for SleepInPoll {
             Woken { readable, to_the_limit: slept == Slept::ToTheLimit }
         })
     }
+
+    fn sleeps_at_once(&self) -> bool {
+        true
+    }
 }
 
 /// In epoll: on the bell's eventfd and the medium's descriptors.
@@ -29,6 +33,10 @@ impl Waiter for SleepInEpoll {
             let slept = bed.set.sleep(timeout);
             Woken { readable: true, to_the_limit: slept == Slept::ToTheLimit }
         })
+    }
+
+    fn sleeps_at_once(&self) -> bool {
+        true
     }
 
     fn sleeps_in_set(&self) -> bool {

@@ -162,6 +162,12 @@ pub trait Waiter: Send + fmt::Debug {
     /// Something was found: the next wait begins anew.
     fn handle_found(&mut self) {}
 
+    /// Whether the next wait sleeps at once, in a call that looks at the medium's descriptors itself: a poll before it would be a
+    /// call of the kernel too many.
+    fn sleeps_at_once(&self) -> bool {
+        false
+    }
+
     /// Whether it ever sleeps in the bed's set. Each set that a socket is in is told of every arrival, in the sender's time: 0.3 to
     /// 0.5 µs on loopback.
     fn sleeps_in_set(&self) -> bool {

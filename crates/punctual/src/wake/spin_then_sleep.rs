@@ -1,15 +1,19 @@
 //! Spins for as long as that is worth while, then sleeps.
 
 use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::cpu::ThreadUsage;
 
 use super::{AdaptiveSpin, Bed, Condition, Spun, Waited, Waiter};
 
 /// Looks at shared memory between two looks at the clock, each with the processor's hint before it.
 const LOOKS: u32 = 32;
 
+/// Polls that are calls of the kernel between two looks at the clock: a look costs a twentieth of such a poll.
+const POLLS_PER_CLOCK: u32 = 8;
+
 /// So much time between two looks at the clock, nanoseconds: the thread did not run. An interrupt or a thread that has little to
 /// do takes less, and a thread that has used up its share of the processor waits for milliseconds.
-const PREEMPTED_NS: u64 = 1_000_000;
+const AWAY_NS: u64 = 1_000_000;
 
 /// A wait that ended before the first look at the clock, nanoseconds, or a little less.
 const BEGUN_NS: u64 = 1_000;
@@ -21,8 +25,13 @@ pub(super) struct SpinThenSleep<S> {
     clock: &'static Clock,
     /// 1 where only a poll sees everything: one follows each look.
     looks: u32,
+    /// Waits between two looks at the clock, and those that are left.
+    waits_per_clock: u32,
+    waits_left: u32,
     began: Ticks,
     state: State,
+    /// How often the kernel had given the processor to another thread when that was last asked.
+    preemptions: u64,
 }
 
 /// What has become of a wait.
@@ -40,12 +49,40 @@ enum State {
 
 impl<S> SpinThenSleep<S> {
     pub(super) fn new(sleep: S, spin: AdaptiveSpin, looks_suffice: bool) -> Self {
-        let looks = if looks_suffice { LOOKS } else { 1 };
-        Self { sleep, spin, clock: Clock::get(), looks, began: Ticks(0), state: State::Idle }
+        let (looks, waits_per_clock) = if looks_suffice { (LOOKS, 1) } else { (1, POLLS_PER_CLOCK) };
+        Self {
+            sleep,
+            spin,
+            clock: Clock::get(),
+            looks,
+            waits_per_clock,
+            waits_left: 0,
+            began: Ticks(0),
+            state: State::Idle,
+            preemptions: preemptions(),
+        }
+    }
+
+    /// Whether another thread has had the processor since this was last asked. If not, the host of this machine took it, and
+    /// sleeping would not have helped.
+    #[cold]
+    fn was_preempted(&mut self) -> bool {
+        let now = preemptions();
+        now != std::mem::replace(&mut self.preemptions, now)
     }
 
     /// What the next part of this wait is, by the time that it has lasted.
+    #[inline]
     fn next(&mut self) -> State {
+        if self.waits_left > 0 {
+            self.waits_left -= 1;
+            return self.state;
+        }
+        self.waits_left = self.waits_per_clock - 1;
+        self.next_by_clock()
+    }
+
+    fn next_by_clock(&mut self) -> State {
         match self.state {
             State::Idle if self.spin.spin_ns() > 0 => State::Begun,
             State::Idle => {
@@ -58,7 +95,7 @@ impl<S> SpinThenSleep<S> {
             }
             State::Spins(last) => {
                 let now = self.clock.now();
-                if self.clock.nanos(now.since(last)) > PREEMPTED_NS {
+                if self.clock.nanos(now.since(last)) > AWAY_NS && self.was_preempted() {
                     State::Sleeps(Spun::Preempted)
                 } else if self.clock.nanos(now.since(self.began)) >= u64::from(self.spin.spin_ns()) {
                     State::Sleeps(Spun::InVain)
@@ -89,16 +126,27 @@ impl<S: Waiter> Waiter for SpinThenSleep<S> {
 
     #[inline]
     fn handle_found(&mut self) {
-        let spun = match std::mem::replace(&mut self.state, State::Idle) {
+        self.waits_left = 0;
+        let (end, spun) = match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => return,
             State::Begun => return self.spin.note(BEGUN_NS, Spun::Found),
-            State::Spins(_) => Spun::Found,
-            State::Sleeps(spun) => spun,
+            // A microsecond ago or two: looking once more would keep the message waiting.
+            State::Spins(last) => (last, Spun::Found),
+            State::Sleeps(spun) => (self.clock.now(), spun),
         };
-        self.spin.note(self.clock.nanos(self.clock.now().since(self.began)), spun);
+        self.spin.note(self.clock.nanos(end.since(self.began)), spun);
+    }
+
+    fn sleeps_at_once(&self) -> bool {
+        self.state == State::Idle && self.spin.spin_ns() == 0 && self.sleep.sleeps_at_once()
     }
 
     fn sleeps_in_set(&self) -> bool {
         self.sleep.sleeps_in_set()
     }
+}
+
+/// How often the kernel has given this thread's processor to another thread that wanted it.
+fn preemptions() -> u64 {
+    ThreadUsage::now().switches_involuntary
 }

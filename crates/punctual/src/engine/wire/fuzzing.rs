@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use punctual_machine::SystemError;
+use punctual_machine::counter::Counter;
 use punctual_proto::NodeId;
 use punctual_proto::limits::CHECK_SIZE;
 
 use super::{MediumReceive, MediumTransmit, Own, RawFrame};
-use crate::engine::{Descriptors, Engine, Flow};
+use crate::engine::{Descriptors, Drops, Engine, Flow};
 use crate::seal::Seals;
 
 /// As Ethernet's MTU.
@@ -36,7 +37,7 @@ where
     A: Copy + PartialEq + Send + Sync + std::fmt::Debug + 'static,
 {
     let feed = Feed::default();
-    let receive = FedReceive { feed: Arc::clone(&feed) };
+    let receive = FedReceive { feed: Arc::clone(&feed), dropped: Arc::default() };
     let engine = super::open(Own { node, incarnation }, Nowhere(std::marker::PhantomData), receive, seals)?;
     Ok((engine, feed))
 }
@@ -77,6 +78,20 @@ impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumTransmit for 
 #[derive(Debug)]
 struct FedReceive<A> {
     feed: Feed<A>,
+    dropped: Arc<Counter>,
+}
+
+#[derive(Debug)]
+struct FedDrops {
+    dropped: Arc<Counter>,
+    seen: u64,
+}
+
+impl Drops for FedDrops {
+    fn take(&mut self) -> u64 {
+        let dropped = self.dropped.get();
+        dropped - std::mem::replace(&mut self.seen, dropped)
+    }
 }
 
 impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumReceive for FedReceive<A> {
@@ -86,9 +101,10 @@ impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumReceive for F
         let mut shown = 0;
         while shown < limit {
             let Some(fed) = self.feed.lock().expect("nobody panicked").pop_front() else { break };
-            let Fed { source, truncated, drops_before, .. } = fed;
+            let Fed { source, truncated, .. } = fed;
+            self.dropped.add_alone(fed.drops_before);
             shown += 1;
-            let raw = RawFrame { bytes: &fed.bytes, source, truncated, kernel_ns: None, drops_before };
+            let raw = RawFrame { bytes: &fed.bytes, source, truncated, kernel_ns: None };
             if visit(raw) == Flow::Stop {
                 break;
             }
@@ -98,6 +114,10 @@ impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumReceive for F
 
     fn is_ready(&self) -> bool {
         !self.feed.lock().expect("nobody panicked").is_empty()
+    }
+
+    fn drops(&mut self) -> Option<Box<dyn Drops>> {
+        Some(Box::new(FedDrops { dropped: Arc::clone(&self.dropped), seen: 0 }))
     }
 
     fn handle_woken(&mut self) {}
