@@ -214,10 +214,12 @@ impl Leader {
             Some((Said::read(said)?, Session { member: member.try_into().ok()?, leader }))
         };
         if let Some(index) = self.index_of(node)
-            && let Some((said, _)) = opens(self.members[index].session.leader)
+            && let Some((said, session)) = opens(self.members[index].session.leader)
         {
-            // Said again: it has not got its key.
-            if self.members[index].hears(said, now_ns) {
+            // Said again: it has not got its key. What it said in a session that came to nothing, under the same challenge of
+            // ours, has numbers of its own: played back, they would make those of this session old.
+            let peer = &mut self.members[index];
+            if session.member == peer.session.member && peer.hears(said, now_ns) {
                 self.grant(index, now_ns, entropy);
             }
             return;
