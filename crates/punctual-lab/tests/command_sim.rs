@@ -1,8 +1,9 @@
-//! `punctual sim wakeup`: what it finds, how it shows it, and that it ends well only if all is as documented.
+//! `punctual sim`: what it finds, how it shows it, and that it ends well only if all is as documented.
 
 mod common;
 
 use common::Place;
+use punctual_proto::sim::MODELS;
 use serde_json::Value;
 
 #[test]
@@ -43,4 +44,39 @@ fn a_protocol_that_nobody_knows_is_refused() {
     let ended = place.punctual(&["sim", "wakeup", "--variant", "rfc-v7"]).with(2);
     assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1));
     assert!(ended.err.contains("rfc-v7") && ended.err.contains("rfc-v1-timeout"), "{}", ended.err);
+}
+
+#[test]
+fn every_model_has_a_command_and_a_row_in_the_document() {
+    let place = Place::new();
+    let document = include_str!("../../../docs/simulation.md");
+    for model in MODELS {
+        let ended = place.punctual(&["sim", model.name(), "--seeds", "5..8"]).with(0);
+        assert!(ended.out.contains("3 seeds") && ended.out.contains("all hold"), "{}", ended.out);
+        assert!(document.contains(&format!("| `{}` |", model.name())), "{} is not documented", model.name());
+    }
+}
+
+#[test]
+fn a_plan_is_run_and_shown() {
+    let place = Place::new();
+    std::fs::write(place.path("plan"), "seed 4\n58ms..1s 0->1 cut\n57ms node 1 pause 1ms\n").expect("room");
+    let ended = place.punctual(&["sim", "stream", "--replay", "plan"]).with(0);
+    assert!(ended.out.contains(" (lost)") && ended.out.contains("pause 1ms"), "{}", ended.out);
+    assert!(ended.out.ends_with("Every check held.\n"), "{}", ended.out);
+}
+
+#[test]
+fn what_is_no_plan_or_no_seeds_is_refused_in_one_line() {
+    let place = Place::new();
+    std::fs::write(place.path("plan"), "seed 4\nmessage 7 lose\n").expect("room");
+    for (arguments, said) in [
+        (["--replay", "plan"], "line 2: \"message 7 lose\""),
+        (["--replay", "nowhere"], "nowhere"),
+        (["--seeds", "5..5"], "0..1000"),
+    ] {
+        let ended = place.punctual(&[&["sim", "stream"], &arguments[..]].concat()).with(2);
+        assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1));
+        assert!(ended.err.contains(said), "{}", ended.err);
+    }
 }

@@ -8,14 +8,14 @@
 extern crate alloc;
 
 pub mod address;
-#[cfg(test)]
-mod dice;
 pub mod frame;
 pub mod interest;
 pub mod keyed_group;
 pub mod limits;
+mod protocol;
 pub mod recency;
 pub mod seal;
+pub mod sim;
 pub mod stamps;
 pub mod stream;
 pub mod time;
@@ -25,6 +25,7 @@ pub mod user_interrupt;
 
 pub use address::{Address, NodeId, Port, Target};
 pub use frame::{Frame, FrameError, Header, Kind};
+pub use protocol::{Protocol, Transmit};
 pub use recency::{Moment, Recency};
 pub use stamps::{Stamps, UniqueStamps};
 pub use stream::{Accepted, Stream, Verdict};

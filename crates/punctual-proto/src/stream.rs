@@ -306,9 +306,6 @@ impl Stream {
 mod tests {
     use super::*;
     use crate::recency::SILENCE_NS;
-    use alloc::collections::BTreeSet;
-    use alloc::vec::Vec;
-    use proptest::prelude::*;
 
     /// No time passes.
     const NOW: Moment = Moment { now_ns: 0, fresh_ns: 0 };
@@ -451,70 +448,5 @@ mod tests {
         assert_eq!(stream.accept(1_000, at(10 * SILENCE_NS)).verdict, Verdict::Duplicate);
         assert!(!stream.accept(1_000 + (1 << 31) + 1, at(SILENCE_NS - 1_000)).is_deliverable());
         assert!(stream.accept(1_000 + (1 << 31) + 1, at(SILENCE_NS)).is_deliverable());
-    }
-
-    proptest! {
-        /// Oracle: a set of all numbers that arrived. Each number is delivered at most once, and at
-        /// the end sent = delivered + lost, whatever was dropped, doubled, or moved.
-        #[test]
-        fn every_number_ends_in_one_place(
-            start in prop_oneof![any::<u32>().prop_map(u64::from), 0..1_u64 << 40],
-            arrivals in proptest::collection::vec((0_u32..400, 0_u32..3), 1..300),
-            jump in prop_oneof![Just(0_u32), 60_u32..70, 1000_u32..5000],
-            ordered: bool,
-        ) {
-            let mut stream = starting_at(start, ordered);
-            let mut delivered = BTreeSet::new();
-            let mut lost = 0;
-            let half = arrivals.len() / 2;
-            let offsets: Vec<u32> = arrivals.iter().enumerate()
-                .map(|(i, (n, jitter))| i as u32 + n % 90 * jitter + if i > half { jump } else { 0 }).collect();
-            for &offset in &offsets {
-                let accepted = stream.accept((start + u64::from(offset)) as u32, NOW);
-                lost += accepted.lost;
-                if accepted.is_deliverable() {
-                    prop_assert!(delivered.insert(offset), "delivered twice: {}", offset);
-                }
-            }
-            let end = offsets.iter().max().unwrap() + 1 + jump;
-            lost += stream.handle_end(start + u64::from(end), NOW);
-            prop_assert_eq!(delivered.len() as u64 + lost, u64::from(end));
-            prop_assert_eq!(stream.missing(), 0);
-        }
-
-        /// Oracle: the sender's count of 64 bits. However many numbers are gone at a time, all that is read after that is
-        /// delivered, and at every look sent = delivered + lost.
-        #[test]
-        fn every_gap_is_counted(
-            start in 0..1_u64 << 40,
-            steps in proptest::collection::vec(
-                (prop_oneof![Just(0), 1..100_u64, Just(1 << 31), Just(1 << 32), 0..1_u64 << 36], 0..20_u64, 0..100_u64, any::<bool>()),
-                1..40,
-            ),
-            ordered: bool,
-        ) {
-            let mut stream = starting_at(start, ordered);
-            let (mut sent, mut now_ns, mut delivered, mut lost) = (start, 0, 0, 0);
-            for (gap, frames, ahead, looks) in steps {
-                // On a wire at most a lap less the window is known to be gone without the sender's word.
-                let gap = if ordered || looks { gap } else { gap % ((1 << 32) - 64) };
-                sent += gap;
-                now_ns += gap * MESSAGE_INTERVAL_NS_MIN;
-                let moment = Moment { now_ns, fresh_ns: now_ns };
-                if ordered && gap > 0 {
-                    stream.handle_overrun(sent + ahead);
-                }
-                if looks && !(ordered && frames > 0) {
-                    lost += stream.handle_progress(sent, moment);
-                }
-                for _ in 0..frames {
-                    let accepted = stream.accept(sent as u32, moment);
-                    prop_assert!(matches!(accepted.verdict, Verdict::New { .. }), "{:?} of {}", accepted, sent);
-                    (sent, delivered, lost) = (sent + 1, delivered + 1, lost + accepted.lost);
-                }
-                let seen = if ordered { stream.clone().handle_progress(sent, moment) } else { stream.clone().handle_end(sent, moment) };
-                prop_assert_eq!(delivered + lost + seen, sent - start);
-            }
-        }
     }
 }

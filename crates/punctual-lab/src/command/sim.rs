@@ -1,9 +1,12 @@
-//! `punctual sim`: models that go through every order of events, one subcommand each.
+//! `punctual sim`: models that go through every order of events, or through seeded worlds; one subcommand each.
 
 use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use punctual_proto::user_interrupt::{Ending, Expected, Exploration, VARIANTS, Variant, explore, trace};
+use punctual_proto::sim::{self, Exploration, Failure as Failed, MODELS, Plan, Record, explore};
+use punctual_proto::user_interrupt::{Ending, Expected, VARIANTS, Variant, trace};
 use serde_json::{Value, json};
 
 use super::print;
@@ -25,6 +28,35 @@ pub struct SimArguments {
 pub enum Model {
     /// User interrupts: where a wake-up is lost, by the shortest way
     Wakeup(WakeupArguments),
+    /// Keyed groups: who holds the newest key, whatever is lost, altered or played back
+    KeyedGroup(WorldArguments),
+    /// Interests: who is served, whatever is lost, stalls or restarts
+    Interest(WorldArguments),
+    /// Clocks: whether the true offset is within the bound that is stated
+    TimeSync(WorldArguments),
+    /// Streams: whether each number is delivered once or counted as lost
+    Stream(WorldArguments),
+    /// Seals: whether each frame is taken once, and none that was altered or is of before
+    Sealing(WorldArguments),
+}
+
+/// Options of a model in a seeded world.
+#[derive(Debug, Args)]
+pub struct WorldArguments {
+    /// Which seeds: the first, and the one after the last
+    #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
+    pub seeds: Range<u64>,
+    /// Run this plan of faults, as a failure prints it, and show what happens
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
+    pub replay: Option<PathBuf>,
+}
+
+/// Largest plan that is read, bytes: some hundred thousand faults.
+const PLAN_SIZE_MAX: u64 = 16 << 20;
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let range = text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
+    range.filter(|range| !range.is_empty()).ok_or_else(|| "seeds are needed, such as 0..1000".to_owned())
 }
 
 /// Options of the model of user interrupts.
@@ -51,7 +83,64 @@ const STATES_MAX: usize = 1_000_000;
 pub fn sim(arguments: &SimArguments) -> Result<(), Failure> {
     match &arguments.model {
         Model::Wakeup(wakeup) => simulate_wakeup(wakeup),
+        Model::KeyedGroup(world) => simulate_world("keyed-group", world),
+        Model::Interest(world) => simulate_world("interest", world),
+        Model::TimeSync(world) => simulate_world("time-sync", world),
+        Model::Stream(world) => simulate_world("stream", world),
+        Model::Sealing(world) => simulate_world("sealing", world),
     }
+}
+
+fn simulate_world(name: &str, arguments: &WorldArguments) -> Result<(), Failure> {
+    let model = *MODELS.iter().find(|model| model.name() == name).expect("every subcommand has a model");
+    let told = match &arguments.replay {
+        Some(file) => match sim::replay(model, &read_plan(file)?) {
+            Ok(record) => Ok(lines_of(record.lines()) + "\nEvery check held.\n"),
+            Err(failed) => Err(failed),
+        },
+        None => run_seeds(model, &arguments.seeds),
+    };
+    match told {
+        Ok(text) => print(&text),
+        Err(failed) => {
+            print(&page_of(name, &failed))?;
+            Err(Failure::Promise(format!("{name}, seed {}: {}", failed.plan.seed, failed.violation)))
+        }
+    }
+}
+
+fn run_seeds(model: &dyn sim::Model, seeds: &Range<u64>) -> Result<String, Box<Failed>> {
+    let mut all = Record::counts();
+    for seed in seeds.clone() {
+        let record = sim::check(model, seed)?;
+        (all.messages, all.checks) = (all.messages + record.messages, all.checks + record.checks);
+    }
+    let (messages, checks) = (grouped(all.messages as i64), grouped(all.checks as i64));
+    let (name, count) = (model.name(), grouped((seeds.end - seeds.start) as i64));
+    Ok(format!(
+        "{name}: {count} seeds, {messages} messages, {checks} checks: all hold\n  {}\n",
+        model.about()
+    ))
+}
+
+fn read_plan(file: &Path) -> Result<Plan, Failure> {
+    let wrong = |why: String| Failure::Usage(format!("--replay {}: {why}", file.display()));
+    let text = crate::file::read_text(file, PLAN_SIZE_MAX).map_err(|error| wrong(error.to_string()))?;
+    text.parse().map_err(|error: sim::PlanError| wrong(error.to_string()))
+}
+
+fn lines_of<'l>(lines: impl IntoIterator<Item = &'l sim::Line>) -> String {
+    lines.into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// A failure with the plan by which anybody can see it again.
+fn page_of(name: &str, failed: &Failed) -> String {
+    let Failed { violation, plan, lines } = failed;
+    format!(
+        "{violation}\n\nThe shortest plan that fails, for punctual sim {name} --replay FILE:\n\n{plan}\n\
+         The end of that run:\n\n{}",
+        lines_of(lines)
+    )
 }
 
 fn simulate_wakeup(arguments: &WakeupArguments) -> Result<(), Failure> {
@@ -205,4 +294,30 @@ fn table(outcomes: &[Outcome], screen: Screen) -> String {
     }
     let note = "Steps: length of the shortest way there; --variant NAME shows it. --list says what each protocol is.";
     text::page(&[Section::new("Every order of events of each protocol").table(table).note(note)], screen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_proto::sim::Violation;
+
+    #[test]
+    fn seeds_are_a_range() {
+        assert_eq!(seeds("3..17"), Ok(3..17));
+        for wrong in ["", "3", "3..", "3..3", "4..3", "a..b", "3..=4"] {
+            assert!(seeds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_failure_says_how_to_see_it_again() {
+        let plan: Plan = "seed 3\nmessage 7 0->1 lose\n".parse().expect("a plan");
+        let violation = Violation { check: "the sum", text: "1 is not 2".to_owned() };
+        let page = page_of("stream", &Failed { violation, plan: plan.clone(), lines: Vec::new() });
+        assert!(page.starts_with("the sum: 1 is not 2\n"), "{page}");
+        assert!(
+            page.contains("punctual sim stream --replay FILE") && page.contains(&plan.to_string()),
+            "{page}"
+        );
+    }
 }

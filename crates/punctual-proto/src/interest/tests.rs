@@ -2,38 +2,27 @@
 
 use super::*;
 use crate::address::{Address, NodeId, Port, Target};
-use crate::dice::Dice;
+use crate::sim::model::{INTEREST_KEY as KEY, InterestNode};
+use crate::sim::{self, Clock, Fault, Link, Network, NodeFault, Plan, Record, Rng, Weather};
 use crate::time::Nanos;
-use crate::unit::{Data, Metre, Quantity};
+use crate::unit::{Data, Quantity};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 
-const KEY: TopicKey = TopicKey { topic: 1, data: Quantity::<Metre, i64>::TYPE };
 const MS: u64 = 1_000_000;
 
-enum Role {
-    Publisher(Publication),
-    Subscriber(Subscription, Vec<(Address, u64, bool)>),
-}
-
-struct Component {
-    address: Address,
-    role: Role,
-    alive: bool,
-    /// Its thread does nothing before.
-    stalled_until: u64,
-}
+const NETWORK: Network = Network {
+    delay_min: Nanos(1),
+    delay_spread: Nanos::from_micros(10),
+    ordered: false,
+    checked: true,
+    wake_max: Nanos(0),
+};
 
 struct World {
-    now: u64,
-    dice: Dice,
-    /// Of 100 messages to one receiver.
-    lost_percent: u64,
-    delay_max: u64,
-    /// By arrival; the number makes keys differ.
-    in_flight: BTreeMap<(u64, u64), (usize, Address, Vec<u8>)>,
-    sent: u64,
-    components: Vec<Component>,
+    inner: sim::World<InterestNode>,
+    rng: Rng,
+    /// By component: from whom, for which instant, whether at once.
+    taken: Vec<Vec<(Address, u64, bool)>>,
 }
 
 fn address(number: u64, port: u16) -> Address {
@@ -42,148 +31,78 @@ fn address(number: u64, port: u16) -> Address {
 
 impl World {
     fn new(seed: u64) -> Self {
-        Self {
-            now: 7 * MS,
-            dice: Dice(seed),
-            lost_percent: 0,
-            delay_max: 100_000,
-            in_flight: BTreeMap::new(),
-            sent: 0,
-            components: Vec::new(),
-        }
+        let inner = sim::World::new(&Plan::calm(seed), NETWORK, MESSAGE_SIZE + 8, Record::counts());
+        Self { inner, rng: Rng::new(seed), taken: Vec::new() }
     }
 
-    fn publisher(&mut self, number: u64) -> usize {
+    fn publisher(&mut self, number: u64) -> u16 {
         self.publisher_with(number, PublicationLimits::default())
     }
 
-    fn publisher_with(&mut self, number: u64, limits: PublicationLimits) -> usize {
-        let (own, life) = (address(number, 1), self.dice.below(1 << 32) as u32);
-        let publication = Publication::new(KEY, own, life, limits, Nanos(self.now));
-        self.add(own, Role::Publisher(publication))
+    fn publisher_with(&mut self, number: u64, limits: PublicationLimits) -> u16 {
+        let (own, life) = (address(number, 1), self.rng.number() as u32);
+        let now = self.clock().read(self.inner.now());
+        self.add(own, InterestNode::publisher(own, life, limits, now))
     }
 
-    fn subscriber(&mut self, number: u64, port: u16, period_us: u32) -> usize {
-        let subscription = Subscription::new(KEY, period_us, Repetition::default(), Nanos(self.now));
-        self.add(address(number, port), Role::Subscriber(subscription, Vec::new()))
+    fn subscriber(&mut self, number: u64, port: u16, period_us: u32) -> u16 {
+        let now = self.clock().read(self.inner.now());
+        self.add(address(number, port), InterestNode::subscriber(period_us, Repetition::default(), now))
     }
 
-    fn add(&mut self, address: Address, role: Role) -> usize {
-        self.components.push(Component { address, role, alive: true, stalled_until: 0 });
-        self.components.len() - 1
+    fn clock(&self) -> Clock {
+        Clock::skewed(Nanos(7 * MS))
     }
 
-    fn publication(&self, index: usize) -> &Publication {
-        let Role::Publisher(publication) = &self.components[index].role else { panic!("no publisher") };
+    fn add(&mut self, address: Address, node: InterestNode) -> u16 {
+        self.taken.push(Vec::new());
+        self.inner.add(address, self.clock(), true, node)
+    }
+
+    fn publication(&self, index: u16) -> &Publication {
+        let InterestNode::Publisher { publication, .. } = self.inner.node(index) else {
+            panic!("no publisher")
+        };
         publication
     }
 
-    fn subscription(&mut self, index: usize) -> (&mut Subscription, &[(Address, u64, bool)]) {
-        let Role::Subscriber(subscription, taken) = &mut self.components[index].role else {
+    fn publish(&mut self, index: u16, act: impl FnOnce(&mut Publication)) {
+        self.inner.with(index, |node, _| {
+            let InterestNode::Publisher { publication, .. } = node else { panic!("no publisher") };
+            act(publication);
+        });
+    }
+
+    fn subscription(&self, index: u16) -> (&Subscription, &[(Address, u64, bool)]) {
+        let InterestNode::Subscriber { subscription, .. } = self.inner.node(index) else {
             panic!("no subscriber")
         };
-        (subscription, taken)
+        (subscription, &self.taken[usize::from(index)])
     }
 
-    fn send(&mut self, from: usize, target: Target, message: &Message<'_>) {
-        let mut bytes = vec![0; message.size()];
-        let (head, rest) = bytes.split_first_chunk_mut().unwrap();
-        message.write_head(head);
-        if let Saying::Response { value, .. } = message.saying {
-            rest.copy_from_slice(value);
-        }
-        let source = self.components[from].address;
-        for to in 0..self.components.len() {
-            let there = self.components[to].address;
-            let meant = target.includes_node(there.node) && target.includes_port(there.port);
-            if to == from || !meant || self.dice.below(100) < self.lost_percent {
-                continue;
-            }
-            self.sent += 1;
-            let arrival = self.now + 1 + self.dice.below(self.delay_max);
-            self.in_flight.insert((arrival, self.sent), (to, source, bytes.clone()));
-        }
+    fn subscribe<T>(&mut self, index: u16, act: impl FnOnce(&mut Subscription, Nanos) -> T) -> T {
+        self.inner.with(index, |node, now| {
+            let InterestNode::Subscriber { subscription, .. } = node else { panic!("no subscriber") };
+            act(subscription, now)
+        })
     }
 
-    /// One turn of a component's thread.
-    fn turn(&mut self, index: usize) {
-        let now = Nanos(self.now);
-        let mut out = Vec::new();
-        match &mut self.components[index].role {
-            Role::Publisher(publication) => {
-                publication.handle_timeout(now);
-                while let Some((to, message)) = publication.poll_transmit() {
-                    out.push((to.map_or(Target::EVERYONE, Target::from), message, None));
-                }
-                while let Some(due) = publication.poll_due(now) {
-                    let value = due.instant.offset_us.to_le_bytes();
-                    out.push((due.target.unwrap(), publication.response(&due, &[]), Some(value)));
-                }
-            }
-            Role::Subscriber(subscription, _) => {
-                while let Some(message) = subscription.poll_transmit(now) {
-                    out.push((Target::EVERYONE, message, None));
-                }
-            }
+    /// From now on this happens to messages.
+    fn weather(&mut self, weather: &[Weather]) {
+        self.inner.calm();
+        for &weather in weather {
+            let (since, until) = (self.inner.now(), Nanos::NEVER);
+            self.inner.plan(Fault::Weather { since, until, link: Link::ANY, weather });
         }
-        for (target, message, value) in out {
-            let with_value = match (message.saying, &value) {
-                (Saying::Response { life, offset_us, at_once, .. }, Some(value)) => {
-                    Saying::Response { life, offset_us, at_once, value }
-                }
-                (saying, _) => saying,
-            };
-            self.send(index, target, &Message { saying: with_value, ..message });
-        }
-    }
-
-    fn receive(&mut self, to: usize, source: Address, bytes: &[u8]) {
-        let (message, now) = (Message::parse(bytes).unwrap(), Nanos(self.now));
-        let component = &mut self.components[to];
-        if !component.alive {
-            return;
-        }
-        match &mut component.role {
-            Role::Publisher(publication) => publication.handle_message(source, &message, now),
-            Role::Subscriber(subscription, taken) => {
-                if let Some(value) = subscription.handle_message(source, &message, now) {
-                    let Saying::Response { value: bytes, .. } = message.saying else { panic!("no value") };
-                    assert_eq!(bytes, value.offset_us.to_le_bytes(), "another instant's value");
-                    taken.push((source, value.offset_us, value.at_once));
-                }
-            }
-        }
-    }
-
-    fn next_of(&self, component: &Component) -> u64 {
-        let next = match &component.role {
-            Role::Publisher(publication) => publication.next_timeout(),
-            Role::Subscriber(subscription, _) => subscription.next_timeout(),
-        };
-        if component.alive { next.0.max(component.stalled_until) } else { u64::MAX }
     }
 
     fn run(&mut self, nanos: u64) {
-        let until = self.now + nanos;
-        loop {
-            for index in 0..self.components.len() {
-                if self.next_of(&self.components[index]) <= self.now {
-                    self.turn(index);
-                }
-            }
-            let arrival = self.in_flight.keys().next().map_or(u64::MAX, |&(at, _)| at);
-            let timeout = self.components.iter().map(|c| self.next_of(c)).min().unwrap_or(u64::MAX);
-            let next = arrival.min(timeout.max(self.now));
-            if next > until {
-                break;
-            }
-            self.now = next;
-            while let Some(entry) = self.in_flight.first_entry().filter(|entry| entry.key().0 <= next) {
-                let (to, source, bytes) = entry.remove();
-                self.receive(to, source, &bytes);
-            }
+        let until = self.inner.now().plus(Nanos(nanos));
+        while let Some((node, value)) = self.inner.poll(until) {
+            assert_eq!(value.content, value.taken.offset_us, "another instant's value");
+            let taken = (value.source, value.taken.offset_us, value.taken.at_once);
+            self.taken[usize::from(node)].push(taken);
         }
-        self.now = until;
     }
 }
 
@@ -199,7 +118,7 @@ fn every_subscriber_gets_each_of_its_instants() {
         let mut world = World::new(seed);
         let publisher = world.publisher(100);
         let periods = [2_000, 3_000, 10_000, 7_000];
-        let subscribers: Vec<usize> = periods
+        let subscribers: Vec<u16> = periods
             .iter()
             .zip(1..)
             .map(|(&period, number)| world.subscriber(number, 1 + (seed % 2) as u16 * number as u16, period))
@@ -244,8 +163,7 @@ fn late_joiners_are_served_at_once() {
 fn losses_cost_values_and_end_nothing() {
     for seed in 0..50 {
         let mut world = World::new(seed);
-        world.lost_percent = 30;
-        world.delay_max = 15 * MS;
+        world.weather(&[Weather::Lose(300), Weather::Delay(1_000, Nanos(15 * MS))]);
         let publisher = world.publisher(100);
         let subscribers = [world.subscriber(1, 1, 10_000), world.subscriber(2, 2, 20_000)];
         world.run(60_000 * MS);
@@ -277,17 +195,17 @@ fn the_dead_and_those_who_withdraw_are_forgotten() {
     let publisher = world.publisher(100);
     let (dead, leaves) = (world.subscriber(1, 1, 5_000), world.subscriber(2, 1, 5_000));
     world.run(2_000 * MS);
-    world.components[dead].alive = false;
-    world.subscription(leaves).0.withdraw();
+    world.inner.suffer(dead, NodeFault::Crash);
+    world.subscribe(leaves, |subscription, _| subscription.withdraw());
     world.run(MS);
     assert_eq!(world.publication(publisher).interests().count(), 1);
     assert_eq!(world.publication(publisher).counts().withdrawn, 1);
     world.run(3_500 * MS);
     assert_eq!(world.publication(publisher).counts().expired, 1);
     assert_eq!(world.publication(publisher).schedule().next_due(), None);
-    let sent = world.sent;
+    let sent = world.inner.record.messages;
     world.run(10_000 * MS);
-    assert_eq!(world.sent, sent, "nobody is left");
+    assert_eq!(world.inner.record.messages, sent, "nobody is left");
 }
 
 /// Goal: a publisher that comes back under its old address is believed, although its schedule begins anew.
@@ -298,7 +216,7 @@ fn a_restarted_publisher_is_taken_from_its_first_value() {
         let first = world.publisher(100);
         let subscriber = world.subscriber(1, 1, 100_000);
         world.run(5_050 * MS);
-        world.components[first].alive = false;
+        world.inner.suffer(first, NodeFault::Crash);
         world.publisher(100);
         world.run(950 * MS);
         let (subscription, taken) = world.subscription(subscriber);
@@ -320,7 +238,7 @@ fn a_publisher_that_stalls_misses_instants_and_goes_on() {
     let publisher = world.publisher(100);
     let subscriber = world.subscriber(1, 1, 10_000);
     world.run(1_005 * MS);
-    world.components[publisher].stalled_until = world.now + 200 * MS;
+    world.inner.suffer(publisher, NodeFault::Pause(Nanos(200 * MS)));
     world.run(1_000 * MS);
     let missed = world.publication(publisher).schedule().periods()[0].missed();
     assert!((19..=20).contains(&missed), "{missed}");
@@ -336,31 +254,29 @@ fn who_goes_takes_interests_along() {
         let mut world = World::new(seed);
         let publisher = world.publisher(1);
         let subscriber = world.subscriber(2, 1, 5_000);
-        let until = 40 * MS + world.dice.below(20 * MS);
+        let until = 40 * MS + world.rng.below(20 * MS);
         world.run(until);
         assert_eq!(world.publication(publisher).interests().count(), 1, "seed {seed}");
         let (subscription, taken) = world.subscription(subscriber);
         let (announced, before) = (subscription.counts().announced, taken.len());
-        subscription.handle_group_left();
-        subscription.handle_group_left();
+        for _ in 0..2 {
+            world.subscribe(subscriber, |subscription, _| subscription.handle_group_left());
+        }
         world.run(5_000 * MS);
         let publication = world.publication(publisher);
         assert_eq!((publication.interests().count(), publication.counts().withdrawn), (0, 1), "seed {seed}");
-        let now = Nanos(world.now);
         let (subscription, taken) = world.subscription(subscriber);
         assert_eq!((subscription.counts().announced, taken.len()), (announced, before), "seed {seed}");
-        subscription.handle_group_changed(now);
+        world.subscribe(subscriber, Subscription::handle_group_changed);
         world.run(MS);
         assert!(world.subscription(subscriber).1.len() > before, "seed {seed}: served at once");
         // The publisher goes: he serves nobody, until he is with others, who ask him.
-        let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("it is one") };
-        publication.handle_group_left();
+        world.publish(publisher, Publication::handle_group_left);
         world.run(MS);
         let before = world.subscription(subscriber).1.len();
         world.run(2_000 * MS);
         assert_eq!(world.subscription(subscriber).1.len(), before, "seed {seed}");
-        let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("it is one") };
-        publication.handle_group_changed();
+        world.publish(publisher, Publication::handle_group_changed);
         world.run(12 * MS);
         assert!(world.subscription(subscriber).1.len() > before, "seed {seed}: asked, and served");
     }
@@ -376,17 +292,16 @@ fn time_away_is_not_missed() {
         world.publisher(1);
         let subscriber = world.subscriber(2, 1, period as u32);
         world.run(100 * MS);
-        world.subscription(subscriber).0.handle_group_left();
+        world.subscribe(subscriber, |subscription, _| subscription.handle_group_left());
         let away_ms = 3_000 + seed * 7;
         world.run(away_ms * MS);
-        let now = Nanos(world.now);
-        world.subscription(subscriber).0.handle_group_changed(now);
+        world.subscribe(subscriber, Subscription::handle_group_changed);
         if seed % 2 == 0 {
             // The first values after the return are lost.
             world.run(MS / 10);
-            world.lost_percent = 100;
+            world.weather(&[Weather::Cut]);
             world.run(20 * MS);
-            world.lost_percent = 0;
+            world.weather(&[]);
         }
         world.run(100 * MS);
         let (subscription, taken) = world.subscription(subscriber);
@@ -398,9 +313,9 @@ fn time_away_is_not_missed() {
         assert!(counts.away + 5 >= away_ms * 1_000 / period, "seed {seed}: {counts:?}");
         assert_eq!(counts.away + counts.missed, between, "seed {seed}: each instant stands once");
         // What is lost from now on is missed.
-        world.lost_percent = 100;
+        world.weather(&[Weather::Cut]);
         world.run(50 * MS);
-        world.lost_percent = 0;
+        world.weather(&[]);
         world.run(50 * MS);
         let after = world.subscription(subscriber).0.counts();
         assert!(after.missed >= counts.missed + 9 && after.away == counts.away, "seed {seed}: {after:?}");
@@ -415,20 +330,18 @@ fn a_publisher_that_was_away_was_not_missed() {
     let subscriber = world.subscriber(2, 1, 5_000);
     world.run(100 * MS);
     let before = world.publication(publisher).life();
-    let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("it is one") };
-    publication.handle_group_left();
+    world.publish(publisher, Publication::handle_group_left);
     world.run(2_000 * MS);
-    let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("it is one") };
-    publication.handle_group_changed();
+    world.publish(publisher, Publication::handle_group_changed);
     world.run(100 * MS);
     let counts = world.subscription(subscriber).0.counts();
     assert_eq!((counts.missed, counts.stale), (0, 0), "{counts:?}");
     // The last of its values of before arrives now.
     let late = Saying::Response { life: before, offset_us: 100_000, at_once: false, value: &[0; 8] };
-    let now = Nanos(world.now);
-    let (subscription, _) = world.subscription(subscriber);
-    assert_eq!(subscription.handle_message(address(1, 1), &Message { key: KEY, saying: late }, now), None);
-    assert_eq!(subscription.counts().stale, 1);
+    let late = Message { key: KEY, saying: late };
+    let taken = world
+        .subscribe(subscriber, |subscription, now| subscription.handle_message(address(1, 1), &late, now));
+    assert_eq!((taken, world.subscription(subscriber).0.counts().stale), (None, 1));
     world.run(50 * MS);
     assert_eq!(world.subscription(subscriber).0.counts().missed, 0);
 }
@@ -509,13 +422,11 @@ fn interests_follow_into_a_new_group_at_once() {
     let subscriber = world.subscriber(1, 1, 50_000_000);
     world.run(100 * MS);
     // While one has moved and the other has not, neither hears the other.
-    world.lost_percent = 100;
-    let now = Nanos(world.now);
-    world.subscription(subscriber).0.handle_group_changed(now);
+    world.weather(&[Weather::Cut]);
+    world.subscribe(subscriber, Subscription::handle_group_changed);
     world.run(20 * MS);
-    let Role::Publisher(publication) = &mut world.components[publisher].role else { panic!("no publisher") };
-    publication.handle_group_changed();
-    world.lost_percent = 0;
+    world.weather(&[]);
+    world.publish(publisher, Publication::handle_group_changed);
     world.run(MS);
     assert_eq!(world.publication(publisher).interests().count(), 1);
     let (_, taken) = world.subscription(subscriber);
@@ -551,7 +462,7 @@ fn limits_refuse_in_words() {
     let ask = |world: &mut World, (node, port, period_us, _)| {
         let index = world.subscriber(node, port, period_us);
         world.run(MS);
-        world.components[index].alive = false;
+        world.inner.suffer(index, NodeFault::Crash);
         world.subscription(index).0.counts().refused
     };
     for one in asked {

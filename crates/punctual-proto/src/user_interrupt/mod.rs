@@ -7,7 +7,6 @@
 //!
 //! Nothing here runs on hardware: it is the proof, for protocols that must not lose a wake-up, of where they lose one.
 
-pub mod explore;
 pub mod hardware;
 mod kernel;
 pub mod program;
@@ -15,7 +14,6 @@ pub mod trace;
 pub mod variant;
 pub mod world;
 
-pub use explore::{Exploration, ExploreError, explore};
 pub use variant::{Expected, Race, VARIANTS, Variant};
 pub use world::{Actor, Ending, Step, World};
 

@@ -1,9 +1,9 @@
 //! Every race is found where its fix is missing, and nowhere else.
 
-use super::explore::{Exploration, explore};
 use super::hardware::Vector;
 use super::world::{Level, World};
 use super::*;
+use crate::sim::{Exploration, explore};
 
 /// No variant has a tenth of these: more is a mistake in the model.
 const STATES_MAX: usize = 200_000;

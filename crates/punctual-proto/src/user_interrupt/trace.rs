@@ -5,11 +5,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::explore::{Counterexample, System};
 use super::hardware::{Noticing, Vector};
 use super::program::SendOp;
 use super::variant::Variant;
 use super::world::{Actor, Ending, Level, Step, World};
+use crate::sim::{Counterexample, System};
 
 /// One step, as a line.
 #[derive(Clone, Debug, PartialEq, Eq)]

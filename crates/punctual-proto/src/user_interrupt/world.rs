@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use super::explore::System;
 use super::hardware::{CPUS, Cpu, Noticing, TableEntry, Upid, Vector, checked_entry};
 use super::kernel::{leave_wait, notify_directly, preempt, schedule, wake_waiting};
 use super::program::{Op, SendOp};
 use super::variant::{Moves, Variant};
+use crate::sim::System;
 
 const RECEIVER_CPU: usize = 0;
 const SENDER_CPU: usize = 1;

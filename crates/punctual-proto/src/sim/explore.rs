@@ -24,6 +24,11 @@ pub trait System {
 
     /// What is wrong with a state in which nothing can happen any more.
     fn judge(&self, state: &Self::State) -> Option<Self::Fault>;
+
+    /// What is wrong with a state wherever it stands on a way.
+    fn violates(&self, _: &Self::State) -> Option<Self::Fault> {
+        None
+    }
 }
 
 /// A way to a state that must not be.
@@ -81,9 +86,8 @@ pub fn explore<S: System>(system: &S, states_max: usize) -> Result<Exploration<S
     while next < seen.len() {
         let (state, depth) = (seen[next].state.clone(), seen[next].depth);
         let steps = system.steps(&state);
-        if steps.is_empty()
-            && let Some(fault) = system.judge(&state)
-        {
+        let at_end = if steps.is_empty() { system.judge(&state) } else { None };
+        if let Some(fault) = system.violates(&state).or(at_end) {
             let found = Some(Counterexample { path: way_to(&seen, next), fault });
             return Ok(Exploration { states: seen.len(), depth, found });
         }
@@ -119,9 +123,14 @@ fn way_to<S: System>(seen: &[Seen<S>], end: usize) -> Vec<(S::Step, S::State)> {
 mod tests {
     use super::*;
 
-    /// Two hands of a clock that must not both stop at 3.
+    /// Two hands of a clock that must not both stop at 3, nor ever stand like this.
     struct Clock {
         last: u8,
+        forbidden: (u8, u8),
+    }
+
+    fn clock(last: u8) -> Clock {
+        Clock { last, forbidden: (9, 9) }
     }
 
     impl System for Clock {
@@ -150,25 +159,36 @@ mod tests {
         fn judge(&self, state: &(u8, u8)) -> Option<&'static str> {
             (*state == (3, 3)).then_some("both at three")
         }
+
+        fn violates(&self, state: &(u8, u8)) -> Option<&'static str> {
+            (*state == self.forbidden).then_some("forbidden")
+        }
     }
 
     #[test]
     fn the_shortest_way_is_found() {
-        let found = explore(&Clock { last: 3 }, 100).unwrap().found.unwrap();
+        let found = explore(&clock(3), 100).unwrap().found.unwrap();
         assert_eq!((found.path.len(), found.fault), (6, "both at three"));
         assert_eq!(found.path.last().unwrap().1, (3, 3));
     }
 
     #[test]
     fn all_states_are_gone_through_once() {
-        let all = explore(&Clock { last: 4 }, 100).unwrap();
+        let all = explore(&clock(4), 100).unwrap();
         assert!(all.found.is_none());
         assert_eq!((all.states, all.depth), (25, 8));
     }
 
     #[test]
+    fn what_must_never_be_is_found_on_the_way() {
+        let system = Clock { last: 4, forbidden: (2, 1) };
+        let found = explore(&system, 100).unwrap().found.unwrap();
+        assert_eq!((found.path.len(), found.fault), (3, "forbidden"));
+    }
+
+    #[test]
     fn giving_up_is_no_proof() {
-        let Err(error) = explore(&Clock { last: 4 }, 24) else { panic!("25 states fit into 24") };
+        let Err(error) = explore(&clock(4), 24) else { panic!("25 states fit into 24") };
         assert_eq!(error, ExploreError { states_max: 24 });
     }
 }
