@@ -289,7 +289,7 @@ fn time_away_is_not_missed() {
     let period = 5_000_u64;
     for seed in 0..40 {
         let mut world = World::new(seed);
-        world.publisher(1);
+        let publisher = world.publisher(1);
         let subscriber = world.subscriber(2, 1, period as u32);
         world.run(100 * MS);
         world.subscribe(subscriber, |subscription, _| subscription.handle_group_left());
@@ -297,11 +297,10 @@ fn time_away_is_not_missed() {
         world.run(away_ms * MS);
         world.subscribe(subscriber, Subscription::handle_group_changed);
         if seed % 2 == 0 {
-            // The first values after the return are lost.
-            world.run(MS / 10);
-            world.weather(&[Weather::Cut]);
-            world.run(20 * MS);
-            world.weather(&[]);
+            // The first values after the return are lost, the one at once too.
+            let (since, until) = (world.inner.now(), world.inner.now().plus(Nanos(20 * MS)));
+            let link = Link::between(publisher, subscriber);
+            world.inner.plan(Fault::Weather { since, until, link, weather: Weather::Cut });
         }
         world.run(100 * MS);
         let (subscription, taken) = world.subscription(subscriber);
