@@ -5,6 +5,7 @@
 //! address. Announcements say how far a node's streams are, so that the loss of the last frames before a pause is noticed.
 
 mod address_book;
+mod announcement;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 
@@ -18,6 +19,7 @@ use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, OVERHEAD_SIZE_MAX, PREFIX_SI
 use punctual_proto::{Address, Frame, FrameError, Header, Kind, NodeId, Port, Target};
 
 use address_book::{AddressBook, Entry};
+use announcement::{ANNOUNCEMENT_SIZE, ANSWER_WANTED, Announcement, UNICAST_KNOWN, parse_announcement};
 
 use super::{
     Arrival, Bell, Descriptors, Drops, Event, Flow, Payload, PrivateBell, Progress, Receive, SendError,
@@ -27,12 +29,6 @@ use crate::seal::{NodeOpener, NodeSealer, Refusal, Seals};
 
 /// How often a node says how far it is.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
-
-/// Size of an announcement, bytes: next broadcast number, next unicast number to its target, flags.
-const ANNOUNCEMENT_SIZE: usize = 17;
-
-const UNICAST_KNOWN: u8 = 1;
-const ANSWER_WANTED: u8 = 2;
 
 /// The sending half of a medium.
 pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
@@ -327,22 +323,6 @@ struct Door<A> {
     last: Option<(NodeId, A)>,
     /// Looks behind the seals, on a sealed bus. Here, and not at the node, because a frame teaches its sender's address.
     opener: Option<NodeOpener>,
-}
-
-/// An announcement as it was read.
-struct Announcement {
-    progress: Progress,
-    answer_wanted: bool,
-}
-
-fn parse_announcement(payload: &[u8]) -> Option<Announcement> {
-    let bytes: &[u8; ANNOUNCEMENT_SIZE] = payload.first_chunk()?;
-    let ([broadcast, unicast], flags) = bytes.split_first_chunk::<16>().map(|(numbers, flags)| {
-        let numbers = numbers.as_chunks::<8>().0;
-        ([numbers[0], numbers[1]].map(u64::from_le_bytes), flags[0])
-    })?;
-    let progress = Progress { unicast: (flags & UNICAST_KNOWN != 0).then_some(unicast), broadcast };
-    Some(Announcement { progress, answer_wanted: flags & ANSWER_WANTED != 0 })
 }
 
 /// What comes back to its sender: by a multicast group, or a segment that reflects.
