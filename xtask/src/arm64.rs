@@ -49,7 +49,6 @@ const EXCEPTIONS: &[Exception] = &[
             ("punctual_machine", "packet::tests::a_full_ring_counts_what_it_drops"),
             ("punctual_machine", "packet::tests::a_refused_frame_is_counted_and_the_rest_goes"),
             ("punctual_machine", "packet::tests::queues_wrap_without_loss"),
-            ("punctual_machine", "packet::tests::what_is_unwanted_does_not_arrive"),
         ],
     },
     Exception {
@@ -59,13 +58,6 @@ const EXCEPTIONS: &[Exception] = &[
             ("punctual_machine", "socket::tests::stamps_lie_between_send_and_receive"),
             ("punctual_machine", "socket::uring::tests::datagrams_go_there_and_back"),
             ("net_no_allocation", "datagrams_move_without_allocation"),
-        ],
-    },
-    Exception {
-        reason: "the emulator does not know SO_RXQ_OVFL, for which these tests ask",
-        tests: &[
-            ("punctual_machine", "socket::tests::the_kernel_counts_every_drop"),
-            ("punctual_machine", "socket::tests::what_is_unwanted_does_not_arrive"),
         ],
     },
     Exception {

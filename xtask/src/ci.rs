@@ -13,6 +13,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// Per target.
     pub(crate) fuzz_time: Duration,
+    /// How often the model checker may take the CPU away.
+    pub(crate) preemptions: &'static str,
     /// How many processes to kill.
     pub(crate) kills: kill::Extent,
     /// Messages with delays at every step of the handshake.
@@ -32,7 +34,7 @@ const STEPS: &[Step] = &[
     Step { name: "deny", run: |_| deny::run() },
     Step { name: "package", run: |_| package::run() },
     Step { name: "tutorial", run: |_| tutorial::run() },
-    Step { name: "loom", run: |_| loom::run() },
+    Step { name: "loom", run: |plan| loom::run(plan.preemptions) },
     Step { name: "kill", run: |plan| kill::run(plan.kills) },
     Step { name: "smoke", run: |_| smoke::run() },
     Step { name: "soak", run: |plan| soak::run(plan.soak) },

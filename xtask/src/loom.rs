@@ -14,11 +14,11 @@ use crate::tidy::source::Source;
 use crate::workspace;
 
 /// How often the checker may take the CPU from a thread that could go on. Without a bound a test of three
-/// threads takes hours.
-const PREEMPTIONS_MAX: &str = "4";
+/// threads takes hours. So often notices whatever is taken away.
+pub(crate) const SHORT: &str = "3";
 
-/// As often suffices to notice whatever is taken away, in a fraction of the time.
-const PREEMPTIONS_WITHOUT: &str = "3";
+/// Once more than is needed, at three times the time.
+pub(crate) const LONG: &str = "4";
 
 /// The tests take some ten seconds; without something that ends a loop they must not spin forever.
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -32,14 +32,15 @@ const NAMING: &[&str] = &["ordering!(", "fence!(", "without!("];
 /// How a test program ends of which a test failed.
 const TEST_FAILED: i32 = 101;
 
-pub(crate) fn run() -> Outcome {
-    Outcome::of(check())
+/// Checks everything with so many preemptions, and what is taken away with [`SHORT`].
+pub(crate) fn run(preemptions: &str) -> Outcome {
+    Outcome::of(check(preemptions))
 }
 
-fn check() -> Result<(), String> {
+fn check(preemptions: &str) -> Result<(), String> {
     let names = all_names()?;
     let program = build()?;
-    let (ended, output) = tests(&program, None)?;
+    let (ended, output) = tests(&program, None, preemptions)?;
     let summary = result_line(&output).unwrap_or("no tests ran");
     println!("as it is: {summary}");
     if ended != Some(0) || summary.contains(" 0 passed") || !summary.contains("ok.") {
@@ -57,7 +58,7 @@ fn check() -> Result<(), String> {
 
 /// Without this the tests must fail.
 fn must_fail(program: &Path, name: &str) -> Result<(), String> {
-    let (ended, output) = tests(program, Some(name))?;
+    let (ended, output) = tests(program, Some(name), SHORT)?;
     match failed_test(&output) {
         Some(test) if ended == Some(TEST_FAILED) => {
             println!("without {name}: {test} fails");
@@ -91,10 +92,9 @@ fn names_in(path: &Path, text: &str) -> Vec<String> {
 }
 
 /// Runs the tests, or those up to the first that fails without what has this name.
-fn tests(program: &Path, without: Option<&str>) -> Result<(Option<i32>, String), String> {
+fn tests(program: &Path, without: Option<&str>, preemptions: &str) -> Result<(Option<i32>, String), String> {
     let log = workspace::target("loom").join(format!("{}.txt", without.unwrap_or("tests")));
-    let usual = if without.is_none() { PREEMPTIONS_MAX } else { PREEMPTIONS_WITHOUT };
-    let bound = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| usual.into());
+    let bound = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| preemptions.into());
     // One test at a time: its name then stands before whatever it says, and loom exchanges the hook of panics, which
     // belongs to the process.
     let mut run = Run::new(program).args(&["loom", "--nocapture", "--test-threads", "1"]);

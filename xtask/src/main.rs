@@ -37,7 +37,7 @@ cargo xtask fuzz [--seconds N] [--only TARGET,TARGET]  builds and runs the fuzz 
 cargo xtask bench [--quick] [--again] [--out FOLDER]   every promise about speed: floors and peers in one run";
 
 /// Fuzzing time per target: what CI can spare, and what a night can.
-const FUZZ_SHORT: Duration = Duration::from_secs(10);
+const FUZZ_SHORT: Duration = Duration::from_secs(5);
 const FUZZ_LONG: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -61,6 +61,7 @@ fn plan(arguments: &[String]) -> Result<Plan, String> {
     let mut plan = Plan {
         steps: ci::usual(),
         fuzz_time: FUZZ_SHORT,
+        preemptions: loom::SHORT,
         kills: kill::SHORT,
         soak: soak::SHORT,
         arm64: arm64::SHORT,
@@ -71,7 +72,8 @@ fn plan(arguments: &[String]) -> Result<Plan, String> {
         "nightly" => {
             plan.steps = ci::all();
             plan.fuzz_time = FUZZ_LONG;
-            (plan.kills, plan.soak, plan.arm64) = (kill::LONG, soak::LONG, arm64::LONG);
+            (plan.preemptions, plan.kills) = (loom::LONG, kill::LONG);
+            (plan.soak, plan.arm64) = (soak::LONG, arm64::LONG);
         }
         "tidy" | "loom" | "fuzz" | "kill" | "soak" => plan.steps = ci::named(command)?,
         "arm64" => (plan.steps, plan.arm64) = (ci::named(command)?, arm64::LONG),

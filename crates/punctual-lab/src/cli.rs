@@ -14,7 +14,7 @@ use crate::sample::Load;
 #[derive(Debug, Parser)]
 #[command(name = "punctual", version, args_conflicts_with_subcommands = true)]
 #[command(
-    after_help = "Alone it lists what there is to ask; with options, but without a verb, it is punctual survey."
+    after_help = "Without a verb it is punctual survey, with its options. Alone it first lists what else there is to ask."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -273,8 +273,9 @@ fn public() -> Command {
 /// Runs the command; the exit code is the contract of `docs/cli.md`.
 pub fn main() -> ExitCode {
     punctual_machine::signal::ignore_file_size_limit();
-    if std::env::args_os().len() <= 1 {
-        return finish(command::tasks());
+    let alone = std::env::args_os().len() <= 1;
+    if alone && let Err(failure) = command::tasks() {
+        return failure.report();
     }
     let width = Screen::stdout().width.min(HELP_WIDTH_MAX);
     let command = Arguments::command().term_width(width);

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::Place;
+use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
 const VERBS: [&[&str]; 19] = [
@@ -66,21 +66,31 @@ fn pages_without_a_run_fit_eighty_columns() {
     }
 }
 
-/// Goal: who types nothing but the name learns what there is to ask, and starts no minute of measuring.
+/// Goal: the list of what there is to ask fits a terminal of 24 lines and says what its words mean.
 #[test]
-fn alone_it_lists_the_tasks() {
-    let place = Place::new();
-    let alone = place.punctual(&[]).with(0).out;
-    fits(&alone, &[]);
-    assert!(alone.lines().count() <= 22, "it runs out of a terminal of 24 lines:\n{alone}");
-    assert_eq!(alone, place.punctual(&["run"]).with(0).out);
+fn the_list_of_tasks_fits_a_terminal() {
+    let list = Place::new().punctual(&["run"]).with(0).out;
+    fits(&list, &["run"]);
+    assert!(list.lines().count() <= 22, "it runs out of a terminal of 24 lines:\n{list}");
     for experiment in ["survey", "response", "wakeup", "peel", "oneway", "vehicles", "groups"] {
-        assert!(alone.contains(experiment), "{experiment}: {alone}");
+        assert!(list.contains(experiment), "{experiment}: {list}");
     }
     for word in ["Gap:", "Open load:", "Stall:", "Route:"] {
-        assert!(alone.contains(word), "{word} is not explained: {alone}");
+        assert!(list.contains(word), "{word} is not explained: {list}");
     }
-    assert!(!place.path("runs").exists(), "something was measured");
+}
+
+/// Goal: who types nothing but the name learns what else there is to ask, and gets the survey.
+#[test]
+fn alone_it_lists_the_tasks_and_measures() {
+    let _turn = alone();
+    let place = Place::new();
+    let mut started = place.start(punctual(&[]));
+    started.has("a run", || place.path("runs").exists());
+    started.signal_group("-INT");
+    let said = started.end().out;
+    let list = place.punctual(&["run"]).with(0).out;
+    assert!(said.starts_with(&list), "{said}");
 }
 
 /// Goal: one name for one thing, and the names of before still work.

@@ -1,4 +1,4 @@
-//! `punctual` alone, and `punctual run` without an experiment: what there is to ask, and what answers.
+//! What there is to ask, and what answers: `punctual run` without an experiment, and `punctual` alone before it does the first.
 
 use super::print;
 use crate::cli::Failure;
