@@ -94,10 +94,13 @@ pub fn sim(arguments: &SimArguments) -> Result<(), Failure> {
 fn simulate_world(name: &str, arguments: &WorldArguments) -> Result<(), Failure> {
     let model = *MODELS.iter().find(|model| model.name() == name).expect("every subcommand has a model");
     let told = match &arguments.replay {
-        Some(file) => match sim::replay(model, &read_plan(file)?) {
-            Ok(record) => Ok(lines_of(record.lines()) + "\nEvery check held.\n"),
-            Err(failed) => Err(failed),
-        },
+        Some(file) => {
+            let plan = read_plan(file)?;
+            sim::replay(model, &plan).map(|record| {
+                let lines = lines_of(record.lines());
+                format!("{plan}\nThe end of that run:\n\n{lines}\nEvery check held.\n")
+            })
+        }
         None => run_seeds(model, &arguments.seeds),
     };
     match told {
