@@ -140,9 +140,12 @@ impl Sides {
             }),
             Basis::Runs(_) => {
                 let groups = [&self.a, &self.b, &self.history].map(|runs| all(runs, aspect));
-                student_half(alpha, Squares::of_groups(groups.iter().map(Vec::as_slice)), |between| {
-                    between.deviation().max(self.error_of_a_run(aspect)) * self.root_of_shares()
-                })
+                let student =
+                    student_half(alpha, Squares::of_groups(groups.iter().map(Vec::as_slice)), |between| {
+                        between.deviation().max(self.error_of_a_run(aspect)) * self.root_of_shares()
+                    });
+                // A single run that lies as far off as others did shows nothing.
+                if self.has_single_side() { student.max(range(&all(&self.history, aspect))) } else { student }
             }
             Basis::Bound => student_half(alpha, self.within(aspect), |within| {
                 (DRIFT_TRIALS * within.deviation()).max(DRIFT_LN_MIN) * self.root_of_shares()
@@ -183,6 +186,14 @@ fn all(runs: &[RunValue], aspect: Aspect) -> Vec<f64> {
     runs.iter().filter_map(|run| run.get(aspect).all).collect()
 }
 
+/// How far the lowest and the highest lie apart.
+fn range(values: &[f64]) -> f64 {
+    let (low, high) = values
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)));
+    (high - low).max(0.0)
+}
+
 /// A side was watched long enough for a rate: one stall in 5 ms is not 12,000 a minute.
 fn has_rate(runs: &[RunValue]) -> bool {
     runs.iter().map(|run| run.minutes).sum::<f64>() * 60e9 >= LASTED_NS_MIN as f64
@@ -217,6 +228,8 @@ mod tests {
         Normal,
         /// By one that is sometimes far off (Student's t of 3).
         Heavy,
+        /// One run of ten lies far off.
+        Outliers,
         /// A hypervisor puts both processors on one core or on two: either is as likely, nothing lies between.
         TwoPlaces,
     }
@@ -231,6 +244,10 @@ mod tests {
                 Self::Heavy => {
                     let squares: f64 = (0..3).map(|_| random.normal().powi(2)).sum();
                     spread * random.normal() / (squares / 3.0).sqrt()
+                }
+                Self::Outliers => {
+                    let is_off = random.below(10) == 0;
+                    spread * (if is_off { 8.0 } else { 0.0 } + random.normal())
                 }
                 Self::TwoPlaces => {
                     spread * (if random.bits() & 1 == 0 { 3.0 } else { -3.0 } + 0.2 * random.normal())
@@ -328,6 +345,18 @@ mod tests {
                     assert!(alarms * 20 <= WORLDS, "{form:?} {weather:?} {spread:?}: {alarms} of {WORLDS}");
                 }
             }
+        }
+    }
+
+    /// Goal: where one run of ten lies far off, a single run that does shows nothing, as some of its history did, too.
+    #[test]
+    fn a_run_that_lies_off_as_others_did_shows_nothing() {
+        const WORLDS: u64 = 1_000;
+        for spread in [[0.02, 0.02], [0.02, 0.01], [0.0087, 0.003]] {
+            let alarms =
+                differing(Form::Sides { runs: 1, others: 18 }, Weather::Outliers, spread, 0.0, WORLDS);
+            println!("{spread:?}: {alarms} of {WORLDS}");
+            assert!(alarms * 20 <= WORLDS, "{spread:?}: {alarms} of {WORLDS}");
         }
     }
 
