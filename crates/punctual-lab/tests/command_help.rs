@@ -60,6 +60,7 @@ fn pages_without_a_run_fit_eighty_columns() {
         &["stat", "--once"],
         &["sim", "wakeup"],
         &["sim", "wakeup", "--list"],
+        &["sim", "server"],
         &["sim", "wakeup", "--variant", "h1"],
     ] {
         fits(&place.punctual(call).with(0).out, call);

@@ -57,6 +57,23 @@ fn every_model_has_a_command_and_a_row_in_the_document() {
     }
 }
 
+/// Goal: the table that the document prints is the one that the command computes.
+#[test]
+fn the_policies_are_as_the_document_says() {
+    let said = Place::new().punctual(&["sim", "server"]).with(0).out;
+    let document = include_str!("../../../docs/simulation.md");
+    for (row, policy, first, last) in [
+        ("strict", "strict", "1,565", " 16 "),
+        ("nearest deadline", "deadline", "1,557", " 128 "),
+        ("floors of 2 %", "floors 2 %", "1,564", " 153 "),
+    ] {
+        let line = said.lines().find(|line| line.starts_with(policy)).unwrap_or_else(|| panic!("{said}"));
+        let shown = document.lines().find(|line| line.starts_with(&format!("| {row} |"))).expect("a row");
+        assert!(line.contains(first) && line.contains(last), "{line}");
+        assert!(shown.contains(first) && shown.contains(last), "{shown}");
+    }
+}
+
 #[test]
 fn a_plan_is_run_and_shown() {
     let place = Place::new();

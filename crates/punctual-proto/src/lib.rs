@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod address;
+pub mod classes;
 pub mod frame;
 pub mod interest;
 pub mod keyed_group;

@@ -19,6 +19,9 @@ pub const CHECK_SIZE: usize = 4;
 /// Largest payload of one UDP datagram, bytes: IPv4's 65,535 less its two headers, the prefix and the check.
 pub const DATAGRAM_PAYLOAD_SIZE_MAX: usize = 65_507 - PREFIX_SIZE_MAX - CHECK_SIZE;
 
+/// Classes of requests of one scheduler.
+pub const CLASSES_MAX: usize = 32;
+
 /// Nodes on one bus. Every node keeps an entry for each of the others in a table of fixed size.
 pub const NODES_MAX: usize = 256;
 

@@ -13,6 +13,7 @@ mod network;
 mod plan;
 mod record;
 mod rng;
+pub mod server;
 mod world;
 
 pub use clock::{Clock, WANDER_EVERY};

@@ -1,0 +1,306 @@
+//! Which task runs next where requests have classes: class 0 is the most important, and none waits for ever.
+//!
+//! Pure: tasks are numbers, time is an argument. The recommended [`Policy::Floors`] runs the most important class first, but
+//! gives each class a share of the processor's time that it never falls below; within a class the nearest deadline is first. A
+//! request's arrival and deadline travel with it through all its stages: who takes them anew at each stage makes the last class
+//! wait three times as long.
+//!
+//! ```
+//! use punctual_proto::Nanos;
+//! use punctual_proto::classes::{ClassOptions, Next, Policy, Ready, Scheduler};
+//!
+//! let classes = [ClassOptions::default(), ClassOptions { floor_permille: 20, ..ClassOptions::default() }];
+//! let mut scheduler = Scheduler::new(&classes, Policy::Floors, 100)?;
+//! let ready = |task, class| Ready { task, class, arrived: Nanos(0), deadline: Nanos::NEVER };
+//! scheduler.push(ready(7, 1), Nanos(0)).unwrap();
+//! scheduler.push(ready(8, 0), Nanos(0)).unwrap();
+//! let Some(Next::Run(run)) = scheduler.next(Nanos(10)) else { panic!("two tasks are ready") };
+//! assert_eq!(run.ready.task, 8);
+//! scheduler.charge(&run, Nanos(1_000)); // it took a microsecond
+//! # Ok::<(), punctual_proto::classes::ClassesError>(())
+//! ```
+
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::limits::CLASSES_MAX;
+use crate::time::Nanos;
+use queue::Queue;
+
+/// How the next task is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Who became ready first, whatever its class.
+    Fifo,
+    /// The most important class that has a task, and nobody else.
+    Strict,
+    /// Each class has twice the share of the next one (Waldspurger and Weihl, 1995).
+    Stride,
+    /// The nearest deadline, whatever its class. Above saturation all are late, the important ones too.
+    Deadline,
+    /// Who waits for this long counts as one class more important. Above saturation it fails as deadlines do.
+    Aging(Nanos),
+    /// Strict, with a guaranteed share for each class ([`ClassOptions::floor_permille`]), and nearest deadlines first within a
+    /// class. What can no longer be done in time is shed where its class says so.
+    Floors,
+}
+
+/// What is promised to one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassOptions {
+    /// Thousandths of the processor's time that it gets at least, while it has tasks.
+    pub floor_permille: u32,
+    /// Whether a task is given back undone when its deadline cannot be met.
+    pub sheds: bool,
+}
+
+/// Why there is no such scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassesError {
+    /// No class, or more than there can be.
+    Count(usize),
+    /// All floors together are more than the whole.
+    Floors {
+        /// Their sum, thousandths.
+        permille: u32,
+    },
+}
+
+impl fmt::Display for ClassesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "{count} classes: 1 to {CLASSES_MAX} are needed"),
+            Self::Floors { permille } => write!(f, "floors of {permille} thousandths: 1000 are the most"),
+        }
+    }
+}
+
+impl core::error::Error for ClassesError {}
+
+/// The scheduler has as many tasks as it can hold; the task stays with the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// A task that is ready to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Its number.
+    pub task: u32,
+    /// Its class, from 0. One that does not exist counts as the last.
+    pub class: u8,
+    /// When its request came: at its first stage, and still that at its last.
+    pub arrived: Nanos,
+    /// When its request is to be done; [`Nanos::NEVER`] if that does not matter.
+    pub deadline: Nanos,
+}
+
+/// A task that was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Which.
+    pub ready: Ready,
+    /// Whether because of its class's floor: a more important class waits meanwhile.
+    pub by_floor: bool,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Run it, then [`Scheduler::charge`] what it took.
+    Run(Run),
+    /// Tell its client that it will not be done.
+    Shed(Ready),
+}
+
+/// What a class has had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounters {
+    /// Tasks that were run.
+    pub run: u64,
+    /// Tasks that were shed.
+    pub shed: u64,
+    /// Of those that were run, how many because of the floor.
+    pub by_floor: u64,
+    /// Processor time.
+    pub ran: Nanos,
+}
+
+#[derive(Debug)]
+struct Class {
+    options: ClassOptions,
+    queue: Queue,
+    counters: ClassCounters,
+    /// Processor time that the floor owes it, nanoseconds by a thousand; less than zero if the last task took more.
+    owed: i64,
+    /// Up to when its floor is in `owed`.
+    accrued: Nanos,
+    /// How far it is on its stride.
+    pass: u64,
+    /// What a task takes, as a moving average.
+    usual: Nanos,
+}
+
+/// A class that waits is owed no more than this: what it did not get in a second it does not get in the next one.
+const OWED_MAX: i64 = 1_000_000_000_000;
+
+/// Of the moving average, a new value is one part in so many.
+const USUAL_PARTS: u64 = 8;
+
+/// Decides which task runs next on one processor. Nothing is allocated once it is made.
+#[derive(Debug)]
+pub struct Scheduler {
+    classes: Vec<Class>,
+    policy: Policy,
+    tasks_max: usize,
+    tasks: usize,
+    number: u64,
+    /// How far the class that ran last is on its stride.
+    pass: u64,
+}
+
+impl Scheduler {
+    /// A scheduler for so many tasks at a time.
+    ///
+    /// # Errors
+    /// See [`ClassesError`].
+    pub fn new(options: &[ClassOptions], policy: Policy, tasks_max: usize) -> Result<Self, ClassesError> {
+        if options.is_empty() || options.len() > CLASSES_MAX {
+            return Err(ClassesError::Count(options.len()));
+        }
+        let permille = options.iter().fold(0, |sum: u32, class| sum.saturating_add(class.floor_permille));
+        if permille > 1_000 {
+            return Err(ClassesError::Floors { permille });
+        }
+        let class = |&options: &ClassOptions| Class {
+            options,
+            queue: Queue::new(tasks_max),
+            counters: ClassCounters::default(),
+            owed: 0,
+            accrued: Nanos(0),
+            pass: 0,
+            usual: Nanos(0),
+        };
+        let classes = options.iter().map(class).collect();
+        Ok(Self { classes, policy, tasks_max, tasks: 0, number: 0, pass: 0 })
+    }
+
+    /// Puts a task in line.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn push(&mut self, ready: Ready, now: Nanos) -> Result<(), Full> {
+        if self.tasks == self.tasks_max {
+            return Err(Full);
+        }
+        self.tasks += 1;
+        self.number += 1;
+        let (policy, number, pass) = (self.policy, self.number, self.pass);
+        let last = self.classes.len() - 1;
+        let class = &mut self.classes[usize::from(ready.class).min(last)];
+        if class.queue.is_empty() {
+            class.accrue(now);
+            class.pass = class.pass.max(pass);
+        }
+        class.queue.push(policy, ready, number);
+        Ok(())
+    }
+
+    /// What to do next, if there is anything.
+    pub fn next(&mut self, now: Nanos) -> Option<Next> {
+        let (index, by_floor) = self.choose(now)?;
+        let policy = self.policy;
+        let class = &mut self.classes[index];
+        let ready = class.queue.pop()?;
+        self.tasks -= 1;
+        let sheds = policy == Policy::Floors && class.options.sheds;
+        if sheds && now.plus(class.usual) > ready.deadline {
+            class.counters.shed += 1;
+            return Some(Next::Shed(ready));
+        }
+        class.counters.run += 1;
+        class.counters.by_floor += u64::from(by_floor);
+        self.pass = class.pass;
+        Some(Next::Run(Run { ready, by_floor }))
+    }
+
+    /// The class to be served, and whether it is because of its floor.
+    fn choose(&mut self, now: Nanos) -> Option<(usize, bool)> {
+        if self.policy == Policy::Floors {
+            self.classes.iter_mut().for_each(|class| class.accrue(now));
+        }
+        let waiting = || self.classes.iter().enumerate().filter(|(_, class)| !class.queue.is_empty());
+        let first = |by: &dyn Fn(&Class) -> u64| waiting().min_by_key(|(_, class)| by(class)).map(|(i, _)| i);
+        let key = |class: &Class| class.queue.first_key();
+        let chosen = match self.policy {
+            Policy::Fifo | Policy::Deadline | Policy::Aging(_) => first(&key),
+            Policy::Stride => first(&|class| class.pass),
+            Policy::Strict => waiting().next().map(|(index, _)| index),
+            Policy::Floors => {
+                let (first, _) = waiting().next()?;
+                let owed = waiting().filter(|(_, class)| class.owed > 0).max_by_key(|(_, class)| class.owed);
+                return Some(owed.map_or((first, false), |(index, _)| (index, index != first)));
+            }
+        };
+        chosen.map(|index| (index, false))
+    }
+
+    /// It ran for so long.
+    pub fn charge(&mut self, run: &Run, ran: Nanos) {
+        let last = self.classes.len() - 1;
+        let index = usize::from(run.ready.class).min(last);
+        let class = &mut self.classes[index];
+        class.counters.ran = class.counters.ran.plus(ran);
+        class.usual = match class.usual {
+            Nanos(0) => ran,
+            Nanos(usual) => Nanos((usual * (USUAL_PARTS - 1) + ran.0) / USUAL_PARTS),
+        };
+        // The last class's stride is the longest: each has twice the share of the next one.
+        class.pass = class.pass.saturating_add(ran.0 << index.min(CLASSES_MAX));
+        let owed = class.owed.saturating_sub(thousandths(ran, 1_000));
+        // What it got as the most important one is taken off, and makes no debt.
+        class.owed = if run.by_floor { owed } else { owed.max(class.owed.min(0)) };
+    }
+
+    /// From now on the next task is chosen so. Tasks in line stay.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.classes.iter_mut().for_each(|class| class.queue.reorder(policy));
+    }
+
+    /// Tasks of a class that are in line.
+    #[must_use]
+    pub fn waiting(&self, class: u8) -> usize {
+        self.classes.get(usize::from(class)).map_or(0, |class| class.queue.len())
+    }
+
+    /// When the request came that has waited longest in this class. Goes through all of them.
+    #[must_use]
+    pub fn oldest(&self, class: u8) -> Option<Nanos> {
+        self.classes.get(usize::from(class))?.queue.oldest()
+    }
+
+    /// What a class has had.
+    #[must_use]
+    pub fn counters(&self, class: u8) -> ClassCounters {
+        self.classes.get(usize::from(class)).map_or_else(ClassCounters::default, |class| class.counters)
+    }
+}
+
+impl Class {
+    /// The floor gives it its share of the time since it was last asked. Who wants nothing is owed nothing.
+    fn accrue(&mut self, now: Nanos) {
+        let share = thousandths(now.since(self.accrued), self.options.floor_permille);
+        let most = if self.queue.is_empty() { 0 } else { OWED_MAX };
+        self.owed = self.owed.saturating_add(share).min(most);
+        self.accrued = now;
+    }
+}
+
+/// So many thousandths of a time, in thousandths of a nanosecond.
+fn thousandths(time: Nanos, permille: u32) -> i64 {
+    i64::try_from(u128::from(time.0) * u128::from(permille)).unwrap_or(i64::MAX)
+}

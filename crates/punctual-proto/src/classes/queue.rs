@@ -1,0 +1,88 @@
+//! The tasks of one class, in the order of a policy.
+
+use alloc::collections::BinaryHeap;
+use core::cmp::Ordering;
+
+use super::{Policy, Ready};
+use crate::time::Nanos;
+
+/// A task in line: the least key first, and among equals who came first.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u64,
+    number: u64,
+    ready: Ready,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    /// Reversed: the heap's greatest is who runs first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.key, other.number).cmp(&(self.key, self.number))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    heap: BinaryHeap<Entry>,
+}
+
+impl Queue {
+    pub(super) fn new(tasks_max: usize) -> Self {
+        Self { heap: BinaryHeap::with_capacity(tasks_max) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    pub(super) fn push(&mut self, policy: Policy, ready: Ready, number: u64) {
+        self.heap.push(Entry { key: key(policy, &ready, number), number, ready });
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Ready> {
+        self.heap.pop().map(|entry| entry.ready)
+    }
+
+    /// The key of who runs first; the largest if nobody is there.
+    pub(super) fn first_key(&self) -> u64 {
+        self.heap.peek().map_or(u64::MAX, |entry| entry.key)
+    }
+
+    pub(super) fn oldest(&self) -> Option<Nanos> {
+        self.heap.iter().map(|entry| entry.ready.arrived).min()
+    }
+
+    /// Puts the tasks into another policy's order, in the memory that they have.
+    pub(super) fn reorder(&mut self, policy: Policy) {
+        let mut entries = core::mem::take(&mut self.heap).into_vec();
+        entries.iter_mut().for_each(|entry| entry.key = key(policy, &entry.ready, entry.number));
+        self.heap = BinaryHeap::from(entries);
+    }
+}
+
+/// By what a policy puts tasks in order, within a class and between classes.
+fn key(policy: Policy, ready: &Ready, number: u64) -> u64 {
+    match policy {
+        Policy::Fifo | Policy::Strict | Policy::Stride => number,
+        Policy::Deadline | Policy::Floors => ready.deadline.0,
+        Policy::Aging(step) => ready.arrived.0.saturating_add(step.0.saturating_mul(ready.class.into())),
+    }
+}

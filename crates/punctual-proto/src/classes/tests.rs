@@ -1,0 +1,174 @@
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::sim::server::{Load, Outcome, POLICIES, Server};
+
+const THINK: Load = Load::Closed { think: Nanos::from_millis(50) };
+
+fn ready(task: u32, class: u8, deadline: u64) -> Ready {
+    Ready { task, class, arrived: Nanos(task.into()), deadline: Nanos(deadline) }
+}
+
+fn order(policy: Policy, tasks: &[Ready]) -> Vec<u32> {
+    let mut scheduler = Scheduler::new(&[ClassOptions::default(); 3], policy, tasks.len()).unwrap();
+    tasks.iter().for_each(|&task| scheduler.push(task, Nanos(0)).unwrap());
+    assert_eq!(scheduler.push(tasks[0], Nanos(0)), Err(Full));
+    let mut order = Vec::new();
+    while let Some(next) = scheduler.next(Nanos(0)) {
+        let Next::Run(run) = next else { panic!("{next:?}") };
+        scheduler.charge(&run, Nanos(10));
+        order.push(run.ready.task);
+    }
+    order
+}
+
+#[test]
+fn each_policy_has_its_order() {
+    let tasks = [ready(1, 2, 10), ready(2, 1, 40), ready(3, 0, 30), ready(4, 0, 20)];
+    assert_eq!(order(Policy::Fifo, &tasks), [1, 2, 3, 4]);
+    assert_eq!(order(Policy::Strict, &tasks), [3, 4, 2, 1]);
+    assert_eq!(order(Policy::Deadline, &tasks), [1, 4, 3, 2]);
+    assert_eq!(order(Policy::Floors, &tasks), [4, 3, 2, 1]);
+    // Class 0 has run once when the others, whose strides begin now, have their turn.
+    assert_eq!(order(Policy::Stride, &tasks), [3, 2, 1, 4]);
+    // Each class counts as so much later; among equals the more important one is first.
+    assert_eq!(order(Policy::Aging(Nanos(2)), &tasks), [3, 4, 2, 1]);
+    assert_eq!(order(Policy::Aging(Nanos(1)), &tasks), [3, 2, 1, 4]);
+    assert_eq!(order(Policy::Aging(Nanos(0)), &tasks), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_policy_is_changed_while_tasks_wait() {
+    let mut scheduler = Scheduler::new(&[ClassOptions::default(); 3], Policy::Fifo, 8).unwrap();
+    for task in [ready(1, 2, 10), ready(2, 0, 40), ready(3, 0, 30), ready(4, 1, 20)] {
+        scheduler.push(task, Nanos(0)).unwrap();
+    }
+    let mut next = |policy| {
+        scheduler.set_policy(policy);
+        match scheduler.next(Nanos(5)) {
+            Some(Next::Run(run)) => run.ready.task,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([Policy::Floors, Policy::Deadline, Policy::Fifo, Policy::Strict].map(&mut next), [3, 1, 2, 4]);
+    assert_eq!((scheduler.next(Nanos(5)), scheduler.oldest(0), scheduler.waiting(0)), (None, None, 0));
+}
+
+#[test]
+fn what_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
+    let classes = [ClassOptions { sheds: true, ..ClassOptions::default() }, ClassOptions::default()];
+    let mut scheduler = Scheduler::new(&classes, Policy::Floors, 8).unwrap();
+    let mut next = |ready: Ready, now| {
+        scheduler.push(ready, now).unwrap();
+        let next = scheduler.next(now);
+        if let Some(Next::Run(run)) = next {
+            scheduler.charge(&run, Nanos(10));
+        }
+        next
+    };
+    assert!(
+        matches!(next(ready(1, 0, 100), Nanos(99)), Some(Next::Run(_))),
+        "what it takes is not known yet"
+    );
+    assert!(matches!(next(ready(2, 0, 100), Nanos(90)), Some(Next::Run(_))));
+    assert!(matches!(next(ready(3, 0, 100), Nanos(91)), Some(Next::Shed(Ready { task: 3, .. }))));
+    assert!(matches!(next(ready(4, 1, 100), Nanos(900)), Some(Next::Run(_))), "its class does not shed");
+    let expected = ClassCounters { run: 2, shed: 1, by_floor: 0, ran: Nanos(20) };
+    assert_eq!((scheduler.counters(0), scheduler.counters(9)), (expected, ClassCounters::default()));
+}
+
+#[test]
+fn impossible_classes_are_refused() {
+    let floor = |floor_permille| ClassOptions { floor_permille, sheds: false };
+    for (options, error) in [
+        (vec![], ClassesError::Count(0)),
+        (vec![floor(0); CLASSES_MAX + 1], ClassesError::Count(CLASSES_MAX + 1)),
+        (vec![floor(600), floor(401)], ClassesError::Floors { permille: 1_001 }),
+        (vec![floor(u32::MAX), floor(1)], ClassesError::Floors { permille: u32::MAX }),
+    ] {
+        assert_eq!(Scheduler::new(&options, Policy::Floors, 1).err(), Some(error));
+    }
+    assert!(Scheduler::new(&[floor(600), floor(400)], Policy::Floors, 1).is_ok());
+}
+
+/// Goal: who wants little gets no more than its floor before others. Method: the last class has one task at a time, always.
+#[test]
+fn a_class_with_one_task_at_a_time_pays_for_its_floor() {
+    let mut classes = [ClassOptions::default(); 2];
+    classes[1].floor_permille = 20;
+    let mut scheduler = Scheduler::new(&classes, Policy::Floors, 8).unwrap();
+    let (mut now, mut ran) = (Nanos(0), [0; 2]);
+    for class in [0, 0, 1] {
+        scheduler.push(ready(1, class, 0), now).unwrap();
+    }
+    while now < Nanos::from_millis(1_000) {
+        let Some(Next::Run(run)) = scheduler.next(now) else { panic!("three tasks are there") };
+        now = now.plus(Nanos::from_micros(100));
+        scheduler.charge(&run, Nanos::from_micros(100));
+        ran[usize::from(run.ready.class)] += 1;
+        scheduler.push(run.ready, now).unwrap();
+    }
+    assert!((199..=201).contains(&ran[1]), "{ran:?}");
+}
+
+/// Goal: in any second in which a class has a request all the time, it gets its floor, less the turn that is being served.
+#[test]
+fn the_floor_is_met_over_any_second() {
+    let server = Server::of_the_experiment(Load::Open { permille: 1_500 });
+    let outcome = server.serve(Policy::Floors);
+    let end = server.duration;
+    let (second, longest) = (Nanos::from_millis(1_000), Nanos::from_micros(520));
+    for class in 1..8 {
+        // Above saturation the less important ones wait from early on until the load ends.
+        for begin in (1_000..4_000).step_by(10).map(Nanos::from_millis) {
+            let within = |&&(at, _, whose): &&(Nanos, Nanos, u8)| {
+                whose == class && at >= begin && at.plus(longest) < begin.plus(second)
+            };
+            let got: u64 = outcome.turns.iter().filter(within).map(|turn| turn.1.0).sum();
+            let floor = second.0 / 50 - 2 * longest.0;
+            assert!(
+                begin.plus(second) > end || got >= floor,
+                "class {class} from {begin:?}: {got} of {floor}"
+            );
+        }
+    }
+}
+
+/// Goal: no policy makes or loses work, and nobody waits for ever: what came is answered.
+#[test]
+fn totals_are_equal_across_policies_and_all_is_answered() {
+    let total = |outcome: &Outcome| outcome.classes.iter().map(|class| class.latencies.len()).sum::<usize>();
+    for load in [THINK, Load::Open { permille: 800 }, Load::Open { permille: 1_200 }] {
+        let server = Server::of_the_experiment(load);
+        let totals = POLICIES.map(|(_, policy)| total(&server.serve(policy)));
+        let (least, most) = (totals.iter().min().unwrap(), totals.iter().max().unwrap());
+        assert!(most - least <= most / 100, "{load:?}: {totals:?}");
+        if let Load::Open { .. } = load {
+            assert_eq!(least, most, "each request of an open load is answered once");
+        }
+    }
+}
+
+/// Goal: the published table by the same load. Requests and mean and longest wait of classes 0 and 7, milliseconds.
+#[test]
+fn the_table_of_policies_is_reproduced() {
+    let mut lines = vec![];
+    for (name, policy) in POLICIES {
+        let served = Server::of_the_experiment(THINK).serve(policy);
+        let open = Server::of_the_experiment(Load::Open { permille: 1_200 }).serve(policy);
+        let of = |outcome: &Outcome, class: usize| {
+            let class = &outcome.classes[class];
+            let ms = |time: Nanos| time.0 as f64 / 1e6;
+            let [mean, max, p99] = [class.mean(), class.quantile(1_000), class.quantile(990)].map(ms);
+            (class.latencies.len(), mean, max, p99)
+        };
+        let ((n0, mean0, max0, _), (n7, mean7, max7, _)) = (of(&served, 0), of(&served, 7));
+        let (p0, p7) = (of(&open, 0).3, of(&open, 7).3);
+        lines.push(alloc::format!(
+            "{name}: {n0} ({mean0:.1}/{max0:.0}) {n7} ({mean7:.0}/{max7:.0}) open {p0:.1}/{p7:.0}"
+        ));
+    }
+    let expected: Vec<&str> = include_str!("policies.txt").lines().collect();
+    assert_eq!(lines, expected);
+}
