@@ -1,3 +1,5 @@
+//! Orders, promises and the published table, through the scheduler that ships.
+
 use alloc::vec;
 use alloc::vec::Vec;
 
