@@ -9,8 +9,8 @@ use crate::command::{Run, how, tail};
 use crate::step::Outcome;
 use crate::workspace;
 
-/// What CI can spare, and what a night can.
-pub(crate) const SHORT: u64 = 500_000;
+/// In CI the suite alone: the laboratory, built once more for its processes, takes longer than everything that they do.
+pub(crate) const SHORT: u64 = 0;
 pub(crate) const LONG: u64 = 50_000_000;
 
 /// Every message of the long one may take as long as a wake-up does on a busy machine.
@@ -35,7 +35,8 @@ pub(crate) fn run(messages: u64) -> Outcome {
         soak(mechanism, HALTED, Some("halt"), 0)?;
         soak(mechanism, messages / MECHANISMS.len() as u64, None, 0)
     };
-    Outcome::of(suite().and_then(|()| MECHANISMS.iter().try_for_each(each)))
+    let mechanisms = if messages > 0 { &MECHANISMS[..] } else { &[] };
+    Outcome::of(suite().and_then(|()| mechanisms.iter().try_for_each(each)))
 }
 
 fn cargo(arguments: &[&str]) -> Run {
