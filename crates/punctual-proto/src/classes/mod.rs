@@ -14,7 +14,7 @@
 //! let ready = |task, class| Ready { task, class, arrived: Nanos(0), deadline: Nanos::NEVER };
 //! scheduler.push(ready(7, 1), Nanos(0)).unwrap();
 //! scheduler.push(ready(8, 0), Nanos(0)).unwrap();
-//! let Some(Next::Run(run)) = scheduler.next(Nanos(10)) else { panic!("two tasks are ready") };
+//! let Some(Next::Run(run)) = scheduler.next(Nanos(0)) else { panic!("two tasks are ready") };
 //! assert_eq!(run.ready.task, 8);
 //! scheduler.charge(&run, Nanos(1_000)); // it took a microsecond
 //! # Ok::<(), punctual_proto::classes::ClassesError>(())
