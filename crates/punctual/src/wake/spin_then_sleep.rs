@@ -2,6 +2,7 @@
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::cpu::ThreadUsage;
+use punctual_machine::sync::spin_hint;
 
 use super::{AdaptiveSpin, Bed, Condition, Spun, Waited, Waiter};
 
@@ -15,7 +16,8 @@ const POLLS_PER_CLOCK: u32 = 8;
 /// do takes less, and a thread that has used up its share of the processor waits for milliseconds.
 const AWAY_NS: u64 = 1_000_000;
 
-/// A wait that ended before the first look at the clock, nanoseconds, or a little less.
+/// A wait that ended before the first look at the clock, nanoseconds: about what the looks take. Polls that are calls of the
+/// kernel take up to four times that, and shorter waits are not told apart.
 const BEGUN_NS: u64 = 1_000;
 
 #[derive(Debug)]
@@ -116,7 +118,7 @@ impl<S: Waiter> Waiter for SpinThenSleep<S> {
             return self.sleep.wait(bed, condition);
         }
         for _ in 0..self.looks {
-            std::hint::spin_loop();
+            spin_hint();
             if condition.is_ready() {
                 break;
             }
@@ -149,4 +151,43 @@ impl<S: Waiter> Waiter for SpinThenSleep<S> {
 /// How often the kernel has given this thread's processor to another thread that wanted it.
 fn preemptions() -> u64 {
     ThreadUsage::now().switches_involuntary
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_machine::counter::Flag;
+    use punctual_machine::cpu::{allowed, pin_to};
+    use punctual_machine::wake::SleepCost;
+
+    use super::*;
+
+    /// Goal: who loses the processor to other threads stops spinning. Method: all have one processor, and the spin is to last
+    /// for seconds.
+    #[test]
+    fn neighbours_end_spinning() {
+        let cpu = allowed()[0];
+        let is_over = Flag::default();
+        std::thread::scope(|scope| {
+            // Several, so that short slices add up to more than an interrupt takes.
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    pin_to(cpu).expect("it is allowed");
+                    while !is_over.is_raised() {
+                        spin_hint();
+                    }
+                });
+            }
+            pin_to(cpu).expect("it is allowed");
+            let cost = SleepCost { cpu_ns: 1_000, delay_ns: 1_000 };
+            let mut wait = SpinThenSleep::new((), AdaptiveSpin::fixed(cost, u32::MAX), true);
+            let spun = loop {
+                wait.state = wait.next();
+                if let State::Sleeps(spun) = wait.state {
+                    break spun;
+                }
+            };
+            is_over.raise();
+            assert_eq!(spun, Spun::Preempted);
+        });
+    }
 }
