@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::command::{Run, how, tail};
+use crate::command::{how, tail};
 use crate::json::Json;
+use crate::release;
 use crate::step::Outcome;
 use crate::workspace;
 
@@ -15,12 +16,11 @@ pub(crate) fn run() -> Outcome {
 }
 
 fn survey() -> Result<(), String> {
-    Run::cargo(&["build", "--release", "--package", "punctual-lab", "--quiet"]).status()?;
     let folder = workspace::target("xtask").join("smoke");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
-    let survey = Run::cargo(&["run", "--release", "--package", "punctual-lab", "--quiet", "--"])
+    let survey = release::command()?
         .args(&["survey", "--quick", "--json", "-", "--out"])
         .arg(folder.join("run"))
         .within(DEADLINE);

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crate::command::{Run, how, tail};
 use crate::package::SETTINGS;
+use crate::release;
 use crate::step::Outcome;
 use crate::workspace;
 
 const PAGE: &str = include_str!("../../docs/tutorial.md");
 
-/// A build, and some twenty seconds of programs.
+/// The page's own small programs are built, and talk for some twenty seconds. All else is built before ([`build`]).
 const DEADLINE: Duration = Duration::from_secs(300);
 
 /// What a reader must have seen on the way. The log stands still while messages come, whatever else the machine does.
@@ -31,20 +32,29 @@ pub(crate) fn run() -> Outcome {
     Outcome::of(follow())
 }
 
+/// Builds what the page's commands find built: the command, and by the finished example the library.
+fn build() -> Result<(), String> {
+    release::build()?;
+    let example = ["build", "--quiet", "--locked", "--manifest-path", "examples/late/Cargo.toml"];
+    settled(Run::cargo(&example)).status()
+}
+
+/// With one place for what all projects build, and no network: what is needed is here already.
+fn settled(run: Run) -> Run {
+    let run = SETTINGS.iter().fold(run, |run, (name, value)| run.env(name, value));
+    run.env("CARGO_TARGET_DIR", workspace::target("")).env("CARGO_NET_OFFLINE", "true")
+}
+
 fn follow() -> Result<(), String> {
+    build()?;
     let folder = workspace::target("tutorial");
     let failed = |error| format!("{}: {error}", folder.display());
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(failed)?;
     }
     std::fs::create_dir_all(&folder).map_err(failed)?;
-    let mut bash = Run::new("bash").args(&["-euo", "pipefail", "-c", &script(&parts(PAGE))]);
-    bash = bash.env("PUNCTUAL_SOURCES", workspace::root());
-    for (name, value) in SETTINGS {
-        bash = bash.env(name, value);
-    }
-    // One place for what all projects build, and no network: what is needed is here already.
-    let bash = bash.env("CARGO_TARGET_DIR", workspace::target("")).env("CARGO_NET_OFFLINE", "true");
+    let bash = Run::new("bash").args(&["-euo", "pipefail", "-c", &script(&parts(PAGE))]);
+    let bash = settled(bash).env("PUNCTUAL_SOURCES", workspace::root());
     let (ended, output) =
         bash.within_folder(&folder).within(DEADLINE).all_output_to(&folder.join("output.txt"))?;
     if ended != Some(0) {

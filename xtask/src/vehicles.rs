@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use crate::command::{Run, how, tail};
+use crate::command::{how, tail};
 use crate::json::Json;
+use crate::release;
 use crate::step::Outcome;
 use crate::workspace;
 
 /// How long values travel.
 const LASTS: &str = "600s";
-/// Building, start-up of 22 processes, and reading three million records back.
+/// Start-up of 22 processes, and reading three million records back.
 const DEADLINE: Duration = Duration::from_secs(1_800);
 /// Most that a process may grow between the barrier and the end, KiB: its allocator may keep a page here and there, but
 /// a leak of a byte per message would be 2.6 MiB.
@@ -28,7 +29,7 @@ fn vehicles() -> Result<(), String> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
-    let vehicles = Run::cargo(&["run", "--release", "--package", "punctual-lab", "--quiet", "--"])
+    let vehicles = release::command()?
         .args(&["run", "vehicles", "--vehicles", "22", "--components", "10", "--runs", "1"])
         .args(&["--period", "500ms", "--duration", LASTS, "--json", "-", "--out"])
         .arg(folder.join("run"))

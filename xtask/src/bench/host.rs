@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::command::Run;
 use crate::json::Json;
+use crate::release;
 use crate::workspace;
 
 /// Where it ran.
@@ -19,10 +20,8 @@ pub(super) struct Host {
 impl Host {
     /// Builds the laboratory, asks it, and stores what it said, with the commit: a mark says if that is not exactly it.
     pub(super) fn look() -> Result<(), String> {
-        Run::cargo(&["build", "--quiet", "--release", "--package", "punctual-lab"]).status()?;
         let [facts, commit] = files();
-        let host = ["run", "--quiet", "--release", "--package", "punctual-lab", "--", "host", "--json"];
-        if Run::cargo(&host).output_to(&facts)?.0 != Some(0) {
+        if release::command()?.args(&["host", "--json"]).output_to(&facts)?.0 != Some(0) {
             return Err("`punctual host --json` failed".into());
         }
         let describe = Run::new("git").args(&["describe", "--always", "--dirty", "--exclude=*"]);
