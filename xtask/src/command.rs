@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -105,6 +106,25 @@ pub(crate) fn how(ended: Option<i32>, deadline: Duration) -> String {
     }
 }
 
+/// Does it for each, two at a time: so many processors CI has. What came of them stands in the order of the cases.
+pub(crate) fn two_at_a_time<T: Sync, R: Send>(cases: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let (waiting, ended) = (Mutex::new(cases.iter().enumerate()), Mutex::new(Vec::new()));
+    let next = || waiting.lock().expect("nobody panics with it").next();
+    let work = || {
+        while let Some((number, case)) = next() {
+            let became = run(case);
+            ended.lock().expect("nobody panics with it").push((number, became));
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(work);
+        work();
+    });
+    let mut ended = ended.into_inner().expect("nobody panicked with it");
+    ended.sort_by_key(|(number, _)| *number);
+    ended.into_iter().map(|(_, became)| became).collect()
+}
+
 /// The last lines of a long output.
 pub(crate) fn tail(output: &str, lines: usize) -> String {
     let all: Vec<&str> = output.lines().collect();
@@ -151,6 +171,18 @@ mod tests {
     fn an_exit_code_is_reported() {
         assert_eq!(Run::new("true").status(), Ok(()));
         assert_eq!(Run::new("false").status(), Err("false ended with 1".into()));
+    }
+
+    /// Goal: two run at once, each case once. Method: each of two waits for the other.
+    #[test]
+    fn two_run_at_a_time() {
+        let together = std::sync::Barrier::new(2);
+        let doubled = two_at_a_time(&[1, 2, 3, 4], |number| {
+            together.wait();
+            number * 2
+        });
+        assert_eq!(doubled, [2, 4, 6, 8]);
+        assert_eq!(two_at_a_time(&[], |number: &u32| *number), [0; 0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::command::{Run, how, tail};
+use crate::command::{Run, how, tail, two_at_a_time};
 use crate::step::Outcome;
 use crate::workspace;
 
@@ -31,7 +31,8 @@ pub(crate) fn run(time: Duration, only: &[String]) -> Outcome {
 fn run_all(time: Duration, only: &[String]) -> Result<(), String> {
     let targets = targets(only)?;
     let folder = build()?;
-    let failures: Vec<_> = targets.iter().filter_map(|target| fuzz(&folder, target, time).err()).collect();
+    let ended = two_at_a_time(&targets, |target| fuzz(&folder, target, time));
+    let failures: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
