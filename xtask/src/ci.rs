@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::command::Run;
 use crate::step::{Outcome, Step};
-use crate::{arm64, bench, deny, fuzz, kill, loom, miri, package, smoke, soak, tidy, tutorial, vehicles};
+use crate::{
+    arm64, bench, deny, fuzz, kill, loom, miri, package, release, smoke, soak, tidy, tutorial, vehicles,
+};
 
 /// What to run, and how long.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub(crate) struct Plan {
     pub(crate) fuzz_only: Vec<String>,
 }
 
-/// In the order in which they run: what fails fast comes first.
+/// In the order in which they run: what fails fast comes first, and what needs the command, which is built meanwhile, later.
 const STEPS: &[Step] = &[
     Step { name: "fmt", run: fmt },
     Step { name: "tidy", run: |_| tidy::run() },
@@ -33,8 +35,8 @@ const STEPS: &[Step] = &[
     Step { name: "docs", run: docs },
     Step { name: "deny", run: |_| deny::run() },
     Step { name: "package", run: |_| package::run() },
-    Step { name: "tutorial", run: |_| tutorial::run() },
     Step { name: "loom", run: |plan| loom::run(plan.preemptions) },
+    Step { name: "tutorial", run: |_| tutorial::run() },
     Step { name: "kill", run: |plan| kill::run(plan.kills) },
     Step { name: "smoke", run: |_| smoke::run() },
     Step { name: "soak", run: |plan| soak::run(plan.soak) },
@@ -68,6 +70,13 @@ pub(crate) fn named(names: &str) -> Result<Vec<Step>, String> {
 
 /// Runs every step, whatever became of those before it.
 pub(crate) fn run(plan: &Plan) -> ExitCode {
+    std::thread::scope(|scope| {
+        scope.spawn(|| release::build_ahead(plan.steps.iter().map(|step| step.name)));
+        run_all(plan)
+    })
+}
+
+fn run_all(plan: &Plan) -> ExitCode {
     let mut done = Vec::new();
     for step in &plan.steps {
         println!("=== {} ===", step.name);
