@@ -46,11 +46,14 @@ pub use words::SharedBytes;
 pub(crate) use words::{copy_in, copy_out};
 pub use writer::{ClaimError, RingWriter};
 
-/// Alignment and granularity of records, bytes. Streams of small messages run twice as fast as with a cache line for each.
-pub const RECORD_ALIGN: usize = 16;
-
 /// Bytes that move between processors together.
 const LINE_SIZE: usize = 64;
+
+/// Alignment and granularity of records, bytes. A line holds parts of one record only, so a reader that waits for the next
+/// takes no line from its writer. Aligned to 16, a round trip of 64 B takes a tenth longer.
+///
+/// loom follows each word by itself and knows no lines: there a record has few words, so that few steps make a lap.
+pub const RECORD_ALIGN: usize = if cfg!(loom) { 16 } else { LINE_SIZE };
 
 /// Size of a commit word, bytes.
 pub const COMMIT_SIZE: usize = 8;

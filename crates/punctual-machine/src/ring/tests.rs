@@ -284,14 +284,14 @@ fn a_record_is_counted_between_its_commit_word_and_the_tail() {
         assert_eq!(reader.peek(), Next::Frame);
         assert_eq!(memory.tail(), 0);
     });
-    assert_eq!(memory.tail(), 16);
+    assert_eq!(memory.tail(), RECORD_ALIGN as u64);
 }
 
 /// Goal: numbers are the account. Whatever a reader missed, `begin + consumed + lost` is the number that is next, and a run of
 /// records that its writer has not told of yet is neither lost nor read twice.
 #[test]
 fn numbers_account_for_every_record() {
-    let memory = RingMemory::on_heap(1024);
+    let memory = RingMemory::on_heap(4096);
     let mut writer = RingWriter::new(memory.clone());
     let mut reader = RingReader::from_start(memory.clone());
     let mut joined = RingReader::from_now(memory.clone());
