@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::command;
@@ -270,6 +271,37 @@ fn public() -> Command {
     command.subcommands(whole.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned())
 }
 
+/// The verb that was called, and the verbs below it: what its help is asked for by, and what it may be followed by.
+fn called() -> (String, Vec<String>) {
+    let (mut command, mut words) = (public(), vec!["punctual".to_owned()]);
+    for word in std::env::args_os().skip(1) {
+        let Some(verb) = word.to_str().and_then(|word| command.find_subcommand(word)) else { break };
+        command = verb.clone();
+        words.push(command.get_name().to_owned());
+    }
+    (words.join(" "), command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect())
+}
+
+/// One line that names the option, the value and the range, and whose help says more.
+fn misused(error: &clap::Error) -> Failure {
+    let (verb, below) = called();
+    let text = error.to_string();
+    let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let words: Vec<&str> = said.flat_map(str::split_whitespace).collect();
+    let line = words.join(" ");
+    let line = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            format!("{verb} needs one of: {}", below.join(", "))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let line = line.trim_start_matches("error: unrecognized subcommand");
+            format!("{verb} knows no{line}, only: {}", below.join(", "))
+        }
+        _ => line.trim_start_matches("error: ").to_owned(),
+    };
+    Failure::Usage(format!("{line} (see {verb} --help)"))
+}
+
 /// Runs the command; the exit code is the contract of `docs/cli.md`.
 pub fn main() -> ExitCode {
     punctual_machine::signal::ignore_file_size_limit();
@@ -282,16 +314,7 @@ pub fn main() -> ExitCode {
     let parsed = command.try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
     let arguments = match parsed {
         Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() => {
-            // One line that names the option, the value and the range.
-            let text = error.to_string();
-            let said =
-                text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-            let words: Vec<&str> = said.flat_map(str::split_whitespace).collect();
-            let line = words.join(" ");
-            let line = line.trim_start_matches("error: ");
-            return Failure::Usage(format!("{line} (see punctual --help)")).report();
-        }
+        Err(error) if error.use_stderr() => return misused(&error).report(),
         Err(help) => {
             return finish(command::print(&help.to_string()));
         }
