@@ -99,11 +99,11 @@ fn alone_it_lists_the_tasks_and_measures() {
 fn an_option_has_one_name() {
     let place = Place::new();
     for (verb, options) in [
-        ("response", &["--wake", "--rounds", "--all"][..]),
-        ("wakeup", &["--wake", "--rounds", "--all"]),
-        ("vehicles", &["--wake", "--rounds", "--all"]),
-        ("peel", &["--wake", "--rounds", "--all"]),
-        ("oneway", &["--wake", "--all"]),
+        ("response", &["--wake", "--rounds", "--all", "--quick"][..]),
+        ("wakeup", &["--wake", "--rounds", "--all", "--quick"]),
+        ("vehicles", &["--wake", "--rounds", "--all", "--quick"]),
+        ("peel", &["--wake", "--rounds", "--all", "--quick"]),
+        ("oneway", &["--wake", "--all", "--quick"]),
     ] {
         let help = place.punctual(&["run", verb, "--help"]).with(0).out;
         for option in options {

@@ -11,6 +11,7 @@ use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_interrupts, end_with_parent, interrupted};
 use serde_json::json;
 
+use super::survey::progress_of_whole;
 use super::{print, show, store_failure};
 use crate::cli::{Common, Failure};
 use crate::oneway::{self, BusPlan, Outcome, RESPONDER, Responder, Settings};
@@ -24,6 +25,7 @@ const COUNT: u64 = 5_000;
 const GAP: Duration = Duration::from_millis(1);
 /// Longest that a run takes.
 const DURATION: Duration = Duration::from_secs(60);
+const DURATION_QUICK: Duration = Duration::from_secs(3);
 /// Trips that count as warm-up: clocks and caches settle.
 const WARMUP: u64 = 20;
 
@@ -42,6 +44,9 @@ pub struct OnewayArguments {
     /// How both ends wait
     #[arg(long, value_name = "WAKE", default_value_t = Wake::Epoll)]
     wake: Wake,
+    /// In 3 s
+    #[arg(long)]
+    quick: bool,
 }
 
 /// Options of the far end.
@@ -110,12 +115,15 @@ pub fn oneway(arguments: &OnewayArguments) -> Result<(), Failure> {
         to: arguments.to.clone(),
         gap: common.gap.unwrap_or(GAP),
         count: usize::try_from(common.count.unwrap_or(COUNT)).unwrap_or(usize::MAX),
-        duration: common.duration.unwrap_or(DURATION),
+        duration: common.duration.unwrap_or(if arguments.quick { DURATION_QUICK } else { DURATION }),
         wake: arguments.wake,
     };
     let header = header(&settings, common.seed);
     let mut store = Store::create(common.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
-    let outcome = oneway::run(&settings, &mut store).map_err(Failure::Machine)?;
+    let bar = progress_of_whole(common.quiet);
+    let outcome = oneway::run(&settings, &mut store, &bar);
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(Failure::Machine)?;
     let outcome = outcome.map_err(|error| store_failure(&error))?;
     let summary = summarise(&settings, &outcome, &store)?;
     let path = store.finish(&summary).map_err(|error| store_failure(&error))?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::ArgPredicate;
 use punctual::Wake;
 use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_all_interrupts, catch_interrupts, end_with_parent, interrupted};
@@ -35,11 +36,14 @@ pub struct PeelArguments {
     #[arg(long, value_name = "WAY")]
     wake: Option<Wake>,
     /// How often all layers are measured, in turn
-    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 24, default_value_if("quick", ArgPredicate::IsPresent, "6"), value_parser = clap::value_parser!(u32).range(2..=1000))]
     rounds: u32,
     /// Starts of fresh processes, without each mistake and with it
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, default_value_if("quick", ArgPredicate::IsPresent, "3"), value_parser = clap::value_parser!(u32).range(2..=1000))]
     starts: u32,
+    /// A quarter of the rounds, and three starts
+    #[arg(long)]
+    quick: bool,
     /// Mistakes to make on purpose, to see them found
     #[arg(long, value_enum, value_name = "MISTAKE", value_delimiter = ',')]
     with: Vec<Culprit>,
@@ -47,6 +51,7 @@ pub struct PeelArguments {
 
 /// Time of all trials of the layers, if nothing else was asked for.
 const DURATION: Duration = Duration::from_secs(15);
+const DURATION_QUICK: Duration = Duration::from_secs(4);
 /// Messages of a trial, if nothing else was asked for.
 const COUNT: u64 = 5_000;
 /// A trial of fewer says nothing of its median.
@@ -119,7 +124,7 @@ fn settings(arguments: &PeelArguments) -> Result<Settings, Failure> {
         wake,
         rounds: arguments.rounds,
         starts: arguments.starts,
-        duration: common.duration.unwrap_or(DURATION),
+        duration: common.duration.unwrap_or(if arguments.quick { DURATION_QUICK } else { DURATION }),
         count: usize::try_from(count).unwrap_or(usize::MAX),
         with,
         seed: common.seed,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_interrupts, count_continuations};
@@ -76,8 +76,11 @@ pub struct ResponseArguments {
     #[arg(long, value_enum, default_value_t)]
     stamps: Stamps,
     /// How often each is measured, in turn with the others
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, default_value_if("quick", ArgPredicate::IsPresent, "2"), value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// Two rounds of 4 s
+    #[arg(long)]
+    quick: bool,
     /// Processor of the client [default: the first that this process may use]
     #[arg(long, value_name = "N")]
     client_cpu: Option<usize>,
@@ -165,6 +168,7 @@ fn percent(text: &str) -> Result<u32, String> {
 
 /// Time that all trials take, if nothing else was asked for.
 const DURATION: Duration = Duration::from_secs(50);
+const DURATION_QUICK: Duration = Duration::from_secs(8);
 /// Trips of each choice, if nothing else was asked for.
 const COUNT: u64 = 50_000;
 /// Trips of each round that count as warm-up: only the first round has any, as the cell goes on.
@@ -247,7 +251,7 @@ fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
         load,
         gap,
         count: usize::try_from(common.count.unwrap_or(COUNT)).unwrap_or(usize::MAX),
-        duration: common.duration.unwrap_or(if common.count.is_some() { LONG } else { DURATION }),
+        duration: common.duration.unwrap_or(usual_duration(arguments)),
         rounds: arguments.rounds,
         flows: arguments.flows,
         family: if arguments.ipv6 { Family::V6 } else { Family::V4 },
@@ -290,6 +294,14 @@ fn interface(arguments: &ResponseArguments, choices: &[Choice]) -> Result<Option
 
 /// Who asks for a count waits for it: an hour.
 const LONG: Duration = Duration::from_secs(3600);
+
+fn usual_duration(arguments: &ResponseArguments) -> Duration {
+    match (arguments.common.count, arguments.quick) {
+        (Some(_count), _) => LONG,
+        (None, true) => DURATION_QUICK,
+        (None, false) => DURATION,
+    }
+}
 
 fn load(arguments: &ResponseArguments) -> Result<(Load, Duration), Failure> {
     let common = &arguments.common;

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{show, store_failure, write_file};
 use crate::cli::{Failure, SurveyArguments};
 use crate::facts;
+use crate::report::text::is_dumb;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::survey::{self, Plan, SurveyError, Wishes};
@@ -81,11 +82,19 @@ fn header(host: &HostFacts, plan: &Plan, seed: u64) -> Header {
 }
 
 pub(super) fn progress(quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
+    if quiet || is_dumb() || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} trials  {msg:18!} {eta} left");
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Of what is one long trial: in hundredths.
+pub(super) fn progress_of_whole(quiet: bool) -> ProgressBar {
+    let bar = progress(quiet);
+    bar.set_length(100);
+    let style = ProgressStyle::with_template("{wide_bar} {pos:>3} %  {eta} left");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Shows what came out, and where it is.

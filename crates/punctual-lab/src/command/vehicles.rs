@@ -4,6 +4,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use punctual::Wake;
 use punctual_machine::host::HostFacts;
@@ -69,8 +70,11 @@ pub struct VehiclesArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     components: usize,
     /// How often all is measured, with fresh processes each time
-    #[arg(long, alias = "runs", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, alias = "runs", value_name = "N", default_value_t = 5, default_value_if("quick", ArgPredicate::IsPresent, "2"), value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// Two rounds of 3 s
+    #[arg(long)]
+    quick: bool,
     /// Messages of each component in a run [default: 30 s of them; callback: 1,000 to each vehicle; engine, async: 100]
     #[arg(long, value_name = "N", conflicts_with = "duration")]
     messages: Option<usize>,
@@ -101,6 +105,8 @@ pub struct VehiclesArguments {
 const ROADSIDE: usize = 9;
 /// How long the original's application test took.
 const APPLICATION_RUN: Duration = Duration::from_secs(30);
+/// How long a quick run takes.
+const QUICK_RUN: Duration = Duration::from_secs(3);
 /// Messages to each vehicle in the original's callback test.
 const CALLBACK_MESSAGES: usize = 1_000;
 /// Messages of each sender in the original's other tests.
@@ -255,6 +261,7 @@ fn messages(arguments: &VehiclesArguments) -> usize {
     };
     match (arguments.common.duration, arguments.mode) {
         (Some(duration), _) => during(duration),
+        (None, _) if arguments.quick => during(QUICK_RUN),
         (None, Mode::Application) => during(APPLICATION_RUN),
         (None, Mode::Callback) => CALLBACK_MESSAGES.div_ceil(arguments.vehicles),
         (None, Mode::Engine | Mode::Async) => SENDER_MESSAGES,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use punctual::group::{GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret};
 use punctual::interest::{Participant, Publisher, Response, Running, Topic};
 use punctual::unit::{Metre, Quantity};
@@ -246,7 +247,7 @@ impl Vehicle {
 ///
 /// # Errors
 /// In words for people: what the machine could not.
-pub fn run(scenario: &Scenario, medium: Medium) -> Result<Outcome, String> {
+pub fn run(scenario: &Scenario, medium: Medium, bar: &ProgressBar) -> Result<Outcome, String> {
     let cells = scenario.cells();
     let mut places = Places::new(medium, 2 * cells.len() + scenario.vehicles.len())?;
     let captures = Captures::new()?;
@@ -279,6 +280,7 @@ pub fn run(scenario: &Scenario, medium: Medium) -> Result<Outcome, String> {
             vehicle.turn(begin, scenario, &mut outcome)?;
         }
         turn_stations(&mut stations, &mut secrets)?;
+        bar.set_position((100 * begin.elapsed().as_millis() / scenario.length.as_millis().max(1)) as u64);
     }
     outcome.cut_short = interrupted().then(|| begin.elapsed());
     vehicles.into_iter().for_each(|vehicle| vehicle.end(&mut outcome));

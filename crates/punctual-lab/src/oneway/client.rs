@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use punctual::time::Role as TimeRole;
 use punctual::{Clock, ReceiveError, Target, Ticks, Wake};
 use punctual_machine::signal::interrupted;
@@ -105,7 +106,11 @@ impl Columns {
 ///
 /// # Errors
 /// In words for people, or what the store says.
-pub fn run(settings: &Settings, store: &mut Store) -> Result<Result<Outcome, StoreError>, String> {
+pub fn run(
+    settings: &Settings,
+    store: &mut Store,
+    bar: &ProgressBar,
+) -> Result<Result<Outcome, StoreError>, String> {
     let mut end = End::open(&settings.bus, CLIENT, OWN_PORT, 128, settings.wake)?;
     await_common_time(&mut end, settings)?;
     let mut outcome = Outcome { reference: reference(&end, settings), ..Outcome::default() };
@@ -118,9 +123,22 @@ pub fn run(settings: &Settings, store: &mut Store) -> Result<Result<Outcome, Sto
         std::thread::sleep(settings.gap);
         let trip = ask(&mut end, settings, number)?;
         note(&mut columns, &mut outcome, start, &trip);
+        if number.is_multiple_of(SHOWN_EVERY) {
+            bar.set_position(done(settings, outcome.made, clock.duration(clock.now().since(start))));
+        }
         number += 1;
     }
     Ok(store.append_all(0, &columns.cells()).map(|()| outcome))
+}
+
+/// Trips between two looks of the bar: to draw costs the time of several.
+const SHOWN_EVERY: u64 = 128;
+
+/// How much of it all is done, in hundredths: messages or time, whichever ends first.
+fn done(settings: &Settings, made: u64, passed: Duration) -> u64 {
+    let of_count = made as f64 / settings.count as f64;
+    let of_time = passed.as_secs_f64() / settings.duration.as_secs_f64();
+    (100.0 * of_count.max(of_time)) as u64
 }
 
 /// One trip: when it began, how long it took, and its two ways. An answer that never came has no end.
