@@ -1,8 +1,8 @@
 //! The experiments by name: what each says of a summary, on a terminal and on the page.
 
-use crate::report;
 use crate::report::section::Section;
 use crate::report::text::Screen;
+use crate::report::{self, Headline};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
 use crate::{oneway, peel, response, survey, vehicles, wakeup};
@@ -27,11 +27,23 @@ pub fn text(summary: &Summary, screen: Screen) -> String {
     report::text::page(&sections(summary), screen)
 }
 
+/// Of the cells of an experiment that measures several things, which say how fast it is, and what they are.
+fn headline(summary: &Summary) -> Option<Headline> {
+    match summary.experiment.as_str() {
+        "wakeup" => {
+            Some(Headline { wake: "w2r_any", words: "from the notification until the reader is awake" })
+        }
+        "response" => Some(Headline { wake: "round_trip", words: "a packet there and back" }),
+        "oneway" => Some(Headline { wake: "round_trip", words: "there and back" }),
+        _ => None,
+    }
+}
+
 /// The page of a run.
 ///
 /// # Errors
 /// A file of samples that was readable when the run was opened no longer is.
 pub fn page(run: &Run) -> Result<String, StoreError> {
     let summary = run.summarise()?;
-    report::render(run, &summary, &sections(&summary))
+    report::render(run, &summary, &sections(&summary), headline(&summary))
 }

@@ -33,3 +33,9 @@ pub mod wakeup;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/howto.md")]
 struct HowTo;
+
+/// The examples of the pages by language, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
+#[doc = include_str!("../../../docs/python.md")]
+struct Languages;

@@ -38,6 +38,15 @@ pub fn grouped(number: i64) -> String {
     if number < 0 { format!("-{text}") } else { text }
 }
 
+/// With so many digits behind the point: 1,053.80.
+#[must_use]
+pub fn fixed(number: f64, digits: usize) -> String {
+    let text = format!("{:.digits$}", number.abs());
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), grouped);
+    if number < 0.0 { format!("-{whole}{rest}") } else { whole + rest }
+}
+
 /// [`grouped`], of what is counted.
 #[must_use]
 pub fn count(number: u64) -> String {
@@ -58,4 +67,18 @@ pub fn rate(per_minute: f64) -> String {
 #[must_use]
 pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!(
+            [1_053.8, 0.25, -12_345.0, 7.0].map(|one| fixed(one, 2)),
+            ["1,053.80", "0.25", "-12,345.00", "7.00"]
+        );
+        assert_eq!((fixed(999.96, 1), fixed(f64::INFINITY, 1)), ("1,000.0".to_owned(), "inf".to_owned()));
+    }
 }

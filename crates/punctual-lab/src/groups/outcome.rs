@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::scenario::Move;
 use crate::report::section::{Cell, Column, Item, Section, Table, numbers};
-use crate::units::dash;
+use crate::units::{count, dash};
 
 /// Who stays in a cell for less is not promised to be served there.
 const STAY_MIN: Duration = Duration::from_secs(1);
@@ -115,7 +115,9 @@ impl Outcome {
     pub fn sections(&self, period: Duration) -> Vec<Section> {
         let mut end = vec![format!(
             "Searched {} bytes of all that leaders sent and heard for {} secrets: {} found in clear.",
-            self.captured_bytes, self.secrets, self.secrets_found
+            count(self.captured_bytes as u64),
+            self.secrets,
+            self.secrets_found
         )];
         end.extend(self.cut_short.map(|end| format!("Cut short after {:.3} s.", end.as_secs_f64())));
         let end = end.into_iter().map(Item::new).collect();
@@ -176,12 +178,12 @@ impl Outcome {
                 .ledger
                 .entries()
                 .iter()
-                .filter(|(name, count)| is_loss(name) && *count > 0)
-                .map(|(name, count)| format!("{name} {count}"))
+                .filter(|(name, copies)| is_loss(name) && *copies > 0)
+                .map(|(name, copies)| format!("{name} {}", count(*copies)))
                 .collect();
             let causes = if causes.is_empty() { "none".to_owned() } else { causes.join(", ") };
             let counts =
-                [end.taken, end.missed, end.away, end.keys_fetched].map(|one| Cell::from(one.to_string()));
+                [end.taken, end.missed, end.away, end.keys_fetched].map(|one| Cell::from(count(one)));
             table.row([Cell::from(end.name.to_string())].into_iter().chain(counts).chain([causes.into()]));
         }
         Section::new("Vehicle by vehicle").table(table).note(

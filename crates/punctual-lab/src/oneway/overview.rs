@@ -43,12 +43,15 @@ fn truth(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     if checked > 0 {
         lines.push(format!(
-            "Both ends read one clock here, and did not use it: the truth lies within the bound {held} times of {checked}."
+            "Both ends read one clock here, and did not use it: the truth lies within the bound {} times of {}.",
+            count(held),
+            count(checked)
         ));
     }
     if unknown > 0 {
         lines.push(format!(
-            "{unknown} ways are not known, as a clock was not: they are in no figure of one way."
+            "{} ways are not known, as a clock was not: they are in no figure of one way.",
+            count(unknown)
         ));
     }
     lines

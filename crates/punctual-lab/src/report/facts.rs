@@ -20,8 +20,23 @@ const PICKS_SHOWN: usize = 4;
 const FAST_SHOWN: usize = 5;
 const LATE_SHOWN: usize = 3;
 
+/// Which cells say how fast an experiment's subject is, where not all do.
+#[derive(Clone, Copy, Debug)]
+pub struct Headline {
+    /// What they have behind the slash.
+    pub wake: &'static str,
+    /// What they measure.
+    pub words: &'static str,
+}
+
 /// The first screen: how fast is it, what should I use, what was late and why.
-pub(super) fn head(page: &mut String, summary: &Summary, cells: &[Cell], late: &[Late<'_>]) {
+pub(super) fn head(
+    page: &mut String,
+    summary: &Summary,
+    cells: &[Cell],
+    late: &[Late<'_>],
+    headline: Option<Headline>,
+) {
     let _ = write!(
         page,
         "<header><p class=\"brow\">Punctual · {} · {} · {}</p>",
@@ -38,7 +53,7 @@ pub(super) fn head(page: &mut String, summary: &Summary, cells: &[Cell], late: &
         }
     }
     page.push_str("<div class=\"asked\">");
-    how_fast(page, cells);
+    how_fast(page, cells, headline);
     what_was_late(page, late);
     page.push_str("</div>");
     if let Some(recommendation) = &summary.recommendation {
@@ -48,30 +63,32 @@ pub(super) fn head(page: &mut String, summary: &Summary, cells: &[Cell], late: &
 }
 
 /// The fastest route of each engine, by its median without idle gap.
-fn how_fast(page: &mut String, cells: &[Cell]) {
-    page.push_str("<div><h2>How fast is this machine?</h2>");
+fn fastest(cells: &[Cell], headline: Option<Headline>) -> Vec<&Cell> {
     let rank =
         |cell: &&Cell| (cell.id().load, cell.id().gap_us, cell.id().size != 64, cell.result.figures.p50);
     // "+plain" is without stamps, to be compared with a floor: no route that a program has.
     let is_usual = |cell: &&Cell| {
         let id = cell.id();
-        !id.neighbour && !id.wake.contains('+') && cell.result.figures.p50.is_some()
+        let is_meant = headline.is_none_or(|headline| headline.wake == id.wake);
+        is_meant && !id.neighbour && !id.wake.contains('+') && cell.result.figures.p50.is_some()
     };
-    let mut shown: Vec<&Cell> = Vec::new();
     let mut sorted: Vec<&Cell> = cells.iter().filter(is_usual).collect();
     sorted.sort_by_key(rank);
-    for cell in sorted {
-        let is_new = |one: &&Cell| {
-            (one.id().engine.as_str(), one.id().kind) == (cell.id().engine.as_str(), cell.id().kind)
-        };
-        if cell.id().kind == Kind::RoundTrip && !shown.iter().any(is_new) {
+    let round_trips: Vec<&Cell> =
+        sorted.iter().copied().filter(|cell| cell.id().kind == Kind::RoundTrip).collect();
+    let mut shown: Vec<&Cell> = Vec::new();
+    for cell in if round_trips.is_empty() { sorted } else { round_trips } {
+        if !shown.iter().any(|one| one.id().engine == cell.id().engine) {
             shown.push(cell);
         }
     }
-    if shown.is_empty() {
-        shown = cells.iter().filter(is_usual).collect();
-    }
     shown.sort_by_key(|cell| cell.result.figures.p50);
+    shown
+}
+
+fn how_fast(page: &mut String, cells: &[Cell], headline: Option<Headline>) {
+    page.push_str("<div><h2>How fast is this machine?</h2>");
+    let shown = fastest(cells, headline);
     if shown.is_empty() {
         page.push_str("<p>Nothing was answered, so there is no figure.</p></div>");
         return;
@@ -80,12 +97,14 @@ fn how_fast(page: &mut String, cells: &[Cell]) {
     for cell in shown.iter().take(FAST_SHOWN) {
         let figures = &cell.result.figures;
         let p50 = figures.p50.map_or_else(dash, |ns| micros(ns as f64));
-        let p99 = figures.p99.map_or(String::new(), |ns| format!(", p99 {} µs", micros(ns as f64)));
+        let p99 = figures.p99.map(|ns| format!("p99 {} µs", micros(ns as f64)));
+        let words = headline.map_or_else(|| medium_words(&cell.id().engine), |headline| Some(headline.words));
+        let beside: Vec<String> = words.map(str::to_owned).into_iter().chain(p99).collect();
         let _ = write!(
             page,
-            "<li><b>{p50} µs</b> {} <span>{}{p99}</span></li>",
+            "<li><b>{p50} µs</b> {} <span>{}</span></li>",
             escape(&cell.id().name),
-            escape(&medium_words(&cell.id().engine))
+            escape(&beside.join(", "))
         );
     }
     let of = shown[0].id();
@@ -98,16 +117,15 @@ fn how_fast(page: &mut String, cells: &[Cell]) {
 }
 
 /// Where a figure of this engine was taken, so that none is believed to be one between hosts.
-fn medium_words(engine: &str) -> String {
-    match engine {
+fn medium_words(engine: &str) -> Option<&'static str> {
+    Some(match engine {
         "floor" => "bare mechanism, no library",
         "loopback" => "inside one process",
         "shared" => "between processes, shared memory",
         "datagram" => "UDP, both ends on this host, no network card",
         "packet" => "Ethernet frames, both ends on this host (veth), no network card",
-        _ => "",
-    }
-    .to_owned()
+        _ => return None,
+    })
 }
 
 fn what_was_late(page: &mut String, late: &[Late<'_>]) {

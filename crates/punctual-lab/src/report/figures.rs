@@ -50,30 +50,27 @@ pub(super) fn table(page: &mut String, cells: &[Cell], views: &[View<'_>]) {
 }
 
 fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
-    let mut letters = vec![14, 7, 4, 6, 6, 6, 6, 6, 7, 4, 5, STRIP_WIDTH as usize / 8];
-    if with_conditions {
-        letters.extend([26, 6]);
-    }
+    let letters = [14, 7, 4, 6, 6, 6, 6, 6, 7, 4, 5, STRIP_WIDTH as usize / 8];
     let _ = write!(page, "<table class=\"{}\"><thead><tr><th class=\"l\">wake</th>", place_for(&letters));
-    if with_conditions {
-        page.push_str("<th class=\"l\">conditions</th><th>gap</th>");
-    }
     FIGURES.iter().for_each(|head| {
         let _ = write!(page, "<th>{head}</th>");
     });
     let _ = write!(page, "<th class=\"strip\">{}</th></tr></thead><tbody>", strip_axis(scale));
-    let mut engines: Vec<&str> = Vec::new();
-    for cell in cells {
-        if !engines.contains(&cell.id().engine.as_str()) {
-            engines.push(&cell.id().engine);
+    // Conditions stand above the rows that share them: a column of them would not fit.
+    let above = |cell: &Cell| match (cell.id(), with_conditions) {
+        (id, true) => format!("{} · {} · gap {}", id.engine, id.conditions(), id.gap()),
+        (id, false) => id.engine.clone(),
+    };
+    let mut groups: Vec<String> = Vec::new();
+    for group in cells.iter().map(|cell| above(cell)) {
+        if !groups.contains(&group) {
+            groups.push(group);
         }
     }
-    for engine in engines {
+    for group in groups {
         let columns = letters.len();
-        let _ = write!(page, "<tr class=\"engine\"><td colspan=\"{columns}\">{}</td></tr>", escape(engine));
-        for cell in cells.iter().filter(|c| c.id().engine == engine) {
-            row(page, cell, scale, with_conditions);
-        }
+        let _ = write!(page, "<tr class=\"engine\"><td colspan=\"{columns}\">{}</td></tr>", escape(&group));
+        cells.iter().filter(|cell| above(cell) == group).for_each(|cell| row(page, cell, scale));
     }
     page.push_str("</tbody></table>");
 }
@@ -82,14 +79,10 @@ fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
 const FIGURES: [&str; 10] =
     ["count", "lost", "min", "p50", "p90", "p99", "p99.9", "max", "stalls", "per min"];
 
-fn row(page: &mut String, cell: &Cell, scale: Log, with_conditions: bool) {
+fn row(page: &mut String, cell: &Cell, scale: Log) {
     let (id, result) = (cell.id(), &cell.result);
     page.push_str("<tr>");
     cell_html(page, "l key", "", &escape(&id.wake));
-    if with_conditions {
-        cell_html(page, "l none", "conditions", &escape(&id.conditions()));
-        cell_html(page, "", "gap", &id.gap());
-    }
     let faint_if = |yes: bool| if yes { "none" } else { "" };
     let lost = if result.lost > 0 { "bad" } else { "none" };
     let mut shown = vec![("", count(result.figures.count)), (lost, result.lost.to_string())];

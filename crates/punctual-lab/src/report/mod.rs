@@ -23,6 +23,7 @@ use crate::sample::{CellId, Kind, Load};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
 use cells::Cell;
+pub use facts::Headline;
 use section::Section;
 
 const CSS: &str = include_str!("page.css");
@@ -33,7 +34,12 @@ pub(crate) const ROUTES_MAX: usize = 24;
 ///
 /// # Errors
 /// A file of samples that was readable when the run was opened no longer is.
-pub fn render(run: &Run, summary: &Summary, own: &[Section]) -> Result<String, StoreError> {
+pub fn render(
+    run: &Run,
+    summary: &Summary,
+    own: &[Section],
+    headline: Option<Headline>,
+) -> Result<String, StoreError> {
     let cells = cells::load(run, summary)?;
     let late = late::longest(&cells);
     let mut page = String::with_capacity(1 << 18);
@@ -44,7 +50,7 @@ pub fn render(run: &Run, summary: &Summary, own: &[Section]) -> Result<String, S
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title>\n<style>{CSS}</style></head>\n<body><main><div>\n"
     );
-    facts::head(&mut page, summary, &cells, &late);
+    facts::head(&mut page, summary, &cells, &late, headline);
     let is_end = |section: &&Section| section.title == parts::DOUBTS || section.title == parts::SKIPPED;
     let own: Vec<Section> = own.iter().filter(|section| !is_end(section)).cloned().collect();
     html::sections(&mut page, &own);

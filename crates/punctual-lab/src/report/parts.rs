@@ -113,7 +113,7 @@ fn figures(rows: &[&CellResult]) -> Table {
         cells.push(row.stalls_per_minute.map_or_else(dash, rate).into());
         table.row(cells);
     }
-    table
+    table.without_empty()
 }
 
 /// What to do, under what was seen.

@@ -7,7 +7,7 @@ use comfy_table::{
 };
 use console::{Style, Term, measure_text_width};
 
-use super::section::{Block, Cell, Item, Kind, Medium, Section, Table, Tone};
+use super::section::{Block, Cell, Column, Item, Kind, Medium, Section, Table, Tone};
 
 /// Columns of what is no terminal.
 pub const WIDTH: usize = 80;
@@ -15,7 +15,7 @@ pub const WIDTH: usize = 80;
 const WIDTH_MIN: usize = 40;
 const PROSE_MAX: usize = 100;
 /// A column of words that is narrower has a word in each line.
-const PROSE_MIN: usize = 24;
+const PROSE_MIN: usize = 20;
 /// Between two columns.
 const GUTTER: usize = 2;
 
@@ -34,15 +34,21 @@ impl Default for Screen {
     }
 }
 
+/// Whether terminals here know no control sequences, as in an editor or over a serial line.
+#[must_use]
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term == "dumb")
+}
+
 impl Screen {
-    /// Standard output: its own width and colours if it is a terminal, unless `NO_COLOR` forbids them.
+    /// Standard output: its own width and colours if it is a terminal, unless `NO_COLOR` or `TERM=dumb` forbids them.
     #[must_use]
     pub fn stdout() -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         let width = Term::stdout().size_checked().map_or(WIDTH, |(_rows, columns)| usize::from(columns));
         Self {
             width: if is_terminal { width.max(WIDTH_MIN) } else { WIDTH },
-            colour: is_terminal && std::env::var_os("NO_COLOR").is_none(),
+            colour: is_terminal && !is_dumb() && std::env::var_os("NO_COLOR").is_none(),
         }
     }
 
@@ -121,14 +127,30 @@ fn item(item: &Item, screen: Screen) -> String {
     text
 }
 
+/// What stands behind a number on the same line.
+const UNITS: [&str; 8] = ["ns", "µs", "ms", "s", "%", "B", "KiB", "MiB"];
+
+/// The words, a number and its unit being one.
+fn with_units(words: &str) -> Vec<String> {
+    let mut together: Vec<String> = Vec::new();
+    for word in words.split_whitespace() {
+        let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
+        match together.last_mut().filter(|last| last.ends_with(|end: char| end.is_ascii_digit())) {
+            Some(number) if UNITS.contains(&bare) => *number += &format!(" {word}"),
+            _ => together.push(word.to_owned()),
+        }
+    }
+    together
+}
+
 /// The words on lines that fit.
 #[must_use]
 pub fn wrapped(words: &str, first: &str, others: &str, screen: Screen) -> String {
     let width = screen.width.min(PROSE_MAX);
     let (mut text, mut line) = (String::new(), first.to_owned());
     let mut is_fresh = true;
-    for word in words.split_whitespace() {
-        if !is_fresh && measure_text_width(&line) + 1 + measure_text_width(word) > width {
+    for word in with_units(words) {
+        if !is_fresh && measure_text_width(&line) + 1 + measure_text_width(&word) > width {
             text += &line;
             text.push('\n');
             line = others.to_owned();
@@ -137,14 +159,41 @@ pub fn wrapped(words: &str, first: &str, others: &str, screen: Screen) -> String
         if !is_fresh {
             line.push(' ');
         }
-        line += word;
+        line += &word;
         is_fresh = false;
     }
     text + &line + "\n"
 }
 
-/// As one grid if it fits; else as several, each with the key.
+/// As one grid if it fits; else as several, each with the key, and with the rows' numbers where that does not tell them apart.
 fn table(table: &Table, screen: Screen) -> String {
+    let all = widths(table);
+    if parts(table, &all, screen.width).len() > 1 && !keys_differ(table) {
+        return grids(&numbered(table), screen);
+    }
+    grids(table, screen)
+}
+
+fn keys_differ(table: &Table) -> bool {
+    let keys = table.rows.iter().filter_map(|row| row.get(..table.keys));
+    let mut keys: Vec<Vec<&str>> =
+        keys.map(|key| key.iter().map(|cell| cell.text.as_str()).collect()).collect();
+    keys.sort_unstable();
+    keys.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+/// With the number of each row before it.
+fn numbered(table: &Table) -> Table {
+    let mut numbered = table.clone();
+    numbered.columns.insert(0, Column::number("row"));
+    numbered.keys += 1;
+    for (row, number) in numbered.rows.iter_mut().filter(|row| !row.is_empty()).zip(1_u32..) {
+        row.insert(0, number.to_string().into());
+    }
+    numbered
+}
+
+fn grids(table: &Table, screen: Screen) -> String {
     let widths = widths(table);
     let parts = parts(table, &widths, screen.width);
     parts.iter().map(|columns| grid(table, columns, &widths, screen)).collect::<Vec<_>>().join("\n")
@@ -298,7 +347,7 @@ fn styled(cell: &Cell) -> comfy_table::Cell {
 
 #[cfg(test)]
 mod tests {
-    use super::super::section::{Column, numbers};
+    use super::super::section::numbers;
     use super::*;
 
     fn wide() -> Table {
@@ -334,6 +383,22 @@ mod tests {
         }
     }
 
+    /// Goal: in each part of a table it can be told which row a figure belongs to.
+    #[test]
+    fn rows_of_one_key_are_numbered_where_the_table_is_split() {
+        let mut alike = wide();
+        alike.rows.push(alike.rows[0].clone());
+        let narrow = table(&alike, Screen { width: 60, colour: false });
+        let parts: Vec<&str> = narrow.split("\n\n").collect();
+        assert!(parts.len() > 1, "{narrow}");
+        for part in parts {
+            let starts: Vec<&str> =
+                part.lines().map(|line| line.split_whitespace().next().unwrap_or("")).collect();
+            assert!(["row", "1", "2"].iter().all(|start| starts.contains(start)), "{narrow}");
+        }
+        assert!(!table(&alike, Screen { width: 200, colour: false }).contains("row"), "it is one table");
+    }
+
     /// Goal: a wide terminal is used.
     #[test]
     fn a_table_that_fits_is_one() {
@@ -349,6 +414,12 @@ mod tests {
         let section = Section::new("Results").table(table).note("A note.");
         let of = |colour| page(std::slice::from_ref(&section), Screen { width: 80, colour });
         assert!(of(true).contains("\x1b[") && !of(false).contains('\x1b'));
+    }
+
+    #[test]
+    fn a_number_keeps_its_unit() {
+        let text = wrapped(&"1.2 µs, ".repeat(40), "", "", Screen::default());
+        assert!(text.lines().all(|line| line.ends_with("µs,") && line.chars().count() <= WIDTH), "{text}");
     }
 
     #[test]

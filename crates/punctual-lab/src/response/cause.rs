@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::client::Window;
 use super::evidence::Evidence;
 use super::option::Urgency;
+use crate::units::count;
 
 /// Why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -114,17 +115,18 @@ pub struct Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { wall_us, cpu_us, cpu_us_most, wait_us, wait_us_most, .. } = self;
-        write!(f, "of {wall_us} µs ran {}", Between(*cpu_us, *cpu_us_most))?;
+        write!(f, "of {} µs ran {}", count((*wall_us).into()), Between(*cpu_us, *cpu_us_most))?;
         write!(f, ", ready {}", Between(*wait_us, *wait_us_most))?;
         for (name, us) in
             [("stopped", self.stopped_us), ("throttled", self.throttled_us), ("stolen", self.stolen_us)]
         {
             if us > 0 {
-                write!(f, ", {name} at least {us}")?;
+                write!(f, ", {name} at least {}", count(us.into()))?;
             }
         }
         let Self { control_late_us, faults_minor, faults_major, .. } = self;
-        write!(f, ", control thread late {control_late_us}, faults {faults_minor}+{faults_major}")
+        let late = count((*control_late_us).into());
+        write!(f, ", control thread late {late}, faults {faults_minor}+{faults_major}")
     }
 }
 
@@ -134,8 +136,8 @@ struct Between(u32, u32);
 impl fmt::Display for Between {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self(least, most) if least == most => write!(f, "{most}"),
-            Self(least, most) => write!(f, "{least} to {most}"),
+            Self(least, most) if least == most => f.write_str(&count(most.into())),
+            Self(least, most) => write!(f, "{} to {}", count(least.into()), count(most.into())),
         }
     }
 }

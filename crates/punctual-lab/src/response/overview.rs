@@ -173,7 +173,7 @@ fn lateness(summary: &Summary) -> Vec<Section> {
     if late.is_empty() {
         return Vec::new();
     }
-    let mut columns = vec![Column::name("way"), Column::name("whose time")];
+    let mut columns = vec![Column::name("way"), Column::prose("whose time")];
     columns.extend([Column::prose("cause"), Column::number("stalls"), Column::number("trips")]);
     columns.push(Column::number("ms").over("excess"));
     let mut table = Table::new(columns);
@@ -289,14 +289,16 @@ fn notes(summary: &Summary) -> Option<Section> {
             ));
         }
         if let Some(slow) = number(result, ["slow_answers", ""]).filter(|&slow| slow > 0) {
-            lines.push(format!("{way}: {} slow answers (--limit)", count(slow)));
+            lines.push(format!("{way}: {} answers slower than --limit", count(slow)));
         }
         let [looks, late, latest] =
             ["looks", "late", "latest_us"].map(|of| number(result, ["control", of]).unwrap_or(0));
         if late > 0 {
             let latest = micros(latest as f64 * 1000.0);
             lines.push(format!(
-                "{way}: the client's control thread was late {late} times of {looks}, {latest} µs at most"
+                "{way}: of {} looks of the client's control thread {} were late, by {latest} µs at most",
+                count(looks),
+                count(late)
             ));
         }
     }

@@ -9,7 +9,7 @@ use crate::report::draw::{Series, bars, lines};
 use crate::report::section::{Block, Cell, Column, Item, Medium, Section, Table, Tone, numbers};
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
-use crate::units::{count, dash, micros, micros_or_dash};
+use crate::units::{count, dash, fixed, grouped, micros, micros_or_dash};
 
 /// Ours by the rule of the tables: min / mean of truncated means / max, whole µs.
 pub(super) fn published(all: &Overall) -> Section {
@@ -25,12 +25,12 @@ pub(super) fn published(all: &Overall) -> Section {
         let known = |published: &&Published| published.row == name && all.mode.is_mutual();
         for published in PUBLISHED.iter().filter(known) {
             let which = Cell::toned(format!("published, {} table", published.table), Tone::Faint);
-            let mean = format!("{:.2}", published.mean).into();
+            let mean = fixed(published.mean, 2).into();
             table.row([name.into(), which, count(published.min).into(), mean, count(published.max).into()]);
         }
         for (number, row) in rows.iter().enumerate() {
             let which = format!("ours, run {}", number + 1).into();
-            let mean = Cell::toned(format!("{:.2}", row.mean_us), Tone::Strong);
+            let mean = Cell::toned(fixed(row.mean_us, 2), Tone::Strong);
             table.row([name.into(), which, count(row.min_us).into(), mean, count(row.max_us).into()]);
         }
         if let Some(standing) = all.standings.iter().find(|s| s.row == name && all.mode.is_mutual()) {
@@ -207,10 +207,10 @@ pub(super) fn firsts(all: &Overall) -> Table {
     columns.push(Column::number("looker late"));
     let mut table = Table::new(columns);
     for (number, run) in all.runs.iter().enumerate().filter(|(_, run)| run.firsts.count > 0) {
-        let ms = |ns: u64| Cell::from(format!("{:.2}", ns as f64 / 1e6));
+        let ms = |ns: u64| Cell::from(fixed(ns as f64 / 1e6, 2));
         let total: u64 = run.firsts.mean.iter().map(|share| share.ns).sum();
         let mut cells: Vec<Cell> =
-            vec![(number + 1).to_string().into(), run.firsts.count.to_string().into(), ms(total)];
+            vec![(number + 1).to_string().into(), count(run.firsts.count as u64).into(), ms(total)];
         cells.extend(run.firsts.mean.iter().map(|share| ms(share.ns)));
         cells.push(ms(run.control_late_us * 1000));
         table.row(cells);
@@ -226,7 +226,7 @@ pub(super) fn start_up(all: &Overall) -> Section {
     let mut table = Table::new(columns);
     for (number, run) in all.runs.iter().enumerate() {
         let startup = &run.startup;
-        let tenth = |value: f64| Cell::from(format!("{value:.1}"));
+        let tenth = |value: f64| Cell::from(fixed(value, 1));
         let mut cells: Vec<Cell> =
             vec![(number + 1).to_string().into(), format!("{:.0}", startup.all_ready_ms).into()];
         cells.extend([startup.clock_ms_max, startup.node_ms_max, startup.bind_ms_max].map(tenth));
@@ -234,7 +234,7 @@ pub(super) fn start_up(all: &Overall) -> Section {
         let firsts = [startup.first_ns_median, startup.first_ns_max];
         cells.extend(firsts.map(|ns| Cell::from(micros_or_dash(ns))));
         cells.extend([run.facts.queued_ns as f64 / 1e6, run.drift_ppm].map(tenth));
-        cells.push(run.growth_kib_max.to_string().into());
+        cells.push(grouped(run.growth_kib_max).into());
         table.row(cells);
     }
     Section::new("Start-up, apart").about("the slowest process of each run, ms").table(table).note(
