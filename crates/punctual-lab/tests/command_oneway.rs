@@ -1,6 +1,7 @@
 //! `punctual run oneway` and `punctual node`, as people call them.
 
 mod common;
+mod glossary;
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -39,6 +40,7 @@ fn both_ways_are_within_their_bounds() {
     let place = Place::new();
     let ended = place.punctual(&["run", "oneway", "--count", "300", "--json", "-", "--out", "run"]).with(0);
     assert_both_ways(&summary_of(&ended.out));
+    glossary::explains(&place.path("run"));
     let page = place.punctual(&["report", "run"]).with(0);
     assert!(page.err.is_empty(), "{}", page.err);
 }

@@ -2,6 +2,7 @@
 //! counted events, and by comparison with starts of the same run that do not make them.
 
 mod common;
+mod glossary;
 
 use common::{Ended, Place, alone, summary_of, text};
 use serde_json::Value;
@@ -58,6 +59,7 @@ fn every_layer_is_peeled() {
                 ["low_ns", "ns", "high_ns"].map(|name| cost["adds"][name].as_f64().expect("a number"));
             assert!(low <= at && at <= high, "{cost:#}");
         }
+        glossary::explains(&place.path("run"));
         let page = text(&place.path("run/report.html"));
         assert!(page.contains("Layer by layer") && page.contains("Paid once"));
     }

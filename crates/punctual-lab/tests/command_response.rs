@@ -1,6 +1,7 @@
 //! `punctual run response`, `punctual echo`, `punctual import sockperf`, as scripts and people call them.
 
 mod common;
+mod glossary;
 
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -98,6 +99,7 @@ fn stages_add_up_to_each_trip() {
         let p50 = result["p50"].as_f64().expect("a median");
         let part = unexplained["median_ns"].as_f64().expect("a median").abs() / p50;
         assert!(unexplained["name"] == "unexplained" && part <= 0.05, "{part} of the median: {result:#}");
+        glossary::explains(&place.path("run"));
         let run = Run::open(&place.path("run")).expect("a run");
         for trial in &run.trials {
             let samples = trial.load().expect("samples");

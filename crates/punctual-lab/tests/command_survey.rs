@@ -1,6 +1,7 @@
 //! `punctual survey`, as scripts and people call it.
 
 mod common;
+mod glossary;
 
 use std::fs;
 use std::process::Command;
@@ -35,6 +36,7 @@ fn the_summary_on_standard_output_keeps_the_contract() {
     assert!(names.iter().all(|name| name.starts_with("shared/")), "{names:?}");
     assert_eq!(ended.out.trim(), text(&place.path("run/summary.json")).trim());
     let samples = fs::read_dir(place.path("run/samples")).expect("samples").count();
+    glossary::explains(&place.path("run"));
     let run = Run::open(&place.path("run")).expect("a run");
     assert!(
         run.doubts.is_empty() && run.trials.len() == samples && samples > 0,
@@ -74,6 +76,7 @@ fn neighbours_and_openings_have_their_rows() {
         ["survey", "--quick", "--load", "closed", "--duration", "6s", "--out", "run", "--json", "j"];
     let out = place.punctual(&arguments).with(0).out;
     let summary = summary_of(&text(&place.path("j")));
+    glossary::explains(&place.path("run"));
     let row = |name: &str| {
         let results = summary["results"].as_array().expect("results");
         results.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()

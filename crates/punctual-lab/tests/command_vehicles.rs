@@ -2,6 +2,7 @@
 //! of every message, never how long it took.
 
 mod common;
+mod glossary;
 
 use std::process::Command;
 use std::time::Duration;
@@ -90,6 +91,7 @@ fn every_vehicle_hears_every_vehicle() {
                 assert_eq!(count(result, "lost") + count(result, "duplicated"), 0, "{result:#}");
                 assert_eq!((&result["kind"], &result["load"]), (&"one_way".into(), &"open".into()));
             }
+            glossary::explains(&place.path("run"));
             let run = Run::open(&place.path("run")).expect("a run");
             for trial in &run.trials {
                 let samples = trial.load().expect("samples");

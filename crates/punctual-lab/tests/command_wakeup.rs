@@ -1,6 +1,7 @@
 //! `punctual run wakeup`: what it prints and stores, and what it refuses.
 
 mod common;
+mod glossary;
 
 use std::fs;
 
@@ -64,6 +65,7 @@ fn the_doorbell_stands_beside_the_bare_mechanism() {
         return eprintln!("SKIPPED: two processors are needed for a core each");
     }
     let summary: Value = serde_json::from_str(&ended.with(0).out).expect("JSON");
+    glossary::explains(&place.path("run"));
     let rows = summary["against_bare"].as_array().expect("a list");
     for (name, bare_name, calls) in
         [("epoll/w2r_any", "floor-epoll", 2.0), ("eventfd/w2r_any", "floor-eventfd", 1.0)]
