@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::summary::{Clock, Host};
+use crate::units::count;
 
 /// The host before a run.
 pub fn host(facts: &HostFacts, pinned: &[usize]) -> Host {
@@ -126,10 +127,12 @@ pub fn sections(facts: &HostFacts) -> Vec<Section> {
         ("cost of a stamp".to_owned(), format!("{} ns", clock.stamp_ns)),
         ("cost of recording a message".to_owned(), format!("{} ns", clock.record_ns)),
     ];
-    lines.extend(host.more.into_iter().filter(|(name, _)| name != "pinned").map(|(name, value)| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        (name.replace('_', " "), text)
-    }));
+    lines.extend(
+        host.more
+            .into_iter()
+            .filter(|(name, _)| name != "pinned")
+            .map(|(name, value)| (name.replace('_', " "), in_words(&value))),
+    );
     let mut table = Table::new(vec![Column::name(""), Column::prose("")]);
     lines.iter().for_each(|(name, value)| table.row([name, value].map(Cell::from)));
     let mut can = Table::new(vec![Column::name(""), Column::prose("")]);
@@ -148,5 +151,17 @@ fn unknown() -> String {
 }
 
 fn limit(value: u64) -> String {
-    if value == u64::MAX { "none".to_owned() } else { value.to_string() }
+    if value == u64::MAX { "none".to_owned() } else { count(value) }
+}
+
+/// A fact as people read it.
+#[must_use]
+pub fn in_words(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
+        Value::Array(all) if all.is_empty() => "none".to_owned(),
+        Value::Array(all) => all.iter().map(in_words).collect::<Vec<_>>().join(", "),
+        other => other.as_u64().map_or_else(|| other.to_string(), count),
+    }
 }

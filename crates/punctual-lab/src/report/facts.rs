@@ -10,6 +10,7 @@ use super::escape;
 use super::html::code;
 use super::late::Late;
 use super::parts::WORDS;
+use crate::facts::in_words;
 use crate::sample::Kind;
 use crate::summary::{Choice, Host, Summary};
 use crate::units::{count, dash, micros};
@@ -215,11 +216,7 @@ pub(super) fn foot(page: &mut String, summary: &Summary) {
 fn list(page: &mut String, facts: &Value) {
     page.push_str("<dl>");
     for (name, value) in facts.as_object().into_iter().flatten() {
-        let value = match value {
-            Value::String(text) => text.clone(),
-            Value::Bool(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
-            other => other.to_string(),
-        };
+        let value = in_words(value);
         let _ = write!(page, "<dt>{}</dt><dd>{}</dd>", escape(&name.replace('_', " ")), escape(&value));
     }
     page.push_str("</dl>");
