@@ -366,6 +366,15 @@ fn an_interrupted_run_keeps_what_it_measured() {
 }
 
 /// Goal: one line that names the option, the value and the range.
+/// Goal: what could not begin leaves no folder that looks like a run.
+#[test]
+fn a_run_that_cannot_begin_leaves_nothing() {
+    let place = Place::new();
+    place.punctual(&["run", "vehicles", "--engine", "packet", "--interface", "nowhere0"]).with(3);
+    let left = std::fs::read_dir(place.path("runs")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "folders in runs/");
+}
+
 #[test]
 fn misuse_is_told_in_a_line() {
     let place = Place::new();

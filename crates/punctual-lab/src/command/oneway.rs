@@ -123,6 +123,9 @@ pub fn oneway(arguments: &OnewayArguments) -> Result<(), Failure> {
     let bar = progress_of_whole(common.quiet);
     let outcome = oneway::run(&settings, &mut store, &bar);
     bar.finish_and_clear();
+    if outcome.is_err() {
+        store.discard_if_empty();
+    }
     let outcome = outcome.map_err(Failure::Machine)?;
     let outcome = outcome.map_err(|error| store_failure(&error))?;
     let summary = summarise(&settings, &outcome, &store)?;

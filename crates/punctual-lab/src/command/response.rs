@@ -198,6 +198,9 @@ pub fn response(arguments: &ResponseArguments) -> Result<(), Failure> {
     let bar = progress(common.quiet);
     let outcome = in_a_thread(|| experiment::run(&settings, against, &mut store, &bar))?;
     bar.finish_and_clear();
+    if outcome.is_err() {
+        store.discard_if_empty();
+    }
     let outcome = outcome.map_err(|error| match error {
         RunError::Store(error) => store_failure(&error),
         RunError::Machine(text) => Failure::Machine(text),

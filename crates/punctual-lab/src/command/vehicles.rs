@@ -133,6 +133,9 @@ pub fn vehicles(arguments: &VehiclesArguments) -> Result<(), Failure> {
     let bar = progress(common.quiet);
     let made = in_a_thread(|| experiment::run(&settings, &mut store, &bar))?;
     bar.finish_and_clear();
+    if made.is_err() {
+        store.discard_if_empty();
+    }
     let made = made.map_err(|error| match error {
         RunError::Store(error) => store_failure(&error),
         RunError::Machine(text) => Failure::Machine(text),

@@ -99,6 +99,16 @@ impl Store {
         Ok(summary)
     }
 
+    /// Takes the run back if nothing was measured: a folder without samples is in the way of whoever looks for a run.
+    pub fn discard_if_empty(&self) {
+        if self.files == 0 {
+            let header = fs::remove_file(self.path.join(HEADER_FILE));
+            // What cannot be removed stays, and opens as a run that was cut short.
+            let _gone =
+                header.and(fs::remove_dir(self.path.join(SAMPLES_DIR))).and(fs::remove_dir(&self.path));
+        }
+    }
+
     /// Writes the summary, last.
     ///
     /// # Errors
