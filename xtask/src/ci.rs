@@ -21,8 +21,8 @@ pub(crate) struct Plan {
     pub(crate) kills: kill::Extent,
     /// Messages with delays at every step of the handshake.
     pub(crate) soak: u64,
-    /// Crates to test under emulation.
-    pub(crate) arm64: &'static [&'static str],
+    /// What to test under emulation.
+    pub(crate) arm64: &'static arm64::Wanted,
     /// Empty: all targets.
     pub(crate) fuzz_only: Vec<String>,
 }
