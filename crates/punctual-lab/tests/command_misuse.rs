@@ -59,6 +59,16 @@ fn what_is_no_run_is_refused() {
     }
 }
 
+#[test]
+fn an_address_that_cannot_be_had_says_what_to_do() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    for (listen, advice) in [("192.0.2.1:7", "ip addr"), (&address, "ss -ulpn")] {
+        let ended = Place::new().punctual(&["echo", "--listen", listen]).with(3);
+        assert!(ended.err.contains(advice) && ended.err.contains(listen), "{}", ended.err);
+    }
+}
+
 /// Method: not even root makes a directory in `/proc`.
 #[test]
 fn a_place_that_cannot_be_written_is_the_machines() {

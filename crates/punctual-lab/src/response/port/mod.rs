@@ -4,10 +4,12 @@
 //! it, when its thread ran, and when the bytes lay in the caller's buffer.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
+use punctual_machine::SystemError;
 use punctual_machine::clock::{realtime_ns, stamp_age};
 use punctual_machine::socket::UdpOptions;
 use serde::{Deserialize, Serialize};
@@ -143,6 +145,16 @@ pub trait Port: fmt::Debug {
     }
 }
 
+/// With what to do, where an address is the cause.
+fn advised(error: &SystemError) -> String {
+    let advice = match error.kind() {
+        ErrorKind::AddrInUse => "; another program has the port: `ss -ulpn` says which",
+        ErrorKind::AddrNotAvailable => "; no interface of this host has that address: see `ip addr`",
+        _ => "",
+    };
+    format!("{error}{advice}")
+}
+
 /// Opens a port.
 ///
 /// # Errors
@@ -150,11 +162,9 @@ pub trait Port: fmt::Debug {
 pub fn open(plan: &PortPlan) -> Result<Box<dyn Port + Send>, String> {
     match plan.way {
         Way::Blocking | Way::Epoll | Way::Spin | Way::BusyPoll | Way::XdpTx => {
-            Ok(Box::new(UdpPort::open(plan).map_err(|error| error.to_string())?))
+            Ok(Box::new(UdpPort::open(plan).map_err(|error| advised(&error))?))
         }
-        Way::Uring | Way::UringNapi => {
-            Ok(Box::new(UringPort::open(plan).map_err(|error| error.to_string())?))
-        }
+        Way::Uring | Way::UringNapi => Ok(Box::new(UringPort::open(plan).map_err(|error| advised(&error))?)),
         Way::Packet | Way::XdpSkb | Way::XdpNative => Ok(Box::new(RawPort::open(plan)?)),
     }
 }
