@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::micros;
+use crate::units::{self, micros};
 
 /// Printed with the result it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ pub enum Cause {
     /// The steady state begins slower than it ends.
     FirstSlow { subject: String, count: u64, first_ns: u64, median_ns: u64 },
     /// Stages add up to more than the total.
-    StagesOverlap { subject: String, count: u64 },
+    StagesOverlap { subject: String, count: u64, of: u64 },
     /// A file of samples that ends too early or cannot be read.
     TrialUnreadable { file: String, reason: String },
     /// The run has no summary: it was cut short.
@@ -125,8 +125,9 @@ impl fmt::Display for Cause {
                     "{subject}: right after the warm-up {count} messages of all trials still take {first} µs, the rest {rest} µs"
                 )
             }
-            Self::StagesOverlap { subject, count } => {
-                write!(f, "{subject}: the stages of {count} exceed their total")
+            Self::StagesOverlap { subject, count, of } => {
+                let (count, of) = (units::count(*count), units::count(*of));
+                write!(f, "{subject}: the stages of {count} exceed their total, of {of} messages")
             }
             Self::TrialUnreadable { file, reason } => write!(f, "{file} cannot be read: {reason}"),
             Self::CutShort { trials } => write!(f, "the run was cut short after {trials} trials"),
@@ -182,7 +183,9 @@ impl Cause {
             Self::FirstSlow { .. } => {
                 "look at the plot by message index; a longer run (--duration) weighs it less"
             }
-            Self::StagesOverlap { .. } => "do not trust the stages of this cell; report it as a bug",
+            Self::StagesOverlap { .. } => {
+                "believe no stage of such a message; if they are more than one in a thousand, no stage of the cell: report it"
+            }
             Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",

@@ -203,7 +203,8 @@ impl CellResult {
             add(Cause::BelowResolution { subject: subject(), figure_ns, step_ns: clock.step_ns });
         }
         if self.stages_over_total > 0 {
-            add(Cause::StagesOverlap { subject: subject(), count: self.stages_over_total });
+            let (count, of) = (self.stages_over_total, self.figures.count);
+            add(Cause::StagesOverlap { subject: subject(), count, of });
         }
         doubts
     }
