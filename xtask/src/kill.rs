@@ -22,7 +22,7 @@ pub(crate) struct Extent {
 pub(crate) const SHORT: Extent = Extent { random: 60, passings: 0 };
 pub(crate) const LONG: Extent = Extent { random: 1_000, passings: 8 };
 
-/// Building, and some fifty victims a second.
+/// Some fifty victims a second; what they are is built before.
 const DEADLINE: Duration = Duration::from_secs(1_200);
 
 /// Faults planted in the protocol (`punctual_machine::label`), with which the tests must fail.
@@ -30,7 +30,7 @@ const FAULTS: &[&str] = &["count_first", "claim_uncleared"];
 
 pub(crate) fn run(extent: Extent) -> Outcome {
     let found = || FAULTS.iter().try_for_each(|fault| must_fail(fault));
-    let outcome = Outcome::of(tests(extent).status().and_then(|()| found()));
+    let outcome = Outcome::of(build().and_then(|()| tests(extent).status()).and_then(|()| found()));
     // Pages of victims that nobody cleared away.
     let _none = std::fs::remove_dir_all(counters());
     outcome
@@ -55,11 +55,19 @@ fn must_fail(fault: &str) -> Result<(), String> {
     }
 }
 
-fn tests(extent: Extent) -> Run {
+fn build() -> Result<(), String> {
+    cargo().arg("--no-run").status()
+}
+
+fn cargo() -> Run {
     Run::cargo(&["test", "--quiet", "--package", "punctual", "--test", "kills", "--target-dir"])
         .arg(workspace::target("kill"))
-        .args(&["--", "--nocapture"])
         .env("RUSTFLAGS", "--cfg labelled_stores")
+}
+
+fn tests(extent: Extent) -> Run {
+    cargo()
+        .args(&["--", "--nocapture"])
         .env("PUNCTUAL_COUNTERS", counters())
         .env("PUNCTUAL_KILLS", extent.random.to_string())
         .env("PUNCTUAL_PASSINGS", extent.passings.to_string())
