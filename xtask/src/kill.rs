@@ -56,17 +56,21 @@ fn must_fail(fault: &str) -> Result<(), String> {
 }
 
 fn build() -> Result<(), String> {
-    cargo().arg("--no-run").status()
+    test("kills").arg("--no-run").status()
 }
 
-fn cargo() -> Run {
-    Run::cargo(&["test", "--quiet", "--package", "punctual", "--test", "kills", "--target-dir"])
+/// A test program of the library with its labels. Not optimised, and without debug information: building takes longer than
+/// what mostly waits does then.
+pub(crate) fn test(program: &str) -> Run {
+    Run::cargo(&["test", "--quiet", "--package", "punctual", "--test", program, "--target-dir"])
         .arg(workspace::target("kill"))
         .env("RUSTFLAGS", "--cfg labelled_stores")
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
 }
 
 fn tests(extent: Extent) -> Run {
-    cargo()
+    test("kills")
         .args(&["--", "--nocapture"])
         .env("PUNCTUAL_COUNTERS", counters())
         .env("PUNCTUAL_KILLS", extent.random.to_string())

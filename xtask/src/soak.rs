@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::command::{Run, how, tail};
+use crate::kill;
 use crate::step::Outcome;
 use crate::workspace;
 
@@ -39,16 +40,10 @@ pub(crate) fn run(messages: u64) -> Outcome {
     Outcome::of(suite().and_then(|()| mechanisms.iter().try_for_each(each)))
 }
 
-fn cargo(arguments: &[&str]) -> Run {
-    let cargo = Run::cargo(arguments).arg("--target-dir").arg(workspace::target("kill"));
-    cargo.env("RUSTFLAGS", "--cfg labelled_stores").within(DEADLINE)
-}
-
 /// The suite's own test, with a fault if one is given: it must fail with each.
 fn suite(fault: Option<&str>) -> Result<(), String> {
-    let mut test = cargo(&["test", "--quiet", "--package", "punctual", "--test", "wakes"])
-        .args(&["--", "no_wake_up_is_lost"])
-        .env("PUNCTUAL_DELAYS", "1");
+    let test = kill::test("wakes").args(&["--", "no_wake_up_is_lost"]);
+    let mut test = test.env("PUNCTUAL_DELAYS", "1").within(DEADLINE);
     if let Some(fault) = fault {
         test = test.env("PUNCTUAL_FAULT", fault);
     }
@@ -61,9 +56,12 @@ fn suite(fault: Option<&str>) -> Result<(), String> {
 }
 
 fn soak(mechanism: &str, messages: u64, spoil: Option<&str>, expected: i32) -> Result<(), String> {
-    let mut soak = cargo(&["run", "--package", "punctual-lab", "--quiet"])
+    let mut soak = Run::cargo(&["run", "--package", "punctual-lab", "--quiet", "--target-dir"])
+        .arg(workspace::target("kill"))
         .args(&["--", "run", "wakeup", "--quiet", "--mechanism", mechanism, "--soak"])
-        .arg(messages.to_string());
+        .arg(messages.to_string())
+        .env("RUSTFLAGS", "--cfg labelled_stores")
+        .within(DEADLINE);
     if let Some(step) = spoil {
         soak = soak.args(&["--spoil", step]);
     }
