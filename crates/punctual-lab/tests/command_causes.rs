@@ -9,7 +9,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Place, Started, alone, punctual, summary_of};
+use common::{Place, Started, alone, has_thread, punctual, summary_of};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -102,13 +102,6 @@ fn start(place: &Place, seconds: f64, more: &[&str], way: &[&str]) -> Started {
     // The first trips are the slowest in any case.
     std::thread::sleep(Duration::from_millis(200));
     started
-}
-
-fn has_thread(process: u32, name: &str) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
-    let mut tasks = tasks.into_iter().flatten().flatten();
-    tasks
-        .any(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|found| found.trim() == name))
 }
 
 /// The only child of a run.
@@ -290,7 +283,7 @@ fn twenty_microseconds_show_in_their_stage() {
     let _turn = alone();
     let place = Place::new();
     let stage_ns = |more: &[&str], stage: &str| {
-        let count = (400 * injections()).to_string();
+        let count = (200 * injections()).to_string();
         let out = format!("run-{}", monotonic_ns());
         let arguments = [
             "run",

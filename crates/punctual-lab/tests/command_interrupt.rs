@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Ended, Place, Started, alone, children, punctual, summary_of, text};
+use common::{Ended, Place, Started, all_ready, alone, children, punctual, summary_of, text};
 
 fn files(folder: &Path) -> usize {
     fs::read_dir(folder).map_or(0, |entries| entries.flatten().count())
@@ -29,9 +29,9 @@ fn a_signal_for_the_command_alone_ends_its_vehicles() {
     let more = ["--components", "2", "--duration", "600s", "--period", "10ms", "--out", "run"];
     let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
     let parent = started.id();
-    started.has("three vehicles", || children(parent).len() == 3);
+    started.has("three vehicles", || all_ready(parent));
     // Long enough for values to travel; without any the end is as good.
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    std::thread::sleep(std::time::Duration::from_millis(1200));
     let vehicles = children(parent);
     started.signal("-INT");
     kept(&place, &started.end());
@@ -75,7 +75,7 @@ fn an_interrupted_scenario_leaves_nothing_behind() {
     command.env("TMPDIR", &scratch);
     let mut started = place.start(command);
     started.has("a file", || files(&scratch) > 0);
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
     let ended = interrupted(started);
     // A machine that is busy may have ended it before a vehicle was on its way.
     assert!(matches!(ended.code, Some(0 | 1 | 3)), "{:?}\n{}\n{}", ended.code, ended.out, ended.err);

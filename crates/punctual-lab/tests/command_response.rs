@@ -153,8 +153,8 @@ fn faults_are_accounted_for() {
     let faults = ["--lose", "2", "--double", "2", "--reorder", "2", "--corrupt", "2"];
     // An answer that a busy machine delays for longer than the timeout counts as lost, and no fault took it.
     for load in [
-        &["--count", "1500", "--timeout", "50ms"][..],
-        &["--rate", "2000", "--count", "1500", "--flows", "3", "--timeout", "1s"],
+        &["--count", "600", "--timeout", "50ms"][..],
+        &["--rate", "2000", "--count", "600", "--flows", "3", "--timeout", "1s"],
     ] {
         let arguments = [&in_one_round(&["--seed", "7"])[..], &faults[..], load].concat();
         let summary = summary_of(&place.punctual(&arguments).with(0).out);

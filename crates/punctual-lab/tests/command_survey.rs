@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 
 use common::{
-    Place, alone, is_root, punctual, punctual_by, short_survey, summary_of, survey, text, unprivileged,
+    Ended, Place, alone, is_root, punctual, punctual_by, short_survey, summary_of, survey, text, unprivileged,
 };
 use punctual_lab::sample::Phase;
 use punctual_lab::store::Run;
@@ -25,11 +25,18 @@ fn skipped(summary: &Value, what: &str) -> Option<String> {
     entry["reason"].as_str().map(str::to_owned)
 }
 
+/// Method: one survey, which takes seconds; each goal has its function.
 #[test]
-fn the_summary_on_standard_output_keeps_the_contract() {
+fn a_survey_leaves_what_it_should() {
     let _turn = alone();
     let place = Place::new();
     let ended = survey(&place, &["--json", "-", "--out", "run"]);
+    the_summary_on_standard_output_keeps_the_contract(&place, &ended);
+    every_trial_begins_with_a_warm_up_of_its_own(&place);
+    the_page_needs_no_network(&place);
+}
+
+fn the_summary_on_standard_output_keeps_the_contract(place: &Place, ended: &Ended) {
     let summary = summary_of(&ended.out);
     let names = names(&summary);
     assert!(names.contains(&"shared/spin") && names.contains(&"shared/futex"), "{names:?}");
@@ -46,11 +53,7 @@ fn the_summary_on_standard_output_keeps_the_contract() {
 }
 
 /// Goal: what a trial binds anew, it warms up anew: no first message of any trial is a steady one.
-#[test]
-fn every_trial_begins_with_a_warm_up_of_its_own() {
-    let _turn = alone();
-    let place = Place::new();
-    survey(&place, &["--quiet", "--out", "run"]);
+fn every_trial_begins_with_a_warm_up_of_its_own(place: &Place) {
     let run = Run::open(&place.path("run")).expect("a run");
     let warmup = run.header.warmup;
     assert!(warmup > 1);
@@ -64,6 +67,17 @@ fn every_trial_begins_with_a_warm_up_of_its_own() {
     let summary = run.summary.expect("it ended");
     let firsts = summary.results.iter().filter(|result| result.first_ns.len() as u64 != result.trials);
     assert_eq!(firsts.map(|result| &result.cell.name).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+fn the_page_needs_no_network(place: &Place) {
+    let page = text(&place.path("run/report.html"));
+    for outside in ["http:", "https:", "src=", "@import", "<link", "<script"] {
+        assert!(!page.contains(outside), "the page holds {outside:?}");
+    }
+    for opening in ["href=\"", "url("] {
+        let targets = page.match_indices(opening).map(|(at, found)| &page[at + found.len()..]);
+        assert!(targets.into_iter().all(|target| target.starts_with('#')), "{opening} leaves the page");
+    }
 }
 
 /// Goal: advice for who has no CPU to spare rests on rows beside busy neighbours, the library's cost on several openings, and
@@ -125,21 +139,6 @@ fn a_neighbour_that_starts_meanwhile_is_doubted() {
 }
 
 #[test]
-fn the_page_needs_no_network() {
-    let _turn = alone();
-    let place = Place::new();
-    survey(&place, &["--quiet", "--out", "run"]);
-    let page = text(&place.path("run/report.html"));
-    for outside in ["http:", "https:", "src=", "@import", "<link", "<script"] {
-        assert!(!page.contains(outside), "the page holds {outside:?}");
-    }
-    for opening in ["href=\"", "url("] {
-        let targets = page.match_indices(opening).map(|(at, found)| &page[at + found.len()..]);
-        assert!(targets.into_iter().all(|target| target.starts_with('#')), "{opening} leaves the page");
-    }
-}
-
-#[test]
 fn a_summary_in_a_file_leaves_the_table_to_people() {
     let _turn = alone();
     let place = Place::new();
@@ -160,7 +159,9 @@ fn a_summary_in_a_file_leaves_the_table_to_people() {
 fn quiet_says_nothing() {
     let _turn = alone();
     let place = Place::new();
-    let ended = survey(&place, &["--quiet", "--out", "run"]);
+    let arguments =
+        ["survey", "--quick", "--only", "shared/futex", "--gap", "0", "--duration", "200ms", "--out", "run"];
+    let ended = place.punctual(&[&arguments[..], &["--quiet"]].concat()).with(0);
     assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", ""));
 }
 

@@ -21,6 +21,7 @@ const _: () = {
     let _ = (Started::id, Started::signal, Started::signal_group, Place::world_writable, Place::path);
     let _ = |started: &mut Started| (started.has("", || true), started.ends_before(|| true));
     let _ = (children, is_root, unprivileged);
+    let _ = |process: u32| (has_thread(process, ""), all_ready(process));
 };
 
 /// A directory of one test, where its command runs.
@@ -107,6 +108,18 @@ pub(crate) fn children(parent: u32) -> Vec<String> {
         behind_name.split_whitespace().nth(1) == Some(parent.to_string().as_str())
     };
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).filter(is_child).collect()
+}
+
+/// Whether a process has a thread of that name.
+pub(crate) fn has_thread(process: impl std::fmt::Display, name: &str) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"));
+    let mut tasks = tasks.into_iter().flatten().flatten();
+    tasks.any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|found| found.trim() == name))
+}
+
+/// Whether all vehicles of this run are ready: a second later, behind the barrier, values travel. Then its controls begin.
+pub(crate) fn all_ready(run: u32) -> bool {
+    has_thread(run, "control")
 }
 
 /// A command that runs.
