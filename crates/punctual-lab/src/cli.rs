@@ -150,9 +150,9 @@ pub struct CompareArguments {
     /// Make the runs first: A and B are commands that measure, run in turn
     #[arg(long)]
     pub interleave: bool,
-    /// Pairs of runs to be made
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "interleave", value_parser = clap::value_parser!(u32).range(5..=1_000))]
-    pub pairs: u32,
+    /// Pairs of runs to be made, 5 to 1000 [default: as many as find 10 % more of the median, at most 40]
+    #[arg(long, value_name = "N", requires = "interleave", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(5..=1_000))]
+    pub pairs: Option<usize>,
     /// Directory of the runs that are made [default: runs/TIME-compare/]
     #[arg(long, value_name = "DIR", requires = "interleave")]
     pub out: Option<PathBuf>,

@@ -27,7 +27,11 @@ pub fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
         write_file(file, "")?;
     }
     let [a, b] = if arguments.interleave {
-        play([&arguments.a, &arguments.b], arguments.pairs, arguments.out.as_deref())?
+        let wanted = |made: &[Vec<PathBuf>; 2]| {
+            let compared = compare_runs(&open(&made[0])?, &open(&made[1])?, &[], Order::Interleaved);
+            Ok(compared.map_err(|error| store_failure(&error))?.pairs_wanted())
+        };
+        play([&arguments.a, &arguments.b], arguments.pairs, arguments.out.as_deref(), &wanted)?
     } else {
         [named(&arguments.a)?, named(&arguments.b)?]
     };
@@ -151,6 +155,7 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
     for pairs in [5, 6, 7, 8, 10, 12].into_iter().filter(|pairs| 2 * pairs <= count) {
         line(&format!("{pairs} pairs in turn"), &|factor| calibration.in_turn(pairs, DRAWS, factor));
     }
+    line("as many pairs in turn as are wanted", &|factor| calibration.in_turn_as_wanted(DRAWS, factor));
     let section = Section::new("How often compare errs here").table(table);
     print(&text::page(&[section], Screen::stdout()))
 }

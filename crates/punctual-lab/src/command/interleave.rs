@@ -9,23 +9,27 @@ use punctual_machine::signal::{catch_interrupts, interrupted};
 
 use super::survey::progress;
 use crate::cli::Failure;
+use crate::compare::PAIRS_MIN;
 use crate::store::rfc3339;
 
-/// Has every pair made, and says where the runs are. Ctrl-C ends it after the run that is being made; whole pairs count.
+/// The runs of both sides.
+type Made = [Vec<PathBuf>; 2];
+
+/// Makes so many pairs, or as many as `wanted` says of those that were made; returns where the runs are. Ctrl-C ends it after the
+/// run that is being made; whole pairs count.
 pub(super) fn play(
     commands: [&String; 2],
-    pairs: u32,
+    pairs: Option<usize>,
     out: Option<&Path>,
-) -> Result<[Vec<PathBuf>; 2], Failure> {
+    wanted: &dyn Fn(&Made) -> Result<usize, Failure>,
+) -> Result<Made, Failure> {
     catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
     let folder = folder(out)?;
     let bar = progress(false);
-    bar.set_length(2 * u64::from(pairs));
     let mut made = [Vec::new(), Vec::new()];
-    for pair in 0..pairs {
-        if interrupted() {
-            break;
-        }
+    let (mut pair, mut count) = (0, pairs.unwrap_or(PAIRS_MIN));
+    while pair < count && !interrupted() {
+        bar.set_length(2 * count as u64);
         let places = ["a", "b"].map(|side| folder.join(side).join(format!("{:03}", pair + 1)));
         // Every other pair goes backwards, so that nobody is always the second.
         let first = usize::from(pair % 2 == 1);
@@ -34,6 +38,10 @@ pub(super) fn play(
         }
         if !interrupted() {
             made.iter_mut().zip(places).for_each(|(made, place)| made.push(place));
+        }
+        pair += 1;
+        if pair == count && pairs.is_none() && !interrupted() {
+            count = wanted(&made)?;
         }
     }
     bar.finish_and_clear();

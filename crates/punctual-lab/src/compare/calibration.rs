@@ -3,7 +3,7 @@
 
 use super::value::RunValue;
 use super::verdict::Sides;
-use super::{Options, Order, common_rule, judge};
+use super::{Options, Order, PAIRS_MIN, common_rule, half_and_nine_of_ten, judge};
 use crate::sample::CellId;
 use crate::stats::{Squares, Xorshift};
 use crate::store::{Run, StoreError};
@@ -78,9 +78,8 @@ impl Calibration {
         for _ in 0..draws {
             let Draw { a, b, history, order } = draw(&mut random);
             for (options, narrow, values) in &self.cells {
-                let take = |which: &[usize]| which.iter().map(|&run| values[run].clone()).collect::<Vec<_>>();
                 let b = b.iter().map(|&run| values[run].scaled(factor)).collect();
-                let sides = Sides { a: take(&a), b, history: take(&history) };
+                let sides = Sides { a: taken(values, &a), b, history: taken(values, &history) };
                 let comparison = judge("", &sides, &Options { order, ..options.clone() });
                 tally.note(*narrow, comparison.differs());
             }
@@ -130,16 +129,41 @@ impl Calibration {
     /// If there are not as many runs.
     #[must_use]
     pub fn in_turn(&self, pairs: usize, draws: u64, factor: f64) -> Tally {
-        let all: Vec<usize> = (0..self.runs / 2).collect();
+        self.tally(draws, factor, |random| self.pairs(pairs, random))
+    }
+
+    /// As many pairs in turn as `compare --interleave` makes unasked, if so many are there.
+    #[must_use]
+    pub fn in_turn_as_wanted(&self, draws: u64, factor: f64) -> Tally {
         self.tally(draws, factor, |random| {
-            let (mut a, mut b) = (Vec::new(), Vec::new());
-            for pair in &shuffled(&all, random)[..pairs] {
-                let swapped = random.below(2);
-                a.push(2 * pair + swapped);
-                b.push(2 * pair + 1 - swapped);
+            let mut pairs = self.pairs(self.runs / 2, random);
+            let mut made = PAIRS_MIN.min(pairs.a.len());
+            while self.pairs_wanted(&pairs, made) > made && made < pairs.a.len() {
+                made = self.pairs_wanted(&pairs, made).min(pairs.a.len());
             }
-            Draw { a, b, history: Vec::new(), order: Order::Interleaved }
+            (pairs.a.truncate(made), pairs.b.truncate(made));
+            pairs
         })
+    }
+
+    fn pairs_wanted(&self, pairs: &Draw, made: usize) -> usize {
+        let needed = self.cells.iter().filter_map(|(_, _, values)| {
+            let [a, b] = [&pairs.a, &pairs.b].map(|side| taken(values, &side[..made]));
+            Sides { a, b, history: Vec::new() }.pairs_needed(Order::Interleaved)
+        });
+        half_and_nine_of_ten(needed.collect()).map_or(made, |[_, nine_of_ten]| nine_of_ten)
+    }
+
+    /// So many pairs of neighbours in time.
+    fn pairs(&self, count: usize, random: &mut Xorshift) -> Draw {
+        let all: Vec<usize> = (0..self.runs / 2).collect();
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        for pair in &shuffled(&all, random)[..count] {
+            let swapped = random.below(2);
+            a.push(2 * pair + swapped);
+            b.push(2 * pair + 1 - swapped);
+        }
+        Draw { a, b, history: Vec::new(), order: Order::Interleaved }
     }
 
     /// Runs in it.
@@ -147,6 +171,10 @@ impl Calibration {
     pub fn runs(&self) -> usize {
         self.runs
     }
+}
+
+fn taken(values: &[RunValue], which: &[usize]) -> Vec<RunValue> {
+    which.iter().map(|&run| values[run].clone()).collect()
 }
 
 fn shuffled(all: &[usize], random: &mut Xorshift) -> Vec<usize> {

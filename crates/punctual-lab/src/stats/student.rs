@@ -1,5 +1,8 @@
 //! Student's t: how far a mean of few values may lie from the truth.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 /// Terms of the continued fraction: more than the root of the degrees of freedom, after which it has converged.
 const TERMS: u32 = 100;
 /// Halvings of the interval in which a quantile is looked for.
@@ -9,6 +12,11 @@ const FREEDOM_MANY: usize = 1 << 12;
 /// No interval is wider: as good as no statement.
 const LIMIT: f64 = 1e9;
 
+thread_local! {
+    /// Quantiles that were found, by the bits of alpha and the degrees of freedom: a comparison asks for few, thousands of times.
+    static FOUND: RefCell<HashMap<(u64, usize), f64>> = RefCell::default();
+}
+
 /// The value that |t| exceeds with probability `alpha` at so many degrees of freedom; infinite without any.
 #[must_use]
 pub fn two_sided(alpha: f64, freedom: usize) -> f64 {
@@ -16,6 +24,12 @@ pub fn two_sided(alpha: f64, freedom: usize) -> f64 {
         return f64::INFINITY;
     }
     let freedom = freedom.min(FREEDOM_MANY);
+    FOUND.with_borrow_mut(|found| {
+        *found.entry((alpha.to_bits(), freedom)).or_insert_with(|| quantile(alpha, freedom))
+    })
+}
+
+fn quantile(alpha: f64, freedom: usize) -> f64 {
     let (mut low, mut high) = (0.0, LIMIT);
     for _ in 0..HALVINGS {
         // By the geometric middle above 1: a quantile may be 2 or 60,000.
