@@ -232,7 +232,7 @@ fn one_who_sends_alike_does_not_starve_another() {
 #[test]
 fn a_message_overrun_while_it_is_copied_is_not_delivered() {
     const WORDS: usize = 480;
-    const ENOUGH: u64 = 2_000;
+    const ENOUGH: u64 = 500;
     let name = format!("alike-torn-{}", std::process::id());
     let bus = Bus::Shared(SharedOptions {
         when_full: WhenFull::Overrun,
