@@ -64,7 +64,7 @@ fn ask(question: &AtomicU64, answer: &AtomicU64, end: Instant) -> Option<Vec<Rou
         let asked = clock.now();
         question.store(asked.0, Ordering::Relaxed);
         last = other_than(last, answer, end)?;
-        rounds.push([asked, Ticks(last), now_after_loads(clock)]);
+        rounds.push([asked, Ticks(last), clock.now_after_loads()]);
     }
     Some(rounds)
 }
@@ -74,17 +74,9 @@ fn answer(question: &AtomicU64, answer: &AtomicU64, end: Instant) -> Option<()> 
     let mut last = 0;
     for _ in 0..ROUNDS {
         last = other_than(last, question, end)?;
-        answer.store(now_after_loads(clock).0, Ordering::Relaxed);
+        answer.store(clock.now_after_loads().0, Ordering::Relaxed);
     }
     Some(())
-}
-
-/// The reading once every load before it has its value. A plain reading may overtake the load that is waited for, by as long as
-/// the other processor's cache line takes to come: 61 ns on an idle machine, and more beside others who use the memory.
-#[inline]
-fn now_after_loads(clock: &Clock) -> Ticks {
-    crate::arch::await_loads();
-    clock.now()
 }
 
 /// Waits for another number.

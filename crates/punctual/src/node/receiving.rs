@@ -160,7 +160,7 @@ impl Receiving {
         let &Prediction { ref likeness, account, .. } = prediction;
         let Some(sequence) = self.accounts.next_of(account, &last.header) else { return false };
         let Some(alike) = half.peek_alike(likeness, sequence) else { return false };
-        let read = if alike.stamps.is_some() { core.clock.now() } else { Ticks::default() };
+        let read = if alike.stamps.is_some() { core.clock.now_after_loads() } else { Ticks::default() };
         let header = Header { sequence, payload_size: alike.payload_size, ..last.header };
         make_room(&mut landing.buffer, PREFIX_SIZE_MAX + header.frame_size() - header.prefix_size());
         if !half.copy_alike(likeness, &mut landing.buffer, PREFIX_SIZE_MAX) {
@@ -319,7 +319,7 @@ impl Desk<'_> {
 
     #[inline]
     fn handle_frame(&mut self, arrival: &Arrival<'_>) -> Flow {
-        let read = if arrival.header.stamped { self.core.clock.now() } else { Ticks::default() };
+        let read = if arrival.header.stamped { self.core.clock.now_after_loads() } else { Ticks::default() };
         let woken = self.woken.take().unwrap_or_default();
         let kernel_ns = arrival.kernel_ns.unwrap_or(0);
         let mut circumstances = Circumstances { woken, read, lost_before: 0, kernel_ns, sealed_in: None };
