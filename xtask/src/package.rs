@@ -10,9 +10,15 @@ const CRATES: &[&str] = &["punctual-proto", "punctual-machine", "punctual"];
 /// What every archive has beside its sources.
 const FILES: &[&str] = &["LICENSE-MIT", "LICENSE-APACHE", "README.md"];
 
-/// The workspace's own settings of debug builds, so that what it has built serves here too.
-pub(crate) const SETTINGS: &[(&str, &str)] =
+/// The workspace's own settings of debug builds.
+const SETTINGS: &[(&str, &str)] =
     &[("CARGO_PROFILE_DEV_OPT_LEVEL", "1"), ("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")];
+
+/// With the workspace's settings, or the caller's, so that what they have built serves here too.
+pub(crate) fn settled(run: Run) -> Run {
+    let is_ours = |(name, _): &&(&str, &str)| std::env::var_os(name).is_none();
+    SETTINGS.iter().filter(is_ours).fold(run, |run, (name, value)| run.env(name, value))
+}
 
 pub(crate) fn run() -> Outcome {
     Outcome::of(package())
@@ -25,10 +31,7 @@ fn package() -> Result<(), String> {
     for name in CRATES {
         cargo = cargo.args(&["--package", name]);
     }
-    for (name, value) in SETTINGS {
-        cargo = cargo.env(name, value);
-    }
-    cargo.status()?;
+    settled(cargo).status()?;
     let folder = workspace::target("package");
     for name in CRATES {
         let unpacked = folder.join(format!("{name}-{}", env!("CARGO_PKG_VERSION")));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::command::{Run, how, tail};
-use crate::package::SETTINGS;
+use crate::package;
 use crate::release;
 use crate::step::Outcome;
 use crate::workspace;
@@ -41,7 +41,7 @@ fn build() -> Result<(), String> {
 
 /// With one place for what all projects build, and no network: what is needed is here already.
 fn settled(run: Run) -> Run {
-    let run = SETTINGS.iter().fold(run, |run, (name, value)| run.env(name, value));
+    let run = package::settled(run);
     run.env("CARGO_TARGET_DIR", workspace::target("")).env("CARGO_NET_OFFLINE", "true")
 }
 
