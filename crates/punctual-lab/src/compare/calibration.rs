@@ -141,7 +141,8 @@ impl Calibration {
             while self.pairs_wanted(&pairs, made) > made && made < pairs.a.len() {
                 made = self.pairs_wanted(&pairs, made).min(pairs.a.len());
             }
-            (pairs.a.truncate(made), pairs.b.truncate(made));
+            pairs.a.truncate(made);
+            pairs.b.truncate(made);
             pairs
         })
     }
