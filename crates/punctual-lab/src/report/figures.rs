@@ -68,8 +68,10 @@ fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
         }
     }
     for group in groups {
-        let columns = letters.len();
-        let _ = write!(page, "<tr class=\"engine\"><td colspan=\"{columns}\">{}</td></tr>", escape(&group));
+        let (columns, name) = (letters.len(), escape(&group));
+        // Where rows are stacked there is no head: the axis of the strips stands here instead.
+        let axis = format!("<span class=\"axis\">{}</span>", strip_axis(scale));
+        let _ = write!(page, "<tr class=\"engine\"><td colspan=\"{columns}\">{name}{axis}</td></tr>");
         cells.iter().filter(|cell| above(cell) == group).for_each(|cell| row(page, cell, scale));
     }
     page.push_str("</tbody></table>");
