@@ -35,8 +35,8 @@ use spin_then_sleep::SpinThenSleep;
 pub enum Wake {
     /// Poll without pause. The fastest, and one CPU is gone.
     Spin,
-    /// Spin for as long as a sleep costs here, then sleep: at most twice the price of knowing better. On the kernel's media (UDP,
-    /// Ethernet), spin for a quarter of a millisecond. Spinning pauses while it finds nothing, or others want the processor.
+    /// Spin for as long as a sleep costs here, then sleep. In memory spin for 50 µs at least, on the kernel's media (UDP, Ethernet)
+    /// for a quarter of a millisecond. Spinning pauses while it finds nothing, or others want the processor.
     Backoff,
     /// Spin for as long as the last waits make worth while, which may be not at all, then sleep ([`AdaptiveSpin`]): as fast as
     /// spinning while messages are frequent, as cheap as sleeping when they are not, or when others want the processor.
@@ -192,6 +192,10 @@ impl Manners {
 /// How long [`Wake::Backoff`] spins at least for a message that the kernel brings, nanoseconds: it bridges gaps of 100 µs.
 const KERNEL_SPIN_NS: u32 = 250_000;
 
+/// How long it spins at least for a message in memory, nanoseconds: until one who slept has woken and answered. Two that each sleep
+/// through the other's waking pay for it twice.
+const MEMORY_SPIN_NS: u32 = 50_000;
+
 /// What a sleep over the kernel's media costs at least, nanoseconds of processor time. The price that was measured is a
 /// futex's. At that price two that answer each other at once over UDP may both sleep for good, at twice the latency: each takes
 /// the other's wake-up, and the way through the network stack, for a wait that is too long to spin for.
@@ -215,7 +219,7 @@ pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
         return Err(wake);
     }
     let cost = || sleep_cost(SleepCost::of_this_machine(), medium);
-    let spin_ns_min = if rings_doorbell { 0 } else { KERNEL_SPIN_NS };
+    let spin_ns_min = if rings_doorbell { MEMORY_SPIN_NS } else { KERNEL_SPIN_NS };
     let spin_then_sleep = |spin| -> Box<dyn Waiter> {
         if rings_doorbell {
             Box::new(SpinThenSleep::new(SleepOnFutex, spin, looks_suffice))
