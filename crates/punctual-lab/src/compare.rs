@@ -262,7 +262,7 @@ impl RunComparison {
     /// cells of ten. It looks at how far pairs lie apart, never at which side is faster, so to stop there errs no more often.
     #[must_use]
     pub fn pairs_wanted(&self) -> usize {
-        self.pairs_needed().map_or(PAIRS_MIN, |[_, nine_of_ten]| nine_of_ten.min(PAIRS_MOST))
+        enough_for(self.cells.iter().filter_map(|cell| cell.comparison.pairs_needed).collect())
     }
 
     /// Cells of which some aspect differs.
@@ -277,6 +277,11 @@ fn half_and_nine_of_ten(mut needed: Vec<usize>) -> Option<[usize; 2]> {
     needed.sort_unstable();
     let last = needed.len().checked_sub(1)?;
     Some([needed[last / 2], needed[(last * 9).div_ceil(10)]])
+}
+
+/// The pairs that suffice for nine cells of ten, within bounds; the fewest if no cell says how many it needs.
+fn enough_for(needed: Vec<usize>) -> usize {
+    half_and_nine_of_ten(needed).map_or(PAIRS_MIN, |[_, nine_of_ten]| nine_of_ten.min(PAIRS_MOST))
 }
 
 /// Whether runs were taken in turn, as their starts say: both of a pair before both of the next.

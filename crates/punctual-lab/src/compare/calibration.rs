@@ -3,7 +3,7 @@
 
 use super::value::RunValue;
 use super::verdict::Sides;
-use super::{Options, Order, PAIRS_MIN, common_rule, half_and_nine_of_ten, judge};
+use super::{Options, Order, PAIRS_MIN, common_rule, enough_for, judge};
 use crate::sample::CellId;
 use crate::stats::{Squares, Xorshift};
 use crate::store::{Run, StoreError};
@@ -137,9 +137,11 @@ impl Calibration {
     pub fn in_turn_as_wanted(&self, draws: u64, factor: f64) -> Tally {
         self.tally(draws, factor, |random| {
             let mut pairs = self.pairs(self.runs / 2, random);
-            let mut made = PAIRS_MIN.min(pairs.a.len());
-            while self.pairs_wanted(&pairs, made) > made && made < pairs.a.len() {
-                made = self.pairs_wanted(&pairs, made).min(pairs.a.len());
+            let (all, mut made) = (pairs.a.len(), 0);
+            let mut wanted = PAIRS_MIN.min(all);
+            while wanted > made {
+                made = wanted;
+                wanted = self.pairs_wanted(&pairs, made).min(all);
             }
             pairs.a.truncate(made);
             pairs.b.truncate(made);
@@ -152,7 +154,7 @@ impl Calibration {
             let [a, b] = [&pairs.a, &pairs.b].map(|side| taken(values, &side[..made]));
             Sides { a, b, history: Vec::new() }.pairs_needed(Order::Interleaved)
         });
-        half_and_nine_of_ten(needed.collect()).map_or(made, |[_, nine_of_ten]| nine_of_ten)
+        enough_for(needed.collect())
     }
 
     /// So many pairs of neighbours in time.
