@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use punctual_machine::signal::catch_interrupts;
 
-use super::survey::progress_of_whole;
+use super::progress::progress_of_whole;
 use super::{print, write_file};
 use crate::cli::Failure;
 use crate::file::read_text;

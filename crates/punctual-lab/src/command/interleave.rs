@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use indicatif::ProgressBar;
 use punctual_machine::signal::{catch_interrupts, interrupted};
 
-use super::survey::progress;
+use super::progress::progress;
 use crate::cli::Failure;
 use crate::compare::PAIRS_MIN;
 use crate::store::rfc3339;

@@ -9,6 +9,7 @@ mod interleave;
 mod manual;
 mod oneway;
 mod peel;
+mod progress;
 mod report;
 mod response;
 mod run;

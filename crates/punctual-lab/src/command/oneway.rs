@@ -11,7 +11,7 @@ use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_interrupts, end_with_parent, interrupted};
 use serde_json::json;
 
-use super::survey::progress_of_whole;
+use super::progress::progress_of_whole;
 use super::{print, show, store_failure};
 use crate::cli::{Common, Failure};
 use crate::oneway::{self, BusPlan, Outcome, RESPONDER, Responder, Settings};

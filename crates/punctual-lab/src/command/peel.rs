@@ -11,8 +11,8 @@ use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_all_interrupts, catch_interrupts, end_with_parent, interrupted};
 use serde_json::json;
 
+use super::progress::progress;
 use super::response::in_a_thread;
-use super::survey::progress;
 use super::{show, store_failure, write_file};
 use crate::cli::{Common, Failure};
 use crate::peel::experiment::{self, Made, RunError, Settings, WARMUP};

@@ -11,7 +11,7 @@ use punctual_machine::signal::{catch_interrupts, count_continuations};
 use punctual_machine::socket::DSCP_MAX;
 use serde_json::json;
 
-use super::survey::progress;
+use super::progress::progress;
 use super::{show, store_failure, write_file};
 use crate::cli::{Common, Failure, duration};
 use crate::response::account::Account;

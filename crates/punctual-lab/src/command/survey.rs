@@ -1,17 +1,16 @@
 //! `punctual survey`, and the responder that it starts.
 
-use std::io::{BufReader, IsTerminal};
+use std::io::BufReader;
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_all_interrupts, catch_interrupts, end_with_parent};
 use serde_json::json;
 
+use super::progress::progress;
 use super::{show, store_failure, write_file};
 use crate::cli::{Failure, SurveyArguments};
 use crate::facts;
-use crate::report::text::is_dumb;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::survey::{self, Plan, SurveyError, Wishes};
@@ -79,22 +78,6 @@ fn header(host: &HostFacts, plan: &Plan, seed: u64) -> Header {
         }),
         ..Header::new("survey")
     }
-}
-
-pub(super) fn progress(quiet: bool) -> ProgressBar {
-    if quiet || is_dumb() || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} trials  {msg:18!} {eta} left");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// Of what is one long trial: in hundredths.
-pub(super) fn progress_of_whole(quiet: bool) -> ProgressBar {
-    let bar = progress(quiet);
-    bar.set_length(100);
-    let style = ProgressStyle::with_template("{wide_bar} {pos:>3} %  {eta} left");
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Shows what came out, and where it is.

@@ -13,8 +13,8 @@ use punctual_machine::signal::{
 };
 use serde_json::json;
 
+use super::progress::progress;
 use super::response::in_a_thread;
-use super::survey::progress;
 use super::{show, store_failure, write_file};
 use crate::cli::{Common, Failure, duration};
 use crate::response::option::Urgency;

@@ -11,7 +11,7 @@ use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_interrupts, end_with_parent};
 use serde_json::json;
 
-use super::survey::progress;
+use super::progress::progress;
 use super::{print, show, store_failure, write_file};
 use crate::cli::{Common, Failure, LoadArgument};
 use crate::facts;
