@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::command::{Run, how, tail};
-use crate::json::Json;
 use crate::step::Outcome;
 use crate::workspace;
 
@@ -195,10 +196,10 @@ fn build(arguments: &[&str]) -> Result<Vec<Program>, String> {
 
 /// The test program of one of cargo's messages.
 fn program(message: &str) -> Option<Program> {
-    let message = Json::parse(message).ok()?;
-    let path = PathBuf::from(message.get("executable")?.text()?);
-    let folder = PathBuf::from(message.get("manifest_path")?.text()?).parent()?.to_owned();
-    let name = message.get("target")?.get("name")?.text()?.to_owned();
+    let message: Value = serde_json::from_str(message).ok()?;
+    let path = PathBuf::from(message.get("executable")?.as_str()?);
+    let folder = PathBuf::from(message.get("manifest_path")?.as_str()?).parent()?.to_owned();
+    let name = message.get("target")?.get("name")?.as_str()?.to_owned();
     Some(Program { name, path, folder })
 }
 

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::command::{Run, how, tail, two_at_a_time};
-use crate::json::Json;
 use crate::step::Outcome;
 use crate::tidy::source::Source;
 use crate::workspace;
@@ -122,7 +123,10 @@ fn build() -> Result<PathBuf, String> {
 
 /// The test program, as cargo's messages name it.
 fn executable(messages: &str) -> Option<PathBuf> {
-    let of_line = |line| Json::parse(line).ok()?.get("executable")?.text().map(PathBuf::from);
+    let of_line = |line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        message.get("executable")?.as_str().map(PathBuf::from)
+    };
     messages.lines().rev().find_map(of_line)
 }
 

@@ -6,7 +6,6 @@ mod ci;
 mod command;
 mod deny;
 mod fuzz;
-mod json;
 mod kill;
 mod loom;
 mod miri;

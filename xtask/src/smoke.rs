@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::command::{how, tail};
-use crate::json::Json;
 use crate::release;
 use crate::step::Outcome;
 use crate::workspace;
@@ -35,12 +36,13 @@ fn survey() -> Result<(), String> {
 
 /// How many results a summary has: none is an error.
 fn results(output: &str) -> Result<usize, String> {
-    let summary = Json::parse(output).map_err(|error| format!("standard output is not JSON: {error}"))?;
-    let schema = summary.get("schema").and_then(Json::text);
+    let summary: Value =
+        serde_json::from_str(output).map_err(|error| format!("standard output is not JSON: {error}"))?;
+    let schema = summary.get("schema").and_then(Value::as_str);
     if schema != Some("punctual.summary.v1") {
         return Err(format!("the schema is {schema:?}, not punctual.summary.v1"));
     }
-    match summary.get("results").and_then(Json::list) {
+    match summary.get("results").and_then(Value::as_array) {
         Some(results) if !results.is_empty() => Ok(results.len()),
         _ => Err("the summary has no results".into()),
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::command::{how, tail};
-use crate::json::Json;
 use crate::release;
 use crate::step::Outcome;
 use crate::workspace;
@@ -49,10 +50,11 @@ fn vehicles() -> Result<(), String> {
 
 /// Growth in KiB and drift in parts per million; more than either limit is an error.
 fn steadiness(output: &str) -> Result<(f64, f64), String> {
-    let summary = Json::parse(output).map_err(|error| format!("standard output is not JSON: {error}"))?;
-    let run = summary.get("vehicles").and_then(|all| all.get("runs")).and_then(Json::list);
-    let run = run.and_then(<[Json]>::first).ok_or("the summary has no run")?;
-    let number = |name: &str| run.get(name).and_then(Json::number).ok_or_else(|| format!("no {name}"));
+    let summary: Value =
+        serde_json::from_str(output).map_err(|error| format!("standard output is not JSON: {error}"))?;
+    let run = summary.get("vehicles").and_then(|all| all.get("runs")).and_then(Value::as_array);
+    let run = run.and_then(|runs| runs.first()).ok_or("the summary has no run")?;
+    let number = |name: &str| run.get(name).and_then(Value::as_f64).ok_or_else(|| format!("no {name}"));
     let (growth, drift) = (number("growth_kib_max")?, number("drift_ppm")?);
     if growth > GROWTH_KIB_MAX {
         return Err(format!("a process grew by {growth} KiB, where {GROWTH_KIB_MAX} are the most"));

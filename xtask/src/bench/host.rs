@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use crate::command::Run;
-use crate::json::Json;
 use crate::release;
 use crate::workspace;
 
@@ -42,10 +43,11 @@ impl Host {
     }
 
     pub(super) fn of(facts: &str, commit: String) -> Result<Self, String> {
-        let json = Json::parse(facts).map_err(|error| format!("`punctual host --json`: {error}"))?;
+        let json: Value =
+            serde_json::from_str(facts).map_err(|error| format!("`punctual host --json`: {error}"))?;
         let fact = |part: &str, name: &str| {
             let value = json.get(part).and_then(|part| part.get(name));
-            let text = value.and_then(|value| value.text().or(value.plain()));
+            let text = value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
             text.ok_or_else(|| format!("`punctual host --json` has no {part}.{name}"))
         };
         let [cpu, cpus, kernel] = [fact("host", "cpu")?, fact("host", "cpus")?, fact("host", "kernel")?];

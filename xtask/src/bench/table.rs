@@ -129,28 +129,18 @@ fn verdict(verdict: &Verdict) -> String {
     format!(r#"    {{ "promise": {text}, "asked": "{asked}", "verdict": "{word}", "measured": {found} }}"#)
 }
 
-/// JSON text (RFC 8259, section 7): Rust's own escapes are others.
+/// As JSON text.
 fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control < ' ' => {
-                let _fits = write!(quoted, "\\u{:04x}", u32::from(control));
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
+    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::super::host::tests::host;
     use super::super::promise::PROMISES;
     use super::*;
-    use crate::json::Json;
 
     const LINES: &str = r#"{"round":0,"game":"pingpong","kind":"floor/slot","size":64,"count":9,"p50":100,"p99":280,"p999":290,"max":1000}
 {"round":0,"game":"pingpong","kind":"punctual shared/spin","size":64,"count":9,"p50":115,"p99":570,"p999":600,"max":1000}
@@ -211,20 +201,15 @@ mod tests {
     #[test]
     fn a_summary_is_json() {
         let (turns, verdicts) = run();
-        let json = Json::parse(&summary(&host(), &turns, &verdicts)).unwrap();
-        assert_eq!(json.get("schema").and_then(Json::text), Some("punctual.bench.v1"));
-        assert_eq!(json.get("openings").and_then(Json::plain), Some("2"));
-        let cpu = json.get("facts").and_then(|facts| facts.get("host")?.get("cpu")?.text());
+        let json: Value = serde_json::from_str(&summary(&host(), &turns, &verdicts)).unwrap();
+        assert_eq!(json.get("schema").and_then(Value::as_str), Some("punctual.bench.v1"));
+        assert_eq!(json.get("openings").and_then(Value::as_u64), Some(2));
+        let cpu = json.get("facts").and_then(|facts| facts.get("host")?.get("cpu")?.as_str());
         assert_eq!(cpu, Some("A \"fast\" one"));
-        let promises = json.get("promises").and_then(Json::list).unwrap();
+        let promises = json.get("promises").and_then(Value::as_array).unwrap();
         assert_eq!(promises.len(), PROMISES.len());
-        assert_eq!(promises[1].get("verdict").and_then(Json::text), Some("does not hold"));
-        let skipped = &json.get("skipped").and_then(Json::list).unwrap()[0];
-        assert_eq!(skipped.get("reason").and_then(Json::text), Some("no \"java\""));
-    }
-
-    #[test]
-    fn text_is_escaped_as_json_is() {
-        assert_eq!(quoted("a\"\\\n\u{e9}"), "\"a\\\"\\\\\\u000a\u{e9}\"");
+        assert_eq!(promises[1].get("verdict").and_then(Value::as_str), Some("does not hold"));
+        let skipped = &json.get("skipped").and_then(Value::as_array).unwrap()[0];
+        assert_eq!(skipped.get("reason").and_then(Value::as_str), Some("no \"java\""));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::json::Json;
+use serde_json::Value;
 
 /// One turn.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,8 +59,8 @@ impl Turns {
         let mut parsed = Self::default();
         for (number, line) in text.lines().enumerate() {
             let wrong = |error| format!("line {} of what was measured: {error}", number + 1);
-            let json = Json::parse(line).map_err(wrong)?;
-            match json.get("skipped").and_then(Json::text) {
+            let json: Value = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+            match json.get("skipped").and_then(Value::as_str) {
                 Some(kind) => {
                     let reason = text_of(&json, "reason").map_err(wrong)?;
                     parsed.skipped.push((kind.to_owned(), reason));
@@ -123,7 +123,7 @@ impl Turns {
 }
 
 impl Turn {
-    fn of(json: &Json) -> Result<Self, String> {
+    fn of(json: &Value) -> Result<Self, String> {
         let number = |name: &str| number_of(json, name);
         let figures = match json.get("per_second") {
             Some(_) => Figures::Rate(number("per_second")?),
@@ -156,13 +156,12 @@ impl Turn {
     }
 }
 
-fn text_of(json: &Json, name: &str) -> Result<String, String> {
-    json.get(name).and_then(Json::text).map(str::to_owned).ok_or_else(|| format!("no text {name:?}"))
+fn text_of(json: &Value, name: &str) -> Result<String, String> {
+    json.get(name).and_then(Value::as_str).map(str::to_owned).ok_or_else(|| format!("no text {name:?}"))
 }
 
-fn number_of(json: &Json, name: &str) -> Result<f64, String> {
-    let number = json.get(name).and_then(Json::plain).ok_or_else(|| format!("no number {name:?}"))?;
-    number.parse().map_err(|_| format!("{name}: {number} is no number"))
+fn number_of(json: &Value, name: &str) -> Result<f64, String> {
+    json.get(name).and_then(Value::as_f64).ok_or_else(|| format!("no number {name:?}"))
 }
 
 #[cfg(test)]

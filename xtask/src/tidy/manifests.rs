@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn lints_are_inherited() {
         assert_eq!(lines("crates/a/Cargo.toml", "[package]\n"), [1]);
-        assert_eq!(lines("crates/a/Cargo.toml", LINTS), []);
-        assert_eq!(lines("fuzz/Cargo.toml", "[package]\n"), [], "a workspace of its own");
+        assert_eq!(lines("crates/a/Cargo.toml", LINTS), [0; 0]);
+        assert_eq!(lines("fuzz/Cargo.toml", "[package]\n"), [0; 0], "a workspace of its own");
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
         let proto = |text: &str| lines("crates/punctual-proto/Cargo.toml", &format!("{LINTS}{text}"));
         assert_eq!(proto("[dependencies]\npunctual-machine.workspace = true\n"), [4]);
         assert_eq!(proto("[dev-dependencies.punctual-machine]\npath = \"../a\"\n"), [3]);
-        assert_eq!(proto("[dependencies]\nlibc = \"0.2\" # unlike punctual-machine\n"), []);
+        assert_eq!(proto("[dependencies]\nlibc = \"0.2\" # unlike punctual-machine\n"), [0; 0]);
         let library =
             format!("{LINTS}[dependencies]\npunctual-proto = {{ workspace = true }}\npunctual-lab = \"0\"\n");
         assert_eq!(lines("crates/punctual/Cargo.toml", &library), [5]);

@@ -197,21 +197,21 @@ mod tests {
     fn the_wall_clock_is_read_where_that_is_known() {
         let text = "//! What it is.\nfn a() -> u64 { realtime_ns() }\n#[cfg(test)]\nmod tests { use std::time::SystemTime; }\n";
         assert_eq!(lines("crates/punctual/src/group.rs", text), [2]);
-        assert_eq!(lines("crates/punctual/src/seal.rs", text), []);
-        assert_eq!(lines("crates/punctual-lab/src/a.rs", text), []);
+        assert_eq!(lines("crates/punctual/src/seal.rs", text), [0; 0]);
+        assert_eq!(lines("crates/punctual-lab/src/a.rs", text), [0; 0]);
     }
 
     #[test]
     fn the_first_line_is_a_comment() {
         assert_eq!(lines("a.rs", "use std::fmt;\n"), [1]);
-        assert_eq!(lines("a.rs", "// What it is.\n"), []);
+        assert_eq!(lines("a.rs", "// What it is.\n"), [0; 0]);
     }
 
     #[test]
     fn long_files_are_split() {
         let long = format!("//! A.\n{}", "fn a() {}\n".repeat(PRODUCT_LINES_MAX));
         assert_eq!(lines("a.rs", &long), [1]);
-        assert_eq!(lines("tests/a.rs", &long), []);
+        assert_eq!(lines("tests/a.rs", &long), [0; 0]);
     }
 
     #[test]
@@ -225,14 +225,14 @@ mod tests {
     #[test]
     fn an_expectation_has_a_reason() {
         let with = "//! A.\n#[expect(\n    dead_code,\n    reason = \"x)\"\n)]\n";
-        assert_eq!(lines("a.rs", with), []);
+        assert_eq!(lines("a.rs", with), [0; 0]);
         assert_eq!(lines("a.rs", "//! A.\n#[expect(dead_code)]\n"), [2]);
     }
 
     #[test]
     fn names_say_something() {
         assert_eq!(lines("a.rs", "//! A.\npub struct RingManager<T>(T);\nenum Help {}\n"), [2]);
-        assert_eq!(lines("a.rs", "//! A.\nlet manager = Manager;\n"), []);
+        assert_eq!(lines("a.rs", "//! A.\nlet manager = Manager;\n"), [0; 0]);
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let text =
             "//! A.\nfn a() { println!() }\n#[cfg(test)]\nmod tests {\n    fn b() { eprintln!() }\n}\n";
         assert_eq!(lines("crates/punctual/src/a.rs", text), [2]);
-        assert_eq!(lines("crates/punctual-lab/src/a.rs", text), []);
+        assert_eq!(lines("crates/punctual-lab/src/a.rs", text), [0; 0]);
     }
 
     #[test]
@@ -249,8 +249,8 @@ mod tests {
                     word.load(ordering!(\"a\", Acquire));\nfence!(\"b\", SeqCst);\n\
                     #[cfg(test)]\nmod tests {\n    fn a() { word.load(Ordering::Acquire) }\n}\n";
         assert_eq!(lines("crates/punctual-machine/src/ring/reader.rs", text), [2, 3]);
-        assert_eq!(lines("crates/punctual-machine/src/xdp/rings.rs", text), []);
-        assert_eq!(lines("crates/punctual-machine/src/ring/tests.rs", text), []);
+        assert_eq!(lines("crates/punctual-machine/src/xdp/rings.rs", text), [0; 0]);
+        assert_eq!(lines("crates/punctual-machine/src/ring/tests.rs", text), [0; 0]);
     }
 
     #[test]
@@ -258,6 +258,6 @@ mod tests {
         let text = "//! A.\nunsafe { a() }\nuse std::sync::atomic::AtomicBool;\nuse std::sync::{Arc, atomic::fence};\n";
         assert_eq!(lines("crates/punctual/src/a.rs", text), [2, 3, 4]);
         assert_eq!(lines("crates/punctual-machine/src/a.rs", text), [3, 4]);
-        assert_eq!(lines("crates/punctual-machine/src/sync.rs", text), []);
+        assert_eq!(lines("crates/punctual-machine/src/sync.rs", text), [0; 0]);
     }
 }
