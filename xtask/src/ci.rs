@@ -62,10 +62,14 @@ pub(crate) fn names() -> Vec<&'static str> {
     STEPS.iter().map(|step| step.name).collect()
 }
 
-/// The steps with these names, separated by commas.
-pub(crate) fn named(names: &str) -> Result<Vec<Step>, String> {
-    let find = |name| STEPS.iter().find(|step| step.name == name).copied();
-    names.split(',').map(|name| find(name).ok_or_else(|| format!("no step {name}"))).collect()
+/// The step with this name.
+pub(crate) fn named(name: &str) -> Result<Step, String> {
+    STEPS.iter().find(|step| step.name == name).copied().ok_or_else(|| format!("no step {name}"))
+}
+
+/// A task that is one step.
+pub(crate) fn one(name: &str) -> Vec<Step> {
+    STEPS.iter().filter(|step| step.name == name).copied().collect()
 }
 
 /// Runs every step, whatever became of those before it.

@@ -22,42 +22,89 @@ mod workspace;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ci::Plan;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser, Subcommand};
 
-const USAGE: &str = "\
-cargo xtask ci [--only STEP,STEP] [--fuzz-seconds N]   what CI runs
-cargo xtask nightly                                    the same, ten minutes of fuzzing per target, a thousand kills,
-                                                       10⁸ wake-ups, 220 components, bench --quick, Miri
-cargo xtask tidy                                       the rules no compiler checks
-cargo xtask loom                                       the model checker, and the proof that it can fail
-cargo xtask kill [--random N]                          a kill at every labelled store, and N at random instants
-cargo xtask soak [--messages N]                        N wake-ups with delays at every step of the handshake
-cargo xtask arm64                                      all library tests for 64-bit ARM, under emulation
-cargo xtask fuzz [--seconds N] [--only TARGET,TARGET]  builds and runs the fuzz targets
-cargo xtask bench [--quick] [--again] [--out FOLDER]   every promise about speed: floors and peers in one run";
+use ci::Plan;
+use step::Step;
 
 /// Fuzzing time per target: what CI can spare, and what a night can.
 const FUZZ_SHORT: Duration = Duration::from_secs(5);
 const FUZZ_LONG: Duration = Duration::from_secs(600);
 
+/// The checks of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = format!("Steps: {}", ci::names().join(", ")))]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// What CI runs
+    Ci(Chosen),
+    /// The same, ten minutes of fuzzing per target, a thousand kills, 10⁸ wake-ups, 220 components, bench --quick, Miri
+    Nightly(Chosen),
+    /// The rules no compiler checks
+    Tidy,
+    /// The model checker, and the proof that it can fail
+    Loom,
+    /// A kill at every labelled store, and some at random instants
+    Kill {
+        /// How many at random instants
+        #[arg(long, value_name = "N", value_parser = count())]
+        random: Option<u32>,
+    },
+    /// Wake-ups with delays at every step of the handshake
+    Soak {
+        /// How many wake-ups
+        #[arg(long, value_name = "N", value_parser = count())]
+        messages: Option<u32>,
+    },
+    /// All library tests for 64-bit ARM, under emulation
+    Arm64,
+    /// Builds and runs the fuzz targets
+    Fuzz {
+        /// Seconds for each target
+        #[arg(long, value_name = "N", value_parser = seconds())]
+        seconds: Option<u64>,
+        /// These targets only
+        #[arg(long, value_name = "TARGET", value_delimiter = ',')]
+        only: Vec<String>,
+    },
+    /// Every promise about speed: floors and peers in one run
+    Bench(bench::Options),
+}
+
+/// Which steps, and how long.
+#[derive(Args, Debug)]
+struct Chosen {
+    /// These steps only
+    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = ci::named)]
+    only: Vec<Step>,
+    /// Seconds of fuzzing for each target
+    #[arg(long, value_name = "N", value_parser = seconds())]
+    fuzz_seconds: Option<u64>,
+}
+
+fn seconds() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..=86_400)
+}
+
+fn count() -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(1..=100_000)
+}
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let ran = match arguments.split_first() {
-        Some((command, options)) if command == "bench" => bench::run(options),
-        _ => plan(&arguments).map(|plan| ci::run(&plan)),
-    };
-    match ran {
-        Ok(code) => code,
-        Err(message) => {
-            eprintln!("{message}\n\n{USAGE}\n\nsteps: {}", ci::names().join(", "));
-            ExitCode::from(2)
-        }
+    match Arguments::parse().task {
+        Task::Bench(options) => bench::run(&options),
+        task => ci::run(&plan(task)),
     }
 }
 
-/// What the arguments ask for.
-fn plan(arguments: &[String]) -> Result<Plan, String> {
-    let Some((command, options)) = arguments.split_first() else { return Err("which task?".into()) };
+/// What a task runs.
+fn plan(task: Task) -> Plan {
     let mut plan = Plan {
         steps: ci::usual(),
         fuzz_time: FUZZ_SHORT,
@@ -67,47 +114,41 @@ fn plan(arguments: &[String]) -> Result<Plan, String> {
         arm64: arm64::SHORT,
         fuzz_only: Vec::new(),
     };
-    match command.as_str() {
-        "ci" => {}
-        "nightly" => {
+    match task {
+        Task::Ci(chosen) => choose(&mut plan, chosen),
+        Task::Nightly(chosen) => {
             plan.steps = ci::all();
             plan.fuzz_time = FUZZ_LONG;
             (plan.preemptions, plan.kills) = (loom::LONG, kill::LONG);
             (plan.soak, plan.arm64) = (soak::LONG, arm64::LONG);
+            choose(&mut plan, chosen);
         }
-        "tidy" | "loom" | "fuzz" | "kill" | "soak" => plan.steps = ci::named(command)?,
-        "arm64" => (plan.steps, plan.arm64) = (ci::named(command)?, arm64::LONG),
-        other => return Err(format!("no task {other}")),
-    }
-    let mut options = options.iter();
-    while let Some(option) = options.next() {
-        let value = options.next().ok_or_else(|| format!("{option} needs a value"))?;
-        match (command.as_str(), option.as_str()) {
-            ("ci" | "nightly", "--only") => plan.steps = ci::named(value)?,
-            ("fuzz", "--only") => plan.fuzz_only = value.split(',').map(str::to_owned).collect(),
-            ("kill", "--random") => plan.kills.random = count(option, value)?,
-            ("soak", "--messages") => plan.soak = count(option, value)?.into(),
-            ("ci" | "nightly", "--fuzz-seconds") | ("fuzz", "--seconds") => {
-                plan.fuzz_time = seconds(option, value)?;
-            }
-            _ => return Err(format!("{command} has no option {option}")),
+        Task::Tidy => plan.steps = ci::one("tidy"),
+        Task::Loom => plan.steps = ci::one("loom"),
+        Task::Kill { random } => {
+            plan.steps = ci::one("kill");
+            plan.kills.random = random.unwrap_or(plan.kills.random);
         }
+        Task::Soak { messages } => {
+            plan.steps = ci::one("soak");
+            plan.soak = messages.map_or(plan.soak, u64::from);
+        }
+        Task::Arm64 => (plan.steps, plan.arm64) = (ci::one("arm64"), arm64::LONG),
+        Task::Fuzz { seconds, only } => {
+            plan.steps = ci::one("fuzz");
+            plan.fuzz_time = seconds.map_or(plan.fuzz_time, Duration::from_secs);
+            plan.fuzz_only = only;
+        }
+        Task::Bench(_) => plan.steps = ci::one("bench"),
     }
-    Ok(plan)
+    plan
 }
 
-fn seconds(option: &str, value: &str) -> Result<Duration, String> {
-    match value.parse() {
-        Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("{option}: {value} is not a number of seconds from 1 to 86400")),
+fn choose(plan: &mut Plan, chosen: Chosen) {
+    if !chosen.only.is_empty() {
+        plan.steps = chosen.only;
     }
-}
-
-fn count(option: &str, value: &str) -> Result<u32, String> {
-    match value.parse() {
-        Ok(count @ 1..=100_000) => Ok(count),
-        _ => Err(format!("{option}: {value} is not a number from 1 to 100000")),
-    }
+    plan.fuzz_time = chosen.fuzz_seconds.map_or(plan.fuzz_time, Duration::from_secs);
 }
 
 #[cfg(test)]
@@ -115,26 +156,37 @@ mod tests {
     use super::*;
 
     fn planned(arguments: &str) -> Result<Plan, String> {
-        plan(&arguments.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        let words = std::iter::once("cargo xtask").chain(arguments.split_whitespace());
+        Arguments::try_parse_from(words)
+            .map(|arguments| plan(arguments.task))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
     }
 
     #[test]
     fn arguments_choose_the_steps() {
         let names = |plan: Plan| plan.steps.iter().map(|step| step.name).collect::<Vec<_>>();
         assert_eq!(names(planned("ci --only tidy,loom").unwrap()), ["tidy", "loom"]);
-        assert_eq!(names(planned("fuzz").unwrap()), ["fuzz"]);
+        for task in ["tidy", "loom", "kill", "soak", "arm64", "fuzz"] {
+            assert_eq!(names(planned(task).unwrap()), [task]);
+        }
         assert_eq!(planned("nightly").unwrap().fuzz_time, FUZZ_LONG);
         assert_eq!(planned("nightly").unwrap().kills, kill::LONG);
         assert_eq!(planned("kill --random 7").unwrap().kills.random, 7);
         assert_eq!(planned("fuzz --seconds 3").unwrap().fuzz_time, Duration::from_secs(3));
+        assert_eq!(planned("fuzz --only frame,ring").unwrap().fuzz_only, ["frame", "ring"]);
     }
 
     #[test]
     fn bad_arguments_are_named() {
-        assert!(planned("").unwrap_err().contains("which"));
+        assert!(planned("").unwrap_err().contains("Usage"));
         assert!(planned("ci --only tidy,nonsense").unwrap_err().contains("nonsense"));
-        assert!(planned("fuzz --seconds 0").unwrap_err().contains("from 1 to"));
-        assert!(planned("fuzz --seconds").unwrap_err().contains("needs a value"));
+        assert!(planned("fuzz --seconds 0").unwrap_err().contains("not in 1..=86400"));
+        assert!(planned("fuzz --seconds").unwrap_err().contains("value is required"));
         assert!(planned("tidy --fast yes").unwrap_err().contains("--fast"));
     }
 }

@@ -33,38 +33,23 @@ const DEADLINE: Duration = Duration::from_secs(1_800);
 /// The machine cannot: as the exit codes of `punctual`.
 const EXIT_CANNOT: u8 = 3;
 
-/// What to do.
-#[derive(Debug, PartialEq, Eq)]
-struct Options {
-    rounds: u32,
-    /// Judge what the last run measured, and measure nothing.
+#[derive(clap::Args, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Five rounds instead of thirty
+    #[arg(long)]
+    quick: bool,
+    /// Judges what the last run measured, and measures nothing
+    #[arg(long)]
     again: bool,
+    /// Stores tables and turns there, from the root of the repository
+    #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
 
-impl Options {
-    fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut options = Self { rounds: ROUNDS, again: false, out: None };
-        let mut arguments = arguments.iter();
-        while let Some(option) = arguments.next() {
-            match option.as_str() {
-                "--quick" => options.rounds = ROUNDS_QUICK,
-                "--again" => options.again = true,
-                "--out" => {
-                    options.out = Some(PathBuf::from(arguments.next().ok_or("--out needs a folder")?));
-                }
-                other => return Err(format!("bench has no option {other}")),
-            }
-        }
-        Ok(options)
-    }
-}
-
 /// Runs it. A promise that does not hold is a result, not a failure: it stands in the table.
-pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, String> {
-    let options = Options::parse(arguments)?;
-    let outcome = bench(&options);
-    Ok(match &outcome {
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let outcome = bench(options);
+    match &outcome {
         Outcome::Passed => ExitCode::SUCCESS,
         Outcome::Skipped(_) => {
             eprintln!("bench: {outcome}");
@@ -74,12 +59,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, String> {
             eprintln!("bench: {outcome}");
             ExitCode::FAILURE
         }
-    })
+    }
 }
 
 /// Five rounds: whether everything can still be measured.
 pub(crate) fn quick() -> Outcome {
-    bench(&Options { rounds: ROUNDS_QUICK, again: false, out: None })
+    bench(&Options { quick: true, again: false, out: None })
 }
 
 fn bench(options: &Options) -> Outcome {
@@ -96,7 +81,7 @@ fn measure(options: &Options) -> Result<(), String> {
     if !options.again {
         build()?;
         Host::look()?;
-        play(options.rounds, &file)?;
+        play(if options.quick { ROUNDS_QUICK } else { ROUNDS }, &file)?;
     }
     let read =
         |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
@@ -162,23 +147,4 @@ fn store(
     }
     println!("stored in {}", folder.display());
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_choose_rounds_and_folder() {
-        let parse =
-            |text: &str| Options::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(parse(""), Ok(Options { rounds: ROUNDS, again: false, out: None }));
-        let out = Some(PathBuf::from("results/x"));
-        assert_eq!(
-            parse("--quick --again --out results/x"),
-            Ok(Options { rounds: ROUNDS_QUICK, again: true, out })
-        );
-        assert!(parse("--out").unwrap_err().contains("needs a folder"));
-        assert!(parse("--fast").unwrap_err().contains("--fast"));
-    }
 }
