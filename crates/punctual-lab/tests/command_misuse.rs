@@ -22,7 +22,7 @@ fn a_wrong_call_is_refused_in_one_line() {
     let place = Place::new();
     refused(&place, &["frobnicate"], &["frobnicate"]);
     refused(&place, &["survey", "--duration", "soon"], &["--duration", "soon", "500ms"]);
-    refused(&place, &["survey", "--duration", "0s"], &["--duration", "0s", "24 hours"]);
+    refused(&place, &["survey", "--duration", "0s"], &["--duration", "0s", "24h"]);
     refused(&place, &["survey", "--gap", "11s"], &["--gap", "11s", "10s"]);
     refused(&place, &["survey", "--gap", "7us"], &["--gap", "100us"]);
     refused(&place, &["survey", "--count", "0"], &["--count", "'0'", "10000000"]);

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
 
 use indicatif::ProgressBar;
 use punctual_machine::signal::{catch_interrupts, interrupted};
@@ -10,7 +9,7 @@ use punctual_machine::signal::{catch_interrupts, interrupted};
 use super::progress::progress;
 use crate::cli::Failure;
 use crate::compare::PAIRS_MIN;
-use crate::store::rfc3339;
+use crate::store;
 
 /// The runs of both sides.
 type Made = [Vec<PathBuf>; 2];
@@ -53,8 +52,7 @@ pub(super) fn play(
 }
 
 fn folder(out: Option<&Path>) -> Result<PathBuf, Failure> {
-    let named =
-        || PathBuf::from("runs").join(format!("{}-compare", rfc3339(SystemTime::now()).replace(':', "")));
+    let named = || PathBuf::from("runs").join(format!("{}-compare", store::date().replace(':', "")));
     let folder = out.map_or_else(named, Path::to_owned);
     let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if is_taken {

@@ -7,16 +7,16 @@
 //! ```
 
 mod check;
-mod date;
 mod decode;
 mod encode;
 mod error;
 mod run;
 mod write;
 
+use std::time::SystemTime;
+
 use serde::{Deserialize, Serialize};
 
-pub use date::rfc3339;
 pub use error::StoreError;
 pub use run::{Run, Trial};
 pub use write::Store;
@@ -31,6 +31,12 @@ pub(crate) const SUMMARY_FILE: &str = "summary.json";
 pub(crate) const SAMPLES_DIR: &str = "samples";
 /// What a file is called until it is complete.
 pub(crate) const PARTIAL: &str = "partial";
+
+/// Now: UTC to the second, such as `2026-11-21T07:55:01Z`. A host whose clock lies before 1970 is in 1970.
+#[must_use]
+pub fn date() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now().max(SystemTime::UNIX_EPOCH)).to_string()
+}
 
 /// `run.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +70,7 @@ impl Header {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             experiment: experiment.to_owned(),
-            started: rfc3339(std::time::SystemTime::now()),
+            started: date(),
             seed: 0,
             warmup: 0,
             host: Host::default(),
