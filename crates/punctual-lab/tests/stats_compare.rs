@@ -2,11 +2,12 @@
 
 use punctual_lab::compare::{Aspect, Basis, Comparison, Difference, Options, Order, Trials, compare};
 use punctual_lab::sample::{Load, Outcome, Samples};
-use punctual_lab::stats::Xorshift;
+use punctual_lab::stats::Floats;
+use punctual_proto::sim::Rng;
 
 /// A machine that drifts from trial to trial, with a heavy tail and bursts of stalls.
 struct Machine {
-    random: Xorshift,
+    random: Rng,
     median_ns: f64,
     stalls_mean: f64,
 }
@@ -33,9 +34,9 @@ impl Machine {
 
 /// Runs of both machines, of one trial each, under one weather, as interleaving gives them.
 fn pairs(seed: u64, count: u64, factor: f64, stalls: [f64; 2]) -> [Vec<Trials>; 2] {
-    let mut a = Machine { random: Xorshift::new(seed), median_ns: 8_000.0, stalls_mean: stalls[0] };
-    let mut b = Machine { random: Xorshift::new(!seed), median_ns: 8_000.0 * factor, stalls_mean: stalls[1] };
-    let mut weather = Xorshift::new(seed + 7_000_000);
+    let mut a = Machine { random: Rng::new(seed), median_ns: 8_000.0, stalls_mean: stalls[0] };
+    let mut b = Machine { random: Rng::new(!seed), median_ns: 8_000.0 * factor, stalls_mean: stalls[1] };
+    let mut weather = Rng::new(seed + 7_000_000);
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         let drift = 0.05 * weather.normal();

@@ -1,11 +1,13 @@
 //! Does `compare` keep its promise here? Identical runs compared with each other in every form, and with scaled copies of
 //! themselves, which are a true change of known size.
 
+use punctual_proto::sim::Rng;
+
 use super::value::RunValue;
 use super::verdict::Sides;
 use super::{Options, Order, PAIRS_MIN, common_rule, enough_for, judge};
 use crate::sample::CellId;
-use crate::stats::{Squares, Xorshift};
+use crate::stats::Squares;
 use crate::store::{Run, StoreError};
 
 /// Trials of a run that scatter less are a narrow cell.
@@ -72,8 +74,8 @@ impl Calibration {
     }
 
     /// Compares every cell so often, B being scaled by `factor`.
-    fn tally(&self, draws: u64, factor: f64, mut draw: impl FnMut(&mut Xorshift) -> Draw) -> Tally {
-        let mut random = Xorshift::new(1);
+    fn tally(&self, draws: u64, factor: f64, mut draw: impl FnMut(&mut Rng) -> Draw) -> Tally {
+        let mut random = Rng::new(1);
         let mut tally = Tally::default();
         for _ in 0..draws {
             let Draw { a, b, history, order } = draw(&mut random);
@@ -158,11 +160,11 @@ impl Calibration {
     }
 
     /// So many pairs of neighbours in time.
-    fn pairs(&self, count: usize, random: &mut Xorshift) -> Draw {
+    fn pairs(&self, count: usize, random: &mut Rng) -> Draw {
         let all: Vec<usize> = (0..self.runs / 2).collect();
         let (mut a, mut b) = (Vec::new(), Vec::new());
         for pair in &shuffled(&all, random)[..count] {
-            let swapped = random.below(2);
+            let swapped = random.below(2) as usize;
             a.push(2 * pair + swapped);
             b.push(2 * pair + 1 - swapped);
         }
@@ -180,10 +182,10 @@ fn taken(values: &[RunValue], which: &[usize]) -> Vec<RunValue> {
     which.iter().map(|&run| values[run].clone()).collect()
 }
 
-fn shuffled(all: &[usize], random: &mut Xorshift) -> Vec<usize> {
+fn shuffled(all: &[usize], random: &mut Rng) -> Vec<usize> {
     let mut drawn = all.to_vec();
     for last in (1..drawn.len()).rev() {
-        drawn.swap(last, random.below(last + 1));
+        drawn.swap(last, random.below(last as u64 + 1) as usize);
     }
     drawn
 }

@@ -236,7 +236,9 @@ mod tests {
     use super::super::value::Value;
     use super::*;
     use crate::sample::Load;
-    use crate::stats::Xorshift;
+    use punctual_proto::sim::Rng;
+
+    use crate::stats::Floats;
 
     /// How far runs of the same thing lie apart, and how.
     #[derive(Clone, Copy, Debug)]
@@ -255,7 +257,7 @@ mod tests {
     const TRIALS: usize = 5;
 
     impl Weather {
-        fn effect(self, spread: f64, random: &mut Xorshift) -> f64 {
+        fn effect(self, spread: f64, random: &mut Rng) -> f64 {
             match self {
                 Self::Normal => spread * random.normal(),
                 Self::Heavy => {
@@ -267,7 +269,7 @@ mod tests {
                     spread * (if is_off { 8.0 } else { 0.0 } + random.normal())
                 }
                 Self::TwoPlaces => {
-                    spread * (if random.bits() & 1 == 0 { 3.0 } else { -3.0 } + 0.2 * random.normal())
+                    spread * (if random.number() & 1 == 0 { 3.0 } else { -3.0 } + 0.2 * random.normal())
                 }
             }
         }
@@ -275,7 +277,7 @@ mod tests {
 
     /// Runs whose trials lie `trial` apart, and which lie `between` apart themselves.
     struct World {
-        random: Xorshift,
+        random: Rng,
         weather: Weather,
         between: f64,
         trial: f64,
@@ -342,9 +344,8 @@ mod tests {
     ];
 
     fn differing(form: Form, weather: Weather, [between, trial]: [f64; 2], change: f64, worlds: u64) -> u64 {
-        let differs = |seed: &u64| {
-            World { random: Xorshift::new(*seed), weather, between, trial }.differs(form, change)
-        };
+        let differs =
+            |seed: &u64| World { random: Rng::new(*seed), weather, between, trial }.differs(form, change);
         (0..worlds).filter(differs).count() as u64
     }
 
@@ -388,7 +389,7 @@ mod tests {
         const WORLDS: u64 = 200;
         let spread = 0.02;
         let differs = |seed: &u64| {
-            let random = Xorshift::new(*seed);
+            let random = Rng::new(*seed);
             let mut world = World { random, weather: Weather::Normal, between: spread, trial: spread };
             let (a, history) = (world.runs(1, 0.0), world.runs(24, 0.0));
             let sides = Sides { a, b: world.runs(1, 4.5 * spread), history };
@@ -420,8 +421,7 @@ mod tests {
         let mut asked: Vec<usize> = (0..WORLDS)
             .map(|seed| {
                 let [between, trial] = spread;
-                let mut world =
-                    World { random: Xorshift::new(seed), weather: Weather::Normal, between, trial };
+                let mut world = World { random: Rng::new(seed), weather: Weather::Normal, between, trial };
                 let sides = Sides { a: world.runs(10, 0.0), b: world.runs(10, 0.0), history: Vec::new() };
                 assert_eq!(sides.pairs_needed(Order::Separate), None);
                 sides.pairs_needed(Order::Interleaved).expect("ten pairs")
@@ -442,7 +442,7 @@ mod tests {
         let [mut alarms, mut found] = [0, 0];
         for seed in 0..WORLDS {
             for (change, count) in [(0.0, &mut alarms), (f64::ln(1.1), &mut found)] {
-                let random = Xorshift::new(seed);
+                let random = Rng::new(seed);
                 let mut world = World { random, weather: Weather::Normal, between: 0.05, trial: 0.02 };
                 let (a, b) = (world.runs(PAIRS_MIN, 0.0), world.runs(PAIRS_MIN, change));
                 let mut sides = Sides { a, b, history: Vec::new() };
@@ -465,8 +465,7 @@ mod tests {
     /// thousandth, and the runs differ by a fifth; alone they show nothing, beside their history they are far out of it.
     #[test]
     fn trials_do_not_stand_for_runs() {
-        let mut world =
-            World { random: Xorshift::new(5), weather: Weather::Normal, between: 0.0, trial: 0.001 };
+        let mut world = World { random: Rng::new(5), weather: Weather::Normal, between: 0.0, trial: 0.001 };
         let options = Options { order: Order::Separate, ..Options::new(Load::Closed, 0) };
         let mut sides = Sides { a: world.runs(1, 0.0), b: world.runs(1, 0.2), history: Vec::new() };
         let differs =

@@ -1,11 +1,11 @@
 //! What each layer costs, with an interval; how much of the whole path the layers explain; where each mistake shows.
 
 use punctual::Stage;
+use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::layer::{Culprit, Layer};
 use super::startup::StartUp;
-use crate::stats::Xorshift;
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 2_000;
@@ -30,10 +30,11 @@ impl Interval {
         if values.is_empty() {
             return Self::default();
         }
-        let mut random = Xorshift::new(seed);
+        let mut random = Rng::new(seed);
         let mut resampled: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
-                median(&mut values.iter().map(|_| values[random.below(values.len())]).collect::<Vec<_>>())
+                let mut draw = || values[random.below(values.len() as u64) as usize];
+                median(&mut values.iter().map(|_| draw()).collect::<Vec<_>>())
             })
             .collect();
         resampled.sort_unstable_by(f64::total_cmp);

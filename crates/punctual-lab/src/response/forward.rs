@@ -17,6 +17,7 @@ use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
 use punctual_machine::packet::{PacketOptions, PacketSocket};
+use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::frame;
@@ -207,7 +208,7 @@ struct Ways<'a> {
     sides: [Side; 2],
     sleep: EpollSet,
     faults: Faults,
-    random: u64,
+    random: Rng,
     shared: &'a Shared,
     /// Stations of client and responder, learned from what they send.
     learned: [[u8; 6]; 2],
@@ -228,7 +229,7 @@ impl<'a> Ways<'a> {
         for socket in sides.iter().flat_map(|side| &side.sockets) {
             sleep.add(socket.as_fd()).map_err(|error| error.to_string())?;
         }
-        let random = faults.seed.wrapping_mul(2).wrapping_add(1);
+        let random = Rng::new(faults.seed);
         let learned = [punctual_machine::packet::BROADCAST; 2];
         Ok(Self { sides, sleep, faults, random, shared, learned, buffer: vec![0; 1 << 16] })
     }
@@ -276,7 +277,7 @@ impl<'a> Ways<'a> {
             self.send(to, version, size);
             return;
         };
-        let fate = self.random() % 10_000;
+        let fate = self.random.below(10_000);
         let Faults { lost, doubled, reordered, changed, .. } = self.faults;
         let limit = |counts: &[u32]| counts.iter().map(|&count| u64::from(count)).sum::<u64>();
         if fate < limit(&[lost]) {
@@ -302,9 +303,9 @@ impl<'a> Ways<'a> {
         if payload.is_empty() {
             return;
         }
-        let (place, bit) = (self.random() as usize % payload.len(), self.random() % 8);
+        let (place, bit) = (self.random.below(payload.len() as u64) as usize, self.random.below(8));
         self.buffer[payload.start + place] ^= 1 << bit;
-        if self.random().is_multiple_of(2) {
+        if self.random.below(2) == 0 {
             self.shared.changed.add_alone(1);
             frame::finish_checksum(&mut self.buffer[..size]);
         } else {
@@ -332,13 +333,5 @@ impl<'a> Ways<'a> {
         if !sent || socket.flush().is_err() {
             self.shared.refused.add_alone(1);
         }
-    }
-
-    /// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016).
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 }

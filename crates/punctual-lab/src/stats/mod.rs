@@ -9,6 +9,6 @@ pub mod student;
 
 pub use distribution::{BEYOND_MIN, Distribution, Figure, Quantile};
 pub use histogram::{Bin, bins};
-pub use random::Xorshift;
+pub use random::Floats;
 pub(crate) use spread::{Squares, mean};
 pub use stages::{StageShare, UNEXPLAINED, stage_shares, stages_over_total};

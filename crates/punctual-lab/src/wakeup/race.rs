@@ -12,6 +12,7 @@ use punctual_machine::cpu::pin_to;
 use punctual_machine::signal::interrupted;
 use punctual_machine::wake::Slept;
 use punctual_machine::wake::bare::{BareFutex, EventWithFlag, RequestFlag};
+use punctual_proto::sim::Rng;
 
 use super::handshake::{Handshake, Lowers, MESSAGES_PER_ROUND, Sleeps};
 
@@ -21,6 +22,10 @@ const ENTRY_NS_MAX: u64 = 2_000;
 const ANSWER_NS_MAX: u64 = 1_000;
 /// The writer's delay in H3: many times what the reader needs to fall asleep.
 const DELAY: Duration = Duration::from_micros(200);
+
+/// Each side draws its own delays, the same in every run.
+const READER_SEED: u64 = 1;
+const WRITER_SEED: u64 = 2;
 
 /// Who meets, how often, and where.
 #[derive(Clone, Copy, Debug)]
@@ -63,14 +68,9 @@ struct Shared {
     over: Flag,
 }
 
-/// Delays of random length, the same in every run.
-struct Delays(u64);
-
-impl Delays {
-    fn pass(&mut self, ns_max: u64) {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        spin_for(Duration::from_nanos((self.0 >> 33) % ns_max));
-    }
+/// A delay of random length, the same in every run.
+fn delay(random: &mut Rng, ns_max: u64) {
+    spin_for(Duration::from_nanos(random.below(ns_max)));
 }
 
 fn spin_for(time: Duration) {
@@ -109,7 +109,7 @@ impl Ends {
 
 fn read(shared: &Shared, ends: &Ends) -> Tally {
     let clock = Clock::get();
-    let mut delays = Delays(0x2545_f491_4f6c_dd1d);
+    let mut random = Rng::new(READER_SEED);
     let mut tally = Tally::default();
     for message in 1..=ends.rounds * MESSAGES_PER_ROUND {
         if interrupted() {
@@ -122,10 +122,10 @@ fn read(shared: &Shared, ends: &Ends) -> Tally {
         shared.flag.raise(message);
         let lost = match ends.handshake.sleeps {
             Sleeps::ForTheEvent { rechecks } => {
-                sleeps_over_event(shared, message, ends, rechecks, &mut delays)
+                sleeps_over_event(shared, message, ends, rechecks, &mut random)
             }
             Sleeps::ForANotification { from_before_the_look } => {
-                sleeps_over(shared, message, ends, from_before_the_look, &mut delays)
+                sleeps_over(shared, message, ends, from_before_the_look, &mut random)
             }
         };
         note(&mut tally, clock.nanos(clock.now().since(asked)), lost);
@@ -151,13 +151,13 @@ fn begin_anew(shared: &Shared, message: u64) {
 }
 
 /// Looks at the message's number and waits for a notification, again and again. Whether one was slept over.
-fn sleeps_over(shared: &Shared, message: u64, ends: &Ends, from_before: bool, delays: &mut Delays) -> bool {
+fn sleeps_over(shared: &Shared, message: u64, ends: &Ends, from_before: bool, random: &mut Rng) -> bool {
     loop {
         let before = shared.word.seen();
         if shared.stored.get_published() >= message {
             return false;
         }
-        delays.pass(ENTRY_NS_MAX);
+        delay(random, ENTRY_NS_MAX);
         let seen = if from_before { before } else { shared.word.seen() };
         let slept = shared.word.sleep(seen, ends.limit);
         if slept == Slept::ToTheLimit && !is_pending(shared, message, || shared.word.seen() != seen) {
@@ -167,15 +167,9 @@ fn sleeps_over(shared: &Shared, message: u64, ends: &Ends, from_before: bool, de
 }
 
 /// Waits for the event, again if it was of the message before. Whether one was slept over.
-fn sleeps_over_event(
-    shared: &Shared,
-    message: u64,
-    ends: &Ends,
-    rechecks: bool,
-    delays: &mut Delays,
-) -> bool {
+fn sleeps_over_event(shared: &Shared, message: u64, ends: &Ends, rechecks: bool, random: &mut Rng) -> bool {
     loop {
-        delays.pass(ENTRY_NS_MAX);
+        delay(random, ENTRY_NS_MAX);
         let woken = shared.event.wait(rechecks, ends.limit);
         if !woken && !is_pending(shared, message, || shared.event.take_event()) {
             return true;
@@ -201,7 +195,7 @@ fn is_pending(shared: &Shared, message: u64, mut is_notified: impl FnMut() -> bo
 }
 
 fn write(shared: &Shared, handshake: Handshake) {
-    let mut delays = Delays(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::new(WRITER_SEED);
     let (mut answered, mut paused) = (0, 0);
     while !shared.over.is_raised() {
         let pause = shared.pause.get_published();
@@ -219,7 +213,7 @@ fn write(shared: &Shared, handshake: Handshake) {
         if handshake.lowers == Lowers::First {
             shared.flag.lower();
         }
-        delays.pass(ANSWER_NS_MAX);
+        delay(&mut random, ANSWER_NS_MAX);
         if handshake.delays {
             spin_for(DELAY);
         }

@@ -24,6 +24,7 @@ use punctual::{Bus, Clock, Communicator, CommunicatorOptions, Node, Target, Tick
 use punctual_machine::cpu::{ThreadUsage, pin_to};
 use punctual_machine::process::random;
 use punctual_machine::signal::interrupted;
+use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::role::{Role, hear, say};
@@ -35,11 +36,11 @@ const SLACK: Duration = Duration::from_millis(10);
 /// Longest wait for an answer: many limits of a sleep.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest gap between messages, spins: most are short, so that the receiver is met in every step.
-const GAP_SPINS_MAX: u32 = 2_000;
-const SHORT_SPINS_MAX: u32 = 60;
+const GAP_SPINS_MAX: u64 = 2_000;
+const SHORT_SPINS_MAX: u64 = 60;
 /// Of so many gaps one is longer than anybody spins.
-const LONG_ONE_IN: u32 = 32;
-const LONG_SPINS_MAX: u32 = 20_000;
+const LONG_ONE_IN: u64 = 32;
+const LONG_SPINS_MAX: u64 = 20_000;
 /// Messages between two signs of life.
 const TELL_EVERY: u64 = 1 << 14;
 
@@ -230,7 +231,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
         communicator,
         node: &node,
         other,
-        gaps: Gaps(order.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+        random: Rng::new(order.seed),
         tally: Tally::default(),
         complete: Ticks(0),
         missed: None,
@@ -258,28 +259,15 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     Ok(())
 }
 
-/// Gaps of random length: xorshift64*, seeded.
-struct Gaps(u64);
-
-impl Gaps {
-    fn next(&mut self) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-
-    /// One gap in eight is long enough to fall asleep in.
-    fn pass(&mut self) {
-        let random = self.next();
-        let spins_max = match random {
-            random if random.is_multiple_of(LONG_ONE_IN) => LONG_SPINS_MAX,
-            random if random.is_multiple_of(8) => GAP_SPINS_MAX,
-            _ => SHORT_SPINS_MAX,
-        };
-        for _ in 0..(random >> 5) % spins_max {
-            std::hint::spin_loop();
-        }
+/// A gap of random length: one in eight is long enough to fall asleep in.
+fn pass_gap(random: &mut Rng) {
+    let spins_max = match random.below(LONG_ONE_IN) {
+        0 => LONG_SPINS_MAX,
+        number if number.is_multiple_of(8) => GAP_SPINS_MAX,
+        _ => SHORT_SPINS_MAX,
+    };
+    for _ in 0..random.below(spins_max) {
+        std::hint::spin_loop();
     }
 }
 
@@ -287,7 +275,7 @@ struct End<'a> {
     communicator: Communicator,
     node: &'a Node,
     other: &'static str,
-    gaps: Gaps,
+    random: Rng,
     tally: Tally,
     /// When the last send was complete.
     complete: Ticks,
@@ -310,7 +298,7 @@ impl End<'_> {
     }
 
     fn send(&mut self, number: u64) -> Result<(), String> {
-        self.gaps.pass();
+        pass_gap(&mut self.random);
         let clock = Clock::get();
         let mut payload = [0; SIZE];
         let words = [number, clock.now().0, self.complete.0];

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use punctual_lab::doubt::Cause;
 use punctual_lab::sample::{ABSENT_NS, CellId, Kind, Load, Outcome, Samples, StageColumn};
-use punctual_lab::stats::Xorshift;
+use punctual_lab::stats::Floats;
 use punctual_lab::store::{Header, Run, Store};
 use punctual_lab::summary::{Choice, Recommendation, Skipped, Summary};
+use punctual_proto::sim::Rng;
 
 pub(crate) const WARMUP: u64 = 100;
 
@@ -57,7 +58,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn samples(&self, random: &mut Xorshift, start_ns: u64) -> Samples {
+    fn samples(&self, random: &mut Rng, start_ns: u64) -> Samples {
         let mut samples = Samples::with_capacity(1000);
         let shift = (0.03 * random.normal()).exp();
         let mut now_ns = start_ns;
@@ -82,7 +83,7 @@ impl Trial<'_> {
     }
 }
 
-fn stages(samples: &Samples, random: &mut Xorshift) -> Vec<StageColumn> {
+fn stages(samples: &Samples, random: &mut Rng) -> Vec<StageColumn> {
     let column = |&(name, share): &(&str, f64)| {
         let part = |(row, &total): (usize, &u64)| match samples.outcome[row] {
             Outcome::Answered => (total as f64 * share * (0.05 * random.normal()).exp()) as u64,
@@ -129,7 +130,7 @@ fn cells(gaps: &[u64]) -> Vec<(CellId, f64, f64)> {
 /// Writes a run of about `gaps.len() × 24` cells and opens it.
 pub(crate) fn run(out: &Path, gaps: &[u64], trials: u32, count: u64) -> Run {
     let mut store = Store::create(Some(out), &header()).expect("an empty directory");
-    let mut random = Xorshift::new(42);
+    let mut random = Rng::new(42);
     let mut now_ns = 0;
     for trial in 0..trials {
         for (cell, median_ns, tail) in &cells(gaps) {
