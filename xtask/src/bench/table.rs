@@ -55,7 +55,7 @@ fn span(asked: Asked, [low, high]: [f64; 2]) -> String {
     format!("{} – {}", value(asked, low), value(asked, high))
 }
 
-/// A Markdown table that can be read as it stands.
+/// A Markdown table that can be read as it stands. By hand: comfy-table is no dependency of what CI builds first.
 fn aligned(head: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = head.iter().map(|&name| name.to_owned()).collect();
     let width = |column: usize| {

@@ -34,6 +34,7 @@ fn watch(
     let mut earlier: Earlier = HashMap::new();
     let mut last = Instant::now();
     let clears = std::io::stdout().is_terminal() && !arguments.once && !arguments.json;
+    // By hand: console clears by a write of its own, and a screen that is empty between two writes flickers.
     let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
     loop {
         let nodes = read();
