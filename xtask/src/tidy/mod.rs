@@ -2,6 +2,7 @@
 
 mod documents;
 mod manifests;
+mod map;
 mod rules;
 pub(crate) mod source;
 mod walls;
@@ -46,17 +47,16 @@ impl<'a> Findings<'a> {
 
 pub(crate) fn run() -> Outcome {
     let mut found = Vec::new();
-    let mut count = 0;
     let exports = walls::Exports::of_library(&read(Path::new("crates/punctual/src/lib.rs")));
-    for path in workspace::files() {
-        let text = read(&path);
-        found.extend(check(&path, &text, &exports));
-        count += 1;
+    let files = workspace::files();
+    for path in &files {
+        found.extend(check(path, &read(path), &exports));
     }
+    found.extend(map::check(&files));
     for violation in &found {
         println!("{violation}");
     }
-    println!("{count} files");
+    println!("{} files", files.len());
     if found.is_empty() { Outcome::Passed } else { Outcome::Failed(format!("{} violations", found.len())) }
 }
 
