@@ -16,6 +16,7 @@ use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::{ProcessIdentity, user};
 use punctual_proto::NodeId;
 use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
+use punctual_proto::seal::Refusal;
 
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
@@ -32,7 +33,7 @@ const COUNTERS_MAX: usize = 64;
 const FOLDER_TRIES_MAX: u32 = 10;
 
 /// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
-/// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, `MissedWakeups` and the `Closed…` by atomic
+/// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, `MissedWakeups`, the `Seal…` and the `Closed…` by atomic
 /// addition, all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
@@ -69,6 +70,20 @@ pub(crate) enum Count {
     SealStale,
     LostRefused,
     Restarts,
+}
+
+impl Count {
+    /// What counts the frames, and rings of publications, that a seal or its lack forbids to believe for this reason.
+    pub(crate) fn of_refusal(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unsealed => Self::SealMissing,
+            Refusal::Unexpected => Self::SealUnexpected,
+            Refusal::UnknownKey => Self::SealUnknownKey,
+            Refusal::BadTag => Self::SealBadTag,
+            Refusal::Replayed => Self::SealReplayed,
+            Refusal::Stale => Self::SealStale,
+        }
+    }
 }
 
 const _: () = assert!((Count::Restarts as usize) < COUNTERS_MAX);

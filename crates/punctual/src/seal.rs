@@ -15,7 +15,9 @@ use punctual_machine::counter::Counter;
 use punctual_machine::process::{fill_with_secrets, user};
 use punctual_proto::Header;
 use punctual_proto::limits::{SEAL_ALLOWANCE_NS, SEAL_OVERLAP_NS};
-use punctual_proto::seal::{KEY_SIZE, KeyRing, Moment, Opener, Sealer, TIME_UNIT_NS, parse_keys};
+use punctual_proto::seal::{
+    KEY_SIZE, KeyRing, Moment, Opened, Opener, Sealer, StreamName, TIME_UNIT_NS, parse_keys,
+};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::engine::SendError;
@@ -344,6 +346,15 @@ impl Seals {
     }
 
     pub(crate) fn sealer(&self) -> NodeSealer {
+        self.sealer_after(Arc::clone(&self.last_sealed))
+    }
+
+    /// For a publication: its messages have numbers and times of their own, so it needs no lock of the node's.
+    pub(crate) fn sealer_of_stream(&self) -> NodeSealer {
+        self.sealer_after(Arc::default())
+    }
+
+    fn sealer_after(&self, last_sealed: Arc<LastSealed>) -> NodeSealer {
         let mut sealer = NodeSealer {
             keys: self.keys.clone(),
             bus: Arc::clone(&self.bus),
@@ -353,7 +364,7 @@ impl Seals {
             elsewhere: None,
             is_elsewhere: false,
             now_ns: 0,
-            last_sealed: Arc::clone(&self.last_sealed),
+            last_sealed,
         };
         // What it says is for the first message to say again.
         let _no_key_yet = sealer.prepare(None);
@@ -365,7 +376,7 @@ impl Seals {
     }
 }
 
-/// Seals what a node sends. All sealers of a node work under its lock for senders, because they have one clock.
+/// Seals what a node sends, or one of its publications. A node's work under its lock for senders, because they have one clock.
 #[derive(Debug)]
 pub(crate) struct NodeSealer {
     keys: Keys,
@@ -460,10 +471,32 @@ impl NodeOpener {
     /// In which group a frame, from header to seal in memory of this process, was sealed, if it is genuine and new.
     #[inline]
     pub(crate) fn open(&mut self, header: &Header, frame: &[u8]) -> Result<u32, Refusal> {
+        self.renew_if_changed();
+        self.opener.open(header, frame, realtime_ns)
+    }
+
+    /// The same of a message of a publication, with all that its seal covers.
+    #[inline]
+    pub(crate) fn open_numbered(
+        &mut self,
+        stream: StreamName,
+        number: u64,
+        record: &[u8],
+    ) -> Result<Opened, Refusal> {
+        self.renew_if_changed();
+        self.opener.open_numbered(stream, number, record, realtime_ns)
+    }
+
+    #[inline]
+    pub(crate) fn take_numbered(&mut self, opened: &Opened) {
+        self.opener.take_numbered(opened);
+    }
+
+    #[inline]
+    fn renew_if_changed(&mut self) {
         if self.keys.version() != self.version_seen {
             self.renew();
         }
-        self.opener.open(header, frame, realtime_ns)
     }
 
     #[cold]

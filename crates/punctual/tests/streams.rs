@@ -8,17 +8,23 @@ use std::time::Duration;
 use common::{Dice, PATIENCE, Role, unique, watchdog};
 use punctual::engine::shared::WhenFull;
 use punctual::publication::{ImageAccount, OfferError, StampChoice, TakeError};
+use punctual::trace::Stage;
 use punctual::{
-    Bus, Clock, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake,
+    Bus, Clock, Keys, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target,
+    Ticks, Wake,
 };
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::signal;
 
 const PORT: u16 = 7;
 
-/// A bus of memory: in this process, or in /dev/shm.
-fn buses(name: &str) -> [Bus; 2] {
-    [Bus::loopback(&unique(name)), Bus::shared(&unique(name))]
+/// Buses of memory: in this process, or in /dev/shm; sealed or not.
+fn buses(name: &str) -> [Bus; 4] {
+    let keys = Keys::random(1);
+    let (inside, between) = (Bus::loopback(&unique(name)), Bus::shared(&unique(name)));
+    let sealed = [Bus::loopback(&unique(name)).sealed(&keys), Bus::shared(&unique(name)).sealed(&keys)];
+    let [sealed_inside, sealed_between] = sealed;
+    [inside, between, sealed_inside, sealed_between]
 }
 
 fn waiting(wake: Wake) -> SubscriptionOptions {
@@ -70,7 +76,7 @@ fn messages_arrive_whole_in_order_and_say_who_sent_them() {
     for bus in buses("streams") {
         let (here, there) = open_both(&bus);
         let options =
-            PublicationOptions { source: 3, stamps: StampChoice::Always, ..PublicationOptions::default() };
+            PublicationOptions { source: 3, stamps: StampChoice::Ends, ..PublicationOptions::default() };
         let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Spin);
         let mut buffer = vec![0; publication.payload_size_max()];
         let begin = Clock::get().now();
@@ -149,16 +155,81 @@ fn a_subscription_begins_when_it_is_made() {
 #[test]
 fn one_in_n_is_stamped() {
     let _alive = watchdog(60);
-    let (here, there) = open_both(&Bus::loopback(&unique("stamps")));
-    let options = PublicationOptions { stamps: StampChoice::OneIn(4), ..PublicationOptions::default() };
-    let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Spin);
-    (0..12).for_each(|_| publication.offer(b"message").unwrap());
-    let mut stamped = Vec::new();
-    subscription.poll(12, |message| stamped.extend(message.sent.map(|_| message.sequence)));
-    assert_eq!(stamped, [0, 4, 8]);
+    for bus in buses("stamps") {
+        let (here, there) = open_both(&bus);
+        let options = PublicationOptions {
+            stamps: StampChoice::Ends,
+            stamp_one_in: 4,
+            ..PublicationOptions::default()
+        };
+        let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Spin);
+        (0..12).for_each(|_| publication.offer(b"message").unwrap());
+        let mut stamped = Vec::new();
+        subscription.poll(12, |message| stamped.extend(message.sent.map(|_| message.sequence)));
+        assert_eq!(stamped, [0, 4, 8]);
+    }
 }
 
-/// How many messages the tests of accounts send; the nightly run sends more.
+/// Goal: the stages of a message say where it was from the instant at which it was due, and add up.
+#[test]
+fn stages_add_up() {
+    let _alive = watchdog(60);
+    for bus in buses("stages") {
+        let (here, there) = open_both(&bus);
+        let options = PublicationOptions { stamps: StampChoice::All, ..PublicationOptions::default() };
+        let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Futex);
+        let (clock, mut buffer) = (Clock::get(), [0; 64]);
+        let due = clock.now();
+        std::thread::sleep(Duration::from_millis(2));
+        publication.offer_due(b"late", due).unwrap();
+        std::thread::sleep(Duration::from_millis(3));
+        let received = subscription.receive(&mut buffer).unwrap();
+        let stages = subscription.stages().unwrap();
+        let time_in = |stage| clock.duration(stages.time_in(stage).unwrap());
+        assert!(time_in(Stage::Sent) >= Duration::from_millis(2), "{stages:?}");
+        assert_eq!((stages.unexplained(), received.delivered), (Some(0), Some(stages.receiver.delivered)));
+        assert!(stages.total().unwrap() >= received.delivered.unwrap().since(due));
+        // It listened from before on, slept, and was woken.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                publication.offer(b"awaited").unwrap();
+            });
+            subscription.receive(&mut buffer).unwrap();
+        });
+        let stages = subscription.stages().unwrap();
+        assert_eq!((stages.unexplained(), stages.time_in(Stage::Sent)), (Some(0), Some(Ticks(0))));
+        assert!(stages.receiver.woken.0 > 0 && stages.receiver.listened.0 > 0, "{stages:?}");
+        // The next one lies there while its reader does something else.
+        publication.offer(b"not awaited").unwrap();
+        std::thread::sleep(Duration::from_millis(4));
+        subscription.receive(&mut buffer).unwrap();
+        let stages = subscription.stages().unwrap();
+        let elsewhere = clock.duration(stages.time_in(Stage::Elsewhere).unwrap());
+        assert!(elsewhere >= Duration::from_millis(4), "{stages:?}");
+        // Shown where it lies, it says the same but for that.
+        publication.offer(b"looked at").unwrap();
+        let mut looked = 0;
+        subscription.poll(1, |message| looked += i32::from(message.stages().is_some()));
+        assert_eq!(looked, 1);
+    }
+}
+
+/// Goal: a publication keeps its node on the bus.
+#[test]
+fn handles_outlive_their_node() {
+    let _alive = watchdog(60);
+    for bus in buses("outlive") {
+        let (here, there) = open_both(&bus);
+        let (mut publication, mut subscription) =
+            pair(&here, &there, &PublicationOptions::default(), Wake::Futex);
+        drop((here, there));
+        publication.offer(b"still here").unwrap();
+        subscription.receive_timeout(PATIENCE, &mut [0; 64]).unwrap();
+        assert!(!only_account(&subscription).ended);
+    }
+}
+
 fn messages(usual: u64) -> u64 {
     std::env::var("PUNCTUAL_OVERRUNS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual)
 }
@@ -394,12 +465,6 @@ fn a_busy_publication_starves_nobody() {
 fn what_cannot_be_is_refused_in_words() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("refused"));
-    let sealed = Bus::loopback(&unique("refused")).sealed(&punctual::Keys::random(1));
-    let text = |bus: &Bus| {
-        let node = Node::open(bus, "here").unwrap();
-        node.publication(Target::EVERYONE, &PublicationOptions::default()).unwrap_err().to_string()
-    };
-    assert!(text(&sealed).contains("sealed"));
     let node = Node::open(&bus, "here").unwrap();
     for wake in [Wake::EventFd, Wake::Epoll, Wake::Signal] {
         let error = node.subscription(1, &waiting(wake)).unwrap_err().to_string();

@@ -29,7 +29,7 @@ impl Publications {
         let (mut stamps, mut runs) = (StampChoice::Never, false);
         for word in words {
             match word {
-                "stamped" => stamps = StampChoice::Always,
+                "stamped" => stamps = StampChoice::Ends,
                 "runs" => runs = true,
                 _ => return Err(format!("unknown kind {kind:?}").into()),
             }

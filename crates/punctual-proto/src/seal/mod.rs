@@ -26,14 +26,15 @@ use core::hint::black_box;
 use aegis::aegis128l::Aegis128LMac;
 use subtle::ConstantTimeEq;
 
-use crate::NodeId;
-use crate::frame::{Header, Kind};
-use crate::limits::SEAL_SENDERS_MAX;
+use crate::frame::Header;
+use origin::{Origins, Sender, Stream};
 
 mod key;
+mod origin;
 mod window;
 
 pub use key::{GroupKey, KEY_SIZE, Key, KeyError, KeyId, KeyRing, Moment, RingKey, parse_keys};
+pub use origin::StreamName;
 pub use window::{NotNew, WINDOW, Window};
 
 /// Size of the tag, bytes.
@@ -193,60 +194,17 @@ impl Sealer {
     }
 }
 
-/// What is remembered of one life of a sender.
-#[derive(Debug)]
-struct Sender {
-    node: NodeId,
-    incarnation: u16,
-    /// Its frames to this node alone, and to everybody: each a stream with numbers of its own.
-    unicast: Window,
-    broadcast: Window,
-    /// Its last announcement: these have no numbers, and each is newer than the one before.
-    announced: Option<u64>,
-    /// What was sealed before may have been taken, and forgotten.
-    floor: u64,
-}
-
-impl Sender {
-    fn new(node: NodeId, incarnation: u16, floor: u64) -> Self {
-        let window = Window::beginning_after(floor);
-        Self { node, incarnation, unicast: window.clone(), broadcast: window, announced: None, floor }
-    }
-
-    #[inline]
-    fn take(&mut self, header: &Header, time: u64) -> Result<(), NotNew> {
-        if header.kind != Kind::Data {
-            return self.take_announcement(time);
-        }
-        let window = if header.target.node.is_some() { &mut self.unicast } else { &mut self.broadcast };
-        window.take(header.sequence, time)
-    }
-
-    fn take_announcement(&mut self, time: u64) -> Result<(), NotNew> {
-        let is_new = self.announced.map_or(time >= self.floor, |last| time > last);
-        self.announced = if is_new { Some(time) } else { self.announced };
-        if is_new { Ok(()) } else { Err(NotNew::Taken) }
-    }
-
-    /// When the newest frame that was taken had been sealed.
-    fn newest(&self) -> u64 {
-        self.unicast.newest_time().max(self.broadcast.newest_time()).max(self.announced.unwrap_or(0))
-    }
-}
-
 /// Looks behind seals: takes each genuine frame once.
 #[derive(Debug)]
 pub struct Opener {
     bus: String,
     keys: Vec<KnownKey>,
-    /// Where the last frame's key and sender were found.
+    /// Where the last frame's key was found.
     last_key: usize,
-    last_sender: usize,
-    senders: Vec<Sender>,
+    senders: Origins<Sender>,
+    streams: Origins<Stream>,
     /// What was sealed before is not for us: it may be a recording.
     floor: u64,
-    /// The same for senders that are not remembered: raised when one is forgotten, so that nothing of it comes again.
-    newcomer_floor: u64,
     allowance_ns: u64,
 }
 
@@ -258,10 +216,9 @@ impl Opener {
             bus: bus.to_owned(),
             keys: Vec::new(),
             last_key: 0,
-            last_sender: 0,
-            senders: Vec::with_capacity(SEAL_SENDERS_MAX),
+            senders: Origins::new(floor),
+            streams: Origins::new(floor),
             floor,
-            newcomer_floor: floor,
             allowance_ns,
         };
         opener.renew(ring);
@@ -294,19 +251,52 @@ impl Opener {
         if !header.sealed {
             return Err(Refusal::Unsealed);
         }
-        let Some((covered, tag)) = frame.split_last_chunk::<TAG_SIZE>() else {
-            return Err(Refusal::Unsealed);
-        };
-        let Some((_, field)) = covered.split_last_chunk::<FIELD_SIZE>() else {
-            return Err(Refusal::Unsealed);
-        };
+        let (group, time) = self.look_behind(frame)?;
+        let latest = latest(now_ns, self.allowance_ns);
+        let sender = self.senders.of(&(header.source.node, header.incarnation), time, latest);
+        sender.ok_or(Refusal::Stale)?.take(header, time).map_err(|_| Refusal::Replayed)?;
+        Ok(group)
+    }
+
+    /// The same of a message of a publication: `record` is a private copy of all that the seal covers, and the seal. It may be
+    /// opened again until it is taken, by [`Self::take_numbered`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[inline]
+    pub fn open_numbered(
+        &mut self,
+        stream: StreamName,
+        number: u64,
+        record: &[u8],
+        now_ns: impl FnOnce() -> u64,
+    ) -> Result<Opened, Refusal> {
+        let (group, time) = self.look_behind(record)?;
+        let known =
+            self.streams.of(&stream, time, latest(now_ns, self.allowance_ns)).ok_or(Refusal::Stale)?;
+        if known.is_new(number, time) {
+            Ok(Opened { group, stream, number, time })
+        } else {
+            Err(Refusal::Replayed)
+        }
+    }
+
+    /// The user has what was opened: it is never opened again.
+    #[inline]
+    pub fn take_numbered(&mut self, opened: &Opened) {
+        if let Some(known) = self.streams.of(&opened.stream, opened.time, || u64::MAX) {
+            known.take(opened.number, opened.time);
+        }
+    }
+
+    /// In which group this was sealed, and when, if it is genuine and not from before our time.
+    #[inline]
+    fn look_behind(&mut self, sealed: &[u8]) -> Result<(u32, u64), Refusal> {
+        let (covered, tag) = sealed.split_last_chunk::<TAG_SIZE>().ok_or(Refusal::Unsealed)?;
+        let (_, field) = covered.split_last_chunk::<FIELD_SIZE>().ok_or(Refusal::Unsealed)?;
         let seal = Seal::from_bytes(*field);
         let group = self.verify(seal.mark, covered, tag)?;
-        if seal.time < self.floor {
-            return Err(Refusal::Stale);
-        }
-        self.take(header, seal.time, now_ns)?;
-        Ok(group)
+        if seal.time < self.floor { Err(Refusal::Stale) } else { Ok((group, seal.time)) }
     }
 
     /// The group whose key made this tag.
@@ -330,40 +320,21 @@ impl Opener {
         self.last_key = found.ok_or(Refusal::BadTag)?;
         Ok(self.keys[self.last_key].id.group)
     }
+}
 
-    #[inline]
-    fn take(&mut self, header: &Header, time: u64, now_ns: impl FnOnce() -> u64) -> Result<(), Refusal> {
-        let (node, incarnation) = (header.source.node, header.incarnation);
-        let is_it = |sender: &Sender| sender.node == node && sender.incarnation == incarnation;
-        if !self.senders.get(self.last_sender).is_some_and(is_it) {
-            self.last_sender = match self.senders.iter().position(is_it) {
-                Some(index) => index,
-                None => self.welcome(node, incarnation, time, now_ns())?,
-            };
-        }
-        self.senders[self.last_sender].take(header, time).map_err(|_| Refusal::Replayed)
-    }
+/// The latest time that a seal can say, for a clock that is ahead of ours by the allowance.
+fn latest(now_ns: impl FnOnce() -> u64, allowance_ns: u64) -> impl FnOnce() -> u64 {
+    move || now_ns().saturating_add(allowance_ns) / TIME_UNIT_NS
+}
 
-    /// The first frame of a sender's life.
-    #[cold]
-    fn welcome(&mut self, node: NodeId, incarnation: u16, time: u64, now_ns: u64) -> Result<usize, Refusal> {
-        let is_early = time > now_ns.saturating_add(self.allowance_ns) / TIME_UNIT_NS;
-        if is_early || time < self.newcomer_floor {
-            return Err(Refusal::Stale);
-        }
-        if self.senders.len() == SEAL_SENDERS_MAX {
-            let ages = self.senders.iter().map(Sender::newest).enumerate();
-            let oldest = ages.min_by_key(|&(_, newest)| newest).map_or(0, |(index, _)| index);
-            let newest = self.senders[oldest].newest();
-            if time <= newest {
-                return Err(Refusal::Stale);
-            }
-            self.senders.swap_remove(oldest);
-            self.newcomer_floor = self.newcomer_floor.max(newest + 1);
-        }
-        self.senders.push(Sender::new(node, incarnation, self.newcomer_floor));
-        Ok(self.senders.len() - 1)
-    }
+/// A message of a publication that is genuine and new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The group in which it was sealed.
+    pub group: u32,
+    stream: StreamName,
+    number: u64,
+    time: u64,
 }
 
 /// A key that is accepted, made ready.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::frame::HEADER_SIZE;
-use crate::{Address, Kind, Port, Stamps, Target};
+use crate::limits::SEAL_SENDERS_MAX;
+use crate::{Address, Kind, NodeId, Port, Stamps, Target};
 use alloc::vec;
 use proptest::prelude::*;
 
@@ -312,4 +313,48 @@ proptest! {
         let mut opener = Opener::new(&ring(&[ring_key(1, 1)]), BUS, NOW, SECOND);
         prop_assert!(opener.open(&header(b"", stamped), &bytes, || NOW).is_err());
     }
+}
+
+/// A message of a publication as its seal covers it.
+fn record_of(number: u64, payload: &[u8], sealer: &mut Sealer, sealed_ns: u64) -> Vec<u8> {
+    let mut record = [&number.to_le_bytes(), payload, &[0; SEAL_SIZE]].concat();
+    sealer.seal(&mut record, sealed_ns / TIME_UNIT_NS);
+    record
+}
+
+/// Goal: of a publication's ring each number is taken once, in order, whatever is shown again; of a forgotten ring nothing is.
+#[test]
+fn no_number_of_a_ring_is_taken_twice() {
+    let mut sealer = Sealer::new(&ring_key(1, 1), BUS);
+    let mut opener = Opener::new(&ring(&[ring_key(1, 1)]), BUS, NOW, 0);
+    let name = |id| StreamName { life: 5, id };
+    let mut show = |id, number, record: &[u8]| {
+        let open =
+            |opener: &mut Opener| opener.open_numbered(name(id), number, record, || NOW + 3_600 * SECOND);
+        let opened = open(&mut opener)?;
+        assert_eq!(open(&mut opener), Ok(opened), "it was not taken yet");
+        opener.take_numbered(&opened);
+        Ok(opened.group)
+    };
+    let records: Vec<_> = (0..4).map(|number| record_of(number, b"one", &mut sealer, NOW + SECOND)).collect();
+    assert_eq!(show(1, 0, &records[0]), Ok(1));
+    assert_eq!(show(1, 0, &records[0]), Err(Refusal::Replayed));
+    assert_eq!(show(1, 3, &records[3]), Ok(1), "two are lost");
+    assert_eq!(show(1, 2, &records[2]), Err(Refusal::Replayed), "the ring is shown again");
+    let earlier = record_of(9, b"one", &mut sealer, NOW);
+    assert_eq!(show(1, 9, &earlier), Err(Refusal::Replayed), "the times of a ring do not fall");
+    let [old, early] =
+        [NOW - SECOND, NOW + 7_200 * SECOND].map(|time| record_of(0, b"one", &mut sealer, time));
+    assert_eq!(show(2, 0, &old), Err(Refusal::Stale));
+    assert_eq!(show(2, 0, &early), Err(Refusal::Stale));
+    assert_eq!(show(2, 0, b"short"), Err(Refusal::Unsealed));
+    let mut altered = records[0].clone();
+    altered[9] ^= 1;
+    assert_eq!(show(2, 0, &altered), Err(Refusal::BadTag));
+    for id in 10..10 + SEAL_SENDERS_MAX as u64 {
+        let record = record_of(0, b"one", &mut sealer, NOW + id * SECOND);
+        assert_eq!(show(id, 0, &record), Ok(1));
+    }
+    // The first ring has been forgotten: what it had sealed may have been taken.
+    assert_eq!(show(1, 3, &records[3]), Err(Refusal::Stale));
 }

@@ -236,6 +236,15 @@ impl Payload<'_> {
         }
     }
 
+    /// The eight bytes from `8 * index` on as a little-endian number, if they are inside.
+    #[inline]
+    pub fn word(&self, index: usize) -> Option<u64> {
+        match self {
+            Self::Private(bytes) => bytes.as_chunks().0.get(index).map(|word| u64::from_le_bytes(*word)),
+            Self::Shared { bytes, .. } => bytes.word(index),
+        }
+    }
+
     /// A copy.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];

@@ -332,15 +332,7 @@ impl Accounts {
 
     #[cold]
     fn handle_refused(&mut self, refusal: Refusal, page: &Page) {
-        let count = match refusal {
-            Refusal::Unsealed => Count::SealMissing,
-            Refusal::Unexpected => Count::SealUnexpected,
-            Refusal::UnknownKey => Count::SealUnknownKey,
-            Refusal::BadTag => Count::SealBadTag,
-            Refusal::Replayed => Count::SealReplayed,
-            Refusal::Stale => Count::SealStale,
-        };
-        page.count(count).add_alone(1);
+        page.count(Count::of_refusal(refusal)).add(1);
         // What was taken before leaves no gap.
         self.refused_open += u64::from(refusal != Refusal::Replayed);
     }

@@ -374,7 +374,8 @@ impl Node {
         target: Target,
         options: &PublicationOptions,
     ) -> Result<Publication, StreamError> {
-        self.streams()?.publish(target, options)
+        let core = &self.core;
+        self.streams()?.publish(target, options, core.seals.as_ref(), Arc::clone(core) as _)
     }
 
     /// A subscription: the reader of all publications that are for a port of this node. Communicators at that port are not
@@ -388,13 +389,12 @@ impl Node {
         options: &SubscriptionOptions,
     ) -> Result<Subscription, StreamError> {
         let streams = self.streams()?;
-        Subscription::new(options, || streams.subscribe(Port::from(port)))
+        Subscription::new(options, &self.core, || {
+            streams.subscribe(Port::from(port), self.core.seals.as_ref())
+        })
     }
 
     fn streams(&self) -> Result<&Arc<Streams>, StreamError> {
-        if self.core.seals.is_some() {
-            return Err(StreamError::NoStreams("the bus is sealed; communicators seal their messages"));
-        }
         let reason = "they are for memory without capture or faults; communicators are for every bus";
         self.core.streams.as_ref().ok_or(StreamError::NoStreams(reason))
     }

@@ -1,6 +1,7 @@
 //! The receiving end of all publications that are for one port, and how it waits.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
@@ -10,6 +11,9 @@ use punctual_proto::Address;
 
 use super::{ImageAccount, StreamError, StreamMessage};
 use crate::engine::shared::stream::{HOUSEKEEPING_EVERY, Images};
+use crate::ledger::Count;
+use crate::node::Core;
+use crate::trace::Stages;
 use crate::wake::{Bed, Condition, Manners, Waiter, Wake, waiter};
 
 /// Looks between two looks at the clock, for who polls without sleeping.
@@ -56,6 +60,10 @@ pub struct Received {
     pub lost_before: u64,
     /// When it was sent, where its publication says so.
     pub sent: Option<Ticks>,
+    /// When it stood in the buffer, where it says when it was sent.
+    pub delivered: Option<Ticks>,
+    /// The group in which it was sealed, on a sealed bus.
+    pub sealed_in: Option<u32>,
     /// Its size, bytes.
     pub size: usize,
 }
@@ -66,12 +74,19 @@ pub struct Received {
 /// ones those that were sent since it was made.
 #[derive(Debug)]
 pub struct Subscription {
+    core: Arc<Core>,
     images: Images,
     waiter: Box<dyn Waiter>,
     event: EventFd,
     set: EpollSet,
     clock: &'static Clock,
     looks: u32,
+    /// Of the message that was received last.
+    stages: Option<Stages>,
+    /// When the receive began, if the message before had stages: then this one may.
+    listened: Ticks,
+    /// When it last woke, if it has slept since the message before.
+    woken: Ticks,
 }
 
 /// Whether there may be something, for who is about to sleep.
@@ -100,6 +115,7 @@ impl Subscription {
     /// `images` is called once it is known that it can wait so.
     pub(crate) fn new(
         options: &SubscriptionOptions,
+        core: &Arc<Core>,
         images: impl FnOnce() -> Result<Images, StreamError>,
     ) -> Result<Self, StreamError> {
         let cannot = |wake: Wake| StreamError::CannotWait(wake.name());
@@ -110,7 +126,18 @@ impl Subscription {
         let waiter = waiter(options.wake, Manners::IN_PROCESS).map_err(cannot)?;
         let event = EventFd::new().map_err(StreamError::System)?;
         let set = EpollSet::new().map_err(StreamError::System)?;
-        Ok(Self { images: images()?, waiter, event, set, clock: Clock::get(), looks: 0 })
+        Ok(Self {
+            core: Arc::clone(core),
+            images: images()?,
+            waiter,
+            event,
+            set,
+            clock: Clock::get(),
+            looks: 0,
+            stages: None,
+            listened: Ticks::default(),
+            woken: Ticks::default(),
+        })
     }
 
     /// Its address.
@@ -123,34 +150,73 @@ impl Subscription {
         self.images.accounts()
     }
 
+    /// Publications that are for it and that it does not read, because its node reads as many as it can (256 in all).
+    pub fn left_out(&self) -> usize {
+        self.images.left_out()
+    }
+
+    /// Where the time of the message that was received last went, if its publication stamps all stages.
+    pub fn stages(&self) -> Option<Stages> {
+        self.stages
+    }
+
     /// Shows at most `limit` messages to `f`, where they lie; never waits. Returns how many were delivered.
     ///
     /// What `f` reads of a message it may believe once [`StreamMessage::copy_to`] or [`StreamMessage::is_intact`] said so. If
     /// `f` panics, the messages before that one were delivered, and it comes again.
     #[inline]
     pub fn poll(&mut self, limit: usize, mut f: impl FnMut(&StreamMessage<'_>)) -> usize {
-        self.images.poll(limit, &mut |message| {
+        let delivered = self.images.poll(limit, &mut |message| {
             f(message);
             true
-        })
+        });
+        self.count_refusals();
+        delivered
+    }
+
+    #[inline]
+    fn count_refusals(&mut self) {
+        for refusal in self.images.take_refusals() {
+            self.core.page.count(Count::of_refusal(refusal)).add(1);
+        }
     }
 
     /// Copies the oldest message of one of its publications into `buffer`, if there is one; never waits.
     ///
     /// # Errors
     /// See [`TakeError`].
+    #[inline]
     pub fn try_receive(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
+        self.note_listening();
+        self.take(buffer)
+    }
+
+    #[inline]
+    fn note_listening(&mut self) {
+        if self.stages.is_some() {
+            self.listened = self.clock.now();
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
         let mut outcome = Err(TakeError::Empty);
-        self.images.poll(1, &mut |message| {
+        let Self { images, stages, listened, woken, clock, .. } = self;
+        images.poll(1, &mut |message| {
             if message.len() > buffer.len() {
                 outcome = Err(TakeError::BufferTooSmall { size: message.len() });
                 return false;
             }
             let Ok(size) = message.copy_to(buffer) else { return false };
-            let StreamMessage { source, sequence, lost_before, sent, .. } = *message;
-            outcome = Ok(Received { source, sequence, lost_before, sent, size });
+            let StreamMessage { source, sequence, lost_before, sent, sealed_in, .. } = *message;
+            *stages = message.stages_of(*listened, *woken);
+            *woken = Ticks::default();
+            let delivered =
+                sent.map(|_| stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered));
+            outcome = Ok(Received { source, sequence, lost_before, sent, delivered, sealed_in, size });
             true
         });
+        self.count_refusals();
         outcome
     }
 
@@ -175,8 +241,9 @@ impl Subscription {
     #[inline]
     fn receive_until(&mut self, deadline: Option<Ticks>, buffer: &mut [u8]) -> Result<Received, TakeError> {
         let mut has_waited = false;
+        self.note_listening();
         loop {
-            match self.try_receive(buffer) {
+            match self.take(buffer) {
                 Err(TakeError::Empty) => {}
                 outcome => {
                     if has_waited {
@@ -212,6 +279,7 @@ impl Subscription {
         let mut news = News { images, limit, is_deadline };
         if waiter.wait(&mut bed, &mut news).slept {
             self.looks = LOOKS_PER_CLOCK - 1;
+            self.woken = self.clock.now();
         }
         false
     }

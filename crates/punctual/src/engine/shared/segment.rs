@@ -60,6 +60,7 @@ pub(super) mod row {
     pub(in super::super) const BEGIN: usize = 4;
     pub(in super::super) const LOST: usize = 5;
     pub(in super::super) const CORRUPT: usize = 6;
+    pub(in super::super) const REFUSED: usize = 7;
 }
 
 /// Doorbells of one node. The first is the node's own.

@@ -4,14 +4,19 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use punctual_machine::clock::Ticks;
-use punctual_machine::ring::{Next, RingReader, SharedBytes};
-use punctual_proto::Address;
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::ring::{Next, RingReader, frame_size_max};
+use punctual_proto::seal::Refusal;
+use punctual_proto::{Address, Stamps};
 
 use super::super::roster::Peer;
 use super::super::segment::{READERS_BELL, row};
+use super::Streams;
+use super::prefix::Prefix;
 use super::ring_file::RingFile;
-use super::{STAMP_SIZE, STAMPED, Streams};
+use super::sealing::Belief;
+use crate::engine::Payload;
+use crate::trace::{ReceiverStamps, Stages};
 
 /// The writer wrote over the message while it was read: nothing of it may be believed. It is counted as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +41,38 @@ pub struct StreamMessage<'a> {
     pub lost_before: u64,
     /// When it was sent, where its publication says so.
     pub sent: Option<Ticks>,
-    payload: SharedBytes<'a>,
-    reader: &'a RingReader,
+    /// The group in which it was sealed, on a sealed bus.
+    pub sealed_in: Option<u32>,
+    payload: Payload<'a>,
+    noted: Option<Noted>,
     verdict: Cell<Option<bool>>,
 }
 
+/// Of a message whose publication stamps all stages, what is known before it is delivered.
+#[derive(Clone, Copy, Debug)]
+struct Noted {
+    sender: Stamps,
+    read: Ticks,
+    opened: Ticks,
+}
+
 impl StreamMessage<'_> {
+    /// Where its time went until now, if its publication stamps all stages. Not divided is the time for which it lay in the ring:
+    /// whether its reader was elsewhere or slept is known to [`crate::Subscription::stages`].
+    pub fn stages(&self) -> Option<Stages> {
+        self.stages_of(Ticks::default(), Ticks::default())
+    }
+
+    /// The same, for a reader that began to listen and last woke then.
+    pub(crate) fn stages_of(&self, listened: Ticks, woken: Ticks) -> Option<Stages> {
+        let Noted { sender, read, opened } = self.noted?;
+        let clock = Clock::get();
+        let delivered = clock.now();
+        let receiver =
+            ReceiverStamps { listened, woken, read, opened, delivered, ..ReceiverStamps::default() };
+        Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
+    }
+
     /// Size, bytes.
     pub fn len(&self) -> usize {
         self.payload.len()
@@ -59,7 +90,7 @@ impl StreamMessage<'_> {
     #[inline]
     pub fn copy_to(&self, buffer: &mut [u8]) -> Result<usize, Overrun> {
         let size = self.payload.copy_to(buffer);
-        if self.reader.is_intact() {
+        if self.payload.is_intact() {
             self.verdict.set(Some(true));
             return Ok(size);
         }
@@ -79,7 +110,7 @@ impl StreamMessage<'_> {
     /// Whether all that was read until now is what was sent. Ask after reading, before believing.
     #[inline]
     pub fn is_intact(&self) -> bool {
-        let intact = self.reader.is_intact();
+        let intact = self.payload.is_intact();
         if intact || self.verdict.get().is_none() {
             self.verdict.set(Some(intact));
         }
@@ -89,11 +120,11 @@ impl StreamMessage<'_> {
     /// Whether it counts as delivered: as its reader was told, or as it is now if that did not ask.
     #[inline]
     fn is_delivered(&self) -> bool {
-        self.verdict.get().unwrap_or_else(|| self.reader.is_intact())
+        self.verdict.get().unwrap_or_else(|| self.payload.is_intact())
     }
 }
 
-/// What one subscription has had of one publication: `begin + delivered + lost` is the number of the message that is next.
+/// What one subscription has had of one publication: `begin + delivered + lost + refused` is the number of the message that is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageAccount {
     /// Whose publication.
@@ -104,6 +135,8 @@ pub struct ImageAccount {
     pub delivered: u64,
     /// Messages written over before they were read.
     pub lost: u64,
+    /// Messages that their seal forbids to believe.
+    pub refused: u64,
     /// What stood in the ring is nothing that an honest writer leaves: it is not read any more.
     pub corrupt: bool,
     /// Nothing more will come: it was closed, or its node left or died.
@@ -119,9 +152,20 @@ pub(super) struct Image {
     /// Our row, by which its writer knows us.
     row: usize,
     begin: u64,
-    /// Of what was lost, how much the user has been told of.
-    lost_told: u64,
+    refused: u64,
+    /// Of what was lost or refused, how much the user has been told of.
+    missing_told: u64,
     corrupt: bool,
+}
+
+/// Why a frame that was found is no message.
+enum Unreadable {
+    /// Its writer wrote over it meanwhile: its numbers say what was lost, and the next poll goes on behind it.
+    Overrun,
+    /// Its seal forbids to believe it.
+    Refused(Refusal),
+    /// No honest writer leaves such a one.
+    Corrupt,
 }
 
 impl Image {
@@ -131,10 +175,14 @@ impl Image {
         peer: Arc<Peer>,
         file: RingFile,
         (bell, began): (usize, u64),
+        belief: &mut Belief,
     ) -> Option<Self> {
         let is_known = began < file.about.began;
         let memory = file.ring.clone();
         let mut reader = if is_known { RingReader::from_start(memory) } else { RingReader::from_now(memory) };
+        if let Some(opening) = &mut belief.opening {
+            opening.make_room(frame_size_max(file.about.capacity));
+        }
         let row = streams.take_row(file.about.id, bell, reader.position())?;
         peer.segment.bell(READERS_BELL).announce_visit(true);
         if !is_known {
@@ -149,21 +197,31 @@ impl Image {
         words[row::POSITION].publish(reader.position());
         punctual_machine::label!("row.position.done");
         let streams = Arc::clone(streams);
-        Some(Self { streams, peer, file, reader, row, begin, lost_told: 0, corrupt: false })
+        Some(Self { streams, peer, file, reader, row, begin, refused: 0, missing_told: 0, corrupt: false })
     }
 
     /// Shows at most `limit` messages, oldest first, for as long as `take` says that it has taken them. Returns how many were
     /// delivered.
     #[inline]
-    pub(super) fn poll(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+    pub(super) fn poll(
+        &mut self,
+        limit: usize,
+        belief: &mut Belief,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> usize {
         if self.corrupt || !self.reader.has_news() {
             return 0;
         }
-        self.poll_news(limit, take)
+        self.poll_news(limit, belief, take)
     }
 
     #[inline]
-    fn poll_news(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+    fn poll_news(
+        &mut self,
+        limit: usize,
+        belief: &mut Belief,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> usize {
         // Dropped also if `take` panics: the messages before that one were delivered.
         let told = Told(self);
         let image = &mut *told.0;
@@ -179,32 +237,74 @@ impl Image {
                     break;
                 }
             }
-            let Some(message) = image.message() else {
-                image.corrupt = true;
-                break;
+            let message = match image.message(belief) {
+                Ok(message) => message,
+                Err(unreadable) => {
+                    image.handle_unreadable(&unreadable, belief);
+                    break;
+                }
             };
             if !take(&message) || !message.is_delivered() {
                 break;
             }
-            image.lost_told = image.reader.lost();
+            if let Some(opening) = &mut belief.opening {
+                opening.take();
+            }
+            image.missing_told = image.reader.lost() + image.refused;
             image.reader.consume();
             delivered += 1;
         }
         delivered
     }
 
-    /// The message in the frame that was found. `None` if it is none.
+    #[cold]
+    fn handle_unreadable(&mut self, unreadable: &Unreadable, belief: &mut Belief) {
+        match unreadable {
+            Unreadable::Overrun => {}
+            Unreadable::Corrupt => self.corrupt = true,
+            Unreadable::Refused(refusal) => {
+                self.refused += 1;
+                self.reader.consume();
+                belief.refusals.push(*refusal);
+            }
+        }
+    }
+
+    /// The message in the frame that was found.
     #[inline]
-    fn message(&self) -> Option<StreamMessage<'_>> {
-        let frame = self.reader.frame();
-        let [stamp] = frame.first_words()?;
-        Some(StreamMessage {
-            source: Address { node: self.file.about.node, port: self.file.about.source },
+    fn message<'a>(&'a self, belief: &'a mut Belief) -> Result<StreamMessage<'a>, Unreadable> {
+        let (frame, flags) = (self.reader.frame(), self.reader.flags());
+        let about = &self.file.about;
+        let read = if Prefix::has_stages(flags) { Clock::get().now_after_loads() } else { Ticks::default() };
+        let (prefix, payload, sealed_in) = match &mut belief.opening {
+            None => {
+                let (prefix, bytes) = Prefix::read(flags, frame).ok_or(Unreadable::Corrupt)?;
+                (prefix, Payload::Shared { bytes, reader: &self.reader }, None)
+            }
+            Some(opening) => {
+                let unreadable =
+                    |refusal: Option<_>| refusal.map_or(Unreadable::Overrun, Unreadable::Refused);
+                let (frame, group) = opening.open(about, &self.reader, frame).map_err(unreadable)?;
+                let (prefix, bytes) = Prefix::read_private(flags, frame).ok_or(Unreadable::Corrupt)?;
+                (prefix, Payload::Private(bytes), Some(group))
+            }
+        };
+        let (sent, noted) = match prefix {
+            Prefix::Plain => (None, None),
+            Prefix::Sent(sent) => (Some(sent), None),
+            Prefix::Stages(sender) => {
+                let opened = if sealed_in.is_some() { Clock::get().now() } else { read };
+                (Some(Ticks(sender.sent)), Some(Noted { sender, read, opened }))
+            }
+        };
+        Ok(StreamMessage {
+            source: Address { node: about.node, port: about.source },
             sequence: self.reader.sequence(),
-            lost_before: self.reader.lost() - self.lost_told,
-            sent: (self.reader.flags() & STAMPED != 0).then_some(Ticks(stamp)),
-            payload: frame.skip(STAMP_SIZE)?,
-            reader: &self.reader,
+            lost_before: self.reader.lost() + self.refused - self.missing_told,
+            sent,
+            sealed_in,
+            payload,
+            noted,
             verdict: Cell::new(None),
         })
     }
@@ -229,8 +329,9 @@ impl Image {
         ImageAccount {
             source: Address { node: self.file.about.node, port: self.file.about.source },
             begin: self.begin,
-            delivered: self.reader.sequence() - self.begin - self.reader.lost(),
+            delivered: self.reader.sequence() - self.begin - self.reader.lost() - self.refused,
             lost: self.reader.lost(),
+            refused: self.refused,
             corrupt: self.corrupt,
             ended: self.has_ended(),
         }
@@ -241,6 +342,7 @@ impl Image {
     fn tell(&self) {
         let words = self.streams.own.segment.row(self.row);
         words[row::LOST].set(self.reader.lost());
+        words[row::REFUSED].set(self.refused);
         words[row::SEQUENCE].set(self.reader.sequence());
         if self.corrupt {
             words[row::CORRUPT].set(1);

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::doorbell::Doorbell;
+use punctual_proto::seal::Refusal;
 use punctual_proto::{Address, Port};
 
-use super::super::roster::Pace;
+use super::super::roster::{Pace, Peer};
 use super::super::segment::RINGS_BELL;
 use super::Streams;
 use super::image::{Image, ImageAccount, StreamMessage};
 use super::ring_file::{RingFile, may_mean};
+use super::sealing::{Belief, Opening};
 
 /// How often who waits looks after everything else: who has left, who has died, which rings were missed.
 pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
@@ -38,15 +40,20 @@ pub(crate) struct Images {
     next: usize,
     rings_seen: u32,
     visits_seen: u32,
+    /// All nodes, our own included, as of a version of the roster.
+    members: Vec<Arc<Peer>>,
     version_seen: u64,
     /// Rings whose page says that they are not for us, or nothing: looked at once.
     refused: HashSet<u64>,
     ended: VecDeque<ImageAccount>,
+    /// Publications that are for us, and for which the node has no row left.
+    left_out: usize,
+    belief: Belief,
     housekeeping: Pace,
 }
 
 impl Images {
-    pub(super) fn new(streams: Arc<Streams>, port: Port, bell: usize) -> Self {
+    pub(super) fn new(streams: Arc<Streams>, port: Port, bell: usize, opening: Option<Opening>) -> Self {
         let visits_seen = streams.roster.visits_seen();
         Self {
             streams,
@@ -59,9 +66,13 @@ impl Images {
             next: 0,
             rings_seen: 0,
             visits_seen,
-            version_seen: 0,
+            members: Vec::new(),
+            // Of no roster.
+            version_seen: u64::MAX,
             refused: HashSet::new(),
             ended: VecDeque::new(),
+            left_out: 0,
+            belief: Belief { opening: opening.map(Box::new), refusals: Vec::new() },
             housekeeping: Pace::new(HOUSEKEEPING_EVERY),
         }
     }
@@ -78,6 +89,17 @@ impl Images {
 
     pub(crate) fn accounts(&self) -> impl Iterator<Item = ImageAccount> {
         self.ended.iter().copied().chain(self.images.iter().map(Image::account))
+    }
+
+    /// Publications that are for it, and are not read: its node reads as many as it can.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Why rings and messages were not believed since this was last asked.
+    #[inline]
+    pub(crate) fn take_refusals(&mut self) -> impl Iterator<Item = Refusal> {
+        self.belief.refusals.drain(..)
     }
 
     /// What who sends to us rings.
@@ -113,7 +135,7 @@ impl Images {
         if self.busy_turns < BUSY_TURNS
             && let Some(image) = self.images.get_mut(self.busy)
         {
-            let delivered = image.poll(limit, take);
+            let delivered = image.poll(limit, &mut self.belief, take);
             if delivered > 0 {
                 self.busy_turns += 1;
                 return delivered;
@@ -128,7 +150,7 @@ impl Images {
         let mut delivered = 0;
         for turn in 0..count {
             let index = (self.next + turn) % count;
-            let found = self.images[index].poll(limit - delivered, take);
+            let found = self.images[index].poll(limit - delivered, &mut self.belief, take);
             if found > 0 {
                 delivered += found;
                 self.busy = index;
@@ -157,11 +179,16 @@ impl Images {
             self.visits_seen = streams.roster.handle_visits();
         }
         // Before the tables: what comes while they are read is seen at the next look.
-        self.version_seen = streams.roster.version();
+        let version = streams.roster.version();
+        if std::mem::replace(&mut self.version_seen, version) != version {
+            self.members = streams.members();
+        }
+        let members = std::mem::take(&mut self.members);
         self.rings_seen = streams.own.segment.bell(RINGS_BELL).visits();
         self.forget_ended();
+        self.left_out = 0;
         let node = streams.own.segment.owner.node;
-        for member in streams.members() {
+        for member in &members {
             let owner = member.segment.owner;
             for entry in member.segment.streams().chunks(2) {
                 let id = entry[0].get_published();
@@ -180,14 +207,29 @@ impl Images {
                         && about.target.includes_node(node)
                         && about.target.includes_port(self.port)
                 };
-                match RingFile::read(&memory).filter(is_for_us) {
-                    Some(file) => self.images.extend({
-                        Image::follow(&streams, Arc::clone(&member), file, (self.bell, self.began))
-                    }),
-                    None => _ = self.refused.insert(id),
-                }
+                let file = RingFile::read(&memory).filter(is_for_us);
+                self.follow(id, member, file);
             }
         }
+        self.members = members;
+    }
+
+    /// Follows the ring of that id, if it is one for us that can be believed.
+    fn follow(&mut self, id: u64, member: &Arc<Peer>, file: Option<RingFile>) {
+        let Some(file) = file else {
+            self.refused.insert(id);
+            return;
+        };
+        let is_sealed = file.about.sealed;
+        if is_sealed != self.belief.opening.is_some() {
+            self.refused.insert(id);
+            self.belief.refusals.push(if is_sealed { Refusal::Unexpected } else { Refusal::Unsealed });
+            return;
+        }
+        let place = (self.bell, self.began);
+        let image = Image::follow(&self.streams, Arc::clone(member), file, place, &mut self.belief);
+        self.left_out += usize::from(image.is_none());
+        self.images.extend(image);
     }
 
     fn forget_ended(&mut self) {

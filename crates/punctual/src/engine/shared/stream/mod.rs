@@ -1,9 +1,10 @@
 //! Streams: a ring for each publication, which every subscription that it is for follows by itself.
 //!
 //! A publication owns its ring; nobody else stores to it. What does not change from message to message stands in the ring's
-//! first page, what changes in the commit word. Positions and numbers are the account: `begin + delivered + lost` of a
-//! subscription's view is the number of the message that is next. Layout: `docs/shared-memory.md`.
+//! first page, what changes in the commit word. Positions and numbers are the account: `begin + delivered + lost + refused` of
+//! a subscription's view is the number of the message that is next. Layout: `docs/shared-memory.md`.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,30 +12,42 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::Clock;
 use punctual_machine::doorbell::sender_fence;
 use punctual_machine::process::random;
+use punctual_machine::ring::frame_size_max;
 use punctual_proto::{Port, Target};
 
 use super::WhenFull;
 use super::roster::{Peer, Roster};
 use super::segment::{READERS_BELL, RINGS_BELL, ROW_WORDS, ROWS_MAX, STREAMS_MAX, SUBSCRIPTIONS_MAX, row};
+use crate::seal::Seals;
 use ring_file::{RingFile, RingIdentity, target_word};
 
 mod image;
 mod images;
+mod prefix;
 mod publication;
 mod ring_file;
+mod sealing;
 
 pub use image::{ImageAccount, Overrun, StreamMessage};
 pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
-pub use publication::{OfferError, Publication, PublicationClaim, PublicationOptions, Run, StampChoice};
-
-/// Words before a message's payload in its frame: when it was sent.
-const STAMP_SIZE: usize = 8;
+pub use prefix::StampChoice;
+pub use publication::{OfferError, Publication, PublicationClaim, PublicationOptions, Run};
+use sealing::{Opening, Sealing};
 
 /// When a subscription began that is just being listed: it may have begun before any publication.
 const BEGINS: u64 = u64::MAX;
 
-/// The flag of a frame that says when it was sent.
-const STAMPED: u8 = 1;
+/// What the table of subscriptions says of one, beside when it began: its port + 1, and 2^32 if it takes sealed messages. One that
+/// takes none is no reader of a publication that seals, and must not hold it back.
+fn subscription_word(port: Port, sealed: bool) -> u64 {
+    (u64::from(port.get()) + 1) | (u64::from(sealed) << 32)
+}
+
+/// The port of a subscription that takes sealed messages, or of one that takes the others.
+fn port_of_subscription(word: u64, sealed: bool) -> Option<Port> {
+    let port = (word ^ u64::from(sealed) << 32).checked_sub(1)?;
+    u16::try_from(port).ok().map(Port::from)
+}
 
 /// Looks around that a new publication takes for nodes that join just then.
 const VISITS_MAX: usize = 64;
@@ -80,14 +93,8 @@ impl std::error::Error for StreamError {}
 pub(crate) struct Streams {
     roster: Arc<Roster>,
     own: Arc<Peer>,
-    /// Which of our places are taken. Held while one is taken or given back, never while messages move.
-    places: Mutex<Places>,
-}
-
-#[derive(Debug, Default)]
-struct Places {
-    /// A bit for each subscription's bell.
-    bells: u64,
+    /// Held while one of our places in the tables is taken or given back, never while messages move.
+    places: Mutex<()>,
 }
 
 impl Streams {
@@ -96,7 +103,7 @@ impl Streams {
         Arc::new(Self { roster, own, places: Mutex::default() })
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
+    fn places(&self) -> MutexGuard<'_, ()> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,11 +114,14 @@ impl Streams {
         members
     }
 
-    /// A new publication. When this returns, every node of the bus has been told of it.
+    /// A new publication, on a sealed bus with the seals. It keeps `node`: whoever leaves the bus ends its publications. When
+    /// this returns, every node of the bus has been told of it.
     pub(crate) fn publish(
         self: &Arc<Self>,
         target: Target,
         options: &PublicationOptions,
+        seals: Option<&Seals>,
+        node: Arc<dyn Any + Send + Sync>,
     ) -> Result<Publication, StreamError> {
         let size = options.ring_size;
         if !size.is_power_of_two() || !(1 << 12..=1 << 30).contains(&size) {
@@ -131,6 +141,7 @@ impl Streams {
             capacity: size,
             // Before its readers are looked for: one that is not seen then began later.
             began: Clock::get().now().0,
+            sealed: seals.is_some(),
         };
         let memory =
             self.roster.venue.create_stream(id, RingFile::size(size)).map_err(StreamError::System)?;
@@ -149,7 +160,10 @@ impl Streams {
             seen = self.roster.handle_visits();
         }
         self.tell_of_rings();
-        Ok(Publication::new(Arc::clone(self), file, held_back, options.stamps))
+        let sealing = seals.map(|seals| Sealing::new(seals.sealer_of_stream(), frame_size_max(size)));
+        let mut publication = Publication::new(Arc::clone(self), node, file, held_back, options);
+        publication.seal_with(sealing);
+        Ok(publication)
     }
 
     /// Puts a ring into the table of those that others find.
@@ -168,13 +182,13 @@ impl Streams {
 
     /// Takes a ring out of the table. Who follows it reads it to its end.
     fn withdraw(&self, id: u64) {
-        let places = self.places();
+        let alone = self.places();
         for entry in self.own.segment.streams().chunks(2).filter(|entry| entry[0].get() == id) {
             punctual_machine::label!("stream.withdraw");
             entry[0].publish(0);
             punctual_machine::label!("stream.withdrawn");
         }
-        drop(places);
+        drop(alone);
         self.tell_of_rings();
         self.roster.venue.remove_stream(id);
     }
@@ -188,43 +202,49 @@ impl Streams {
         }
     }
 
-    /// A new subscription. When this returns, it follows every publication that its node can see.
-    pub(crate) fn subscribe(self: &Arc<Self>, port: Port) -> Result<Images, StreamError> {
+    /// A new subscription, on a sealed bus with the seals. When this returns, it follows every publication that its node can see.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        port: Port,
+        seals: Option<&Seals>,
+    ) -> Result<Images, StreamError> {
         if port.is_reserved() {
             return Err(StreamError::Invalid("port 65535 stands for all ports: take another".into()));
         }
-        let mut places = self.places();
-        let free = (1..=SUBSCRIPTIONS_MAX).find(|bell| places.bells & 1 << bell == 0);
-        let bell = free.ok_or(StreamError::TooMany { what: "subscriptions", most: SUBSCRIPTIONS_MAX })?;
-        places.bells |= 1 << bell;
-        drop(places);
-        let mut images = Images::new(Arc::clone(self), port, bell);
-        images.begin(self.list(port, bell));
+        let opening = seals.map(|seals| Opening::new(seals.opener()));
+        let (bell, began) = self.list(port, opening.is_some())?;
+        let mut images = Images::new(Arc::clone(self), port, bell, opening);
+        images.begin(began);
         // Publications whose readers were looked for before know it by this.
         self.tell_of_readers();
         Ok(images)
     }
 
-    /// Lists a subscription; returns when it began. Who looks for readers meanwhile takes it for one.
-    fn list(&self, port: Port, bell: usize) -> u64 {
-        let entry = &self.own.segment.subscriptions()[2 * bell..2 * bell + 2];
+    /// Lists a subscription at a free place; returns that place, and when it began. Who looks for readers meanwhile takes it for
+    /// one.
+    fn list(&self, port: Port, sealed: bool) -> Result<(usize, u64), StreamError> {
+        let alone = self.places();
+        let table = self.own.segment.subscriptions();
+        let free = (1..=SUBSCRIPTIONS_MAX).find(|bell| table[2 * bell].get() == 0);
+        let bell = free.ok_or(StreamError::TooMany { what: "subscriptions", most: SUBSCRIPTIONS_MAX })?;
+        let entry = &table[2 * bell..2 * bell + 2];
         entry[1].set(BEGINS);
         punctual_machine::label!("subscription.list");
-        entry[0].publish(u64::from(port.get()) + 1);
+        entry[0].publish(subscription_word(port, sealed));
         punctual_machine::label!("subscription.listed");
+        drop(alone);
         // A publication that looked before this fence was made before the time below.
         sender_fence();
         let began = Clock::get().now().0;
         entry[1].publish(began);
         punctual_machine::label!("subscription.began");
-        began
+        Ok((bell, began))
     }
 
     fn delist(&self, bell: usize) {
         punctual_machine::label!("subscription.delist");
         self.own.segment.subscriptions()[2 * bell].publish(0);
         punctual_machine::label!("subscription.delisted");
-        self.places().bells &= !(1 << bell);
         self.tell_of_readers();
     }
 

@@ -1,5 +1,6 @@
 //! The sending end of a stream.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,13 +9,16 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::{Notification, sender_fence};
 use punctual_machine::ring::{ClaimError, RingWriter, frame_size_max};
-use punctual_proto::{Address, Port, Target};
+use punctual_proto::seal::SEAL_SIZE;
+use punctual_proto::{Address, Target};
 
 use super::super::WhenFull;
 use super::super::roster::{Pace, Peer};
 use super::super::segment::{READERS_BELL, ROW_WORDS, ROWS_MAX, SUBSCRIPTIONS_MAX, row};
+use super::prefix::{Prefix, StampChoice};
 use super::ring_file::RingFile;
-use super::{BEGINS, STAMP_SIZE, STAMPED, Streams};
+use super::sealing::Sealing;
+use super::{BEGINS, Streams, port_of_subscription};
 
 /// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
@@ -22,35 +26,25 @@ const LIVENESS_EVERY: Duration = Duration::from_millis(10);
 /// After so many messages it is looked whether readers have died, where nobody waits for them: a power of two.
 const LIVENESS_MESSAGES: u64 = 1 << 16;
 
-/// Which messages of a publication say when they were sent. A look at the clock takes some 20 ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StampChoice {
-    /// None.
-    #[default]
-    Never,
-    /// Each.
-    Always,
-    /// The first, and every so many.
-    OneIn(u32),
-}
-
 /// A publication to be made.
 #[derive(Clone, Debug)]
 pub struct PublicationOptions {
     /// The port that its messages say they come from; 0 by default. Nobody need be bound there.
     pub source: u16,
     /// Size of its ring, bytes: a power of two, 4 KiB to 1 GiB; 256 KiB by default. A message is at most a quarter of it, less 16
-    /// bytes.
+    /// bytes, or 32 with all stamps, and 24 more on a sealed bus.
     pub ring_size: usize,
     /// What happens when a reader is too slow; by default as the bus says.
     pub when_full: Option<WhenFull>,
-    /// Which messages say when they were sent.
+    /// What its messages say of time.
     pub stamps: StampChoice,
+    /// Of as many messages one says so; 1 by default.
+    pub stamp_one_in: u32,
 }
 
 impl Default for PublicationOptions {
     fn default() -> Self {
-        Self { source: 0, ring_size: 256 << 10, when_full: None, stamps: StampChoice::Never }
+        Self { source: 0, ring_size: 256 << 10, when_full: None, stamps: StampChoice::Never, stamp_one_in: 1 }
     }
 }
 
@@ -68,6 +62,8 @@ pub enum OfferError {
         /// The most, bytes.
         size_max: usize,
     },
+    /// The bus is sealed, and there is no key to seal with: none was inserted, or its time has not come.
+    NoKey,
 }
 
 impl fmt::Display for OfferError {
@@ -78,6 +74,7 @@ impl fmt::Display for OfferError {
             Self::TooLong { size, size_max } => {
                 write!(f, "message of {size} bytes where {size_max} is the most")
             }
+            Self::NoKey => f.write_str("no key to seal with: insert one, or wait until its time has come"),
         }
     }
 }
@@ -99,35 +96,53 @@ struct Follower {
 #[derive(Debug)]
 pub struct Publication {
     streams: Arc<Streams>,
+    _node: Arc<dyn Any + Send + Sync>,
     file: RingFile,
     writer: RingWriter,
+    /// On a sealed bus.
+    sealing: Option<Box<Sealing>>,
     followers: Vec<Follower>,
     /// Visits of readers that [`Self::followers`] covers, and the version of the roster.
     readers_seen: u32,
     version_seen: u64,
     held_back: bool,
     stamps: StampChoice,
+    stamp_one_in: u64,
     clock: &'static Clock,
     liveness: Pace,
 }
 
 impl Publication {
-    pub(super) fn new(streams: Arc<Streams>, file: RingFile, held_back: bool, stamps: StampChoice) -> Self {
+    pub(super) fn new(
+        streams: Arc<Streams>,
+        node: Arc<dyn Any + Send + Sync>,
+        file: RingFile,
+        held_back: bool,
+        options: &PublicationOptions,
+    ) -> Self {
         let writer = RingWriter::new(file.ring.clone());
         let mut publication = Self {
             streams,
+            _node: node,
             file,
             writer,
+            sealing: None,
             followers: Vec::new(),
             readers_seen: 0,
             version_seen: 0,
             held_back,
-            stamps,
+            stamps: options.stamps,
+            stamp_one_in: options.stamp_one_in.max(1).into(),
             clock: Clock::get(),
             liveness: Pace::new(LIVENESS_EVERY),
         };
         publication.find_followers();
         publication
+    }
+
+    /// Seals its messages from the first one on.
+    pub(super) fn seal_with(&mut self, sealing: Option<Sealing>) {
+        self.sealing = sealing.map(Box::new);
     }
 
     /// Where its messages come from.
@@ -142,7 +157,12 @@ impl Publication {
 
     /// Largest message, bytes.
     pub fn payload_size_max(&self) -> usize {
-        frame_size_max(self.file.about.capacity) - STAMP_SIZE
+        frame_size_max(self.file.about.capacity) - Prefix::size_max(self.stamps) - self.seal_size()
+    }
+
+    #[inline]
+    fn seal_size(&self) -> usize {
+        if self.sealing.is_some() { SEAL_SIZE } else { 0 }
     }
 
     /// Messages taken so far: the account of each reader sums to this.
@@ -177,7 +197,17 @@ impl Publication {
     /// See [`OfferError`]; the message was then not sent.
     #[inline]
     pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
-        self.append(payload)?;
+        self.append(payload, None)?;
+        self.hand_over();
+        Ok(())
+    }
+
+    /// As [`Self::offer`], for a message that was due at an instant from which the stages then count, if all are stamped.
+    ///
+    /// # Errors
+    /// See [`OfferError`]; the message was then not sent.
+    pub fn offer_due(&mut self, payload: &[u8], due: Ticks) -> Result<(), OfferError> {
+        self.append(payload, Some(due))?;
         self.hand_over();
         Ok(())
     }
@@ -187,8 +217,8 @@ impl Publication {
     /// # Errors
     /// See [`OfferError`].
     pub fn try_claim(&mut self, size: usize) -> Result<PublicationClaim<'_>, OfferError> {
-        let flags = self.claim(size)?;
-        Ok(PublicationClaim { publication: self, flags })
+        let prefix = self.claim(size, None)?;
+        Ok(PublicationClaim { publication: self, prefix })
     }
 
     /// A run of messages, for which readers are told, and woken, once: at its end.
@@ -198,37 +228,61 @@ impl Publication {
     }
 
     #[inline]
-    fn append(&mut self, payload: &[u8]) -> Result<(), OfferError> {
-        let flags = self.claim(payload.len())?;
-        self.writer.write(STAMP_SIZE, payload);
-        self.writer.commit_in_run(flags);
+    fn append(&mut self, payload: &[u8], due: Option<Ticks>) -> Result<(), OfferError> {
+        let prefix = self.claim(payload.len(), due)?;
+        match &mut self.sealing {
+            None => self.writer.write(prefix.size(), payload),
+            Some(sealing) => sealing.frame()[prefix.size()..].copy_from_slice(payload),
+        }
+        self.commit(prefix);
         Ok(())
     }
 
-    /// Claims a frame and writes when it was sent. Returns its flags.
+    /// Claims a frame and writes its prefix.
     #[inline]
-    fn claim(&mut self, size: usize) -> Result<u8, OfferError> {
+    fn claim(&mut self, size: usize, due: Option<Ticks>) -> Result<Prefix, OfferError> {
         // Before anything is stored: the reader's copy of the line is not waited for with the clock in between.
-        let sent = match self.stamps {
-            StampChoice::Never => None,
-            StampChoice::Always => Some(self.clock.now()),
-            StampChoice::OneIn(count) => self.stamp_of_one_in(count),
+        let mut prefix = match self.is_stamped() {
+            false => Prefix::Plain,
+            true => Prefix::of(self.stamps, self.clock.now(), due, self.clock),
         };
         if self.followers.is_empty() {
             self.connect()?;
         }
-        let frame_size = STAMP_SIZE + size;
+        if let Some(sealing) = &mut self.sealing {
+            sealing.sealer.prepare(None).map_err(|_| OfferError::NoKey)?;
+        }
+        let frame_size = prefix.size() + size + self.seal_size();
         let claimed =
             if self.held_back { self.claim_held(frame_size) } else { self.writer.claim(frame_size) };
         if let Err(error) = claimed {
-            self.claim_slowly(error, size)?;
+            self.claim_slowly(error, frame_size, size)?;
         }
-        self.writer.write(0, &sent.map_or(0, |sent| sent.0).to_le_bytes());
-        Ok(if sent.is_some() { STAMPED } else { 0 })
+        prefix.note_posted(self.clock);
+        match &mut self.sealing {
+            None => prefix.write(|bytes| self.writer.write(0, bytes)),
+            Some(sealing) => {
+                let frame = sealing.begin(frame_size);
+                prefix.write(|bytes| frame[..bytes.len()].copy_from_slice(bytes));
+            }
+        }
+        Ok(prefix)
     }
 
-    fn stamp_of_one_in(&self, count: u32) -> Option<Ticks> {
-        self.writer.sequence().is_multiple_of(count.max(1).into()).then(|| self.clock.now())
+    #[inline]
+    fn is_stamped(&self) -> bool {
+        self.stamps != StampChoice::Never
+            && (self.stamp_one_in == 1 || self.writer.sequence().is_multiple_of(self.stamp_one_in))
+    }
+
+    /// Sends the claimed frame, and tells nobody yet.
+    #[inline]
+    fn commit(&mut self, prefix: Prefix) {
+        if let Some(sealing) = &mut self.sealing {
+            let sealed = sealing.seal(&self.file.about, self.writer.sequence(), prefix.flags());
+            self.writer.write(0, sealed);
+        }
+        self.writer.commit_in_run(prefix.flags());
     }
 
     #[inline]
@@ -246,18 +300,18 @@ impl Publication {
 
     /// What was refused at first: readers that came, left or died meanwhile are looked at before it is refused for good.
     #[cold]
-    fn claim_slowly(&mut self, error: ClaimError, size: usize) -> Result<(), OfferError> {
+    fn claim_slowly(&mut self, error: ClaimError, frame_size: usize, size: usize) -> Result<(), OfferError> {
         if let ClaimError::TooLong { .. } = error {
             return Err(OfferError::TooLong { size, size_max: self.payload_size_max() });
         }
         // Who holds the ring back may sleep over a run that was not told of.
         self.hand_over();
         self.look_at_readers();
-        if self.claim_held(STAMP_SIZE + size).is_ok() {
+        if self.claim_held(frame_size).is_ok() {
             return Ok(());
         }
         self.look_who_lives();
-        self.claim_held(STAMP_SIZE + size).map_err(|_| OfferError::Full)
+        self.claim_held(frame_size).map_err(|_| OfferError::Full)
     }
 
     /// Looks for readers. Without any, nothing is written: it would be lost without an account.
@@ -329,8 +383,8 @@ impl Publication {
             for (bell, entry) in
                 peer.segment.subscriptions().chunks(2).enumerate().take(SUBSCRIPTIONS_MAX + 1)
             {
-                let port = entry[0].get_published().checked_sub(1).and_then(|port| u16::try_from(port).ok());
-                if !port.is_some_and(|port| about.target.includes_port(Port::from(port))) {
+                let port = port_of_subscription(entry[0].get_published(), about.sealed);
+                if !port.is_some_and(|port| about.target.includes_port(port)) {
                     continue;
                 }
                 let mut rows = peer.segment.rows().chunks(ROW_WORDS).take(ROWS_MAX);
@@ -369,18 +423,24 @@ impl Drop for Publication {
 #[derive(Debug)]
 pub struct PublicationClaim<'a> {
     publication: &'a mut Publication,
-    flags: u8,
+    prefix: Prefix,
 }
 
 impl PublicationClaim<'_> {
     /// The payload to be written. Its bytes are whatever was there before.
     pub fn payload(&mut self) -> &mut [u8] {
-        &mut self.publication.writer.claimed_bytes()[STAMP_SIZE..]
+        let Publication { writer, sealing, .. } = &mut *self.publication;
+        let frame = match sealing {
+            None => writer.claimed_bytes(),
+            // What others can reach is sealed already.
+            Some(sealing) => sealing.frame(),
+        };
+        &mut frame[self.prefix.size()..]
     }
 
     /// Sends it.
     pub fn commit(self) {
-        self.publication.writer.commit_in_run(self.flags);
+        self.publication.commit(self.prefix);
         self.publication.hand_over();
     }
 }
@@ -398,7 +458,7 @@ impl Run<'_> {
     /// See [`OfferError`]; the message was then not sent.
     #[inline]
     pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
-        self.publication.append(payload)
+        self.publication.append(payload, None)
     }
 }
 

@@ -35,6 +35,7 @@ mod word {
     pub(super) const CAPACITY: usize = 8;
     pub(super) const CLOSED: usize = 9;
     pub(super) const BEGAN: usize = 10;
+    pub(super) const SEALED: usize = 11;
 }
 
 /// What never changes of a publication.
@@ -48,6 +49,8 @@ pub(super) struct RingIdentity {
     pub(super) capacity: usize,
     /// When it was made, in ticks. Whoever subscribed before reads it from its beginning.
     pub(super) began: u64,
+    /// Its messages are sealed.
+    pub(super) sealed: bool,
 }
 
 /// What the table of rings says of a target, so that few files are opened in vain: the port in the highest 16 bits, the lowest
@@ -96,6 +99,7 @@ impl RingFile {
         set(word::TARGET_PORT, about.target.port.map_or(u16::MAX, Port::get).into());
         set(word::CAPACITY, about.capacity as u64);
         set(word::BEGAN, about.began);
+        set(word::SEALED, about.sealed.into());
         words[word::MAGIC].publish(MAGIC);
         punctual_machine::label!("stream.filled");
         file
@@ -118,6 +122,7 @@ impl RingFile {
             target: Target { node, port: Some(port).filter(|port| !port.is_reserved()) },
             capacity: usize::try_from(words[word::CAPACITY].get()).ok()?,
             began: words[word::BEGAN].get(),
+            sealed: words[word::SEALED].get() != 0,
         };
         Self::assemble(memory, about)
     }
