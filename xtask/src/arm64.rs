@@ -53,6 +53,7 @@ const NIGHTLY: &[(&str, &[&str])] = &[
             "ledger",
             "mio",
             "observe",
+            "sealed_streams",
             "sealing",
             "surroundings",
             "time",

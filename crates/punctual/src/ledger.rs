@@ -16,7 +16,6 @@ use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::{ProcessIdentity, user};
 use punctual_proto::NodeId;
 use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
-use punctual_proto::seal::Refusal;
 
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
@@ -70,20 +69,6 @@ pub(crate) enum Count {
     SealStale,
     LostRefused,
     Restarts,
-}
-
-impl Count {
-    /// What counts the frames, and rings of publications, that a seal or its lack forbids to believe for this reason.
-    pub(crate) fn of_refusal(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Unsealed => Self::SealMissing,
-            Refusal::Unexpected => Self::SealUnexpected,
-            Refusal::UnknownKey => Self::SealUnknownKey,
-            Refusal::BadTag => Self::SealBadTag,
-            Refusal::Replayed => Self::SealReplayed,
-            Refusal::Stale => Self::SealStale,
-        }
-    }
 }
 
 const _: () = assert!((Count::Restarts as usize) < COUNTERS_MAX);

@@ -5,6 +5,7 @@ use punctual_proto::limits::NODES_MAX;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Moment, NodeId, Recency, Stream};
 
+use super::opening::count_of;
 use crate::engine::{Drops, Progress, Trouble};
 use crate::ledger::{Count, Page};
 
@@ -332,7 +333,7 @@ impl Accounts {
 
     #[cold]
     fn handle_refused(&mut self, refusal: Refusal, page: &Page) {
-        page.count(Count::of_refusal(refusal)).add(1);
+        page.count(count_of(refusal)).add(1);
         // What was taken before leaves no gap.
         self.refused_open += u64::from(refusal != Refusal::Replayed);
     }

@@ -28,7 +28,7 @@ pub use options::{Bus, CommunicatorOptions, NodeOptions, OpenError};
 
 mod accounts;
 pub(crate) mod inbox;
-mod opening;
+pub(crate) mod opening;
 mod options;
 pub(crate) mod receiving;
 mod registry;

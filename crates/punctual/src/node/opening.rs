@@ -7,7 +7,20 @@ use punctual_proto::{Header, Stamps};
 
 use super::inbox::make_room;
 use crate::engine::Arrival;
+use crate::ledger::Count;
 use crate::seal::{NodeOpener, Seals};
+
+/// What counts the frames, and the rings of publications, that a seal or its lack forbids to believe.
+pub(crate) fn count_of(refusal: Refusal) -> Count {
+    match refusal {
+        Refusal::Unsealed => Count::SealMissing,
+        Refusal::Unexpected => Count::SealUnexpected,
+        Refusal::UnknownKey => Count::SealUnknownKey,
+        Refusal::BadTag => Count::SealBadTag,
+        Refusal::Replayed => Count::SealReplayed,
+        Refusal::Stale => Count::SealStale,
+    }
+}
 
 /// Who looks behind the seals of arriving frames.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use punctual_proto::Address;
 
 use super::{ImageAccount, StreamError, StreamMessage};
 use crate::engine::shared::stream::{HOUSEKEEPING_EVERY, Images};
-use crate::ledger::Count;
 use crate::node::Core;
+use crate::node::opening::count_of;
 use crate::trace::Stages;
 use crate::wake::{Bed, Condition, Manners, Waiter, Wake, waiter};
 
@@ -177,7 +177,7 @@ impl Subscription {
     #[inline]
     fn count_refusals(&mut self) {
         for refusal in self.images.take_refusals() {
-            self.core.page.count(Count::of_refusal(refusal)).add(1);
+            self.core.page.count(count_of(refusal)).add(1);
         }
     }
 

@@ -1,0 +1,198 @@
+//! How one node, and each of its publications, seals and opens with the user's keys.
+
+use std::sync::Arc;
+
+use punctual_machine::clock::{realtime_coarse_ns, realtime_ns};
+use punctual_machine::counter::Counter;
+use punctual_proto::Header;
+use punctual_proto::seal::{Opened, Opener, Refusal, Sealer, StreamName, TIME_UNIT_NS};
+
+use super::{Keys, moment};
+use crate::engine::SendError;
+
+/// When a node last sealed a frame, in units of seals, in cache lines of its own: another node of the process may have its own
+/// next to it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct LastSealed(Counter);
+
+/// What a node needs to seal and to open: it has one clock, which never goes back.
+#[derive(Clone, Debug)]
+pub(crate) struct Seals {
+    keys: Keys,
+    /// What the bus is called by everybody on it: what was sealed for another is not genuine here.
+    bus: Arc<str>,
+    last_sealed: Arc<LastSealed>,
+    /// The medium looks behind the seals itself, because it learns from frames.
+    pub(crate) opened_by_medium: bool,
+}
+
+impl Seals {
+    pub(crate) fn new(keys: &Keys, bus: &str, opened_by_medium: bool) -> Self {
+        Self { keys: keys.clone(), bus: bus.into(), last_sealed: Arc::default(), opened_by_medium }
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    pub(crate) fn sealer(&self) -> NodeSealer {
+        self.sealer_after(Arc::clone(&self.last_sealed))
+    }
+
+    /// For a publication: its messages have numbers and times of their own, so it needs no lock of the node's.
+    pub(crate) fn sealer_of_stream(&self) -> NodeSealer {
+        self.sealer_after(Arc::default())
+    }
+
+    fn sealer_after(&self, last_sealed: Arc<LastSealed>) -> NodeSealer {
+        let mut sealer = NodeSealer {
+            keys: self.keys.clone(),
+            bus: Arc::clone(&self.bus),
+            version_seen: u64::MAX,
+            sealer: None,
+            renew_at_ns: 0,
+            elsewhere: None,
+            is_elsewhere: false,
+            now_ns: 0,
+            last_sealed,
+        };
+        // What it says is for the first message to say again.
+        let _no_key_yet = sealer.prepare(None);
+        sealer
+    }
+
+    pub(crate) fn opener(&self) -> NodeOpener {
+        NodeOpener::new(&self.keys, &self.bus)
+    }
+}
+
+/// Seals what a node sends, or one of its publications. A node's work under its lock for senders, because they have one clock.
+#[derive(Debug)]
+pub(crate) struct NodeSealer {
+    keys: Keys,
+    bus: Arc<str>,
+    version_seen: u64,
+    sealer: Option<Sealer>,
+    /// When another key's time comes, unless the ring changes.
+    renew_at_ns: u64,
+    /// For what is sealed in a group of its own, whichever the node's is.
+    elsewhere: Option<Sealer>,
+    /// The message that was prepared is such a one.
+    is_elsewhere: bool,
+    now_ns: u64,
+    last_sealed: Arc<LastSealed>,
+}
+
+impl NodeSealer {
+    /// Before a frame is sealed, in this group or in the node's: looks at the time, and for a newer key.
+    #[inline]
+    pub(crate) fn prepare(&mut self, group: Option<u32>) -> Result<(), SendError> {
+        self.now_ns = realtime_coarse_ns();
+        self.is_elsewhere = group.is_some();
+        if let Some(group) = group {
+            return self.prepare_elsewhere(group);
+        }
+        if self.keys.version() != self.version_seen || self.now_ns >= self.renew_at_ns {
+            self.renew();
+        }
+        if self.sealer.is_some() { Ok(()) } else { Err(SendError::NoKey) }
+    }
+
+    #[cold]
+    fn prepare_elsewhere(&mut self, group: u32) -> Result<(), SendError> {
+        let ring = self.keys.ring();
+        let key = ring.sealing_in(group, moment(self.now_ns)).0;
+        if key.map(|key| key.id) != self.elsewhere.as_ref().map(Sealer::key) {
+            self.elsewhere = key.map(|key| Sealer::new(key, &self.bus));
+        }
+        if self.elsewhere.is_some() { Ok(()) } else { Err(SendError::NoKey) }
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        self.version_seen = self.keys.version();
+        let ring = self.keys.ring();
+        let (key, renew_at_ns) = ring.sealing(moment(self.now_ns));
+        self.renew_at_ns = renew_at_ns;
+        if key.map(|key| key.id) != self.sealer.as_ref().map(Sealer::key) {
+            self.sealer = key.map(|key| Sealer::new(key, &self.bus));
+        }
+    }
+
+    /// Seals a message that is complete but for its seal, which takes its last bytes.
+    ///
+    /// # Panics
+    /// If it was not prepared.
+    #[inline]
+    pub(crate) fn seal(&mut self, frame: &mut [u8]) {
+        let time = (self.now_ns / TIME_UNIT_NS).max(self.last_sealed.0.get());
+        self.seal_at(frame, time);
+    }
+
+    /// The same for an announcement: it has no number, and is known by being newer than all that was sealed before.
+    pub(crate) fn seal_announcement(&mut self, frame: &mut [u8]) {
+        let time = (realtime_ns() / TIME_UNIT_NS).max(self.last_sealed.0.get() + 1);
+        self.seal_at(frame, time);
+    }
+
+    #[inline]
+    fn seal_at(&mut self, frame: &mut [u8], time: u64) {
+        self.last_sealed.0.set(time);
+        let sealer = if self.is_elsewhere { &mut self.elsewhere } else { &mut self.sealer };
+        sealer.as_mut().expect("prepared before").seal(frame, time);
+    }
+}
+
+/// Opens what a node receives.
+#[derive(Debug)]
+pub(crate) struct NodeOpener {
+    keys: Keys,
+    version_seen: u64,
+    opener: Opener,
+}
+
+impl NodeOpener {
+    fn new(keys: &Keys, bus: &str) -> Self {
+        let version_seen = keys.version();
+        let opener = Opener::new(&keys.ring(), bus, realtime_coarse_ns(), keys.allowance_ns);
+        Self { keys: keys.clone(), version_seen, opener }
+    }
+
+    /// In which group a frame, from header to seal in memory of this process, was sealed, if it is genuine and new.
+    #[inline]
+    pub(crate) fn open(&mut self, header: &Header, frame: &[u8]) -> Result<u32, Refusal> {
+        self.renew_if_changed();
+        self.opener.open(header, frame, realtime_ns)
+    }
+
+    /// The same of a message of a publication, with all that its seal covers.
+    #[inline]
+    pub(crate) fn open_numbered(
+        &mut self,
+        stream: StreamName,
+        number: u64,
+        record: &[u8],
+    ) -> Result<Opened, Refusal> {
+        self.renew_if_changed();
+        self.opener.open_numbered(stream, number, record, realtime_ns)
+    }
+
+    #[inline]
+    pub(crate) fn take_numbered(&mut self, opened: &Opened) {
+        self.opener.take_numbered(opened);
+    }
+
+    #[inline]
+    fn renew_if_changed(&mut self) {
+        if self.keys.version() != self.version_seen {
+            self.renew();
+        }
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        self.version_seen = self.keys.version();
+        self.opener.renew(&self.keys.ring());
+    }
+}
