@@ -7,6 +7,7 @@ pub mod cli;
 pub mod command;
 pub mod compare;
 pub mod doubt;
+pub mod error;
 pub mod experiment;
 pub mod facts;
 pub mod file;

@@ -1,4 +1,6 @@
-//! Numbers as people read them.
+//! Numbers as people read and write them.
+
+use std::time::Duration;
 
 /// Microseconds of three significant digits: 0.043, 0.21, 6.04, 71.3, 3,248.
 #[must_use]
@@ -69,6 +71,42 @@ pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
+/// Longest duration that an option takes.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// A time with its unit; zero needs none.
+fn time(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(text)
+        .map_err(|_| "a number with its unit (ns, us, ms, s, m, h) is needed, such as 500ms".to_owned())
+}
+
+/// A time that is more than nothing.
+///
+/// # Errors
+/// In words for people.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let duration = time(text)?;
+    if duration.is_zero() || duration > DURATION_MAX {
+        return Err("from 1ns to 24h".to_owned());
+    }
+    Ok(duration)
+}
+
+/// A time between messages, which may be nothing.
+///
+/// # Errors
+/// In words for people.
+pub fn gap(text: &str) -> Result<Duration, String> {
+    let gap = time(text)?;
+    if gap > Duration::from_secs(10) {
+        return Err("from 0 to 10s".to_owned());
+    }
+    Ok(gap)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +118,19 @@ mod tests {
             ["1,053.80", "0.25", "-12,345.00", "7.00"]
         );
         assert_eq!((fixed(999.96, 1), fixed(f64::INFINITY, 1)), ("1,000.0".to_owned(), "inf".to_owned()));
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("100us"), Ok(Duration::from_micros(100)));
+        assert_eq!(time("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(time("0"), Ok(Duration::ZERO));
+        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(time("1.5µs"), Ok(Duration::from_nanos(1500)));
+        for wrong in ["", "5", "ms", "-1s", "1e9s", "..s", "99999999999999999999s"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+        assert!(duration("0s").is_err());
+        assert!(gap("11s").is_err());
     }
 }

@@ -2,17 +2,42 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::json;
 
 use super::interleave::play;
 use super::{print, store_failure, write_file};
-use crate::cli::{CompareArguments, Failure};
 use crate::compare::{Calibration, Order, RunComparison, Tally, compare_runs, history_of, order_of};
+use crate::error::Failure;
 use crate::report::parts;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::report::text::{self, Screen};
 use crate::store::{Run, StoreError};
 use crate::units::percent;
+
+/// Options of the comparison.
+#[derive(Debug, Args)]
+pub struct CompareArguments {
+    /// What to compare with: a run, several between commas, or a folder of runs
+    pub a: String,
+    /// What is compared: the same
+    pub b: String,
+    /// Make the runs first: A and B are commands that measure, run in turn
+    #[arg(long)]
+    pub interleave: bool,
+    /// Pairs of runs to be made, 5 to 1000 [default: as many as find 10 % more of the median, at most 40]
+    #[arg(long, value_name = "N", requires = "interleave", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(5..=1_000))]
+    pub pairs: Option<usize>,
+    /// Directory of the runs that are made [default: runs/TIME-compare/]
+    #[arg(long, value_name = "DIR", requires = "interleave")]
+    pub out: Option<PathBuf>,
+    /// Other runs of this host, for how far runs lie apart [default: beside A and B]
+    #[arg(long, value_name = "DIR", conflicts_with = "interleave")]
+    pub history: Vec<PathBuf>,
+    /// Write the comparison as JSON to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
 
 /// The value of `schema` in what `--json` writes.
 const SCHEMA: &str = "punctual.comparison.v1";

@@ -11,7 +11,7 @@ use punctual_machine::signal::{
 use punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 use super::print;
-use crate::cli::Failure;
+use crate::error::Failure;
 use crate::response::control::Control;
 use crate::response::kernel_echo::KernelEcho;
 use crate::response::option::{Choice, Ends, Urgency, Way};

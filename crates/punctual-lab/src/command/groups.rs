@@ -7,7 +7,7 @@ use punctual_machine::signal::catch_interrupts;
 
 use super::progress::progress_of_whole;
 use super::{print, write_file};
-use crate::cli::Failure;
+use crate::error::Failure;
 use crate::file::read_text;
 use crate::groups::{Medium, Scenario, run};
 use crate::report::text::{self, Screen};

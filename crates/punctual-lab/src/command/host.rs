@@ -1,12 +1,21 @@
 //! `punctual host`.
 
+use clap::Args;
 use punctual_machine::host::{FacilityState, HostFacts};
 use serde_json::{Map, Value, json};
 
 use super::print;
-use crate::cli::{Failure, HostArguments};
+use crate::error::Failure;
 use crate::facts;
 use crate::report::text::{self, Screen};
+
+/// Options of the host's facts.
+#[derive(Debug, Args)]
+pub struct HostArguments {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Prints the facts that make numbers comparable, and what limits them.
 ///

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::options::LoadArgument;
 use super::{print, store_failure, write_file};
-use crate::cli::{Failure, LoadArgument};
+use crate::error::Failure;
 use crate::experiment;
 use crate::file::read;
 use crate::report::text::Screen;

@@ -7,8 +7,8 @@ use indicatif::ProgressBar;
 use punctual_machine::signal::{catch_interrupts, interrupted};
 
 use super::progress::progress;
-use crate::cli::Failure;
 use crate::compare::PAIRS_MIN;
+use crate::error::Failure;
 use crate::store;
 
 /// The runs of both sides.

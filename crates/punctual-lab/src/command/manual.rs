@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::{print, write_file};
-use crate::cli::Failure;
+use crate::error::Failure;
 
 /// Which shell.
 #[derive(Debug, Args)]

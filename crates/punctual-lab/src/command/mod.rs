@@ -8,6 +8,7 @@ mod import;
 mod interleave;
 mod manual;
 mod oneway;
+mod options;
 mod peel;
 mod progress;
 mod report;
@@ -20,20 +21,20 @@ mod tasks;
 mod vehicles;
 mod wakeup;
 
-pub use compare::{calibrate, compare};
+pub use compare::{CompareArguments, calibrate, compare};
 pub use echo::{EchoArguments, echo};
 pub use groups::{GroupsArguments, groups};
-pub use host::host;
+pub use host::{HostArguments, host};
 pub use import::{ImportArguments, import};
 pub use manual::{CompletionsArguments, ManArguments, completions, man};
 pub use oneway::{NodeArguments, OnewayArguments, node, oneway};
 pub use peel::{PeelArguments, peel, peel_respond, peel_start};
-pub use report::report;
+pub use report::{ReportArguments, report};
 pub use response::{ResponseArguments, response};
 pub use run::{Experiment, RunArguments, run};
 pub use sim::{SimArguments, sim};
-pub use stat::stat;
-pub use survey::{respond, survey};
+pub use stat::{StatArguments, stat};
+pub use survey::{SurveyArguments, respond, survey};
 pub use tasks::tasks;
 pub use vehicles::{VehiclesArguments, vehicle, vehicles};
 pub use wakeup::{WakeupArguments, soak_end, wakeup, wakeup_reader};
@@ -41,11 +42,12 @@ pub use wakeup::{WakeupArguments, soak_end, wakeup, wakeup_reader};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use crate::cli::{Common, Failure};
+use crate::error::Failure;
 use crate::report::parts;
 use crate::report::text::{self, Screen};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
+use options::Common;
 
 /// A store that cannot be read is a wrong argument; one that cannot be written is the machine's.
 fn store_failure(error: &StoreError) -> Failure {

@@ -11,9 +11,10 @@ use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_interrupts, end_with_parent, interrupted};
 use serde_json::json;
 
+use super::options::Common;
 use super::progress::progress_of_whole;
 use super::{print, show, store_failure};
-use crate::cli::{Common, Failure};
+use crate::error::Failure;
 use crate::oneway::{self, BusPlan, Outcome, RESPONDER, Responder, Settings};
 use crate::role::{Role, say};
 use crate::store::{Header, Store};

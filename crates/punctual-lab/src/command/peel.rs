@@ -11,10 +11,11 @@ use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_all_interrupts, catch_interrupts, end_with_parent, interrupted};
 use serde_json::json;
 
+use super::options::Common;
 use super::progress::progress;
 use super::response::in_a_thread;
 use super::{show, store_failure, write_file};
-use crate::cli::{Common, Failure};
+use crate::error::Failure;
 use crate::peel::experiment::{self, Made, RunError, Settings, WARMUP};
 use crate::peel::layer::Culprit;
 use crate::peel::overview::overall;

@@ -1,10 +1,27 @@
 //! `punctual report`.
 
+use std::path::PathBuf;
+
+use clap::Args;
+
 use super::{print, store_failure, write_file};
-use crate::cli::{Failure, ReportArguments};
+use crate::error::Failure;
 use crate::experiment;
 use crate::report::text::Screen;
 use crate::store::Run;
+
+/// Options of the report.
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// The run
+    pub run: PathBuf,
+    /// Where to write the page [default: report.html in the run]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Instead: print what the run printed
+    #[arg(long, conflicts_with = "out")]
+    pub text: bool,
+}
 
 /// Writes a run's page again, from its store.
 ///

@@ -11,9 +11,10 @@ use punctual_machine::signal::{catch_interrupts, count_continuations};
 use punctual_machine::socket::DSCP_MAX;
 use serde_json::json;
 
+use super::options::Common;
 use super::progress::progress;
 use super::{show, store_failure, write_file};
-use crate::cli::{Common, Failure, duration};
+use crate::error::Failure;
 use crate::response::account::Account;
 use crate::response::delay::Delay;
 use crate::response::experiment::{self, Outcome, RunError, Settings, needs_interface};
@@ -26,6 +27,7 @@ use crate::response::{neighbour, published, sockperf, wire};
 use crate::sample::Load;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
+use crate::units::duration;
 use crate::{doubt, facts, survey};
 
 /// Options of the response.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::ResponseArguments;
-use crate::cli::{Failure, SurveyArguments};
+use crate::error::Failure;
 
 /// Which experiment.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub enum Experiment {
     /// How fast a host answers a UDP packet, where the time goes, and who was late
     Response(Box<ResponseArguments>),
     /// The main job: the same as punctual survey
-    Survey(SurveyArguments),
+    Survey(super::SurveyArguments),
     /// Fifteen processes that publish to each other on one medium, beside the published tables
     Vehicles(Box<super::VehiclesArguments>),
     /// Every way to wake a sleeping reader, what each costs, and what is lost (a minute)

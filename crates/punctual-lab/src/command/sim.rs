@@ -12,7 +12,7 @@ use punctual_proto::user_interrupt::{Ending, Expected, VARIANTS, Variant, trace}
 use serde_json::{Value, json};
 
 use super::print;
-use crate::cli::Failure;
+use crate::error::Failure;
 use crate::report::section::{Cell, Column, Kind, Section, Table, Tone};
 use crate::report::text::{self, Screen, wrapped};
 use crate::units::{dash, grouped};

@@ -4,16 +4,31 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use punctual::Ledger;
 use punctual::ledger::{PageOwner, read_all};
 use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde_json::{Value, json};
 
 use super::print;
-use crate::cli::{Failure, StatArguments};
+use crate::error::Failure;
 use crate::report::section::{Block, Cell, Column, Item, Section, Table, Tone, numbers};
 use crate::report::text::{self, Screen};
-use crate::units::{count, dash, grouped};
+use crate::units::{count, dash, duration, grouped};
+
+/// Options of the live counters.
+#[derive(Debug, Args)]
+pub struct StatArguments {
+    /// Show once and end
+    #[arg(long)]
+    pub once: bool,
+    /// As JSON, an object for each look
+    #[arg(long)]
+    pub json: bool,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    pub every: Duration,
+}
 
 /// What was seen at the look before, by node.
 type Earlier = HashMap<u64, Ledger>;

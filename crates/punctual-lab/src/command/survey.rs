@@ -3,17 +3,33 @@
 use std::io::BufReader;
 use std::path::Path;
 
+use clap::Args;
 use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_all_interrupts, catch_interrupts, end_with_parent};
 use serde_json::json;
 
+use super::options::Common;
 use super::progress::progress;
 use super::{show, store_failure, write_file};
-use crate::cli::{Failure, SurveyArguments};
+use crate::error::Failure;
 use crate::facts;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::survey::{self, Plan, SurveyError, Wishes};
+
+/// Options of the survey.
+#[derive(Debug, Default, Args)]
+pub struct SurveyArguments {
+    /// What all that measure have in common
+    #[command(flatten)]
+    pub common: Common,
+    /// Messages of 64 B only, in about 15 s
+    #[arg(long)]
+    pub quick: bool,
+    /// Only routes whose name contains this, such as shared/ or /spin
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+}
 
 /// Measures, stores, recommends, reports.
 ///

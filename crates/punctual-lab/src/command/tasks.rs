@@ -1,7 +1,7 @@
 //! What there is to ask, and what answers: `punctual run` without an experiment, and `punctual` alone before it does the first.
 
 use super::print;
-use crate::cli::Failure;
+use crate::error::Failure;
 use crate::report::parts::WORDS;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::report::text::{Screen, page};

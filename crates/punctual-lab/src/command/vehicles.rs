@@ -13,13 +13,15 @@ use punctual_machine::signal::{
 };
 use serde_json::json;
 
+use super::options::Common;
 use super::progress::progress;
 use super::response::in_a_thread;
 use super::{show, store_failure, write_file};
-use crate::cli::{Common, Failure, duration};
+use crate::error::Failure;
 use crate::response::option::Urgency;
 use crate::store::{Header, Run, Store};
 use crate::summary::{Ledger, Skipped, Summary};
+use crate::units::duration;
 use crate::vehicles::experiment::{self, Made, RunError};
 use crate::vehicles::ledger::Sums;
 use crate::vehicles::option::{Interfaces, Medium, Mode, OWN_ROW, Settings};
@@ -91,7 +93,7 @@ pub struct VehiclesArguments {
     #[arg(long)]
     pin: bool,
     /// Keep all processors awake for so long before and after each value is due: a virtual one that sleeps comes back late
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::cli::gap)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::units::gap)]
     awake: Duration,
     /// Whether all processes share one Ethernet interface, as the original's did, or have one each, in a namespace each
     #[arg(long, value_enum, default_value_t, conflicts_with = "interface")]

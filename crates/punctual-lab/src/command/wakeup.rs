@@ -11,9 +11,10 @@ use punctual_machine::host::HostFacts;
 use punctual_machine::signal::{catch_interrupts, end_with_parent};
 use serde_json::json;
 
+use super::options::{Common, LoadArgument};
 use super::progress::progress;
 use super::{print, show, store_failure, write_file};
-use crate::cli::{Common, Failure, LoadArgument};
+use crate::error::Failure;
 use crate::facts;
 use crate::store::{Header, Store};
 use crate::summary::Summary;

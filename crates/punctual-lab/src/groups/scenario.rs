@@ -133,7 +133,7 @@ impl Parsed {
                 put(&mut self.cell_m, side.ok_or("a cell's side is from 1 to 100000 metres")?, "cell")
             }
             ["period", period] => {
-                let period = crate::cli::duration(period)?;
+                let period = crate::units::duration(period)?;
                 if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&period) {
                     return Err("a period is from 1ms to 1s".to_owned());
                 }
@@ -216,7 +216,7 @@ fn number(text: &str) -> Option<f64> {
 
 /// A time of a scenario, which may be 0.
 fn instant(text: &str) -> Result<Duration, String> {
-    let at = if text == "0" || text == "0s" { Duration::ZERO } else { crate::cli::duration(text)? };
+    let at = if text == "0" || text == "0s" { Duration::ZERO } else { crate::units::duration(text)? };
     if at <= LENGTH_MAX { Ok(at) } else { Err(format!("{text} is after 10m, the longest scenario")) }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
-use crate::cli;
+use crate::units;
 
 /// Where a delay is made, by the stage in which it must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,6 @@ impl FromStr for Delay {
             "reply.elsewhere" => Place::ReplyElsewhere,
             _ => return Err("request.sent, request.elsewhere, responder or reply.elsewhere".to_owned()),
         };
-        Ok(Self { place, time: cli::duration(time)? })
+        Ok(Self { place, time: units::duration(time)? })
     }
 }
