@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use punctual::{Bus, Clock as Ticking, CommunicatorOptions, Node, Target, Wake};
 use punctual_machine::clock::{ClockSource, skew_between};
-use punctual_machine::host::{FacilityState, HostFacts};
+use punctual_machine::host::HostFacts;
 use serde_json::{Value, json};
 
-use crate::report::section::{Cell, Column, Section, Table};
 use crate::summary::{Clock, Host};
 use crate::units::count;
 
@@ -103,55 +102,6 @@ fn message_cost_ns(here: &Node, there: &Node, options: &CommunicatorOptions) -> 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// The page of `punctual host`.
-pub fn sections(facts: &HostFacts) -> Vec<Section> {
-    let host = host(facts, &[]);
-    let clock = clock();
-    let mut lines = vec![
-        ("processor".to_owned(), host.cpu),
-        (
-            "processors allowed".to_owned(),
-            format!("{} of {}", host.cpus, facts.cpus_online.as_ref().map_or(0, Vec::len)),
-        ),
-        ("kernel".to_owned(), host.kernel),
-        ("virtual".to_owned(), if host.r#virtual { "yes".to_owned() } else { "no".to_owned() }),
-        (
-            "load average".to_owned(),
-            facts.load_average.map_or_else(unknown, |load| load.map(|one| one.to_string()).join(" ")),
-        ),
-        ("locked memory limit".to_owned(), limit(facts.memlock_bytes.soft)),
-        ("real-time priority limit".to_owned(), limit(facts.realtime_priority.soft)),
-        ("clock step".to_owned(), format!("{} ns", clock.step_ns)),
-        ("cost of a stamp".to_owned(), format!("{} ns", clock.stamp_ns)),
-        ("cost of recording a message".to_owned(), format!("{} ns", clock.record_ns)),
-    ];
-    lines.extend(
-        host.more
-            .into_iter()
-            .filter(|(name, _)| name != "pinned")
-            .map(|(name, value)| (name.replace('_', " "), in_words(&value))),
-    );
-    let mut table = Table::new(vec![Column::name(""), Column::prose("")]);
-    lines.iter().for_each(|(name, value)| table.row([name, value].map(Cell::from)));
-    let mut can = Table::new(vec![Column::name(""), Column::prose("")]);
-    for facility in &facts.facilities {
-        let state = match &facility.state {
-            FacilityState::Available => Cell::from("yes"),
-            FacilityState::Missing { reason } => Cell::from(format!("no: {reason}")),
-        };
-        can.row([facility.name.into(), state]);
-    }
-    vec![Section::new("This host").table(table), Section::new("What this process can use here").table(can)]
-}
-
-fn unknown() -> String {
-    "unknown".to_owned()
-}
-
-fn limit(value: u64) -> String {
-    if value == u64::MAX { "none".to_owned() } else { count(value) }
 }
 
 /// A fact as people read it.
