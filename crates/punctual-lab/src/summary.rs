@@ -7,48 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::doubt::{Cause, Doubt};
 use crate::sample::{CellId, Samples};
 use crate::stats::Quantile;
-use crate::store::{Header, Run, StoreError};
 
+mod header;
 mod result;
 
+pub use header::{Clock, Header, Host};
 pub use result::{CellResult, Figures, Ledger};
 
 /// The value of `schema`.
 pub const SCHEMA: &str = "punctual.summary.v1";
-
-/// Facts that make numbers comparable.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Host {
-    /// Model name of the processor.
-    pub cpu: String,
-    /// Processors this process may use.
-    pub cpus: u32,
-    /// Release of the kernel.
-    pub kernel: String,
-    /// A hypervisor was seen.
-    pub r#virtual: bool,
-    /// One-minute load average before the run.
-    pub load_before: f64,
-    /// Scheduling class of the measuring threads.
-    pub scheduler: String,
-    /// Whatever else is known: pinning, governor, memory, ….
-    #[serde(flatten)]
-    pub more: BTreeMap<String, serde_json::Value>,
-}
-
-/// What the instrument costs and resolves.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Clock {
-    /// The least difference between two readings.
-    pub step_ns: u64,
-    /// Cost of one stamp.
-    pub stamp_ns: f64,
-    /// Cost of one recorded message.
-    pub record_ns: f64,
-    /// Which clock it is, and whatever else is known of it.
-    #[serde(flatten)]
-    pub more: BTreeMap<String, serde_json::Value>,
-}
 
 /// What was not measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,26 +97,8 @@ impl Summary {
         summary
     }
 
-    /// Everything the store can say. One cell at a time is in memory.
-    ///
-    /// # Errors
-    /// A trial that was readable when the run was opened no longer is.
-    pub fn of(run: &Run) -> Result<Self, StoreError> {
-        let mut summary = Self::new(&run.header);
-        run.doubts.iter().cloned().for_each(|doubt| summary.doubt(doubt));
-        for cell in run.cells() {
-            let trials = run.load(&cell)?;
-            summary.add(&cell, &trials, run.header.warmup);
-        }
-        summary.doubt_small_samples();
-        // Broken promises first.
-        let lost = Cause::Lost { subject: String::new(), count: 0 }.advice();
-        summary.doubts.sort_by_key(|doubt| doubt.do_ != lost);
-        Ok(summary)
-    }
-
     /// One doubt for all cells whose samples are too small for a p99: most runs have many by their plan.
-    fn doubt_small_samples(&mut self) {
+    pub(crate) fn doubt_small_samples(&mut self) {
         let small = self.results.iter().filter(|result| !Quantile::P99.is_supported(result.figures.count));
         let counts: Vec<u64> = small.map(|result| result.figures.count).collect();
         if let (Some(&fewest), all) = (counts.iter().min(), self.results.len()) {

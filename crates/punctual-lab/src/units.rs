@@ -1,6 +1,6 @@
 //! Numbers as people read and write them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Microseconds of three significant digits: 0.043, 0.21, 6.04, 71.3, 3,248.
 #[must_use]
@@ -69,6 +69,12 @@ pub fn rate(per_minute: f64) -> String {
 #[must_use]
 pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
+}
+
+/// Now: UTC to the second, such as `2026-11-21T07:55:01Z`. A host whose clock lies before 1970 is in 1970.
+#[must_use]
+pub fn now_utc() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now().max(SystemTime::UNIX_EPOCH)).to_string()
 }
 
 /// Longest duration that an option takes.

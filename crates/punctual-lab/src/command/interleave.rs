@@ -9,7 +9,7 @@ use punctual_machine::signal::{catch_interrupts, interrupted};
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
 use crate::error::Failure;
-use crate::store;
+use crate::units::now_utc;
 
 /// The runs of both sides.
 type Made = [Vec<PathBuf>; 2];
@@ -52,7 +52,7 @@ pub(super) fn play(
 }
 
 fn folder(out: Option<&Path>) -> Result<PathBuf, Failure> {
-    let named = || PathBuf::from("runs").join(format!("{}-compare", store::date().replace(':', "")));
+    let named = || PathBuf::from("runs").join(format!("{}-compare", now_utc().replace(':', "")));
     let folder = out.map_or_else(named, Path::to_owned);
     let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if is_taken {

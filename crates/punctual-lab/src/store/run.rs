@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::decode::TrialFile;
-use super::{HEADER_FILE, Header, PARTIAL, SAMPLES_DIR, SCHEMA, SUMMARY_FILE, StoreError};
+use super::{HEADER_FILE, Header, PARTIAL, SAMPLES_DIR, SUMMARY_FILE, StoreError};
 use crate::doubt::{Cause, Doubt};
 use crate::file::read_text;
 use crate::sample::{CellId, Samples};
@@ -47,7 +47,8 @@ impl Header {
     /// # Errors
     /// It is not a run, of a version unknown here, or its `run.json` cannot be read.
     pub fn read(run: &Path) -> Result<Self, StoreError> {
-        read_json(&run.join(HEADER_FILE), SCHEMA)?.ok_or_else(|| StoreError::NotARun { path: run.to_owned() })
+        read_json(&run.join(HEADER_FILE), Self::SCHEMA)?
+            .ok_or_else(|| StoreError::NotARun { path: run.to_owned() })
     }
 }
 
@@ -109,8 +110,26 @@ impl Run {
         if let Some(summary) = &self.summary {
             return Ok(summary.clone());
         }
-        let mut summary = Summary::of(self)?;
+        let mut summary = self.conclude()?;
         summary.doubt(Cause::CutShort { trials: self.trials.len() });
+        Ok(summary)
+    }
+
+    /// All that the samples say, whatever summary is stored. One cell at a time is in memory.
+    ///
+    /// # Errors
+    /// A trial that was readable when the run was opened no longer is.
+    pub fn conclude(&self) -> Result<Summary, StoreError> {
+        let mut summary = Summary::new(&self.header);
+        self.doubts.iter().cloned().for_each(|doubt| summary.doubt(doubt));
+        for cell in self.cells() {
+            let trials = self.load(&cell)?;
+            summary.add(&cell, &trials, self.header.warmup);
+        }
+        summary.doubt_small_samples();
+        // Broken promises first.
+        let lost = Cause::Lost { subject: String::new(), count: 0 }.advice();
+        summary.doubts.sort_by_key(|doubt| doubt.do_ != lost);
         Ok(summary)
     }
 }

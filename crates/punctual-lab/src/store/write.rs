@@ -94,7 +94,7 @@ impl Store {
     pub fn summary(&self) -> Result<Summary, StoreError> {
         // Before the samples are read again: that is no part of the measurement.
         let others = self.surroundings.as_ref().and_then(Surroundings::doubt);
-        let mut summary = Summary::of(&Run::open(&self.path)?)?;
+        let mut summary = Run::open(&self.path)?.conclude()?;
         others.into_iter().for_each(|cause| summary.doubt(cause));
         Ok(summary)
     }

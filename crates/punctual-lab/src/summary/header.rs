@@ -1,0 +1,86 @@
+//! What is known of a run before its first sample: the head of `run.json`, and of the summary.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::now_utc;
+
+/// `run.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Always [`Header::SCHEMA`].
+    pub schema: String,
+    /// Version of the program.
+    pub version: String,
+    /// Which experiment.
+    pub experiment: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// Repeats whatever was random.
+    pub seed: u64,
+    /// Messages with a smaller index are warm-up.
+    pub warmup: u64,
+    /// Where.
+    pub host: Host,
+    /// With what.
+    pub clock: Clock,
+    /// What was going to be measured, as the experiment writes it.
+    #[serde(default)]
+    pub plan: serde_json::Value,
+}
+
+impl Header {
+    /// The value of `schema`.
+    pub const SCHEMA: &str = "punctual.run.v1";
+
+    /// Of a run that starts now, without seed, warm-up, facts and plan.
+    #[must_use]
+    pub fn new(experiment: &str) -> Self {
+        Self {
+            schema: Self::SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            experiment: experiment.to_owned(),
+            started: now_utc(),
+            seed: 0,
+            warmup: 0,
+            host: Host::default(),
+            clock: Clock::default(),
+            plan: serde_json::Value::Null,
+        }
+    }
+}
+
+/// Facts that make numbers comparable.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Model name of the processor.
+    pub cpu: String,
+    /// Processors this process may use.
+    pub cpus: u32,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// A hypervisor was seen.
+    pub r#virtual: bool,
+    /// One-minute load average before the run.
+    pub load_before: f64,
+    /// Scheduling class of the measuring threads.
+    pub scheduler: String,
+    /// Whatever else is known: pinning, governor, memory, ….
+    #[serde(flatten)]
+    pub more: BTreeMap<String, serde_json::Value>,
+}
+
+/// What the instrument costs and resolves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// The least difference between two readings.
+    pub step_ns: u64,
+    /// Cost of one stamp.
+    pub stamp_ns: f64,
+    /// Cost of one recorded message.
+    pub record_ns: f64,
+    /// Which clock it is, and whatever else is known of it.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, serde_json::Value>,
+}
