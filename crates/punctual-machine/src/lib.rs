@@ -10,6 +10,7 @@ mod arch;
 pub mod async_io;
 pub mod biased;
 pub mod block;
+pub mod check;
 #[cfg(not(loom))]
 pub mod clock;
 pub mod counter;

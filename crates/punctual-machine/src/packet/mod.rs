@@ -200,6 +200,12 @@ impl PacketSender {
         self.queue.claim(size)
     }
 
+    /// [`SendQueue::claimed_mut`].
+    #[inline]
+    pub fn claimed_mut(&mut self) -> Option<&mut [u8]> {
+        self.queue.claimed_mut()
+    }
+
     /// [`SendQueue::commit`].
     #[inline]
     pub fn commit(&mut self, to: [u8; 6]) {

@@ -30,6 +30,12 @@ impl SendQueue {
         frame.get_mut(ETHERNET_HEADER_SIZE..)
     }
 
+    /// The claimed frame's payload once more, whole.
+    #[inline]
+    pub fn claimed_mut(&mut self) -> Option<&mut [u8]> {
+        self.batch.claimed_mut()?.get_mut(ETHERNET_HEADER_SIZE..)
+    }
+
     /// Addresses the claimed frame to `to` and queues it for the next flush. Without a claim: a bug in the
     /// caller, and nothing happens.
     #[inline]

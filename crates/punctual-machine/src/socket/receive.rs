@@ -29,6 +29,8 @@ pub struct RecvBatch {
     /// `capacity` slots of `CONTROL_SIZE` bytes.
     control: Box<[u8]>,
     sources: Box<[RawAddress]>,
+    /// The one source there is, on a socket that is connected to it.
+    peer: Option<SocketAddr>,
     /// Written anew before every call: between calls their pointers mean nothing, their counts do.
     headers: Box<[libc::mmsghdr]>,
     vectors: Box<[libc::iovec]>,
@@ -56,6 +58,7 @@ impl RecvBatch {
             bytes: vec![0; capacity * size_max].into_boxed_slice(),
             control: vec![0; capacity * CONTROL_SIZE].into_boxed_slice(),
             sources: vec![RawAddress::NONE; capacity].into_boxed_slice(),
+            peer: None,
             headers: vec![header; capacity].into_boxed_slice(),
             vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; capacity].into_boxed_slice(),
             size_max,
@@ -63,6 +66,13 @@ impl RecvBatch {
             singles_left: SINGLES_MIN,
             singles: SINGLES_MIN,
         }
+    }
+
+    /// For a socket that is connected to `peer`, if to any: then the kernel is not asked who sent a datagram, which costs 40 to
+    /// 90 ns.
+    #[must_use]
+    pub fn from_peer(self, peer: Option<SocketAddr>) -> Self {
+        Self { peer, ..self }
     }
 
     /// How many datagrams the last receive brought.
@@ -92,7 +102,7 @@ impl RecvBatch {
         let size = (header.msg_len as usize).min(self.size_max);
         let mut datagram = Datagram {
             bytes: &self.bytes[start..start + size],
-            source: RawAddress::decode(&self.sources[index].bytes),
+            source: self.peer.unwrap_or_else(|| RawAddress::decode(&self.sources[index].bytes)),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             kernel_receive_ns: None,
         };
@@ -145,8 +155,10 @@ impl RecvBatch {
                 iov_len: self.size_max,
             };
             let header = &mut self.headers[index].msg_hdr;
-            header.msg_name = sources.wrapping_add(index).cast::<u8>().wrapping_add(NAME_OFFSET).cast();
-            header.msg_namelen = RawAddress::SIZE_MAX;
+            if self.peer.is_none() {
+                header.msg_name = sources.wrapping_add(index).cast::<u8>().wrapping_add(NAME_OFFSET).cast();
+                header.msg_namelen = RawAddress::SIZE_MAX;
+            }
             header.msg_iov = vectors.wrapping_add(index);
             header.msg_iovlen = 1;
             if with_control {
@@ -241,8 +253,12 @@ impl UdpSocket {
         let source = &mut batch.sources[0].bytes;
         loop {
             let mut source_size = RawAddress::SIZE_MAX;
+            let (source, source_size) = match batch.peer {
+                Some(_) => (ptr::null_mut(), ptr::null_mut()),
+                None => (source.as_mut_ptr().cast(), &raw mut source_size),
+            };
             // SAFETY: the pointers and sizes describe `bytes`, `source` and `source_size`, which are
-            // borrowed mutably for the whole call.
+            // borrowed mutably for the whole call, or are null, which asks for no source.
             let answer = unsafe {
                 libc::recvfrom(
                     self.raw(),
@@ -250,8 +266,8 @@ impl UdpSocket {
                     bytes.len(),
                     // TRUNC: answer with the datagram's whole size.
                     libc::MSG_DONTWAIT | libc::MSG_TRUNC,
-                    source.as_mut_ptr().cast(),
-                    &raw mut source_size,
+                    source,
+                    source_size,
                 )
             };
             if let Some(result) = settled(answer) {

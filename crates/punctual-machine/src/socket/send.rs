@@ -97,6 +97,20 @@ impl SendBatch {
         self.commit_raw(RawAddress::NONE);
     }
 
+    /// Queues the newest datagram once more, for another target. Without one, or without room: a bug in the caller, and nothing happens.
+    pub fn repeat(&mut self, to: SocketAddr) {
+        debug_assert!(!self.is_empty() && !self.is_full(), "repeat without a datagram or without room");
+        let Some(newest) = self.len.checked_sub(1) else { return };
+        let from = self.slot(newest);
+        let Slot { size, .. } = self.slots[from];
+        if self.claim(size).is_some() {
+            let to_slot = self.slot(self.len);
+            self.bytes
+                .copy_within(from * self.size_max..from * self.size_max + size, to_slot * self.size_max);
+            self.commit(to);
+        }
+    }
+
     fn commit_raw(&mut self, target: RawAddress) {
         debug_assert!(self.claimed.is_some(), "commit without a claim");
         if let Some(size) = self.claimed.take() {
@@ -108,7 +122,7 @@ impl SendBatch {
 
     /// The claimed datagram once more, whole.
     #[inline]
-    pub(crate) fn claimed_mut(&mut self) -> Option<&mut [u8]> {
+    pub fn claimed_mut(&mut self) -> Option<&mut [u8]> {
         let size = self.claimed?;
         let start = self.slot(self.len) * self.size_max;
         self.bytes.get_mut(start..start + size)

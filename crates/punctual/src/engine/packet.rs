@@ -64,7 +64,7 @@ pub(crate) fn open(
         return Err(OpenError::Invalid(text));
     }
     let (sender, receiver, drops) = socket.split();
-    let transmit = PacketTransmit { socket: sender, frame_size_max };
+    let transmit = PacketTransmit { socket: sender, frame_size_max, target: BROADCAST };
     let receive = PacketReceive { socket: receiver, drops: Some(drops) };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
@@ -86,6 +86,8 @@ fn system(error: SystemError) -> OpenError {
 struct PacketTransmit {
     socket: PacketSender,
     frame_size_max: usize,
+    /// Whom the claimed frame is for.
+    target: [u8; 6],
 }
 
 impl MediumTransmit for PacketTransmit {
@@ -95,22 +97,21 @@ impl MediumTransmit for PacketTransmit {
         self.frame_size_max
     }
 
-    fn make_room(&mut self, _to: Option<[u8; 6]>) -> bool {
-        if self.socket.claim(self.frame_size_max).is_some() {
+    fn claim(&mut self, size: usize, to: Option<[u8; 6]>) -> bool {
+        self.target = to.unwrap_or(BROADCAST);
+        if self.socket.claim(size).is_some() {
             return true;
         }
         self.flush();
-        self.socket.claim(self.frame_size_max).is_some()
+        self.socket.claim(size).is_some()
     }
 
-    fn post(&mut self, frame: &[u8], to: Option<[u8; 6]>) {
-        match self.socket.claim(frame.len()) {
-            Some(slot) => {
-                slot[..frame.len()].copy_from_slice(frame);
-                self.socket.commit(to.unwrap_or(BROADCAST));
-            }
-            None => debug_assert!(false, "room was made"),
-        }
+    fn claimed(&mut self) -> &mut [u8] {
+        self.socket.claimed_mut().unwrap_or_default()
+    }
+
+    fn commit(&mut self) {
+        self.socket.commit(self.target);
     }
 
     fn flush(&mut self) {
@@ -138,7 +139,7 @@ impl Drops for PacketDrops {
 impl MediumReceive for PacketReceive {
     type Address = [u8; 6];
 
-    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(RawFrame<'_, [u8; 6]>) -> Flow) -> usize {
+    fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, [u8; 6]>) -> Flow) -> usize {
         let mut shown = 0;
         let mut flow = Flow::Continue;
         while shown < limit && flow == Flow::Continue {

@@ -12,13 +12,14 @@ pub(crate) mod fuzzing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use punctual_machine::check;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::filter::Unwanted;
 use punctual_proto::frame::SOURCE_NODE_AT;
-use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
+use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Frame, FrameError, Header, Kind, NodeId, Port, Target};
 
-use address_book::{AddressBook, Entry};
+use address_book::AddressBook;
 use announcement::{ANNOUNCEMENT_SIZE, ANSWER_WANTED, Announcement, UNICAST_KNOWN, parse_announcement};
 
 use super::{
@@ -38,11 +39,15 @@ pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
     /// Largest frame with its check value, bytes.
     fn frame_size_max(&self) -> usize;
 
-    /// Makes sure that the next [`Self::post`] finds room: `false` if there is none even after a flush.
-    fn make_room(&mut self, to: Option<Self::Address>) -> bool;
+    /// Room for a frame of so many bytes, check value included, for one address or for everybody: `false` if there is none even
+    /// after a flush.
+    fn claim(&mut self, size: usize, to: Option<Self::Address>) -> bool;
 
-    /// Takes the frame for one address, or for everybody.
-    fn post(&mut self, frame: &[u8], to: Option<Self::Address>);
+    /// Where the claimed frame is written.
+    fn claimed(&mut self) -> &mut [u8];
+
+    /// Takes the claimed frame.
+    fn commit(&mut self);
 
     /// Hands what was posted to the kernel, as far as it goes now.
     fn flush(&mut self);
@@ -65,7 +70,7 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
     type Address: Copy + PartialEq + Send + std::fmt::Debug + 'static;
 
     /// Shows at most `limit` frames, until told to stop. Returns how many.
-    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(RawFrame<'_, Self::Address>) -> Flow) -> usize;
+    fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, Self::Address>) -> Flow) -> usize;
 
     /// Frames that were taken from the kernel and not yet shown.
     fn is_ready(&self) -> bool;
@@ -122,36 +127,38 @@ struct WireTransmit<T: MediumTransmit> {
     own: Own,
     medium: T,
     book: Arc<AddressBook<T::Address>>,
-    /// Our copy of the book.
-    entries: Vec<Entry<T::Address>>,
+    /// The book's, when the addresses in `unicast` were looked up.
     version_seen: u64,
-    /// The frame in the making, with room for its check value.
-    staged: Vec<u8>,
+    /// Size of the frame in the making, without its check value.
     claimed: usize,
     target: Option<NodeId>,
-    /// Where the claimed frame goes: room was made for just that.
-    address: Option<T::Address>,
     broadcast: u64,
-    unicast: Vec<(NodeId, u64)>,
+    unicast: Vec<Unicast<T::Address>>,
     /// Where the last target stands in `unicast`.
     last: usize,
     next_announcement: Ticks,
     sealer: Option<NodeSealer>,
 }
 
+/// The frames to one node.
+#[derive(Debug)]
+struct Unicast<A> {
+    node: NodeId,
+    /// Frames so far.
+    next: u64,
+    /// Where it is, once that is known.
+    address: Option<A>,
+}
+
 impl<T: MediumTransmit> WireTransmit<T> {
     fn new(own: Own, medium: T, book: Arc<AddressBook<T::Address>>, sealer: Option<NodeSealer>) -> Self {
-        let staged = vec![0; medium.frame_size_max()];
         Self {
             own,
             medium,
             book,
-            entries: Vec::with_capacity(NODES_MAX),
             version_seen: 0,
-            staged,
             claimed: 0,
             target: None,
-            address: None,
             broadcast: 0,
             unicast: Vec::with_capacity(NODES_MAX),
             last: 0,
@@ -160,30 +167,32 @@ impl<T: MediumTransmit> WireTransmit<T> {
         }
     }
 
+    /// The stream to a node.
     #[inline]
-    fn address_of(&mut self, target: Option<NodeId>) -> Option<T::Address> {
-        let target = target?;
+    fn unicast_to(&mut self, node: NodeId) -> Result<&Unicast<T::Address>, SendError> {
         if self.book.version.get_published() != self.version_seen {
-            self.version_seen = self.book.version.get_published();
-            self.entries.clone_from(&self.book.entries());
+            self.renew_addresses();
         }
-        self.entries.iter().find(|entry| entry.node == target).map(|entry| entry.address)
-    }
-
-    /// Where the count of frames to a node stands.
-    #[inline]
-    fn unicast_index(&mut self, target: NodeId) -> Result<usize, SendError> {
-        if self.unicast.get(self.last).is_none_or(|&(node, _)| node != target) {
-            self.last = match self.unicast.iter().position(|&(node, _)| node == target) {
+        if self.unicast.get(self.last).is_none_or(|unicast| unicast.node != node) {
+            self.last = match self.unicast.iter().position(|unicast| unicast.node == node) {
                 Some(index) => index,
                 None if self.unicast.len() == NODES_MAX => return Err(SendError::TooManyNodes),
                 None => {
-                    self.unicast.push((target, 0));
+                    let address = self.book.address_of(node);
+                    self.unicast.push(Unicast { node, next: 0, address });
                     self.unicast.len() - 1
                 }
             };
         }
-        Ok(self.last)
+        Ok(&self.unicast[self.last])
+    }
+
+    #[cold]
+    fn renew_addresses(&mut self) {
+        self.version_seen = self.book.version.get_published();
+        for unicast in &mut self.unicast {
+            unicast.address = self.book.address_of(unicast.node);
+        }
     }
 
     /// Says that we are here, or leave, and how far our streams are.
@@ -192,8 +201,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             // Without a key nobody would believe it.
             return;
         }
-        let unicast =
-            target.map(|node| self.unicast.iter().find(|entry| entry.0 == node).map_or(0, |entry| entry.1));
+        let unicast = target.map(|node| self.sent_to(Some(node)));
         let header = Header {
             kind,
             incarnation: self.own.incarnation,
@@ -205,7 +213,10 @@ impl<T: MediumTransmit> WireTransmit<T> {
             sealed: self.sealer.is_some(),
         };
         let size = header.frame_size();
-        let mut frame = [0; OVERHEAD_SIZE_MAX + ANNOUNCEMENT_SIZE + CHECK_SIZE];
+        if !self.medium.claim(size + CHECK_SIZE, target.and_then(|node| self.book.address_of(node))) {
+            return;
+        }
+        let frame = self.medium.claimed();
         header.write(frame.first_chunk_mut().expect("a frame is never shorter than its header"));
         let body = &mut frame[header.prefix_size()..header.unsealed_size()];
         body[0..8].copy_from_slice(&self.broadcast.to_le_bytes());
@@ -214,20 +225,25 @@ impl<T: MediumTransmit> WireTransmit<T> {
         if let Some(sealer) = &mut self.sealer {
             sealer.seal_announcement(&mut frame[..size]);
         }
-        let size = put_check(&mut frame, size);
-        let address = self.address_of(target);
-        if self.medium.make_room(address) {
-            self.medium.post(&frame[..size], address);
-        }
+        put_check(frame, size);
+        self.medium.commit();
         self.medium.flush();
     }
 }
 
-/// Puts the check value behind the frame; returns the size with it.
-fn put_check(bytes: &mut [u8], size: usize) -> usize {
-    let check = crc32c::crc32c(&bytes[..size]);
+/// Frames above this are checked in three streams at once, which takes a preparation.
+const SHORT_FRAME_SIZE_MAX: usize = 512;
+
+#[inline]
+fn check_value(frame: &[u8]) -> u32 {
+    let short = if frame.len() <= SHORT_FRAME_SIZE_MAX { check::crc32c(frame) } else { None };
+    short.unwrap_or_else(|| crc32c::crc32c(frame))
+}
+
+/// Puts the check value behind the frame.
+fn put_check(bytes: &mut [u8], size: usize) {
+    let check = check_value(&bytes[..size]);
     bytes[size..size + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
-    size + CHECK_SIZE
 }
 
 impl<T: MediumTransmit> Transmit for WireTransmit<T> {
@@ -240,32 +256,28 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         if size > size_max + PREFIX_SIZE_MAX {
             return Err(SendError::TooLong { size: size - PREFIX_SIZE_MAX, size_max });
         }
-        let sequence = match target {
-            None => self.broadcast,
-            Some(node) => {
-                let index = self.unicast_index(node)?;
-                self.unicast[index].1
-            }
+        let (sequence, address) = match target {
+            None => (self.broadcast, None),
+            Some(node) => self.unicast_to(node).map(|unicast| (unicast.next, unicast.address))?,
         };
-        let address = self.address_of(target);
-        if !self.medium.make_room(address) {
+        if !self.medium.claim(size + CHECK_SIZE, address) {
             return Err(SendError::Full);
         }
-        (self.claimed, self.target, self.address) = (size, target, address);
+        (self.claimed, self.target) = (size, target);
         Ok(sequence as u32)
     }
 
     fn claimed(&mut self) -> &mut [u8] {
-        &mut self.staged[..self.claimed]
+        &mut self.medium.claimed()[..self.claimed]
     }
 
     fn commit(&mut self) {
         match self.target {
             None => self.broadcast += 1,
-            Some(_) => self.unicast[self.last].1 += 1,
+            Some(_) => self.unicast[self.last].next += 1,
         }
-        let size = put_check(&mut self.staged, self.claimed);
-        self.medium.post(&self.staged[..size], self.address);
+        put_check(self.medium.claimed(), self.claimed);
+        self.medium.commit();
     }
 
     fn flush(&mut self) {
@@ -281,7 +293,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
             self.next_announcement = now.plus(clock.ticks(ANNOUNCE_EVERY));
             self.announce(Kind::Hello, None, 0);
             for index in 0..self.unicast.len() {
-                self.announce(Kind::Hello, Some(self.unicast[index].0), 0);
+                self.announce(Kind::Hello, Some(self.unicast[index].node), 0);
             }
         }
     }
@@ -289,7 +301,9 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
     fn sent_to(&self, target: Option<NodeId>) -> u64 {
         match target {
             None => self.broadcast,
-            Some(node) => self.unicast.iter().find(|entry| entry.0 == node).map_or(0, |entry| entry.1),
+            Some(node) => {
+                self.unicast.iter().find(|other| other.node == node).map_or(0, |unicast| unicast.next)
+            }
         }
     }
 
@@ -301,7 +315,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
 impl<T: MediumTransmit> Drop for WireTransmit<T> {
     fn drop(&mut self) {
         for index in 0..self.unicast.len() {
-            self.announce(Kind::Goodbye, Some(self.unicast[index].0), 0);
+            self.announce(Kind::Goodbye, Some(self.unicast[index].node), 0);
         }
         self.announce(Kind::Goodbye, None, 0);
     }
@@ -331,7 +345,7 @@ pub(super) fn unwanted(own: NodeId) -> Unwanted {
 }
 
 /// Compares a frame's check value.
-fn check<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
+fn verify<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
     let size = header.frame_size();
     let needed = size + CHECK_SIZE;
     let short = Trouble::BadFrame(FrameError::Short { present: raw.bytes.len(), needed });
@@ -340,7 +354,7 @@ fn check<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
     }
     // Short Ethernet frames are padded: what stands behind the check value is nobody's.
     let check = raw.bytes.get(size..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
-    if u32::from_le_bytes(*check) == crc32c::crc32c(&raw.bytes[..size]) {
+    if u32::from_le_bytes(*check) == check_value(&raw.bytes[..size]) {
         Ok(())
     } else {
         Err(Trouble::BadCheck)
@@ -360,7 +374,7 @@ impl<A: Copy + PartialEq> Door<A> {
             // Our own, wherever the kernel could not tell: not worth a look at its bytes.
             return Flow::Continue;
         }
-        if let Err(trouble) = check(raw, &header) {
+        if let Err(trouble) = verify(raw, &header) {
             return visit(Event::Trouble(trouble));
         }
         if !header.target.includes_node(self.own.node) {
@@ -489,7 +503,7 @@ mod tests {
 
     fn parse_checked<'a>(raw: &RawFrame<'a, u8>) -> Result<Frame<'a>, Trouble> {
         let frame = Frame::parse(raw.bytes).map_err(Trouble::BadFrame)?;
-        check(raw, &frame.header).map(|()| frame)
+        verify(raw, &frame.header).map(|()| frame)
     }
 
     /// Goal: of what comes back to its sender nothing is shown, counted or checked.

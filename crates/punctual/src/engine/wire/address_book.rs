@@ -17,10 +17,10 @@ pub(super) struct AddressBook<A> {
     unanswered: Mutex<VecDeque<NodeId>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Entry<A> {
-    pub(super) node: NodeId,
-    pub(super) address: A,
+#[derive(Debug)]
+struct Entry<A> {
+    node: NodeId,
+    address: A,
 }
 
 impl<A: Copy + PartialEq> AddressBook<A> {
@@ -28,12 +28,16 @@ impl<A: Copy + PartialEq> AddressBook<A> {
         Self { entries: Mutex::default(), version: Counter::default(), unanswered: Mutex::default() }
     }
 
-    pub(super) fn entries(&self) -> MutexGuard<'_, Vec<Entry<A>>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry<A>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn unanswered(&self) -> MutexGuard<'_, VecDeque<NodeId>> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn address_of(&self, node: NodeId) -> Option<A> {
+        self.entries().iter().find(|entry| entry.node == node).map(|entry| entry.address)
     }
 
     #[cold]

@@ -38,7 +38,8 @@ where
 {
     let feed = Feed::default();
     let receive = FedReceive { feed: Arc::clone(&feed), dropped: Arc::default() };
-    let engine = super::open(Own { node, incarnation }, Nowhere(std::marker::PhantomData), receive, seals)?;
+    let nowhere = Nowhere(vec![0; FRAME_SIZE_MAX], std::marker::PhantomData);
+    let engine = super::open(Own { node, incarnation }, nowhere, receive, seals)?;
     Ok((engine, feed))
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn checked(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[derive(Debug)]
-struct Nowhere<A>(std::marker::PhantomData<A>);
+struct Nowhere<A>(Vec<u8>, std::marker::PhantomData<A>);
 
 impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumTransmit for Nowhere<A> {
     type Address = A;
@@ -60,13 +61,15 @@ impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumTransmit for 
         FRAME_SIZE_MAX
     }
 
-    fn make_room(&mut self, _to: Option<A>) -> bool {
-        true
+    fn claim(&mut self, size: usize, _to: Option<A>) -> bool {
+        size <= self.0.len()
     }
 
-    fn post(&mut self, frame: &[u8], _to: Option<A>) {
-        assert!(frame.len() <= FRAME_SIZE_MAX);
+    fn claimed(&mut self) -> &mut [u8] {
+        &mut self.0
     }
+
+    fn commit(&mut self) {}
 
     fn flush(&mut self) {}
 
@@ -97,7 +100,7 @@ impl Drops for FedDrops {
 impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumReceive for FedReceive<A> {
     type Address = A;
 
-    fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(RawFrame<'_, A>) -> Flow) -> usize {
+    fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, A>) -> Flow) -> usize {
         let mut shown = 0;
         while shown < limit {
             let Some(fed) = self.feed.lock().expect("nobody panicked").pop_front() else { break };
