@@ -71,18 +71,27 @@ impl Clock {
         CLOCK.get_or_init(Self::calibrate)
     }
 
+    /// Begins to find the rate, so that who goes on with something else meanwhile waits for less at the first [`Self::get`].
+    pub fn prepare() {
+        if arch::counter_is_invariant() {
+            START.get_or_init(paired_reading);
+        }
+    }
+
     fn calibrate() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         if !counter_is_usable() {
             let domain = domain(&boot, &time_namespace());
             return Self { source: ClockSource::Monotonic, scale: 1 << SCALE_BITS, domain };
         }
-        let start = paired_reading();
+        let start = *START.get_or_init(paired_reading);
         let stated = stated_scale().filter(|&stated| {
-            std::thread::sleep(CHECK);
+            sleep_until(start, CHECK);
             is_confirmed(stated, scale_between(start, paired_reading()))
         });
         let scale = stated.unwrap_or_else(|| {
+            // Begun anew: one of the two clocks may have stood still since `prepare`.
+            let start = paired_reading();
             std::thread::sleep(CALIBRATION);
             scale_between(start, paired_reading())
         });
@@ -193,6 +202,17 @@ fn domain(boot: &str, kind: &[u8]) -> u32 {
     }
     let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     boot.bytes().chain(kind.iter().copied()).fold(0x811c_9dc5, hash).max(1)
+}
+
+/// Both clocks when the search for the rate began.
+static START: OnceLock<(u64, u64)> = OnceLock::new();
+
+/// Sleeps until so long has passed since a paired reading.
+fn sleep_until((_, start_ns): (u64, u64), distance: Duration) {
+    let passed = Duration::from_nanos(monotonic_ns().saturating_sub(start_ns));
+    if let Some(rest) = distance.checked_sub(passed) {
+        std::thread::sleep(rest);
+    }
 }
 
 /// Both clocks as near to one instant as a few tries allow.

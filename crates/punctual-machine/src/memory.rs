@@ -7,15 +7,17 @@
 //! 3. Only types for which every bit pattern is a value may stand in shared memory ([`SharedObject`]).
 //! 4. A mapping that was opened for reading is never stored to: the processor would refuse (SIGSEGV).
 
+use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::SystemError;
@@ -28,8 +30,8 @@ pub const FILE_SIZE_MAX: usize = (1 << 30) + (1 << 20);
 /// The granularity of mappings, bytes.
 const PAGE_SIZE: usize = 4096;
 
-/// How a file is mapped whose maker needs all of it.
-const PRESENT: MapFlags = MapFlags::SHARED.union(MapFlags::POPULATE);
+/// What a new file is filled with, a part at a time.
+static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 
 /// What a mapping is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
         let start = unsafe { mmap_anonymous(core::ptr::null_mut(), size, protection, flags) };
-        Self::checked(start, size, "anonymous memory")
+        Self::checked(start, size, Path::new("anonymous memory"))
     }
 
     /// A new file of `size` bytes with these permissions, zeroed and present.
@@ -87,7 +89,9 @@ impl Mapping {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
             .map_err(|error| SystemError::new("set permissions of", object(), error))?;
         crate::label!("memory.map");
-        Self::of_file(&file, size, Access::ReadWrite, PRESENT, path)
+        let mapping = Self::of_file(&file, size, Access::ReadWrite, path)?;
+        mapping.populate(0, size);
+        Ok(mapping)
     }
 
     /// The same without a name: nobody finds it, and nothing is left of it if this process dies, until it is
@@ -103,14 +107,14 @@ impl Mapping {
             .map_err(|error| SystemError::new("set permissions of", object(), error))?;
         let file = File::from(file);
         crate::label!("memory.unnamed.map");
-        let mapping = Self::of_file(&file, size, Access::ReadWrite, PRESENT, folder)?;
+        let mapping = Self::of_file(&file, size, Access::ReadWrite, folder)?;
+        mapping.populate(0, size);
         Ok((mapping, Unnamed(file)))
     }
 
     /// An existing file, whole. Refused are an empty one, one of more than [`FILE_SIZE_MAX`] bytes, and what is no file.
     /// Its pages come when they are first touched, or by [`Self::populate`]: a mapping costs the same whatever its size.
     pub fn open(path: &Path, access: Access) -> Result<Self, SystemError> {
-        let failed = |error| SystemError::new("open shared memory", path.display().to_string(), error);
         let writable = access == Access::ReadWrite;
         crate::label!("memory.open");
         let file = OpenOptions::new()
@@ -118,14 +122,37 @@ impl Mapping {
             .write(writable)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)
-            .map_err(failed)?;
-        let found = file.metadata().map_err(failed)?;
-        let size = usize::try_from(found.len()).unwrap_or(usize::MAX);
-        if !found.is_file() || size > FILE_SIZE_MAX {
+            .map_err(|error| SystemError::new("open shared memory", path.display().to_string(), error))?;
+        Self::of_opened(&file, access, path)
+    }
+
+    /// The same by its name in an open folder, with the open file: whether its maker lives can be asked of it
+    /// ([`crate::life::look_at`]) without opening it once more.
+    pub fn open_in(
+        folder: BorrowedFd<'_>,
+        name: &CStr,
+        access: Access,
+    ) -> Result<(Self, OwnedFd), SystemError> {
+        let reach = if access == Access::ReadWrite { OFlags::RDWR } else { OFlags::RDONLY };
+        let flags = reach | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let object = Path::new(OsStr::from_bytes(name.to_bytes()));
+        crate::label!("memory.open.in");
+        let file = rustix::fs::openat(folder, name, flags, Mode::empty())
+            .map_err(|error| SystemError::new("open shared memory", object.display().to_string(), error))?;
+        let file = File::from(file);
+        let mapping = Self::of_opened(&file, access, object)?;
+        Ok((mapping, file.into()))
+    }
+
+    fn of_opened(file: &File, access: Access, path: &Path) -> Result<Self, SystemError> {
+        let failed = |error| SystemError::new("open shared memory", path.display().to_string(), error);
+        let found = rustix::fs::fstat(file).map_err(|error| failed(error.into()))?;
+        let size = usize::try_from(found.st_size).unwrap_or(usize::MAX);
+        if !FileType::from_raw_mode(found.st_mode).is_file() || size > FILE_SIZE_MAX {
             let text = format!("no file of at most {FILE_SIZE_MAX} bytes");
             return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidData, text)));
         }
-        Self::of_file(&file, size, access, MapFlags::SHARED, path)
+        Self::of_file(file, size, access, path)
     }
 
     /// Makes the pages of a range present, as far as it lies inside. That it cannot be done only makes their first touch slower.
@@ -142,28 +169,24 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing, and nobody may touch this one.
         let start =
             unsafe { mmap(core::ptr::null_mut(), PAGE_SIZE, ProtFlags::empty(), MapFlags::SHARED, file, 0) };
-        let mapping = Self::checked(start, PAGE_SIZE, &path.display().to_string())?;
+        let mapping = Self::checked(start, PAGE_SIZE, path)?;
         // SAFETY: the range is the mapping's own; a child without it misses nothing.
         unsafe { madvise(mapping.start.as_ptr().cast(), PAGE_SIZE, Advice::LinuxDontFork) }
             .map_err(|error| SystemError::new("map", path.display().to_string(), error))?;
         Ok(mapping)
     }
 
-    fn of_file(
-        file: &File,
-        size: usize,
-        access: Access,
-        flags: MapFlags,
-        path: &Path,
-    ) -> Result<Self, SystemError> {
+    fn of_file(file: &File, size: usize, access: Access, path: &Path) -> Result<Self, SystemError> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
+        // A single page is there at once for less than its first touch costs.
+        let flags = if size <= PAGE_SIZE { MapFlags::SHARED | MapFlags::POPULATE } else { MapFlags::SHARED };
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing in this process;
         // that others change it at any time is rule 2's concern.
         let start = unsafe { mmap(core::ptr::null_mut(), size, protection, flags, file, 0) };
-        let mapping = Self::checked(start, size, &path.display().to_string())?;
+        let mapping = Self::checked(start, size, path)?;
         // A peer may truncate the file. Of a file that ends here, `mapping` is dropped.
         crate::truncation::guard(mapping.start.as_ptr(), size)?;
         Ok(mapping)
@@ -172,10 +195,11 @@ impl Mapping {
     fn checked(
         start: rustix::io::Result<*mut core::ffi::c_void>,
         size: usize,
-        object: &str,
+        object: &Path,
     ) -> Result<Self, SystemError> {
-        let start = start.map_err(|error| SystemError::new("map", object, error))?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| SystemError::last("map", object))?;
+        let object = || object.display().to_string();
+        let start = start.map_err(|error| SystemError::new("map", object(), error))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| SystemError::last("map", object()))?;
         Ok(Self { start, size })
     }
 
@@ -269,14 +293,24 @@ impl<T: SharedObject> Deref for MappedSlice<T> {
     }
 }
 
-/// Reserves the pages of a new file. Beyond the limit of file sizes that is an error here; the kernel would end the process too,
-/// by SIGXFSZ.
+/// Reserves the pages of a new file, by filling them: a page that is only reserved is zeroed when it is first touched, alone,
+/// while pages with content are mapped sixteen at a time. Beyond the limit of file sizes that is an error here; the kernel would
+/// end the process too, by SIGXFSZ.
 fn reserve(file: impl AsFd, size: usize) -> rustix::io::Result<()> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if limit.is_some_and(|limit| limit < size as u64) {
         return Err(rustix::io::Errno::FBIG);
     }
-    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, size as u64)
+    let mut filled = 0;
+    while filled < size {
+        let part = &ZEROES[..ZEROES.len().min(size - filled)];
+        match rustix::io::pwrite(&file, part, filled as u64) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Mapping {

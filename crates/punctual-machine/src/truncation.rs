@@ -9,6 +9,7 @@
 //! 1. A range stands in the table only while it is mapped: it is entered after `mmap` and taken out before `munmap`.
 //! 2. The handler only loads atomics, calls `mmap` and `sigaction`: nothing that is not safe in a signal handler.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::SystemError;
@@ -44,34 +45,54 @@ impl Table {
 }
 
 static TABLE: Table = Table::new();
-/// Who changes the table.
-static CHANGES: Mutex<()> = Mutex::new(());
+/// Who changes the table, and what a change need not search for: a process with many nodes maps tens of thousands of files.
+static CHANGES: Mutex<Entries> = Mutex::new(Entries { used: BTreeMap::new(), free: Vec::new(), last: None });
+
+#[derive(Debug)]
+struct Entries {
+    /// By their starts.
+    used: BTreeMap<u64, &'static Range>,
+    free: Vec<&'static Range>,
+    /// The last part of the table; none before the first range.
+    last: Option<&'static Table>,
+}
+
+impl Entries {
+    fn take_free(&mut self) -> &'static Range {
+        if self.free.is_empty() {
+            let next = match self.last {
+                None => &TABLE,
+                Some(last) => &**last.next.get_or_init(|| Box::new(Table::new())),
+            };
+            self.free.extend(next.ranges.iter().rev());
+            self.last = Some(next);
+        }
+        self.free.pop().expect("a part has ranges")
+    }
+}
+
 /// Who handled the signal before us.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// From now on a truncation of what is mapped there does no harm.
 pub(crate) fn guard(start: *const u8, size: usize) -> Result<(), SystemError> {
-    let _changing = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut entries = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     if BEFORE.get().is_none() {
         install()?;
     }
-    let mut table = &TABLE;
-    let free = loop {
-        match table.ranges.iter().find(|range| range.start.load(Ordering::Relaxed) == 0) {
-            Some(free) => break free,
-            None => table = table.next.get_or_init(|| Box::new(Table::new())),
-        }
-    };
+    let free = entries.take_free();
     free.size.store(size as u64, Ordering::Relaxed);
     free.start.store(start as u64, Ordering::Release);
+    entries.used.insert(start as u64, free);
     Ok(())
 }
 
 /// It is about to be unmapped.
 pub(crate) fn forget(start: *const u8) {
-    let _changing = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(range) = TABLE.ranges().find(|range| range.start.load(Ordering::Relaxed) == start as u64) {
+    let mut entries = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(range) = entries.used.remove(&(start as u64)) {
         range.start.store(0, Ordering::Release);
+        entries.free.push(range);
     }
 }
 

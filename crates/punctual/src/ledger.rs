@@ -3,15 +3,12 @@
 //! Counters lie in a page of shared memory per node, readable by any process of the same user without disturbing
 //! anyone ([`read_all`], `punctual stat`). Layout: `docs/shared-memory.md`.
 
-use std::ffi::CString;
 use std::fmt;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_machine::counter::Counter;
-use punctual_machine::life::{self, Life, LifeLock};
+use punctual_machine::life::LifeLock;
 use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::{ProcessIdentity, user};
 use punctual_proto::NodeId;
@@ -19,6 +16,10 @@ use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
 
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
+mod pages;
+
+pub use pages::read_all;
+use pages::sweep;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCOUNT");
 const LAYOUT_VERSION: u64 = 2;
@@ -444,24 +445,6 @@ fn make_folder(folder: &Path) -> Option<()> {
     (found.is_dir() && found.uid() == user()).then_some(())
 }
 
-/// The pages of a folder, with what is known of their makers.
-fn pages(folder: &Path) -> Vec<(PathBuf, Life, PageOwner, Page)> {
-    let (Ok(entries), Ok(opened)) = (std::fs::read_dir(folder), std::fs::File::open(folder)) else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|ending| ending == "counters"))
-        .filter_map(|path| {
-            let name = CString::new(path.file_name()?.as_bytes()).ok()?;
-            let life = life::look(opened.as_fd(), &name);
-            let memory = Arc::new(Mapping::open(&path, Access::Read).ok()?);
-            let owner = read_owner(&memory)?;
-            Some((path, life, owner, Page::of(&memory)?))
-        })
-        .collect()
-}
-
 fn read_owner(memory: &Mapping) -> Option<PageOwner> {
     let words: &[Counter] = memory.objects(0, IDENTITY_WORDS)?;
     if words[0].get_published() != MAGIC || words[1].get() != LAYOUT_VERSION {
@@ -473,28 +456,6 @@ fn read_owner(memory: &Mapping) -> Option<PageOwner> {
         bus: read_name(&words[12..16]),
         process: ProcessIdentity { pid: u32::try_from(words[3].get()).ok()?, namespace: words[5].get() },
     })
-}
-
-/// Removes the pages of the dead.
-fn sweep(folder: &Path) {
-    for (path, life, ..) in pages(folder) {
-        if life == Life::Ended {
-            punctual_machine::label!("page.dead");
-            let _somebody_else_did = std::fs::remove_file(path);
-            punctual_machine::label!("page.dead.done");
-        }
-    }
-}
-
-/// The ledgers of all live nodes of this user on this host, read without disturbing them.
-pub fn read_all() -> Vec<(PageOwner, Ledger)> {
-    let mut ledgers: Vec<_> = pages(&folder())
-        .into_iter()
-        .filter(|&(_, life, ..)| life != Life::Ended)
-        .map(|(_, _, owner, page)| (owner, page.ledger()))
-        .collect();
-    ledgers.sort_by(|(a, _), (b, _)| (&a.bus, &a.name, a.node).cmp(&(&b.bus, &b.name, b.node)));
-    ledgers
 }
 
 #[cfg(test)]

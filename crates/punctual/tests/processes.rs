@@ -388,7 +388,11 @@ fn the_dead_are_swept_and_the_living_are_seen() {
     // Whoever opens a node meanwhile, another test for example, sweeps too: that all is still here cannot be asserted.
     let node = Node::open(&bus, "next").unwrap();
     assert_eq!(lives_in(&name).len(), 1, "{:?}", lives_in(&name));
-    assert_eq!(counter_pages(&writer_name), 0, "its counters went too");
+    // Where there are many pages, of other users of this host, it takes several openers to get round.
+    while counter_pages(&writer_name) > 0 {
+        drop(Node::open(&Bus::loopback(&name), "sweeper").unwrap());
+        assert!(Instant::now() < give_up, "its counters stay");
+    }
     assert_eq!(nodes_on(&bus), ["next"]);
     drop(node);
     assert!(!folder.exists(), "the last one out removes the folder");

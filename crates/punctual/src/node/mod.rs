@@ -281,6 +281,7 @@ impl Node {
     }
 
     pub(crate) fn assemble(bus: &Bus, options: &NodeOptions) -> Result<Self, OpenError> {
+        Clock::prepare();
         let node = options.id.unwrap_or_else(|| NodeId::named(&options.name));
         let (engine, joined, seals) = options::open_engine(bus, options, node)?;
         Self::over(engine, joined, (node, &options.name, &bus.to_string()), seals.as_ref())

@@ -52,7 +52,7 @@ impl Folder {
         event: &Arc<EventFd>,
     ) -> Result<(Self, Segment), SystemError> {
         punctual_machine::label!("folder.sweep_all");
-        sweep_all(options);
+        sweep_others(options);
         let mut tries = 0;
         let (folder, own, post) = loop {
             let entered = make_folder(options).and_then(|folder| {
@@ -69,8 +69,6 @@ impl Folder {
                 Err(error) => return Err(error),
             }
         };
-        punctual_machine::label!("folder.sweep");
-        sweep(&folder);
         let modes = match options.sharing {
             Sharing::Private => Modes { ring: 0o600, bell: 0o600 },
             Sharing::Group(_) => Modes { ring: 0o640, bell: 0o660 },
@@ -110,8 +108,12 @@ impl Folder {
         Paths::new(&self.folder, owner.node, owner.life)
     }
 
+    fn post_of(&self, owner: &Owner) -> PathBuf {
+        Paths::post_of(&self.folder, owner.node, owner.life)
+    }
+
     fn life_of(&self, node: NodeId, life: u64) -> Life {
-        life::look(self.directory.as_fd(), Paths::ring_name(node, life, &mut [0; Paths::NAME_SIZE]))
+        life::look(self.directory.as_fd(), Paths::name(node, life, "ring", &mut [0; Paths::NAME_SIZE]))
     }
 
     fn mail(&self) -> MutexGuard<'_, Mail> {
@@ -148,10 +150,10 @@ impl Folder {
 
     /// Opens the files of one who is not known. `false` if they are none.
     fn look_at(&self, (node, life): (NodeId, u64), sight: &mut Sight) -> bool {
-        match Segment::open(&Paths::new(&self.folder, node, life)) {
+        match Segment::open(self.directory.as_fd(), node, life) {
             // A file that says something else than its name is somebody's forgery.
-            Ok(Some(segment)) if segment.owner.node == node && segment.owner.life == life => {
-                sight.found.push(Found { segment, event: None });
+            Ok(Some((segment, held))) if segment.owner.node == node && segment.owner.life == life => {
+                sight.found.push(Found { segment, event: None, has_died: held == Life::Ended });
                 true
             }
             Ok(_) => false,
@@ -178,35 +180,49 @@ fn open_folder(folder: &Path, own: &Paths) -> Result<File, SystemError> {
     }
 }
 
-/// Removes what processes left that died: while they entered or left, or with a ring that nobody can read.
+/// Removes what processes left in a folder that died: while they entered or left, or with a ring that nobody can read. A ring that
+/// is held says that its process lives; asking that costs less than asking a post box.
 fn sweep(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let (Ok(entries), Ok(directory)) = (fs::read_dir(folder), File::open(folder)) else { return };
     let posts = entries.filter_map(|entry| Paths::parse_post(entry.ok()?.file_name().to_str()?));
     for (node, life) in posts {
-        let paths = Paths::new(folder, node, life);
-        if PostBox::is_abandoned(&paths.post) {
-            punctual_machine::label!("sweep.remove");
-            paths.remove();
-            punctual_machine::label!("sweep.removed");
+        let mut name = [0; Paths::NAME_SIZE];
+        if life::look(directory.as_fd(), Paths::name(node, life, "ring", &mut name)) == Life::Held {
+            continue;
         }
+        remove_abandoned(&Paths::new(folder, node, life));
     }
 }
 
-/// The same in all buses of this user: who was killed as the last on a bus has nobody else to tidy up. Folders that are
+/// Removes the files of a life whose post box has lost its owner.
+fn remove_abandoned(paths: &Paths) {
+    if PostBox::is_abandoned(&paths.post) {
+        punctual_machine::label!("sweep.remove");
+        paths.remove();
+        punctual_machine::label!("sweep.removed");
+    }
+}
+
+/// Does that in all other buses of this user: who was killed as the last on a bus has nobody else to tidy up. Folders that are
 /// empty go too: their maker died before it entered, or after it left, or will make another.
-fn sweep_all(options: &SharedOptions) {
+fn sweep_others(options: &SharedOptions) {
     let user = punctual_machine::process::user();
     let own = format!("punctual.{user}.");
     let shared = match options.sharing {
         Sharing::Private => None,
         Sharing::Group(group) => Some(format!("punctual.g{group}.")),
     };
-    let is_bus =
-        |name: &str| name.starts_with(&own) || shared.as_ref().is_some_and(|shared| name.starts_with(shared));
+    let entered = options.folder_name();
+    let is_other_bus = |name: &str| {
+        name != entered
+            && (name.starts_with(&own) || shared.as_ref().is_some_and(|shared| name.starts_with(shared)))
+    };
     let Ok(entries) = fs::read_dir(&options.directory) else { return };
     for bus in entries.filter_map(Result::ok) {
-        let is_own = bus.metadata().is_ok_and(|found| found.is_dir() && found.uid() == user);
-        if is_own && bus.file_name().to_str().is_some_and(is_bus) {
+        if !bus.file_name().to_str().is_some_and(is_other_bus) {
+            continue;
+        }
+        if bus.metadata().is_ok_and(|found| found.is_dir() && found.uid() == user) {
             sweep(&bus.path());
             punctual_machine::label!("sweep.folder");
             let _others_there = fs::remove_dir(bus.path());
@@ -284,6 +300,10 @@ impl Venue for Folder {
             while mail.has_more_names() {
                 self.look_at_some(&mut mail, is_known, &mut sight);
             }
+            punctual_machine::label!("folder.sweep");
+            for (node, life) in mail.take_strays() {
+                remove_abandoned(&Paths::new(&self.folder, node, life));
+            }
         } else {
             self.take_in(&mut mail);
             self.look_at_some(&mut mail, is_known, &mut sight);
@@ -305,11 +325,11 @@ impl Venue for Folder {
     fn introduce(&self, to: &Owner) -> bool {
         // A box that is full or gone: the peer wakes us by a note instead (`wake`).
         let text = note(self.identity.1, Some(self.identity.0));
-        self.post.post(&self.paths_of(to).post, &text, Some(self.event.as_fd())).is_ok()
+        self.post.post(&self.post_of(to), &text, Some(self.event.as_fd())).is_ok()
     }
 
     fn report(&self, to: &Owner, dead: &Owner) -> bool {
-        self.post.post(&self.paths_of(to).post, &note(dead.life, Some(dead.node)), None).is_ok()
+        self.post.post(&self.post_of(to), &note(dead.life, Some(dead.node)), None).is_ok()
     }
 
     fn event_of(&self, owner: &Owner) -> Option<Arc<EventFd>> {
@@ -320,7 +340,7 @@ impl Venue for Folder {
 
     fn wake(&self, owner: &Owner) {
         // Full: there are notes enough to wake it. Gone: nobody is left to wake.
-        let _reached = self.post.post(&self.paths_of(owner).post, &note(self.identity.1, None), None);
+        let _reached = self.post.post(&self.post_of(owner), &note(self.identity.1, None), None);
     }
 
     fn drain(&self) {

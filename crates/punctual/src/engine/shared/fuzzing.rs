@@ -88,7 +88,8 @@ impl Venue for Alley {
         let segment = Segment::read(&self.0.memory, || Some(Arc::clone(&self.0.bell)));
         let present = segment.iter().map(|segment| segment.owner.life).collect();
         let segment = segment.filter(|segment| !is_known(segment.owner.node, segment.owner.life));
-        let found = segment.map(|segment| Found { segment, event: None }).into_iter().collect();
+        let found =
+            segment.map(|segment| Found { segment, event: None, has_died: false }).into_iter().collect();
         Sight { found, present: Some(present), ..Sight::default() }
     }
 

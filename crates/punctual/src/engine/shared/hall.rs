@@ -51,7 +51,11 @@ impl Venue for Hall {
         let members = || halls.get(&self.name).into_iter().flat_map(|members| &members.nodes);
         let found = members()
             .filter(|(life, (segment, _))| **life != self.own_life && !is_known(segment.owner.node, **life))
-            .map(|(_, (segment, event))| Found { segment: segment.clone(), event: Some(Arc::clone(event)) })
+            .map(|(_, (segment, event))| Found {
+                segment: segment.clone(),
+                event: Some(Arc::clone(event)),
+                has_died: false,
+            })
             .collect();
         Sight { found, present: Some(members().map(|(life, _)| *life).collect()), ..Sight::default() }
     }

@@ -37,6 +37,7 @@ struct Subject {
 struct Listing {
     names: Dir,
     lives: Vec<u64>,
+    posts: Vec<(NodeId, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +50,8 @@ pub(super) struct Mail {
     listing_wanted: bool,
     /// The lives that the last listing found, until they are asked for.
     listed: Option<Vec<u64>>,
+    /// The post boxes that it found.
+    posts: Vec<(NodeId, u64)>,
     /// The box was not empty.
     has_more_notes: bool,
     /// Files with a ring's name that are none: looked at once.
@@ -102,15 +105,21 @@ impl Mail {
         }
         if self.listing.is_none() && std::mem::replace(&mut self.listing_wanted, false) {
             // A folder that cannot be read tells of nobody.
-            self.listing = Dir::read_from(folder).ok().map(|names| Listing { names, lives: Vec::new() });
+            self.listing = Dir::read_from(folder).ok().map(|names| Listing {
+                names,
+                lives: Vec::new(),
+                posts: Vec::new(),
+            });
         }
         let Some(mut listing) = self.listing.take() else { return };
         for _ in 0..NAMES_MAX {
             let Some(Ok(entry)) = listing.names.read() else {
-                self.listed = Some(listing.lives);
+                (self.listed, self.posts) = (Some(listing.lives), listing.posts);
                 return;
             };
-            let Some((node, life)) = entry.file_name().to_str().ok().and_then(Paths::parse) else { continue };
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            listing.posts.extend(Paths::parse_post(name));
+            let Some((node, life)) = Paths::parse(name) else { continue };
             listing.lives.push(life);
             if life != own_life && !self.refused.contains(&life) {
                 self.subjects.push_back(Subject { node, life, may_be_dead: false });
@@ -139,6 +148,15 @@ impl Mail {
     /// The lives in the folder, once, when all have been listed.
     pub(super) fn all_listed(&mut self) -> Option<Vec<u64>> {
         if self.has_more_names() { None } else { self.listed.take() }
+    }
+
+    /// Of the last listing, once: post boxes without a ring, or beside what is none.
+    pub(super) fn take_strays(&mut self) -> Vec<(NodeId, u64)> {
+        let mut lives = self.listed.clone().unwrap_or_default();
+        lives.sort_unstable();
+        let mut posts = std::mem::take(&mut self.posts);
+        posts.retain(|(_, life)| lives.binary_search(life).is_err() || self.refused.contains(life));
+        posts
     }
 
     pub(super) fn has_more(&self) -> bool {

@@ -16,6 +16,12 @@ use crate::engine::{Arrival, Bell, Descriptors, Event, Flow, Payload, Progress, 
 /// How often a few peers are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(250);
 
+/// Peers whose rings are mapped whole when they are found. Of more, in a crowd, the rings of those who have said something.
+const MAPPED_AT_ONCE: usize = 8;
+
+/// Peers that are looked at before the one who spoke last is looked at again: in a crowd it would wait until all were.
+const LOOKS_IN_BETWEEN: usize = 4;
+
 /// One peer's ring, as far as we have read it.
 #[derive(Debug)]
 struct Follower {
@@ -23,6 +29,10 @@ struct Follower {
     ring: RingReader,
     /// Our entry in our table of cursors.
     slot: usize,
+    /// Its writer waits for us.
+    held_back: bool,
+    /// Where we began, until the ring's pages are mapped: of one who says nothing they are not needed.
+    unmapped_from: Option<u64>,
     /// Bytes that no honest writer leaves were found.
     corrupt: bool,
     /// Its writer's count of what was sent is to be compared with what arrived.
@@ -139,7 +149,22 @@ impl SharedReceive {
         }
         let exact = !peer.was_here;
         self.joined.push_back((Arc::clone(&peer), progress, exact));
-        self.followers.push(Follower { peer, ring, slot, corrupt: false, behind: false });
+        let unmapped_from = if self.followers.len() < MAPPED_AT_ONCE {
+            peer.segment.populate();
+            None
+        } else {
+            Some(ring.position())
+        };
+        let held_back = peer.segment.owner.held_back;
+        self.followers.push(Follower {
+            peer,
+            ring,
+            slot,
+            held_back,
+            unmapped_from,
+            corrupt: false,
+            behind: false,
+        });
     }
 
     /// Tells of one that joined or left, if there is one.
@@ -180,11 +205,14 @@ impl SharedReceive {
     fn step(&mut self, index: usize, visit: &mut impl FnMut(Event<'_>) -> Flow) -> Step {
         let own = self.roster.own.owner.node;
         let follower = &mut self.followers[index];
-        let owner = follower.peer.segment.owner;
-        let (node, incarnation) = (owner.node, owner.incarnation());
         if follower.corrupt {
             return Step::Nothing;
         }
+        // Who it is lies in memory of its own, which of one who is silent need not be asked for.
+        let who = |follower: &Follower| {
+            let owner = follower.peer.segment.owner;
+            (owner.node, owner.incarnation())
+        };
         match follower.ring.peek() {
             Next::Empty if follower.behind => follower.compare(own, visit),
             Next::Empty => Step::Nothing,
@@ -193,12 +221,52 @@ impl SharedReceive {
                 follower.behind = true;
                 // Its count is read after its end, at which we stand now: our next frame is one of those counted, or the next.
                 let progress = progress_of(&follower.peer, own);
+                let (node, incarnation) = who(follower);
                 tell(visit, Trouble::Overrun { node, incarnation, progress })
             }
             Next::Corrupt => {
                 follower.corrupt = true;
-                tell(visit, Trouble::Corrupt { node })
+                tell(visit, Trouble::Corrupt { node: who(follower).0 })
             }
+        }
+    }
+
+    /// Reads what one peer has, until the visitor says stop or `limit` events have been shown.
+    #[inline]
+    fn read(
+        &mut self,
+        index: usize,
+        limit: usize,
+        shown: &mut usize,
+        visit: &mut impl FnMut(Event<'_>) -> Flow,
+    ) -> Flow {
+        let mut flow = Flow::Continue;
+        // Frames for others cost time too: a batch is bounded in all that was looked at.
+        for _ in 0..limit {
+            match self.step(index, visit) {
+                Step::Nothing => break,
+                Step::Skipped => {}
+                Step::Shown(next) => {
+                    *shown += 1;
+                    flow = next;
+                }
+            }
+            if flow == Flow::Stop || *shown == limit {
+                break;
+            }
+        }
+        self.followers[index].publish_cursor(&self.roster);
+        flow
+    }
+
+    /// Maps the ring of one who has begun to speak: one at a time, as that takes as long as some messages.
+    fn map_some(&mut self) {
+        let has_spoken = |follower: &&mut Follower| {
+            follower.unmapped_from.is_some_and(|at| at != follower.ring.position())
+        };
+        if let Some(follower) = self.followers.iter_mut().find(has_spoken) {
+            follower.unmapped_from = None;
+            follower.peer.segment.populate();
         }
     }
 
@@ -262,24 +330,17 @@ impl SharedReceive {
         }
         let count = if shown < limit && flow == Flow::Continue { self.followers.len() } else { 0 };
         let mut next = self.first;
-        for _ in 0..count {
-            let index = if next < count { next } else { 0 };
-            next = index + 1;
-            // Frames for others cost time too: a batch is bounded in all that was looked at.
-            for _ in 0..limit {
-                match self.step(index, visit) {
-                    Step::Nothing => break,
-                    Step::Skipped => {}
-                    Step::Shown(next) => {
-                        shown += 1;
-                        flow = next;
-                    }
-                }
+        for looked in 0..count {
+            if looked != 0 && looked.is_multiple_of(LOOKS_IN_BETWEEN) && self.last < count {
+                flow = self.read(self.last, limit, &mut shown, visit);
                 if flow == Flow::Stop || shown == limit {
-                    break;
+                    self.first = next;
+                    return shown;
                 }
             }
-            self.followers[index].publish_cursor(&self.roster);
+            let index = if next < count { next } else { 0 };
+            next = index + 1;
+            flow = self.read(index, limit, &mut shown, visit);
             if flow == Flow::Stop || shown == limit {
                 (self.first, self.last) = (next, index);
                 return shown;
@@ -345,7 +406,7 @@ impl Follower {
     /// Lets the writer know how far we are, where it waits for that.
     #[inline]
     fn publish_cursor(&self, roster: &Roster) {
-        if !self.peer.segment.owner.held_back {
+        if !self.held_back {
             return;
         }
         let cursor = &roster.own.cursors()[2 * self.slot + 1];
@@ -427,6 +488,7 @@ impl Receive for SharedReceive {
             // A layer above us may have lost the last frames before a pause.
             self.followers.iter_mut().for_each(|follower| follower.behind = true);
         }
+        self.map_some();
         self.look_around();
     }
 }

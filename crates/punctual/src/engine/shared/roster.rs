@@ -44,12 +44,18 @@ pub(super) struct Peer {
 impl Peer {
     fn new(found: Found, was_here: bool) -> Self {
         let event = found.event.map_or_else(OnceLock::new, OnceLock::from);
-        Self { segment: found.segment, was_here, event, gone: Flag::default(), died: Flag::default() }
+        let peer =
+            Self { segment: found.segment, was_here, event, gone: Flag::default(), died: Flag::default() };
+        if found.has_died {
+            peer.died.raise();
+            peer.gone.raise();
+        }
+        peer
     }
 
     /// Ourselves, as one of those whose publications are followed.
     pub(super) fn own(segment: Segment) -> Arc<Self> {
-        Arc::new(Self::new(Found { segment, event: None }, true))
+        Arc::new(Self::new(Found { segment, event: None, has_died: false }, true))
     }
 
     /// Whether it is known to be gone, or says so itself: a load.
@@ -158,7 +164,6 @@ impl Roster {
         }
         for found in sight.found {
             let peer = Peer::new(found, true);
-            peer.look_whether_gone(&*self.venue);
             if self.is_to_be_dropped(&peer) {
                 continue;
             }
@@ -313,7 +318,6 @@ impl Roster {
         let mut has_news = false;
         for found in sight.found {
             let peer = Peer::new(found, false);
-            peer.look_whether_gone(&*self.venue);
             // Who still joins may not come in. If it does, it says so.
             if self.is_to_be_dropped(&peer) || peer.segment.state() == State::Joining {
                 continue;
@@ -476,7 +480,7 @@ mod tests {
     impl Venue for Arc<Square> {
         fn look(&self, _scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight {
             let is_new = |segment: &&Segment| !is_known(segment.owner.node, segment.owner.life);
-            let found = |segment: &Segment| Found { segment: segment.clone(), event: None };
+            let found = |segment: &Segment| Found { segment: segment.clone(), event: None, has_died: false };
             Sight { found: self.others.iter().filter(is_new).map(found).collect(), ..Sight::default() }
         }
 

@@ -16,6 +16,7 @@
 use std::ffi::CStr;
 use std::fs::Permissions;
 use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::{Doorbell, Notification};
-use punctual_machine::life::LifeLock;
+use punctual_machine::life::{self, Life, LifeLock};
 use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::ProcessIdentity;
 use punctual_machine::ring::RingMemory;
@@ -62,6 +63,9 @@ pub(super) mod row {
     pub(in super::super) const CORRUPT: usize = 6;
     pub(in super::super) const REFUSED: usize = 7;
 }
+
+/// An entry of the table of frames sent that is about to be another node's. Not 0, behind which nobody looks for more.
+pub(super) const SENT_CHANGING: u64 = u64::MAX;
 
 /// Doorbells of one node. The first is the node's own.
 const BELLS: usize = BELL_SIZE / size_of::<Doorbell>();
@@ -149,16 +153,27 @@ pub(super) struct Paths {
 impl Paths {
     pub(super) fn new(folder: &Path, node: NodeId, life: u64) -> Self {
         let path = |ending| folder.join(format!("{node}.{life:016x}.{ending}"));
-        Self { ring: path("ring"), bell: path("bell"), post: path("post") }
+        Self { ring: path("ring"), bell: path("bell"), post: Self::post_of(folder, node, life) }
     }
 
-    /// Size of a ring file's name, bytes.
+    /// Size of a file's name, bytes.
     pub(super) const NAME_SIZE: usize = 39;
 
-    /// The name of a ring's file in its folder. Asked for from time to time while messages move: nothing here allocates.
-    pub(super) fn ring_name(node: NodeId, life: u64, name: &mut [u8; Self::NAME_SIZE]) -> &CStr {
-        write!(&mut name[..], "{node}.{life:016x}.ring\0").expect("as long as a name");
+    /// The name of a file in its folder, with an ending of four letters. Asked for from time to time while messages move: nothing
+    /// here allocates.
+    pub(super) fn name<'n>(
+        node: NodeId,
+        life: u64,
+        ending: &str,
+        name: &'n mut [u8; Self::NAME_SIZE],
+    ) -> &'n CStr {
+        write!(&mut name[..], "{node}.{life:016x}.{ending}\0").expect("as long as a name");
         CStr::from_bytes_with_nul(name).expect("a zero at its end and nowhere else")
+    }
+
+    /// Where a node's post box is.
+    pub(super) fn post_of(folder: &Path, node: NodeId, life: u64) -> PathBuf {
+        folder.join(format!("{node}.{life:016x}.post"))
     }
 
     /// Node and life of a ring file's name.
@@ -214,8 +229,7 @@ impl Paths {
     }
 }
 
-/// The part of a peer's ring that is mapped at once, bytes: all of a usual one. What is beyond comes when it is first read, 64
-/// KiB at a time, so that a newcomer with a large ring holds up nobody.
+/// The part of a segment that [`Segment::populate`] maps, bytes: all of a usual one.
 const POPULATED: usize = RING_AT + (1 << 20);
 
 /// Permissions of the two files: peers write to the bell, and only to it.
@@ -310,25 +324,37 @@ impl Segment {
         })
     }
 
-    /// A peer's segment; `None` for files that are none, not for us, or of a layout that is not known.
+    /// A peer's segment, by the names of its files in a folder, with what is known of its maker; `None` for files that are none,
+    /// not for us, or of a layout that is not known. Few of its pages are mapped yet: [`Self::populate`].
     ///
     /// # Errors
     /// If this process has no descriptor or no memory left for it.
-    pub(super) fn open(paths: &Paths) -> Result<Option<Self>, SystemError> {
-        let open = |path, access| match Mapping::open(path, access) {
-            Ok(memory) => Ok(Some(Arc::new(memory))),
-            Err(error) if error.is_exhaustion() => Err(error),
-            Err(_) => Ok(None),
+    pub(super) fn open(
+        folder: BorrowedFd<'_>,
+        node: NodeId,
+        life: u64,
+    ) -> Result<Option<(Self, Life)>, SystemError> {
+        let open = |ending, access| {
+            let mut name = [0; Paths::NAME_SIZE];
+            match Mapping::open_in(folder, Paths::name(node, life, ending, &mut name), access) {
+                Ok((memory, file)) => Ok(Some((Arc::new(memory), file))),
+                Err(error) if error.is_exhaustion() => Err(error),
+                Err(_) => Ok(None),
+            }
         };
-        let Some(memory) = open(&paths.ring, Access::Read)? else { return Ok(None) };
+        let Some((memory, file)) = open("ring", Access::Read)? else { return Ok(None) };
         // What has no identity needs no bell.
         if !Self::has_identity(&memory) {
             return Ok(None);
         }
-        let Some(bell) = open(&paths.bell, Access::ReadWrite)? else { return Ok(None) };
-        memory.populate(0, POPULATED);
-        bell.populate(0, BELL_SIZE);
-        Ok(Self::read(&memory, || Some(bell)))
+        let Some((bell, _)) = open("bell", Access::ReadWrite)? else { return Ok(None) };
+        Ok(Self::read(&memory, || Some(bell)).map(|segment| (segment, life::look_at(file.as_fd()))))
+    }
+
+    /// Maps all pages of a usual ring at once. What is beyond comes when it is first read, 64 KiB at a time, so that a newcomer
+    /// with a large ring holds up nobody.
+    pub(super) fn populate(&self) {
+        self.identity.mapping().populate(0, POPULATED);
     }
 
     fn has_identity(memory: &Mapping) -> bool {
@@ -448,10 +474,16 @@ impl Segment {
 
     /// Frames sent to one node.
     pub(super) fn sent_to(&self, node: NodeId) -> u64 {
-        self.sent()
-            .chunks(2)
-            .find(|entry| entry[0].get_published() == node.get())
-            .map_or(0, |entry| entry[1].get_published())
+        for entry in self.sent().chunks(2) {
+            match entry[0].get_published() {
+                // Entries are used from the first on and never become free again: the rest of a table that is mostly empty need not
+                // come from memory.
+                0 => break,
+                found if found == node.get() => return entry[1].get_published(),
+                _ => {}
+            }
+        }
+        0
     }
 
     /// How far this owner has read the ring of the writer with this life; `None` before it began.
@@ -496,7 +528,11 @@ mod tests {
             }
             write_words(&paths.ring, &content);
             write_words(&paths.bell, &vec![words[0]; bell_size]);
-            if let Some(segment) = Segment::open(&paths).unwrap() {
+            let opened = std::fs::File::open(folder.path()).unwrap();
+            let found = Segment::open(opened.as_fd(), NodeId::named("forger"), 7).unwrap();
+            if let Some((segment, life)) = found {
+                prop_assert_eq!(life, Life::Ended, "nobody holds it");
+                segment.populate();
                 prop_assert!(size * 8 >= RING_AT + segment.ring().capacity());
                 segment.state();
                 segment.sent_to(NodeId::named("we"));

@@ -11,6 +11,7 @@ use punctual_proto::limits::PREFIX_SIZE_MAX;
 
 use super::payload_size_max;
 use super::roster::{Pace, Peer, Roster};
+use super::segment::SENT_CHANGING;
 use crate::engine::{SendError, Transmit};
 
 /// How often a few of a full ring's readers are asked whether they still live.
@@ -35,6 +36,8 @@ struct Claimed {
     target: Option<NodeId>,
     /// The target's entry in the table of frames sent; the broadcast counter has none.
     entry: usize,
+    /// Its place among the peers; anything where it is everybody.
+    peer: usize,
     /// The version of the roster with which it was found.
     version: u64,
 }
@@ -64,7 +67,7 @@ impl SharedTransmit {
         let visits_seen = roster.visits_seen();
         let liveness = Pace::new(LIVENESS_EVERY);
         let unrung = Unrung::Nobody;
-        let claimed = Claimed { target: None, entry: 0, version: version_seen };
+        let claimed = Claimed { target: None, entry: 0, peer: 0, version: version_seen };
         Self { roster, writer, peers, version_seen, visits_seen, claimed, unrung, liveness }
     }
 
@@ -81,18 +84,17 @@ impl SharedTransmit {
 
     /// Looks who is meant.
     fn find(&self, target: Option<NodeId>) -> Result<Claimed, SendError> {
-        let entry = target.map_or(Ok(0), |node| self.entry_of(node))?;
-        Ok(Claimed { target, entry, version: self.version_seen })
+        let (peer, entry) = target.map_or(Ok((0, 0)), |node| self.places_of(node))?;
+        Ok(Claimed { target, entry, peer, version: self.version_seen })
     }
 
-    /// The entry of a target in the table of frames sent.
-    fn entry_of(&self, target: NodeId) -> Result<usize, SendError> {
-        if !self.peers.iter().any(|peer| peer.segment.owner.node == target) {
-            return Err(SendError::Unreachable);
-        }
+    /// The places of a target among the peers and in the table of frames sent.
+    fn places_of(&self, target: NodeId) -> Result<(usize, usize), SendError> {
+        let peer = self.peers.iter().position(|peer| peer.segment.owner.node == target);
+        let peer = peer.ok_or(SendError::Unreachable)?;
         let table = self.roster.own.sent();
         let entry = table.chunks(2).position(|entry| entry[0].get() == target.get());
-        entry.map_or_else(|| self.new_entry(table, target), Ok)
+        Ok((peer, entry.map_or_else(|| self.new_entry(table, target), Ok)?))
     }
 
     #[cold]
@@ -104,7 +106,9 @@ impl SharedTransmit {
         let entry = table.chunks(2).position(|entry| entry[0].get() == 0);
         let entry = entry.or_else(|| table.chunks(2).position(is_free)).ok_or(SendError::TooManyNodes)?;
         punctual_machine::label!("sent.free");
-        table[2 * entry].set(0);
+        if table[2 * entry].get() != 0 {
+            table[2 * entry].set(SENT_CHANGING);
+        }
         punctual_machine::label!("sent.zero");
         table[2 * entry + 1].set(0);
         punctual_machine::label!("sent.target");
@@ -199,7 +203,10 @@ impl Transmit for SharedTransmit {
         match std::mem::replace(&mut self.unrung, Unrung::Nobody) {
             Unrung::Nobody => {}
             Unrung::One(node) => {
-                if let Some(peer) = self.peers.iter().find(|peer| peer.segment.owner.node == node) {
+                let is_it = |peer: &&Arc<Peer>| peer.segment.owner.node == node;
+                // Mostly the last one claimed for: in a crowd a search takes longer than the message.
+                let known = self.peers.get(self.claimed.peer).filter(is_it);
+                if let Some(peer) = known.or_else(|| self.peers.iter().find(is_it)) {
                     self.roster.ring(peer);
                 }
             }

@@ -15,6 +15,8 @@ pub(super) struct Found {
     pub(super) segment: Segment,
     /// Its descriptor bell, where it is already here. Otherwise it is sent later, or never.
     pub(super) event: Option<Arc<EventFd>>,
+    /// It is certainly dead.
+    pub(super) has_died: bool,
 }
 
 /// How far a look goes.

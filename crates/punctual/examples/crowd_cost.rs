@@ -1,0 +1,210 @@
+//! What a crowd on a bus of shared memory costs: how long the first node and the last one take to open, how long all of them
+//! do, what one more node takes of memory, and a round trip beside idle nodes. Run:
+//! `cargo run --release -p punctual --example crowd_cost -- [NODES ROUNDS [NODES OF A PROCESS]]`
+//!
+//! Nodes open one after the other, each in a process of its own unless said otherwise; the process's start is not counted. Memory is what
+//! `/proc/self/smaps_rollup` and `/proc/self/status` say after the opening more than before it, of a process with one node: its
+//! proportional share of all pages, all pages that it sees, and page tables. Two processes that spin, each on a CPU of its own,
+//! take turns on a bus that is theirs alone and on the crowded one; every round opens them anew.
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use punctual::{Bus, Clock, Communicator, CommunicatorOptions, Node, Target, Wake};
+use punctual_machine::cpu::{allowed, pin_to};
+
+const TRIPS: usize = 20_000;
+const TURNS: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+type Failure = Box<dyn Error>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["part", bus, first, count] => part(bus, first.parse()?, count.parse()?),
+        ["weigh", bus] => weigh(bus),
+        ["pong", alone, crowded] => pong(alone, crowded),
+        ["ping", alone, crowded] => ping(alone, crowded),
+        [] => measure(200, 5, 1),
+        [nodes, rounds] => measure(nodes.parse()?, rounds.parse()?, 1),
+        [nodes, rounds, of_process] => measure(nodes.parse()?, rounds.parse()?, of_process.parse()?),
+        _ => Err("crowd_cost [NODES ROUNDS [NODES OF A PROCESS]]".into()),
+    }
+}
+
+/// Nodes that do nothing: says how long each took to open, microseconds.
+fn part(bus: &str, first: usize, count: usize) -> Result<(), Failure> {
+    let mut nodes = Vec::new();
+    for number in first..first + count {
+        let before = Instant::now();
+        nodes.push(Node::open(&Bus::shared(bus), &format!("node-{number}"))?);
+        println!("{:.1}", before.elapsed().as_nanos() as f64 / 1e3);
+    }
+    stay()
+}
+
+/// Until whoever started it closes its standard input.
+fn stay() -> Result<(), Failure> {
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// One node and nothing else in a process: KiB of proportional share, of pages seen, of page tables.
+fn weigh(bus: &str) -> Result<(), Failure> {
+    let before =
+        [memory("smaps_rollup", "Pss:")?, memory("smaps_rollup", "Rss:")?, memory("status", "VmPTE:")?];
+    let _node = Node::open(&Bus::shared(bus), "weighed")?;
+    let after =
+        [memory("smaps_rollup", "Pss:")?, memory("smaps_rollup", "Rss:")?, memory("status", "VmPTE:")?];
+    for (after, before) in after.iter().zip(before) {
+        println!("{}", after - before);
+    }
+    stay()
+}
+
+fn memory(file: &str, what: &str) -> Result<f64, Failure> {
+    let text = std::fs::read_to_string(format!("/proc/self/{file}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(what)).ok_or("no such line")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+fn end_of(bus: &str, name: &str) -> Result<Communicator, Failure> {
+    let node = Node::open(&Bus::shared(bus), name)?;
+    Ok(node.bind_with(1, &CommunicatorOptions::waiting(Wake::Spin))?)
+}
+
+fn pin(index: usize) -> Result<(), Failure> {
+    let cpus = allowed();
+    Ok(pin_to(cpus[index % cpus.len()])?)
+}
+
+fn pong(alone: &str, crowded: &str) -> Result<(), Failure> {
+    pin(1)?;
+    let mut ends = [end_of(alone, "pong")?, end_of(crowded, "pong")?];
+    println!("ready");
+    for turn in 0..2 * TURNS {
+        let end = &mut ends[turn % 2];
+        for _ in 0..TRIPS {
+            let message = end.receive_timeout(PATIENCE)?;
+            let (back, payload) = (message.source.into(), <[u8; 64]>::try_from(message.payload)?);
+            end.send_timeout(back, &payload, PATIENCE)?;
+        }
+    }
+    stay()
+}
+
+/// Says the medians of the turns, alone and crowded by turns, nanoseconds there and back.
+fn ping(alone: &str, crowded: &str) -> Result<(), Failure> {
+    pin(0)?;
+    let mut ends = [end_of(alone, "ping")?, end_of(crowded, "ping")?];
+    let clock = Clock::get();
+    for turn in 0..2 * TURNS {
+        let end = &mut ends[turn % 2];
+        let mut trips = Vec::with_capacity(TRIPS);
+        for trip in 0..TRIPS {
+            let begin = clock.now();
+            end.send_timeout(Target::port("pong", 1), &[trip as u8; 64], PATIENCE)?;
+            let message = end.receive_timeout(PATIENCE)?;
+            if message.payload != [trip as u8; 64] {
+                return Err("another payload came back".into());
+            }
+            trips.push(clock.nanos(clock.now().since(begin)));
+        }
+        // The first tenth warms up.
+        println!("{}", median(trips[TRIPS / 10..].iter().map(|&ns| ns as f64)));
+    }
+    stay()
+}
+
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Another process of this program; it ends when its standard input closes.
+struct Other {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(words: &[&str]) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let said = BufReader::new(child.stdout.take().ok_or("no output")?);
+        Ok(Self { child, said })
+    }
+
+    /// The figures that it says until it is ready.
+    fn figures(&mut self) -> Result<Vec<f64>, Failure> {
+        let mut figures = Vec::new();
+        for line in self.said.by_ref().lines() {
+            match line?.as_str() {
+                "ready" => return Ok(figures),
+                figure => figures.push(figure.parse()?),
+            }
+        }
+        Err("it ended".into())
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        drop(self.child.stdin.take());
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+fn measure(nodes: usize, rounds: usize, of_process: usize) -> Result<(), Failure> {
+    let (mut firsts, mut lasts, mut sums, mut weights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut alone_ns, mut crowded_ns, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let bus = |what: &str| format!("crowd-{what}-{}-{round}", std::process::id());
+        let (alone, crowded) = (bus("alone"), bus("all"));
+        let (mut parts, mut times) = (Vec::new(), Vec::new());
+        while times.len() < nodes {
+            let count = of_process.min(nodes - times.len());
+            let mut part = Other::start(&["part", &crowded, &times.len().to_string(), &count.to_string()])?;
+            times.extend(part.figures()?);
+            parts.push(part);
+        }
+        firsts.push(times[0] / 1e3);
+        lasts.push(median(times[nodes.saturating_sub(9)..].iter().copied()) / 1e3);
+        sums.push(times.iter().sum::<f64>() / 1e3);
+        let mut weighed = Other::start(&["weigh", &crowded])?;
+        weights.push(weighed.figures()?);
+        weighed.end()?;
+        let mut pong = Other::start(&["pong", &alone, &crowded])?;
+        pong.figures()?;
+        let mut ping = Other::start(&["ping", &alone, &crowded])?;
+        for pair in ping.figures()?.chunks_exact(2) {
+            alone_ns.push(pair[0]);
+            crowded_ns.push(pair[1]);
+            ratios.push(pair[1] / pair[0]);
+        }
+        ping.end()?;
+        pong.end()?;
+        parts.into_iter().try_for_each(Other::end)?;
+    }
+    println!("{nodes} nodes, {of_process} to a process, {rounds} rounds; median (least to most)");
+    show("first node, ms", firsts);
+    show("last nodes (median of nine), ms", lasts);
+    show("all one after the other, ms", sums);
+    for (at, what) in ["proportional share, KiB", "pages seen, KiB", "page tables, KiB"].iter().enumerate() {
+        show(what, weights.iter().map(|weight| weight[at]).collect());
+    }
+    show("round trip on a bus of two, ns", alone_ns);
+    show("round trip beside the idle, ns", crowded_ns);
+    show("ratio", ratios);
+    Ok(())
+}
+
+fn show(what: &str, values: Vec<f64>) {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    println!("{what:32} {:10.2} ({least:.2} to {most:.2})", median(values));
+}
