@@ -20,6 +20,7 @@ pub mod report;
 pub mod response;
 pub mod role;
 pub mod sample;
+pub mod scheduling;
 pub mod stall;
 pub mod stats;
 pub mod store;

@@ -12,13 +12,14 @@ use punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 use super::print;
 use crate::error::Failure;
-use crate::response::control::Control;
 use crate::response::kernel_echo::KernelEcho;
-use crate::response::option::{Choice, Ends, Urgency, Way};
+use crate::response::option::{Choice, Ends, Way};
 use crate::response::port::{PortPlan, SLEEP_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::responder::{Manner, respond};
 use crate::response::site;
+use crate::scheduling::Control;
+use crate::scheduling::Urgency;
 
 /// Options of the responder.
 #[derive(Debug, Args)]

@@ -16,13 +16,13 @@ use super::progress::progress;
 use super::response::in_a_thread;
 use super::{show, store_failure, write_file};
 use crate::error::Failure;
+use crate::link::{Medium, VALUE_SIZE};
 use crate::peel::experiment::{self, Made, RunError, Settings, WARMUP};
 use crate::peel::layer::Culprit;
 use crate::peel::overview::overall;
 use crate::peel::{site, startup};
 use crate::store::{Header, Store};
 use crate::summary::Summary;
-use crate::vehicles::option::{Medium, VALUE_SIZE};
 use crate::{doubt, facts, survey};
 
 /// Options of the peel.

@@ -4,9 +4,13 @@ use punctual::{Stages, Ticks};
 
 mod bare;
 mod communicator;
+mod key;
+mod medium;
 
 pub use bare::{PacketLink, SlotLink, UdpLink};
 pub use communicator::CommunicatorLink;
+pub use key::KeyLine;
+pub use medium::{Medium, VALUE_SIZE};
 
 /// A message that a link brought.
 #[derive(Clone, Copy, Debug)]

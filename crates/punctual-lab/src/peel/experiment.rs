@@ -13,12 +13,12 @@ use super::field::{Field, LinkPlan};
 use super::layer::{Culprit, Layer, cell};
 use super::site::{MadeTrial, Site};
 use super::startup::{Order, StartUp};
+use crate::link::Medium;
 use crate::role::Role;
 use crate::sample::Samples;
 use crate::stats::Distribution;
 use crate::store::{Store, StoreError};
 use crate::summary::Skipped;
-use crate::vehicles::option::Medium;
 
 /// Other processes that start at the same time: with ours the original's fifteen.
 const CROWD: usize = 14;

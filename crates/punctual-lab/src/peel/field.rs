@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::layer::Layer;
 use super::links::{EngineLink, NodeLink};
+use crate::link::KeyLine;
 use crate::link::{CommunicatorLink, Link, PacketLink, SlotLink, UdpLink};
-use crate::vehicles::keys::KeyLine;
-use crate::vehicles::option::{Medium, VALUE_SIZE};
+use crate::link::{Medium, VALUE_SIZE};
 
 /// Interfaces of the veth pair, each in a namespace of its own.
 pub(super) const INTERFACES: [&str; 2] = ["punctual0", "punctual1"];

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::vehicles::keys::KeyLine;
+use crate::link::KeyLine;
 
 /// A key in a file that nobody else may read; it goes with this value.
 #[derive(Debug)]

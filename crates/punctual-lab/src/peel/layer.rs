@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::link::{Medium, VALUE_SIZE};
 use crate::sample::CellId;
-use crate::vehicles::option::{Medium, VALUE_SIZE};
 
 /// A layer, with everything below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -8,12 +8,12 @@ use punctual_machine::news_signal::interruptions;
 use serde::{Deserialize, Serialize};
 
 use super::field::{End, Field, INTERFACES, LinkPlan};
+use crate::link::{Medium, VALUE_SIZE};
 use crate::load::client::{self, Trial, Warmup};
 use crate::load::recording::Recording;
 use crate::load::responder::respond_within;
 use crate::role::{Role, hear, say};
 use crate::sample::Load;
-use crate::vehicles::option::{Medium, VALUE_SIZE};
 
 /// How long a client may be silent: a fresh process among a crowd takes its time until its first message.
 const SILENCE_MAX: Duration = Duration::from_secs(20);

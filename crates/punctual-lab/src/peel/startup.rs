@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use super::field::{Field, LinkPlan, interrupt_by};
 use super::key_file::KeyFile;
 use super::layer::Culprit;
+use crate::link::VALUE_SIZE;
 use crate::link::{CommunicatorLink, Link};
 use crate::load::ping;
 use crate::role::{hear, say};
-use crate::vehicles::option::VALUE_SIZE;
 
 /// Pings after the first.
 const MORE: usize = 200;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::Window;
 use super::evidence::Evidence;
-use super::option::Urgency;
+use crate::scheduling::Urgency;
 use crate::units::count;
 
 /// Why.

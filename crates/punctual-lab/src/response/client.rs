@@ -12,7 +12,6 @@ use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
-use super::control::Control;
 use super::delay::{Delay, Place};
 use super::evidence::{Evidence, Witness};
 use super::port::{Arrival, Peer, Port};
@@ -20,6 +19,7 @@ use super::protocol::Protocol;
 use super::trips::{Seen, Trips};
 use super::wire::{self, Header, Kind, Past, Record, TripId};
 use crate::sample::Load;
+use crate::scheduling::Control;
 
 /// What one trial sends.
 #[derive(Clone, Debug)]

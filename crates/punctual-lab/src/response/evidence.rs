@@ -13,7 +13,7 @@ use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::signal::continuations;
 use serde::{Deserialize, Serialize};
 
-use super::withheld::{Quotas, Steal, Throttled, certain_steal_ns};
+use crate::scheduling::{Quotas, Steal, Throttled, certain_steal_ns};
 
 /// A window ends after so long, if nothing slow ended it before. What happened in the rest of a window may have happened in
 /// the trip, or beside it: the shorter the window, the more is certain.

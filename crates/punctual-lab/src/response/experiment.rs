@@ -11,7 +11,6 @@ use punctual_machine::signal::interrupted;
 
 use super::account::Account;
 use super::client::{self, Testimony, TrialPlan};
-use super::control::Control;
 use super::delay::Delay;
 use super::explain::{Circumstances, Finding, explain, rule_for};
 use super::forward::Faults;
@@ -24,6 +23,7 @@ use super::sockperf;
 use super::trips::{Frame, Trips};
 use crate::doubt::{Cause as DoubtCause, page_faults};
 use crate::sample::{CellId, Load, Samples};
+use crate::scheduling::Control;
 use crate::store::{Store, StoreError};
 use crate::summary::Skipped;
 

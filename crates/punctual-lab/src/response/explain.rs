@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cause::{Cause, PART_MIN, Seen, cause_of, over};
 use super::client::Testimony;
-use super::option::Urgency;
 use super::trips::{BEYOND, Trip, Trips, WIRE};
 use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples};
+use crate::scheduling::Urgency;
 use crate::stall::{self, Stall, StallRule};
 
 /// Whose time it was.

@@ -9,7 +9,7 @@
 //!   │         frame: UDP and IP for ways that pass by the kernel's
 //! client ⇄ responder     wire: our packets · protocol: ours, RFC 862, sockperf's
 //!   │         kernel_echo: a responder that is a program at the interface
-//!   │         evidence: what a thread went through, in windows; withheld: quotas, the hypervisor · control: a thread that only looks how late it is
+//!   │         evidence: what a thread went through, in windows
 //! trips     every trip and every arrival in exactly one class; stages that add up to the total
 //!   │
 //! explain   each stall: side and stage · cause: what the evidence is sure of
@@ -21,7 +21,6 @@
 pub mod account;
 pub mod cause;
 pub mod client;
-pub mod control;
 pub mod delay;
 pub mod evidence;
 pub mod experiment;
@@ -39,6 +38,4 @@ pub mod responder;
 pub mod site;
 pub mod sockperf;
 pub mod trips;
-
 pub mod wire;
-pub mod withheld;

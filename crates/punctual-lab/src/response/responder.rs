@@ -6,12 +6,12 @@ use punctual::{Clock, Ticks};
 use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
-use super::control::Control;
 use super::delay::{Delay, Place};
 use super::evidence::{Evidence, Witness};
 use super::port::{Arrival, Port};
 use super::protocol::{Protocol, Request, answer_sockperf};
 use super::wire::{self, Header, Kind, Past, Record};
+use crate::scheduling::Control;
 
 /// A wake-up or a reply that took longer is asked about at once.
 const SLOW: Duration = Duration::from_micros(200);

@@ -15,7 +15,6 @@ use punctual_machine::namespace::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::control::Control;
 use super::delay::Delay;
 use super::forward::{self, Counts, Faults, Forwarder};
 use super::kernel_echo;
@@ -24,6 +23,7 @@ use super::port::{self, PortPlan};
 use super::protocol::Protocol;
 use super::responder::{Manner, ResponderFacts, respond};
 use crate::role::{Role, hear, say};
+use crate::scheduling::Control;
 
 /// The interfaces of the veth pair: the client's and the responder's.
 pub const INTERFACES: [&str; 2] = ["punctual0", "punctual1"];

@@ -16,8 +16,8 @@ use crate::load::client::{self, ClientFacts, Trial};
 use crate::load::clocks::Clocks;
 use crate::load::recording::Recording;
 use crate::load::responder::{ResponderFacts, respond};
-use crate::response::withheld::Quotas;
 use crate::role::{Role, hear, say};
+use crate::scheduling::Quotas;
 
 /// What the responder is told when it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]

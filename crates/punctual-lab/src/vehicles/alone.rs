@@ -12,11 +12,11 @@ use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Address, Header, Kind, Port, Target};
 
 use super::first::Watch;
-use super::option::VALUE_SIZE;
 use super::process::{Needed, Travelled, Travelling};
 use super::protocol::{Account, Assignment, Facts, Heard, Part};
 use super::publication::Schedule;
 use super::value::{Record, Value};
+use crate::link::VALUE_SIZE;
 
 /// How long after the last message was due others are waited for.
 const GRACE: Duration = Duration::from_secs(2);

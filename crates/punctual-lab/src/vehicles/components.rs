@@ -22,10 +22,11 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
 use super::notes::{Noted, Notes};
-use super::option::{Mode, VALUE_SIZE};
+use super::option::Mode;
 use super::process::{Needed, Travelled, Travelling, account_of};
 use super::protocol::{Account, Assignment, Facts, Part, Skipped};
 use super::publication::Schedule;
+use crate::link::VALUE_SIZE;
 
 /// Ports of components 0, 1, …: where they receive, and from where publishers send that have a thread of their own.
 const SUBSCRIBERS_AT: u16 = 1_000;

@@ -15,8 +15,8 @@ use super::ledger::Sums;
 use super::option::Settings;
 use super::protocol::{Facts, Opening, Part};
 use super::road::{Brought, Place, Road};
-use crate::response::control::Control;
-use crate::response::option::Urgency;
+use crate::scheduling::Control;
+use crate::scheduling::Urgency;
 use crate::store::{Store, StoreError};
 
 /// From the last process's *ready* to the barrier's opening: all have heard of it by then, and of each other's interests.

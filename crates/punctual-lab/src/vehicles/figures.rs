@@ -7,7 +7,7 @@ use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
 use super::drift::drift_ppm;
-use super::option::{OWN_ROW, Settings};
+use super::option::{OWN_ROW, Settings, row_of_others};
 use super::protocol::Part;
 use super::road::Brought;
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
@@ -111,7 +111,7 @@ impl Evidence<'_> {
         let receptions = self.receptions();
         let (sent, skipped) = (self.sent(&receptions), self.skipped());
         let offered = Offered { sent, skipped, first_due_ns: self.first_due_ns(&receptions) };
-        let row_of_others = self.settings.medium.row();
+        let row_of_others = row_of_others(self.settings.medium);
         let mut samples = Vec::new();
         for reception in &receptions {
             let others = self.samples(&reception.others, &offered, |vehicle| vehicle != reception.receiver);
@@ -430,8 +430,9 @@ fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::response::option::Urgency;
-    use crate::vehicles::option::{Interfaces, Medium, Mode};
+    use crate::link::Medium;
+    use crate::scheduling::Urgency;
+    use crate::vehicles::option::{Interfaces, Mode};
     use crate::vehicles::protocol::{Facts, Skipped};
     use crate::vehicles::value::Value;
     use punctual::Wake;

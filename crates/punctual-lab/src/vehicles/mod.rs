@@ -22,7 +22,6 @@ mod drift;
 pub mod experiment;
 pub mod figures;
 pub mod first;
-pub mod keys;
 pub mod ledger;
 mod notes;
 mod observed;

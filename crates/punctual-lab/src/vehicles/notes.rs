@@ -8,8 +8,8 @@ use punctual::interest::Response;
 
 use super::components::Shared;
 use super::first::{Beginning, Watch};
-use super::option::VALUE_SIZE;
 use super::value::{Record, STAGES_KEPT, UNKNOWN, Value};
+use crate::link::VALUE_SIZE;
 
 /// What a thread hands over.
 pub(super) type Noted = (Vec<Record>, Beginning);

@@ -6,8 +6,9 @@ use clap::ValueEnum;
 use punctual::Wake;
 use serde::{Deserialize, Serialize};
 
-use crate::response::option::Urgency;
+use crate::link::{Medium, VALUE_SIZE};
 use crate::sample::{CellId, Kind, Load};
+use crate::scheduling::Urgency;
 
 /// Where the instant *received* is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -43,40 +44,6 @@ impl Mode {
     }
 }
 
-/// What carries messages between vehicles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Medium {
-    /// Raw Ethernet, EtherType 0x88B5
-    #[default]
-    Packet,
-    /// Shared memory
-    Shared,
-    /// UDP
-    Datagram,
-}
-
-impl Medium {
-    /// As it is written in options and results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Packet => "packet",
-            Self::Shared => "shared",
-            Self::Datagram => "datagram",
-        }
-    }
-
-    /// The row of messages from other vehicles: the published tables know sockets only.
-    #[must_use]
-    pub fn row(self) -> &'static str {
-        match self {
-            Self::Packet | Self::Datagram => "socket",
-            Self::Shared => "shared",
-        }
-    }
-}
-
 /// How many interfaces the vehicles of an Ethernet have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -88,11 +55,17 @@ pub enum Interfaces {
     Each,
 }
 
+/// The row of messages from other vehicles: the published tables know sockets only.
+#[must_use]
+pub fn row_of_others(medium: Medium) -> &'static str {
+    match medium {
+        Medium::Packet | Medium::Datagram => "socket",
+        Medium::Shared => "shared",
+    }
+}
+
 /// The row of a vehicle's own messages, which never leave its process.
 pub const OWN_ROW: &str = "sharedmem";
-
-/// The original's value, bytes.
-pub const VALUE_SIZE: usize = 92;
 
 /// A value in an inbox, with its header and stamps and what is known of it, bytes; rounded up.
 const INBOX_MESSAGE_SIZE: usize = 256;

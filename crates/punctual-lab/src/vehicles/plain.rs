@@ -15,11 +15,11 @@ use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 
 use super::first::Watch;
-use super::option::VALUE_SIZE;
 use super::process::{Needed, Travelled, Travelling};
 use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Part};
 use super::publication::Schedule;
 use super::value::{Record, Value};
+use crate::link::VALUE_SIZE;
 
 /// How long after the last message was due others are waited for.
 const GRACE: Duration = Duration::from_secs(2);

@@ -16,8 +16,8 @@ use super::option::Mode;
 use super::plain::Plain;
 use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Opening, Part, Said, Skipped, Told};
 use super::value::{RECORD_SIZE, Record};
-use crate::response::withheld::Quotas;
 use crate::role::{hear, say};
+use crate::scheduling::Quotas;
 
 /// How long the others on the bus are waited for before the barrier.
 const JOINING_MAX: Duration = Duration::from_secs(20);

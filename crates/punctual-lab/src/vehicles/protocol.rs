@@ -8,9 +8,9 @@ use punctual::engine::packet::PacketBusOptions;
 use serde::{Deserialize, Serialize};
 
 use super::first::{Beginning, Look};
-use super::keys::KeyLine;
 use super::option::Mode;
-use crate::response::option::Urgency;
+use crate::link::KeyLine;
+use crate::scheduling::Urgency;
 
 /// The part a process plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,9 +7,9 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::sleep_until;
 use punctual_machine::signal::interrupted;
 
-use super::option::VALUE_SIZE;
 use super::protocol::{Assignment, Facts};
 use super::value::{Origin, Value};
+use crate::link::VALUE_SIZE;
 
 /// When a component publishes.
 #[derive(Clone, Copy, Debug)]

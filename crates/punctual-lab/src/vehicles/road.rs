@@ -12,10 +12,11 @@ use punctual_machine::namespace::{
 };
 
 use super::first::Beginning;
-use super::keys::KeyLine;
-use super::option::{Interfaces, Medium, Settings};
+use super::option::{Interfaces, Settings};
 use super::protocol::{Account, Assignment, BusPlan, Facts, Opening, Part, Port, Said, Skipped, Told};
 use super::value::Record;
+use crate::link::KeyLine;
+use crate::link::Medium;
 use crate::role::Role;
 
 /// The bridge of a road of our own, and the interface that each process has.

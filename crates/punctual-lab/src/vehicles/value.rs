@@ -11,7 +11,7 @@
 
 use punctual::{Stage, Stages, Ticks};
 
-use super::option::VALUE_SIZE;
+use crate::link::VALUE_SIZE;
 
 const PATTERN_AT: usize = 24;
 

@@ -12,7 +12,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 
-use super::option::Urgency;
+use super::Urgency;
 
 /// It looks so often. More would be noise in the p99 of what it watches.
 const PERIOD: Duration = Duration::from_millis(10);
