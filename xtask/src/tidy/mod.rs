@@ -1,6 +1,7 @@
 //! The rules of `STYLE.md` that no compiler checks. One file per kind of thing that is looked at.
 
 mod documents;
+mod floors;
 mod manifests;
 mod map;
 mod rules;
@@ -53,6 +54,7 @@ pub(crate) fn run() -> Outcome {
         found.extend(check(path, &read(path), &exports));
     }
     found.extend(map::check(&files));
+    found.extend(floors::check(&files));
     for violation in &found {
         println!("{violation}");
     }

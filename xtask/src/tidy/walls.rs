@@ -15,27 +15,6 @@ const STRANGERS: &[(&str, &[&str])] = &[
 /// Modules of `punctual` that never name each other: the node puts them together.
 const SIBLINGS: &[&str] = &["engine", "wake", "runtime"];
 
-/// Modules of the laboratory, and those they must not name: what is known does not depend on how it is shown, and what is shown
-/// not on which experiment it is of.
-const FLOORS: &[(&[&str], &[&str])] = &[
-    (&["sample", "store", "summary", "stall", "doubt", "stats"], &["report", "experiment", "command", "cli"]),
-    (
-        &["report"],
-        &[
-            "experiment",
-            "command",
-            "cli",
-            "survey",
-            "response",
-            "oneway",
-            "vehicles",
-            "peel",
-            "wakeup",
-            "groups",
-        ],
-    ),
-];
-
 /// What would make a decision depend on the real world.
 const REAL_WORLD: &[&str] = &[
     "std::time",
@@ -97,21 +76,6 @@ pub(super) fn check(source: &Source<'_>, exports: &Exports, findings: &mut Findi
         }
     }
     check_siblings(source, exports, findings);
-    check_floors(source, findings);
-}
-
-fn check_floors(source: &Source<'_>, findings: &mut Findings<'_>) {
-    let Ok(inside) = source.path.strip_prefix("crates/punctual-lab/src") else { return };
-    let Some(first) = inside.components().next() else { return };
-    let own = first.as_os_str().to_string_lossy();
-    let own = own.trim_end_matches(".rs");
-    let above = FLOORS.iter().filter(|(floor, _)| floor.contains(&own)).flat_map(|(_, above)| *above);
-    let above: Vec<&&str> = above.collect();
-    for (line, name) in roots(source) {
-        if above.iter().any(|one| **one == name) {
-            findings.add(line, format!("{own} does not know {name}, which stands above it"));
-        }
-    }
 }
 
 fn check_siblings(source: &Source<'_>, exports: &Exports, findings: &mut Findings<'_>) {
@@ -131,20 +95,21 @@ fn check_siblings(source: &Source<'_>, exports: &Exports, findings: &mut Finding
 
 /// The first names of all paths from the crate's root or from a parent, with their lines.
 fn roots(source: &Source<'_>) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for opening in ["crate::", "super::"] {
-        for at in find(&source.code, opening) {
-            let start = at + opening.len();
-            let line = source.line(at);
-            if source.code[start..].starts_with('{') {
-                let names = top_level(source.inside(start));
-                found.extend(names.into_iter().map(|name| (line, name)));
-            } else {
-                found.push((line, first_word(&source.code[start..])));
-            }
-        }
+    let places = ["crate::", "super::"]
+        .into_iter()
+        .flat_map(|opening| find(&source.code, opening).map(move |at| (at, at + opening.len())));
+    places
+        .flat_map(|(at, start)| names(source, start).into_iter().map(move |name| (source.line(at), name)))
+        .collect()
+}
+
+/// The names that a path goes on with: those of its list, if there is one.
+pub(super) fn names(source: &Source<'_>, start: usize) -> Vec<String> {
+    if source.code[start..].starts_with('{') {
+        top_level(source.inside(start))
+    } else {
+        vec![first_word(&source.code[start..])]
     }
-    found
 }
 
 fn first_word(text: &str) -> String {
@@ -209,22 +174,5 @@ mod tests {
         assert_eq!(engine("use crate::Wake;\nuse crate::SendError;\n"), [1], "by another name");
         assert_eq!(lines("crates/punctual/src/wake.rs", "use crate::runtime;\n"), [1]);
         assert_eq!(lines("crates/punctual/src/node/mod.rs", "use crate::{engine, wake};\n"), [0; 0]);
-    }
-
-    #[test]
-    fn what_is_known_does_not_know_how_it_is_shown() {
-        assert_eq!(
-            lines("crates/punctual-lab/src/doubt.rs", "use crate::report::text;\nuse crate::units::a;\n"),
-            [1]
-        );
-        assert_eq!(lines("crates/punctual-lab/src/summary/result.rs", "use crate::{sample, report};\n"), [1]);
-        assert_eq!(
-            lines("crates/punctual-lab/src/report/late.rs", "use crate::stall::A;\nuse crate::peel::B;\n"),
-            [2]
-        );
-        assert_eq!(
-            lines("crates/punctual-lab/src/survey/overview.rs", "use crate::report::parts;\n"),
-            [0; 0]
-        );
     }
 }
