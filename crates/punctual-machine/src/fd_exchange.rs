@@ -16,7 +16,7 @@ use rustix::net::{
 use crate::SystemError;
 
 /// Size of a note, bytes.
-pub const NOTE_SIZE: usize = 16;
+pub const NOTE_SIZE: usize = 24;
 
 /// A note that arrived.
 #[derive(Debug)]

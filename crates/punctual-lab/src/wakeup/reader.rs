@@ -26,7 +26,7 @@ use crate::role::{Role, hear, say};
 /// Longest time that the descriptors of one trial take.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a note with a descriptor says.
-const TEXT: [u8; NOTE_SIZE] = *b"wake me by this.";
+const TEXT: [u8; NOTE_SIZE] = *b"wake me by this, please.";
 
 /// What the reader is told.
 #[derive(Debug, Serialize, Deserialize)]

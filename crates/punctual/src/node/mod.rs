@@ -390,8 +390,8 @@ impl Node {
         options: &SubscriptionOptions,
     ) -> Result<Subscription, StreamError> {
         let streams = self.streams()?;
-        Subscription::new(options, &self.core, || {
-            streams.subscribe(Port::from(port), self.core.seals.as_ref())
+        Subscription::new(options, &self.core, |event| {
+            streams.subscribe(Port::from(port), self.core.seals.as_ref(), event)
         })
     }
 

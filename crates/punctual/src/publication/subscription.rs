@@ -1,20 +1,23 @@
 //! The receiving end of all publications that are for one port, and how it waits.
 
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::Address;
 
 use super::{ImageAccount, StreamError, StreamMessage};
 use crate::engine::shared::stream::{HOUSEKEEPING_EVERY, Images};
+use crate::ledger::Count;
 use crate::node::Core;
 use crate::node::opening::count_of;
 use crate::trace::Stages;
-use crate::wake::{Bed, Condition, Manners, Waiter, Wake, waiter};
+use crate::wake::{Bed, Condition, Manners, Waiter, Wake, epoll_set, waiter};
 
 /// Looks between two looks at the clock, for who polls without sleeping.
 const LOOKS_PER_CLOCK: u32 = 64;
@@ -22,7 +25,7 @@ const LOOKS_PER_CLOCK: u32 = 64;
 /// A subscription to be made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SubscriptionOptions {
-    /// How it waits: spin, backoff, adaptive or futex.
+    /// How it waits: any way but by signal.
     pub wake: Wake,
 }
 
@@ -74,11 +77,15 @@ pub struct Received {
 /// ones those that were sent since it was made.
 #[derive(Debug)]
 pub struct Subscription {
-    core: Arc<Core>,
     images: Images,
     waiter: Box<dyn Waiter>,
-    event: EventFd,
+    event: Arc<EventFd>,
+    /// Of the event, and what else wakes it.
     set: EpollSet,
+    /// It sleeps on descriptors.
+    on_descriptors: bool,
+    /// It waits in its user's event loop.
+    armed: bool,
     clock: &'static Clock,
     looks: u32,
     /// Of the message that was received last.
@@ -87,6 +94,7 @@ pub struct Subscription {
     listened: Ticks,
     /// When it last woke, if it has slept since the message before.
     woken: Ticks,
+    core: Arc<Core>,
 }
 
 /// Whether there may be something, for who is about to sleep.
@@ -116,22 +124,25 @@ impl Subscription {
     pub(crate) fn new(
         options: &SubscriptionOptions,
         core: &Arc<Core>,
-        images: impl FnOnce() -> Result<Images, StreamError>,
+        images: impl FnOnce(&Arc<EventFd>) -> Result<Images, StreamError>,
     ) -> Result<Self, StreamError> {
         let cannot = |wake: Wake| StreamError::CannotWait(wake.name());
-        // Who sends rings no descriptor.
-        if matches!(options.wake, Wake::EventFd | Wake::Epoll | Wake::Signal) {
-            return Err(cannot(options.wake));
-        }
         let waiter = waiter(options.wake, Manners::IN_PROCESS).map_err(cannot)?;
-        let event = EventFd::new().map_err(StreamError::System)?;
-        let set = EpollSet::new().map_err(StreamError::System)?;
+        let event = Arc::new(EventFd::new().map_err(StreamError::System)?);
+        let mut images = images(&event)?;
+        let set = epoll_set(&event, [images.post(), None]).map_err(StreamError::System)?;
+        let on_descriptors = matches!(options.wake, Wake::EventFd | Wake::Epoll);
+        if on_descriptors {
+            images.introduce();
+        }
         Ok(Self {
             core: Arc::clone(core),
-            images: images()?,
+            images,
             waiter,
             event,
             set,
+            on_descriptors,
+            armed: false,
             clock: Clock::get(),
             looks: 0,
             stages: None,
@@ -166,6 +177,7 @@ impl Subscription {
     /// `f` panics, the messages before that one were delivered, and it comes again.
     #[inline]
     pub fn poll(&mut self, limit: usize, mut f: impl FnMut(&StreamMessage<'_>)) -> usize {
+        self.disarm();
         let delivered = self.images.poll(limit, &mut |message| {
             f(message);
             true
@@ -187,8 +199,41 @@ impl Subscription {
     /// See [`TakeError`].
     #[inline]
     pub fn try_receive(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
+        self.disarm();
         self.note_listening();
         self.take(buffer)
+    }
+
+    /// For an event loop of one's own: from now on [`Self::as_fd`] becomes readable when a message comes. Returns `false`, and
+    /// arms nothing, if there may already be one. Receive or poll until there is none, arm, wait; any receive or poll disarms.
+    ///
+    /// Arming looks after nodes that have left or died when that is due: a loop that waits for long arms again now and then.
+    pub fn arm(&mut self) -> bool {
+        self.disarm();
+        self.images.introduce();
+        self.images.housekeep(self.clock.now());
+        self.armed = true;
+        let images = &self.images;
+        let arms = images.bell().arm(Notification::Descriptor, || images.is_ready());
+        if !arms {
+            self.disarm();
+        }
+        arms
+    }
+
+    #[inline]
+    fn disarm(&mut self) {
+        if self.armed {
+            self.disarm_armed();
+        }
+    }
+
+    #[cold]
+    fn disarm_armed(&mut self) {
+        self.armed = false;
+        self.images.bell().disarm();
+        self.images.handle_awake();
+        self.woken = self.clock.now();
     }
 
     #[inline]
@@ -241,6 +286,7 @@ impl Subscription {
     #[inline]
     fn receive_until(&mut self, deadline: Option<Ticks>, buffer: &mut [u8]) -> Result<Received, TakeError> {
         let mut has_waited = false;
+        self.disarm();
         self.note_listening();
         loop {
             match self.take(buffer) {
@@ -274,13 +320,33 @@ impl Subscription {
             }
             self.images.housekeep(now);
         }
-        let Self { images, event, set, waiter, .. } = self;
-        let mut bed = Bed { bell: images.bell(), event, descriptors: [None, None], set };
+        let Self { core, images, event, set, waiter, .. } = self;
+        let post = if self.on_descriptors { images.post() } else { None };
+        let mut bed = Bed { bell: images.bell(), event, descriptors: [post, None], set };
         let mut news = News { images, limit, is_deadline };
-        if waiter.wait(&mut bed, &mut news).slept {
+        let waited = waiter.wait(&mut bed, &mut news);
+        if waited.slept {
             self.looks = LOOKS_PER_CLOCK - 1;
             self.woken = self.clock.now();
         }
+        if waited.on_descriptor {
+            images.handle_awake();
+        }
+        if waited.missed {
+            core.page.count(Count::MissedWakeups).add(1);
+        }
         false
+    }
+}
+
+impl AsFd for Subscription {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.disarm();
     }
 }

@@ -13,8 +13,8 @@ use punctual_machine::life::{self, Life, LifeLock};
 use punctual_machine::memory::{Access, Mapping};
 use punctual_proto::NodeId;
 
-use super::mail::{Mail, note};
-use super::segment::{Modes, Owner, Paths, Segment};
+use super::mail::{Mail, note, note_of_bell};
+use super::segment::{Modes, NODE_BELL, Owner, Paths, Segment};
 use super::venue::{Found, Scope, Sight, Venue};
 use super::{SharedOptions, Sharing};
 
@@ -120,12 +120,15 @@ impl Folder {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in some of what others sent.
-    fn take_in(&self, mail: &mut Mail) {
-        if mail.take_in(&self.post) > 0 {
-            // They may have been sent to wake whoever sleeps here until the box can be read, which is empty now.
-            self.event.ring();
+    /// Takes in some of what others sent. They may have been sent to wake whoever sleeps here until the box can be read, which is
+    /// empty now: all are woken but who is awake at this bell.
+    fn take_in(&self, mail: &mut Mail, awake: Option<usize>) {
+        if mail.take_in(&self.post) == 0 {
+            return;
         }
+        let own =
+            mail.own_events.iter().map(|(bell, event)| (*bell, event)).chain([(NODE_BELL, &self.event)]);
+        own.filter(|(bell, _)| Some(*bell) != awake).for_each(|(_, event)| event.ring());
     }
 
     /// Looks at a few of those of whom notes or the folder told.
@@ -305,7 +308,7 @@ impl Venue for Folder {
                 remove_abandoned(&Paths::new(&self.folder, node, life));
             }
         } else {
-            self.take_in(&mut mail);
+            self.take_in(&mut mail, None);
             self.look_at_some(&mut mail, is_known, &mut sight);
             sight.incomplete = mail.has_more();
         }
@@ -332,10 +335,26 @@ impl Venue for Folder {
         self.post.post(&self.post_of(to), &note(dead.life, Some(dead.node)), None).is_ok()
     }
 
-    fn event_of(&self, owner: &Owner) -> Option<Arc<EventFd>> {
+    fn introduce_bell(&self, to: &Owner, bell: usize, event: &EventFd) -> bool {
+        let text = note_of_bell(self.identity.1, Some(self.identity.0), bell);
+        self.post.post(&self.paths_of(to).post, &text, Some(event.as_fd())).is_ok()
+    }
+
+    fn keep_bell(&self, bell: usize, event: Option<&Arc<EventFd>>) {
+        let own = &mut self.mail().own_events;
+        match event {
+            Some(event) => own.insert(bell, Arc::clone(event)),
+            None => own.remove(&bell),
+        };
+    }
+
+    fn event_of(&self, owner: &Owner, bell: usize) -> Option<Arc<EventFd>> {
         let mut mail = self.mail();
-        self.take_in(&mut mail);
-        mail.event_of(owner.life)
+        if owner.life == self.identity.1 {
+            return mail.own_events.get(&bell).cloned();
+        }
+        self.take_in(&mut mail, None);
+        mail.event_of(owner.life, bell)
     }
 
     fn wake(&self, owner: &Owner) {
@@ -343,8 +362,8 @@ impl Venue for Folder {
         let _reached = self.post.post(&self.post_of(owner), &note(self.identity.1, None), None);
     }
 
-    fn drain(&self) {
-        self.mail().take_in(&self.post);
+    fn drain(&self, awake: usize) {
+        self.take_in(&mut self.mail(), Some(awake));
     }
 
     fn forget(&self, owner: &Owner, died: bool) {
@@ -407,9 +426,9 @@ mod tests {
         let ((here, _segment), here_owner, event) = enter("here");
         let ((there, _other_segment), there_owner, _) = enter("there");
         there.wake(&here_owner);
-        assert!(here.event_of(&there_owner).is_none(), "nobody has introduced himself");
+        assert!(here.event_of(&there_owner, NODE_BELL).is_none(), "nobody has introduced himself");
         assert!(event.drain(), "the sleeper was to be woken, and its box is empty");
-        here.event_of(&there_owner);
+        here.event_of(&there_owner, NODE_BELL);
         assert!(!event.drain(), "nothing has come");
         here.leave();
         there.leave();

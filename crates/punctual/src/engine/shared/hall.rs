@@ -17,6 +17,8 @@ use super::venue::{Found, Scope, Sight, Venue};
 struct Members {
     nodes: HashMap<u64, (Segment, Arc<EventFd>)>,
     streams: HashMap<(u64, u64), Arc<Mapping>>,
+    /// Descriptors of subscriptions that sleep on them, by life and bell.
+    events: HashMap<(u64, usize), Arc<EventFd>>,
 }
 
 /// All in-process buses, by name.
@@ -72,13 +74,26 @@ impl Venue for Hall {
         true
     }
 
-    fn event_of(&self, _owner: &Owner) -> Option<Arc<EventFd>> {
-        None
+    fn introduce_bell(&self, _to: &Owner, _bell: usize, _event: &EventFd) -> bool {
+        true
+    }
+
+    fn keep_bell(&self, bell: usize, event: Option<&Arc<EventFd>>) {
+        let mut halls = halls();
+        let events = &mut halls.entry(self.name.clone()).or_default().events;
+        match event {
+            Some(event) => events.insert((self.own_life, bell), Arc::clone(event)),
+            None => events.remove(&(self.own_life, bell)),
+        };
+    }
+
+    fn event_of(&self, owner: &Owner, bell: usize) -> Option<Arc<EventFd>> {
+        halls().get(&self.name)?.events.get(&(owner.life, bell)).cloned()
     }
 
     fn wake(&self, _owner: &Owner) {}
 
-    fn drain(&self) {}
+    fn drain(&self, _awake: usize) {}
 
     fn forget(&self, _owner: &Owner, _died: bool) {}
 
@@ -105,6 +120,7 @@ impl Venue for Hall {
         if let Some(members) = halls.get_mut(&self.name) {
             members.nodes.remove(&self.own_life);
             members.streams.retain(|(life, _), _| *life != self.own_life);
+            members.events.retain(|(life, _), _| *life != self.own_life);
             if members.nodes.is_empty() {
                 halls.remove(&self.name);
             }

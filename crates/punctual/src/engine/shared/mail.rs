@@ -12,10 +12,12 @@ use punctual_proto::NodeId;
 use punctual_proto::limits::NODES_MAX;
 use rustix::fs::Dir;
 
-use super::segment::Paths;
+use super::segment::{NODE_BELL, Paths, SUBSCRIPTIONS_MAX};
 
 /// Notes that are taken in at a time.
 const NOTES_MAX: usize = 32;
+/// Descriptors that are kept: of each node its own, and some of subscriptions.
+const EVENTS_MAX: usize = 4 * NODES_MAX;
 /// Of as many nodes others may tell before they are looked at.
 const SUBJECTS_MAX: usize = 2 * NODES_MAX;
 /// Files that are remembered to be no rings.
@@ -42,8 +44,10 @@ struct Listing {
 
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    /// Bells that others sent, by their life.
-    events: HashMap<u64, Arc<EventFd>>,
+    /// Descriptors that others sent, by their life and which of their bells it is.
+    events: HashMap<(u64, usize), Arc<EventFd>>,
+    /// Those of our own subscriptions that sleep on them, by their bells.
+    pub(super) own_events: HashMap<usize, Arc<EventFd>>,
     subjects: VecDeque<Subject>,
     listing: Option<Listing>,
     /// A listing is to begin, when the one that is under way has ended: that may have missed who came meanwhile.
@@ -60,9 +64,16 @@ pub(super) struct Mail {
 
 /// A note of or about a life. Without a node it only wakes.
 pub(super) fn note(life: u64, node: Option<NodeId>) -> [u8; NOTE_SIZE] {
+    note_of_bell(life, node, NODE_BELL)
+}
+
+/// A note with the descriptor of one of a node's bells.
+pub(super) fn note_of_bell(life: u64, node: Option<NodeId>, bell: usize) -> [u8; NOTE_SIZE] {
     let mut text = [0; NOTE_SIZE];
-    text[..8].copy_from_slice(&life.to_le_bytes());
-    text[8..].copy_from_slice(&node.map_or(0, NodeId::get).to_le_bytes());
+    let words = [life, node.map_or(0, NodeId::get), bell as u64];
+    for (bytes, word) in text.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
     text
 }
 
@@ -75,15 +86,18 @@ impl Mail {
                 self.has_more_notes = false;
                 return taken;
             };
-            let [life, node] =
-                [0, 8].map(|at| note.text[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+            let [life, node, bell] = [0, 8, 16]
+                .map(|at| note.text[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
             let event = note.descriptor.and_then(EventFd::from_descriptor);
             // Whoever sends a bell is there himself.
             let may_be_dead = event.is_none();
-            if let (Some(event), true) = (event, self.events.len() < NODES_MAX) {
-                self.events.insert(life, Arc::new(event));
+            let bell = usize::try_from(bell).ok().filter(|&bell| bell <= SUBSCRIPTIONS_MAX);
+            if let (Some(event), Some(bell), true) = (event, bell, self.events.len() < EVENTS_MAX) {
+                self.events.insert((life, bell), Arc::new(event));
             }
             match NodeId::new(node) {
+                // A subscription's, of a node that has introduced itself.
+                Some(_) if bell != Some(NODE_BELL) => {}
                 // No honest bus tells of as many: the folder tells what is true of it.
                 Some(_) if self.subjects.len() >= SUBJECTS_MAX => self.listing_wanted = true,
                 Some(node) => self.subjects.push_back(Subject { node, life, may_be_dead }),
@@ -163,12 +177,12 @@ impl Mail {
         self.has_more_notes || self.has_more_names()
     }
 
-    pub(super) fn event_of(&self, life: u64) -> Option<Arc<EventFd>> {
-        self.events.get(&life).cloned()
+    pub(super) fn event_of(&self, life: u64, bell: usize) -> Option<Arc<EventFd>> {
+        self.events.get(&(life, bell)).cloned()
     }
 
     pub(super) fn forget(&mut self, life: u64) {
-        self.events.remove(&life);
+        self.events.retain(|(of, _), _| *of != life);
     }
 }
 

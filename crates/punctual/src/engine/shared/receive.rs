@@ -11,6 +11,7 @@ use punctual_proto::limits::NODES_MAX;
 use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
 use super::roster::{Pace, Peer, Roster};
+use super::segment::NODE_BELL;
 use crate::engine::{Arrival, Bell, Descriptors, Event, Flow, Payload, Progress, Receive, Trouble};
 
 /// How often a few peers are asked whether they still live.
@@ -478,7 +479,7 @@ impl Receive for SharedReceive {
 
     fn handle_awake(&mut self) {
         if !self.roster.event.drain() {
-            self.roster.venue.drain();
+            self.roster.venue.drain(NODE_BELL);
         }
     }
 

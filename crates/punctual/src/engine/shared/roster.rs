@@ -10,7 +10,7 @@ use punctual_machine::event_fd::EventFd;
 use punctual_proto::limits::NODES_MAX;
 
 use super::OpenError;
-use super::segment::{Owner, Segment, State};
+use super::segment::{NODE_BELL, Owner, Segment, State};
 use super::venue::{Found, Scope, Sight, Venue};
 use crate::engine::Bell;
 
@@ -379,7 +379,7 @@ impl Roster {
     fn ring_descriptor(&self, peer: &Peer) {
         let owner = &peer.segment.owner;
         if peer.event.get().is_none()
-            && let Some(event) = self.venue.event_of(owner)
+            && let Some(event) = self.venue.event_of(owner, NODE_BELL)
         {
             let _set_meanwhile = peer.event.set(event);
         }
@@ -498,13 +498,19 @@ mod tests {
             true
         }
 
-        fn event_of(&self, _owner: &Owner) -> Option<Arc<EventFd>> {
+        fn introduce_bell(&self, _to: &Owner, _bell: usize, _event: &EventFd) -> bool {
+            true
+        }
+
+        fn keep_bell(&self, _bell: usize, _event: Option<&Arc<EventFd>>) {}
+
+        fn event_of(&self, _owner: &Owner, _bell: usize) -> Option<Arc<EventFd>> {
             None
         }
 
         fn wake(&self, _owner: &Owner) {}
 
-        fn drain(&self) {}
+        fn drain(&self, _awake: usize) {}
 
         fn forget(&self, _owner: &Owner, _died: bool) {}
 

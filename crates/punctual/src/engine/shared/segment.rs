@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
-use punctual_machine::doorbell::{Doorbell, Notification};
+use punctual_machine::doorbell::Doorbell;
 use punctual_machine::life::{self, Life, LifeLock};
 use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::ProcessIdentity;
@@ -69,6 +69,8 @@ pub(super) const SENT_CHANGING: u64 = u64::MAX;
 
 /// Doorbells of one node. The first is the node's own.
 const BELLS: usize = BELL_SIZE / size_of::<Doorbell>();
+/// The node's own.
+pub(super) const NODE_BELL: usize = 0;
 /// Its visits say that readers of the node's rings have come or gone.
 pub(super) const READERS_BELL: usize = BELLS - 1;
 /// Its visits say that rings of others have come or gone.
@@ -391,15 +393,6 @@ impl Segment {
     #[inline]
     pub(super) fn bell(&self, index: usize) -> &Doorbell {
         &self.bells[index]
-    }
-
-    /// Wakes every subscription of this node that sleeps.
-    pub(super) fn ring_subscriptions(&self) {
-        for bell in &self.bells[1..=SUBSCRIPTIONS_MAX] {
-            if bell.ring() == Some(Notification::Futex) {
-                bell.wake_futex();
-            }
-        }
     }
 
     /// The table of subscriptions, by their bells: pairs of port + 1 and when they began, in ticks. 0: nobody. A time that is all

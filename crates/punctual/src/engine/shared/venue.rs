@@ -59,14 +59,20 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     /// Tells a node to look whether another has died. Whether that reached it.
     fn report(&self, to: &Owner, dead: &Owner) -> bool;
 
-    /// The descriptor bell of a node that sent it since it was found.
-    fn event_of(&self, owner: &Owner) -> Option<Arc<EventFd>>;
+    /// Gives a node the descriptor of one of our subscriptions' bells. Whether that reached it.
+    fn introduce_bell(&self, to: &Owner, bell: usize, event: &EventFd) -> bool;
+
+    /// One of our subscriptions sleeps on this descriptor from now on; on none, once it has gone.
+    fn keep_bell(&self, bell: usize, event: Option<&Arc<EventFd>>);
+
+    /// The descriptor of one of a node's bells, which that sent since it was found.
+    fn event_of(&self, owner: &Owner, bell: usize) -> Option<Arc<EventFd>>;
 
     /// Makes a node's descriptor readable although its bell is not here.
     fn wake(&self, owner: &Owner);
 
-    /// Takes in what others sent.
-    fn drain(&self);
+    /// Takes in what others sent, for who is awake at one of our bells.
+    fn drain(&self, awake: usize);
 
     /// Forgets a node that is gone; removes what it left behind if it died.
     fn forget(&self, owner: &Owner, died: bool);

@@ -319,10 +319,16 @@ impl Image {
         self.file.is_closed() || self.peer.has_left()
     }
 
-    /// Whether nothing more will come, and all that came was read.
+    /// Whether nothing more will come, all that came was read, and nobody finds the ring any more: it is never followed twice, and
+    /// until then its writer sees by our row that we have found it.
     pub(super) fn is_done(&mut self) -> bool {
         // In this order: what was written before the end is seen after it.
-        self.has_ended() && (self.corrupt || self.reader.peek() == Next::Empty)
+        self.has_ended() && !self.is_listed() && (self.corrupt || self.reader.peek() == Next::Empty)
+    }
+
+    fn is_listed(&self) -> bool {
+        let mut rings = self.peer.segment.streams().chunks(2);
+        !self.peer.has_left() && rings.any(|entry| entry[0].get_published() == self.file.about.id)
     }
 
     pub(super) fn account(&self) -> ImageAccount {

@@ -1,11 +1,13 @@
 //! All rings that are for one port, as one subscription reads them.
 
 use std::collections::{HashSet, VecDeque};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::doorbell::Doorbell;
+use punctual_machine::event_fd::EventFd;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Address, Port};
 
@@ -48,12 +50,21 @@ pub(crate) struct Images {
     ended: VecDeque<ImageAccount>,
     /// Publications that are for us, and for which the node has no row left.
     left_out: usize,
+    /// What it sleeps on, if it sleeps on a descriptor.
+    event: Arc<EventFd>,
+    /// The lives that know that descriptor; none before it is slept on.
+    introduced: Option<HashSet<u64>>,
     belief: Belief,
     housekeeping: Pace,
 }
 
 impl Images {
-    pub(super) fn new(streams: Arc<Streams>, port: Port, bell: usize, opening: Option<Opening>) -> Self {
+    pub(super) fn new(
+        streams: Arc<Streams>,
+        port: Port,
+        bell: usize,
+        (opening, event): (Option<Opening>, Arc<EventFd>),
+    ) -> Self {
         let visits_seen = streams.roster.visits_seen();
         Self {
             streams,
@@ -72,6 +83,8 @@ impl Images {
             refused: HashSet::new(),
             ended: VecDeque::new(),
             left_out: 0,
+            event,
+            introduced: None,
             belief: Belief { opening: opening.map(Box::new), refusals: Vec::new() },
             housekeeping: Pace::new(HOUSEKEEPING_EVERY),
         }
@@ -105,6 +118,43 @@ impl Images {
     /// What who sends to us rings.
     pub(crate) fn bell(&self) -> &Doorbell {
         self.streams.own.segment.bell(self.bell)
+    }
+
+    /// From now on it may sleep on its descriptor, and on [`Self::post`]: tells all who may have something for it.
+    pub(crate) fn introduce(&mut self) {
+        if self.introduced.is_some() {
+            return;
+        }
+        self.introduced = Some(HashSet::new());
+        self.streams.roster.venue.keep_bell(self.bell, Some(&self.event));
+        for member in self.streams.members() {
+            self.introduce_to(&member);
+        }
+    }
+
+    /// Who does not get it, because its box is full, wakes us by a note instead.
+    fn introduce_to(&mut self, member: &Peer) {
+        let Some(introduced) = &mut self.introduced else { return };
+        let owner = &member.segment.owner;
+        if owner.life != self.streams.own.segment.owner.life
+            && !introduced.contains(&owner.life)
+            && self.streams.roster.venue.introduce_bell(owner, self.bell, &self.event)
+        {
+            introduced.insert(owner.life);
+        }
+    }
+
+    /// What can be read when somebody wakes us who does not have our descriptor.
+    pub(crate) fn post(&self) -> Option<BorrowedFd<'_>> {
+        self.streams.roster.venue.descriptor()
+    }
+
+    /// Awake after sleeping on descriptors: takes back what woke us.
+    #[cold]
+    pub(crate) fn handle_awake(&self) {
+        if !self.event.drain() {
+            self.streams.roster.venue.drain(self.bell);
+        }
     }
 
     /// Whether there may be a message, or something else to look after.
@@ -167,6 +217,7 @@ impl Images {
     pub(crate) fn housekeep(&mut self, now: Ticks) {
         if self.housekeeping.is_due(now) {
             self.streams.roster.handle_housekeeping();
+            self.streams.housekeep();
             self.find_rings();
         }
     }
@@ -182,6 +233,10 @@ impl Images {
         let version = streams.roster.version();
         if std::mem::replace(&mut self.version_seen, version) != version {
             self.members = streams.members();
+            if let Some(introduced) = &mut self.introduced {
+                introduced
+                    .retain(|life| self.members.iter().any(|member| member.segment.owner.life == *life));
+            }
         }
         let members = std::mem::take(&mut self.members);
         self.rings_seen = streams.own.segment.bell(RINGS_BELL).visits();
@@ -226,6 +281,7 @@ impl Images {
             self.belief.refusals.push(if is_sealed { Refusal::Unexpected } else { Refusal::Unsealed });
             return;
         }
+        self.introduce_to(member);
         let place = (self.bell, self.began);
         let image = Image::follow(&self.streams, Arc::clone(member), file, place, &mut self.belief);
         self.left_out += usize::from(image.is_none());
@@ -251,6 +307,9 @@ impl Images {
 impl Drop for Images {
     fn drop(&mut self) {
         self.images.clear();
+        if self.introduced.is_some() {
+            self.streams.roster.venue.keep_bell(self.bell, None);
+        }
         self.streams.delist(self.bell);
     }
 }

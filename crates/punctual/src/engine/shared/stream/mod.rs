@@ -5,22 +5,29 @@
 //! a subscription's view is the number of the message that is next. Layout: `docs/shared-memory.md`.
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::Clock;
-use punctual_machine::doorbell::sender_fence;
+use punctual_machine::doorbell::{Notification, sender_fence};
+use punctual_machine::event_fd::EventFd;
 use punctual_machine::process::random;
 use punctual_machine::ring::frame_size_max;
 use punctual_proto::{Port, Target};
 
 use super::WhenFull;
 use super::roster::{Peer, Roster};
-use super::segment::{READERS_BELL, RINGS_BELL, ROW_WORDS, ROWS_MAX, STREAMS_MAX, SUBSCRIPTIONS_MAX, row};
+use super::segment::{
+    Owner, READERS_BELL, RINGS_BELL, ROW_WORDS, ROWS_MAX, STREAMS_MAX, SUBSCRIPTIONS_MAX, row,
+};
 use crate::seal::Seals;
+use follower::{Follower, followers_of};
 use ring_file::{RingFile, RingIdentity, target_word};
 
+mod follower;
 mod image;
 mod images;
 mod prefix;
@@ -49,6 +56,10 @@ fn port_of_subscription(word: u64, sealed: bool) -> Option<Port> {
     u16::try_from(port).ok().map(Port::from)
 }
 
+/// How long a node that leaves waits at most for subscriptions to find publications that it has closed: more than the time after
+/// which one that waits looks up though nobody woke it.
+const LINGER_MAX: Duration = Duration::from_millis(200);
+
 /// Looks around that a new publication takes for nodes that join just then.
 const VISITS_MAX: usize = 64;
 
@@ -66,7 +77,7 @@ pub enum StreamError {
     },
     /// A size or a port that cannot be: the text says which and what can.
     Invalid(String),
-    /// Streams wake their readers by a futex: take spin, backoff, adaptive or futex.
+    /// Memory raises no signal: take any other way of waiting.
     CannotWait(&'static str),
     /// The machine refused, most likely for want of memory in /dev/shm.
     System(SystemError),
@@ -79,7 +90,7 @@ impl fmt::Display for StreamError {
             Self::TooMany { what, most } => write!(f, "a node has at most {most} {what}"),
             Self::Invalid(text) => f.write_str(text),
             Self::CannotWait(wake) => {
-                write!(f, "{wake} cannot wait for publications: take spin, backoff, adaptive or futex")
+                write!(f, "{wake} cannot wait for publications, which come from memory: take any other way")
             }
             Self::System(error) => write!(f, "{error}"),
         }
@@ -95,12 +106,14 @@ pub(crate) struct Streams {
     own: Arc<Peer>,
     /// Held while one of our places in the tables is taken or given back, never while messages move.
     places: Mutex<()>,
+    /// Publications that have closed before all whom they were for had found them, oldest first.
+    lingering: Mutex<Vec<RingIdentity>>,
 }
 
 impl Streams {
     pub(super) fn new(roster: Arc<Roster>) -> Arc<Self> {
         let own = Peer::own(roster.own.clone());
-        Arc::new(Self { roster, own, places: Mutex::default() })
+        Arc::new(Self { roster, own, places: Mutex::default(), lingering: Mutex::default() })
     }
 
     fn places(&self) -> MutexGuard<'_, ()> {
@@ -168,10 +181,13 @@ impl Streams {
 
     /// Puts a ring into the table of those that others find.
     fn enter(&self, id: u64, target: Target) -> Result<(), StreamError> {
-        let _alone = self.places();
         let table = self.own.segment.streams();
-        let free = table.chunks(2).position(|entry| entry[0].get() == 0);
-        let entry = free.ok_or(StreamError::TooMany { what: "publications", most: STREAMS_MAX })?;
+        let free = || table.chunks(2).position(|entry| entry[0].get() == 0);
+        if free().is_none() {
+            self.end_lingering(&mut |_| true);
+        }
+        let _alone = self.places();
+        let entry = free().ok_or(StreamError::TooMany { what: "publications", most: STREAMS_MAX })?;
         punctual_machine::label!("stream.target");
         table[2 * entry + 1].set(target_word(target));
         punctual_machine::label!("stream.enter");
@@ -180,8 +196,41 @@ impl Streams {
         Ok(())
     }
 
-    /// Takes a ring out of the table. Who follows it reads it to its end.
-    fn withdraw(&self, id: u64) {
+    /// Its publication has closed: takes a ring out of the table. Who follows it reads it to its end. As long as somebody whom it
+    /// is for has not found it yet, it stays.
+    fn withdraw(&self, about: &RingIdentity) {
+        if self.is_found(about) {
+            self.remove(about.id);
+        } else {
+            self.lingering().push(*about);
+        }
+    }
+
+    /// Whether all whom the ring is for have found it, or it has nothing for them.
+    fn is_found(&self, about: &RingIdentity) -> bool {
+        followers_of(self, about).iter().all(Follower::has_begun)
+    }
+
+    fn lingering(&self) -> MutexGuard<'_, Vec<RingIdentity>> {
+        self.lingering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the rings of publications that have closed for which `is_over` says so.
+    fn end_lingering(&self, is_over: &mut dyn FnMut(&RingIdentity) -> bool) {
+        let mut lingering = self.lingering();
+        let over: Vec<RingIdentity> = lingering.extract_if(.., |about| is_over(about)).collect();
+        drop(lingering);
+        over.iter().for_each(|about| self.remove(about.id));
+    }
+
+    /// Removes the rings of publications that have closed, once all have found them.
+    pub(crate) fn housekeep(&self) {
+        if !self.lingering().is_empty() {
+            self.end_lingering(&mut |about| self.is_found(about));
+        }
+    }
+
+    fn remove(&self, id: u64) {
         let alone = self.places();
         for entry in self.own.segment.streams().chunks(2).filter(|entry| entry[0].get() == id) {
             punctual_machine::label!("stream.withdraw");
@@ -198,7 +247,10 @@ impl Streams {
         for member in self.members() {
             punctual_machine::label!("stream.tell");
             member.segment.bell(RINGS_BELL).announce_visit(true);
-            member.segment.ring_subscriptions();
+            for bell in 1..=SUBSCRIPTIONS_MAX {
+                let notification = member.segment.bell(bell).ring();
+                self.notify(notification, &member, bell, &OnceCell::new());
+            }
         }
     }
 
@@ -207,13 +259,14 @@ impl Streams {
         self: &Arc<Self>,
         port: Port,
         seals: Option<&Seals>,
+        event: &Arc<EventFd>,
     ) -> Result<Images, StreamError> {
         if port.is_reserved() {
             return Err(StreamError::Invalid("port 65535 stands for all ports: take another".into()));
         }
         let opening = seals.map(|seals| Opening::new(seals.opener()));
         let (bell, began) = self.list(port, opening.is_some())?;
-        let mut images = Images::new(Arc::clone(self), port, bell, opening);
+        let mut images = Images::new(Arc::clone(self), port, bell, (opening, Arc::clone(event)));
         images.begin(began);
         // Publications whose readers were looked for before know it by this.
         self.tell_of_readers();
@@ -256,6 +309,35 @@ impl Streams {
         }
     }
 
+    /// Wakes who sleeps at one of a node's bells, if it is to be woken. `event` keeps the descriptor, once that is known.
+    #[inline]
+    fn notify(
+        &self,
+        notification: Option<Notification>,
+        node: &Peer,
+        bell: usize,
+        event: &OnceCell<Arc<EventFd>>,
+    ) {
+        match notification {
+            None => {}
+            Some(Notification::Futex) => node.segment.bell(bell).wake_futex(),
+            Some(Notification::Descriptor) => self.ring_descriptor(&node.segment.owner, bell, event),
+        }
+    }
+
+    #[cold]
+    fn ring_descriptor(&self, owner: &Owner, bell: usize, event: &OnceCell<Arc<EventFd>>) {
+        if event.get().is_none()
+            && let Some(found) = self.roster.venue.event_of(owner, bell)
+        {
+            let _nobody_else_sets_it = event.set(found);
+        }
+        match event.get() {
+            Some(event) => event.ring(),
+            None => self.roster.venue.wake(owner),
+        }
+    }
+
     /// A free row, with what never changes in it; it counts once its ring stands there.
     fn take_row(&self, ring: u64, bell: usize, position: u64) -> Option<usize> {
         let _alone = self.places();
@@ -276,5 +358,22 @@ impl Streams {
         punctual_machine::label!("row.free");
         self.own.segment.row(index)[row::RING].publish(0);
         punctual_machine::label!("row.free.done");
+    }
+}
+
+impl Drop for Streams {
+    /// Whoever sends and leaves is heard by all who look within a time.
+    fn drop(&mut self) {
+        let clock = Clock::get();
+        let give_up = clock.now().plus(clock.ticks(LINGER_MAX));
+        let mut pause = Duration::from_micros(20);
+        self.housekeep();
+        while !self.lingering().is_empty() && clock.now() < give_up {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+            self.roster.handle_housekeeping();
+            self.housekeep();
+        }
+        self.end_lingering(&mut |_| true);
     }
 }

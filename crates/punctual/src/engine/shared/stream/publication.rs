@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::counter::Counter;
-use punctual_machine::doorbell::{Notification, sender_fence};
+use punctual_machine::doorbell::sender_fence;
 use punctual_machine::ring::{ClaimError, RingWriter, frame_size_max};
 use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::{Address, Target};
 
 use super::super::WhenFull;
-use super::super::roster::{Pace, Peer};
-use super::super::segment::{READERS_BELL, ROW_WORDS, ROWS_MAX, SUBSCRIPTIONS_MAX, row};
+use super::super::roster::Pace;
+use super::super::segment::READERS_BELL;
+use super::Streams;
+use super::follower::{Follower, followers_of};
 use super::prefix::{Prefix, StampChoice};
 use super::ring_file::RingFile;
 use super::sealing::Sealing;
-use super::{BEGINS, Streams, port_of_subscription};
 
 /// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
@@ -80,15 +80,6 @@ impl fmt::Display for OfferError {
 }
 
 impl std::error::Error for OfferError {}
-
-/// A subscription that our ring is for.
-#[derive(Debug)]
-struct Follower {
-    peer: Arc<Peer>,
-    bell: usize,
-    /// Where it says how far it has read; it has not looked at the ring before there is one.
-    row: Option<usize>,
-}
 
 /// The sending end of a stream: its ring, and who reads it. One thread at a time holds it.
 ///
@@ -331,11 +322,9 @@ impl Publication {
         punctual_machine::label!("stream.ring");
         // For all bells and for those who join: whoever does not see the message is seen here.
         sender_fence();
-        for follower in &self.followers {
-            let bell = follower.peer.segment.bell(follower.bell);
-            if bell.ring_fenced() == Some(Notification::Futex) {
-                bell.wake_futex();
-            }
+        for Follower { peer, bell, event, .. } in &self.followers {
+            let notification = peer.segment.bell(*bell).ring_fenced();
+            self.streams.notify(notification, peer, *bell, event);
         }
         if self.streams.own.segment.bell(READERS_BELL).visits() != self.readers_seen
             || self.writer.sequence() % LIVENESS_MESSAGES == LIVENESS_MESSAGES - 1
@@ -366,6 +355,7 @@ impl Publication {
     fn look_who_lives(&mut self) {
         if self.liveness.is_due(self.clock.now()) {
             self.streams.roster.handle_housekeeping();
+            self.streams.housekeep();
             self.look_at_readers();
         }
     }
@@ -375,47 +365,14 @@ impl Publication {
         // Before the rows: who comes while they are read is seen at the next look.
         self.readers_seen = self.streams.own.segment.bell(READERS_BELL).visits();
         self.followers.clear();
-        let (streams, about, followers) = (&self.streams, &self.file.about, &mut self.followers);
-        for peer in streams.members() {
-            if !about.target.includes_node(peer.segment.owner.node) || peer.has_left() {
-                continue;
-            }
-            for (bell, entry) in
-                peer.segment.subscriptions().chunks(2).enumerate().take(SUBSCRIPTIONS_MAX + 1)
-            {
-                let port = port_of_subscription(entry[0].get_published(), about.sealed);
-                if !port.is_some_and(|port| about.target.includes_port(port)) {
-                    continue;
-                }
-                let mut rows = peer.segment.rows().chunks(ROW_WORDS).take(ROWS_MAX);
-                let is_its = |words: &[Counter]| {
-                    words[row::RING].get_published() == about.id && words[row::BELL].get() == bell as u64
-                };
-                let row = rows.position(is_its);
-                // One that began later, and has no row yet, reads from where it will find us.
-                if row.is_some() || entry[1].get_published() < about.began || entry[1].get() == BEGINS {
-                    followers.push(Follower { peer: Arc::clone(&peer), bell, row });
-                }
-            }
-        }
-    }
-}
-
-impl Follower {
-    /// Up to where it has read the ring.
-    fn position(&self, ring: u64) -> u64 {
-        // It was there before the ring, and will read it from its beginning.
-        let Some(row) = self.row else { return 0 };
-        let words = self.peer.segment.row(row);
-        // It has left: its row may be another ring's by now.
-        if words[row::RING].get_published() == ring { words[row::POSITION].get_published() } else { u64::MAX }
+        self.followers.extend(followers_of(&self.streams, &self.file.about));
     }
 }
 
 impl Drop for Publication {
     fn drop(&mut self) {
         self.file.close();
-        self.streams.withdraw(self.file.about.id);
+        self.streams.withdraw(&self.file.about);
     }
 }
 
