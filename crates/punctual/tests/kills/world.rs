@@ -10,6 +10,7 @@ use punctual::{
     Bus, Communicator, CommunicatorOptions, Node, NodeId, Publication, Subscription, SubscriptionOptions,
     Target, Wake,
 };
+use punctual_machine::fd_exchange::PostBox;
 use punctual_machine::process::user;
 
 use crate::common::{PATIENCE, Role, unique};
@@ -196,7 +197,8 @@ impl World {
         [ALPHA, BETA].map(|name| Survivor::new(&bus_of(&self.bus()), name))
     }
 
-    /// Lets another process die on the bus, with all that it has.
+    /// Lets another process die on the bus, with all that it has; and leaves what one leaves that died on another bus of the same
+    /// user, before it had a ring.
     fn litter(&self) {
         let mut writer = Role::start_with("writer", &format!("{} alone", self.bus()), &self.variables());
         let give_up = Instant::now() + PATIENCE;
@@ -210,6 +212,10 @@ impl World {
             std::thread::sleep(Duration::from_micros(200));
         }
         writer.kill();
+        // The writer would have swept it.
+        let other = self.folder.path().join(format!("punctual.{}.other", user()));
+        std::fs::create_dir(&other).unwrap();
+        drop(PostBox::open(&other.join("00000000000000aa.00000000000000bb.post")).unwrap());
     }
 
     /// One message each way between the survivors, to one and to everybody.
