@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_proto::{FrameError, Header, Kind, Stamps};
+use punctual_proto::{FrameError, Header, Kind, NodeId, Stamps};
 
-use super::{Arrival, Bell, Descriptors, Drops, Engine, Event, Flow, Payload, Receive, Trouble};
+use super::{Arrival, Bell, Descriptors, Drops, Engine, Event, Flow, Identity, Payload, Receive, Trouble};
 
 /// Frames that are held back at a time, for reordering and delay. A full hold releases its oldest.
 const HELD_MAX: usize = 1024;
@@ -253,6 +253,10 @@ impl Receive for FaultyReceive {
 
     fn rings_doorbell(&self) -> bool {
         self.inner.rings_doorbell()
+    }
+
+    fn identity_of(&self, node: NodeId, incarnation: u16) -> Option<Identity> {
+        self.inner.identity_of(node, incarnation)
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

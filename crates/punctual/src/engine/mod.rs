@@ -315,6 +315,17 @@ pub trait Drops: Send + fmt::Debug {
     fn take(&mut self) -> u64;
 }
 
+/// Who a node is, where the medium tells more than its frames do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its life, whole.
+    pub life: u64,
+    /// Its name, if what stands there is one.
+    pub name: Option<String>,
+    /// It has said goodbye, which may be read after another life of it is there.
+    pub has_left: bool,
+}
+
 /// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
@@ -344,6 +355,12 @@ pub trait Receive: Any + Send + fmt::Debug {
 
     /// Whether frames of one source arrive in the order in which they were sent, if at all.
     fn keeps_order(&self) -> bool;
+
+    /// What is known of a node that is there, or went since the last poll, besides its id and the part of its life that frames
+    /// carry.
+    fn identity_of(&self, _node: NodeId, _incarnation: u16) -> Option<Identity> {
+        None
+    }
 
     /// What senders ring, and the node's own components.
     fn bell(&self) -> Arc<dyn Bell>;

@@ -15,7 +15,7 @@ use punctual_proto::limits::PREFIX_SIZE_MAX;
 use punctual_proto::{Header, NodeId, Stamps};
 
 use super::shared::OpenError;
-use super::{Bell, Descriptors, Drops, Engine, Event, Flow, Receive, SendError, Transmit};
+use super::{Bell, Descriptors, Drops, Engine, Event, Flow, Identity, Receive, SendError, Transmit};
 
 /// Bytes of one frame that are kept.
 const SNAP_SIZE: usize = 65_535;
@@ -235,6 +235,10 @@ impl Receive for TapReceive {
 
     fn rings_doorbell(&self) -> bool {
         self.inner.rings_doorbell()
+    }
+
+    fn identity_of(&self, node: NodeId, incarnation: u16) -> Option<Identity> {
+        self.inner.identity_of(node, incarnation)
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

@@ -5,6 +5,7 @@ use punctual_proto::limits::NODES_MAX;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Moment, NodeId, Recency, Stream};
 
+use super::events::NodeChange;
 use super::opening::count_of;
 use crate::engine::{Drops, Progress, Trouble};
 use crate::ledger::{Count, Page};
@@ -37,6 +38,10 @@ impl Account {
     #[inline]
     fn is_of(&self, node: NodeId, incarnation: u16) -> bool {
         self.public.node == node && self.public.incarnation == incarnation
+    }
+
+    fn change(&self, kind: NodeChange) -> Change {
+        Change { kind, node: self.public.node, incarnation: self.public.incarnation }
     }
 
     /// The stream of frames with such a header.
@@ -83,6 +88,16 @@ pub(crate) struct Accounts {
     bad_frames_open: u64,
     /// The same for frames that were not believed.
     refused_open: u64,
+    /// Who came and went since it was last asked for, while somebody wants to know.
+    changes: Option<Vec<Change>>,
+}
+
+/// A node came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) kind: NodeChange,
+    pub(super) node: NodeId,
+    pub(super) incarnation: u16,
 }
 
 /// What became of a frame's number.
@@ -104,6 +119,31 @@ impl Accounts {
             buffer_drops_open: 0,
             bad_frames_open: 0,
             refused_open: 0,
+            changes: None,
+        }
+    }
+
+    /// From now on changes are noted. Returns who is there.
+    pub(super) fn watch(&mut self) -> Vec<Change> {
+        self.changes.get_or_insert_default();
+        let present = self.accounts.iter().filter(|account| account.public.present);
+        present.map(|account| account.change(NodeChange::Joined)).collect()
+    }
+
+    pub(super) fn unwatch(&mut self) {
+        self.changes = None;
+    }
+
+    /// What was noted; `None` while there is nothing.
+    #[inline]
+    pub(super) fn take_changes(&mut self) -> Option<Vec<Change>> {
+        self.changes.as_mut().filter(|changes| !changes.is_empty()).map(std::mem::take)
+    }
+
+    /// Notes what became of the node with this account.
+    fn note(&mut self, index: usize, kind: NodeChange) {
+        if let Some(changes) = &mut self.changes {
+            changes.push(self.accounts[index].change(kind));
         }
     }
 
@@ -160,17 +200,23 @@ impl Accounts {
         let earlier =
             self.accounts.iter().position(|account| account.public.node == node && account.public.present);
         if let Some(index) = earlier {
+            self.note(index, NodeChange::Died);
             self.end(index, None, false, page);
         }
         if self.accounts.len() == NODES_MAX {
-            let gone = self.accounts.iter().position(|account| !account.public.present).unwrap_or(0);
-            self.accounts.swap_remove(gone);
+            let gone = self.accounts.iter().position(|account| !account.public.present);
+            if gone.is_none() {
+                // One too many for this table: what is not known is not there.
+                self.note(0, NodeChange::Left);
+            }
+            self.accounts.swap_remove(gone.unwrap_or(0));
         }
         page.count(Count::Joined).add_alone(1);
         let public = PeerAccount { node, incarnation, arrived: 0, lost: 0, missing: 0, present: true };
         let (ordered, moment) = (self.is_ordered(), self.moment());
         let (unicast, broadcast) = (unicast(ordered, moment), broadcast(ordered, moment));
         self.accounts.push(Account { public, unicast, broadcast });
+        self.note(self.accounts.len() - 1, NodeChange::Joined);
         self.accounts.len() - 1
     }
 
@@ -274,6 +320,9 @@ impl Accounts {
         page: &Page,
     ) {
         let index = self.account_of(node, incarnation, page);
+        if self.accounts[index].public.present {
+            self.note(index, if died { NodeChange::Died } else { NodeChange::Left });
+        }
         self.end(index, progress, died, page);
         page.count(Count::Left).add_alone(1);
         if died {

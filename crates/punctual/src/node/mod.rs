@@ -24,9 +24,11 @@ use crate::seal::Seals;
 use crate::wake::{Gate, Manners, Wake, waiter};
 
 pub use accounts::PeerAccount;
+pub use events::{NodeChange, NodeEvent, NodeEvents, NodeLife};
 pub use options::{Bus, CommunicatorOptions, NodeOptions, OpenError};
 
 mod accounts;
+mod events;
 pub(crate) mod inbox;
 pub(crate) mod opening;
 mod options;
@@ -35,6 +37,7 @@ mod registry;
 pub(crate) mod sending;
 pub(crate) mod waiting;
 
+use events::Watch;
 use inbox::Inbox;
 use receiving::Receiving;
 use registry::{Registry, Waiting};
@@ -92,6 +95,7 @@ pub(crate) struct Core {
     pub(crate) clock: &'static Clock,
     pub(crate) page: Page,
     pub(crate) registry: Registry,
+    pub(crate) watch: Watch,
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) manners: Manners,
     pub(crate) payload_size_max: usize,
@@ -317,6 +321,7 @@ impl Node {
             clock,
             page,
             registry: Registry::default(),
+            watch: Watch::default(),
             bell,
             manners: Manners {
                 rings_doorbell: engine.receive.rings_doorbell(),
@@ -414,12 +419,10 @@ impl Node {
         let inbox = Inbox::new(port, row, size).map_err(BindError::System)?;
         self.core.page.row(row)[RowCount::Port as usize].set(u64::from(port.get()) + 1);
         inboxes.push(Arc::clone(&inbox));
-        // Following allocates nothing then, whenever a communicator first does.
-        self.core.registry.waiting().followers.reserve(COMMUNICATORS_MAX);
+        self.core.registry.reserve();
         self.core.registry.note_change();
-        let is_second = inboxes.len() == 2;
         drop(inboxes);
-        if is_second {
+        if self.core.registry.is_shared() {
             // Who took the engine while there was one communicator would not look for another.
             self.core.visit(|_| ());
         }
@@ -440,6 +443,34 @@ impl Node {
     /// The accounts of all peers: what they sent to this node, and what of it arrived.
     pub fn peers(&self) -> Vec<PeerAccount> {
         self.core.visit(|receiving| receiving.accounts())
+    }
+
+    /// Who joins the bus, leaves it, or dies; those who are there come first, as joined. Waits as `wake` says. Nodes of which
+    /// nobody asks this spend nothing on it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use punctual::node::NodeChange;
+    /// use punctual::{Bus, Node, Wake};
+    ///
+    /// let bus = Bus::loopback("events");
+    /// let here = Node::open(&bus, "here")?;
+    /// let mut events = here.events(Wake::default())?;
+    /// let there = Node::open(&bus, "there")?;
+    /// let joined = events.next_timeout(Duration::from_secs(10)).expect("it has joined");
+    /// assert_eq!((joined.change, joined.node), (NodeChange::Joined, there.id()));
+    /// assert_eq!((joined.name.as_deref(), joined.life.bits), (Some("there"), 64));
+    ///
+    /// drop(there);
+    /// let left = events.next_timeout(Duration::from_secs(10)).expect("it has left");
+    /// assert_eq!((left.change, left.life), (NodeChange::Left, joined.life));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`BindError`]: who watches counts as one of the node's communicators.
+    pub fn events(&self, wake: Wake) -> Result<NodeEvents, BindError> {
+        NodeEvents::new(&self.core, wake)
     }
 
     /// Frames sent so far to one node, or to everybody: what the receivers' accounts must sum to.

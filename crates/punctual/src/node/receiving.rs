@@ -1,5 +1,6 @@
 //! The receiving side of a node: whoever waits drives the engine, keeps what is its own and hands on the rest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
@@ -9,7 +10,7 @@ use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Stamps};
 
 use super::Core;
-use super::accounts::{Accounts, PeerAccount};
+use super::accounts::{Accounts, Change, PeerAccount};
 use super::inbox::{Circumstances, Inbox, make_room};
 use super::opening::{Guard, copy, open, write_prefix};
 use super::registry::Ports;
@@ -126,6 +127,9 @@ impl Receiving {
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
         self.accounts.handle_turn(seen);
+        if let Some(changes) = self.accounts.take_changes() {
+            self.tell(core, &changes);
+        }
         (self.restless, self.predictable) = (seen > 0, BATCH);
         if landing.has_landed {
             landing.prediction = self.predict(landing);
@@ -135,6 +139,20 @@ impl Receiving {
             sending.housekeep(core, core.clock.now());
         }
         seen
+    }
+
+    /// Tells those who watch who came and who went.
+    #[cold]
+    fn tell(&mut self, core: &Core, changes: &[Change]) {
+        if !core.watch.publish(core, &*self.receive, changes) {
+            self.accounts.unwatch();
+        }
+    }
+
+    /// One more wants to know, from now on and of those who are there.
+    pub(super) fn watch(&mut self, core: &Core, inbox: &Arc<Inbox>) {
+        let present = self.accounts.watch();
+        core.watch.enter(core, inbox, &*self.receive, &present);
     }
 
     /// What follows the message that has just landed, if it goes on like that. Other media, and layers, look at every frame.
@@ -341,7 +359,8 @@ impl Desk<'_> {
     fn is_for_own_alone(&self, header: Header) -> bool {
         match header.target.port {
             Some(port) => port == self.own.port,
-            None => self.ports.inboxes.len() == 1,
+            // Who waits for events of nodes stands in no list.
+            None => self.ports.inboxes.len() == 1 && !self.own.port.is_reserved(),
         }
     }
 

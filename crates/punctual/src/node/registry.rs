@@ -47,6 +47,11 @@ impl Registry {
         self.version.publish(self.version.get() + 1);
     }
 
+    /// Following allocates nothing from now on, whenever a communicator first does.
+    pub(super) fn reserve(&self) {
+        self.waiting().followers.reserve(COMMUNICATORS_MAX);
+    }
+
     /// Puts a follower into the list of those who wait for the leader to leave.
     pub(crate) fn enlist(&self, inbox: &Arc<Inbox>) {
         let mut waiting = self.waiting();

@@ -14,7 +14,8 @@ use punctual_machine::memory::{Access, Mapping};
 use punctual_proto::NodeId;
 
 use super::mail::{Mail, note, note_of_bell};
-use super::segment::{Modes, NODE_BELL, Owner, Paths, Segment};
+use super::paths::Paths;
+use super::segment::{Modes, NODE_BELL, Owner, Segment};
 use super::venue::{Found, Scope, Sight, Venue};
 use super::{SharedOptions, Sharing};
 

@@ -12,7 +12,8 @@ use punctual_proto::NodeId;
 use punctual_proto::limits::NODES_MAX;
 use rustix::fs::Dir;
 
-use super::segment::{NODE_BELL, Paths, SUBSCRIPTIONS_MAX};
+use super::paths::Paths;
+use super::segment::{NODE_BELL, SUBSCRIPTIONS_MAX};
 
 /// Notes that are taken in at a time.
 const NOTES_MAX: usize = 32;

@@ -29,6 +29,7 @@ mod folder;
 pub(crate) mod fuzzing;
 mod hall;
 mod mail;
+mod paths;
 mod receive;
 mod roster;
 mod segment;

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::ring::{Next, RingReader, SharedBytes};
-use punctual_proto::frame::{HEADER_SIZE, HeaderPattern};
+use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::NODES_MAX;
 use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
 use super::roster::{Pace, Peer, Roster};
-use super::segment::NODE_BELL;
-use crate::engine::{Arrival, Bell, Descriptors, Event, Flow, Payload, Progress, Receive, Trouble};
+use super::segment::{NODE_BELL, State};
+use crate::engine::{Arrival, Bell, Descriptors, Event, Flow, Identity, Payload, Progress, Receive, Trouble};
+
+mod alike;
+
+pub(crate) use alike::Likeness;
 
 /// How often a few peers are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(250);
@@ -50,30 +54,13 @@ pub(crate) struct SharedReceive {
     last: usize,
     /// Peers that joined and were not yet told of, with whether their progress is exact.
     joined: VecDeque<(Arc<Peer>, Progress, bool)>,
+    /// Peers that were told of as gone by the last poll.
+    departed: Vec<Arc<Peer>>,
     /// A peer found no free entry in our table of cursors: those of peers that are gone are not all told of yet.
     awaits_slot: bool,
     version_seen: u64,
     visits_seen: u32,
     liveness: Pace,
-}
-
-/// What the next frame of a peer looks like if it is like the last one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Likeness {
-    /// Whose ring, and which life of it that was.
-    follower: usize,
-    life: u64,
-    pattern: HeaderPattern,
-    prefix_size: usize,
-    /// Prefix and seal, bytes.
-    overhead_size: usize,
-}
-
-/// A frame that is as predicted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Alike {
-    pub(crate) payload_size: u32,
-    pub(crate) stamps: Option<Stamps>,
 }
 
 /// What reading one record came to.
@@ -91,6 +78,7 @@ impl SharedReceive {
             first: 0,
             last: 0,
             joined: VecDeque::with_capacity(NODES_MAX),
+            departed: Vec::with_capacity(NODES_MAX),
             awaits_slot: false,
             version_seen: roster.version(),
             visits_seen,
@@ -192,13 +180,15 @@ impl SharedReceive {
             self.follow_newcomers();
         }
         let owner = follower.peer.segment.owner;
-        Some(visit(Event::Left {
+        let flow = visit(Event::Left {
             node: owner.node,
             incarnation: owner.incarnation(),
             // Nothing that a corrupt peer says is believed.
             progress: (!follower.corrupt).then(|| progress_of(&follower.peer, self.roster.own.owner.node)),
             died: follower.peer.died.is_raised(),
-        }))
+        });
+        self.departed.push(follower.peer);
+        Some(flow)
     }
 
     /// Reads the next record of one peer.
@@ -271,57 +261,11 @@ impl SharedReceive {
         }
     }
 
-    /// What the next frame looks like if it is like the last one shown, which had this header.
-    pub(crate) fn likeness(&self, header: &Header) -> Option<Likeness> {
-        let life = self.followers.get(self.last)?.peer.segment.owner.life;
-        let (pattern, prefix_size) = (HeaderPattern::of(header), header.prefix_size());
-        let overhead_size = header.frame_size() - header.payload_size as usize;
-        Some(Likeness { follower: self.last, life, pattern, prefix_size, overhead_size })
-    }
-
-    /// The next frame, if it has this number and is like the one before. Nothing is taken yet: the bytes may be overwritten
-    /// while they are read, which [`Self::copy_alike`] finds out.
-    #[inline]
-    pub(crate) fn peek_alike(&mut self, likeness: &Likeness, sequence: u32) -> Option<Alike> {
-        let follower = self.followers.get_mut(likeness.follower)?;
-        if follower.corrupt || follower.peer.segment.owner.life != likeness.life || !self.joined.is_empty() {
-            return None;
-        }
-        let frame = follower.ring.next_frame()?;
-        let payload_size = likeness.pattern.payload_size(frame.first_words()?, sequence)?;
-        if likeness.overhead_size + payload_size as usize != frame.len() {
-            return None;
-        }
-        let stamps = if likeness.prefix_size > HEADER_SIZE {
-            Some(Stamps::from_words(frame.skip(HEADER_SIZE)?.first_words()?))
-        } else {
-            None
-        };
-        Some(Alike { payload_size, stamps })
-    }
-
-    /// Copies the frame that [`Self::peek_alike`] found from its payload on, to `at` in `buffer`. `false` if it was written over
-    /// meanwhile; then [`Self::poll_with`] says so.
-    #[inline]
-    pub(crate) fn copy_alike(&mut self, likeness: &Likeness, buffer: &mut [u8], at: usize) -> bool {
-        let follower = &mut self.followers[likeness.follower];
-        let Some(payload) = follower.ring.frame().skip(likeness.prefix_size) else { return false };
-        payload.copy_to(&mut buffer[at..]);
-        follower.ring.is_intact()
-    }
-
-    /// Takes the frame that was copied: it will not be shown again.
-    #[inline]
-    pub(crate) fn take_alike(&mut self, likeness: &Likeness) {
-        let follower = &mut self.followers[likeness.follower];
-        follower.ring.consume();
-        follower.publish_cursor(&self.roster);
-    }
-
     /// [`Receive::poll`] for a visitor whose type is known.
     #[inline]
     pub(crate) fn poll_with(&mut self, limit: usize, visit: &mut impl FnMut(Event<'_>) -> Flow) -> usize {
         self.look_around();
+        self.departed.clear();
         let mut shown = 0;
         let mut flow = Flow::Continue;
         // A peer's streams begin before its frames are shown, and end after the last of them.
@@ -463,6 +407,21 @@ impl Receive for SharedReceive {
 
     fn keeps_order(&self) -> bool {
         true
+    }
+
+    fn identity_of(&self, node: NodeId, incarnation: u16) -> Option<Identity> {
+        // The newest first: of two lives with one number it is the one that came.
+        let followed = self.followers.iter().rev().map(|follower| &follower.peer);
+        let peers = followed.chain(self.departed.iter().rev());
+        let is_it = |peer: &&Arc<Peer>| {
+            let owner = &peer.segment.owner;
+            owner.node == node && owner.incarnation() == incarnation
+        };
+        peers.into_iter().find(is_it).map(|peer| Identity {
+            life: peer.segment.owner.life,
+            name: peer.segment.name(),
+            has_left: peer.segment.state() == State::Closed,
+        })
     }
 
     fn bell(&self) -> Arc<dyn Bell> {

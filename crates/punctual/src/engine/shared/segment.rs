@@ -13,12 +13,9 @@
 //!
 //! Its doorbells lie in a file of their own, because peers write to them; they map all else for reading only.
 
-use std::ffi::CStr;
 use std::fs::Permissions;
-use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_machine::SystemError;
@@ -30,6 +27,8 @@ use punctual_machine::process::ProcessIdentity;
 use punctual_machine::ring::RingMemory;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{NAME_SIZE_MAX, NODES_MAX};
+
+use super::paths::Paths;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCTUAL");
 const LAYOUT_VERSION: u64 = 2;
@@ -142,93 +141,6 @@ pub(super) struct Segment {
     bells: MappedSlice<Doorbell>,
     ring: RingMemory,
     pub(super) owner: Owner,
-}
-
-/// The files of one life of a node.
-#[derive(Clone, Debug)]
-pub(super) struct Paths {
-    pub(super) ring: PathBuf,
-    pub(super) bell: PathBuf,
-    pub(super) post: PathBuf,
-}
-
-impl Paths {
-    pub(super) fn new(folder: &Path, node: NodeId, life: u64) -> Self {
-        let path = |ending| folder.join(format!("{node}.{life:016x}.{ending}"));
-        Self { ring: path("ring"), bell: path("bell"), post: Self::post_of(folder, node, life) }
-    }
-
-    /// Size of a file's name, bytes.
-    pub(super) const NAME_SIZE: usize = 39;
-
-    /// The name of a file in its folder, with an ending of four letters. Asked for from time to time while messages move: nothing
-    /// here allocates.
-    pub(super) fn name<'n>(
-        node: NodeId,
-        life: u64,
-        ending: &str,
-        name: &'n mut [u8; Self::NAME_SIZE],
-    ) -> &'n CStr {
-        write!(&mut name[..], "{node}.{life:016x}.{ending}\0").expect("as long as a name");
-        CStr::from_bytes_with_nul(name).expect("a zero at its end and nowhere else")
-    }
-
-    /// Where a node's post box is.
-    pub(super) fn post_of(folder: &Path, node: NodeId, life: u64) -> PathBuf {
-        folder.join(format!("{node}.{life:016x}.post"))
-    }
-
-    /// Node and life of a ring file's name.
-    pub(super) fn parse(name: &str) -> Option<(NodeId, u64)> {
-        Self::parse_ending(name, ".ring")
-    }
-
-    fn parse_ending(name: &str, ending: &str) -> Option<(NodeId, u64)> {
-        let (node, life) = name.strip_suffix(ending)?.split_once('.')?;
-        let hex = |digits: &str| (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten();
-        Some((NodeId::new(hex(node)?)?, hex(life)?))
-    }
-
-    /// The ring before it is whole.
-    fn unfinished(&self) -> PathBuf {
-        self.ring.with_extension("new")
-    }
-
-    /// Node and life of a post box's name.
-    pub(super) fn parse_post(name: &str) -> Option<(NodeId, u64)> {
-        Self::parse_ending(name, ".post")
-    }
-
-    /// The ring of one of its publications.
-    pub(super) fn stream(&self, id: u64) -> PathBuf {
-        self.ring.with_extension(format!("{id:016x}.stream"))
-    }
-
-    /// The rings of all of its publications.
-    fn streams(&self) -> Vec<PathBuf> {
-        let (Some(folder), Some(ring)) = (self.ring.parent(), self.ring.file_stem()) else {
-            return Vec::new();
-        };
-        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-        let is_own = |name: &str| {
-            ring.to_str().is_some_and(|ring| name.starts_with(ring) && name.ends_with(".stream"))
-        };
-        let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-        paths.filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_own)).collect()
-    }
-
-    pub(super) fn remove(&self) {
-        // The ring goes first: without it nobody finds the others. The post box goes last: an opener that finds it
-        // without its ring and its process removes what is left. What is already gone is as good as removed.
-        let remove = |path: &PathBuf| {
-            punctual_machine::label!("files.remove");
-            let _gone = std::fs::remove_file(path);
-            punctual_machine::label!("files.remove.done");
-        };
-        [self.unfinished(), self.ring.clone(), self.bell.clone()].iter().for_each(remove);
-        self.streams().iter().for_each(remove);
-        remove(&self.post);
-    }
 }
 
 /// The part of a segment that [`Segment::populate`] maps, bytes: all of a usual one.
@@ -417,6 +329,16 @@ impl Segment {
         &self.rows[index * ROW_WORDS..(index + 1) * ROW_WORDS]
     }
 
+    /// Its owner's name, if what stands there can be one.
+    pub(super) fn name(&self) -> Option<String> {
+        let words = &self.identity[word::NAME..word::NAME + NAME_SIZE_MAX / 8];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.get().to_le_bytes()).collect();
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        bytes.truncate(end);
+        let name = String::from_utf8(bytes).ok()?;
+        super::check_name("node", &name).is_ok().then_some(name)
+    }
+
     pub(super) fn state(&self) -> State {
         match self.identity[word::STATE].get_published() {
             0 => State::Joining,
@@ -490,6 +412,8 @@ impl Segment {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use proptest::prelude::*;
     use punctual_machine::ring::{Next, RingReader};
@@ -528,6 +452,7 @@ mod tests {
                 segment.populate();
                 prop_assert!(size * 8 >= RING_AT + segment.ring().capacity());
                 segment.state();
+                segment.name();
                 segment.sent_to(NodeId::named("we"));
                 segment.cursor_of(words[1]);
                 segment.doorbell().ring();

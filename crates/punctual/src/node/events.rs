@@ -1,0 +1,305 @@
+//! Who comes to a bus and who goes: events for whoever asks.
+//!
+//! Whoever drives the engine notes changes while somebody watches, and puts an event for each into the watcher's inbox, as if the
+//! node had sent it a message: so watchers wait, follow and are counted as communicators are.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use punctual_proto::frame::{HEADER_SIZE, Kind};
+use punctual_proto::limits::NAME_SIZE_MAX;
+use punctual_proto::{Address, Header, NodeId, Port, Target};
+
+use super::accounts::Change;
+use super::inbox::{Circumstances, Inbox};
+use super::{BindError, CommunicatorOptions, Core};
+use crate::communicator::{Communicator, ReceiveError};
+use crate::engine::{Identity, Receive};
+use crate::ledger::{Count, RowCount};
+use crate::wake::Wake;
+
+/// Size of a watcher's inbox, bytes: room for more events than a bus has nodes.
+const INBOX_SIZE: usize = 1 << 16;
+
+/// Size of an event as it lies there, bytes: what, bits, size of the name, padding; node; life; name.
+const EVENT_SIZE: usize = 24 + NAME_SIZE_MAX;
+
+/// What became of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeChange {
+    /// It is there.
+    Joined,
+    /// It said goodbye.
+    Left,
+    /// It went without: its process died, or another life of it is there.
+    Died,
+}
+
+impl fmt::Display for NodeChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Joined => "joined",
+            Self::Left => "left",
+            Self::Died => "died",
+        })
+    }
+}
+
+/// Which life of a node: drawn at random when it opens. As much of it as the medium tells.
+///
+/// Memory tells all 64 bits: no two lives are alike. UDP and Ethernet carry 16 in every frame: of 65,536 lives of a node two
+/// have one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeLife {
+    /// The bits that are known, the lowest first.
+    pub value: u64,
+    /// How many that are: 64 or 16.
+    pub bits: u32,
+}
+
+impl fmt::Display for NodeLife {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:0width$x}", self.value, width = self.bits as usize / 4)
+    }
+}
+
+/// A node came or went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEvent {
+    /// What it did.
+    pub change: NodeChange,
+    /// The node.
+    pub node: NodeId,
+    /// Which life of it.
+    pub life: NodeLife,
+    /// Its name, where the medium tells: in memory.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for NodeEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} ({}) {}, life {}", self.node, self.change, self.life),
+            None => write!(f, "{} {}, life {}", self.node, self.change, self.life),
+        }
+    }
+}
+
+impl NodeEvent {
+    fn write(&self) -> [u8; EVENT_SIZE] {
+        let name = self.name.as_deref().unwrap_or_default().as_bytes();
+        let mut bytes = [0; EVENT_SIZE];
+        bytes[..3].copy_from_slice(&[self.change as u8, self.life.bits as u8, name.len() as u8]);
+        bytes[8..16].copy_from_slice(&self.node.get().to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.life.value.to_le_bytes());
+        bytes[24..24 + name.len()].copy_from_slice(name);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        let bytes: &[u8; EVENT_SIZE] = bytes.try_into().expect("this process wrote it");
+        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("of eight bytes"));
+        let name = &bytes[24..24 + usize::from(bytes[2])];
+        Self {
+            change: match bytes[0] {
+                0 => NodeChange::Joined,
+                1 => NodeChange::Left,
+                _ => NodeChange::Died,
+            },
+            node: NodeId::new(word(8)).expect("a node wrote its own"),
+            life: NodeLife { value: word(16), bits: bytes[1].into() },
+            name: (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned()),
+        }
+    }
+}
+
+/// The events of a bus's nodes, oldest first: [`super::Node::events`].
+///
+/// Nodes that were there already come first, as joined. Of one life of a node *joined* comes first and once, then *left* or
+/// *died* once. The node itself is not among them.
+///
+/// A change is seen by whoever drives the node: a component that receives, or who waits here; messages for components then wait
+/// in their inboxes. In memory who waits asks eight others each quarter of a second whether they live, and tells all of a death. On
+/// UDP and Ethernet nobody notices a death before another life of the node is there.
+///
+/// At most some three hundred events wait; of more the newest are lost, counted by [`Self::missed`] and as *inbox full* in the
+/// node's ledger, where each event is a message from the node to itself.
+#[derive(Debug)]
+pub struct NodeEvents {
+    communicator: Communicator,
+    inbox: Arc<Inbox>,
+    core: Arc<Core>,
+}
+
+impl NodeEvents {
+    pub(super) fn new(core: &Arc<Core>, wake: Wake) -> Result<Self, BindError> {
+        let lead = crate::wake::waiter(wake, core.manners).map_err(BindError::CannotWait)?;
+        let inbox = Self::new_inbox(core)?;
+        let options = CommunicatorOptions::waiting(wake);
+        let communicator = Communicator::new(Arc::clone(core), &inbox, lead, &options)?;
+        core.visit(|receiving| receiving.watch(core, &inbox));
+        Ok(Self { communicator, inbox, core: Arc::clone(core) })
+    }
+
+    /// An inbox that stands in no list of ports: no message is for it.
+    fn new_inbox(core: &Core) -> Result<Arc<Inbox>, BindError> {
+        let inboxes = core.registry.lock();
+        let row = core.page.free_row().ok_or(BindError::TooMany)?;
+        let port = Port::from(u16::MAX);
+        let inbox = Inbox::new(port, row, INBOX_SIZE).map_err(BindError::System)?;
+        core.page.row(row)[RowCount::Port as usize].set(u64::from(port.get()) + 1);
+        core.registry.note_change();
+        core.registry.reserve();
+        drop(inboxes);
+        Ok(inbox)
+    }
+
+    /// The oldest event, if there is one; never waits.
+    pub fn try_next(&mut self) -> Option<NodeEvent> {
+        Self::read(self.communicator.try_receive())
+    }
+
+    /// The oldest event; waits for one for at most `timeout`.
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<NodeEvent> {
+        Self::read(self.communicator.receive_timeout(timeout))
+    }
+
+    fn read(received: Result<crate::communicator::Message<'_>, ReceiveError>) -> Option<NodeEvent> {
+        received.ok().map(|message| NodeEvent::read(message.payload))
+    }
+
+    /// Events for which there was no room.
+    pub fn missed(&self) -> u64 {
+        self.core.page.row(self.inbox.row)[RowCount::InboxFull as usize].get()
+    }
+
+    /// For an event loop of one's own, as [`Communicator::arm`]: take events until there is none, arm, wait until
+    /// [`Self::as_fd`] is readable.
+    pub fn arm(&mut self) -> bool {
+        self.communicator.arm()
+    }
+}
+
+impl AsFd for NodeEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.communicator.as_fd()
+    }
+}
+
+impl Drop for NodeEvents {
+    fn drop(&mut self) {
+        self.core.watch.lock().inboxes.retain(|other| !Arc::ptr_eq(other, &self.inbox));
+    }
+}
+
+/// Who watches, and what they were told.
+#[derive(Debug, Default)]
+pub(crate) struct Watch(Mutex<Watched>);
+
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    inboxes: Vec<Arc<Inbox>>,
+    /// Who is there, as far as watchers were told: the medium has forgotten who has gone.
+    present: Vec<(u16, NodeEvent)>,
+}
+
+impl Watch {
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more watches: tells him of those who are there.
+    pub(super) fn enter(&self, core: &Core, inbox: &Arc<Inbox>, receive: &dyn Receive, present: &[Change]) {
+        let mut watched = self.lock();
+        watched.inboxes.push(Arc::clone(inbox));
+        watched.present = present.iter().map(|change| (change.incarnation, event(change, receive))).collect();
+        for (_, event) in &watched.present {
+            tell(core, inbox, event);
+        }
+    }
+
+    /// Tells all who watch. `false` if there is nobody.
+    pub(super) fn publish(&self, core: &Core, receive: &dyn Receive, changes: &[Change]) -> bool {
+        let mut watched = self.lock();
+        let Watched { inboxes, present } = &mut *watched;
+        for change in changes {
+            let found = event(change, receive);
+            let known = present.iter().position(|(incarnation, event)| {
+                *incarnation == change.incarnation && event.node == change.node
+            });
+            let event = match known {
+                Some(index) if change.kind != NodeChange::Joined => {
+                    NodeEvent { change: found.change, ..present.swap_remove(index).1 }
+                }
+                _ => found,
+            };
+            inboxes.iter().for_each(|inbox| tell(core, inbox, &event));
+            if change.kind == NodeChange::Joined {
+                present.push((change.incarnation, event));
+            }
+        }
+        if inboxes.is_empty() {
+            present.clear();
+        }
+        !inboxes.is_empty()
+    }
+}
+
+/// A change as users see it: the engine may know more of the node.
+fn event(change: &Change, receive: &dyn Receive) -> NodeEvent {
+    let node = change.node;
+    let Some(Identity { life, name, has_left }) = receive.identity_of(node, change.incarnation) else {
+        let life = NodeLife { value: change.incarnation.into(), bits: u16::BITS };
+        return NodeEvent { change: change.kind, node, life, name: None };
+    };
+    let change = match change.kind {
+        NodeChange::Died if has_left => NodeChange::Left,
+        other => other,
+    };
+    NodeEvent { change, node, life: NodeLife { value: life, bits: u64::BITS }, name }
+}
+
+fn tell(core: &Core, inbox: &Inbox, event: &NodeEvent) {
+    let payload = event.write();
+    let header = Header {
+        kind: Kind::Data,
+        incarnation: core.incarnation,
+        source: Address { node: core.node, port: Port::from(0) },
+        target: Target::node(core.node),
+        sequence: 0,
+        payload_size: EVENT_SIZE as u32,
+        stamped: false,
+        sealed: false,
+    };
+    let mut prefix = [0; HEADER_SIZE];
+    header.write(&mut prefix);
+    core.page.count(Count::Copies).add_alone(1);
+    if inbox.push(&Circumstances::default(), &prefix, &payload, &core.page) {
+        inbox.ring(&*core.bell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_read_as_it_was_written() {
+        let name = "n".repeat(NAME_SIZE_MAX);
+        for (change, name) in
+            [(NodeChange::Joined, Some(name)), (NodeChange::Left, Some("a".into())), (NodeChange::Died, None)]
+        {
+            let life = NodeLife { value: u64::MAX - 7, bits: 64 };
+            let event = NodeEvent { change, node: NodeId::named("it"), life, name };
+            assert_eq!(NodeEvent::read(&event.write()), event);
+        }
+    }
+
+    #[test]
+    fn a_life_is_shown_with_as_many_digits_as_are_known() {
+        assert_eq!(NodeLife { value: 0xAB, bits: 16 }.to_string(), "00ab");
+        assert_eq!(NodeLife { value: 0xAB, bits: 64 }.to_string(), "00000000000000ab");
+    }
+}

@@ -1,0 +1,201 @@
+//! Events of a bus's nodes: who joins, who leaves, who dies, and as which life.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Role, free_ports, unique, watchdog};
+use punctual::engine::shared::SharedOptions;
+use punctual::node::{NodeChange, NodeEvent, NodeEvents};
+use punctual::{Bus, Node, NodeId, Target, Wake};
+use punctual_machine::signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Not a test of its own: a node of another process, that does nothing until it is killed.
+#[test]
+fn role() {
+    let (Ok(name), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
+    else {
+        return;
+    };
+    signal::end_with_parent();
+    let _node = Node::open(&Bus::shared(&bus), &name).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+fn next(events: &mut NodeEvents) -> NodeEvent {
+    events.next_timeout(PATIENCE).expect("an event")
+}
+
+fn what(event: &NodeEvent) -> (NodeChange, NodeId) {
+    (event.change, event.node)
+}
+
+/// Goal: of two and three nodes each is told of once, with its name and its whole life, also who was there before; who comes back
+/// is another life.
+fn comes_and_goes(bus: &Bus) {
+    let first = Node::open(bus, "first").unwrap();
+    let watches = Node::open(bus, "watches").unwrap();
+    let mut events = watches.events(Wake::Futex).unwrap();
+    let joined = next(&mut events);
+    assert_eq!(what(&joined), (NodeChange::Joined, first.id()), "who is there comes first");
+    assert_eq!((joined.name.as_deref(), joined.life.bits), (Some("first"), 64));
+    let second = Node::open(bus, "second").unwrap();
+    let also = next(&mut events);
+    assert_eq!((what(&also), also.name.as_deref()), ((NodeChange::Joined, second.id()), Some("second")));
+    assert_ne!(also.life, joined.life);
+    drop(first);
+    let left = next(&mut events);
+    assert_eq!((what(&left), left.life), ((NodeChange::Left, joined.node), joined.life));
+    assert_eq!(left.name.as_deref(), Some("first"), "its memory is gone, its name is not");
+    let again = Node::open(bus, "first").unwrap();
+    let back = next(&mut events);
+    assert_eq!(what(&back), (NodeChange::Joined, joined.node));
+    assert_ne!(back.life, joined.life);
+    let mut late = watches.events(Wake::EventFd).unwrap();
+    let mut present = [next(&mut late), next(&mut late)].map(|event| what(&event));
+    present.sort_by_key(|(_, node)| node.get());
+    let mut expected = [again.id(), second.id()].map(|node| (NodeChange::Joined, node));
+    expected.sort_by_key(|(_, node)| node.get());
+    assert_eq!(present, expected, "a second one who watches hears of those who are there now");
+    assert!(events.try_next().is_none() && late.try_next().is_none());
+    drop((again, second));
+    for events in [&mut events, &mut late] {
+        assert!((0..2).all(|_| next(events).change == NodeChange::Left));
+    }
+    let ledger = watches.ledger();
+    assert!(ledger.is_balanced() && events.missed() == 0, "{ledger}");
+}
+
+#[test]
+fn nodes_come_and_go_inside_a_process() {
+    let _alive = watchdog(60);
+    comes_and_goes(&Bus::loopback(&unique("nodes")));
+}
+
+#[test]
+fn nodes_come_and_go_in_shared_memory() {
+    let _alive = watchdog(60);
+    comes_and_goes(&Bus::shared(&unique("nodes")));
+}
+
+/// Goal: a process that is killed has died, which is told with the life that it had.
+#[test]
+fn a_killed_process_has_died() {
+    let _alive = watchdog(60);
+    let bus = unique("killed");
+    let watches = Node::open(&Bus::shared(&bus), "watches").unwrap();
+    let mut events = watches.events(Wake::default()).unwrap();
+    let process = Role::start("mortal", &bus);
+    let joined = next(&mut events);
+    assert_eq!(what(&joined), (NodeChange::Joined, NodeId::named("mortal")));
+    process.kill();
+    let died = next(&mut events);
+    assert_eq!((what(&died), died.life), ((NodeChange::Died, joined.node), joined.life));
+    assert_eq!(died.name.as_deref(), Some("mortal"));
+}
+
+/// Goal: over UDP nodes are told of with the part of their life that frames carry; nobody's name is known.
+#[test]
+fn nodes_come_and_go_over_udp() {
+    let _alive = watchdog(60);
+    let (here, there) = free_ports();
+    let watches = Node::open(&Bus::peers(here, &[there]), "watches").unwrap();
+    let mut events = watches.events(Wake::EventFd).unwrap();
+    let mut lives = Vec::new();
+    for _ in 0..2 {
+        let other = Node::open(&Bus::peers(there, &[here]), "other").unwrap();
+        let joined = next(&mut events);
+        assert_eq!(what(&joined), (NodeChange::Joined, other.id()));
+        assert_eq!((joined.life.bits, &joined.name), (16, &None));
+        assert!(joined.life.value <= u64::from(u16::MAX));
+        drop(other);
+        let left = next(&mut events);
+        assert_eq!((what(&left), left.life), ((NodeChange::Left, joined.node), joined.life));
+        lives.push(joined.life);
+    }
+    // Of 65,536 runs one has the same number twice, which is what the documentation says.
+    println!("lives {lives:?}");
+}
+
+/// Goal: who waits for events takes nobody's messages: what comes for components meanwhile waits in their inboxes, also what is
+/// for everybody.
+#[test]
+fn who_waits_for_events_hands_messages_on() {
+    let _alive = watchdog(60);
+    let bus = Bus::shared(&unique("handed"));
+    let watches = Node::open(&bus, "watches").unwrap();
+    let mut events = watches.events(Wake::Futex).unwrap();
+    let mut component = watches.bind(7).unwrap();
+    let other = Node::open(&bus, "other").unwrap();
+    let mut speaker = other.bind(1).unwrap();
+    speaker.send_timeout(Target::port("watches", 7), b"one", PATIENCE).unwrap();
+    speaker.send_timeout(Target::EVERYONE, b"all", PATIENCE).unwrap();
+    assert_eq!(what(&next(&mut events)), (NodeChange::Joined, other.id()));
+    let give_up = Instant::now() + PATIENCE;
+    while watches.ledger().arrived < 2 {
+        assert!(events.next_timeout(Duration::from_millis(5)).is_none(), "a message is no event");
+        assert!(Instant::now() < give_up, "{}", watches.ledger());
+    }
+    assert_eq!(component.try_receive().unwrap().payload, b"one");
+    assert_eq!(component.try_receive().unwrap().payload, b"all");
+    assert!(watches.ledger().is_balanced());
+}
+
+/// Goal: events wait in memory that is bounded; what had no room is counted.
+#[test]
+fn what_nobody_takes_is_counted() {
+    let _alive = watchdog(60);
+    let bus = Bus::Loopback(SharedOptions { ring_size: 1 << 12, ..SharedOptions::new(&unique("untaken")) });
+    let watches = Node::open(&bus, "watches").unwrap();
+    let mut drives = watches.bind(1).unwrap();
+    let mut events = watches.events(Wake::Futex).unwrap();
+    let (mut visits, give_up) = (0_u64, Instant::now() + PATIENCE);
+    while events.missed() == 0 {
+        let guest = Node::open(&bus, "guest").unwrap();
+        let _nobody_speaks = drives.receive_timeout(Duration::from_micros(50));
+        drop(guest);
+        let _nobody_speaks = drives.receive_timeout(Duration::from_micros(50));
+        visits += 1;
+        assert!(Instant::now() < give_up, "{visits} visits, none missed");
+    }
+    // All that was noticed is noticed by now.
+    while watches.ledger().left < watches.ledger().joined {
+        let _nobody_speaks = drives.receive_timeout(Duration::from_millis(1));
+        assert!(Instant::now() < give_up, "{}", watches.ledger());
+    }
+    let told = std::iter::from_fn(|| events.try_next()).count() as u64;
+    let ledger = watches.ledger();
+    assert_eq!(told + events.missed(), ledger.joined + ledger.left, "{ledger}");
+    assert_eq!(ledger.inbox_full, events.missed());
+    assert!(told >= 256 && ledger.is_balanced(), "{told} events, {ledger}");
+}
+
+/// Goal: events wake an event loop of one's own, and who stops watching leaves nothing behind.
+#[test]
+fn events_wake_an_event_loop() {
+    let _alive = watchdog(60);
+    let bus = Bus::shared(&unique("loop"));
+    let watches = Node::open(&bus, "watches").unwrap();
+    let mut events = watches.events(Wake::Epoll).unwrap();
+    let mut seen = Vec::new();
+    let other = Node::open(&bus, "other").unwrap();
+    let give_up = Instant::now() + PATIENCE;
+    while seen.is_empty() {
+        while let Some(event) = events.try_next() {
+            seen.push(what(&event));
+        }
+        if events.arm() && seen.is_empty() {
+            let mut descriptors = [PollFd::new(&events, PollFlags::IN)];
+            poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 })).unwrap();
+        }
+        assert!(Instant::now() < give_up);
+    }
+    assert_eq!(seen, [(NodeChange::Joined, other.id())]);
+    drop(events);
+    drop(other);
+    watches.housekeep();
+    assert!(watches.ledger().is_balanced());
+}
