@@ -18,7 +18,7 @@ pub mod oneway;
 pub mod peel;
 pub mod report;
 pub mod response;
-pub mod role;
+
 pub mod sample;
 pub mod scheduling;
 pub mod stall;
@@ -30,6 +30,7 @@ pub mod survey;
 pub mod units;
 pub mod vehicles;
 pub mod wakeup;
+pub mod worker;
 
 /// The examples of the how-tos, as tests.
 #[cfg(doctest)]

@@ -16,9 +16,9 @@ use super::progress::progress_of_whole;
 use super::{print, show, store_failure};
 use crate::error::Failure;
 use crate::oneway::{self, BusPlan, Outcome, RESPONDER, Responder, Settings};
-use crate::role::{Role, say};
 use crate::store::{Header, Store};
 use crate::summary::Summary;
+use crate::worker::{Worker, send};
 use crate::{doubt, facts};
 
 /// Requests, if nothing else is asked for, and the idle time before each.
@@ -77,7 +77,7 @@ pub fn node(arguments: &NodeArguments) -> Result<(), Failure> {
         Responder::open(&arguments.bus, &arguments.name, arguments.wake).map_err(Failure::Machine)?;
     if arguments.attached {
         end_with_parent();
-        say(&mut std::io::stdout().lock(), &true).map_err(|error| Failure::Machine(error.to_string()))?;
+        send(&mut std::io::stdout().lock(), &true).map_err(|error| Failure::Machine(error.to_string()))?;
         let over = end_of_input();
         responder.serve(&|| over.is_raised());
         return Ok(());
@@ -145,16 +145,16 @@ pub fn oneway(arguments: &OnewayArguments) -> Result<(), Failure> {
 }
 
 /// The bus, and the far end where that is this run's own.
-fn ends(arguments: &OnewayArguments) -> Result<(BusPlan, Option<Role>), Failure> {
+fn ends(arguments: &OnewayArguments) -> Result<(BusPlan, Option<Worker>), Failure> {
     if let Some(bus) = &arguments.bus {
         return Ok((bus.clone(), None));
     }
     let [here, there] = oneway::loopback().map_err(Failure::Machine)?;
     let (there, wake) = (there.to_string(), arguments.wake.to_string());
     let options = ["node", "--attached", "--bus", &there, "--name", &arguments.to, "--wake", &wake];
-    let mut role = Role::start(&options).map_err(Failure::Machine)?;
-    role.hear::<bool>().map_err(Failure::Machine)?;
-    Ok((here, Some(role)))
+    let mut worker = Worker::start(&options).map_err(Failure::Machine)?;
+    worker.recv::<bool>().map_err(Failure::Machine)?;
+    Ok((here, Some(worker)))
 }
 
 fn header(settings: &Settings, seed: u64) -> Header {

@@ -14,11 +14,11 @@ use super::layer::{Culprit, Layer, cell};
 use super::site::{MadeTrial, Site};
 use super::startup::{Order, StartUp};
 use crate::link::Medium;
-use crate::role::Role;
 use crate::sample::Samples;
 use crate::stats::Distribution;
 use crate::store::{Store, StoreError};
 use crate::summary::Skipped;
+use crate::worker::Worker;
 
 /// Other processes that start at the same time: with ours the original's fifteen.
 const CROWD: usize = 14;
@@ -301,17 +301,17 @@ impl Bench<'_> {
         for _ in crowded / 2..crowded {
             crowd.push(start_with(&order(true))?);
         }
-        let paid: Result<StartUp, String> = ours.hear()?;
+        let paid: Result<StartUp, String> = ours.recv()?;
         for bystander in &mut crowd {
-            bystander.hear::<Result<StartUp, String>>()??;
+            bystander.recv::<Result<StartUp, String>>()??;
         }
         self.site.ended()?;
         paid
     }
 }
 
-fn start_with(order: &Order) -> Result<Role, String> {
-    let mut role = Role::start(&["peel-start"])?;
-    role.say(order)?;
-    Ok(role)
+fn start_with(order: &Order) -> Result<Worker, String> {
+    let mut worker = Worker::start(&["peel-start"])?;
+    worker.send(order)?;
+    Ok(worker)
 }

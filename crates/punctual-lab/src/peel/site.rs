@@ -12,22 +12,22 @@ use crate::link::{Medium, VALUE_SIZE};
 use crate::load::client::{self, Trial, Warmup};
 use crate::load::recording::Recording;
 use crate::load::responder::respond_within;
-use crate::role::{Role, hear, say};
 use crate::sample::Load;
+use crate::worker::{Worker, recv, send};
 
 /// How long a client may be silent: a fresh process among a crowd takes its time until its first message.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// What the responder is told.
 #[derive(Debug, Serialize, Deserialize)]
-enum Told {
+enum Request {
     Station { field: Box<Field>, cpu: Option<usize> },
     Answer(LinkPlan),
 }
 
 /// What it says.
 #[derive(Debug, Serialize, Deserialize)]
-enum Said {
+enum Response {
     Started { thread: u32 },
     Ready,
     Done { signals: u64, answered: u64 },
@@ -41,36 +41,36 @@ enum Said {
 pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
     let unheard = |error: std::io::Error| error.to_string();
     let mut end: Option<End> = None;
-    while let Ok(told) = hear::<Told>(input) {
-        match told {
-            Told::Station { field, cpu } => {
-                let said = station(&field, cpu).unwrap_or_else(Said::Failed);
+    while let Ok(request) = recv::<Request>(input) {
+        match request {
+            Request::Station { field, cpu } => {
+                let response = station(&field, cpu).unwrap_or_else(Response::Failed);
                 end = Some(End { field: *field, side: 1 });
-                say(output, &said).map_err(unheard)?;
+                send(output, &response).map_err(unheard)?;
             }
-            Told::Answer(plan) => {
+            Request::Answer(plan) => {
                 let Some(end) = &end else { return Err("no station yet".to_owned()) };
                 if end.field.medium == Medium::Packet {
                     // The interface was put here by now. Up twice is up.
                     let _seen_when_opened = bring_up(INTERFACES[1]);
                 }
-                let said = match end.open(plan) {
+                let response = match end.open(plan) {
                     Ok(mut link) => {
-                        say(output, &Said::Ready).map_err(unheard)?;
+                        send(output, &Response::Ready).map_err(unheard)?;
                         let before = interruptions();
                         let facts = respond_within(&mut *link, VALUE_SIZE, SILENCE_MAX);
-                        Said::Done { signals: interruptions() - before, answered: facts.answered }
+                        Response::Done { signals: interruptions() - before, answered: facts.answered }
                     }
-                    Err(text) => Said::Failed(text),
+                    Err(text) => Response::Failed(text),
                 };
-                say(output, &said).map_err(unheard)?;
+                send(output, &response).map_err(unheard)?;
             }
         }
     }
     Ok(())
 }
 
-fn station(field: &Field, cpu: Option<usize>) -> Result<Said, String> {
+fn station(field: &Field, cpu: Option<usize>) -> Result<Response, String> {
     if let Some(cpu) = cpu {
         // Unpinned is slower, not wrong.
         let _unpinned = punctual_machine::cpu::pin_to(cpu);
@@ -79,14 +79,14 @@ fn station(field: &Field, cpu: Option<usize>) -> Result<Said, String> {
         unshare_network().map_err(|error| error.to_string())?;
     }
     punctual::Clock::get();
-    Ok(Said::Started { thread: thread_id() })
+    Ok(Response::Started { thread: thread_id() })
 }
 
 /// The client's thread with the responder's process.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) end: End,
-    responder: Role,
+    responder: Worker,
     number: u32,
 }
 
@@ -112,12 +112,12 @@ impl Site {
         if field.medium == Medium::Packet {
             unshare_network().map_err(|error| error.to_string())?;
         }
-        let mut responder = Role::start(&["peel-respond"])?;
-        responder.say(&Told::Station { field: Box::new(field.clone()), cpu: cpus[1] })?;
-        let thread = match responder.hear()? {
-            Said::Started { thread } => thread,
-            Said::Failed(text) => return Err(text),
-            other => return Err(format!("the responder said {other:?} where its start was due")),
+        let mut responder = Worker::start(&["peel-respond"])?;
+        responder.send(&Request::Station { field: Box::new(field.clone()), cpu: cpus[1] })?;
+        let thread = match responder.recv()? {
+            Response::Started { thread } => thread,
+            Response::Failed(text) => return Err(text),
+            other => return Err(format!("the responder response {other:?} where its start was due")),
         };
         if field.medium == Medium::Packet {
             create_veth(INTERFACES[0], INTERFACES[1], thread)
@@ -134,11 +134,11 @@ impl Site {
     pub(super) fn begin(&mut self, plan: LinkPlan) -> Result<LinkPlan, String> {
         self.number += 1;
         let plan = LinkPlan { number: self.number, ..plan };
-        self.responder.say(&Told::Answer(plan))?;
-        match self.responder.hear()? {
-            Said::Ready => Ok(plan),
-            Said::Failed(text) => Err(text),
-            other => Err(format!("the responder said {other:?} where it was to be ready")),
+        self.responder.send(&Request::Answer(plan))?;
+        match self.responder.recv()? {
+            Response::Ready => Ok(plan),
+            Response::Failed(text) => Err(text),
+            other => Err(format!("the responder response {other:?} where it was to be ready")),
         }
     }
 
@@ -147,9 +147,9 @@ impl Site {
     /// # Errors
     /// In words for people.
     pub(super) fn ended(&mut self) -> Result<(u64, u64), String> {
-        match self.responder.hear()? {
-            Said::Done { signals, answered } => Ok((signals, answered)),
-            other => Err(format!("the responder said {other:?} where the trial was over")),
+        match self.responder.recv()? {
+            Response::Done { signals, answered } => Ok((signals, answered)),
+            other => Err(format!("the responder response {other:?} where the trial was over")),
         }
     }
 

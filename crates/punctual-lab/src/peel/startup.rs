@@ -21,7 +21,7 @@ use super::layer::Culprit;
 use crate::link::VALUE_SIZE;
 use crate::link::{CommunicatorLink, Link};
 use crate::load::ping;
-use crate::role::{hear, say};
+use crate::worker::{recv, send};
 
 /// Pings after the first.
 const MORE: usize = 200;
@@ -81,9 +81,9 @@ pub struct StartUp {
 /// In words for people.
 pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
     let main_ns = monotonic_ns();
-    let order: Order = hear(input)?;
+    let order: Order = recv(input)?;
     let paid = if order.bystander { stand_by(&order) } else { start_up(&order, main_ns) };
-    say(output, &paid).map_err(|error| error.to_string())
+    send(output, &paid).map_err(|error| error.to_string())
 }
 
 /// One of the crowd: pays what a start costs, and speaks to nobody.

@@ -18,7 +18,7 @@ use super::option::{Choice, Way};
 use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN, Stamps};
 use super::protocol::Protocol;
 use super::responder::ResponderFacts;
-use super::site::{Assignment, Family, PORT, Place, Said, Site, Told, open_port};
+use super::site::{Assignment, Family, PORT, Place, Request, Response, Site, open_port};
 use super::sockperf;
 use super::trips::{Frame, Trips};
 use crate::doubt::{Cause as DoubtCause, page_faults};
@@ -328,8 +328,8 @@ impl Bench<'_> {
             delay: settings.delay,
         };
         let site = self.site.as_mut().ok_or("there is no responder")?;
-        match site.tell(&Told::Answer(Box::new(assignment)))? {
-            Said::Ready { address, mac } => {
+        match site.tell(&Request::Answer(Box::new(assignment)))? {
+            Response::Ready { address, mac } => {
                 let peer = Peer { address: SocketAddr::new(there, address.port()), mac };
                 Ok((peer, SocketAddr::new(here, port_number)))
             }
@@ -369,8 +369,8 @@ impl Bench<'_> {
 
     fn stop_responder(&mut self) -> Result<(Option<ResponderFacts>, Option<String>), String> {
         let Some(site) = &mut self.site else { return Ok((None, None)) };
-        match site.tell(&Told::Stop)? {
-            Said::Done { facts, remark } => Ok((Some(facts), remark)),
+        match site.tell(&Request::Stop)? {
+            Response::Done { facts, remark } => Ok((Some(facts), remark)),
             other => Err(format!("the responder said {other:?} where the trial was over")),
         }
     }

@@ -22,8 +22,8 @@ use super::option::Choice;
 use super::port::{self, PortPlan};
 use super::protocol::Protocol;
 use super::responder::{Manner, ResponderFacts, respond};
-use crate::role::{Role, hear, say};
 use crate::scheduling::Control;
+use crate::worker::{Worker, recv, send};
 
 /// The interfaces of the veth pair: the client's and the responder's.
 pub const INTERFACES: [&str; 2] = ["punctual0", "punctual1"];
@@ -48,7 +48,7 @@ pub enum Family {
 
 /// What the responder's process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Told {
+pub enum Request {
     /// To leave for a network namespace of its own, or not.
     Station {
         /// A namespace of its own.
@@ -101,7 +101,7 @@ pub struct Assignment {
 
 /// What it says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Said {
+pub enum Response {
     /// It runs, in its namespace, with this thread id.
     Started {
         /// Of the thread that interfaces may be moved to.
@@ -144,29 +144,29 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     let mut program: Option<Child> = None;
     // Calibrated now: the first trial's first message must not wait for it.
     punctual::Clock::get();
-    while let Ok(told) = hear::<Told>(input) {
-        let said = match told {
-            Told::Station { segment } => station(segment),
-            Told::Settle => settle(1).map(|()| Said::Settled).map_err(|error| error.to_string()),
-            Told::Neighbour(Neighbour { address, mac }) => {
+    while let Ok(request) = recv::<Request>(input) {
+        let response = match request {
+            Request::Station { segment } => station(segment),
+            Request::Settle => settle(1).map(|()| Response::Settled).map_err(|error| error.to_string()),
+            Request::Neighbour(Neighbour { address, mac }) => {
                 let added = add_neighbour(INTERFACES[1], address, mac);
-                added.map(|()| Said::Settled).map_err(|error| error.to_string())
+                added.map(|()| Response::Settled).map_err(|error| error.to_string())
             }
-            Told::Answer(assignment) => start_answering(*assignment).map(|(started, said)| {
+            Request::Answer(assignment) => start_answering(*assignment).map(|(started, response)| {
                 answering = Some(started);
-                said
+                response
             }),
-            Told::Stop => stop_answering(answering.take()),
-            Told::Spawn { program: name, arguments } => spawn(&name, &arguments).map(|child| {
+            Request::Stop => stop_answering(answering.take()),
+            Request::Spawn { program: name, arguments } => spawn(&name, &arguments).map(|child| {
                 program = Some(child);
-                Said::Settled
+                Response::Settled
             }),
-            Told::EndProgram => {
+            Request::EndProgram => {
                 end_program(program.take());
-                Ok(Said::Settled)
+                Ok(Response::Settled)
             }
         };
-        say(output, &said.unwrap_or_else(Said::Failed)).map_err(|error| error.to_string())?;
+        send(output, &response.unwrap_or_else(Response::Failed)).map_err(|error| error.to_string())?;
     }
     end_program(program);
     // An end of input in the middle of a trial is an end of the trial.
@@ -174,11 +174,11 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     Ok(())
 }
 
-fn station(segment: bool) -> Result<Said, String> {
+fn station(segment: bool) -> Result<Response, String> {
     if segment {
         unshare_network().map_err(|error| error.to_string())?;
     }
-    Ok(Said::Started { thread: thread_id(), process: std::process::id() })
+    Ok(Response::Started { thread: thread_id(), process: std::process::id() })
 }
 
 /// Gives this side's interface its addresses.
@@ -191,7 +191,7 @@ fn settle(side: usize) -> Result<(), SystemError> {
     Ok(())
 }
 
-fn start_answering(assignment: Assignment) -> Result<(Answering, Said), String> {
+fn start_answering(assignment: Assignment) -> Result<(Answering, Response), String> {
     let stop = Arc::new(Flag::default());
     let seen = Arc::clone(&stop);
     let (ready, readiness) = std::sync::mpsc::channel();
@@ -223,7 +223,7 @@ fn start_answering(assignment: Assignment) -> Result<(Answering, Said), String> 
     });
     let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
     let peer = readiness.recv().map_err(|_| "the responder's thread ended".to_owned())??;
-    Ok((Answering { stop, thread }, Said::Ready { address: peer.address, mac: peer.mac }))
+    Ok((Answering { stop, thread }, Response::Ready { address: peer.address, mac: peer.mac }))
 }
 
 /// What the kernel is given to switch on what a port asked for, before its thread becomes urgent: time stamps begin by a work
@@ -250,11 +250,11 @@ pub fn open_port(
     Ok(port)
 }
 
-fn stop_answering(answering: Option<Answering>) -> Result<Said, String> {
+fn stop_answering(answering: Option<Answering>) -> Result<Response, String> {
     let Answering { stop, thread } = answering.ok_or("the responder was not answering")?;
     stop.raise();
     let (facts, remark) = thread.join().map_err(|_| "the responder's thread failed".to_owned())?;
-    Ok(Said::Done { facts, remark })
+    Ok(Response::Done { facts, remark })
 }
 
 fn spawn(program: &str, arguments: &[String]) -> Result<Child, String> {
@@ -289,7 +289,7 @@ pub enum Place {
 /// The responder of this run, and the way to it.
 #[derive(Debug)]
 pub struct Site {
-    role: Role,
+    worker: Worker,
     /// Where it is.
     pub place: Place,
     /// Its process, for signals.
@@ -328,14 +328,14 @@ impl Site {
 
     /// The site, and the thread that holds the responder's namespace.
     fn start_role(family: Family, segment: bool, place: Place) -> Result<(Self, u32), String> {
-        let mut role = Role::start(&["echo", "--attached"])?;
-        role.say(&Told::Station { segment })?;
-        match role.hear()? {
-            Said::Started { thread, process } => {
-                Ok((Self { role, place, process, family, forwarder: None }, thread))
+        let mut worker = Worker::start(&["echo", "--attached"])?;
+        worker.send(&Request::Station { segment })?;
+        match worker.recv()? {
+            Response::Started { thread, process } => {
+                Ok((Self { worker, place, process, family, forwarder: None }, thread))
             }
-            Said::Failed(text) => Err(text),
-            other => Err(format!("the responder said {other:?} where its start was due")),
+            Response::Failed(text) => Err(text),
+            other => Err(format!("the responder response {other:?} where its start was due")),
         }
     }
 
@@ -344,20 +344,20 @@ impl Site {
         let Some(faults) = faults else {
             create_veth(INTERFACES[0], INTERFACES[1], thread).map_err(text)?;
             settle(0).map_err(text)?;
-            return self.tell(&Told::Settle).map(drop);
+            return self.tell(&Request::Settle).map(drop);
         };
         let mut forwarder = Forwarder::start(faults)?;
         create_veth(INTERFACES[0], forward::INTERFACES[0], forwarder.thread()).map_err(text)?;
         forwarder.join(INTERFACES[1], thread)?;
         settle(0).map_err(text)?;
-        self.tell(&Told::Settle)?;
+        self.tell(&Request::Settle)?;
         // Both ends take the forwarder for the other: it turns no address resolution round.
         let [near, far] = forwarder.run()?;
         for (place, address) in [SEGMENT_V4, SEGMENT_V6].into_iter().enumerate() {
             let known = |side: usize, mac| Neighbour { address: without_prefix(address[side]), mac };
             let here = known(1, near);
             let done = add_neighbour(INTERFACES[0], here.address, here.mac).map_err(text);
-            let done = done.and_then(|()| self.tell(&Told::Neighbour(known(0, far))).map(drop));
+            let done = done.and_then(|()| self.tell(&Request::Neighbour(known(0, far))).map(drop));
             if place == 0 {
                 done?;
             }
@@ -370,11 +370,11 @@ impl Site {
     ///
     /// # Errors
     /// What it could not do, in words for people.
-    pub fn tell(&mut self, told: &Told) -> Result<Said, String> {
-        self.role.say(told)?;
-        match self.role.hear()? {
-            Said::Failed(text) => Err(text),
-            said => Ok(said),
+    pub fn tell(&mut self, request: &Request) -> Result<Response, String> {
+        self.worker.send(request)?;
+        match self.worker.recv()? {
+            Response::Failed(text) => Err(text),
+            response => Ok(response),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Settings;
-use super::site::{Said, Site, Told};
+use super::site::{Request, Response, Site};
 use crate::sample::{CellId, Load, Outcome, Samples};
 
 /// The port of its server.
@@ -42,9 +42,9 @@ pub fn measure(site: &mut Site, settings: &Settings, share: Duration) -> Result<
     };
     let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let (program, arguments) = pinned(settings.cpus[1], words(format!("server -i {there} -p {PORT}")));
-    match site.tell(&Told::Spawn { program, arguments })? {
-        Said::Settled => {}
-        other => return Err(format!("the responder said {other:?} where sockperf was to start")),
+    match site.tell(&Request::Spawn { program, arguments })? {
+        Response::Settled => {}
+        other => return Err(format!("the responder response {other:?} where sockperf was to start")),
     }
     // It has no way to say that it listens.
     std::thread::sleep(Duration::from_millis(300));
@@ -61,7 +61,7 @@ pub fn measure(site: &mut Site, settings: &Settings, share: Duration) -> Result<
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    let ended = site.tell(&Told::EndProgram);
+    let ended = site.tell(&Request::EndProgram);
     let ran = ran.map_err(|error| format!("cannot run {program}: {error}; install sockperf"))?;
     ended?;
     let text = std::fs::read_to_string(&log);

@@ -16,8 +16,8 @@ use crate::load::client::{self, ClientFacts, Trial};
 use crate::load::clocks::Clocks;
 use crate::load::recording::Recording;
 use crate::load::responder::{ResponderFacts, respond};
-use crate::role::{Role, hear, say};
 use crate::scheduling::Quotas;
+use crate::worker::{Worker, recv, send};
 
 /// What the responder is told when it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ enum Reply {
 /// # Errors
 /// When nobody listens any more.
 pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
-    let station: Station = hear(input)?;
+    let station: Station = recv(input)?;
     let unheard = |error: std::io::Error| error.to_string();
     if let Some(cpu) = station.cpu {
         // Unpinned is slower, not wrong; the client says so.
@@ -57,27 +57,27 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     if station.place == Place::Segment
         && let Err(error) = punctual_machine::namespace::unshare_network()
     {
-        return say(output, &Reply::Failed(error.to_string())).map_err(unheard);
+        return send(output, &Reply::Failed(error.to_string())).map_err(unheard);
     }
     // Calibrated now: the first trial's first message must not wait for it.
     punctual::Clock::get();
-    say(output, &Reply::Started { id: punctual_machine::namespace::thread_id() }).map_err(unheard)?;
+    send(output, &Reply::Started { id: punctual_machine::namespace::thread_id() }).map_err(unheard)?;
     let mut ends = Ends::new(station.field, Side::There);
-    while let Ok(plan) = hear::<LinkPlan>(input) {
+    while let Ok(plan) = recv::<LinkPlan>(input) {
         if station.place == Place::Segment {
             // The interface was put here by now. Up twice is up.
             let _seen_when_opened = punctual_machine::namespace::bring_up(INTERFACES[1]);
         }
         match ends.open(&plan) {
             Ok(mut link) => {
-                say(output, &Reply::Ready).map_err(unheard)?;
+                send(output, &Reply::Ready).map_err(unheard)?;
                 let before = ends.rescued(plan.route);
                 let facts = respond(&mut *link, plan.size);
                 drop(link);
                 let rescued = ends.rescued(plan.route) - before;
-                say(output, &Reply::Done { facts, rescued }).map_err(unheard)?;
+                send(output, &Reply::Done { facts, rescued }).map_err(unheard)?;
             }
-            Err(text) => say(output, &Reply::Failed(text)).map_err(unheard)?,
+            Err(text) => send(output, &Reply::Failed(text)).map_err(unheard)?,
         }
     }
     Ok(())
@@ -86,7 +86,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
 /// The other end, wherever it runs. Ends with this value.
 #[derive(Debug)]
 enum Responder {
-    Process(Role),
+    Process(Worker),
     Thread { input: UnixStream, output: BufReader<UnixStream>, thread: Option<JoinHandle<()>> },
 }
 
@@ -95,7 +95,7 @@ impl Responder {
         if place == Place::Process {
             Self::start_thread()
         } else {
-            Role::start(&["respond"]).map(Self::Process)
+            Worker::start(&["respond"]).map(Self::Process)
         }
     }
 
@@ -112,19 +112,19 @@ impl Responder {
         Ok(Self::Thread { output: BufReader::new(clone(&ours)?), input: ours, thread: Some(thread) })
     }
 
-    fn say(&mut self, what: &impl Serialize) -> Result<(), String> {
+    fn send(&mut self, what: &impl Serialize) -> Result<(), String> {
         match self {
-            Self::Process(role) => role.say(what),
+            Self::Process(worker) => worker.send(what),
             Self::Thread { input, .. } => {
-                say(input, what).map_err(|error| format!("the responder does not listen: {error}"))
+                send(input, what).map_err(|error| format!("the responder does not listen: {error}"))
             }
         }
     }
 
-    fn hear(&mut self) -> Result<Reply, String> {
+    fn recv(&mut self) -> Result<Reply, String> {
         match self {
-            Self::Process(role) => role.hear(),
-            Self::Thread { output, .. } => hear(output),
+            Self::Process(worker) => worker.recv(),
+            Self::Thread { output, .. } => recv(output),
         }
     }
 }
@@ -247,8 +247,8 @@ impl Client {
             punctual_machine::namespace::unshare_network().map_err(|error| error.to_string())?;
         }
         let mut responder = Responder::start(place)?;
-        responder.say(&Station { field: field.clone(), place, cpu: there })?;
-        let id = match responder.hear()? {
+        responder.send(&Station { field: field.clone(), place, cpu: there })?;
+        let id = match responder.recv()? {
             Reply::Started { id } => id,
             Reply::Failed(text) => return Err(text),
             other => return Err(format!("the responder said {other:?} where its start was due")),
@@ -264,8 +264,8 @@ impl Client {
         let plan = LinkPlan { route, size, due_counts: load == crate::sample::Load::Open, manner };
         let mut recording = Recording::new(capacity(&order.trial));
         let mut link = self.ends.open(&plan)?;
-        self.responder.say(&plan)?;
-        match self.responder.hear()? {
+        self.responder.send(&plan)?;
+        match self.responder.recv()? {
             Reply::Ready => {}
             Reply::Failed(text) => return Err(text),
             other => return Err(format!("the responder said {other:?} where it was to be ready")),
@@ -279,7 +279,7 @@ impl Client {
         let clocks = [clocks, Clocks::read()];
         let steal_ticks = punctual_machine::host::steal_ticks().unwrap_or(0).saturating_sub(steal);
         let throttled = quotas.now().times.saturating_sub(throttled);
-        match self.responder.hear()? {
+        match self.responder.recv()? {
             Reply::Done { facts: responder, rescued } => {
                 let rescued = rescued + self.ends.rescued(route) - rescued_before;
                 Ok(Made { recording, client, responder, rescued, steal_ticks, throttled, clocks })

@@ -14,10 +14,12 @@ use super::first::{Beginning, Look, Looking};
 use super::observed::Observed;
 use super::option::Mode;
 use super::plain::Plain;
-use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Opening, Part, Said, Skipped, Told};
+use super::protocol::{
+    Account, Assignment, BusPlan, Facts, Heard, Opening, Part, Request, Response, Skipped,
+};
 use super::value::{RECORD_SIZE, Record};
-use crate::role::{hear, say};
 use crate::scheduling::Quotas;
+use crate::worker::{recv, send};
 
 /// How long the others on the bus are waited for before the barrier.
 const JOINING_MAX: Duration = Duration::from_secs(20);
@@ -48,13 +50,13 @@ pub(super) trait Travelling {
 pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
     let unheard = |error: std::io::Error| error.to_string();
     let mut running: Option<Box<dyn Travelling>> = None;
-    while let Ok(told) = hear::<Told>(input) {
-        let said = match told {
-            Told::Station { apart } => station(apart).map(Answer::Line),
-            Told::Open(assignment) => match open(&assignment) {
+    while let Ok(request) = recv::<Request>(input) {
+        let response = match request {
+            Request::Station { apart } => station(apart).map(Answer::Line),
+            Request::Open(assignment) => match open(&assignment) {
                 Ok((opened, opening)) => {
                     let opened = running.insert(opened);
-                    say(output, &Said::Ready(opening)).map_err(unheard)?;
+                    send(output, &Response::Ready(opening)).map_err(unheard)?;
                     if assignment.barrier {
                         continue;
                     }
@@ -62,19 +64,19 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
                 }
                 Err(text) => Err(text),
             },
-            Told::Go { at_ns } => match &mut running {
+            Request::Go { at_ns } => match &mut running {
                 Some(running) => travel(running.as_mut(), at_ns),
                 None => Err("nothing is open".to_owned()),
             },
-            Told::Account => {
+            Request::Account => {
                 let account = running.as_mut().map(|running| running.account()).unwrap_or_default();
-                Ok(Answer::Line(Said::Accounted(account)))
+                Ok(Answer::Line(Response::Accounted(account)))
             }
         };
-        match said {
-            Ok(Answer::Line(said)) => say(output, &said),
+        match response {
+            Ok(Answer::Line(response)) => send(output, &response),
             Ok(Answer::Travelled(travelled)) => send_travelled(output, travelled),
-            Err(text) => say(output, &Said::Failed(text)),
+            Err(text) => send(output, &Response::Failed(text)),
         }
         .map_err(unheard)?;
     }
@@ -83,7 +85,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
 
 /// What is said to what was told.
 enum Answer {
-    Line(Said),
+    Line(Response),
     Travelled(Travelled),
 }
 
@@ -91,18 +93,18 @@ fn travel(running: &mut dyn Travelling, start_ns: u64) -> Result<Answer, String>
     running.travel(start_ns).map(Answer::Travelled)
 }
 
-fn station(apart: bool) -> Result<Said, String> {
+fn station(apart: bool) -> Result<Response, String> {
     if apart {
         unshare_network().and_then(|()| bring_up("lo")).map_err(|error| error.to_string())?;
     }
-    Ok(Said::Started { thread: thread_id() })
+    Ok(Response::Started { thread: thread_id() })
 }
 
 fn send_travelled(output: &mut impl Write, travelled: Travelled) -> std::io::Result<()> {
     let Travelled { facts, records, skipped, beginnings } = travelled;
     let mut bytes = Vec::with_capacity(records.len() * RECORD_SIZE);
     records.iter().for_each(|record| record.write(&mut bytes));
-    say(output, &Said::Done { facts, skipped, beginnings, bytes: bytes.len() })?;
+    send(output, &Response::Done { facts, skipped, beginnings, bytes: bytes.len() })?;
     output.write_all(&bytes)?;
     output.flush()
 }

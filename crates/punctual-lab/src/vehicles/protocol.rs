@@ -121,7 +121,7 @@ pub struct Assignment {
 /// What a process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
-pub enum Told {
+pub enum Request {
     /// To leave for a network namespace of its own, or not.
     Station { apart: bool },
     /// To open everything and to say so when it is ready; without a barrier, to travel at once.
@@ -228,7 +228,7 @@ impl Account {
 /// What a process says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
-pub enum Said {
+pub enum Response {
     /// It runs; interfaces may be moved to this thread.
     Started { thread: u32 },
     /// It waits at the barrier.

@@ -13,11 +13,11 @@ use punctual_machine::namespace::{
 
 use super::first::Beginning;
 use super::option::{Interfaces, Settings};
-use super::protocol::{Account, Assignment, BusPlan, Facts, Opening, Part, Port, Said, Skipped, Told};
+use super::protocol::{Account, Assignment, BusPlan, Facts, Opening, Part, Port, Request, Response, Skipped};
 use super::value::Record;
 use crate::link::KeyLine;
 use crate::link::Medium;
-use crate::role::Role;
+use crate::worker::Worker;
 
 /// The bridge of a road of our own, and the interface that each process has.
 const BRIDGE: &str = "road";
@@ -150,7 +150,7 @@ fn address_of(name: &str) -> Result<Ipv4Addr, String> {
 struct Station {
     part: Part,
     /// `None` once it died.
-    role: Option<Role>,
+    worker: Option<Worker>,
 }
 
 /// What one process brought back.
@@ -187,12 +187,12 @@ impl Road {
     pub fn start(settings: &Settings, place: &Place, tag: u16) -> Result<Self, String> {
         let mut road = Self { stations: Vec::new(), died: Vec::new() };
         for part in parts(settings) {
-            let role = Role::start(&["vehicle"])?;
-            road.stations.push(Station { part, role: Some(role) });
+            let worker = Worker::start(&["vehicle"])?;
+            road.stations.push(Station { part, worker: Some(worker) });
         }
-        road.tell_all(&Told::Station { apart: place.bridge().is_some() });
+        road.tell_all(&Request::Station { apart: place.bridge().is_some() });
         for (number, station) in road.stations.iter_mut().enumerate() {
-            let Said::Started { thread } = station.ask()? else { return Err(dead(station.part)) };
+            let Response::Started { thread } = station.ask()? else { return Err(dead(station.part)) };
             if let Some(bridge) = place.bridge() {
                 let port = format!("pc{tag:04x}{number}");
                 create_veth(&port, INTERFACE, thread)
@@ -238,12 +238,12 @@ impl Road {
                 phase_ns: settings.phase_ns(),
                 barrier: settings.barrier,
             };
-            station.say(&Told::Open(Box::new(assignment)))?;
+            station.send(&Request::Open(Box::new(assignment)))?;
         }
         self.stations
             .iter_mut()
             .map(|station| match station.ask()? {
-                Said::Ready(opening) => Ok((station.part, opening)),
+                Response::Ready(opening) => Ok((station.part, opening)),
                 other => Err(unexpected(station.part, &other, "ready")),
             })
             .collect()
@@ -256,14 +256,14 @@ impl Road {
     /// In words for people: a process said that it cannot.
     pub fn travel(&mut self, barrier_ns: Option<u64>) -> Result<Vec<(Part, Brought)>, String> {
         if let Some(at_ns) = barrier_ns {
-            self.tell_all(&Told::Go { at_ns });
+            self.tell_all(&Request::Go { at_ns });
         }
         let mut all = Vec::new();
         for station in &mut self.stations {
             match station.ask() {
-                Ok(Said::Done { facts, skipped, beginnings, bytes }) => {
+                Ok(Response::Done { facts, skipped, beginnings, bytes }) => {
                     let records =
-                        station.role.as_mut().ok_or(String::new()).and_then(|r| r.hear_bytes(bytes));
+                        station.worker.as_mut().ok_or(String::new()).and_then(|r| r.recv_bytes(bytes));
                     match records {
                         Ok(bytes) => {
                             let records = Record::read_all(&bytes);
@@ -284,11 +284,11 @@ impl Road {
     /// # Errors
     /// In words for people.
     pub fn account(&mut self) -> Result<Vec<(Part, Account)>, String> {
-        self.tell_all(&Told::Account);
+        self.tell_all(&Request::Account);
         let mut all = Vec::new();
-        for station in self.stations.iter_mut().filter(|station| station.role.is_some()) {
+        for station in self.stations.iter_mut().filter(|station| station.worker.is_some()) {
             match station.ask() {
-                Ok(Said::Accounted(account)) => all.push((station.part, account)),
+                Ok(Response::Accounted(account)) => all.push((station.part, account)),
                 Ok(other) => return Err(unexpected(station.part, &other, "accounted")),
                 Err(reason) => self.died.push(station.bury(&reason)),
             }
@@ -296,36 +296,36 @@ impl Road {
         Ok(all)
     }
 
-    fn tell_all(&mut self, told: &Told) {
+    fn tell_all(&mut self, request: &Request) {
         for station in &mut self.stations {
             // Who does not listen any more is found when it is asked.
-            let _heard = station.say(told);
+            let _heard = station.send(request);
         }
     }
 }
 
-fn unexpected(part: Part, said: &Said, wanted: &str) -> String {
-    match said {
-        Said::Failed(text) => format!("{}: {text}", part.name()),
-        other => format!("{} said {other:?} where it was to be {wanted}", part.name()),
+fn unexpected(part: Part, response: &Response, wanted: &str) -> String {
+    match response {
+        Response::Failed(text) => format!("{}: {text}", part.name()),
+        other => format!("{} response {other:?} where it was to be {wanted}", part.name()),
     }
 }
 
 impl Station {
-    fn say(&mut self, told: &Told) -> Result<(), String> {
-        self.role.as_mut().ok_or_else(|| dead(self.part))?.say(told)
+    fn send(&mut self, request: &Request) -> Result<(), String> {
+        self.worker.as_mut().ok_or_else(|| dead(self.part))?.send(request)
     }
 
-    fn ask(&mut self) -> Result<Said, String> {
+    fn ask(&mut self) -> Result<Response, String> {
         let part = self.part;
-        match self.role.as_mut().ok_or_else(|| dead(part))?.hear() {
-            Ok(Said::Failed(text)) => Err(format!("{}: {text}", part.name())),
+        match self.worker.as_mut().ok_or_else(|| dead(part))?.recv() {
+            Ok(Response::Failed(text)) => Err(format!("{}: {text}", part.name())),
             other => other,
         }
     }
 
     fn bury(&mut self, reason: &str) -> String {
-        self.role = None;
+        self.worker = None;
         if reason.starts_with("the ") { self.part.name() } else { reason.to_owned() }
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Conditions, Trial};
 use super::route::{Route, Waker};
 use super::trial::{ReaderNotes, Seen, read_all};
-use crate::role::{Role, hear, say};
+use crate::worker::{Worker, recv, send};
 
 /// Longest time that the descriptors of one trial take.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -84,7 +84,7 @@ impl From<Wire> for ReaderNotes {
 /// The other process, and the folder in which page and post boxes are.
 #[derive(Debug)]
 pub(super) struct ReaderProcess {
-    role: Role,
+    worker: Worker,
     folder: PathBuf,
 }
 
@@ -101,8 +101,8 @@ impl ReaderProcess {
             std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&folder);
         private.map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
         // From here on the folder goes with this value.
-        match Role::start(&["wakeup-reader"]) {
-            Ok(role) => Ok(Self { role, folder }),
+        match Worker::start(&["wakeup-reader"]) {
+            Ok(worker) => Ok(Self { worker, folder }),
             Err(error) => {
                 let _left = std::fs::remove_dir_all(&folder);
                 Err(error)
@@ -121,7 +121,7 @@ impl ReaderProcess {
         }
         let page = WakePage::create(&page).map_err(|error| error.to_string())?;
         let post = PostBox::open(&post).map_err(|error| error.to_string())?;
-        self.role.say(&Order {
+        self.worker.send(&Order {
             folder: self.folder.clone(),
             route: trial.route.name().to_owned(),
             fifo: trial.conditions.fifo,
@@ -130,7 +130,7 @@ impl ReaderProcess {
             count: trial.count,
             cpus: trial.cpus.clone(),
         })?;
-        let count = match self.role.hear()? {
+        let count = match self.worker.recv()? {
             Answer::Ready(count) => count,
             Answer::Failed(reason) => return Err(reason),
             Answer::Done(_) => return Err("the reader was done before it began".to_owned()),
@@ -146,7 +146,7 @@ impl ReaderProcess {
     /// # Errors
     /// What went wrong there, in words.
     pub(super) fn notes(&mut self) -> Result<ReaderNotes, String> {
-        match self.role.hear()? {
+        match self.worker.recv()? {
             Answer::Done(wire) => Ok(wire.into()),
             Answer::Failed(reason) => Err(reason),
             Answer::Ready(_) => Err("the reader began twice".to_owned()),
@@ -193,11 +193,11 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     // Known before the first trial: it takes some milliseconds.
     let _calibrated = Clock::get();
     while input.fill_buf().is_ok_and(|left| !left.is_empty()) {
-        let order: Order = hear(input)?;
+        let order: Order = recv(input)?;
         let unheard = |error: std::io::Error| format!("nobody listens: {error}");
-        let outcome = read(&order, |count| say(output, &Answer::Ready(count)).map_err(unheard));
+        let outcome = read(&order, |count| send(output, &Answer::Ready(count)).map_err(unheard));
         let answer = outcome.map_or_else(Answer::Failed, |notes| Answer::Done(notes.into()));
-        say(output, &answer).map_err(unheard)?;
+        send(output, &answer).map_err(unheard)?;
     }
     Ok(())
 }

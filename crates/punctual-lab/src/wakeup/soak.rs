@@ -27,7 +27,7 @@ use punctual_machine::signal::interrupted;
 use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::role::{Role, hear, say};
+use crate::worker::{Worker, recv, send};
 
 /// A message noticed later than this is counted, whatever the reason.
 const LATE_AFTER: Duration = Duration::from_millis(10);
@@ -144,7 +144,7 @@ struct Order {
 
 /// What one end says.
 #[derive(Debug, Serialize, Deserialize)]
-enum Said {
+enum Response {
     Ready,
     Sent(u64),
     Done(Tally),
@@ -173,8 +173,8 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
     let fault = options.spoilt.map(Spoilt::name);
     environment.extend(fault.map(|fault| ("PUNCTUAL_FAULT", fault)));
     let start = |begins: bool| {
-        let mut role = Role::start_with(&["soak-end"], &environment)?;
-        role.say(&Order {
+        let mut worker = Worker::start_with(&["soak-end"], &environment)?;
+        worker.send(&Order {
             bus: bus.clone(),
             wake: options.wake.to_string(),
             begins,
@@ -182,19 +182,19 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
             seed: options.seed ^ u64::from(begins),
             cpu: if begins { cpus.first() } else { cpus.last() }.copied().unwrap_or(0),
         })?;
-        match role.hear()? {
-            Said::Ready => Ok(role),
+        match worker.recv()? {
+            Response::Ready => Ok(worker),
             other => Err(format!("an end of the soak said {other:?}")),
         }
     };
     let mut answers = start(false)?;
     let mut begins = start(true)?;
     let began = std::time::Instant::now();
-    let done = |role: &mut Role| loop {
-        match role.hear()? {
-            Said::Done(tally) => return Ok::<_, String>(tally),
-            Said::Sent(count) => bar.set_position(count),
-            Said::Ready => {}
+    let done = |worker: &mut Worker| loop {
+        match worker.recv()? {
+            Response::Done(tally) => return Ok::<_, String>(tally),
+            Response::Sent(count) => bar.set_position(count),
+            Response::Ready => {}
         }
     };
     let ends = [done(&mut begins)?, done(&mut answers)?];
@@ -218,7 +218,7 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
 /// # Errors
 /// In words for people.
 pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
-    let order: Order = hear(input)?;
+    let order: Order = recv(input)?;
     let unheard = |error: std::io::Error| format!("nobody listens: {error}");
     let words = |error: &dyn fmt::Display| error.to_string();
     let _unpinned = pin_to(order.cpu);
@@ -226,7 +226,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     let node = Node::open(&Bus::shared(&order.bus), own).map_err(|error| words(&error))?;
     let options = CommunicatorOptions::waiting(order.wake.parse()?);
     let communicator = node.bind_with(PORT, &options).map_err(|error| words(&error))?;
-    say(output, &Said::Ready).map_err(unheard)?;
+    send(output, &Response::Ready).map_err(unheard)?;
     let mut end = End {
         communicator,
         node: &node,
@@ -243,7 +243,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
             break;
         }
         if order.begins && number.is_multiple_of(TELL_EVERY) {
-            say(output, &Said::Sent(number)).map_err(unheard)?;
+            send(output, &Response::Sent(number)).map_err(unheard)?;
         }
         number += 1;
     }
@@ -253,7 +253,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     // Of the last one nobody says any more when it was complete.
     end.tally.unfinished += u64::from(end.missed.is_some());
     end.tally.parks = ThreadUsage::now().since(usage).switches_voluntary;
-    say(output, &Said::Done(end.tally)).map_err(unheard)?;
+    send(output, &Response::Done(end.tally)).map_err(unheard)?;
     // The other may not have read our last message yet: we leave when we are told to.
     let _closed = input.read_line(&mut String::new());
     Ok(())

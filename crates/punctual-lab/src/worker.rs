@@ -1,4 +1,4 @@
-//! A role played by another process of this program: a stream of JSON lines each way, which rests while a trial runs.
+//! A worker: another process of this program, with a stream of JSON lines each way that rests while a trial runs.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// # Errors
 /// When nobody listens.
-pub fn say(output: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
+pub fn send(output: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
     let line = serde_json::to_string(what)?;
     writeln!(output, "{line}")?;
     output.flush()
@@ -26,7 +26,7 @@ const LINE_SIZE_MAX: u64 = 64 << 20;
 ///
 /// # Errors
 /// In words for people: the other side ended, or said something else.
-pub fn hear<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T, String> {
+pub fn recv<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T, String> {
     let mut line = String::new();
     match input.take(LINE_SIZE_MAX).read_line(&mut line) {
         Ok(0) => Err("the responder ended".to_owned()),
@@ -40,7 +40,7 @@ pub fn hear<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T, S
 
 /// The other process. It ends with its input, and with this value.
 #[derive(Debug)]
-pub struct Role {
+pub struct Worker {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -51,7 +51,7 @@ pub struct Role {
 /// Between two looks whether this process was interrupted while another is listened to.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
-impl Role {
+impl Worker {
     /// Starts this program with these arguments, in the calling thread's network namespace.
     ///
     /// # Errors
@@ -89,9 +89,9 @@ impl Role {
     ///
     /// # Errors
     /// In words for people.
-    pub fn say(&mut self, what: &impl Serialize) -> Result<(), String> {
+    pub fn send(&mut self, what: &impl Serialize) -> Result<(), String> {
         match &mut self.input {
-            Some(input) => say(input, what),
+            Some(input) => send(input, what),
             None => Err(std::io::ErrorKind::BrokenPipe.into()),
         }
         .map_err(|error| format!("the responder does not listen: {error}"))
@@ -101,14 +101,14 @@ impl Role {
     ///
     /// # Errors
     /// In words for people.
-    pub fn hear<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
+    pub fn recv<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
         while self.output.buffer().is_empty() && !self.is_told && !self.has_output() {
             if interrupted() {
                 self.is_told = true;
                 interrupt(&self.child);
             }
         }
-        hear(&mut self.output)
+        recv(&mut self.output)
     }
 
     /// Whether it has said something or ended; waits a moment for that. What cannot be watched can be read only.
@@ -123,14 +123,14 @@ impl Role {
     ///
     /// # Errors
     /// In words for people.
-    pub fn hear_bytes(&mut self, size: usize) -> Result<Vec<u8>, String> {
+    pub fn recv_bytes(&mut self, size: usize) -> Result<Vec<u8>, String> {
         let mut bytes = vec![0; size];
         let read = self.output.read_exact(&mut bytes);
         read.map(|()| bytes).map_err(|error| format!("the other process cannot be heard: {error}"))
     }
 }
 
-/// How long a role may take to leave.
+/// How long a worker may take to leave.
 const LEAVING_MAX: Duration = Duration::from_secs(3);
 
 fn ends_by_itself(child: &mut Child) -> bool {
@@ -145,7 +145,7 @@ fn ends_by_itself(child: &mut Child) -> bool {
     false
 }
 
-impl Drop for Role {
+impl Drop for Worker {
     fn drop(&mut self) {
         // It ends with its input, and leaves its buses first: killed, it would leave its files behind.
         drop(self.input.take());
