@@ -17,7 +17,7 @@ use crate::response::option::{Choice, Ends, Way};
 use crate::response::port::{PortPlan, SLEEP_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::responder::{Manner, respond};
-use crate::response::site;
+use crate::response::testbed;
 use crate::scheduling::Control;
 use crate::scheduling::Urgency;
 
@@ -66,7 +66,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     if arguments.attached {
         end_with_parent();
         let mut input = BufReader::new(std::io::stdin().lock());
-        return site::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine);
+        return testbed::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine);
     }
     if !(1..=DATAGRAM_SIZE_MAX).contains(&arguments.size) {
         return Err(Failure::Usage(format!("--size {}: from 1 to {DATAGRAM_SIZE_MAX}", arguments.size)));
@@ -82,7 +82,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     }
     let control = Control::start(arguments.cpu, arguments.sched);
     let choice = Choice { way: arguments.way, urgency: arguments.sched, ends: Ends::Both };
-    let mut port = site::open_port(arguments.cpu, choice, &plan(arguments)).map_err(Failure::Machine)?;
+    let mut port = testbed::open_port(arguments.cpu, choice, &plan(arguments)).map_err(Failure::Machine)?;
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
     let manner = Manner {

@@ -20,7 +20,7 @@ use crate::link::{Medium, VALUE_SIZE};
 use crate::peel::experiment::{self, Made, RunError, Settings, WARMUP};
 use crate::peel::layer::Culprit;
 use crate::peel::overview::overall;
-use crate::peel::{site, startup};
+use crate::peel::{startup, testbed};
 use crate::store::{Header, Store};
 use crate::summary::Summary;
 use crate::{doubt, facts, survey};
@@ -192,7 +192,7 @@ pub fn peel_respond() -> Result<(), Failure> {
     end_with_parent();
     catch_all_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
     let mut input = BufReader::new(std::io::stdin().lock());
-    site::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
+    testbed::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
 }
 
 /// A fresh process of the peel.

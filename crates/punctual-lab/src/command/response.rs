@@ -22,7 +22,7 @@ use crate::response::forward::Faults;
 use crate::response::option::{Choice, Ends, Way};
 use crate::response::port::{FLOWS_MAX, Stamps};
 use crate::response::protocol::Protocol;
-use crate::response::site::Family;
+use crate::response::testbed::Family;
 use crate::response::{neighbour, published, sockperf, wire};
 use crate::sample::Load;
 use crate::scheduling::Urgency;

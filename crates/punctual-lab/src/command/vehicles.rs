@@ -30,8 +30,8 @@ use crate::vehicles::overview::Overall;
 use crate::vehicles::process::serve;
 use crate::vehicles::protocol::Facts;
 use crate::vehicles::published::standings;
-use crate::vehicles::road::Place;
 use crate::vehicles::stalls;
+use crate::vehicles::testbed::Place;
 use crate::vehicles::value::RECORD_SIZE;
 use crate::{doubt, facts};
 

@@ -3,8 +3,8 @@
 mod clear;
 mod outcome;
 mod scenario;
-mod street;
+mod testbed;
 
 pub use outcome::{Outcome, Passage};
 pub use scenario::{Cell, Move, Scenario, ScenarioError};
-pub use street::{Medium, run};
+pub use testbed::{Medium, run};

@@ -8,11 +8,11 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
+use super::addresses::{Addresses, LinkPlan};
 use super::analysis::{Found, Interval, Part, Peeled, Rounds, first_message, look_for, peel, until_ready};
-use super::field::{Field, LinkPlan};
 use super::layer::{Culprit, Layer, cell};
-use super::site::{MadeTrial, Site};
 use super::startup::{Order, StartUp};
+use super::testbed::{MadeTrial, Testbed};
 use crate::link::Medium;
 use crate::sample::Samples;
 use crate::stats::Distribution;
@@ -108,9 +108,9 @@ pub struct Made {
 /// A kind of trial: a layer, or one with a mistake.
 type Kind = (Layer, Option<Culprit>);
 
-struct Bench<'a> {
+struct Session<'a> {
     settings: &'a Settings,
-    site: Site,
+    testbed: Testbed,
     store: &'a mut Store,
     began: Ticks,
     /// Median of each round, by kind.
@@ -124,21 +124,22 @@ struct Bench<'a> {
 /// # Errors
 /// When the store cannot be written, or the machine cannot.
 pub fn run(settings: &Settings, store: &mut Store, bar: &ProgressBar) -> Result<Made, RunError> {
-    let field = Field::new(settings.medium, settings.wake).map_err(|e| RunError::Machine(e.to_string()))?;
-    let site = Site::start(field, settings.cpus).map_err(RunError::Machine)?;
+    let addresses =
+        Addresses::new(settings.medium, settings.wake).map_err(|e| RunError::Machine(e.to_string()))?;
+    let testbed = Testbed::start(addresses, settings.cpus).map_err(RunError::Machine)?;
     let began = Clock::get().now();
     let mut skipped = Vec::new();
     let kinds = kinds(settings, &mut skipped);
     let medians = kinds.iter().map(|&kind| (kind, Vec::new())).collect();
-    let mut bench = Bench { settings, site, store, began, medians, signals: Vec::new() };
+    let mut session = Session { settings, testbed, store, began, medians, signals: Vec::new() };
     bar.set_length(u64::from(settings.rounds) * kinds.len() as u64 + u64::from(settings.starts));
     let mut rounds = 0;
-    while rounds < settings.rounds && bench.one_round(&kinds, rounds, bar)? {
+    while rounds < settings.rounds && session.one_round(&kinds, rounds, bar)? {
         rounds += 1;
     }
-    let mut overall = bench.overall();
+    let mut overall = session.overall();
     bar.set_message("starts");
-    bench.starts(&mut overall, &mut skipped, bar)?;
+    session.starts(&mut overall, &mut skipped, bar)?;
     Ok(Made { overall, skipped, rounds })
 }
 
@@ -159,7 +160,7 @@ fn kinds(settings: &Settings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
     kinds
 }
 
-impl Bench<'_> {
+impl Session<'_> {
     /// `false` if Ctrl-C cut it short.
     fn one_round(&mut self, kinds: &[Kind], round: u32, bar: &ProgressBar) -> Result<bool, RunError> {
         for &kind in kinds {
@@ -177,7 +178,7 @@ impl Bench<'_> {
         let (layer, culprit) = kind;
         let plan = LinkPlan { layer, interrupted: culprit == Some(Culprit::SigioAtStart), number: 0 };
         let share = self.settings.duration / (self.settings.rounds * kinds as u32);
-        let made = self.site.make(plan, share, self.settings.count);
+        let made = self.testbed.make(plan, share, self.settings.count);
         let MadeTrial { recording, signals, frames } =
             made.map_err(|text| RunError::Machine(format!("{}: {text}", layer.name())))?;
         let samples = recording.round_trips(Clock::get(), self.began, 0, false);
@@ -283,9 +284,9 @@ impl Bench<'_> {
     /// A fresh process that pings the responder; with a crowd, if that is the mistake.
     fn one_start(&mut self, culprit: Option<Culprit>) -> Result<StartUp, String> {
         let plan = LinkPlan { layer: Layer::Whole, interrupted: false, number: 0 };
-        let plan = self.site.begin(plan)?;
+        let plan = self.testbed.begin(plan)?;
         let order = |bystander| Order {
-            field: self.site.end.field.clone(),
+            addresses: self.testbed.end.addresses.clone(),
             plan,
             started_ns: monotonic_ns(),
             culprit,
@@ -305,7 +306,7 @@ impl Bench<'_> {
         for bystander in &mut crowd {
             bystander.recv::<Result<StartUp, String>>()??;
         }
-        self.site.ended()?;
+        self.testbed.ended()?;
         paid
     }
 }

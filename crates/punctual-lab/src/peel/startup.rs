@@ -15,7 +15,7 @@ use punctual_machine::news_signal::interruptions;
 use punctual_proto::seal::parse_keys;
 use serde::{Deserialize, Serialize};
 
-use super::field::{Field, LinkPlan, interrupt_by};
+use super::addresses::{Addresses, LinkPlan, interrupt_by};
 use super::key_file::KeyFile;
 use super::layer::Culprit;
 use crate::link::VALUE_SIZE;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What a fresh process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    pub(super) field: Field,
+    pub(super) addresses: Addresses,
     /// The responder's link.
     pub(super) plan: LinkPlan,
     /// `CLOCK_MONOTONIC` right before it was started.
@@ -89,7 +89,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
 /// One of the crowd: pays what a start costs, and speaks to nobody.
 fn stand_by(order: &Order) -> Result<StartUp, String> {
     Clock::get();
-    let file = KeyFile::write(order.field.key())?;
+    let file = KeyFile::write(order.addresses.key())?;
     let keys = Keys::from_file(file.path()).map_err(|error| error.to_string())?;
     let name = format!("crowd-{:08x}", punctual_machine::process::random() as u32);
     let bus = punctual::Bus::shared(&name).sealed(&keys);
@@ -109,7 +109,7 @@ fn timed<T>(ns: &mut u64, work: impl FnOnce() -> T) -> T {
 fn start_up(order: &Order, main_ns: u64) -> Result<StartUp, String> {
     let mut paid = StartUp { process_ns: main_ns.saturating_sub(order.started_ns), ..StartUp::default() };
     // What an operator does, not the process.
-    let file = KeyFile::write(order.field.key())?;
+    let file = KeyFile::write(order.addresses.key())?;
     timed(&mut paid.clock_ns, Clock::get);
     let has = |culprit| order.culprit == Some(culprit);
     let keys = Keys::new();
@@ -204,12 +204,12 @@ impl Pings {
 }
 
 fn open(order: &Order, keys: &Keys, interrupted: bool) -> Result<CommunicatorLink, String> {
-    let bus = order.field.bus_with(0, order.plan, keys);
+    let bus = order.addresses.bus_with(0, order.plan, keys);
     let node = Node::open(&bus, "here").map_err(|error| error.to_string())?;
     if interrupted {
         interrupt_by(&node)?;
     }
-    let options = CommunicatorOptions::waiting(order.field.wake()).stamped();
+    let options = CommunicatorOptions::waiting(order.addresses.wake()).stamped();
     let communicator = node.bind_with(1, &options).map_err(|error| error.to_string())?;
     let target = Target::port("there", communicator.address().port);
     Ok(CommunicatorLink::to(communicator, target, false))

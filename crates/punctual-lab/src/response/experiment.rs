@@ -18,8 +18,8 @@ use super::option::{Choice, Way};
 use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN, Stamps};
 use super::protocol::Protocol;
 use super::responder::ResponderFacts;
-use super::site::{Assignment, Family, PORT, Place, Request, Response, Site, open_port};
 use super::sockperf;
+use super::testbed::{Assignment, Family, PORT, Place, Request, Response, Testbed, open_port};
 use super::trips::{Frame, Trips};
 use crate::doubt::{Cause as DoubtCause, page_faults};
 use crate::sample::{CellId, Load, Samples};
@@ -125,9 +125,9 @@ struct Made {
     start: Ticks,
 }
 
-struct Bench<'a> {
+struct Session<'a> {
     settings: &'a Settings,
-    site: Option<Site>,
+    testbed: Option<Testbed>,
     store: &'a mut Store,
     start: Ticks,
     accounts: Vec<Account>,
@@ -149,15 +149,15 @@ pub fn run(
     store: &mut Store,
     bar: &ProgressBar,
 ) -> Result<Outcome, RunError> {
-    let site = match settings.to {
+    let testbed = match settings.to {
         Some(_) => None,
-        None => Some(Site::start(settings.family, settings.faults.as_ref()).map_err(RunError::Machine)?),
+        None => Some(Testbed::start(settings.family, settings.faults.as_ref()).map_err(RunError::Machine)?),
     };
     let accounts = settings.choices.iter().map(|&choice| Account::new(choice)).collect();
     let began_ns = punctual_machine::clock::monotonic_ns();
-    let mut bench = Bench {
+    let mut session = Session {
         settings,
-        site,
+        testbed,
         store,
         start: Clock::get().now(),
         accounts,
@@ -166,27 +166,27 @@ pub fn run(
         trials: 0,
         sockperf: 0,
     };
-    bench.note_place();
+    session.note_place();
     let per_round = settings.choices.len() + usize::from(against);
     bar.set_length(per_round as u64 * u64::from(settings.rounds));
-    let made = bench.all_rounds(against, per_round, bar)?;
-    let place = bench.place();
-    let faults = bench.site.as_ref().and_then(Site::faults);
-    let Bench { accounts, skipped, .. } = bench;
+    let made = session.all_rounds(against, per_round, bar)?;
+    let place = session.place();
+    let faults = session.testbed.as_ref().and_then(Testbed::faults);
+    let Session { accounts, skipped, .. } = session;
     Ok(Outcome { accounts, skipped, made, place, began_ns, faults })
 }
 
-impl Bench<'_> {
+impl Session<'_> {
     fn note_place(&mut self) {
-        if let Some(Site { place: Place::Loopback { reason }, .. }) = &self.site {
+        if let Some(Testbed { place: Place::Loopback { reason }, .. }) = &self.testbed {
             let what = "the segment of two network namespaces (measured over loopback instead)".to_owned();
             self.skipped.push(Skipped { what, reason: reason.clone() });
         }
     }
 
     fn place(&self) -> String {
-        match (&self.site, self.settings.to) {
-            (Some(Site { place: Place::Segment, .. }), _) => {
+        match (&self.testbed, self.settings.to) {
+            (Some(Testbed { place: Place::Segment, .. }), _) => {
                 "two network namespaces of this host, joined by a veth pair".to_owned()
             }
             (Some(_), _) => "the loopback interface of this host".to_owned(),
@@ -229,12 +229,12 @@ impl Bench<'_> {
     }
 
     fn against_sockperf(&mut self, share: Duration, round: u32) -> Result<(), RunError> {
-        let Some(site) = &mut self.site else {
+        let Some(testbed) = &mut self.testbed else {
             return Err(RunError::Machine(
                 "--against needs a responder of our own: leave out --to".to_owned(),
             ));
         };
-        let mut samples = sockperf::measure(site, self.settings, share).map_err(RunError::Machine)?;
+        let mut samples = sockperf::measure(testbed, self.settings, share).map_err(RunError::Machine)?;
         samples.index.iter_mut().for_each(|number| *number += self.sockperf);
         self.sockperf = samples.index.last().map_or(self.sockperf, |last| last + 1);
         let cell = sockperf::cell(self.settings);
@@ -269,7 +269,7 @@ impl Bench<'_> {
     fn make(&mut self, choice: Choice, share: Duration) -> Result<Made, String> {
         self.trials += 1;
         let settings = self.settings;
-        if choice.way.spins() && self.site.is_some() && settings.cpus[0] == settings.cpus[1] {
+        if choice.way.spins() && self.testbed.is_some() && settings.cpus[0] == settings.cpus[1] {
             return Err("two processors are needed to poll, and both ends share one: see taskset".to_owned());
         }
         let (target, local) = self.responder(choice)?;
@@ -311,11 +311,11 @@ impl Bench<'_> {
             let mac = if choice.way.is_raw() { super::neighbour::find(to.ip())? } else { [0; 6] };
             return Ok((Peer { address: to, mac }, SocketAddr::new(any, 0)));
         }
-        let Some(site) = &self.site else { return Err("there is no responder".to_owned()) };
-        let [here, there] = site.addresses();
+        let Some(testbed) = &self.testbed else { return Err("there is no responder".to_owned()) };
+        let [here, there] = testbed.addresses();
         // A port of its own for each trial: what an earlier one left on its way finds nobody. Both ends share an address on
         // loopback, and it is others' too: there the kernel knows which ports are free.
-        let port_number = match site.place {
+        let port_number = match testbed.place {
             Place::Segment => PORT + (self.trials as u16 % 100) * port::FLOWS_MAX as u16,
             Place::Loopback { .. } => 0,
         };
@@ -327,8 +327,8 @@ impl Bench<'_> {
             clock_apart: settings.clocks_apart,
             delay: settings.delay,
         };
-        let site = self.site.as_mut().ok_or("there is no responder")?;
-        match site.tell(&Request::Answer(Box::new(assignment)))? {
+        let testbed = self.testbed.as_mut().ok_or("there is no responder")?;
+        match testbed.tell(&Request::Answer(Box::new(assignment)))? {
             Response::Ready { address, mac } => {
                 let peer = Peer { address: SocketAddr::new(there, address.port()), mac };
                 Ok((peer, SocketAddr::new(here, port_number)))
@@ -339,8 +339,8 @@ impl Bench<'_> {
 
     fn port_plan(&self, choice: Choice, local: SocketAddr, remote: Option<Peer>, side: usize) -> PortPlan {
         let settings = self.settings;
-        let interface = match &self.site {
-            Some(site) => Some(site.interface(side).to_owned()),
+        let interface = match &self.testbed {
+            Some(testbed) => Some(testbed.interface(side).to_owned()),
             None => settings.interface.clone(),
         };
         PortPlan {
@@ -368,8 +368,8 @@ impl Bench<'_> {
     }
 
     fn stop_responder(&mut self) -> Result<(Option<ResponderFacts>, Option<String>), String> {
-        let Some(site) = &mut self.site else { return Ok((None, None)) };
-        match site.tell(&Request::Stop)? {
+        let Some(testbed) = &mut self.testbed else { return Ok((None, None)) };
+        match testbed.tell(&Request::Stop)? {
             Response::Done { facts, remark } => Ok((Some(facts), remark)),
             other => Err(format!("the responder said {other:?} where the trial was over")),
         }

@@ -14,7 +14,7 @@ use punctual_machine::xdp::{Mode, XdpEcho};
 use super::port::{Peer, PortPlan};
 use super::protocol::Protocol;
 use super::responder::ResponderFacts;
-use super::site::Assignment;
+use super::testbed::Assignment;
 
 /// How often it is looked whether the trial is over.
 const LOOK: Duration = Duration::from_millis(5);

@@ -3,7 +3,7 @@
 //! Data flows one way:
 //!
 //! ```text
-//! site      two namespaces and a veth pair, or loopback, or a foreign host; the responder's process
+//! testbed   two namespaces and a veth pair, or loopback, or a foreign host; the responder's process
 //!   │         forward: faults on the way, by a seed
 //! port      one mechanism of sending and waiting per file; says when kernel, thread and buffer had a packet
 //!   │         frame: UDP and IP for ways that pass by the kernel's
@@ -35,7 +35,7 @@ pub mod port;
 pub mod protocol;
 pub mod published;
 pub mod responder;
-pub mod site;
 pub mod sockperf;
+pub mod testbed;
 pub mod trips;
 pub mod wire;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Settings;
-use super::site::{Request, Response, Site};
+use super::testbed::{Request, Response, Testbed};
 use crate::sample::{CellId, Load, Outcome, Samples};
 
 /// The port of its server.
@@ -23,13 +23,13 @@ pub fn cell(settings: &Settings) -> CellId {
     CellId { load: settings.load, gap_us, size: settings.size, ..CellId::new("sockperf", "round_trip") }
 }
 
-/// Runs its ping-pong between the two ends of our site, blocking, pinned as we are: its round trips, in the order of its
+/// Runs its ping-pong between the two ends of our testbed, blocking, pinned as we are: its round trips, in the order of its
 /// log.
 ///
 /// # Errors
 /// In words for people.
-pub fn measure(site: &mut Site, settings: &Settings, share: Duration) -> Result<Samples, String> {
-    let [_, there] = site.addresses();
+pub fn measure(testbed: &mut Testbed, settings: &Settings, share: Duration) -> Result<Samples, String> {
+    let [_, there] = testbed.addresses();
     let pinned = |cpu: Option<usize>, rest: Vec<String>| -> (String, Vec<String>) {
         match cpu {
             Some(cpu) => {
@@ -42,9 +42,9 @@ pub fn measure(site: &mut Site, settings: &Settings, share: Duration) -> Result<
     };
     let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let (program, arguments) = pinned(settings.cpus[1], words(format!("server -i {there} -p {PORT}")));
-    match site.tell(&Request::Spawn { program, arguments })? {
+    match testbed.tell(&Request::Spawn { program, arguments })? {
         Response::Settled => {}
-        other => return Err(format!("the responder response {other:?} where sockperf was to start")),
+        other => return Err(format!("the responder said {other:?} where sockperf was to start")),
     }
     // It has no way to say that it listens.
     std::thread::sleep(Duration::from_millis(300));
@@ -61,7 +61,7 @@ pub fn measure(site: &mut Site, settings: &Settings, share: Duration) -> Result<
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    let ended = site.tell(&Request::EndProgram);
+    let ended = testbed.tell(&Request::EndProgram);
     let ran = ran.map_err(|error| format!("cannot run {program}: {error}; install sockperf"))?;
     ended?;
     let text = std::fs::read_to_string(&log);

@@ -15,25 +15,25 @@ use crate::sample::{Kind, Load, Samples};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
+mod addresses;
 mod advice;
 mod cost;
-mod field;
 mod overview;
 mod plan;
-mod site;
+mod testbed;
 
 pub use advice::advise;
 pub use cost::{LibraryCost, costs};
 pub use overview::sections;
 pub use plan::{Cell, Manner, Place, Plan, Route, WARMUP, Wishes};
-pub use site::serve;
-use site::{Made, Order, Site};
+pub use testbed::serve;
+use testbed::{Made, Order, Testbed};
 
 /// A survey in the making.
 struct Survey<'a> {
     plan: &'a Plan,
-    field: field::Field,
-    sites: HashMap<Place, Site>,
+    addresses: addresses::Addresses,
+    testbeds: HashMap<Place, Testbed>,
     /// Places that could not be opened, so that the reason is given once.
     closed: HashSet<Place>,
     cpus: [Option<usize>; 2],
@@ -58,12 +58,12 @@ pub fn run(
     store: &mut Store,
     bar: &ProgressBar,
 ) -> Result<Outcome, SurveyError> {
-    let field =
-        field::Field::new().map_err(|error| SurveyError::Machine(format!("no free UDP port: {error}")))?;
+    let addresses = addresses::Addresses::new()
+        .map_err(|error| SurveyError::Machine(format!("no free UDP port: {error}")))?;
     let mut survey = Survey {
         plan,
-        field,
-        sites: HashMap::new(),
+        addresses,
+        testbeds: HashMap::new(),
         closed: HashSet::new(),
         cpus: choose_cpus(),
         start: Clock::get().now(),
@@ -167,8 +167,8 @@ impl Survey<'_> {
             let [here, there] = self.cpus;
             order.trial.neighbours = [here, there.filter(|_| there != here)];
         }
-        let Some(site) = self.site(cell.route.place()) else { return Ok(()) };
-        let made = site.make(order).map_err(SurveyError::Machine)?;
+        let Some(testbed) = self.testbed(cell.route.place()) else { return Ok(()) };
+        let made = testbed.make(order).map_err(SurveyError::Machine)?;
         let clock = Clock::get();
         let open_load = cell.load == Load::Open;
         // Both communicators, and of a floor everything, were opened for this trial: it begins at 0.
@@ -190,11 +190,11 @@ impl Survey<'_> {
     }
 
     /// The place's two ends, started when they are first needed. `None` if they cannot be.
-    fn site(&mut self, place: Place) -> Option<&Site> {
-        if !self.sites.contains_key(&place) && !self.closed.contains(&place) {
-            match Site::start(&self.field, place, self.cpus) {
-                Ok(site) => {
-                    self.sites.insert(place, site);
+    fn testbed(&mut self, place: Place) -> Option<&Testbed> {
+        if !self.testbeds.contains_key(&place) && !self.closed.contains(&place) {
+            match Testbed::start(&self.addresses, place, self.cpus) {
+                Ok(testbed) => {
+                    self.testbeds.insert(place, testbed);
                 }
                 Err(reason) => {
                     self.skip(&format!("everything {}", place.name()), &reason);
@@ -202,7 +202,7 @@ impl Survey<'_> {
                 }
             }
         }
-        self.sites.get(&place)
+        self.testbeds.get(&place)
     }
 }
 

@@ -12,7 +12,7 @@ use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Address, Header, Kind, Port, Target};
 
 use super::first::Watch;
-use super::process::{Needed, Travelled, Travelling};
+use super::process::{Needed, Workload, WorkloadEnd};
 use super::protocol::{Account, Assignment, Facts, Heard, Part};
 use super::publication::Schedule;
 use super::value::{Record, Value};
@@ -142,8 +142,8 @@ fn note_heard(heard: &mut Vec<Heard>, node: NodeId) {
     }
 }
 
-impl Travelling for Alone {
-    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
+impl Workload for Alone {
+    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String> {
         sleep_precisely();
         let (needed, mut facts) = (Needed::now(), Facts::default());
         let mut watch = Watch::new(0, false);
@@ -157,7 +157,7 @@ impl Travelling for Alone {
         };
         facts.mismatched = self.counters.mismatched;
         needed.note(&mut facts);
-        Ok(Travelled { facts, records, skipped: Vec::new(), beginnings: vec![watch.finish()] })
+        Ok(WorkloadEnd { facts, records, skipped: Vec::new(), beginnings: vec![watch.finish()] })
     }
 
     fn account(&mut self) -> Account {

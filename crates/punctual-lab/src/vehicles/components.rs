@@ -23,7 +23,7 @@ use punctual_machine::signal::interrupted;
 
 use super::notes::{Noted, Notes};
 use super::option::Mode;
-use super::process::{Needed, Travelled, Travelling, account_of};
+use super::process::{Needed, Workload, WorkloadEnd, account_of};
 use super::protocol::{Account, Assignment, Facts, Part, Skipped};
 use super::publication::Schedule;
 use crate::link::VALUE_SIZE;
@@ -230,8 +230,8 @@ impl Components {
     }
 }
 
-impl Travelling for Components {
-    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
+impl Workload for Components {
+    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String> {
         let needed = Needed::now();
         let start_ns = self.shared.start(start_ns);
         let end_ns = start_ns + self.lasts.as_nanos() as u64;
@@ -264,7 +264,7 @@ impl Travelling for Components {
             beginnings.push(beginning);
         }
         let skipped = std::mem::take(&mut *open(&shared.skipped));
-        Ok(Travelled { facts, records, skipped, beginnings })
+        Ok(WorkloadEnd { facts, records, skipped, beginnings })
     }
 
     fn account(&mut self) -> Account {

@@ -8,13 +8,13 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
-use super::awake::Awake;
 use super::figures::{Evidence, Figures, Row, SenderRow};
 use super::first::{self, Firsts};
+use super::idle_inhibitor::IdleInhibitor;
 use super::ledger::Sums;
 use super::option::Settings;
 use super::protocol::{Facts, Opening, Part};
-use super::road::{Brought, Place, Road};
+use super::testbed::{Place, Testbed, WorkloadResult};
 use crate::scheduling::Control;
 use crate::scheduling::Urgency;
 use crate::store::{Store, StoreError};
@@ -159,12 +159,12 @@ fn store_samples(
 }
 
 /// The account of all, once it is complete: of what was lost last, receivers learn by the next announcement.
-fn sums(road: &mut Road, settings: &Settings) -> Result<Sums, String> {
+fn sums(testbed: &mut Testbed, settings: &Settings) -> Result<Sums, String> {
     let mutual = settings.mode.is_mutual();
     let patience_ns = monotonic_ns() + ANNOUNCEMENTS.as_nanos() as u64;
     loop {
-        let accounts = road.account()?;
-        let sums = Sums::of(&accounts, mutual, road.died.len());
+        let accounts = testbed.account()?;
+        let sums = Sums::of(&accounts, mutual, testbed.died.len());
         if sums.is_balanced() || !mutual || monotonic_ns() > patience_ns {
             return Ok(sums);
         }
@@ -175,10 +175,10 @@ fn sums(road: &mut Road, settings: &Settings) -> Result<Sums, String> {
 fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunReport, Figures), String> {
     let tag = punctual_machine::process::random() as u16;
     let started = std::time::Instant::now();
-    let mut road = Road::start(settings, place, tag)?;
+    let mut testbed = Testbed::start(settings, place, tag)?;
     // Without a barrier the first messages come while processes open.
     let (mut opened, mut controls) = (Clock::get().now(), (!settings.barrier).then(controls));
-    let openings = road.open(settings, place, tag)?;
+    let openings = testbed.open(settings, place, tag)?;
     let all_ready_ms = started.elapsed().as_secs_f64() * 1e3;
     let controls = controls.get_or_insert_with(self::controls);
     let mut at_ns = None;
@@ -187,14 +187,14 @@ fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunRepor
         at_ns = Some(monotonic_ns() + barrier.as_nanos() as u64);
         opened = Clock::get().now().plus(Clock::get().ticks(barrier));
     }
-    let awake = at_ns.map(|at_ns| Awake::start(settings, at_ns));
-    let brought = road.travel(at_ns)?;
+    let awake = at_ns.map(|at_ns| IdleInhibitor::start(settings, at_ns));
+    let brought = testbed.travel(at_ns)?;
     drop(awake);
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     controls.clear();
     let figures = Evidence { settings, brought: &brought, began, opened }.figures();
     let (firsts, first_ns) = first::firsts(&openings, &brought);
-    let mut account = sums(&mut road, settings)?;
+    let mut account = sums(&mut testbed, settings)?;
     if !settings.mode.is_mutual() {
         // No node counts losses there: the numbers of what came do.
         account.lost += figures.rows.iter().map(|row| row.lost).sum::<u64>();
@@ -204,7 +204,7 @@ fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunRepor
     }
     let report = RunReport {
         account,
-        died: std::mem::take(&mut road.died),
+        died: std::mem::take(&mut testbed.died),
         startup: start_up(&openings, all_ready_ms, first_ns, &firsts),
         firsts,
         rows: figures.rows.clone(),
@@ -255,7 +255,7 @@ fn start_up(
     }
 }
 
-fn sum_of_facts(brought: &[(Part, Brought)]) -> Facts {
+fn sum_of_facts(brought: &[(Part, WorkloadResult)]) -> Facts {
     let mut all = Facts::default();
     for facts in brought.iter().map(|(_, brought)| brought.facts) {
         all.sent += facts.sent;
@@ -276,15 +276,15 @@ fn sum_of_facts(brought: &[(Part, Brought)]) -> Facts {
     all
 }
 
-fn growth(brought: &[(Part, Brought)]) -> i64 {
+fn growth(brought: &[(Part, WorkloadResult)]) -> i64 {
     let of_one = |facts: &Facts| facts.resident_kib[1].cast_signed() - facts.resident_kib[0].cast_signed();
     brought.iter().map(|(_, brought)| of_one(&brought.facts)).max().unwrap_or(0)
 }
 
 /// Whoever skipped values, was stopped or ran out of its quota.
-fn absences(settings: &Settings, brought: &[(Part, Brought)]) -> Vec<Absence> {
+fn absences(settings: &Settings, brought: &[(Part, WorkloadResult)]) -> Vec<Absence> {
     let period_ns = u64::try_from(settings.period.as_nanos()).unwrap_or(u64::MAX);
-    let of_one = |(part, brought): &(Part, Brought)| {
+    let of_one = |(part, brought): &(Part, WorkloadResult)| {
         let counts = || brought.skipped.iter().map(|skipped| u64::from(skipped.count));
         let Facts { continued, throttled, queued_ns, .. } = brought.facts;
         let longest_ns = counts().max().unwrap_or(0).saturating_mul(period_ns);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::drift::drift_ppm;
 use super::option::{OWN_ROW, Settings, row_of_others};
 use super::protocol::Part;
-use super::road::Brought;
+use super::testbed::WorkloadResult;
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
 use crate::sample::{ABSENT_NS, Outcome, Phase, Samples, StageColumn};
 use crate::stats::{Distribution, Quantile};
@@ -97,7 +97,7 @@ pub struct Evidence<'a> {
     /// What was asked for.
     pub settings: &'a Settings,
     /// What each process brought.
-    pub brought: &'a [(Part, Brought)],
+    pub brought: &'a [(Part, WorkloadResult)],
     /// When the experiment began.
     pub began: Ticks,
     /// When the barrier opened.
@@ -473,7 +473,7 @@ mod tests {
         }
     }
 
-    fn evidence(brought: &[(Part, Brought)], settings: &Settings) -> Figures {
+    fn evidence(brought: &[(Part, WorkloadResult)], settings: &Settings) -> Figures {
         Evidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40) }.figures()
     }
 
@@ -489,11 +489,19 @@ mod tests {
         let brought = [
             (
                 Part::Vehicle(0),
-                Brought { facts, records: records(0, 1, [10, 10, 10, 13]), ..Brought::default() },
+                WorkloadResult {
+                    facts,
+                    records: records(0, 1, [10, 10, 10, 13]),
+                    ..WorkloadResult::default()
+                },
             ),
             (
                 Part::Vehicle(1),
-                Brought { facts, records: records(1, 0, [20, 20, 20, 99]), ..Brought::default() },
+                WorkloadResult {
+                    facts,
+                    records: records(1, 0, [20, 20, 20, 99]),
+                    ..WorkloadResult::default()
+                },
             ),
         ];
         let figures = evidence(&brought, &settings);
@@ -512,10 +520,10 @@ mod tests {
     fn every_message_has_its_row() {
         let settings = settings();
         let facts = Facts { sent: 4, ..Facts::default() };
-        let quiet = Brought { facts, ..Brought::default() };
+        let quiet = WorkloadResult { facts, ..WorkloadResult::default() };
         let records = vec![record(1, 0, 5), record(1, 2, 5), record(1, 1, 5), record(1, 1, 9)];
         let brought = [
-            (Part::Vehicle(0), Brought { facts, records, ..Brought::default() }),
+            (Part::Vehicle(0), WorkloadResult { facts, records, ..WorkloadResult::default() }),
             (Part::Vehicle(1), quiet.clone()),
             (Part::Vehicle(2), quiet),
         ];
@@ -534,8 +542,8 @@ mod tests {
         let facts = Facts { sent: 4, ..Facts::default() };
         let records = vec![record(1, 1, 5), record(1, 3, 5)];
         let brought = [
-            (Part::Vehicle(0), Brought { records, facts, ..Brought::default() }),
-            (Part::Vehicle(1), Brought { facts, ..Brought::default() }),
+            (Part::Vehicle(0), WorkloadResult { records, facts, ..WorkloadResult::default() }),
+            (Part::Vehicle(1), WorkloadResult { facts, ..WorkloadResult::default() }),
         ];
         let row = &evidence(&brought, &settings).rows[0];
         // Vehicle 1 heard nothing of vehicle 0, which sent four.
@@ -551,9 +559,12 @@ mod tests {
         let brought = [
             (
                 Part::Vehicle(0),
-                Brought { records: vec![record(1, 0, 5), record(1, 3, 5)], ..Brought::default() },
+                WorkloadResult {
+                    records: vec![record(1, 0, 5), record(1, 3, 5)],
+                    ..WorkloadResult::default()
+                },
             ),
-            (Part::Vehicle(1), Brought { facts, skipped, ..Brought::default() }),
+            (Part::Vehicle(1), WorkloadResult { facts, skipped, ..WorkloadResult::default() }),
         ];
         let figures = evidence(&brought, &settings);
         let (row, samples) = (&figures.rows[0], &figures.samples[0][0].1);
@@ -572,8 +583,8 @@ mod tests {
         let facts = Facts { sent: 4, ..Facts::default() };
         let from = |us: u64| (0..4).map(|number| record(0, number, us)).collect();
         let brought = [
-            (Part::Vehicle(1), Brought { facts, records: from(30), ..Brought::default() }),
-            (Part::Vehicle(2), Brought { facts, records: from(10), ..Brought::default() }),
+            (Part::Vehicle(1), WorkloadResult { facts, records: from(30), ..WorkloadResult::default() }),
+            (Part::Vehicle(2), WorkloadResult { facts, records: from(10), ..WorkloadResult::default() }),
         ];
         let places = evidence(&brought, &settings).fan_out_ns;
         assert_eq!(places.iter().map(|ns| (ns + 500) / 1000).collect::<Vec<_>>(), [10, 30]);

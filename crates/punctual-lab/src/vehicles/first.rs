@@ -12,7 +12,7 @@ use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{Opening, Part};
-use super::road::Brought;
+use super::testbed::WorkloadResult;
 use super::value::Record;
 
 /// Steps of a receiver's opening, in order; then the thread started, then it listened.
@@ -219,7 +219,7 @@ fn first_message(part: Part, windows: &[Window], record: &Record) -> FirstMessag
 }
 
 /// The first record of each other sender at each component of a process.
-fn firsts_of(part: Part, brought: &Brought) -> Vec<&Record> {
+fn firsts_of(part: Part, brought: &WorkloadResult) -> Vec<&Record> {
     let mut firsts: std::collections::BTreeMap<(u16, u16), &Record> = std::collections::BTreeMap::new();
     for record in brought.records.iter().filter(|r| part != Part::Vehicle(r.value.origin.vehicle)) {
         let first = firsts.entry((record.component, record.value.origin.vehicle)).or_insert(record);
@@ -232,7 +232,7 @@ fn firsts_of(part: Part, brought: &Brought) -> Vec<&Record> {
 
 /// The first messages of a run, by what its processes said of their opening and brought.
 #[must_use]
-pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, Brought)]) -> (Firsts, Vec<u64>) {
+pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, WorkloadResult)]) -> (Firsts, Vec<u64>) {
     let clock = Clock::get();
     let (mut all, mut all_heard_ns) = (Vec::new(), 0);
     for (part, brought) in brought {
@@ -292,7 +292,7 @@ mod tests {
         let looks = vec![look(400, 70), look(460, 90)];
         let beginning = Beginning { looks, ..Beginning::default() };
         let records = vec![record(7, 250, 460), record(9, 450, 480), record(7, 500, 510), record(0, 1, 2)];
-        let brought = Brought { records, beginnings: vec![beginning], ..Brought::default() };
+        let brought = WorkloadResult { records, beginnings: vec![beginning], ..WorkloadResult::default() };
         let part = Part::Vehicle(0);
         let (firsts, latencies) = firsts(&[(part, opening)], &[(part, brought)]);
         assert_eq!(latencies.iter().copied().map(us).collect::<Vec<_>>(), [210, 30]);
@@ -312,7 +312,7 @@ mod tests {
         let opening = Opening { looks, ..Opening::default() };
         let beginning = Beginning { component: 0, is_own_thread: true, looks: vec![look(250, 1)] };
         let records = vec![record(1, 240, 600)];
-        let brought = Brought { records, beginnings: vec![beginning], ..Brought::default() };
+        let brought = WorkloadResult { records, beginnings: vec![beginning], ..WorkloadResult::default() };
         let (firsts, _) = firsts(&[(Part::Listener, opening)], &[(Part::Listener, brought)]);
         let steps: Vec<u64> = firsts.slowest[0].steps.iter().map(|share| us(share.ns)).collect();
         assert_eq!(steps, [0, 0, 10, 0, 0, 350]);

@@ -3,7 +3,7 @@
 //! Data flows one way:
 //!
 //! ```text
-//! road        a bridge in a namespace of ours, shared memory or loopback; a process per vehicle, told line by line (protocol)
+//! testbed     a bridge in a namespace of ours, shared memory or loopback; a process per vehicle, told line by line (protocol)
 //!   │
 //! process     opens, waits at the barrier, travels: components over a node, or an engine alone
 //!   │         value: what is published, what a receiver notes
@@ -16,12 +16,12 @@
 //! ```
 
 mod alone;
-mod awake;
 mod components;
 mod drift;
 pub mod experiment;
 pub mod figures;
 pub mod first;
+mod idle_inhibitor;
 pub mod ledger;
 mod notes;
 mod observed;
@@ -32,7 +32,7 @@ pub mod process;
 pub mod protocol;
 mod publication;
 pub mod published;
-pub mod road;
 pub mod stalls;
 mod tables;
+pub mod testbed;
 pub mod value;

@@ -12,7 +12,7 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
 use super::first::Watch;
-use super::process::{Needed, Travelled, Travelling, account_of};
+use super::process::{Needed, Workload, WorkloadEnd, account_of};
 use super::protocol::{Account, Assignment, Facts};
 use super::publication::Schedule;
 use super::value::{Record, Value};
@@ -63,8 +63,8 @@ impl Observed {
     }
 }
 
-impl Travelling for Observed {
-    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
+impl Workload for Observed {
+    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String> {
         sleep_precisely();
         let (needed, signals) = (Needed::now(), signals_delivered());
         let expected = self.assignment.vehicles * self.assignment.count;
@@ -84,7 +84,7 @@ impl Travelling for Observed {
         facts.signals = signals_delivered() - signals;
         needed.note(&mut facts);
         let beginning = self.watch.lock().map(|mut watch| watch.finish());
-        Ok(Travelled { facts, records, skipped: Vec::new(), beginnings: beginning.into_iter().collect() })
+        Ok(WorkloadEnd { facts, records, skipped: Vec::new(), beginnings: beginning.into_iter().collect() })
     }
 
     fn account(&mut self) -> Account {

@@ -15,7 +15,7 @@ use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 
 use super::first::Watch;
-use super::process::{Needed, Travelled, Travelling};
+use super::process::{Needed, Workload, WorkloadEnd};
 use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Part};
 use super::publication::Schedule;
 use super::value::{Record, Value};
@@ -101,8 +101,8 @@ impl Plain {
     }
 }
 
-impl Travelling for Plain {
-    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String> {
+impl Workload for Plain {
+    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String> {
         sleep_precisely();
         let needed = Needed::now();
         let (mut facts, mut records) = (Facts::default(), Vec::new());
@@ -119,7 +119,7 @@ impl Travelling for Plain {
         }
         facts.mismatched = self.strange;
         needed.note(&mut facts);
-        Ok(Travelled { facts, records, skipped: Vec::new(), beginnings: vec![watch.finish()] })
+        Ok(WorkloadEnd { facts, records, skipped: Vec::new(), beginnings: vec![watch.finish()] })
     }
 
     fn account(&mut self) -> Account {

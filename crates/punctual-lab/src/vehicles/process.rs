@@ -25,7 +25,7 @@ use crate::worker::{recv, send};
 const JOINING_MAX: Duration = Duration::from_secs(20);
 
 /// What a process brings back.
-pub(super) struct Travelled {
+pub(super) struct WorkloadEnd {
     pub(super) facts: Facts,
     pub(super) records: Vec<Record>,
     /// Values that it never sent.
@@ -35,9 +35,9 @@ pub(super) struct Travelled {
 }
 
 /// What a process does while values travel.
-pub(super) trait Travelling {
+pub(super) trait Workload {
     /// Sends and receives from this instant of `CLOCK_MONOTONIC` on; ends when there is nothing more to come.
-    fn travel(&mut self, start_ns: u64) -> Result<Travelled, String>;
+    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String>;
 
     /// What became of everything until now. May be asked more than once.
     fn account(&mut self) -> Account;
@@ -49,10 +49,10 @@ pub(super) trait Travelling {
 /// When nobody listens any more.
 pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
     let unheard = |error: std::io::Error| error.to_string();
-    let mut running: Option<Box<dyn Travelling>> = None;
+    let mut running: Option<Box<dyn Workload>> = None;
     while let Ok(request) = recv::<Request>(input) {
         let response = match request {
-            Request::Station { apart } => station(apart).map(Answer::Line),
+            Request::Prepare { apart } => prepare(apart).map(Answer::Line),
             Request::Open(assignment) => match open(&assignment) {
                 Ok((opened, opening)) => {
                     let opened = running.insert(opened);
@@ -75,7 +75,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
         };
         match response {
             Ok(Answer::Line(response)) => send(output, &response),
-            Ok(Answer::Travelled(travelled)) => send_travelled(output, travelled),
+            Ok(Answer::WorkloadEnd(travelled)) => send_travelled(output, travelled),
             Err(text) => send(output, &Response::Failed(text)),
         }
         .map_err(unheard)?;
@@ -86,22 +86,22 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
 /// What is said to what was told.
 enum Answer {
     Line(Response),
-    Travelled(Travelled),
+    WorkloadEnd(WorkloadEnd),
 }
 
-fn travel(running: &mut dyn Travelling, start_ns: u64) -> Result<Answer, String> {
-    running.travel(start_ns).map(Answer::Travelled)
+fn travel(running: &mut dyn Workload, start_ns: u64) -> Result<Answer, String> {
+    running.travel(start_ns).map(Answer::WorkloadEnd)
 }
 
-fn station(apart: bool) -> Result<Response, String> {
+fn prepare(apart: bool) -> Result<Response, String> {
     if apart {
         unshare_network().and_then(|()| bring_up("lo")).map_err(|error| error.to_string())?;
     }
     Ok(Response::Started { thread: thread_id() })
 }
 
-fn send_travelled(output: &mut impl Write, travelled: Travelled) -> std::io::Result<()> {
-    let Travelled { facts, records, skipped, beginnings } = travelled;
+fn send_travelled(output: &mut impl Write, travelled: WorkloadEnd) -> std::io::Result<()> {
+    let WorkloadEnd { facts, records, skipped, beginnings } = travelled;
     let mut bytes = Vec::with_capacity(records.len() * RECORD_SIZE);
     records.iter().for_each(|record| record.write(&mut bytes));
     send(output, &Response::Done { facts, skipped, beginnings, bytes: bytes.len() })?;
@@ -109,7 +109,7 @@ fn send_travelled(output: &mut impl Write, travelled: Travelled) -> std::io::Res
     output.flush()
 }
 
-fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), String> {
+fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String> {
     let mut opening = Opening::default();
     let looking = Looking::of_this_thread();
     // There are no ticks before there is a clock: they are counted back from it.
@@ -131,7 +131,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Travelling>, Opening), Strin
     assignment.urgency.apply().map_err(|error| format!("--sched {}: {error}", assignment.urgency))?;
     if !assignment.mode.is_mutual() && !matches!(assignment.part, Part::Roadside(_)) {
         let began = Instant::now();
-        let opened: Box<dyn Travelling> = match (assignment.mode, &assignment.bus, assignment.part) {
+        let opened: Box<dyn Workload> = match (assignment.mode, &assignment.bus, assignment.part) {
             (Mode::Async, BusPlan::Packet { .. }, _) => Box::new(Plain::open(assignment)?),
             (Mode::Async, _, Part::Listener) => Box::new(Observed::open(assignment)?),
             _ => Box::new(Alone::open(assignment)?),

@@ -123,7 +123,7 @@ pub struct Assignment {
 #[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
 pub enum Request {
     /// To leave for a network namespace of its own, or not.
-    Station { apart: bool },
+    Prepare { apart: bool },
     /// To open everything and to say so when it is ready; without a barrier, to travel at once.
     Open(Box<Assignment>),
     /// The barrier opens at this instant of `CLOCK_MONOTONIC`.

@@ -34,7 +34,7 @@ pub(super) struct LinkPlan {
 
 /// Everything both ends know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Field {
+pub(super) struct Addresses {
     pub(super) medium: Medium,
     /// How the asynchronous layer sleeps.
     wake: String,
@@ -49,12 +49,12 @@ pub(super) struct Field {
 /// One end of it.
 #[derive(Clone, Debug)]
 pub(super) struct End {
-    pub(super) field: Field,
+    pub(super) addresses: Addresses,
     /// 0 is the client's, 1 the responder's.
     pub(super) side: usize,
 }
 
-impl Field {
+impl Addresses {
     pub(super) fn new(medium: Medium, wake: Wake) -> std::io::Result<Self> {
         // All four at once, so that they differ; free again when this returns.
         let sockets =
@@ -113,7 +113,7 @@ impl End {
         match plan.layer {
             Layer::Bare => self.open_bare().map_err(|error| error.to_string()),
             Layer::Engine => {
-                let bus = self.field.bus(self.side, plan)?;
+                let bus = self.addresses.bus(self.side, plan)?;
                 let opened = NodeOptions::new(here).open_engine(&bus).map_err(|error| error.to_string())?;
                 Ok(Box::new(EngineLink::new(opened, NodeId::named(here), peer)))
             }
@@ -122,7 +122,7 @@ impl End {
     }
 
     fn open_node(&self, plan: LinkPlan, here: &str, peer: NodeId) -> Result<Box<dyn Link>, String> {
-        let node = Node::open(&self.field.bus(self.side, plan)?, here).map_err(|e| e.to_string())?;
+        let node = Node::open(&self.addresses.bus(self.side, plan)?, here).map_err(|e| e.to_string())?;
         if plan.interrupted {
             interrupt_by(&node)?;
         }
@@ -130,7 +130,7 @@ impl End {
         let options = match plan.layer {
             Layer::Node | Layer::Sealed => waiting(Wake::Spin),
             Layer::Communicator => waiting(Wake::Spin).stamped(),
-            _ => waiting(self.field.wake()).stamped(),
+            _ => waiting(self.addresses.wake()).stamped(),
         };
         let communicator = node.bind_with(PORT, &options).map_err(|error| error.to_string())?;
         let port = communicator.address().port;
@@ -142,18 +142,20 @@ impl End {
     }
 
     fn open_bare(&self) -> Result<Box<dyn Link>, punctual_machine::SystemError> {
-        let field = &self.field;
-        Ok(match field.medium {
-            Medium::Datagram => {
-                Box::new(UdpLink::open(field.udp_bare[self.side], field.udp_bare[1 - self.side], false)?)
-            }
+        let addresses = &self.addresses;
+        Ok(match addresses.medium {
+            Medium::Datagram => Box::new(UdpLink::open(
+                addresses.udp_bare[self.side],
+                addresses.udp_bare[1 - self.side],
+                false,
+            )?),
             Medium::Packet => Box::new(PacketLink::open(INTERFACES[self.side], BARE_ETHERTYPE, VALUE_SIZE)?),
             // The responder opens first, and waits for nobody.
             Medium::Shared if self.side == 1 => {
-                let _none_there = std::fs::remove_file(&field.slots);
-                Box::new(SlotLink::create(&field.slots, VALUE_SIZE, false)?)
+                let _none_there = std::fs::remove_file(&addresses.slots);
+                Box::new(SlotLink::create(&addresses.slots, VALUE_SIZE, false)?)
             }
-            Medium::Shared => Box::new(SlotLink::open(&field.slots, VALUE_SIZE, false)?),
+            Medium::Shared => Box::new(SlotLink::open(&addresses.slots, VALUE_SIZE, false)?),
         })
     }
 }
@@ -161,7 +163,7 @@ impl End {
 impl Drop for End {
     fn drop(&mut self) {
         if self.side == 1 {
-            let _never_made = std::fs::remove_file(&self.field.slots);
+            let _never_made = std::fs::remove_file(&self.addresses.slots);
         }
     }
 }

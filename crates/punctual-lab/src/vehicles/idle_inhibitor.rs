@@ -14,7 +14,7 @@ use super::option::Settings;
 
 /// The threads, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Awake {
+pub(super) struct IdleInhibitor {
     stop: Arc<Flag>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -30,7 +30,7 @@ struct Windows {
     last_ns: u64,
 }
 
-impl Awake {
+impl IdleInhibitor {
     /// From the barrier's opening on, if it was asked for.
     pub(super) fn start(settings: &Settings, start_ns: u64) -> Self {
         let step_ns = match settings.phase_ns() {
@@ -56,7 +56,7 @@ impl Awake {
     }
 }
 
-impl Drop for Awake {
+impl Drop for IdleInhibitor {
     fn drop(&mut self) {
         self.stop.raise();
         for thread in self.threads.drain(..) {

@@ -7,7 +7,7 @@ use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_netw
 use punctual_machine::news_signal::interruptions;
 use serde::{Deserialize, Serialize};
 
-use super::field::{End, Field, INTERFACES, LinkPlan};
+use super::addresses::{Addresses, End, INTERFACES, LinkPlan};
 use crate::link::{Medium, VALUE_SIZE};
 use crate::load::client::{self, Trial, Warmup};
 use crate::load::recording::Recording;
@@ -21,7 +21,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// What the responder is told.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    Station { field: Box<Field>, cpu: Option<usize> },
+    Prepare { addresses: Box<Addresses>, cpu: Option<usize> },
     Answer(LinkPlan),
 }
 
@@ -43,14 +43,14 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     let mut end: Option<End> = None;
     while let Ok(request) = recv::<Request>(input) {
         match request {
-            Request::Station { field, cpu } => {
-                let response = station(&field, cpu).unwrap_or_else(Response::Failed);
-                end = Some(End { field: *field, side: 1 });
+            Request::Prepare { addresses, cpu } => {
+                let response = prepare(&addresses, cpu).unwrap_or_else(Response::Failed);
+                end = Some(End { addresses: *addresses, side: 1 });
                 send(output, &response).map_err(unheard)?;
             }
             Request::Answer(plan) => {
                 let Some(end) = &end else { return Err("no station yet".to_owned()) };
-                if end.field.medium == Medium::Packet {
+                if end.addresses.medium == Medium::Packet {
                     // The interface was put here by now. Up twice is up.
                     let _seen_when_opened = bring_up(INTERFACES[1]);
                 }
@@ -70,12 +70,12 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     Ok(())
 }
 
-fn station(field: &Field, cpu: Option<usize>) -> Result<Response, String> {
+fn prepare(addresses: &Addresses, cpu: Option<usize>) -> Result<Response, String> {
     if let Some(cpu) = cpu {
         // Unpinned is slower, not wrong.
         let _unpinned = punctual_machine::cpu::pin_to(cpu);
     }
-    if field.medium == Medium::Packet {
+    if addresses.medium == Medium::Packet {
         unshare_network().map_err(|error| error.to_string())?;
     }
     punctual::Clock::get();
@@ -84,7 +84,7 @@ fn station(field: &Field, cpu: Option<usize>) -> Result<Response, String> {
 
 /// The client's thread with the responder's process.
 #[derive(Debug)]
-pub(super) struct Site {
+pub(super) struct Testbed {
     pub(super) end: End,
     responder: Worker,
     number: u32,
@@ -100,31 +100,31 @@ pub(super) struct MadeTrial {
     pub(super) frames: u64,
 }
 
-impl Site {
+impl Testbed {
     /// Starts the responder; the calling thread leaves for a namespace of its own, where the medium needs one.
     ///
     /// # Errors
     /// In words for people: what is missing and what to do.
-    pub(super) fn start(field: Field, cpus: [Option<usize>; 2]) -> Result<Self, String> {
+    pub(super) fn start(addresses: Addresses, cpus: [Option<usize>; 2]) -> Result<Self, String> {
         if let Some(cpu) = cpus[0] {
             punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
         }
-        if field.medium == Medium::Packet {
+        if addresses.medium == Medium::Packet {
             unshare_network().map_err(|error| error.to_string())?;
         }
         let mut responder = Worker::start(&["peel-respond"])?;
-        responder.send(&Request::Station { field: Box::new(field.clone()), cpu: cpus[1] })?;
+        responder.send(&Request::Prepare { addresses: Box::new(addresses.clone()), cpu: cpus[1] })?;
         let thread = match responder.recv()? {
             Response::Started { thread } => thread,
             Response::Failed(text) => return Err(text),
-            other => return Err(format!("the responder response {other:?} where its start was due")),
+            other => return Err(format!("the responder said {other:?} where its start was due")),
         };
-        if field.medium == Medium::Packet {
+        if addresses.medium == Medium::Packet {
             create_veth(INTERFACES[0], INTERFACES[1], thread)
                 .and_then(|()| bring_up(INTERFACES[0]))
                 .map_err(|error| error.to_string())?;
         }
-        Ok(Self { end: End { field, side: 0 }, responder, number: 0 })
+        Ok(Self { end: End { addresses, side: 0 }, responder, number: 0 })
     }
 
     /// Lets the responder open its end, for a plan that is numbered here.
@@ -138,7 +138,7 @@ impl Site {
         match self.responder.recv()? {
             Response::Ready => Ok(plan),
             Response::Failed(text) => Err(text),
-            other => Err(format!("the responder response {other:?} where it was to be ready")),
+            other => Err(format!("the responder said {other:?} where it was to be ready")),
         }
     }
 
@@ -149,7 +149,7 @@ impl Site {
     pub(super) fn ended(&mut self) -> Result<(u64, u64), String> {
         match self.responder.recv()? {
             Response::Done { signals, answered } => Ok((signals, answered)),
-            other => Err(format!("the responder response {other:?} where the trial was over")),
+            other => Err(format!("the responder said {other:?} where the trial was over")),
         }
     }
 

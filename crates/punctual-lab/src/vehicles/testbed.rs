@@ -19,12 +19,12 @@ use crate::link::KeyLine;
 use crate::link::Medium;
 use crate::worker::Worker;
 
-/// The bridge of a road of our own, and the interface that each process has.
+/// The bridge of a testbed of our own, and the interface that each process has.
 const BRIDGE: &str = "road";
 const INTERFACE: &str = "car";
 /// The other end of the one interface that all share: the bridge's port, which sends everything back.
 const REFLECTOR: &str = "back";
-/// Addresses on our road: the third number counts two hundred processes, the fourth the process.
+/// Addresses on our testbed: the third number counts two hundred processes, the fourth the process.
 const NETWORK: [u8; 2] = [10, 78];
 const PER_NET: usize = 200;
 /// Multicast group of a UDP bus, of the block for local use (RFC 2365), and its port.
@@ -101,7 +101,7 @@ impl Place {
 }
 
 fn make_road() -> Result<(), String> {
-    // Asked once per thread: a second experiment in it finds its road there.
+    // Asked once per thread: a second experiment in it finds its testbed there.
     let before = network_namespace_id().map_err(|error| error.to_string())?;
     unshare_network().map_err(|error| error.to_string())?;
     let after = network_namespace_id().map_err(|error| error.to_string())?;
@@ -109,7 +109,7 @@ fn make_road() -> Result<(), String> {
     create_bridge(BRIDGE).and_then(|()| bring_up(BRIDGE)).map_err(|error| error.to_string())
 }
 
-/// The one interface of all, up; the road is there.
+/// The one interface of all, up; the testbed is there.
 fn make_segment() -> Result<Place, String> {
     let made = create_veth(INTERFACE, REFLECTOR, thread_id())
         .and_then(|()| join_bridge(REFLECTOR, BRIDGE))
@@ -147,7 +147,7 @@ fn address_of(name: &str) -> Result<Ipv4Addr, String> {
 
 /// A process of the run.
 #[derive(Debug)]
-struct Station {
+struct NodeProcess {
     part: Part,
     /// `None` once it died.
     worker: Option<Worker>,
@@ -155,7 +155,7 @@ struct Station {
 
 /// What one process brought back.
 #[derive(Clone, Debug, Default)]
-pub struct Brought {
+pub struct WorkloadResult {
     /// What it went through.
     pub facts: Facts,
     /// What it received.
@@ -168,8 +168,8 @@ pub struct Brought {
 
 /// All processes of one run.
 #[derive(Debug)]
-pub struct Road {
-    stations: Vec<Station>,
+pub struct Testbed {
+    processes: Vec<NodeProcess>,
     /// Names of those that died.
     pub died: Vec<String>,
 }
@@ -179,20 +179,20 @@ fn dead(part: Part) -> String {
     format!("{} died", part.name())
 }
 
-impl Road {
+impl Testbed {
     /// Starts all processes and gives each its port. `tag` makes names on a bridge of this host unique.
     ///
     /// # Errors
     /// In words for people.
     pub fn start(settings: &Settings, place: &Place, tag: u16) -> Result<Self, String> {
-        let mut road = Self { stations: Vec::new(), died: Vec::new() };
+        let mut testbed = Self { processes: Vec::new(), died: Vec::new() };
         for part in parts(settings) {
             let worker = Worker::start(&["vehicle"])?;
-            road.stations.push(Station { part, worker: Some(worker) });
+            testbed.processes.push(NodeProcess { part, worker: Some(worker) });
         }
-        road.tell_all(&Request::Station { apart: place.bridge().is_some() });
-        for (number, station) in road.stations.iter_mut().enumerate() {
-            let Response::Started { thread } = station.ask()? else { return Err(dead(station.part)) };
+        testbed.tell_all(&Request::Prepare { apart: place.bridge().is_some() });
+        for (number, process) in testbed.processes.iter_mut().enumerate() {
+            let Response::Started { thread } = process.ask()? else { return Err(dead(process.part)) };
             if let Some(bridge) = place.bridge() {
                 let port = format!("pc{tag:04x}{number}");
                 create_veth(&port, INTERFACE, thread)
@@ -201,7 +201,7 @@ impl Road {
                     .map_err(|error| error.to_string())?;
             }
         }
-        Ok(road)
+        Ok(testbed)
     }
 
     /// Lets all open what they need, at once, and waits until all have: then they wait at the barrier, or travel already.
@@ -214,14 +214,14 @@ impl Road {
         place: &Place,
         tag: u16,
     ) -> Result<Vec<(Part, Opening)>, String> {
-        let buses = buses(settings, place, self.stations.len(), tag)?;
-        let others = self.stations.len() - 1;
+        let buses = buses(settings, place, self.processes.len(), tag)?;
+        let others = self.processes.len() - 1;
         let keys = settings.seal.then(KeyLine::random);
         let cpus = punctual_machine::cpu::allowed();
-        for (number, (station, (bus, port))) in self.stations.iter_mut().zip(buses).enumerate() {
+        for (number, (process, (bus, port))) in self.processes.iter_mut().zip(buses).enumerate() {
             debug_assert!(number < usize::from(u16::MAX), "the number of processes is limited");
             let assignment = Assignment {
-                part: station.part,
+                part: process.part,
                 mode: settings.mode,
                 port,
                 bus,
@@ -238,13 +238,13 @@ impl Road {
                 phase_ns: settings.phase_ns(),
                 barrier: settings.barrier,
             };
-            station.send(&Request::Open(Box::new(assignment)))?;
+            process.send(&Request::Open(Box::new(assignment)))?;
         }
-        self.stations
+        self.processes
             .iter_mut()
-            .map(|station| match station.ask()? {
-                Response::Ready(opening) => Ok((station.part, opening)),
-                other => Err(unexpected(station.part, &other, "ready")),
+            .map(|process| match process.ask()? {
+                Response::Ready(opening) => Ok((process.part, opening)),
+                other => Err(unexpected(process.part, &other, "ready")),
             })
             .collect()
     }
@@ -254,26 +254,26 @@ impl Road {
     ///
     /// # Errors
     /// In words for people: a process said that it cannot.
-    pub fn travel(&mut self, barrier_ns: Option<u64>) -> Result<Vec<(Part, Brought)>, String> {
+    pub fn travel(&mut self, barrier_ns: Option<u64>) -> Result<Vec<(Part, WorkloadResult)>, String> {
         if let Some(at_ns) = barrier_ns {
             self.tell_all(&Request::Go { at_ns });
         }
         let mut all = Vec::new();
-        for station in &mut self.stations {
-            match station.ask() {
+        for process in &mut self.processes {
+            match process.ask() {
                 Ok(Response::Done { facts, skipped, beginnings, bytes }) => {
                     let records =
-                        station.worker.as_mut().ok_or(String::new()).and_then(|r| r.recv_bytes(bytes));
+                        process.worker.as_mut().ok_or(String::new()).and_then(|r| r.recv_bytes(bytes));
                     match records {
                         Ok(bytes) => {
                             let records = Record::read_all(&bytes);
-                            all.push((station.part, Brought { facts, records, skipped, beginnings }));
+                            all.push((process.part, WorkloadResult { facts, records, skipped, beginnings }));
                         }
-                        Err(reason) => self.died.push(station.bury(&reason)),
+                        Err(reason) => self.died.push(process.reap(&reason)),
                     }
                 }
-                Ok(other) => return Err(unexpected(station.part, &other, "done")),
-                Err(reason) => self.died.push(station.bury(&reason)),
+                Ok(other) => return Err(unexpected(process.part, &other, "done")),
+                Err(reason) => self.died.push(process.reap(&reason)),
             }
         }
         Ok(all)
@@ -286,20 +286,20 @@ impl Road {
     pub fn account(&mut self) -> Result<Vec<(Part, Account)>, String> {
         self.tell_all(&Request::Account);
         let mut all = Vec::new();
-        for station in self.stations.iter_mut().filter(|station| station.worker.is_some()) {
-            match station.ask() {
-                Ok(Response::Accounted(account)) => all.push((station.part, account)),
-                Ok(other) => return Err(unexpected(station.part, &other, "accounted")),
-                Err(reason) => self.died.push(station.bury(&reason)),
+        for process in self.processes.iter_mut().filter(|process| process.worker.is_some()) {
+            match process.ask() {
+                Ok(Response::Accounted(account)) => all.push((process.part, account)),
+                Ok(other) => return Err(unexpected(process.part, &other, "accounted")),
+                Err(reason) => self.died.push(process.reap(&reason)),
             }
         }
         Ok(all)
     }
 
     fn tell_all(&mut self, request: &Request) {
-        for station in &mut self.stations {
+        for process in &mut self.processes {
             // Who does not listen any more is found when it is asked.
-            let _heard = station.send(request);
+            let _heard = process.send(request);
         }
     }
 }
@@ -307,11 +307,11 @@ impl Road {
 fn unexpected(part: Part, response: &Response, wanted: &str) -> String {
     match response {
         Response::Failed(text) => format!("{}: {text}", part.name()),
-        other => format!("{} response {other:?} where it was to be {wanted}", part.name()),
+        other => format!("{} said {other:?} where it was to be {wanted}", part.name()),
     }
 }
 
-impl Station {
+impl NodeProcess {
     fn send(&mut self, request: &Request) -> Result<(), String> {
         self.worker.as_mut().ok_or_else(|| dead(self.part))?.send(request)
     }
@@ -324,7 +324,7 @@ impl Station {
         }
     }
 
-    fn bury(&mut self, reason: &str) -> String {
+    fn reap(&mut self, reason: &str) -> String {
         self.worker = None;
         if reason.starts_with("the ") { self.part.name() } else { reason.to_owned() }
     }

@@ -31,7 +31,7 @@ pub(super) enum Side {
 
 /// The addresses of one survey.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Field {
+pub(super) struct Addresses {
     /// Name of the shared-memory and the in-process bus.
     bus: String,
     /// UDP addresses of both ends, for nodes and for the floor.
@@ -41,7 +41,7 @@ pub(super) struct Field {
     slots: PathBuf,
 }
 
-impl Field {
+impl Addresses {
     /// Names and ports that nobody else uses.
     pub(super) fn new() -> std::io::Result<Self> {
         // All four at once, so that they differ; free again when this returns.
@@ -77,7 +77,7 @@ impl Field {
 /// One end's open nodes, kept over all trials but those that are compared with a floor: start-up is not the hot path.
 #[derive(Debug)]
 pub(super) struct Ends {
-    field: Field,
+    addresses: Addresses,
     side: Side,
     nodes: HashMap<&'static str, Node>,
 }
@@ -97,8 +97,8 @@ pub(super) struct LinkPlan {
 
 impl Ends {
     /// This end of all routes.
-    pub(super) fn new(field: Field, side: Side) -> Self {
-        Self { field, side, nodes: HashMap::new() }
+    pub(super) fn new(addresses: Addresses, side: Side) -> Self {
+        Self { addresses, side, nodes: HashMap::new() }
     }
 
     /// Opens this end of a route for one trial.
@@ -122,7 +122,7 @@ impl Ends {
             self.nodes.remove(engine);
         }
         if !self.nodes.contains_key(engine) {
-            let bus = self.field.bus(plan.route, self.side).ok_or("no bus for this route")?;
+            let bus = self.addresses.bus(plan.route, self.side).ok_or("no bus for this route")?;
             let name = if self.side == Side::Here { "here" } else { "there" };
             let node = Node::open(&bus, name).map_err(|error| error.to_string())?;
             self.nodes.insert(engine, node);
@@ -153,18 +153,20 @@ impl Ends {
         };
         let asleep = !plan.route.spins();
         Ok(match plan.route {
-            Route::FloorUdpSpin | Route::FloorUdpBlock => {
-                Box::new(UdpLink::open(self.field.udp_floor[here], self.field.udp_floor[there], asleep)?)
-            }
+            Route::FloorUdpSpin | Route::FloorUdpBlock => Box::new(UdpLink::open(
+                self.addresses.udp_floor[here],
+                self.addresses.udp_floor[there],
+                asleep,
+            )?),
             Route::FloorPacketSpin => {
                 Box::new(PacketLink::open(INTERFACES[here], FLOOR_ETHERTYPE, plan.size)?)
             }
             _ if self.side == Side::Here => {
                 // The slots of the trial before, if it was cut short.
-                let _not_there = std::fs::remove_file(&self.field.slots);
-                Box::new(SlotLink::create(&self.field.slots, plan.size, asleep)?)
+                let _not_there = std::fs::remove_file(&self.addresses.slots);
+                Box::new(SlotLink::create(&self.addresses.slots, plan.size, asleep)?)
             }
-            _ => Box::new(SlotLink::open(&self.field.slots, plan.size, asleep)?),
+            _ => Box::new(SlotLink::open(&self.addresses.slots, plan.size, asleep)?),
         })
     }
 }
@@ -172,7 +174,7 @@ impl Ends {
 impl Drop for Ends {
     fn drop(&mut self) {
         if self.side == Side::Here {
-            let _never_made = std::fs::remove_file(&self.field.slots);
+            let _never_made = std::fs::remove_file(&self.addresses.slots);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::field::{Ends, Field, INTERFACES, LinkPlan, Side};
+use super::addresses::{Addresses, Ends, INTERFACES, LinkPlan, Side};
 use super::plan::{Cell, Place};
 use crate::load::client::{self, ClientFacts, Trial};
 use crate::load::clocks::Clocks;
@@ -21,9 +21,9 @@ use crate::worker::{Worker, recv, send};
 
 /// What the responder is told when it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Station {
+struct Setup {
     /// Where everything is.
-    field: Field,
+    addresses: Addresses,
     /// What kind of place.
     place: Place,
     /// The CPU to run on.
@@ -48,13 +48,13 @@ enum Reply {
 /// # Errors
 /// When nobody listens any more.
 pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
-    let station: Station = recv(input)?;
+    let setup: Setup = recv(input)?;
     let unheard = |error: std::io::Error| error.to_string();
-    if let Some(cpu) = station.cpu {
+    if let Some(cpu) = setup.cpu {
         // Unpinned is slower, not wrong; the client says so.
         let _unpinned = punctual_machine::cpu::pin_to(cpu);
     }
-    if station.place == Place::Segment
+    if setup.place == Place::Segment
         && let Err(error) = punctual_machine::namespace::unshare_network()
     {
         return send(output, &Reply::Failed(error.to_string())).map_err(unheard);
@@ -62,9 +62,9 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     // Calibrated now: the first trial's first message must not wait for it.
     punctual::Clock::get();
     send(output, &Reply::Started { id: punctual_machine::namespace::thread_id() }).map_err(unheard)?;
-    let mut ends = Ends::new(station.field, Side::There);
+    let mut ends = Ends::new(setup.addresses, Side::There);
     while let Ok(plan) = recv::<LinkPlan>(input) {
-        if station.place == Place::Segment {
+        if setup.place == Place::Segment {
             // The interface was put here by now. Up twice is up.
             let _seen_when_opened = punctual_machine::namespace::bring_up(INTERFACES[1]);
         }
@@ -174,25 +174,29 @@ pub(super) struct Made {
 
 /// A place whose client runs in a thread of its own, pinned, in its own namespace where need be.
 #[derive(Debug)]
-pub(super) struct Site {
+pub(super) struct Testbed {
     orders: mpsc::Sender<Order>,
     results: mpsc::Receiver<Result<Made, String>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Site {
+impl Testbed {
     /// Starts both ends.
     ///
     /// # Errors
     /// In words for people: what is missing and what to do.
-    pub(super) fn start(field: &Field, place: Place, cpus: [Option<usize>; 2]) -> Result<Self, String> {
+    pub(super) fn start(
+        addresses: &Addresses,
+        place: Place,
+        cpus: [Option<usize>; 2],
+    ) -> Result<Self, String> {
         let (orders, inbox) = mpsc::channel();
         let (outbox, results) = mpsc::channel();
         let (started, start) = mpsc::channel();
-        let field = field.clone();
+        let addresses = addresses.clone();
         let thread =
             std::thread::Builder::new().name(format!("client-{place:?}")).spawn(move || match Client::start(
-                field, place, cpus,
+                addresses, place, cpus,
             ) {
                 Ok(mut client) => {
                     let _waiting = started.send(Ok(()));
@@ -222,7 +226,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let (closed, _) = mpsc::channel();
         self.orders = closed;
@@ -239,7 +243,7 @@ struct Client {
 }
 
 impl Client {
-    fn start(field: Field, place: Place, [here, there]: [Option<usize>; 2]) -> Result<Self, String> {
+    fn start(addresses: Addresses, place: Place, [here, there]: [Option<usize>; 2]) -> Result<Self, String> {
         if let Some(cpu) = here {
             punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
         }
@@ -247,7 +251,7 @@ impl Client {
             punctual_machine::namespace::unshare_network().map_err(|error| error.to_string())?;
         }
         let mut responder = Responder::start(place)?;
-        responder.send(&Station { field: field.clone(), place, cpu: there })?;
+        responder.send(&Setup { addresses: addresses.clone(), place, cpu: there })?;
         let id = match responder.recv()? {
             Reply::Started { id } => id,
             Reply::Failed(text) => return Err(text),
@@ -256,7 +260,7 @@ impl Client {
         if place == Place::Segment {
             join_by_veth(id).map_err(|error| error.to_string())?;
         }
-        Ok(Self { responder, ends: Ends::new(field, Side::Here) })
+        Ok(Self { responder, ends: Ends::new(addresses, Side::Here) })
     }
 
     fn make(&mut self, order: &Order) -> Result<Made, String> {

@@ -50,7 +50,7 @@ pub enum Family {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// To leave for a network namespace of its own, or not.
-    Station {
+    Prepare {
         /// A namespace of its own.
         segment: bool,
     },
@@ -146,7 +146,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     punctual::Clock::get();
     while let Ok(request) = recv::<Request>(input) {
         let response = match request {
-            Request::Station { segment } => station(segment),
+            Request::Prepare { segment } => prepare(segment),
             Request::Settle => settle(1).map(|()| Response::Settled).map_err(|error| error.to_string()),
             Request::Neighbour(Neighbour { address, mac }) => {
                 let added = add_neighbour(INTERFACES[1], address, mac);
@@ -174,7 +174,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     Ok(())
 }
 
-fn station(segment: bool) -> Result<Response, String> {
+fn prepare(segment: bool) -> Result<Response, String> {
     if segment {
         unshare_network().map_err(|error| error.to_string())?;
     }
@@ -288,7 +288,7 @@ pub enum Place {
 
 /// The responder of this run, and the way to it.
 #[derive(Debug)]
-pub struct Site {
+pub struct Testbed {
     worker: Worker,
     /// Where it is.
     pub place: Place,
@@ -299,14 +299,14 @@ pub struct Site {
     forwarder: Option<Forwarder>,
 }
 
-impl Site {
+impl Testbed {
     /// Starts the responder. Where namespaces may be made, the calling thread leaves for one of its own.
     ///
     /// # Errors
     /// In words for people.
     pub fn start(family: Family, faults: Option<&Faults>) -> Result<Self, String> {
         match Self::start_segment(family, faults) {
-            Ok(site) => Ok(site),
+            Ok(testbed) => Ok(testbed),
             Err(reason) if faults.is_some() => Err(format!("faults need two network namespaces: {reason}")),
             Err(reason) => Self::start_loopback(family, reason),
         }
@@ -314,28 +314,28 @@ impl Site {
 
     fn start_segment(family: Family, faults: Option<&Faults>) -> Result<Self, String> {
         unshare_network().map_err(|error| error.to_string())?;
-        let (mut site, thread) = Self::start_role(family, true, Place::Segment)?;
-        site.join(thread, faults)?;
-        Ok(site)
+        let (mut testbed, thread) = Self::start_role(family, true, Place::Segment)?;
+        testbed.join(thread, faults)?;
+        Ok(testbed)
     }
 
     /// In this thread's namespace, wherever that is by now.
     fn start_loopback(family: Family, reason: String) -> Result<Self, String> {
         // Up already, unless this thread has just left for an empty namespace; not ours to raise, then it is up.
         let _up = bring_up("lo");
-        Self::start_role(family, false, Place::Loopback { reason }).map(|(site, _)| site)
+        Self::start_role(family, false, Place::Loopback { reason }).map(|(testbed, _)| testbed)
     }
 
-    /// The site, and the thread that holds the responder's namespace.
+    /// The testbed, and the thread that holds the responder's namespace.
     fn start_role(family: Family, segment: bool, place: Place) -> Result<(Self, u32), String> {
         let mut worker = Worker::start(&["echo", "--attached"])?;
-        worker.send(&Request::Station { segment })?;
+        worker.send(&Request::Prepare { segment })?;
         match worker.recv()? {
             Response::Started { thread, process } => {
                 Ok((Self { worker, place, process, family, forwarder: None }, thread))
             }
             Response::Failed(text) => Err(text),
-            other => Err(format!("the responder response {other:?} where its start was due")),
+            other => Err(format!("the responder said {other:?} where its start was due")),
         }
     }
 
