@@ -43,7 +43,7 @@ impl StallRule {
     }
 }
 
-/// One standstill.
+/// What one cause made late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stall {
     /// When the last of its messages was released, since the start of the run.

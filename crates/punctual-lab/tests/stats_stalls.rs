@@ -36,7 +36,7 @@ fn fourteen_slow_messages_are_one_stall() {
 }
 
 #[test]
-fn two_standstills_are_two() {
+fn two_stalls_are_two() {
     let mut samples = vehicles();
     for (row, waited_ns) in [(100, 9 * MS), (101, 8_830_000), (102, 8_660_000)] {
         samples.total_ns[row] = waited_ns;

@@ -13,7 +13,7 @@ use punctual_machine::socket::DATAGRAM_SIZE_MAX;
 use super::print;
 use crate::error::Failure;
 use crate::response::kernel_echo::KernelEcho;
-use crate::response::option::{Choice, Ends, Way};
+use crate::response::option::{Ends, Variant, Way};
 use crate::response::port::{PortPlan, SLEEP_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::responder::{Manner, respond};
@@ -81,7 +81,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
         return echo_in_kernel(arguments);
     }
     let control = Control::start(arguments.cpu, arguments.sched);
-    let choice = Choice { way: arguments.way, urgency: arguments.sched, ends: Ends::Both };
+    let choice = Variant { way: arguments.way, urgency: arguments.sched, ends: Ends::Both };
     let mut port = testbed::open_port(arguments.cpu, choice, &plan(arguments)).map_err(Failure::Machine)?;
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;

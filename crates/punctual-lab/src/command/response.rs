@@ -15,14 +15,14 @@ use super::options::Common;
 use super::progress::progress;
 use super::{show, store_failure, write_file};
 use crate::error::Failure;
-use crate::response::account::Account;
 use crate::response::delay::Delay;
 use crate::response::experiment::{self, Outcome, RunError, Settings, needs_interface};
 use crate::response::forward::Faults;
-use crate::response::option::{Choice, Ends, Way};
+use crate::response::option::{Ends, Variant, Way};
 use crate::response::port::{FLOWS_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::testbed::Family;
+use crate::response::totals::Totals;
 use crate::response::{neighbour, published, sockperf, wire};
 use crate::sample::Load;
 use crate::scheduling::Urgency;
@@ -172,9 +172,9 @@ fn percent(text: &str) -> Result<u32, String> {
 /// Time that all trials take, if nothing else was asked for.
 const DURATION: Duration = Duration::from_secs(50);
 const DURATION_QUICK: Duration = Duration::from_secs(8);
-/// Trips of each choice, if nothing else was asked for.
+/// Round trips of each choice, if nothing else was asked for.
 const COUNT: u64 = 50_000;
-/// Trips of each round that count as warm-up: only the first round has any, as the cell goes on.
+/// Round trips of each round that count as warm-up: only the first round has any, as the cell goes on.
 const WARMUP: u64 = 20;
 
 /// Measures, stores, explains.
@@ -241,7 +241,7 @@ fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
     let mut choices = Vec::new();
     for &urgency in &arguments.sched {
         for &way in &ways {
-            let choice = Choice { way, urgency, ends: arguments.urgent };
+            let choice = Variant { way, urgency, ends: arguments.urgent };
             if !choices.contains(&choice) {
                 choices.push(choice);
             }
@@ -278,7 +278,7 @@ fn settings(arguments: &ResponseArguments) -> Result<Settings, Failure> {
 }
 
 /// The interface to a responder elsewhere, where a way needs to know it.
-fn interface(arguments: &ResponseArguments, choices: &[Choice]) -> Result<Option<String>, Failure> {
+fn interface(arguments: &ResponseArguments, choices: &[Variant]) -> Result<Option<String>, Failure> {
     let raw = needs_interface(choices);
     let Some(name) = &arguments.interface else {
         return Ok(arguments.to.filter(|_| raw.is_some()).and_then(|to| neighbour::interface_to(to.ip())));
@@ -443,7 +443,7 @@ fn conclude(
 /// Whether what must not be lost was lost: without faults nothing, with faults no more than they took.
 fn promises(summary: &Summary, outcome: &Outcome, settings: &Settings) -> Result<(), Failure> {
     let broken = |text: &str| Err(Failure::Promise(text.to_owned()));
-    if !outcome.accounts.iter().all(Account::sums) {
+    if !outcome.accounts.iter().all(Totals::sums) {
         return broken("a trip or a packet is in no class or in two: report it as a bug");
     }
     let Some((_, done)) = settings.faults.zip(outcome.faults) else {
@@ -454,7 +454,7 @@ fn promises(summary: &Summary, outcome: &Outcome, settings: &Settings) -> Result
             "a promise did not hold: messages were lost, doubled, out of order or wrong; see the doubts",
         );
     };
-    let sum = |of: fn(&Account) -> u64| outcome.accounts.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&Totals) -> u64| outcome.accounts.iter().map(of).sum::<u64>();
     let lost = sum(|account| account.ends.lost + account.ends.unfinished);
     let mismatched = sum(|account| account.ends.mismatched);
     let taken = done.lost + done.spoilt + done.changed + done.refused;

@@ -13,10 +13,10 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
 use super::delay::{Delay, Place};
-use super::evidence::{Evidence, Witness};
+use super::evidence::{Evidence, SchedSampler};
 use super::port::{Arrival, Peer, Port};
 use super::protocol::Protocol;
-use super::trips::{Seen, Trips};
+use super::trips::{RoundTrips, Seen};
 use super::wire::{self, Header, Kind, Past, Record, TripId};
 use crate::sample::Load;
 use crate::scheduling::Control;
@@ -61,7 +61,7 @@ pub struct Window {
 
 /// What a trial brought beside its trips.
 #[derive(Debug, Default)]
-pub struct Testimony {
+pub struct ClientTrace {
     /// The client's windows.
     pub client: Vec<Window>,
     /// The responder's, as far as replies brought them.
@@ -79,7 +79,7 @@ pub struct Testimony {
 /// Windows kept: at a millisecond each, two minutes.
 const WINDOWS_MAX: usize = 1 << 17;
 
-impl Testimony {
+impl ClientTrace {
     /// Takes the memory of so many windows now, so that noting one faults no page.
     fn touch(&mut self, windows: usize) {
         let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
@@ -95,10 +95,10 @@ struct Run<'a> {
     clock: &'static Clock,
     plan: &'a TrialPlan,
     target: Peer,
-    trips: &'a mut Trips,
+    trips: &'a mut RoundTrips,
     control: &'a Control,
-    witness: Witness,
-    testimony: Testimony,
+    sampler: SchedSampler,
+    trace: ClientTrace,
     request: Vec<u8>,
     buffer: Vec<u8>,
     slow: Ticks,
@@ -110,12 +110,12 @@ pub fn run(
     target: Peer,
     plan: &TrialPlan,
     control: &Control,
-    trips: &mut Trips,
-) -> Testimony {
+    trips: &mut RoundTrips,
+) -> ClientTrace {
     let clock = Clock::get();
     sleep_precisely();
-    let mut testimony = Testimony::default();
-    testimony.touch(WINDOWS_MAX);
+    let mut trace = ClientTrace::default();
+    trace.touch(WINDOWS_MAX);
     let mut run = Run {
         port,
         clock,
@@ -123,8 +123,8 @@ pub fn run(
         target,
         trips,
         control,
-        witness: Witness::of_this_thread(),
-        testimony,
+        sampler: SchedSampler::of_this_thread(),
+        trace,
         request: vec![1; plan.size],
         // One byte more, so that a packet that grew is not taken for one that did not.
         buffer: vec![1; plan.size + 1],
@@ -135,16 +135,16 @@ pub fn run(
         Load::Closed => run.closed(),
         Load::Open => run.open(),
     }
-    run.testimony.lasted = clock.duration(clock.now().since(start));
+    run.trace.lasted = clock.duration(clock.now().since(start));
     run.drain();
-    run.testimony.usage = ThreadUsage::now().since(usage);
-    run.testimony.throttled = run.witness.throttled_times();
+    run.trace.usage = ThreadUsage::now().since(usage);
+    run.trace.throttled = run.sampler.throttled_times();
     run.trips.close(clock.now());
     run.end();
     // Replies that overtook one another brought a window late, or twice.
-    run.testimony.responder.sort_by_key(|window| window.evidence.number);
-    run.testimony.responder.dedup_by_key(|window| window.evidence.number);
-    run.testimony
+    run.trace.responder.sort_by_key(|window| window.evidence.number);
+    run.trace.responder.dedup_by_key(|window| window.evidence.number);
+    run.trace
 }
 
 impl Run<'_> {
@@ -160,7 +160,7 @@ impl Run<'_> {
             let from = self.clock.now();
             self.rest_until(due);
             if !self.plan.spins && due > from {
-                self.witness.note_idle(due.since(from));
+                self.sampler.note_idle(due.since(from));
             }
             let (sequence, sent) = self.send(due);
             Delay::make(self.plan.delay, Place::ReplyElsewhere);
@@ -216,7 +216,7 @@ impl Run<'_> {
         self.trips.note_sent(due, sent);
         if !self.port.send(flow, &self.request, &self.target, sequence) {
             // Never taken: it counts as sent, for the load wanted it.
-            self.testimony.refused += 1;
+            self.trace.refused += 1;
         }
         (sequence, sent)
     }
@@ -246,12 +246,12 @@ impl Run<'_> {
 
     fn note_evidence(&mut self, record: &Record) {
         let Some(Past { evidence, age_us }) = record.evidence else { return };
-        let newest = self.testimony.responder.last();
+        let newest = self.trace.responder.last();
         let is_new = newest.is_none_or(|window| window.evidence.number != evidence.number);
-        if is_new && self.testimony.responder.len() < WINDOWS_MAX {
+        if is_new && self.trace.responder.len() < WINDOWS_MAX {
             let end = record.woken_ns().saturating_sub(u64::from(age_us) * 1000);
             let begin = end.saturating_sub(u64::from(evidence.wall_us) * 1000);
-            self.testimony.responder.push(Window { evidence, span: (begin, end) });
+            self.trace.responder.push(Window { evidence, span: (begin, end) });
         }
     }
 
@@ -265,18 +265,18 @@ impl Run<'_> {
             Load::Closed => row.sent,
         };
         let was_slow = row.is_some_and(|row| row.seen.done.since(from(row)) > self.slow);
-        if was_slow || self.witness.is_due(self.clock.now()) {
+        if was_slow || self.sampler.is_due(self.clock.now()) {
             self.close_window(was_slow);
         }
     }
 
     fn close_window(&mut self, was_slow: bool) {
-        let begin = self.witness.since();
+        let begin = self.sampler.since();
         let late_us = self.control.late_us_since(begin);
-        let evidence = self.witness.close(late_us, was_slow);
-        if self.testimony.client.len() < WINDOWS_MAX {
-            let span = (self.clock.nanos(begin), self.clock.nanos(self.witness.since()));
-            self.testimony.client.push(Window { evidence, span });
+        let evidence = self.sampler.close(late_us, was_slow);
+        if self.trace.client.len() < WINDOWS_MAX {
+            let span = (self.clock.nanos(begin), self.clock.nanos(self.sampler.since()));
+            self.trace.client.push(Window { evidence, span });
         }
     }
 

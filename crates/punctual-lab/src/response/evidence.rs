@@ -56,7 +56,7 @@ pub struct Evidence {
 
 /// Watches the thread that made it.
 #[derive(Debug)]
-pub struct Witness {
+pub struct SchedSampler {
     /// `/proc/thread-self/schedstat`; absent where /proc is.
     schedstat: Option<File>,
     since: Ticks,
@@ -77,13 +77,13 @@ pub struct Witness {
     continuations: u64,
 }
 
-impl Witness {
+impl SchedSampler {
     /// Begins to watch the calling thread.
     #[must_use]
     pub fn of_this_thread() -> Self {
         let clock = Clock::get();
         let quotas = Quotas::of_this_thread();
-        let mut witness = Self {
+        let mut sampler = Self {
             schedstat: File::open("/proc/thread-self/schedstat").ok(),
             since: clock.now(),
             usage: ThreadUsage::now(),
@@ -100,10 +100,10 @@ impl Witness {
             steal_every: clock.ticks(STEAL_EVERY),
             continuations: continuations().0,
         };
-        witness.wait_ns = witness.read_wait_ns();
-        witness.read_stolen(witness.since, 0);
-        witness.since = clock.now();
-        witness
+        sampler.wait_ns = sampler.read_wait_ns();
+        sampler.read_stolen(sampler.since, 0);
+        sampler.since = clock.now();
+        sampler
     }
 
     /// Whether run-queue time is known here.
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_window_holds_what_the_thread_did() {
-        let mut witness = Witness::of_this_thread();
+        let mut sampler = SchedSampler::of_this_thread();
         let start = std::time::Instant::now();
         while start.elapsed() < Duration::from_millis(20) {
             std::hint::spin_loop();
@@ -227,16 +227,16 @@ mod tests {
         let from = Clock::get().now();
         std::thread::sleep(Duration::from_millis(20));
         let now = Clock::get().now();
-        witness.note_idle(now.since(from));
-        assert!(witness.is_due(now));
-        let evidence = witness.close(3, true);
+        sampler.note_idle(now.since(from));
+        assert!(sampler.is_due(now));
+        let evidence = sampler.close(3, true);
         assert_eq!((evidence.number, evidence.control_late_us), (1, 3));
         assert!(evidence.wall_us >= 40_000, "{evidence:?}");
         assert!(evidence.cpu_us > 0 && evidence.cpu_us < evidence.wall_us, "{evidence:?}");
         // Falling asleep and waking are CPU time of the rest.
         let parts_us = evidence.idle_us + evidence.cpu_us;
         assert!(evidence.idle_us >= 20_000 && parts_us <= evidence.wall_us + 5_000, "{evidence:?}");
-        let next = witness.close(0, false);
+        let next = sampler.close(0, false);
         assert_eq!((next.number, next.idle_us), (2, 0));
     }
 

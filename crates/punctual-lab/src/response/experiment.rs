@@ -9,18 +9,18 @@ use punctual::{Clock, Ticks};
 use punctual_machine::host::steal_ticks;
 use punctual_machine::signal::interrupted;
 
-use super::account::Account;
-use super::client::{self, Testimony, TrialPlan};
+use super::client::{self, ClientTrace, TrialPlan};
 use super::delay::Delay;
 use super::explain::{Circumstances, Finding, explain, rule_for};
 use super::forward::Faults;
-use super::option::{Choice, Way};
+use super::option::{Variant, Way};
 use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN, Stamps};
 use super::protocol::Protocol;
 use super::responder::ResponderFacts;
 use super::sockperf;
 use super::testbed::{Assignment, Family, PORT, Place, Request, Response, Testbed, open_port};
-use super::trips::{Frame, Trips};
+use super::totals::Totals;
+use super::trips::{Frame, RoundTrips};
 use crate::doubt::{Cause as DoubtCause, page_faults};
 use crate::sample::{CellId, Load, Samples};
 use crate::scheduling::Control;
@@ -31,7 +31,7 @@ use crate::summary::Skipped;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Side by side.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<Variant>,
     /// Which packets.
     pub protocol: Protocol,
     /// Packet, bytes.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub load: Load,
     /// Idle gap, or period.
     pub gap: Duration,
-    /// Trips of each choice, over all rounds.
+    /// Round trips of each choice, over all rounds.
     pub count: usize,
     /// Longest that all trials together take.
     pub duration: Duration,
@@ -81,7 +81,7 @@ pub struct Settings {
 impl Settings {
     /// The cell of one choice.
     #[must_use]
-    pub fn cell(&self, choice: Choice) -> CellId {
+    pub fn cell(&self, choice: Variant) -> CellId {
         let gap_us = u64::try_from(self.gap.as_micros()).unwrap_or(u64::MAX);
         let name = choice.to_string();
         CellId { load: self.load, gap_us, size: self.size, ..CellId::new(&name, "round_trip") }
@@ -101,7 +101,7 @@ pub enum RunError {
 #[derive(Debug)]
 pub struct Outcome {
     /// Per choice.
-    pub accounts: Vec<Account>,
+    pub accounts: Vec<Totals>,
     /// What was not measured, and why.
     pub skipped: Vec<Skipped>,
     /// Trials made.
@@ -116,8 +116,8 @@ pub struct Outcome {
 
 /// One trial made.
 struct Made {
-    trips: Trips,
-    testimony: Testimony,
+    trips: RoundTrips,
+    trace: ClientTrace,
     facts: Option<ResponderFacts>,
     control: (u64, u64, u64),
     remarks: Vec<String>,
@@ -130,7 +130,7 @@ struct Session<'a> {
     testbed: Option<Testbed>,
     store: &'a mut Store,
     start: Ticks,
-    accounts: Vec<Account>,
+    accounts: Vec<Totals>,
     skipped: Vec<Skipped>,
     failed: HashSet<usize>,
     trials: u32,
@@ -153,7 +153,7 @@ pub fn run(
         Some(_) => None,
         None => Some(Testbed::start(settings.family, settings.faults.as_ref()).map_err(RunError::Machine)?),
     };
-    let accounts = settings.choices.iter().map(|&choice| Account::new(choice)).collect();
+    let accounts = settings.choices.iter().map(|&choice| Totals::new(choice)).collect();
     let began_ns = punctual_machine::clock::monotonic_ns();
     let mut session = Session {
         settings,
@@ -258,7 +258,7 @@ impl Session<'_> {
         if let Some(facts) = &made.facts {
             samples.facts.cpu_ns = facts.cpu_ns;
         }
-        account.add(&made.trips, &samples, &made.testimony, made.facts.as_ref(), self.settings.limit);
+        account.add(&made.trips, &samples, &made.trace, made.facts.as_ref(), self.settings.limit);
         account.note_control(made.control, &made.remarks);
         account.findings.extend(findings);
         let cell = self.settings.cell(choice);
@@ -266,7 +266,7 @@ impl Session<'_> {
     }
 
     /// Both ends for one trial.
-    fn make(&mut self, choice: Choice, share: Duration) -> Result<Made, String> {
+    fn make(&mut self, choice: Variant, share: Duration) -> Result<Made, String> {
         self.trials += 1;
         let settings = self.settings;
         if choice.way.spins() && self.testbed.is_some() && settings.cpus[0] == settings.cpus[1] {
@@ -303,7 +303,7 @@ impl Session<'_> {
     }
 
     /// Starts the responder's thread; where to send, and from where.
-    fn responder(&mut self, choice: Choice) -> Result<(Peer, SocketAddr), String> {
+    fn responder(&mut self, choice: Variant) -> Result<(Peer, SocketAddr), String> {
         let settings = self.settings;
         if let Some(to) = settings.to {
             let any: IpAddr =
@@ -337,7 +337,7 @@ impl Session<'_> {
         }
     }
 
-    fn port_plan(&self, choice: Choice, local: SocketAddr, remote: Option<Peer>, side: usize) -> PortPlan {
+    fn port_plan(&self, choice: Variant, local: SocketAddr, remote: Option<Peer>, side: usize) -> PortPlan {
         let settings = self.settings;
         let interface = match &self.testbed {
             Some(testbed) => Some(testbed.interface(side).to_owned()),
@@ -384,46 +384,46 @@ fn trial(
     port_plan: &PortPlan,
     target: Peer,
     plan: &TrialPlan,
-    choice: Choice,
+    choice: Variant,
     cpu: Option<usize>,
 ) -> Result<Made, String> {
     std::thread::scope(|scope| {
         let client = std::thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, || {
             let clock = Clock::get();
-            let mut trips = Trips::new(plan.capacity(), plan.flows, clock.ticks(plan.timeout));
+            let mut trips = RoundTrips::new(plan.capacity(), plan.flows, clock.ticks(plan.timeout));
             // Made before this thread becomes urgent.
             let control = Control::start(cpu, choice.urgency);
             let mut port = open_port(cpu, choice, port_plan)?;
             let start = clock.now();
-            let testimony = client::run(&mut *port, target, plan, &control, &mut trips);
+            let trace = client::run(&mut *port, target, plan, &control, &mut trips);
             let remarks = port.remark().into_iter().collect();
             let control = control.totals();
-            Ok(Made { trips, testimony, facts: None, control, remarks, steal_ms: 0, start })
+            Ok(Made { trips, trace, facts: None, control, remarks, steal_ms: 0, start })
         });
         let client = client.map_err(|error| format!("cannot start a thread: {error}"))?;
         client.join().map_err(|_| "the client's thread failed".to_owned())?
     })
 }
 
-fn find(made: &Made, samples: &Samples, choice: Choice, load: Load) -> Vec<Finding> {
+fn find(made: &Made, samples: &Samples, choice: Variant, load: Load) -> Vec<Finding> {
     let urgency = [choice.at_client().urgency, choice.at_responder().urgency];
     let given = Circumstances { urgency, load };
-    explain(&made.trips, samples, &made.testimony, rule_for(samples), &given)
+    explain(&made.trips, samples, &made.trace, rule_for(samples), &given)
 }
 
 fn note_doubts(samples: &mut Samples, cell: &CellId, made: &Made) {
     let messages = samples.len() as u64;
     let mut doubt = |cause: DoubtCause| samples.facts.doubts.push(cause.into());
-    let migrations: u64 = made.testimony.client.iter().map(|w| u64::from(w.evidence.migrations)).sum();
+    let migrations: u64 = made.trace.client.iter().map(|w| u64::from(w.evidence.migrations)).sum();
     if migrations > 0 {
         doubt(DoubtCause::Migrated { subject: cell.to_string(), times: migrations });
     }
     let responder = made.facts.unwrap_or_default();
-    let client = made.testimony.usage;
+    let client = made.trace.usage;
     let faults = client.faults_minor + client.faults_major + responder.faults;
     page_faults(&cell.to_string(), faults, messages).into_iter().for_each(&mut doubt);
     // Both may be of one group.
-    let throttled = made.testimony.throttled.max(responder.throttled);
+    let throttled = made.trace.throttled.max(responder.throttled);
     if throttled > 0 {
         doubt(DoubtCause::Throttled { subject: cell.to_string(), times: throttled });
     }
@@ -444,6 +444,6 @@ impl TrialPlan {
 
 /// Ways that need an interface of Ethernet.
 #[must_use]
-pub fn needs_interface(choices: &[Choice]) -> Option<Way> {
+pub fn needs_interface(choices: &[Variant]) -> Option<Way> {
     choices.iter().map(|choice| choice.way).find(|way| way.is_raw())
 }

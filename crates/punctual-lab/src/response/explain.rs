@@ -10,8 +10,8 @@ use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
 use super::cause::{Cause, PART_MIN, Seen, cause_of, over};
-use super::client::Testimony;
-use super::trips::{BEYOND, Trip, Trips, WIRE};
+use super::client::ClientTrace;
+use super::trips::{BEYOND, RoundTrips, Trip, WIRE};
 use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples};
 use crate::scheduling::Urgency;
 use crate::stall::{self, Stall, StallRule};
@@ -85,9 +85,9 @@ pub struct Circumstances {
 /// The stalls of a trial, longest first, explained.
 #[must_use]
 pub fn explain(
-    trips: &Trips,
+    trips: &RoundTrips,
     samples: &Samples,
-    testimony: &Testimony,
+    trace: &ClientTrace,
     rule: StallRule,
     given: &Circumstances,
 ) -> Vec<Finding> {
@@ -103,7 +103,7 @@ pub fn explain(
             let (place, stage_excess_ns) = worst_stage(samples, &stages, row)?;
             let name = &samples.stages[place].name;
             let side = side_of(name, samples);
-            let evidence = evidence_for(side, name, trips.rows().get(row)?, testimony, given.load);
+            let evidence = evidence_for(side, name, trips.rows().get(row)?, trace, given.load);
             let urgency = given.urgency[usize::from(side != Side::Client)];
             let (cause, confidence) = cause_of(evidence.as_ref(), excess_ns, name, urgency);
             // Where no stamp tells the wire from the responder, its evidence may.
@@ -127,9 +127,9 @@ pub fn explain(
     findings
 }
 
-/// Whoever moves again after a standstill takes what waited meanwhile in turn. On a slow machine that is not one release
+/// Whoever moves again after a stall takes what waited meanwhile in turn. On a slow machine that is not one release
 /// but many, each a stall by the rule, and the later ones' trips were on their way before the earlier ones' release: where
-/// their own evidence says nothing else, they are the same standstill.
+/// their own evidence says nothing else, they are the same stall.
 fn charge_backlog(findings: &mut [Finding], samples: &Samples, load: Load) {
     findings.sort_by_key(|finding| finding.stall.release_ns);
     let first = samples.index.first().copied().unwrap_or(0);
@@ -151,7 +151,7 @@ fn charge_backlog(findings: &mut [Finding], samples: &Samples, load: Load) {
     }
 }
 
-/// What is usual: a tenth of the trips is faster. Not the median, which may itself lie in a standstill.
+/// What is usual: a tenth of the trips is faster. Not the median, which may itself lie in a stall.
 fn typical(ns: &[u64]) -> u64 {
     let mut known: Vec<u64> = ns.iter().copied().filter(|&ns| ns != ABSENT_NS).collect();
     if known.is_empty() {
@@ -195,15 +195,15 @@ fn side_of(stage: &str, samples: &Samples) -> Side {
 }
 
 /// What the side's thread went through while it held the trip: on a slow machine that is many windows.
-fn evidence_for(side: Side, stage: &str, trip: &Trip, testimony: &Testimony, load: Load) -> Option<Seen> {
+fn evidence_for(side: Side, stage: &str, trip: &Trip, trace: &ClientTrace, load: Load) -> Option<Seen> {
     match side {
-        Side::Responder | Side::WireOrResponder => over(&testimony.responder, held_by_responder(trip, load)?),
+        Side::Responder | Side::WireOrResponder => over(&trace.responder, held_by_responder(trip, load)?),
         // On a veth the wire runs in the sender's own call, and nothing else is known of it.
         Side::Wire if stage.starts_with("reply") => None,
         Side::Client | Side::Wire => {
             let clock = Clock::get();
             let span = (clock.nanos(start_of(trip, load)), clock.nanos(trip.seen.done));
-            over(&testimony.client, span)
+            over(&trace.client, span)
         }
     }
 }
@@ -237,7 +237,7 @@ pub struct Share {
     pub cause: Cause,
     /// Stalls; what waited behind one is part of it.
     pub stalls: u64,
-    /// Trips in them.
+    /// Round trips in them.
     pub trips: u64,
     /// Their longest trips' excess, together: of trips that waited behind one another the time would count twice.
     pub excess_ns: u64,
@@ -293,9 +293,9 @@ mod tests {
         }
     }
 
-    /// Goal: what queued behind a standstill is part of it, and what came after it is not.
+    /// Goal: what queued behind a stall is part of it, and what came after it is not.
     #[test]
-    fn a_backlog_is_charged_to_its_standstill() {
+    fn a_backlog_is_charged_to_its_stall() {
         let mut samples = Samples::default();
         for (index, sent_ns) in (0..4).zip([0, 100_000, 200_000, 5_000_000]) {
             samples.push(index, sent_ns, sent_ns, 900_000, Outcome::Answered);

@@ -13,12 +13,11 @@
 //! trips     every trip and every arrival in exactly one class; stages that add up to the total
 //!   │
 //! explain   each stall: side and stage · cause: what the evidence is sure of
-//! account   sums per choice ─→ store, summary ─→ overview   published: the article's figures beside ours
+//! totals    sums per choice ─→ store, summary ─→ overview   published: the article's figures beside ours
 //! ```
 //!
 //! `experiment` takes the trials of all choices in turn; `sockperf` is a peer in the same turns, and its log is read here.
 
-pub mod account;
 pub mod cause;
 pub mod client;
 pub mod delay;
@@ -37,5 +36,7 @@ pub mod published;
 pub mod responder;
 pub mod sockperf;
 pub mod testbed;
+
+pub mod totals;
 pub mod trips;
 pub mod wire;

@@ -109,7 +109,7 @@ pub enum Ends {
 
 /// One thing that is measured: a way and an urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Choice {
+pub struct Variant {
     /// How packets are sent and waited for.
     pub way: Way,
     /// Of the measuring threads.
@@ -119,7 +119,7 @@ pub struct Choice {
     pub ends: Ends,
 }
 
-impl Choice {
+impl Variant {
     /// As the client's thread takes it.
     #[must_use]
     pub fn at_client(self) -> Self {
@@ -138,7 +138,7 @@ impl Choice {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for Variant {
     /// `blocking`, `spin+fifo:50`, `spin+fifo:50@client`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.urgency, self.ends) {
@@ -160,14 +160,14 @@ mod tests {
             assert_eq!(Way::from_str(way.name(), false), Ok(way));
             assert_eq!(serde_json::to_string(&way).unwrap(), format!("\"{way}\""));
         }
-        let choice = Choice { way: Way::Spin, urgency: Urgency::Fifo(50), ends: Ends::Both };
+        let choice = Variant { way: Way::Spin, urgency: Urgency::Fifo(50), ends: Ends::Both };
         assert_eq!(choice.to_string(), "spin+fifo:50");
-        assert_eq!(Choice { ends: Ends::Client, ..choice }.to_string(), "spin+fifo:50@client");
+        assert_eq!(Variant { ends: Ends::Client, ..choice }.to_string(), "spin+fifo:50@client");
     }
 
     #[test]
     fn one_end_may_be_urgent_alone() {
-        let choice = |ends| Choice { way: Way::Spin, urgency: Urgency::Fifo(50), ends };
+        let choice = |ends| Variant { way: Way::Spin, urgency: Urgency::Fifo(50), ends };
         let urgencies = |ends| [choice(ends).at_client().urgency, choice(ends).at_responder().urgency];
         assert_eq!(urgencies(Ends::Both), [Urgency::Fifo(50); 2]);
         assert_eq!(urgencies(Ends::Client), [Urgency::Fifo(50), Urgency::Other]);

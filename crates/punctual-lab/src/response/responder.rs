@@ -7,7 +7,7 @@ use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
 use super::delay::{Delay, Place};
-use super::evidence::{Evidence, Witness};
+use super::evidence::{Evidence, SchedSampler};
 use super::port::{Arrival, Port};
 use super::protocol::{Protocol, Request, answer_sockperf};
 use super::wire::{self, Header, Kind, Past, Record};
@@ -67,7 +67,7 @@ struct Run<'a> {
     tick_fs: u32,
     manner: Manner,
     control: &'a Control,
-    witness: Witness,
+    sampler: SchedSampler,
     slow: Ticks,
     /// The last window, and when it ended.
     window: Option<(Evidence, Ticks)>,
@@ -95,7 +95,7 @@ pub fn respond(
         tick_fs: short(clock.nanos(Ticks(1_000_000))),
         manner,
         control,
-        witness: Witness::of_this_thread(),
+        sampler: SchedSampler::of_this_thread(),
         slow: clock.ticks(SLOW),
         window: None,
         replied: None,
@@ -129,7 +129,7 @@ impl Run<'_> {
         self.facts.faults = usage.faults_minor + usage.faults_major;
         self.facts.preempted = usage.switches_involuntary;
         self.facts.control_late = (late, latest_us);
-        self.facts.throttled = self.witness.throttled_times();
+        self.facts.throttled = self.sampler.throttled_times();
         self.facts
     }
 
@@ -206,7 +206,7 @@ impl Run<'_> {
     /// After the reply: how it went out, and what this thread went through if that was slow.
     fn look_back(&mut self, sequence: u64, replied: Ticks, arrival: &Arrival) {
         if self.sleeps && arrival.kernel > arrival.listened {
-            self.witness.note_idle(arrival.kernel.since(arrival.listened.max(self.witness.since())));
+            self.sampler.note_idle(arrival.kernel.since(arrival.listened.max(self.sampler.since())));
         }
         self.replied = Some((sequence, replied));
         let (clock, sent, previous) = (self.clock, &self.replied, &mut self.previous);
@@ -218,10 +218,10 @@ impl Run<'_> {
         let now = self.clock.now();
         let begin = if arrival.kernel.0 == 0 { arrival.woken } else { arrival.kernel };
         let was_slow = replied.since(begin) > self.slow;
-        if was_slow || self.witness.is_due(now) {
-            let late_us = self.control.late_us_since(self.witness.since());
-            let evidence = self.witness.close(late_us, was_slow);
-            self.window = Some((evidence, self.witness.since()));
+        if was_slow || self.sampler.is_due(now) {
+            let late_us = self.control.late_us_since(self.sampler.since());
+            let evidence = self.sampler.close(late_us, was_slow);
+            self.window = Some((evidence, self.sampler.since()));
         }
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::delay::Delay;
 use super::forward::{self, Counts, Faults, Forwarder};
 use super::kernel_echo;
-use super::option::Choice;
+use super::option::Variant;
 use super::port::{self, PortPlan};
 use super::protocol::Protocol;
 use super::responder::{Manner, ResponderFacts, respond};
@@ -88,7 +88,7 @@ pub struct Assignment {
     /// Its port.
     pub port: PortPlan,
     /// Way and urgency.
-    pub choice: Choice,
+    pub choice: Variant,
     /// Where its thread runs.
     pub cpu: Option<usize>,
     /// Which packets.
@@ -236,7 +236,7 @@ const SETTLING: Duration = Duration::from_millis(20);
 /// In words for people.
 pub fn open_port(
     cpu: Option<usize>,
-    choice: Choice,
+    choice: Variant,
     plan: &PortPlan,
 ) -> Result<Box<dyn port::Port + Send>, String> {
     if let Some(cpu) = cpu.filter(|_| choice.urgency.can_be_pinned()) {

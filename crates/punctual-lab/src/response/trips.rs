@@ -91,7 +91,7 @@ impl Ends {
 
 /// The trips of one trial, by sequence number.
 #[derive(Debug)]
-pub struct Trips {
+pub struct RoundTrips {
     rows: Vec<Trip>,
     capacity: usize,
     flows: usize,
@@ -104,7 +104,7 @@ pub struct Trips {
     lost_after: Ticks,
 }
 
-impl Trips {
+impl RoundTrips {
     /// Room for `capacity` trips over `flows` flows, taken in turn. A trip without an answer is lost when it is older
     /// than `lost_after`.
     #[must_use]
@@ -133,7 +133,7 @@ impl Trips {
         }
     }
 
-    /// Trips sent.
+    /// Round trips sent.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -151,7 +151,7 @@ impl Trips {
         self.rows.len() < self.capacity
     }
 
-    /// Trips without an answer.
+    /// Round trips without an answer.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn every_trip_and_every_arrival_has_its_class() {
-        let mut trips = Trips::new(8, 1, Ticks(500));
+        let mut trips = RoundTrips::new(8, 1, Ticks(500));
         for number in 0..6 {
             trips.note_sent(Ticks(100 * number), Ticks(100 * number + 1));
         }
@@ -520,7 +520,7 @@ mod tests {
         /// Goal: whatever arrives in whatever order, both sums hold.
         #[test]
         fn both_sums_hold(sent in 0..40_u64, events in proptest::collection::vec((0..4_u8, 0..50_u64), 0..120)) {
-            let mut trips = Trips::new(40, 3, Ticks(50));
+            let mut trips = RoundTrips::new(40, 3, Ticks(50));
             for number in 0..sent {
                 trips.note_sent(Ticks(number), Ticks(number));
             }
@@ -566,7 +566,7 @@ mod tests {
                 ..Record::default()
             };
             for domain in [7, 8] {
-                let mut trips = Trips::new(1, 1, Ticks(1));
+                let mut trips = RoundTrips::new(1, 1, Ticks(1));
                 trips.note_sent(Ticks(times[0]), Ticks(times[1]));
                 trips.note_transmitted(0, maybe(1, times[2]));
                 let seen = Seen {

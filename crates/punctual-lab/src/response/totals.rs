@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::cause::Cause;
-use super::client::Testimony;
+use super::client::ClientTrace;
 use super::explain::{Finding, shares};
-use super::option::Choice;
+use super::option::Variant;
 use super::responder::ResponderFacts;
-use super::trips::{Arrivals, Ends, Trips};
+use super::trips::{Arrivals, Ends, RoundTrips};
 use crate::sample::{Outcome, Samples};
 use crate::summary::{CellResult, Ledger};
 
@@ -19,9 +19,9 @@ const FINDINGS_MAX: usize = 50;
 
 /// The sums of one choice.
 #[derive(Clone, Debug)]
-pub struct Account {
+pub struct Totals {
     /// Of what.
-    pub choice: Choice,
+    pub choice: Variant,
     /// How its trips ended.
     pub ends: Ends,
     /// What arrived at the client.
@@ -44,10 +44,10 @@ pub struct Account {
     pub lasted: Duration,
 }
 
-impl Account {
+impl Totals {
     /// Nothing yet.
     #[must_use]
-    pub fn new(choice: Choice) -> Self {
+    pub fn new(choice: Variant) -> Self {
         Self {
             choice,
             ends: Ends::default(),
@@ -66,9 +66,9 @@ impl Account {
     /// One more trial.
     pub fn add(
         &mut self,
-        trips: &Trips,
+        trips: &RoundTrips,
         samples: &Samples,
-        testimony: &Testimony,
+        trace: &ClientTrace,
         facts: Option<&ResponderFacts>,
         limit: Duration,
     ) {
@@ -88,9 +88,9 @@ impl Account {
         let is_slow =
             |row: &usize| samples.outcome[*row] == Outcome::Answered && samples.total_ns[*row] > limit_ns;
         self.slow_answers += (0..samples.len()).filter(is_slow).count() as u64;
-        self.refused += testimony.refused;
-        self.client_cpu_ns += testimony.usage.cpu_ns;
-        self.lasted += testimony.lasted;
+        self.refused += trace.refused;
+        self.client_cpu_ns += trace.usage.cpu_ns;
+        self.lasted += trace.lasted;
         if let Some(facts) = facts {
             self.add_responder(facts);
         }
