@@ -18,7 +18,7 @@ use super::{show, store_failure, write_file};
 use crate::error::Failure;
 use crate::link::{Medium, VALUE_SIZE};
 use crate::peel::experiment::{self, Made, RunError, Settings, WARMUP};
-use crate::peel::layer::Culprit;
+use crate::peel::layer::InjectedFault;
 use crate::peel::overview::overall;
 use crate::peel::{startup, testbed};
 use crate::store::{Header, Store};
@@ -47,7 +47,7 @@ pub struct PeelArguments {
     quick: bool,
     /// Mistakes to make on purpose, to see them found
     #[arg(long, value_enum, value_name = "MISTAKE", value_delimiter = ',')]
-    with: Vec<Culprit>,
+    with: Vec<InjectedFault>,
 }
 
 /// Time of all trials of the layers, if nothing else was asked for.

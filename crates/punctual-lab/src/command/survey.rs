@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::facts;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
-use crate::survey::{self, Plan, SurveyError, Wishes};
+use crate::survey::{self, Plan, PlanOptions, SurveyError};
 
 /// Options of the survey.
 #[derive(Debug, Default, Args)]
@@ -60,7 +60,7 @@ pub fn survey(arguments: &SurveyArguments) -> Result<(), Failure> {
 
 fn plan(arguments: &SurveyArguments) -> Result<Plan, Failure> {
     let common = &arguments.common;
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         quick: arguments.quick,
         duration: common.duration,
         count: common.count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),

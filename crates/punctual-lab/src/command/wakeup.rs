@@ -18,7 +18,7 @@ use crate::error::Failure;
 use crate::facts;
 use crate::store::{Header, Store};
 use crate::summary::Summary;
-use crate::wakeup::{self, Plan, Route, SoakOptions, Spoilt, Wishes};
+use crate::wakeup::{self, Mutation, Plan, PlanOptions, Route, SoakOptions};
 
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]
@@ -47,7 +47,7 @@ pub struct WakeupArguments {
     /// Spoil --soak, to see that it notices: take the sleeper's look too early or leave out the sender's notify (wake-ups are
     /// lost), or halt the sender halfway (none is). Needs a build with --cfg labelled_stores
     #[arg(long, value_name = "look|notify|halt", requires = "soak")]
-    pub spoil: Option<Spoilt>,
+    pub spoil: Option<Mutation>,
 }
 
 /// Measures, stores, compares, advises; or soaks.
@@ -68,7 +68,7 @@ pub fn wakeup(arguments: &WakeupArguments) -> Result<(), Failure> {
 
 fn plan(arguments: &WakeupArguments) -> Result<Plan, Failure> {
     let common = &arguments.common;
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         quick: arguments.quick,
         rounds: arguments.rounds,
         all_conditions: arguments.all_conditions,
@@ -85,9 +85,9 @@ fn plan(arguments: &WakeupArguments) -> Result<Plan, Failure> {
 }
 
 /// Which wish leaves nothing to measure.
-fn nothing_left(wishes: &Wishes) -> String {
+fn nothing_left(wishes: &PlanOptions) -> String {
     let only = wishes.only.as_deref().unwrap_or_default();
-    if Plan::wakeup(&Wishes { gap_us: None, ..wishes.clone() }).cells.is_empty() {
+    if Plan::wakeup(&PlanOptions { gap_us: None, ..wishes.clone() }).cells.is_empty() {
         let names: Vec<&str> = Route::all().iter().map(|route| route.name()).collect();
         return format!("--only {only}: no way has that in its name; there are {}", names.join(", "));
     }

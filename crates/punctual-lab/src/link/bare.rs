@@ -11,7 +11,7 @@ use punctual_machine::packet::{BROADCAST, PacketOptions, PacketSocket};
 use punctual_machine::slot::SlotPair;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
 
-use super::{Got, Link};
+use super::{Link, Received};
 
 /// Polls between two looks at the clock: a look costs as much as a poll.
 const POLLS_PER_LOOK: u32 = 32;
@@ -70,14 +70,14 @@ impl Link for SlotLink {
     }
 
     #[inline]
-    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Got> {
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received> {
         let buffer = &mut buffer[..self.size];
         let got = if self.asleep {
             self.pair.get_asleep(buffer, time_left(deadline))
         } else {
             poll_until(deadline, || self.pair.try_get(buffer).then_some(())).is_some()
         };
-        got.then_some(Got { size: self.size, stages: None })
+        got.then_some(Received { size: self.size, stages: None })
     }
 }
 
@@ -109,7 +109,7 @@ impl Link for UdpLink {
     }
 
     #[inline]
-    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Got> {
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received> {
         let Self { socket, blocking } = self;
         let size = if *blocking {
             loop {
@@ -123,7 +123,7 @@ impl Link for UdpLink {
         } else {
             poll_until(deadline, || socket.recv_bare(buffer).ok())
         };
-        size.map(|size| Got { size, stages: None })
+        size.map(|size| Received { size, stages: None })
     }
 }
 
@@ -157,7 +157,7 @@ impl Link for PacketLink {
     }
 
     #[inline]
-    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Got> {
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received> {
         let Self { socket, size, peer } = self;
         poll_until(deadline, || {
             let frame = socket.recv()?;
@@ -169,7 +169,7 @@ impl Link for PacketLink {
                 true
             });
             socket.release();
-            whole.then_some(Got { size: *size, stages: None })
+            whole.then_some(Received { size: *size, stages: None })
         })
     }
 }

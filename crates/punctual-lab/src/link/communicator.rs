@@ -2,7 +2,7 @@
 
 use punctual::{Communicator, Target, Ticks};
 
-use super::{Got, Link};
+use super::{Link, Received};
 
 /// A communicator that talks to one target, or answers who talked to it last.
 #[derive(Debug)]
@@ -36,11 +36,11 @@ impl Link for CommunicatorLink {
     }
 
     #[inline]
-    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Got> {
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received> {
         let message = self.communicator.receive_until(Some(deadline)).ok()?;
         let size = message.payload.len();
         buffer.get_mut(..size)?.copy_from_slice(message.payload);
-        let got = Got { size, stages: message.stages };
+        let got = Received { size, stages: message.stages };
         if self.answers {
             self.target = Some(Target::from(message.source));
         }

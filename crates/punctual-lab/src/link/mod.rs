@@ -14,7 +14,7 @@ pub use medium::{Medium, VALUE_SIZE};
 
 /// A message that a link brought.
 #[derive(Clone, Copy, Debug)]
-pub struct Got {
+pub struct Received {
     /// Its size, bytes.
     pub size: usize,
     /// Where its time went, where it carried stamps.
@@ -27,5 +27,5 @@ pub trait Link {
     fn send(&mut self, message: &[u8], due: Ticks) -> bool;
 
     /// Waits for the next message, in this link's way, until `deadline` at the most.
-    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Got>;
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received>;
 }

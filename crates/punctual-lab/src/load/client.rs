@@ -9,7 +9,7 @@ use punctual_machine::signal::interrupted;
 use super::neighbour::Neighbours;
 use super::ping::{self, Answer};
 use super::recording::Recording;
-use crate::link::{Got, Link};
+use crate::link::{Link, Received};
 use crate::sample::Load;
 
 /// How long an answer is waited for. A message is lost when it has not come by then.
@@ -201,7 +201,7 @@ impl Run<'_> {
     /// Takes one answer: `Some(Some(number))` if it was whole. `None` when the deadline passed.
     #[inline]
     fn receive_one(&mut self, deadline: Ticks) -> Option<Option<u64>> {
-        let Got { size, stages } = self.link.receive(&mut self.buffer, deadline)?;
+        let Received { size, stages } = self.link.receive(&mut self.buffer, deadline)?;
         let done = self.clock.now();
         let Some(answer) = self.buffer.get(..size).and_then(|bytes| ping::read_answer(bytes, &self.prepared))
         else {

@@ -7,7 +7,7 @@ use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
 use super::ping;
-use crate::link::{Got, Link};
+use crate::link::{Link, Received};
 
 /// How long a responder waits for another message before it takes the trial for over.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub fn respond_within(link: &mut dyn Link, size_max: usize, patience: Duration) 
     let mut buffer = vec![0; size_max];
     let patience = clock.ticks(patience);
     let mut deadline = clock.now().plus(patience);
-    while let Some(Got { size, stages }) = link.receive(&mut buffer, deadline) {
+    while let Some(Received { size, stages }) = link.receive(&mut buffer, deadline) {
         let delivered = stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
         let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else {
             continue;

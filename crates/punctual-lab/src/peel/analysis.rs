@@ -4,7 +4,7 @@ use punctual::Stage;
 use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Culprit, Layer};
+use super::layer::{InjectedFault, Layer};
 use super::startup::StartUp;
 
 /// Resamples of an interval.
@@ -228,12 +228,12 @@ pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
 }
 
 /// The figure in which a mistake is to show.
-fn own_figure(culprit: Culprit) -> &'static str {
+fn own_figure(culprit: InjectedFault) -> &'static str {
     match culprit {
-        Culprit::SigioAtStart => SIGNALS,
-        Culprit::PoolsInConstructor => NODE_ON_PATH,
-        Culprit::ColdCrypto => KEYS_ON_PATH,
-        Culprit::CrowdAtStart => QUEUED,
+        InjectedFault::SigioAtStart => SIGNALS,
+        InjectedFault::PoolsInConstructor => NODE_ON_PATH,
+        InjectedFault::ColdCrypto => KEYS_ON_PATH,
+        InjectedFault::CrowdAtStart => QUEUED,
     }
 }
 
@@ -241,7 +241,7 @@ fn own_figure(culprit: Culprit) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Which.
-    pub culprit: Culprit,
+    pub culprit: InjectedFault,
     /// The figure that grew by most for certain, of all: it is looked for without knowing what was done.
     pub figure: String,
     /// Medians of that figure without it and with it.
@@ -257,7 +257,7 @@ pub struct Found {
 /// Looks for whatever grew by most: starts with a mistake and without, in turn. Which mistake it was decides only whether
 /// that is where it belongs.
 #[must_use]
-pub fn look_for(culprit: Culprit, without: &[StartUp], with: &[StartUp], seed: u64) -> Found {
+pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], seed: u64) -> Found {
     let values = |starts: &[StartUp], of: fn(&StartUp) -> f64| starts.iter().map(of).collect::<Vec<f64>>();
     let grew = |&(name, of): &Figure| {
         let (clean, culpable) = (values(without, of), values(with, of));
@@ -331,13 +331,13 @@ mod tests {
         let start = |n: u64| StartUp { clock_ns: 7_000_000 + n, ready_ns: 20_000_000, ..StartUp::default() };
         let clean = starts(start);
         let cold = starts(|n| StartUp { keys_on_path_ns: 90_000 - n, first_ns: 130_000, ..start(n) });
-        let found = look_for(Culprit::ColdCrypto, &clean, &cold, 1);
+        let found = look_for(InjectedFault::ColdCrypto, &clean, &cold, 1);
         assert!(found.found && found.figure == KEYS_ON_PATH, "{found:?}");
-        assert!(!look_for(Culprit::ColdCrypto, &clean, &clean, 1).found);
-        let mistaken = look_for(Culprit::PoolsInConstructor, &clean, &cold, 1);
+        assert!(!look_for(InjectedFault::ColdCrypto, &clean, &clean, 1).found);
+        let mistaken = look_for(InjectedFault::PoolsInConstructor, &clean, &cold, 1);
         assert!(!mistaken.found && mistaken.figure == KEYS_ON_PATH, "{mistaken:?}");
         let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
-        assert!(look_for(Culprit::SigioAtStart, &clean, &interrupted, 1).found);
+        assert!(look_for(InjectedFault::SigioAtStart, &clean, &interrupted, 1).found);
     }
 
     /// Goal: what a start consists of is ranked by what it surely takes, and adds up.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::{Addresses, LinkPlan};
 use super::analysis::{Found, Interval, Part, Peeled, Rounds, first_message, look_for, peel, until_ready};
-use super::layer::{Culprit, Layer, cell};
+use super::layer::{InjectedFault, Layer, cell};
 use super::startup::{Order, StartUp};
 use super::testbed::{MadeTrial, Testbed};
 use crate::link::Medium;
@@ -41,7 +41,7 @@ pub struct Settings {
     /// Most messages of a trial.
     pub count: usize,
     /// Mistakes to make.
-    pub with: Vec<Culprit>,
+    pub with: Vec<InjectedFault>,
     /// Repeats whatever is random.
     pub seed: u64,
     /// CPUs of both ends.
@@ -80,7 +80,7 @@ pub struct Overall {
     /// Starts without a mistake.
     pub starts: Vec<StartUp>,
     /// Starts with one each.
-    pub starts_with: Vec<(Culprit, Vec<StartUp>)>,
+    pub starts_with: Vec<(InjectedFault, Vec<StartUp>)>,
     /// Where each shows.
     pub found: Vec<Found>,
     /// What starts without a mistake consist of until they are ready, the longest first.
@@ -106,7 +106,7 @@ pub struct Made {
 }
 
 /// A kind of trial: a layer, or one with a mistake.
-type Kind = (Layer, Option<Culprit>);
+type Kind = (Layer, Option<InjectedFault>);
 
 struct Session<'a> {
     settings: &'a Settings,
@@ -145,16 +145,16 @@ pub fn run(settings: &Settings, store: &mut Store, bar: &ProgressBar) -> Result<
 
 fn kinds(settings: &Settings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = Layer::ALL.into_iter().map(|layer| (layer, None)).collect();
-    if settings.with.contains(&Culprit::SigioAtStart) {
+    if settings.with.contains(&InjectedFault::SigioAtStart) {
         if settings.medium == Medium::Shared {
             skipped.push(Skipped {
-                what: Culprit::SigioAtStart.name().to_owned(),
+                what: InjectedFault::SigioAtStart.name().to_owned(),
                 reason: "shared memory has no descriptor that could raise SIGIO: --engine packet or datagram"
                     .to_owned(),
             });
         } else {
             // Beside the layer that it belongs to.
-            kinds.insert(kinds.len() - 1, (Layer::Asynchronous, Some(Culprit::SigioAtStart)));
+            kinds.insert(kinds.len() - 1, (Layer::Asynchronous, Some(InjectedFault::SigioAtStart)));
         }
     }
     kinds
@@ -176,7 +176,7 @@ impl Session<'_> {
 
     fn one_trial(&mut self, kind: Kind, round: u32, kinds: usize) -> Result<(), RunError> {
         let (layer, culprit) = kind;
-        let plan = LinkPlan { layer, interrupted: culprit == Some(Culprit::SigioAtStart), number: 0 };
+        let plan = LinkPlan { layer, interrupted: culprit == Some(InjectedFault::SigioAtStart), number: 0 };
         let share = self.settings.duration / (self.settings.rounds * kinds as u32);
         let made = self.testbed.make(plan, share, self.settings.count);
         let MadeTrial { recording, signals, frames } =
@@ -230,7 +230,7 @@ impl Session<'_> {
 
     fn interrupted(&self) -> Option<Interrupted> {
         let without = (Layer::Asynchronous, None);
-        let with = (Layer::Asynchronous, Some(Culprit::SigioAtStart));
+        let with = (Layer::Asynchronous, Some(InjectedFault::SigioAtStart));
         let rate = |kind| {
             let found = self.signals.iter().find(|(found, _, _)| *found == kind)?;
             Some(found.1 as f64 / found.2.max(1) as f64)
@@ -250,9 +250,10 @@ impl Session<'_> {
         skipped: &mut Vec<Skipped>,
         bar: &ProgressBar,
     ) -> Result<(), RunError> {
-        let possible =
-            |culprit: &Culprit| *culprit != Culprit::SigioAtStart || self.settings.medium != Medium::Shared;
-        let culprits: Vec<Culprit> = self.settings.with.iter().copied().filter(possible).collect();
+        let possible = |culprit: &InjectedFault| {
+            *culprit != InjectedFault::SigioAtStart || self.settings.medium != Medium::Shared
+        };
+        let culprits: Vec<InjectedFault> = self.settings.with.iter().copied().filter(possible).collect();
         overall.starts_with = culprits.iter().map(|&culprit| (culprit, Vec::new())).collect();
         for _ in 0..self.settings.starts {
             if interrupted() {
@@ -282,7 +283,7 @@ impl Session<'_> {
     }
 
     /// A fresh process that pings the responder; with a crowd, if that is the mistake.
-    fn one_start(&mut self, culprit: Option<Culprit>) -> Result<StartUp, String> {
+    fn one_start(&mut self, culprit: Option<InjectedFault>) -> Result<StartUp, String> {
         let plan = LinkPlan { layer: Layer::Whole, interrupted: false, number: 0 };
         let plan = self.testbed.begin(plan)?;
         let order = |bystander| Order {
@@ -293,7 +294,7 @@ impl Session<'_> {
             bystander,
         };
         let mut crowd = Vec::new();
-        let crowded = if culprit == Some(Culprit::CrowdAtStart) { CROWD } else { 0 };
+        let crowded = if culprit == Some(InjectedFault::CrowdAtStart) { CROWD } else { 0 };
         // Ours in the middle: some have begun to start, and some begin after it.
         for _ in 0..crowded / 2 {
             crowd.push(start_with(&order(true))?);

@@ -78,7 +78,7 @@ impl Layer {
 /// A mistake of the original's first versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Culprit {
+pub enum InjectedFault {
     /// O_ASYNC from the start: each frame interrupts the process by SIGIO
     SigioAtStart,
     /// The node, with all its memory, is opened on the way of the first message
@@ -89,7 +89,7 @@ pub enum Culprit {
     CrowdAtStart,
 }
 
-impl Culprit {
+impl InjectedFault {
     /// As it is written on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -104,7 +104,7 @@ impl Culprit {
 
 /// The cell of a layer; with a culprit, of the layer in which it should show.
 #[must_use]
-pub fn cell(medium: Medium, layer: Layer, culprit: Option<Culprit>) -> CellId {
+pub fn cell(medium: Medium, layer: Layer, culprit: Option<InjectedFault>) -> CellId {
     let with = culprit.map_or(String::new(), |culprit| format!("+{}", culprit.name()));
     let wake = format!("{}{with}", layer.name());
     CellId { size: VALUE_SIZE, ..CellId::new(medium.name(), &wake) }

@@ -6,7 +6,7 @@ use punctual::{Clock, Communicator, NodeId, Target, Ticks};
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Address, Header, Kind, Port};
 
-use crate::link::{Got, Link};
+use crate::link::{Link, Received};
 
 /// Polls between two looks at the clock: a look costs as much as a poll.
 const POLLS_PER_LOOK: u32 = 32;
@@ -67,12 +67,12 @@ impl Link for EngineLink {
     }
 
     #[inline]
-    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Got> {
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received> {
         let clock = Clock::get();
         loop {
             for _ in 0..POLLS_PER_LOOK {
                 if let Some(size) = self.poll(buffer) {
-                    return Some(Got { size, stages: None });
+                    return Some(Received { size, stages: None });
                 }
                 std::hint::spin_loop();
             }
@@ -107,14 +107,14 @@ impl Link for NodeLink {
     }
 
     #[inline]
-    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Got> {
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received> {
         let clock = Clock::get();
         loop {
             for _ in 0..POLLS_PER_LOOK {
                 if let Ok(message) = self.communicator.try_receive() {
                     let size = message.payload.len();
                     buffer.get_mut(..size)?.copy_from_slice(message.payload);
-                    return Some(Got { size, stages: None });
+                    return Some(Received { size, stages: None });
                 }
                 std::hint::spin_loop();
             }

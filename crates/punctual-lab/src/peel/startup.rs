@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::{Addresses, LinkPlan, interrupt_by};
 use super::key_file::KeyFile;
-use super::layer::Culprit;
+use super::layer::InjectedFault;
 use crate::link::VALUE_SIZE;
 use crate::link::{CommunicatorLink, Link};
 use crate::load::ping;
@@ -36,7 +36,7 @@ pub(super) struct Order {
     /// `CLOCK_MONOTONIC` right before it was started.
     pub(super) started_ns: u64,
     /// The mistake it is to make.
-    pub(super) culprit: Option<Culprit>,
+    pub(super) culprit: Option<InjectedFault>,
     /// It is one of the crowd: starts, opens its own bus, and ends.
     pub(super) bystander: bool,
 }
@@ -113,12 +113,12 @@ fn start_up(order: &Order, main_ns: u64) -> Result<StartUp, String> {
     timed(&mut paid.clock_ns, Clock::get);
     let has = |culprit| order.culprit == Some(culprit);
     let keys = Keys::new();
-    if !has(Culprit::ColdCrypto) {
+    if !has(InjectedFault::ColdCrypto) {
         timed(&mut paid.keys_ns, || read_keys(&keys, &file))?;
     }
-    let open = || open(order, &keys, has(Culprit::SigioAtStart));
+    let open = || open(order, &keys, has(InjectedFault::SigioAtStart));
     let mut link = None;
-    if !has(Culprit::PoolsInConstructor) {
+    if !has(InjectedFault::PoolsInConstructor) {
         link = Some(timed(&mut paid.node_ns, open)?);
     }
     paid.ready_ns = monotonic_ns().saturating_sub(order.started_ns);
@@ -130,7 +130,7 @@ fn start_up(order: &Order, main_ns: u64) -> Result<StartUp, String> {
         Some(link) => link,
         None => timed(&mut paid.node_on_path_ns, open)?,
     };
-    if has(Culprit::ColdCrypto) {
+    if has(InjectedFault::ColdCrypto) {
         timed(&mut paid.keys_on_path_ns, || read_keys(&keys, &file))?;
     }
     pings.send(&mut link, began);

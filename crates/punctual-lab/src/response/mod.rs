@@ -36,7 +36,6 @@ pub mod published;
 pub mod responder;
 pub mod sockperf;
 pub mod testbed;
-
 pub mod totals;
 pub mod trips;
 pub mod wire;

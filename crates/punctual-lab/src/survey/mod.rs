@@ -25,7 +25,7 @@ mod testbed;
 pub use advice::advise;
 pub use cost::{LibraryCost, costs};
 pub use overview::sections;
-pub use plan::{Cell, Manner, Place, Plan, Route, WARMUP, Wishes};
+pub use plan::{Cell, Manner, Place, Plan, PlanOptions, Route, WARMUP};
 pub use testbed::serve;
 use testbed::{Made, Order, Testbed};
 

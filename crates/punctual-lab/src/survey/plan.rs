@@ -256,7 +256,7 @@ pub struct Plan {
 
 /// What a user may change.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct PlanOptions {
     /// A quarter of the cells in a quarter of the time.
     pub quick: bool,
     /// Time for all trials together.
@@ -291,7 +291,7 @@ const OVERHEAD: Duration = Duration::from_millis(13);
 
 impl Plan {
     /// The survey of this machine.
-    pub fn survey(wishes: &Wishes) -> Self {
+    pub fn survey(wishes: &PlanOptions) -> Self {
         let sizes: &[usize] = if wishes.quick { &[64] } else { &[64, 1024] };
         let mut cells = Vec::new();
         for route in Route::all() {
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn cells_have_names_of_their_own() {
         for quick in [false, true] {
-            let plan = Plan::survey(&Wishes { quick, ..Wishes::default() });
+            let plan = Plan::survey(&PlanOptions { quick, ..PlanOptions::default() });
             let ids: std::collections::HashSet<_> =
                 plan.cells.iter().map(|cell| cell.id(Kind::RoundTrip)).collect();
             assert_eq!(ids.len(), plan.cells.len());
@@ -370,7 +370,7 @@ mod tests {
     /// library next to each floor, in every trial.
     #[test]
     fn advice_has_its_rows() {
-        let plan = Plan::survey(&Wishes { quick: true, ..Wishes::default() });
+        let plan = Plan::survey(&PlanOptions { quick: true, ..PlanOptions::default() });
         let names: Vec<String> = plan.cells.iter().map(|cell| cell.id(Kind::RoundTrip).name).collect();
         for way in Way::ALL {
             for name in
@@ -394,7 +394,8 @@ mod tests {
 
     #[test]
     fn wishes_narrow_the_plan() {
-        let wishes = Wishes { only: Some("shared/".to_owned()), gap_us: Some(0), ..Wishes::default() };
+        let wishes =
+            PlanOptions { only: Some("shared/".to_owned()), gap_us: Some(0), ..PlanOptions::default() };
         let plan = Plan::survey(&wishes);
         assert!(plan.cells.iter().all(|cell| cell.route.names().0 == "shared" && cell.gap_us == 0));
         // Six ways, two sizes, and the one that has a floor.

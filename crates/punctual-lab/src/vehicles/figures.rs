@@ -477,7 +477,7 @@ mod tests {
         Evidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40) }.figures()
     }
 
-    /// Goal: the rule of the tables: a truncated mean per vehicle, then the mean of those; and honest figures beside.
+    /// Goal: the rule of the tables: a truncated mean per vehicle, then the mean of those; and all samples beside.
     #[test]
     fn rows_follow_the_rule_of_the_tables() {
         let settings = Settings { vehicles: 2, ..settings() };

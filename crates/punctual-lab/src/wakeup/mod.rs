@@ -38,11 +38,11 @@ pub use against::{AgainstBare, AgainstThreads, Price, epoll_answer};
 pub use figures::{Figures, Policy};
 pub use handshake::{Handshake, HandshakeResult};
 pub use overview::sections;
-pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, Wishes};
+pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, PlanOptions};
 pub use published::{Compared, PUBLISHED, Published};
 pub use reader::serve as serve_reader;
 pub use route::{Route, SetSize};
-pub use soak::{SoakOptions, SoakResult, Spoilt, serve as serve_soak, soak};
+pub use soak::{Mutation, SoakOptions, SoakResult, serve as serve_soak, soak};
 use trial::{Class, Record, Row};
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.

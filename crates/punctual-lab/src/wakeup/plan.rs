@@ -187,7 +187,7 @@ impl Trial {
 
 /// What a user may change.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct PlanOptions {
     /// A quarter of the time, no disturbance, and processes at fewer gaps.
     pub quick: bool,
     /// Every gap under all conditions.
@@ -251,7 +251,7 @@ fn can_share_a_core(route: Route, conditions: Conditions) -> bool {
 }
 
 /// At which gaps these conditions are measured.
-fn gaps(conditions: Conditions, wishes: &Wishes) -> &'static [u64] {
+fn gaps(conditions: Conditions, wishes: &PlanOptions) -> &'static [u64] {
     match conditions {
         _ if wishes.all_conditions => &GAPS_US,
         Conditions::THREADS => &GAPS_US,
@@ -263,7 +263,7 @@ fn gaps(conditions: Conditions, wishes: &Wishes) -> &'static [u64] {
 }
 
 /// Whether this way is measured under these conditions.
-fn is_measured(route: Route, conditions: Conditions, wishes: &Wishes) -> bool {
+fn is_measured(route: Route, conditions: Conditions, wishes: &PlanOptions) -> bool {
     let chosen = conditions == Conditions::THREADS || wishes.all_conditions || ELSEWHERE.contains(&route);
     let reaches = !conditions.processes || route.reaches_processes();
     chosen && reaches && can_share_a_core(route, conditions)
@@ -271,7 +271,7 @@ fn is_measured(route: Route, conditions: Conditions, wishes: &Wishes) -> bool {
 
 impl Plan {
     /// The whole experiment, less what the user does not want.
-    pub fn wakeup(wishes: &Wishes) -> Self {
+    pub fn wakeup(wishes: &PlanOptions) -> Self {
         let mut cells = Vec::new();
         for conditions in Conditions::ALL {
             for &gap_us in gaps(conditions, wishes) {
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn cells_have_names_of_their_own() {
         for all_conditions in [false, true] {
-            let plan = Plan::wakeup(&Wishes { all_conditions, ..Wishes::default() });
+            let plan = Plan::wakeup(&PlanOptions { all_conditions, ..PlanOptions::default() });
             let ids: std::collections::HashSet<CellId> =
                 plan.cells.iter().flat_map(|cell| Measurement::ALL.map(|m| cell.id(m))).collect();
             assert_eq!(ids.len(), plan.cells.len() * Measurement::ALL.len());
@@ -333,13 +333,15 @@ mod tests {
 
     #[test]
     fn wishes_narrow_the_plan() {
-        let wishes = Wishes { only: Some("uring".to_owned()), gap_us: Some(100), ..Wishes::default() };
+        let wishes =
+            PlanOptions { only: Some("uring".to_owned()), gap_us: Some(100), ..PlanOptions::default() };
         let cells = Plan::wakeup(&wishes).cells;
         assert!(!cells.is_empty() && cells.iter().all(|c| c.gap_us == 100 && c.engine().contains("uring")));
-        let several = Wishes { only: Some("spin,adaptive".to_owned()), gap_us: Some(0), ..Wishes::default() };
+        let several =
+            PlanOptions { only: Some("spin,adaptive".to_owned()), gap_us: Some(0), ..PlanOptions::default() };
         let names: Vec<String> = Plan::wakeup(&several).cells.iter().map(Cell::engine).collect();
         assert_eq!(names, ["spin", "adaptive", "spin+processes", "adaptive+processes"]);
-        let quick = Plan::wakeup(&Wishes { quick: true, ..Wishes::default() });
+        let quick = Plan::wakeup(&PlanOptions { quick: true, ..PlanOptions::default() });
         assert!(quick.cells.iter().all(|cell| cell.conditions.is_plain()));
     }
 }

@@ -60,13 +60,13 @@ pub struct SoakOptions {
     /// Repeats the delays.
     pub seed: u64,
     /// What is done wrong on purpose.
-    pub spoilt: Option<Spoilt>,
+    pub spoilt: Option<Mutation>,
 }
 
 /// What can be done wrong, to see that the count of lost wake-ups can rise, and does not rise for nothing. Planted in the
 /// handshake itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoilt {
+pub enum Mutation {
     /// The sleeper looks before it arms, not after: wake-ups are lost.
     Look,
     /// The sender never sends the notification that it is asked for: wake-ups are lost.
@@ -75,7 +75,7 @@ pub enum Spoilt {
     Halt,
 }
 
-impl Spoilt {
+impl Mutation {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Look, Self::Notify, Self::Halt];
 
@@ -88,13 +88,13 @@ impl Spoilt {
     }
 }
 
-impl fmt::Display for Spoilt {
+impl fmt::Display for Mutation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Spoilt {
+impl FromStr for Mutation {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -170,7 +170,7 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
     let bus = format!("soak-{:x}", random() & 0xFFFF_FFFF);
     let seed = options.seed.to_string();
     let mut environment = vec![("PUNCTUAL_DELAYS", seed.as_str())];
-    let fault = options.spoilt.map(Spoilt::name);
+    let fault = options.spoilt.map(Mutation::name);
     environment.extend(fault.map(|fault| ("PUNCTUAL_FAULT", fault)));
     let start = |begins: bool| {
         let mut worker = Worker::start_with(&["soak-end"], &environment)?;
@@ -357,9 +357,9 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for spoilt in Spoilt::ALL {
+        for spoilt in Mutation::ALL {
             assert_eq!(spoilt.to_string().parse(), Ok(spoilt));
         }
-        assert!("all".parse::<Spoilt>().unwrap_err().contains("notify"));
+        assert!("all".parse::<Mutation>().unwrap_err().contains("notify"));
     }
 }
