@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::SystemError;
+use crate::calls;
 use crate::wake::Slept;
 
 /// An eventfd, non-blocking and closed on exec.
@@ -31,6 +32,7 @@ impl EventFd {
 
     /// Wakes who waits. A counter that is full is as good as rung.
     pub fn ring(&self) {
+        calls::note();
         crate::label!("event.ring");
         let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         crate::label!("event.ring.done");
@@ -38,6 +40,7 @@ impl EventFd {
 
     /// Sets the counter back; whether it had been rung.
     pub fn drain(&self) -> bool {
+        calls::note();
         crate::label!("event.drain");
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
@@ -54,6 +57,7 @@ impl EventFd {
             descriptors[count] = watched(other);
             count += 1;
         }
+        calls::note();
         let ready = poll(&mut descriptors[..count], timeout.as_ref());
         let rung = ready.is_ok() && !descriptors[0].revents().is_empty();
         (rung, Slept::to_the_limit(ready == Ok(0)))

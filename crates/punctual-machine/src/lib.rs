@@ -10,6 +10,8 @@ mod arch;
 pub mod async_io;
 pub mod biased;
 pub mod block;
+#[cfg(not(loom))]
+pub mod calls;
 pub mod check;
 #[cfg(not(loom))]
 pub mod clock;

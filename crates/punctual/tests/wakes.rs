@@ -6,8 +6,8 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use common::{Dice, Medium, PATIENCE, on_every_medium, open_both, watchdog, ways};
-use punctual::{Communicator, CommunicatorOptions, Node, ReceiveError, Target, Wake};
+use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, open_both, watchdog, ways};
+use punctual::{Bus, Communicator, CommunicatorOptions, Node, ReceiveError, Target, Wake};
 use punctual_machine::counter::Counter;
 use punctual_machine::epoll::EpollSet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -370,4 +370,47 @@ fn what_is_there_is_found_at_once() {
         assert_eq!(set.wait(Some(PATIENCE)), 1);
         assert_eq!(receiver.try_receive().unwrap().payload, b"from next door");
     });
+}
+
+/// Goal: who sleeps alone in the call that receives hears its own process all the same, and loses nothing of its peer's: here a
+/// message to itself wakes it again and again while its peer sends, and no stranger is heard for it.
+#[test]
+fn who_sleeps_in_the_receive_hears_its_own_process() {
+    const MESSAGES: u64 = 2_000;
+    let _alive = watchdog(120);
+    for strangers in [false, true] {
+        let (a, b) = free_ports();
+        let here = Node::open(&Bus::peers(a, &[b]), "here").unwrap();
+        let there = Node::open(&Bus::peers(b, &[a]), "there").unwrap();
+        let mut sender = here.bind(1).unwrap();
+        let mut receiver = there.bind_with(1, &CommunicatorOptions::waiting(Wake::EventFd)).unwrap();
+        let mut own = receiver.sender();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let received = [Counter::default(), Counter::default()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..MESSAGES {
+                    wait_for_room(number, || received[0].get());
+                    sender.send_timeout(Target::port("there", 1), &number.to_le_bytes(), PATIENCE).unwrap();
+                    if strangers {
+                        let _refused = stranger.send_to(&[0xB5; 64], b);
+                    }
+                }
+            });
+            scope.spawn(|| {
+                for number in 0..MESSAGES {
+                    wait_for_room(number, || received[1].get());
+                    own.try_send(Target::port("there", 1), &number.to_le_bytes()).unwrap();
+                }
+            });
+            for _ in 0..2 * MESSAGES {
+                let message = receiver.receive().unwrap();
+                let from = usize::from(message.source.node == there.id());
+                assert_eq!(number_of(message.payload), received[from].get());
+                received[from].add(1);
+            }
+        });
+        let ledger = there.ledger();
+        assert!(ledger.is_balanced() && ledger.bad_frames == 0 && ledger.missed_wakeups == 0, "{ledger}");
+    }
 }

@@ -6,6 +6,8 @@ use super::UdpSocket;
 use super::address::RawAddress;
 use super::control::{CONTROL_SIZE, ControlMessages, software_stamp};
 use super::send::settled;
+use super::single::Patience;
+use crate::calls;
 
 /// A received datagram, by reference into its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,11 @@ impl RecvBatch {
     #[must_use]
     pub fn from_peer(self, peer: Option<SocketAddr>) -> Self {
         Self { peer, ..self }
+    }
+
+    /// From now on the kernel is asked again: the socket may hear others.
+    pub fn ask_sources(&mut self) {
+        self.peer = None;
     }
 
     /// How many datagrams the last receive brought.
@@ -177,6 +184,12 @@ impl RecvBatch {
 const SINGLES_MIN: u32 = 2;
 const SINGLES_MAX: u32 = 64;
 
+/// What a call answered; `None` if a signal interrupted it and nobody waits for its end, so that it is made again.
+fn ended(answer: isize, patience: Patience) -> Option<io::Result<usize>> {
+    let interrupted = || (patience == Patience::Asleep).then(|| Err(io::ErrorKind::Interrupted.into()));
+    settled(answer).or_else(interrupted)
+}
+
 /// Where the kernel's address lies in a `RawAddress`.
 const NAME_OFFSET: usize = mem::offset_of!(RawAddress, bytes);
 
@@ -191,6 +204,16 @@ impl UdpSocket {
     /// (`ConnectionRefused`) or a fault of the socket. One that arrives behind datagrams comes back from
     /// the next call.
     pub fn recv_batch(&self, batch: &mut RecvBatch, limit: usize) -> io::Result<usize> {
+        self.receive_into(batch, limit, Patience::None)
+    }
+
+    /// As [`recv_batch`](Self::recv_batch), but where nothing is there the thread sleeps in the call, for as long as
+    /// `set_receive_timeout` says. Needs `set_blocking(true)`. `Ok(0)` after that time; a signal is an error of kind `Interrupted`.
+    pub fn recv_batch_asleep(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        self.receive_into(batch, usize::MAX, Patience::Asleep)
+    }
+
+    fn receive_into(&self, batch: &mut RecvBatch, limit: usize, patience: Patience) -> io::Result<usize> {
         let limit = limit.min(batch.capacity());
         batch.len = 0;
         if limit == 0 {
@@ -198,9 +221,9 @@ impl UdpSocket {
         }
         let one = limit == 1 || batch.singles_left > 0;
         let received = match (one, self.timestamps) {
-            (true, false) => self.recv_one(batch),
-            (true, true) => self.recv_one_with_control(batch),
-            (false, _) => self.recv_many(batch, limit),
+            (true, false) => self.recv_one(batch, patience),
+            (true, true) => self.recv_one_with_control(batch, patience),
+            (false, _) => self.recv_many(batch, limit, patience),
         };
         let count = match received {
             Ok(count) => count,
@@ -212,34 +235,34 @@ impl UdpSocket {
         Ok(count)
     }
 
-    fn recv_many(&self, batch: &mut RecvBatch, limit: usize) -> io::Result<usize> {
+    fn recv_many(&self, batch: &mut RecvBatch, limit: usize, patience: Patience) -> io::Result<usize> {
+        let flags = match patience {
+            Patience::None => libc::MSG_DONTWAIT,
+            Patience::Asleep => libc::MSG_WAITFORONE,
+        };
         batch.write_headers(limit, self.timestamps);
         let count = libc::c_uint::try_from(limit).unwrap_or(libc::c_uint::MAX);
         loop {
+            calls::note();
             // SAFETY: `write_headers` has just pointed the first `limit` headers at live slots of this
             // batch, with their true sizes; the batch is borrowed mutably for the whole call.
             let answer = unsafe {
-                libc::recvmmsg(
-                    self.raw(),
-                    batch.headers.as_mut_ptr(),
-                    count,
-                    libc::MSG_DONTWAIT,
-                    ptr::null_mut(),
-                )
+                libc::recvmmsg(self.raw(), batch.headers.as_mut_ptr(), count, flags, ptr::null_mut())
             };
-            if let Some(result) = settled(answer as isize) {
+            if let Some(result) = ended(answer as isize, patience) {
                 return result;
             }
         }
     }
 
-    fn recv_one_with_control(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+    fn recv_one_with_control(&self, batch: &mut RecvBatch, patience: Patience) -> io::Result<usize> {
         batch.write_headers(1, true);
         let header = &mut batch.headers[0];
         loop {
+            calls::note();
             // SAFETY: as in `recv_many`, for the one header.
-            let answer = unsafe { libc::recvmsg(self.raw(), &raw mut header.msg_hdr, libc::MSG_DONTWAIT) };
-            if let Some(result) = settled(answer) {
+            let answer = unsafe { libc::recvmsg(self.raw(), &raw mut header.msg_hdr, patience.flags()) };
+            if let Some(result) = ended(answer, patience) {
                 // A datagram is at most 64 KiB long, so the cast keeps its size.
                 header.msg_len = result? as libc::c_uint;
                 return Ok(1);
@@ -248,10 +271,11 @@ impl UdpSocket {
     }
 
     /// `recvfrom` spares the kernel the copy of the header, there and back.
-    fn recv_one(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+    fn recv_one(&self, batch: &mut RecvBatch, patience: Patience) -> io::Result<usize> {
         let bytes = &mut batch.bytes[..batch.size_max];
         let source = &mut batch.sources[0].bytes;
         loop {
+            calls::note();
             let mut source_size = RawAddress::SIZE_MAX;
             let (source, source_size) = match batch.peer {
                 Some(_) => (ptr::null_mut(), ptr::null_mut()),
@@ -265,12 +289,12 @@ impl UdpSocket {
                     bytes.as_mut_ptr().cast(),
                     bytes.len(),
                     // TRUNC: answer with the datagram's whole size.
-                    libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+                    patience.flags() | libc::MSG_TRUNC,
                     source,
                     source_size,
                 )
             };
-            if let Some(result) = settled(answer) {
+            if let Some(result) = ended(answer, patience) {
                 let size = result?;
                 let header = &mut batch.headers[0];
                 header.msg_len = size as libc::c_uint;

@@ -27,6 +27,8 @@ pub struct SendBatch {
     vectors: Box<[libc::iovec]>,
     /// One control message per header: the size at which a merged run is cut.
     control: Box<[[u8; SEGMENT_CONTROL_SIZE]]>,
+    /// Whom the socket is connected to, for what is refused because for an instant it is not.
+    peer: RawAddress,
     /// Cleared when the kernel refuses to cut a run that it takes uncut.
     can_merge: bool,
     size_max: usize,
@@ -63,6 +65,7 @@ impl SendBatch {
             headers: vec![header; capacity].into_boxed_slice(),
             vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; capacity].into_boxed_slice(),
             control: vec![[0; SEGMENT_CONTROL_SIZE]; capacity].into_boxed_slice(),
+            peer: RawAddress::NONE,
             can_merge: true,
             size_max,
             first: 0,
@@ -70,6 +73,12 @@ impl SendBatch {
             claimed: None,
             refused: 0,
         }
+    }
+
+    /// For a socket that is connected to `peer`, if to any, and now and then for an instant is not ([`UdpSocket::nudge`](crate::socket::UdpSocket::nudge)).
+    #[must_use]
+    pub fn to_peer(self, peer: Option<SocketAddr>) -> Self {
+        Self { peer: peer.map_or(RawAddress::NONE, RawAddress::encode), ..self }
     }
 
     /// Room for the next datagram, to be written in place. `None` if the batch is full or `size` exceeds

@@ -34,6 +34,15 @@ pub enum Patience {
     Asleep,
 }
 
+impl Patience {
+    pub(super) fn flags(self) -> libc::c_int {
+        match self {
+            Self::None => libc::MSG_DONTWAIT,
+            Self::Asleep => 0,
+        }
+    }
+}
+
 /// A control buffer aligned as the kernel's headers are.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_SIZE]);
@@ -44,10 +53,7 @@ impl UdpSocket {
     /// `Interrupted` comes back as it is, so that a caller who sleeps can look at its flags.
     #[inline]
     pub fn recv_single(&self, bytes: &mut [u8], patience: Patience) -> io::Result<Single> {
-        let flags = match patience {
-            Patience::None => libc::MSG_DONTWAIT,
-            Patience::Asleep => 0,
-        };
+        let flags = patience.flags();
         if self.timestamps { self.recv_stamped(bytes, flags) } else { self.recv_plain(bytes, flags) }
     }
 
@@ -103,6 +109,23 @@ impl UdpSocket {
         })
     }
 
+    /// Wakes who sleeps in a receive, by an empty datagram from this socket to itself, at `own`. A socket that is connected to
+    /// `peer` hears nobody else and for that instant is not connected: others may be heard, so that whoever reads afterwards
+    /// must look at the source, and a send without an address is refused (EDESTADDRREQ). For one thread at a time.
+    pub fn nudge(&self, own: SocketAddr, peer: Option<SocketAddr>) -> io::Result<()> {
+        if peer.is_some() {
+            rustix::net::connect_unspec(&self.fd)?;
+        }
+        let send = || rustix::net::sendto(&self.fd, &[], SendFlags::DONTWAIT, &own);
+        // An answer to something sent earlier (ICMP) comes as an error of the first call.
+        let sent = send().or_else(|_| send());
+        if let Some(peer) = peer {
+            rustix::net::connect(&self.fd, &peer)?;
+        }
+        sent?;
+        Ok(())
+    }
+
     /// Sends one datagram: to `target`, or to the connected peer. Returns at once.
     #[inline]
     pub fn send_single(&self, bytes: &[u8], target: Option<SocketAddr>) -> io::Result<usize> {
@@ -130,7 +153,7 @@ pub fn wait_readable(sockets: &[UdpSocket], timeout: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::UdpOptions;
+    use crate::socket::{RecvBatch, SendBatch, UdpOptions};
 
     fn pair(options: &UdpOptions, at: &str) -> Option<(UdpSocket, UdpSocket)> {
         let open = |options: &UdpOptions| UdpSocket::bind(at.parse().expect("an address"), options);
@@ -159,6 +182,63 @@ mod tests {
                 let none = there.recv_single(&mut buffer, Patience::None).unwrap_err();
                 assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
             }
+        }
+    }
+
+    /// Goal: who sleeps in a receive is woken from another thread, connected or not; afterwards it hears and reaches its peer as before,
+    /// and what was sent without an address meanwhile went there.
+    #[test]
+    fn a_nudge_ends_a_sleep_and_changes_nothing() {
+        for connected in [false, true] {
+            let options = UdpOptions::default();
+            let (here, there) = pair(&options, "127.0.0.1:0").unwrap();
+            let other = here.local_address().unwrap();
+            // As a node does: a port that is asked for is kept.
+            let own = there.local_address().unwrap();
+            drop(there);
+            let there = UdpSocket::bind(own, &options).unwrap();
+            let peer = connected.then_some(other);
+            peer.map_or(Ok(()), |peer| there.connect(peer)).unwrap();
+            there.set_blocking(true).unwrap();
+            there.set_receive_timeout(Some(Duration::from_secs(20))).unwrap();
+            let mut batch = RecvBatch::new(2, 8).from_peer(peer);
+            batch.ask_sources();
+            std::thread::scope(|scope| {
+                scope.spawn(|| there.nudge(own, peer).unwrap());
+                assert_eq!(there.recv_batch_asleep(&mut batch).unwrap(), 1, "the time limit ended it");
+                let nudge = batch.get(0).unwrap();
+                assert_eq!((nudge.bytes, nudge.source), (&[][..], own));
+            });
+            here.send_single(b"hello", Some(own)).unwrap();
+            assert_eq!(there.recv_batch_asleep(&mut batch).unwrap(), 1);
+            assert_eq!(batch.get(0).unwrap().bytes, b"hello");
+            if connected {
+                there.send_bare(b"back").unwrap();
+                let stranger = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+                let _refused = stranger.send_single(b"strange", Some(own));
+                assert_eq!(there.recv_batch(&mut batch, 2).unwrap(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_nudge_refuses_is_sent_by_address() {
+        let (here, there) = pair(&UdpOptions::default(), "127.0.0.1:0").unwrap();
+        let mut batch = SendBatch::new(3, 8).to_peer(Some(there.local_address().unwrap()));
+        for number in 0..3 {
+            batch.claim(1).unwrap()[0] = number;
+            batch.commit_connected();
+        }
+        while !batch.is_empty() {
+            here.send_batch(&mut batch).unwrap();
+        }
+        assert_eq!(batch.refused(), 0);
+        there.set_blocking(true).unwrap();
+        there.set_receive_timeout(Some(Duration::from_secs(20))).unwrap();
+        for number in 0..3 {
+            let mut buffer = [9; 8];
+            let got = there.recv_single(&mut buffer, Patience::Asleep).unwrap();
+            assert_eq!(&buffer[..got.size], [number]);
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
@@ -12,14 +12,15 @@ use punctual_machine::process::random;
 use punctual_machine::socket::{
     DATAGRAM_SIZE_MAX, MulticastInterface, RecvBatch, SendBatch, UdpOptions, UdpSocket,
 };
+use punctual_machine::wake::Slept;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{CHECK_SIZE, DATAGRAM_PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
 
 use super::shared::{Joined, OpenError};
-use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
+use super::wire::{self, MediumReceive, MediumTransmit, Nudge, Own, RawFrame};
 use crate::seal::Seals;
 
-use super::{Descriptors, Drops, Engine, Flow};
+use super::{Descriptors, Drops, Engine, Flow, SLEEP_MAX};
 
 /// Most datagrams of one call of the kernel.
 const BATCH: usize = 32;
@@ -120,20 +121,22 @@ pub(crate) fn open(
     let frame_size_max = (options.payload_size_max + PREFIX_SIZE_MAX + CHECK_SIZE).min(DATAGRAM_SIZE_MAX);
     let transmit = DatagramTransmit {
         socket: Arc::clone(&own_socket),
-        batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max),
+        batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max).to_peer(connected),
         everybody,
         connected: connected.is_some(),
         target: None,
         echoed: echoed.clone(),
     };
-    let inlet = |socket, peer: Option<SocketAddr>| Inlet {
-        socket,
-        batch: RecvBatch::new(BATCH, frame_size_max).from_peer(peer),
-        next: 0,
+    let nudge = if group.is_none() { OwnNudge::new(&own_socket, &options.reach, connected) } else { None };
+    let own_address = nudge.as_ref().map(|nudge| nudge.own);
+    let inlet = |socket, peer: Option<SocketAddr>| {
+        let batch = RecvBatch::new(BATCH, frame_size_max).from_peer(peer);
+        Inlet { socket, batch, next: 0, peer, own: own_address }
     };
     let own = inlet(own_socket, connected);
     let group = group.map(|socket| inlet(Arc::new(socket), None));
-    let receive = DatagramReceive { inlets: [Some(own), group], hot: 0, polls: 0, everywhere: false, echoed };
+    let receive =
+        DatagramReceive { inlets: [Some(own), group], hot: 0, polls: 0, everywhere: false, echoed, nudge };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -278,6 +281,15 @@ struct Inlet {
     batch: RecvBatch,
     /// The first datagram of the batch that was not shown yet.
     next: usize,
+    /// The only one to be heard, also while the socket is not connected to it.
+    peer: Option<SocketAddr>,
+    /// Where nudges come from.
+    own: Option<SocketAddr>,
+}
+
+/// Whether two are one; the kernel adds what only this host calls it.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && one.ip() == other.ip()
 }
 
 impl Inlet {
@@ -302,6 +314,12 @@ impl Inlet {
             let Some(datagram) = self.batch.get(self.next) else { break };
             self.next += 1;
             shown += 1;
+            let is_stranger = self.peer.is_some_and(|peer| !is_same(peer, datagram.source));
+            let is_nudge =
+                datagram.bytes.is_empty() && self.own.is_some_and(|own| is_same(own, datagram.source));
+            if is_stranger || is_nudge {
+                continue;
+            }
             flow = visit(RawFrame {
                 bytes: datagram.bytes,
                 source: datagram.source,
@@ -310,6 +328,51 @@ impl Inlet {
             });
         }
         (shown, flow)
+    }
+
+    /// Sleeps in the call that receives.
+    fn sleep(&mut self) -> Slept {
+        debug_assert!(!self.has_rest(), "it was asked before");
+        self.next = 0;
+        // Whoever wakes us lets others be heard for an instant.
+        self.batch.ask_sources();
+        let received = self.socket.recv_batch_asleep(&mut self.batch);
+        if matches!(received, Ok(0)) { Slept::ToTheLimit } else { Slept::Less }
+    }
+}
+
+/// Wakes who sleeps in the receive of a node's own socket.
+#[derive(Debug)]
+struct OwnNudge {
+    socket: Arc<UdpSocket>,
+    own: SocketAddr,
+    peer: Option<SocketAddr>,
+    one_at_a_time: Mutex<()>,
+}
+
+impl OwnNudge {
+    /// None if nobody may sleep there.
+    fn new(socket: &Arc<UdpSocket>, reach: &Reach, peer: Option<SocketAddr>) -> Option<Self> {
+        // A port that the kernel chose is lost with the connection.
+        let keeps_port = matches!(reach, Reach::Peers { local, .. } if local.port() != 0);
+        if peer.is_some() && !keeps_port {
+            return None;
+        }
+        socket.set_receive_timeout(Some(SLEEP_MAX)).ok()?;
+        socket.set_blocking(true).ok()?;
+        let mut own = socket.local_address().ok()?;
+        if own.ip().is_unspecified() {
+            own.set_ip(if own.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        }
+        Some(Self { socket: Arc::clone(socket), own, peer, one_at_a_time: Mutex::default() })
+    }
+}
+
+impl Nudge for OwnNudge {
+    fn nudge(&self) {
+        let _alone = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        // A buffer without room for it has something to wake for.
+        let _sent = self.socket.nudge(self.own, self.peer);
     }
 }
 
@@ -323,6 +386,7 @@ struct DatagramReceive {
     /// The next poll looks at both.
     everywhere: bool,
     echoed: Option<Arc<Counter>>,
+    nudge: Option<OwnNudge>,
 }
 
 /// What the kernel dropped at a node's sockets.
@@ -383,6 +447,14 @@ impl MediumReceive for DatagramReceive {
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
         let sockets = self.inlets.iter().flatten().map(|inlet| (Arc::clone(&inlet.socket), 0)).collect();
         Some(Box::new(DatagramDrops { sockets, echoed: self.echoed.clone(), echoes_seen: 0 }))
+    }
+
+    fn nudge(&mut self) -> Option<Box<dyn Nudge>> {
+        Some(Box::new(self.nudge.take()?))
+    }
+
+    fn sleep(&mut self) -> Slept {
+        self.inlets[0].as_mut().map_or(Slept::Less, Inlet::sleep)
     }
 
     fn look_everywhere(&mut self) {

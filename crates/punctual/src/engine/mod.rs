@@ -8,12 +8,14 @@ use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::Ticks;
 use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::ring::{RingReader, SharedBytes};
+use punctual_machine::wake::Slept;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
@@ -271,6 +273,11 @@ pub trait Bell: Send + Sync + fmt::Debug {
 
     /// What becomes readable when the armed doorbell is rung for a descriptor.
     fn event(&self) -> &EventFd;
+
+    /// Wakes who armed the doorbell for a descriptor, or for the call that receives.
+    fn wake(&self) {
+        self.event().ring();
+    }
 }
 
 /// Rings a bell of this process.
@@ -278,7 +285,7 @@ pub fn ring(bell: &dyn Bell) {
     match bell.doorbell().ring() {
         None => {}
         Some(Notification::Futex) => bell.doorbell().wake_futex(),
-        Some(Notification::Descriptor) => bell.event().ring(),
+        Some(Notification::Descriptor) => bell.wake(),
     }
 }
 
@@ -335,6 +342,9 @@ pub enum Flow {
     Stop,
 }
 
+/// How long a sleep in the call that receives may last: then housekeeping is due.
+pub const SLEEP_MAX: Duration = Duration::from_millis(100);
+
 /// The receiving half of an engine.
 pub trait Receive: Any + Send + fmt::Debug {
     /// Shows at most `limit` events to `visit`, oldest first per source, until it says stop. Returns how many.
@@ -376,6 +386,17 @@ pub trait Receive: Any + Send + fmt::Debug {
 
     /// Descriptors of the medium that become readable when there is something.
     fn descriptors(&self) -> Descriptors<'_>;
+
+    /// Whether the next sleep is to be one in the call that receives ([`Self::sleep`]), which is for whoever is `alone`: others of its
+    /// node wake it at a price. The bell rings accordingly from now on, so this is asked before it is armed.
+    fn prepare_sleep(&mut self, _alone: bool) -> bool {
+        false
+    }
+
+    /// Sleeps in the call that receives, with the bell armed, until something is there; for [`SLEEP_MAX`] at most.
+    fn sleep(&mut self) -> Slept {
+        Slept::Less
+    }
 
     /// The waiter is awake again after sleeping on descriptors. Takes back what the bell left behind.
     fn handle_awake(&mut self);

@@ -6,30 +6,32 @@
 
 mod address_book;
 mod announcement;
+mod bell;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
+mod transmit;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use punctual_machine::check;
-use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::clock::Ticks;
 use punctual_machine::filter::Unwanted;
+use punctual_machine::wake::Slept;
 use punctual_proto::frame::SOURCE_NODE_AT;
-use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
-use punctual_proto::{Address, Frame, FrameError, Header, Kind, NodeId, Port, Target};
+use punctual_proto::limits::{CHECK_SIZE, NODES_MAX};
+use punctual_proto::{Frame, FrameError, Header, Kind, NodeId};
 
 use address_book::AddressBook;
-use announcement::{ANNOUNCEMENT_SIZE, ANSWER_WANTED, Announcement, UNICAST_KNOWN, parse_announcement};
+use announcement::{ANSWER_WANTED, Announcement, parse_announcement};
+pub(super) use bell::Nudge;
+use bell::WireBell;
+use transmit::WireTransmit;
 
 use super::{
-    Arrival, Bell, Descriptors, Drops, Event, Flow, Payload, PrivateBell, Progress, Receive, SendError,
-    Transmit, Trouble,
+    Arrival, Bell, Descriptors, Drops, Event, Flow, Payload, PrivateBell, Progress, Receive, Transmit,
+    Trouble,
 };
-use crate::seal::{NodeOpener, NodeSealer, Refusal, Seals};
-
-/// How often a node says how far it is.
-const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
+use crate::seal::{NodeOpener, Refusal, Seals};
 
 /// The sending half of a medium.
 pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
@@ -91,6 +93,16 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
 
     /// What becomes readable.
     fn descriptors(&self) -> Descriptors<'_>;
+
+    /// Who wakes a sleep in the call that receives, where the medium has one. Asked for once.
+    fn nudge(&mut self) -> Option<Box<dyn Nudge>> {
+        None
+    }
+
+    /// [`Receive::sleep`].
+    fn sleep(&mut self) -> Slept {
+        Slept::Less
+    }
 }
 
 /// Who we are on the medium.
@@ -104,7 +116,7 @@ pub(super) struct Own {
 pub(super) fn open<T, R>(
     own: Own,
     transmit: T,
-    receive: R,
+    mut receive: R,
     seals: Option<&Seals>,
 ) -> Result<super::Engine, punctual_machine::SystemError>
 where
@@ -113,122 +125,14 @@ where
     T::Address: Sync,
 {
     let book = Arc::new(AddressBook::new());
-    let bell: Arc<dyn Bell> = Arc::new(PrivateBell::new()?);
+    let (private, nudge) = (PrivateBell::new()?, receive.nudge());
+    let bell = Arc::new(WireBell::new(private, nudge));
     let mut transmit = WireTransmit::new(own, transmit, Arc::clone(&book), seals.map(Seals::sealer));
     transmit.announce(Kind::Hello, None, ANSWER_WANTED);
     transmit.flush();
     let opener = seals.map(Seals::opener);
     let receive = WireReceive { medium: receive, door: Door { own, book, last: None, opener }, bell };
     Ok(super::Engine { transmit: Box::new(transmit), receive: Box::new(receive), streams: None })
-}
-
-#[derive(Debug)]
-struct WireTransmit<T: MediumTransmit> {
-    own: Own,
-    medium: T,
-    book: Arc<AddressBook<T::Address>>,
-    /// The book's, when the addresses in `unicast` were looked up.
-    version_seen: u64,
-    /// Size of the frame in the making, without its check value.
-    claimed: usize,
-    target: Option<NodeId>,
-    broadcast: u64,
-    unicast: Vec<Unicast<T::Address>>,
-    /// Where the last target stands in `unicast`.
-    last: usize,
-    next_announcement: Ticks,
-    sealer: Option<NodeSealer>,
-}
-
-/// The frames to one node.
-#[derive(Debug)]
-struct Unicast<A> {
-    node: NodeId,
-    /// Frames so far.
-    next: u64,
-    /// Where it is, once that is known.
-    address: Option<A>,
-}
-
-impl<T: MediumTransmit> WireTransmit<T> {
-    fn new(own: Own, medium: T, book: Arc<AddressBook<T::Address>>, sealer: Option<NodeSealer>) -> Self {
-        Self {
-            own,
-            medium,
-            book,
-            version_seen: 0,
-            claimed: 0,
-            target: None,
-            broadcast: 0,
-            unicast: Vec::with_capacity(NODES_MAX),
-            last: 0,
-            next_announcement: Ticks(0),
-            sealer,
-        }
-    }
-
-    /// The stream to a node.
-    #[inline]
-    fn unicast_to(&mut self, node: NodeId) -> Result<&Unicast<T::Address>, SendError> {
-        if self.book.version.get_published() != self.version_seen {
-            self.renew_addresses();
-        }
-        if self.unicast.get(self.last).is_none_or(|unicast| unicast.node != node) {
-            self.last = match self.unicast.iter().position(|unicast| unicast.node == node) {
-                Some(index) => index,
-                None if self.unicast.len() == NODES_MAX => return Err(SendError::TooManyNodes),
-                None => {
-                    let address = self.book.address_of(node);
-                    self.unicast.push(Unicast { node, next: 0, address });
-                    self.unicast.len() - 1
-                }
-            };
-        }
-        Ok(&self.unicast[self.last])
-    }
-
-    #[cold]
-    fn renew_addresses(&mut self) {
-        self.version_seen = self.book.version.get_published();
-        for unicast in &mut self.unicast {
-            unicast.address = self.book.address_of(unicast.node);
-        }
-    }
-
-    /// Says that we are here, or leave, and how far our streams are.
-    fn announce(&mut self, kind: Kind, target: Option<NodeId>, flags: u8) {
-        if self.sealer.as_mut().is_some_and(|sealer| sealer.prepare(None).is_err()) {
-            // Without a key nobody would believe it.
-            return;
-        }
-        let unicast = target.map(|node| self.sent_to(Some(node)));
-        let header = Header {
-            kind,
-            incarnation: self.own.incarnation,
-            source: Address { node: self.own.node, port: Port::from(0) },
-            target: Target { node: target, port: None },
-            sequence: 0,
-            payload_size: ANNOUNCEMENT_SIZE as u32,
-            stamped: false,
-            sealed: self.sealer.is_some(),
-        };
-        let size = header.frame_size();
-        if !self.medium.claim(size + CHECK_SIZE, target.and_then(|node| self.book.address_of(node))) {
-            return;
-        }
-        let frame = self.medium.claimed();
-        header.write(frame.first_chunk_mut().expect("a frame is never shorter than its header"));
-        let body = &mut frame[header.prefix_size()..header.unsealed_size()];
-        body[0..8].copy_from_slice(&self.broadcast.to_le_bytes());
-        body[8..16].copy_from_slice(&unicast.unwrap_or(0).to_le_bytes());
-        body[16] = flags | if unicast.is_some() { UNICAST_KNOWN } else { 0 };
-        if let Some(sealer) = &mut self.sealer {
-            sealer.seal_announcement(&mut frame[..size]);
-        }
-        put_check(frame, size);
-        self.medium.commit();
-        self.medium.flush();
-    }
 }
 
 /// Frames above this are checked in three streams at once, which takes a preparation.
@@ -246,86 +150,11 @@ fn put_check(bytes: &mut [u8], size: usize) {
     bytes[size..size + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
 }
 
-impl<T: MediumTransmit> Transmit for WireTransmit<T> {
-    fn payload_size_max(&self) -> usize {
-        self.medium.frame_size_max() - PREFIX_SIZE_MAX - CHECK_SIZE
-    }
-
-    fn claim(&mut self, target: Option<NodeId>, size: usize) -> Result<u32, SendError> {
-        let size_max = self.payload_size_max();
-        if size > size_max + PREFIX_SIZE_MAX {
-            return Err(SendError::TooLong { size: size - PREFIX_SIZE_MAX, size_max });
-        }
-        let (sequence, address) = match target {
-            None => (self.broadcast, None),
-            Some(node) => self.unicast_to(node).map(|unicast| (unicast.next, unicast.address))?,
-        };
-        if !self.medium.claim(size + CHECK_SIZE, address) {
-            return Err(SendError::Full);
-        }
-        (self.claimed, self.target) = (size, target);
-        Ok(sequence as u32)
-    }
-
-    fn claimed(&mut self) -> &mut [u8] {
-        &mut self.medium.claimed()[..self.claimed]
-    }
-
-    fn commit(&mut self) {
-        match self.target {
-            None => self.broadcast += 1,
-            Some(_) => self.unicast[self.last].next += 1,
-        }
-        put_check(self.medium.claimed(), self.claimed);
-        self.medium.commit();
-    }
-
-    fn flush(&mut self) {
-        self.medium.flush();
-    }
-
-    fn housekeep(&mut self, now: Ticks) {
-        while let Some(node) = { self.book.unanswered().pop_front() } {
-            self.announce(Kind::Hello, Some(node), 0);
-        }
-        if now >= self.next_announcement {
-            let clock = Clock::get();
-            self.next_announcement = now.plus(clock.ticks(ANNOUNCE_EVERY));
-            self.announce(Kind::Hello, None, 0);
-            for index in 0..self.unicast.len() {
-                self.announce(Kind::Hello, Some(self.unicast[index].node), 0);
-            }
-        }
-    }
-
-    fn sent_to(&self, target: Option<NodeId>) -> u64 {
-        match target {
-            None => self.broadcast,
-            Some(node) => {
-                self.unicast.iter().find(|other| other.node == node).map_or(0, |unicast| unicast.next)
-            }
-        }
-    }
-
-    fn refused(&self) -> u64 {
-        self.medium.refused()
-    }
-}
-
-impl<T: MediumTransmit> Drop for WireTransmit<T> {
-    fn drop(&mut self) {
-        for index in 0..self.unicast.len() {
-            self.announce(Kind::Goodbye, Some(self.unicast[index].node), 0);
-        }
-        self.announce(Kind::Goodbye, None, 0);
-    }
-}
-
 #[derive(Debug)]
 struct WireReceive<R: MediumReceive> {
     medium: R,
     door: Door<R::Address>,
-    bell: Arc<dyn Bell>,
+    bell: Arc<WireBell>,
 }
 
 /// Who decides what an arriving frame means.
@@ -462,7 +291,15 @@ where
     }
 
     fn bell(&self) -> Arc<dyn Bell> {
-        Arc::clone(&self.bell)
+        self.bell.clone()
+    }
+
+    fn prepare_sleep(&mut self, alone: bool) -> bool {
+        self.bell.prepare(alone)
+    }
+
+    fn sleep(&mut self) -> Slept {
+        self.medium.sleep()
     }
 
     fn rings_doorbell(&self) -> bool {
@@ -496,6 +333,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use punctual_proto::{Address, Port, Target};
 
     fn raw(bytes: &[u8]) -> RawFrame<'_, u8> {
         RawFrame { bytes, source: 1, truncated: false, kernel_ns: None }

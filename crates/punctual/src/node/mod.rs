@@ -17,7 +17,7 @@ use punctual_proto::{NodeId, Port, Target};
 use crate::communicator::Communicator;
 use crate::engine::shared::Joined;
 use crate::engine::shared::stream::Streams;
-use crate::engine::{Bell, Engine, Receive, ring};
+use crate::engine::{Bell, Engine, Receive, SLEEP_MAX, ring};
 use crate::ledger::{Ledger, Page, PageOwner, RowCount};
 use crate::publication::{Publication, PublicationOptions, StreamError, Subscription, SubscriptionOptions};
 use crate::seal::Seals;
@@ -44,7 +44,7 @@ use registry::{Registry, Waiting};
 use sending::Sending;
 
 /// How often housekeeping is done while somebody waits.
-pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const HOUSEKEEPING_EVERY: Duration = SLEEP_MAX;
 
 /// Why a communicator could not be bound.
 #[derive(Debug)]

@@ -1,10 +1,12 @@
 //! The receiving side of a node: whoever waits drives the engine, keeps what is its own and hands on the rest.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
+use punctual_machine::wake::Slept;
 use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Stamps};
@@ -17,7 +19,7 @@ use super::registry::Ports;
 use super::waiting::Limit;
 use crate::engine::medium::Receiver;
 use crate::engine::shared::Likeness;
-use crate::engine::{Arrival, Event, Flow, Trouble};
+use crate::engine::{Arrival, Event, Flow, SLEEP_MAX, Trouble};
 use crate::ledger::{Count, Page};
 use crate::seal::Seals;
 use crate::wake::{Bed, Condition, Waited, Waiter};
@@ -213,14 +215,15 @@ impl Receiving {
         let mut bed = Bed {
             bell: core.bell.doorbell(),
             event: core.bell.event(),
-            descriptors: self.receive.descriptors(),
+            descriptors: core.descriptors.each_ref().map(|descriptor| descriptor.as_ref().map(AsFd::as_fd)),
             set,
         };
         let due = self.receive.next_due();
         let limit = Limit::new(core, deadline);
         // Descriptors that are polled say themselves whether there is more.
         let restless = self.restless && (self.rings_doorbell() || !waiter.sleeps_at_once());
-        let mut condition = EngineCondition { receiving: self, restless, has_news, due, limit };
+        let mut condition =
+            EngineCondition { core, receiving: self, restless, has_news, due, deadline, limit };
         let waited = waiter.wait(&mut bed, &mut condition);
         if waited.slept {
             self.woken = Some(core.clock.now());
@@ -275,11 +278,14 @@ impl Receiving {
 
 /// What whoever drives the engine waits for.
 struct EngineCondition<'a> {
-    receiving: &'a Receiving,
+    core: &'a Core,
+    receiving: &'a mut Receiving,
     restless: bool,
     has_news: &'a dyn Fn() -> bool,
     /// When a layer has something to do.
     due: Option<Ticks>,
+    /// The caller's.
+    deadline: Option<Ticks>,
     limit: Limit<'a>,
 }
 
@@ -293,6 +299,16 @@ impl Condition for EngineCondition<'_> {
         let (now, timeout) = self.limit.begin();
         let timeout = self.due.map_or(timeout, |due| due.since(now).min(timeout));
         Some(self.limit.duration(timeout))
+    }
+
+    fn sleeps_in_receive(&mut self) -> bool {
+        let longest = || self.core.clock.now().plus(self.core.clock.ticks(SLEEP_MAX));
+        let is_long = self.due.is_none() && self.deadline.is_none_or(|deadline| deadline > longest());
+        is_long && self.receiving.receive.prepare_sleep(!self.core.registry.is_shared())
+    }
+
+    fn sleep_in_receive(&mut self) -> Slept {
+        self.receiving.receive.sleep()
     }
 
     fn is_overslept(&self) -> bool {

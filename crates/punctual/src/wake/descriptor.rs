@@ -5,15 +5,20 @@ use punctual_machine::wake::Slept;
 
 use super::{Bed, Condition, Waited, Waiter, Woken, sleep_armed};
 
-/// In poll: on the bell's eventfd and the medium's descriptors. Who sends to a socket tells a poll of it only while
+/// In the call that receives, where the medium has one that does; else in poll: on the bell's eventfd and the medium's descriptors. Who sends to a socket tells a poll of it only while
 /// somebody sleeps there, and an epoll set always; for three descriptors poll is the cheaper.
 #[derive(Debug)]
 pub(super) struct SleepInPoll;
 
 impl Waiter for SleepInPoll {
     fn wait(&mut self, bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
-        sleep_armed(bed, Notification::Descriptor, condition, |bed, timeout| {
-            let (readable, slept) = bed.event.wait_with(bed.descriptors, timeout);
+        let in_receive = condition.sleeps_in_receive();
+        sleep_armed(bed, Notification::Descriptor, condition, |bed, condition, timeout| {
+            let (readable, slept) = if in_receive {
+                (false, condition.sleep_in_receive())
+            } else {
+                bed.event.wait_with(bed.descriptors, timeout)
+            };
             Woken { readable, to_the_limit: slept == Slept::ToTheLimit }
         })
     }
@@ -29,7 +34,7 @@ pub(super) struct SleepInEpoll;
 
 impl Waiter for SleepInEpoll {
     fn wait(&mut self, bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
-        sleep_armed(bed, Notification::Descriptor, condition, |bed, timeout| {
+        sleep_armed(bed, Notification::Descriptor, condition, |bed, _, timeout| {
             let slept = bed.set.sleep(timeout);
             Woken { readable: true, to_the_limit: slept == Slept::ToTheLimit }
         })

@@ -12,7 +12,7 @@ use punctual_machine::SystemError;
 use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
-use punctual_machine::wake::SleepCost;
+use punctual_machine::wake::{SleepCost, Slept};
 
 mod adaptive_spin;
 mod descriptor;
@@ -149,6 +149,17 @@ pub trait Condition {
     /// How long to sleep at most. Asked by who sleeps.
     fn timeout(&mut self) -> Option<Duration>;
 
+    /// Whether the next sleep may be one in the call that receives ([`Self::sleep_in_receive`]), in place of one on descriptors. The
+    /// bell is about to be armed.
+    fn sleeps_in_receive(&mut self) -> bool {
+        false
+    }
+
+    /// Sleeps in the call that receives.
+    fn sleep_in_receive(&mut self) -> Slept {
+        Slept::Less
+    }
+
     /// Whether a sleep that has lasted to its limit was slept over something for which its sender rings. `false` where the
     /// limit was a caller's deadline: what comes at that instant is no wake-up that was missed.
     fn is_overslept(&self) -> bool;
@@ -268,7 +279,7 @@ fn sleep_armed(
     bed: &mut Bed<'_>,
     how: Notification,
     condition: &mut dyn Condition,
-    mut call: impl FnMut(&mut Bed<'_>, Option<Duration>) -> Woken,
+    mut call: impl FnMut(&mut Bed<'_>, &mut dyn Condition, Option<Duration>) -> Woken,
 ) -> Waited {
     let bell = bed.bell;
     let ended = bell.sleep(
@@ -276,11 +287,12 @@ fn sleep_armed(
         &mut (bed, condition),
         |(_, condition)| condition.is_ready(),
         |(bed, condition)| {
-            let first = call(bed, condition.timeout());
+            let timeout = condition.timeout();
+            let first = call(bed, *condition, timeout);
             if !(first.to_the_limit && condition.is_overslept() && bell.is_armed()) {
                 return (first, false);
             }
-            let second = call(bed, Some(RING_SLACK));
+            let second = call(bed, *condition, Some(RING_SLACK));
             let missed = second.to_the_limit && bell.is_armed();
             (second, missed)
         },

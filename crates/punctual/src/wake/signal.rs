@@ -33,7 +33,7 @@ impl Waiter for SleepOnSignal {
             }
         }
         let by_signal = std::mem::take(&mut self.looked);
-        sleep_armed(bed, Notification::Descriptor, condition, |bed, timeout| {
+        sleep_armed(bed, Notification::Descriptor, condition, |bed, _, timeout| {
             let by_signal = by_signal.then(|| self.signals.sleep(bed.event.as_fd(), timeout).ok()).flatten();
             let slept = by_signal.unwrap_or_else(|| bed.set.sleep(timeout));
             Woken { readable: true, to_the_limit: slept == Slept::ToTheLimit }

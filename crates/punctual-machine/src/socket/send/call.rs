@@ -2,7 +2,9 @@
 use std::{io, ptr};
 
 use super::SendBatch;
+use crate::calls;
 use crate::socket::UdpSocket;
+use crate::socket::address::RawAddress;
 
 impl UdpSocket {
     /// Hands the batch to the kernel; returns how many datagrams it took, oldest first. The others stay in
@@ -46,7 +48,7 @@ impl SendBatch {
         if is_passing(&error) || error.kind() == io::ErrorKind::ConnectionRefused {
             return Err(error);
         }
-        match self.send_oldest(fd) {
+        match self.send_oldest(fd, &self.peer) {
             Ok(()) => {
                 self.drop_oldest(1);
                 // The kernel takes it alone: it was the merging that it refused.
@@ -66,11 +68,12 @@ impl SendBatch {
 
     fn send_some(&mut self, fd: libc::c_int, merge: bool) -> io::Result<usize> {
         if self.len == 1 {
-            return self.send_oldest(fd).map(|()| 1);
+            return self.send_oldest(fd, &RawAddress::NONE).map(|()| 1);
         }
         let headers = self.write_headers(merge && self.can_merge);
         let count = libc::c_uint::try_from(headers).unwrap_or(libc::c_uint::MAX);
         loop {
+            calls::note();
             // SAFETY: `write_headers` has just pointed the first `headers` headers at live slots, vectors,
             // control messages and addresses of this batch, which is borrowed mutably for the whole call.
             let answer = unsafe { libc::sendmmsg(fd, self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
@@ -80,27 +83,23 @@ impl SendBatch {
         }
     }
 
-    /// One datagram alone: `sendto` spares the kernel the copy of the headers.
-    fn send_oldest(&self, fd: libc::c_int) -> io::Result<()> {
+    /// One datagram alone: `sendto` spares the kernel the copy of the headers. To `peer`, if that is known, where the datagram has
+    /// no address of its own.
+    fn send_oldest(&self, fd: libc::c_int, peer: &RawAddress) -> io::Result<()> {
         let slot = &self.slots[self.first];
         let start = self.first * self.size_max;
         let bytes = &self.bytes[start..start + slot.size];
-        let name = match slot.target.size {
+        let target = if slot.target.size > 0 { &slot.target } else { peer };
+        let name = match target.size {
             0 => ptr::null(),
-            _ => slot.target.bytes.as_ptr().cast(),
+            _ => target.bytes.as_ptr().cast(),
         };
         loop {
+            calls::note();
             // SAFETY: `bytes` and the address, of which `size` bytes were written, are borrowed from the
             // batch for the whole call; the kernel only reads them.
             let answer = unsafe {
-                libc::sendto(
-                    fd,
-                    bytes.as_ptr().cast(),
-                    bytes.len(),
-                    libc::MSG_DONTWAIT,
-                    name,
-                    slot.target.size,
-                )
+                libc::sendto(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT, name, target.size)
             };
             if let Some(result) = settled(answer) {
                 return result.map(|_| ());

@@ -1,0 +1,76 @@
+//! What a message costs in calls of the kernel.
+
+mod common;
+
+use std::net::SocketAddr;
+
+use common::{PATIENCE, free_ports, watchdog};
+use punctual::{Bus, Communicator, CommunicatorOptions, Node, Target, Wake};
+use punctual_machine::calls;
+
+const MESSAGES: u64 = 2_000;
+
+/// What comes on top: announcements, once a second, and each eighth look, which is at the other socket first.
+const REST: u64 = MESSAGES / 4;
+
+/// Calls of this thread to send so many messages, and to receive them, one after the other.
+fn cost(sender: &mut Communicator, target: Target, receiver: &mut Communicator) -> Option<[u64; 2]> {
+    let mut cost = [0; 2];
+    // First whatever is done once: what is heard of the other tells its address.
+    for number in 0..MESSAGES + 100 {
+        let began = calls::of_this_thread()?;
+        sender.send_timeout(target, &number.to_le_bytes(), PATIENCE).unwrap();
+        let sent = calls::of_this_thread()?;
+        assert_eq!(receiver.receive().unwrap().payload, number.to_le_bytes());
+        if number >= 100 {
+            cost[0] += sent - began;
+            cost[1] += calls::of_this_thread()? - sent;
+        }
+    }
+    Some(cost)
+}
+
+/// What it costs between two nodes on their own buses, the receiver waiting that way.
+fn check(buses: [&Bus; 2], target: Target, wake: Wake, most: [u64; 2]) {
+    let [here, there] =
+        [(buses[0], "here"), (buses[1], "there")].map(|(bus, name)| Node::open(bus, name).unwrap());
+    let mut sender = here.bind(1).unwrap();
+    let mut receiver = there.bind_with(1, &CommunicatorOptions::waiting(wake)).unwrap();
+    let Some(cost) = cost(&mut sender, target, &mut receiver) else {
+        return eprintln!("SKIPPED: calls are counted in debug builds only");
+    };
+    assert!(cost[0] >= MESSAGES && cost[1] >= MESSAGES, "{wake}: not all was counted: {cost:?}");
+    assert!(cost[0] <= most[0] + REST && cost[1] <= most[1] + REST, "{wake}: {cost:?} calls, not {most:?}");
+    assert!(there.ledger().is_balanced(), "{}", there.ledger());
+}
+
+/// Goal: one call sends a datagram, and one receives it: neither is a call made in vain before or after it, nor one to sleep
+/// beside one to receive, nor one for the time. Method: the message is there before it is waited for, so that nothing depends
+/// on when threads run.
+#[test]
+fn a_datagram_costs_one_call_at_either_end() {
+    let _alive = watchdog(60);
+    for wake in [Wake::Spin, Wake::Backoff, Wake::Adaptive, Wake::EventFd] {
+        let (a, b) = free_ports();
+        // Two nodes are connected to each other; three are not.
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+        for others in [&[][..], &[nobody][..]] {
+            let buses = [(a, b), (b, a)].map(|(own, peer)| Bus::peers(own, &[&[peer], others].concat()));
+            check([&buses[0], &buses[1]], Target::port("there", 1), wake, [MESSAGES; 2]);
+        }
+    }
+}
+
+/// Goal: on a multicast bus whichever socket had something last is read first, the node's own or the group's. Who sleeps there
+/// needs a second call: two sockets have no call in common that receives.
+#[test]
+fn the_busy_socket_of_two_is_read_first() {
+    let _alive = watchdog(60);
+    let group = SocketAddr::new([239, 255, 80, 87].into(), free_ports().0.port());
+    let bus = Bus::multicast(group, [127, 0, 0, 1].into());
+    for (wake, calls) in [(Wake::Spin, 1), (Wake::EventFd, 2)] {
+        for target in [Target::port("there", 1), Target::everyone_at(1)] {
+            check([&bus, &bus], target, wake, [MESSAGES, calls * MESSAGES]);
+        }
+    }
+}
