@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use punctual::engine::shared::WhenFull;
 use punctual::publication::{OfferError, StampChoice};
-use punctual::{Bus, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake};
+use punctual::{
+    Bus, Keys, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake,
+};
 
 use super::{PATIENCE, Pair};
 use crate::Outcome;
@@ -15,6 +17,9 @@ const PORT: u16 = 1;
 /// As large as a node's ring, and as the bare ring's, bytes.
 const RING_SIZE: usize = 1 << 20;
 
+/// Both processes have it.
+const KEY: &str = "1 1 000102030405060708090a0b0c0d0e0f";
+
 pub(super) struct Publications {
     publication: Publication,
     subscription: Subscription,
@@ -22,20 +27,24 @@ pub(super) struct Publications {
 }
 
 impl Publications {
-    /// `punctual publication/WAKE [stamped] [runs]`.
+    /// `punctual publication/WAKE [stamped] [stages] [sealed] [runs]`.
     pub(super) fn open(kind: &str, meeting: &Meeting, held: bool) -> Outcome<Self> {
         let mut words = kind.trim_start_matches("punctual publication/").split(' ');
         let wake: Wake = words.next().unwrap_or_default().parse()?;
-        let (mut stamps, mut runs) = (StampChoice::Never, false);
+        let (mut stamps, mut runs, mut sealed) = (StampChoice::Never, false, false);
         for word in words {
             match word {
                 "stamped" => stamps = StampChoice::Ends,
+                "stages" => stamps = StampChoice::All,
+                "sealed" => sealed = true,
                 "runs" => runs = true,
                 _ => return Err(format!("unknown kind {kind:?}").into()),
             }
         }
         let (own, other) = if meeting.here { ("here", "there") } else { ("there", "here") };
-        let node = Node::open(&Bus::shared(&meeting.name), own)?;
+        let bus = Bus::shared(&meeting.name);
+        let bus = if sealed { bus.sealed(&Keys::parse(KEY)?) } else { bus };
+        let node = Node::open(&bus, own)?;
         let subscription = node.subscription(PORT, &SubscriptionOptions { wake })?;
         let when_full = Some(if held { WhenFull::HoldBack } else { WhenFull::Overrun });
         let options =

@@ -59,6 +59,8 @@ const STAMPED: &str = "punctual shared/spin stamped";
 const AERON: &str = "aeron ipc";
 const STREAM: &str = "punctual publication/spin";
 const STREAM_STAMPED: &str = "punctual publication/spin stamped";
+const STREAM_STAGES: &str = "punctual publication/spin stages";
+const STREAM_SEALED: &str = "punctual publication/spin sealed";
 const STREAM_RUNS: &str = "punctual publication/spin runs";
 
 const fn ratio(
@@ -75,7 +77,7 @@ use Asked::{OneWayAtMost, RatioAtLeast, RatioAtMost, RatioBelow};
 use Quantity::{P50, P99, Rate};
 
 /// All of them.
-pub(super) const PROMISES: [Promise; 32] = [
+pub(super) const PROMISES: [Promise; 34] = [
     ratio("shared memory, spinning / bare slot, 64 B, p50", (OURS, FLOOR), 64, P50, RatioAtMost(1.2)),
     ratio("shared memory, spinning / bare slot, 64 B, p99", (OURS, FLOOR), 64, P99, RatioAtMost(2.0)),
     ratio("the same, all stages recorded, p50", (STAMPED, FLOOR), 64, P50, RatioAtMost(1.2)),
@@ -168,6 +170,14 @@ pub(super) const PROMISES: [Promise; 32] = [
         P50,
         OneWayAtMost(40.0),
     ),
+    ratio(
+        "what all stages of each message of a publication cost, 64 B, one way, p50",
+        (STREAM_STAGES, STREAM),
+        64,
+        P50,
+        OneWayAtMost(50.0),
+    ),
+    ratio("publication, sealed / not sealed, 64 B, p50", (STREAM_SEALED, STREAM), 64, P50, RatioAtMost(1.6)),
 ];
 
 /// What became of a promise.
