@@ -27,7 +27,7 @@ use verdict::Sides;
 /// Fewer pairs give an interval, and a doubt.
 pub const PAIRS_MIN: usize = 5;
 
-/// Who wants more pairs asks for them: an hour of quick surveys.
+/// Most pairs that are made unasked: an hour of quick surveys.
 const PAIRS_MOST: usize = 40;
 
 /// How the runs of both sides were taken.

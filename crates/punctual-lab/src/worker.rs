@@ -111,7 +111,7 @@ impl Worker {
         recv(&mut self.output)
     }
 
-    /// Whether it has said something or ended; waits a moment for that. What cannot be watched can be read only.
+    /// Whether it has said something or ended; waits a moment for that. `true` if the pipe cannot be watched: then a read tells.
     fn has_output(&self) -> bool {
         match wait_readable(self.output.get_ref().as_fd(), Some(BETWEEN_LOOKS)) {
             Ok(readable) => readable,

@@ -40,7 +40,7 @@ pub(super) enum Placement {
     TwoCores,
 }
 
-/// Who tells: the bare slot, of which nothing is slow but the way from cache to cache.
+/// The mechanism that tells the placement: the bare slot, of which nothing is slow but the way from cache to cache.
 pub(super) const FLOOR: &str = "floor/slot";
 
 /// Its round trip between two cores takes 500 ns and more, between two threads of one core some 140: measured on an EPYC.

@@ -56,6 +56,11 @@ fn differences(
     for name in wanted.iter().filter(|name| part.names.iter().all(|(_, listed)| listed != name)) {
         findings.add(part.line, format!("the map does not have {name} of {heading}"));
     }
+    for (place, (line, name)) in part.names.iter().enumerate() {
+        if part.names[..place].iter().any(|(_, earlier)| earlier == name) {
+            findings.add(*line, format!("the map has {name} of {heading} twice"));
+        }
+    }
     for (line, name) in part.names.iter().filter(|(_, name)| !there(name)) {
         findings.add(*line, format!("the map has {name}, and {heading} has not"));
     }
@@ -146,6 +151,7 @@ mod tests {
         one(found(PAGE, &with("crates/ring/src/park.rs")), 7, "park.rs");
         one(found(PAGE, &with("crates/bus/Cargo.toml")), 2, "crates/bus");
         one(found(&PAGE.replace("`layout/`", "`layout/`, `gone/`"), TREE), 9, "gone/");
+        one(found(&PAGE.replace("`layout/`", "`layout/`, `writer/`"), TREE), 9, "twice");
         one(found(&PAGE.replace("`docs`", "`gone`"), TREE), 6, "gone");
         one(found(&PAGE.replace("### `crates/ring/src`", "### Ring"), TREE), 1, "crates/ring/src");
         assert_eq!(

@@ -298,7 +298,7 @@ fn interface(arguments: &ResponseArguments, choices: &[Variant]) -> Result<Optio
     Ok(Some(name.clone()))
 }
 
-/// Who asks for a count waits for it: an hour.
+/// Time limit where a count was asked for.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn usual_duration(arguments: &ResponseArguments) -> Duration {

@@ -23,7 +23,7 @@ const PAIRS_JUDGED_MIN: usize = 3;
 /// What pairs in turn are to find: so large a ratio of the median, in four of five cases.
 pub(super) const FOUND_RATIO: f64 = 1.1;
 const MISSED: f64 = 0.2;
-/// Who needs more pairs than this needs another way to measure.
+/// If more pairs are needed, measuring needs another way.
 const PAIRS_NEEDED_MAX: usize = 1_000;
 
 /// Where that is unknown: runs lie apart by as many times as trials of a run do (1.2 to 2.9 were measured), and by so much

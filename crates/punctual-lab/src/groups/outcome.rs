@@ -10,7 +10,7 @@ use super::scenario::Move;
 use crate::report::section::{Cell, Column, Item, Section, Table, numbers};
 use crate::units::{count, dash};
 
-/// Who stays in a cell for less is not promised to be served there.
+/// A vehicle that stays in a cell for less is not promised to be served there.
 const STAY_MIN: Duration = Duration::from_secs(1);
 
 /// A vehicle came into a cell.

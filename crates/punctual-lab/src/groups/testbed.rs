@@ -25,7 +25,7 @@ const EXCHANGE: u16 = 9;
 const TURN_EVERY: Duration = Duration::from_micros(500);
 /// Leaders and posts have this long to find each other before anybody drives.
 const START_MAX: Duration = Duration::from_secs(20);
-/// What comes from a group that was left longer ago is wrong: until then it was under way.
+/// A message of a group that was left longer ago is wrong; until then it may have been under way.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(1);
 
 /// What carries the messages.

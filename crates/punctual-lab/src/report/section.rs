@@ -66,7 +66,7 @@ pub struct Item {
     pub code: Option<String>,
 }
 
-/// Cells under heads. What is too wide is split by its columns, never cut.
+/// Cells under heads. A table that is too wide is split by its columns, never cut.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     /// From left to right.

@@ -138,7 +138,7 @@ struct Session<'a> {
     sockperf: u64,
 }
 
-/// Makes all trials, from a thread that may leave for a network namespace of its own. What was measured is in the store,
+/// Makes all trials, from a thread that may leave for a network namespace of its own. Each trial is in the store,
 /// also when it is cut short.
 ///
 /// # Errors

@@ -127,9 +127,9 @@ pub fn explain(
     findings
 }
 
-/// Whoever moves again after a stall takes what waited meanwhile in turn. On a slow machine that is not one release
-/// but many, each a stall by the rule, and the later ones' trips were on their way before the earlier ones' release: where
-/// their own evidence says nothing else, they are the same stall.
+/// A thread that moves again after a stall takes its backlog packet by packet. On a slow machine these are many releases, each a
+/// stall by the rule. Trips that were on their way before the first release belong to the first stall, unless their own
+/// evidence says otherwise.
 fn charge_backlog(findings: &mut [Finding], samples: &Samples, load: Load) {
     findings.sort_by_key(|finding| finding.stall.release_ns);
     let first = samples.index.first().copied().unwrap_or(0);
@@ -249,7 +249,7 @@ pub fn shares(findings: &[Finding]) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     for finding in findings {
         let key = |share: &Share| (share.side, share.cause) == (finding.side, finding.cause);
-        // What waited behind a stall is part of it, whichever of its own stages was the longest.
+        // A trip that waited behind a stall is part of it, whichever of its own stages was the longest.
         let of_stage = |share: &Share| finding.behind.is_some() || share.stage == finding.stage;
         let place = shares.iter().position(|share| key(share) && of_stage(share));
         let place = place.unwrap_or_else(|| {

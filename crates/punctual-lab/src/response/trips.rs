@@ -377,7 +377,7 @@ const REPLY_READ: usize = 11;
 const ON_WIRE: usize = 12;
 const OUT_OF_SIGHT: usize = 13;
 
-/// One trip, divided. What is not known is part of the next stage whose end is.
+/// One trip, divided. Time between unknown instants counts for the next stage whose end is known.
 struct Split {
     ns: [u64; NAMES.len()],
 }

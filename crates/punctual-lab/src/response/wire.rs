@@ -1,6 +1,6 @@
 //! The packets of `punctual run response` and `punctual echo`, byte by byte (`docs/response.md`).
 //!
-//! Pure: bytes in, values out. What comes from outside is judged here and nowhere else, and nothing here can panic on it.
+//! Pure: bytes in, values out. Bytes from outside are checked here and nowhere else, and none of them makes this code panic.
 //! All numbers are little-endian.
 //!
 //! | offset | size | field |

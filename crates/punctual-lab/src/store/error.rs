@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the fields are the path concerned and what was found there")]
 pub enum StoreError {
-    /// No room. What was stored before stays readable.
+    /// No room. Trials stored before stay readable.
     Full { path: PathBuf },
     /// More than this process may write into a file.
     TooLarge { path: PathBuf },

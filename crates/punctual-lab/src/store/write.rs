@@ -57,7 +57,7 @@ impl Store {
     /// Stores one trial; when this returns, a power cut cannot take it away.
     ///
     /// # Errors
-    /// The disk is full or fails. What was stored before stays readable, and the trial can be tried again.
+    /// The disk is full or fails. Trials stored before stay readable, and the trial can be tried again.
     ///
     /// # Panics
     /// If the columns of `samples` differ in length.

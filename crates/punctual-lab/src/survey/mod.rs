@@ -48,7 +48,7 @@ pub fn choose_cpus() -> [Option<usize>; 2] {
     [allowed.first().copied(), allowed.last().copied()]
 }
 
-/// Makes all trials of the plan. What was measured is in the store, also when it is cut short.
+/// Makes all trials of the plan. Each trial is in the store, also when it is cut short.
 ///
 /// # Errors
 /// When the store cannot be written, or this machine has no port to spare.

@@ -4,7 +4,7 @@
 //! application   a Publisher's thread                  a Subscriber's thread: blocking receive, then probe
 //! callback      a Participant's thread: sends what is due, and calls back with what comes; probe at the callback's entry
 //! ```
-//! Who has sent and received all goes on to listen, so that every frame of the others ends in a counter.
+//! A component that has sent and received all goes on to listen, so that every frame of the others ends in a counter.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -281,7 +281,7 @@ fn growth(brought: &[(Part, WorkloadResult)]) -> i64 {
     brought.iter().map(|(_, brought)| of_one(&brought.facts)).max().unwrap_or(0)
 }
 
-/// Whoever skipped values, was stopped or ran out of its quota.
+/// Processes that skipped values, were stopped or ran out of their quota.
 fn absences(settings: &Settings, brought: &[(Part, WorkloadResult)]) -> Vec<Absence> {
     let period_ns = u64::try_from(settings.period.as_nanos()).unwrap_or(u64::MAX);
     let of_one = |(part, brought): &(Part, WorkloadResult)| {

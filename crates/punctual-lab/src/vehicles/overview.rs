@@ -147,7 +147,7 @@ fn stalls(all: &Overall) -> Section {
         .items(told.chain(absent).collect())
 }
 
-/// Who did not run when it should have, with the number of the run.
+/// Processes that did not run when they should have, each with the number of the run.
 fn absences(all: &Overall) -> impl Iterator<Item = (usize, &Absence)> {
     all.runs.iter().enumerate().flat_map(|(run, report)| report.absences.iter().map(move |one| (run, one)))
 }

@@ -63,7 +63,7 @@ pub struct Outcomes {
     pub made: usize,
 }
 
-/// Makes all trials of the plan, in turns. What was measured is in the store, also when it is cut short.
+/// Makes all trials of the plan, in turns. Each trial is in the store, also when it is cut short.
 ///
 /// # Errors
 /// The store cannot be written.

@@ -325,14 +325,14 @@ mod tests {
             assert_eq!(ids.len(), plan.cells.len() * Measurement::ALL.len());
             assert!(ids.iter().any(|id| id.name == "futex/w2r_blocked"));
             assert!(ids.iter().any(|id| id.name == "epoll+same-core+fifo+loaded/w2r_any"));
-            // What only a thread of the same process can send is measured between threads only.
+            // A mechanism that works within one process is measured between threads only.
             assert!(ids.iter().any(|id| id.name == "floor-epoll+processes/ipcbench_loop"));
             assert!(!ids.iter().any(|id| id.name.contains("uring-msg+processes")));
         }
     }
 
     #[test]
-    fn wishes_narrow_the_plan() {
+    fn options_narrow_the_plan() {
         let wishes =
             PlanOptions { only: Some("uring".to_owned()), gap_us: Some(100), ..PlanOptions::default() };
         let cells = Plan::wakeup(&wishes).cells;

@@ -27,7 +27,7 @@ const DELAY: Duration = Duration::from_micros(200);
 const READER_SEED: u64 = 1;
 const WRITER_SEED: u64 = 2;
 
-/// Who meets, how often, and where.
+/// The protocol, how often both sides run it, and on which CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     pub(super) handshake: Handshake,

@@ -4,7 +4,7 @@
 //! here      page, post box ─▶ order ─────────────────▶ waking end ─▶ … ─▶ rows
 //! reader                      opens, posts descriptors ─▶ ready ─▶ reads ─▶ notes
 //! ```
-//! What the writer wakes it by are descriptors of the reader's. They have no names, so they come through a post box.
+//! The writer wakes it by descriptors of the reader's. They have no names, so they come through a post box.
 
 use std::io::{BufRead, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
