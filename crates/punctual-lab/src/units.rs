@@ -80,13 +80,23 @@ pub fn now_utc() -> String {
 /// Longest duration that an option takes.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A time with its unit; zero needs none.
+/// A time with its unit; zero needs none. By hand: humantime refuses what a script computes, such as 3.8000000000000003s.
 fn time(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    humantime::parse_duration(text)
-        .map_err(|_| "a number with its unit (ns, us, ms, s, m, h) is needed, such as 500ms".to_owned())
+    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let wrong = || "a number with its unit (ns, us, ms, s, m, h) is needed, such as 500ms".to_owned();
+    let seconds = match unit {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "" if number == "0" => 0.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
 }
 
 /// A time that is more than nothing.
@@ -133,6 +143,7 @@ mod tests {
         assert_eq!(time("0"), Ok(Duration::ZERO));
         assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(time("1.5µs"), Ok(Duration::from_nanos(1500)));
+        assert_eq!(time("3.8000000000000003s"), Ok(Duration::from_millis(3800)));
         for wrong in ["", "5", "ms", "-1s", "1e9s", "..s", "99999999999999999999s"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }
