@@ -471,6 +471,22 @@ mod tests {
         }
     }
 
+    /// Goal: the counts behind an entry that is about to be another node's are found, and the search ends where the table does.
+    #[test]
+    fn an_entry_that_changes_hides_none_behind_it() {
+        let process = ProcessIdentity { pid: 1, namespace: 1 };
+        let owner = Owner { node: NodeId::named("writer"), life: 1, process, held_back: false };
+        let segment = Segment::private(owner, "writer", 4096).unwrap();
+        let targets = ["a", "b", "c"].map(NodeId::named);
+        for (entry, (target, count)) in segment.sent().chunks(2).zip(targets.iter().zip([10, 20, 30])) {
+            entry[1].set(count);
+            entry[0].set(target.get());
+        }
+        segment.sent()[2].set(SENT_CHANGING);
+        assert_eq!(targets.map(|target| segment.sent_to(target)), [10, 0, 30]);
+        assert_eq!(segment.sent_to(NodeId::named("d")), 0);
+    }
+
     /// The figures of `docs/shared-memory.md`.
     #[test]
     fn the_layout_is_the_documented_one() {
