@@ -105,13 +105,7 @@ impl Venue for Alley {
         true
     }
 
-    fn event_of(&self, _owner: &Owner) -> Option<Arc<EventFd>> {
-        None
-    }
-
     fn wake(&self, _owner: &Owner) {}
-
-    fn drain(&self) {}
 
     fn forget(&self, _owner: &Owner, _died: bool) {
         *self.0.is_there.lock().expect("nobody panicked") = false;

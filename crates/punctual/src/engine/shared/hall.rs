@@ -74,10 +74,6 @@ impl Venue for Hall {
         true
     }
 
-    fn introduce_bell(&self, _to: &Owner, _bell: usize, _event: &EventFd) -> bool {
-        true
-    }
-
     fn keep_bell(&self, bell: usize, event: Option<&Arc<EventFd>>) {
         let mut halls = halls();
         let events = &mut halls.entry(self.name.clone()).or_default().events;
@@ -92,8 +88,6 @@ impl Venue for Hall {
     }
 
     fn wake(&self, _owner: &Owner) {}
-
-    fn drain(&self, _awake: usize) {}
 
     fn forget(&self, _owner: &Owner, _died: bool) {}
 

@@ -498,19 +498,7 @@ mod tests {
             true
         }
 
-        fn introduce_bell(&self, _to: &Owner, _bell: usize, _event: &EventFd) -> bool {
-            true
-        }
-
-        fn keep_bell(&self, _bell: usize, _event: Option<&Arc<EventFd>>) {}
-
-        fn event_of(&self, _owner: &Owner, _bell: usize) -> Option<Arc<EventFd>> {
-            None
-        }
-
         fn wake(&self, _owner: &Owner) {}
-
-        fn drain(&self, _awake: usize) {}
 
         fn forget(&self, _owner: &Owner, _died: bool) {}
 

@@ -60,19 +60,23 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     fn report(&self, to: &Owner, dead: &Owner) -> bool;
 
     /// Gives a node the descriptor of one of our subscriptions' bells. Whether that reached it.
-    fn introduce_bell(&self, to: &Owner, bell: usize, event: &EventFd) -> bool;
+    fn introduce_bell(&self, _to: &Owner, _bell: usize, _event: &EventFd) -> bool {
+        true
+    }
 
     /// One of our subscriptions sleeps on this descriptor from now on; on none, once it has gone.
-    fn keep_bell(&self, bell: usize, event: Option<&Arc<EventFd>>);
+    fn keep_bell(&self, _bell: usize, _event: Option<&Arc<EventFd>>) {}
 
     /// The descriptor of one of a node's bells, which that sent since it was found.
-    fn event_of(&self, owner: &Owner, bell: usize) -> Option<Arc<EventFd>>;
+    fn event_of(&self, _owner: &Owner, _bell: usize) -> Option<Arc<EventFd>> {
+        None
+    }
 
     /// Makes a node's descriptor readable although its bell is not here.
     fn wake(&self, owner: &Owner);
 
     /// Takes in what others sent, for who is awake at one of our bells.
-    fn drain(&self, awake: usize);
+    fn drain(&self, _awake: usize) {}
 
     /// Forgets a node that is gone; removes what it left behind if it died.
     fn forget(&self, owner: &Owner, died: bool);
