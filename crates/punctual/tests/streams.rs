@@ -239,6 +239,10 @@ fn who_looks_late_has_all() {
             }
         }
         assert_eq!(drain(&mut subscription), closed);
+        // One that has sent nothing stays for nobody.
+        drop(here.publication(target, &ring(4096, WhenFull::HoldBack)).unwrap());
+        assert_eq!(drain(&mut subscription), 0);
+        assert_eq!(subscription.accounts().filter(|account| account.delivered == 0).count(), 0);
         // A node that sends one message and leaves; its reader looks up within the time that it has for that.
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -394,7 +398,7 @@ fn a_sleeper_is_woken_for_every_message() {
 }
 
 /// Goal: one that sleeps on a descriptor, in its own way or in its user's event loop, is woken for messages of publications old and
-/// new, and no other subscription of its node with it.
+/// new, of other nodes and of its own.
 #[test]
 fn each_sleeper_is_woken_for_its_own() {
     let _alive = watchdog(120);

@@ -18,7 +18,6 @@ use punctual_machine::process::random;
 use punctual_machine::ring::frame_size_max;
 use punctual_proto::{Port, Target};
 
-use super::WhenFull;
 use super::roster::{Peer, Roster};
 use super::segment::{
     Owner, READERS_BELL, RINGS_BELL, ROW_WORDS, ROWS_MAX, STREAMS_MAX, SUBSCRIPTIONS_MAX, row,
@@ -141,8 +140,6 @@ impl Streams {
             let text = format!("ring of {size} bytes: a power of two from 4096 to 1073741824 is needed");
             return Err(StreamError::Invalid(text));
         }
-        let held_back =
-            options.when_full.map_or(self.own.segment.owner.held_back, |when| when == WhenFull::HoldBack);
         let owner = self.own.segment.owner;
         let id = random().max(1);
         let identity = RingIdentity {
@@ -174,9 +171,7 @@ impl Streams {
         }
         self.tell_of_rings();
         let sealing = seals.map(|seals| Sealing::new(seals.sealer_of_stream(), frame_size_max(size)));
-        let mut publication = Publication::new(Arc::clone(self), node, file, held_back, options);
-        publication.seal_with(sealing);
-        Ok(publication)
+        Ok(Publication::new(Arc::clone(self), node, file, sealing, options))
     }
 
     /// Puts a ring into the table of those that others find.
@@ -184,7 +179,7 @@ impl Streams {
         let table = self.own.segment.streams();
         let free = || table.chunks(2).position(|entry| entry[0].get() == 0);
         if free().is_none() {
-            self.end_lingering(&mut |_| true);
+            self.end_lingering(|_| true);
         }
         let _alone = self.places();
         let entry = free().ok_or(StreamError::TooMany { what: "publications", most: STREAMS_MAX })?;
@@ -196,17 +191,17 @@ impl Streams {
         Ok(())
     }
 
-    /// Its publication has closed: takes a ring out of the table. Who follows it reads it to its end. As long as somebody whom it
-    /// is for has not found it yet, it stays.
-    fn withdraw(&self, about: &RingIdentity) {
-        if self.is_found(about) {
+    /// Its publication has closed: takes a ring out of the table. Who follows it reads it to its end. As long as it has something
+    /// for somebody who has not found it yet, it stays.
+    fn withdraw(&self, about: &RingIdentity, is_empty: bool) {
+        if is_empty || self.is_found(about) {
             self.remove(about.id);
         } else {
             self.lingering().push(*about);
         }
     }
 
-    /// Whether all whom the ring is for have found it, or it has nothing for them.
+    /// Whether all whom the ring is for have found it.
     fn is_found(&self, about: &RingIdentity) -> bool {
         followers_of(self, about).iter().all(Follower::has_begun)
     }
@@ -216,7 +211,7 @@ impl Streams {
     }
 
     /// Removes the rings of publications that have closed for which `is_over` says so.
-    fn end_lingering(&self, is_over: &mut dyn FnMut(&RingIdentity) -> bool) {
+    fn end_lingering(&self, is_over: impl Fn(&RingIdentity) -> bool) {
         let mut lingering = self.lingering();
         let over: Vec<RingIdentity> = lingering.extract_if(.., |about| is_over(about)).collect();
         drop(lingering);
@@ -226,7 +221,7 @@ impl Streams {
     /// Removes the rings of publications that have closed, once all have found them.
     pub(crate) fn housekeep(&self) {
         if !self.lingering().is_empty() {
-            self.end_lingering(&mut |about| self.is_found(about));
+            self.end_lingering(|about| self.is_found(about));
         }
     }
 
@@ -374,6 +369,6 @@ impl Drop for Streams {
             self.roster.handle_housekeeping();
             self.housekeep();
         }
-        self.end_lingering(&mut |_| true);
+        self.end_lingering(|_| true);
     }
 }

@@ -84,9 +84,13 @@ impl std::error::Error for OfferError {}
 /// The sending end of a stream: its ring, and who reads it. One thread at a time holds it.
 ///
 /// Messages of one publication arrive in order, each once, or are counted as lost. Between publications there is no order.
+///
+/// Dropped, it closes: subscriptions that have not found it yet still do, and read it to its end, for as long as its node is on the
+/// bus. A node that leaves waits for them for 200 ms at most; what one that looks later was to have is in no account.
 #[derive(Debug)]
 pub struct Publication {
     streams: Arc<Streams>,
+    /// It stays on the bus for as long as we do.
     _node: Arc<dyn Any + Send + Sync>,
     file: RingFile,
     writer: RingWriter,
@@ -108,16 +112,18 @@ impl Publication {
         streams: Arc<Streams>,
         node: Arc<dyn Any + Send + Sync>,
         file: RingFile,
-        held_back: bool,
+        sealing: Option<Sealing>,
         options: &PublicationOptions,
     ) -> Self {
         let writer = RingWriter::new(file.ring.clone());
+        let usually = streams.own.segment.owner.held_back;
+        let held_back = options.when_full.map_or(usually, |when| when == WhenFull::HoldBack);
         let mut publication = Self {
             streams,
             _node: node,
             file,
             writer,
-            sealing: None,
+            sealing: sealing.map(Box::new),
             followers: Vec::new(),
             readers_seen: 0,
             version_seen: 0,
@@ -129,11 +135,6 @@ impl Publication {
         };
         publication.find_followers();
         publication
-    }
-
-    /// Seals its messages from the first one on.
-    pub(super) fn seal_with(&mut self, sealing: Option<Sealing>) {
-        self.sealing = sealing.map(Box::new);
     }
 
     /// Where its messages come from.
@@ -364,15 +365,14 @@ impl Publication {
         self.version_seen = self.streams.roster.version();
         // Before the rows: who comes while they are read is seen at the next look.
         self.readers_seen = self.streams.own.segment.bell(READERS_BELL).visits();
-        self.followers.clear();
-        self.followers.extend(followers_of(&self.streams, &self.file.about));
+        self.followers = followers_of(&self.streams, &self.file.about);
     }
 }
 
 impl Drop for Publication {
     fn drop(&mut self) {
         self.file.close();
-        self.streams.withdraw(&self.file.about);
+        self.streams.withdraw(&self.file.about, self.writer.sequence() == 0);
     }
 }
 
