@@ -250,6 +250,35 @@ fn one_node_too_many_is_refused() {
     assert_eq!(first.receive_timeout(PATIENCE).unwrap().payload, b"here");
 }
 
+/// Goal: who rarely speaks is heard beside one that has always more to say, though who spoke last is looked at again in between.
+#[test]
+fn a_flood_starves_nobody() {
+    const QUIET: usize = 20;
+    const FLOOD: usize = 3_000;
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("flood"));
+    let mut hears = Node::open(&bus, "hears").unwrap().bind(1).unwrap();
+    let mut floods = Node::open(&bus, "floods").unwrap().bind(1).unwrap();
+    let mut quiet: Vec<_> =
+        (0..QUIET).map(|number| Node::open(&bus, &name(number)).unwrap().bind(1).unwrap()).collect();
+    let target = Target::port("hears", 1);
+    for number in 0..FLOOD {
+        floods.send_timeout(target, b"flood", PATIENCE).unwrap();
+        if number == 0 {
+            assert_eq!(hears.receive_timeout(PATIENCE).unwrap().payload, b"flood", "it has spoken last");
+            quiet.iter_mut().for_each(|node| node.send_timeout(target, b"quiet", PATIENCE).unwrap());
+        }
+    }
+    let (mut before_last, mut heard) = (0, 0);
+    while heard < QUIET {
+        match hears.receive_timeout(PATIENCE).unwrap().payload {
+            b"flood" => before_last += 1,
+            _ => heard += 1,
+        }
+    }
+    assert!(before_last < FLOOD / 2, "{before_last} messages of the flood before the last quiet one");
+}
+
 /// Joins as another user: answers, or says why it could not.
 fn visit(bus: &str, group: &str) {
     let bus = match group {
