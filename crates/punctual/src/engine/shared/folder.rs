@@ -431,6 +431,19 @@ mod tests {
         assert!(event.drain(), "the sleeper was to be woken, and its box is empty");
         here.event_of(&there_owner, NODE_BELL);
         assert!(!event.drain(), "nothing has come");
+        // So do those of its subscriptions that sleep on descriptors, but for the one that has emptied the box itself.
+        let [first, second] = [1, 2].map(|bell| {
+            let event = Arc::new(EventFd::new().unwrap());
+            here.keep_bell(bell, Some(&event));
+            event
+        });
+        there.wake(&here_owner);
+        here.drain(1);
+        assert_eq!([&event, &first, &second].map(|event| event.drain()), [true, false, true]);
+        here.keep_bell(2, None);
+        there.wake(&here_owner);
+        here.drain(NODE_BELL);
+        assert_eq!([&event, &first, &second].map(|event| event.drain()), [false, true, false]);
         here.leave();
         there.leave();
     }
