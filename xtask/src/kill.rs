@@ -26,7 +26,7 @@ pub(crate) const LONG: Extent = Extent { random: 1_000, passings: 8 };
 const DEADLINE: Duration = Duration::from_secs(1_200);
 
 /// Faults planted in the protocol (`punctual_machine::label`), with which the tests must fail.
-const FAULTS: &[&str] = &["count_first", "claim_uncleared"];
+const FAULTS: &[&str] = &["claim_uncleared"];
 
 pub(crate) fn run(extent: Extent) -> Outcome {
     let found = || FAULTS.iter().try_for_each(|fault| must_fail(fault));

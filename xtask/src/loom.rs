@@ -1,4 +1,4 @@
-//! The model checker over ring, doorbell, lock and counters, and the proof that its tests can fail.
+//! The model checker over ring, doorbell, inbox and counters, and the proof that its tests can fail.
 //!
 //! Orderings, fences and looks have names (`punctual_machine::mutant`). One test program is built; it runs as it is, and once
 //! without each of them, when some test must fail.
@@ -114,6 +114,8 @@ fn build() -> Result<PathBuf, String> {
         .args(&["--no-run", "--quiet", "--message-format", "json-render-diagnostics", "--target-dir"])
         .arg(&folder)
         .env("RUSTFLAGS", "--cfg loom")
+        // The checker computes for minutes, however little the rest of CI is optimised.
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
         .output_to(&folder.join("build.json"))?;
     if ended != Some(0) {
         return Err("the tests do not compile".into());

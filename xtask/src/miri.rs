@@ -10,8 +10,7 @@ use crate::workspace;
 const DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// What can run without a kernel that Miri does not have: memory, and what is built on it.
-const MODULES: &[&str] =
-    &["ring::tests", "ring::words", "doorbell::tests", "counter::", "block::", "biased::tests"];
+const MODULES: &[&str] = &["ring::tests", "ring::words", "doorbell::tests", "counter::", "block::"];
 
 /// Their method is many tries, which take hours here. loom tries everything on the same handshakes.
 const SKIPPED: &[&str] = &[

@@ -20,6 +20,9 @@ const DEADLINE: Duration = Duration::from_secs(4 * 3600);
 /// The ways of waiting that sleep over shared memory.
 const MECHANISMS: [&str; 5] = ["futex", "eventfd", "epoll", "backoff", "adaptive"];
 
+/// Test programs, and the test of each that loses no wake-up.
+const SUITES: [(&str, &str); 1] = [("wakes", "no_wake_up_is_lost")];
+
 /// Messages of soaks that are spoilt on purpose: each lost wake-up costs a time limit. With the look too early one sleep in a
 /// hundred is lost, and who spins first seldom sleeps.
 const WITHOUT_LOOK: u64 = 40_000;
@@ -27,8 +30,13 @@ const WITHOUT_NOTIFY: u64 = 100;
 const HALTED: u64 = 1_000;
 
 pub(crate) fn run(messages: u64) -> Outcome {
-    // With its last look taken too early the suite of waiters must fail.
-    let suite = || suite(None).and_then(|()| suite(Some("look")));
+    // With their last look taken too early waiters and workers must fail.
+    let suite = || {
+        SUITES.iter().try_for_each(|(program, name)| {
+            suite(program, name, None)?;
+            suite(program, name, Some("look"))
+        })
+    };
     let each = |mechanism: &&str| {
         // The count must be able to rise, and must not rise for a sender that was stopped.
         soak(mechanism, WITHOUT_LOOK, Some("look"), 1)?;
@@ -40,15 +48,15 @@ pub(crate) fn run(messages: u64) -> Outcome {
     Outcome::of(suite().and_then(|()| mechanisms.iter().try_for_each(each)))
 }
 
-/// The suite's own test, with a fault if one is given: it must fail with each.
-fn suite(fault: Option<&str>) -> Result<(), String> {
-    let test = kill::test("wakes").args(&["--", "no_wake_up_is_lost"]);
+/// A suite's own test, with a fault if one is given: it must fail with each.
+fn suite(program: &str, test: &str, fault: Option<&str>) -> Result<(), String> {
+    let name = fault.map_or(test.to_owned(), |fault| format!("{test} with {fault}"));
+    let log = workspace::target("xtask").join(format!("soak-{program}-{}.txt", fault.unwrap_or("none")));
+    let test = kill::test(program).args(&["--", test]);
     let mut test = test.env("PUNCTUAL_DELAYS", "1").within(DEADLINE);
     if let Some(fault) = fault {
         test = test.env("PUNCTUAL_FAULT", fault);
     }
-    let name = fault.map_or("no_wake_up_is_lost".to_owned(), |fault| format!("the same with {fault}"));
-    let log = workspace::target("xtask").join(format!("soak-suite-{}.txt", fault.unwrap_or("none")));
     let (ended, output) = test.all_output_to(&log)?;
     let expected = if fault.is_some() { Some(101) } else { Some(0) };
     println!("{name}: {}", how(ended, DEADLINE));

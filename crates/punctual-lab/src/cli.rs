@@ -54,24 +54,12 @@ enum Verb {
     Completions(command::CompletionsArguments),
     /// Write the pages of the manual
     Man(command::ManArguments),
-    /// The other end of a measurement; started by the command itself
+    /// Another process of a measurement; started by the command itself
     #[command(hide = true)]
-    Respond,
-    /// The other end of run peel; started by the command itself
-    #[command(hide = true)]
-    PeelRespond,
-    /// A fresh process of run peel; started by the command itself
-    #[command(hide = true)]
-    PeelStart,
-    /// The reader of run wakeup in a process of its own; started by the command itself
-    #[command(hide = true)]
-    WakeupReader,
-    /// An end of run wakeup --soak; started by the command itself
-    #[command(hide = true)]
-    SoakEnd,
-    /// A process of run vehicles; started by the command itself
-    #[command(hide = true)]
-    Vehicle,
+    Worker {
+        /// What it does
+        role: command::Role,
+    },
 }
 
 /// Columns of help on a wide terminal.
@@ -148,12 +136,7 @@ pub fn main() -> ExitCode {
         Verb::Host(host) => command::host(&host),
         Verb::Completions(wanted) => command::completions(&wanted, public()),
         Verb::Man(wanted) => command::man(&wanted, public()),
-        Verb::Respond => command::respond(),
-        Verb::PeelRespond => command::peel_respond(),
-        Verb::PeelStart => command::peel_start(),
-        Verb::WakeupReader => command::wakeup_reader(),
-        Verb::SoakEnd => command::soak_end(),
-        Verb::Vehicle => command::vehicle(),
+        Verb::Worker { role } => command::worker(role),
     };
     finish(done)
 }

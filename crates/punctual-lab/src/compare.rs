@@ -64,7 +64,6 @@ impl Aspect {
         [Self::P50, Self::P90, Self::P99, Self::P999, Self::Max, Self::StallsPerMinute];
 
     /// As a person reads it.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::P50 => "p50",
@@ -148,7 +147,6 @@ pub struct Comparison {
 
 impl Comparison {
     /// Some aspect differs.
-    #[must_use]
     pub fn differs(&self) -> bool {
         self.measures.iter().any(|m| m.difference != Difference::None)
     }
@@ -169,7 +167,6 @@ pub struct Options {
 
 impl Options {
     /// Interleaved, with a resolution of 10 ns.
-    #[must_use]
     pub fn new(load: Load, warmup: u64) -> Self {
         Self { order: Order::Interleaved, load, warmup, resolution_ns: 10 }
     }
@@ -179,7 +176,6 @@ impl Options {
 pub type Trials = Vec<Samples>;
 
 /// Compares the steady states of one cell. `history` are other runs of the same thing, which say how far runs lie apart.
-#[must_use]
 pub fn compare(
     subject: &str,
     a: &[Trials],
@@ -253,20 +249,17 @@ pub struct RunComparison {
 impl RunComparison {
     /// Pairs of runs in turn that would find 10 % more of the median in four of five cases: in half of the cells, and in
     /// nine of ten.
-    #[must_use]
     pub fn pairs_needed(&self) -> Option<[usize; 2]> {
         half_and_nine_of_ten(self.cells.iter().filter_map(|cell| cell.comparison.pairs_needed).collect())
     }
 
     /// How many pairs are to be made, as far as those that were made can say: as many as find 10 % more of the median in nine
     /// cells of ten. It looks at how far pairs lie apart, never at which side is faster, so to stop there errs no more often.
-    #[must_use]
     pub fn pairs_wanted(&self) -> usize {
         enough_for(self.cells.iter().filter_map(|cell| cell.comparison.pairs_needed).collect())
     }
 
     /// Cells of which some aspect differs.
-    #[must_use]
     pub fn differing(&self) -> usize {
         self.cells.iter().filter(|cell| cell.comparison.differs()).count()
     }
@@ -285,7 +278,6 @@ fn enough_for(needed: Vec<usize>) -> usize {
 }
 
 /// Whether runs were taken in turn, as their starts say: both of a pair before both of the next.
-#[must_use]
 pub fn order_of(a: &[Run], b: &[Run]) -> Order {
     let started = |run: &Run| run.header.started.clone();
     let pairs: Vec<[String; 2]> = a.iter().zip(b).map(|(a, b)| [started(a), started(b)]).collect();
@@ -294,9 +286,6 @@ pub fn order_of(a: &[Run], b: &[Run]) -> Order {
 }
 
 /// Compares what all runs of both sides measured. `history` is as [`history_of`] found it.
-///
-/// # Errors
-/// A file of samples can no longer be read.
 ///
 /// # Panics
 /// If a side has no run.

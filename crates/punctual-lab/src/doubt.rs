@@ -149,7 +149,6 @@ impl fmt::Display for Cause {
 
 impl Cause {
     /// What the reader can do about it.
-    #[must_use]
     pub fn advice(&self) -> &'static str {
         match self {
             Self::ClockCoarse { .. } => "read nothing into differences below ten steps",
@@ -207,7 +206,6 @@ impl From<Cause> for Doubt {
 const MESSAGES_PER_FAULT_MIN: u64 = 100;
 
 /// The doubt that page faults raise, if there were enough of them.
-#[must_use]
 pub fn page_faults(subject: &str, faults: u64, messages: u64) -> Option<Cause> {
     let is_many = faults.saturating_mul(MESSAGES_PER_FAULT_MIN) > messages;
     is_many.then(|| Cause::PageFaults { subject: subject.to_owned(), count: faults })
@@ -217,7 +215,6 @@ pub fn page_faults(subject: &str, faults: u64, messages: u64) -> Option<Cause> {
 pub const ALIKE_MAX: usize = 5;
 
 /// Doubts that ask for the same, together, in the order of their first.
-#[must_use]
 pub fn by_advice(doubts: &[Doubt]) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for doubt in doubts {

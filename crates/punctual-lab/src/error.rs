@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+use punctual_machine::SystemError;
+
+use crate::run::RunError;
+use crate::store::StoreError;
+
 /// Why the command ended, as the contract's exit codes say it.
 #[derive(Debug)]
 pub enum Failure {
@@ -15,7 +20,6 @@ pub enum Failure {
 
 impl Failure {
     /// Says it on standard error; the exit code tells scripts.
-    #[must_use]
     pub fn report(&self) -> ExitCode {
         let (text, code) = match self {
             Self::Promise(text) => (text, 1),
@@ -24,5 +28,38 @@ impl Failure {
         };
         eprintln!("punctual: {text}");
         ExitCode::from(code)
+    }
+}
+
+impl From<StoreError> for Failure {
+    /// A store that cannot be read is a wrong argument; one that cannot be written is the machine's.
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Occupied { .. } | StoreError::NotARun { .. } | StoreError::UnknownVersion { .. } => {
+                Self::Usage(error.to_string())
+            }
+            _ => Self::Machine(error.to_string()),
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Store(error) => error.into(),
+            RunError::Machine(text) => Self::Machine(text),
+        }
+    }
+}
+
+impl From<SystemError> for Failure {
+    fn from(error: SystemError) -> Self {
+        Self::Machine(error.to_string())
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self::Machine(text)
     }
 }

@@ -8,7 +8,6 @@ use crate::summary::Summary;
 use crate::{oneway, peel, response, survey, vehicles, wakeup};
 
 /// All that is to be said.
-#[must_use]
 pub fn sections(summary: &Summary) -> Vec<Section> {
     match summary.experiment.as_str() {
         "survey" => survey::sections(summary),
@@ -22,7 +21,6 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
 }
 
 /// The same as text.
-#[must_use]
 pub fn text(summary: &Summary, screen: Screen) -> String {
     report::text::page(&sections(summary), screen)
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use punctual::{Bus, Clock as Ticking, CommunicatorOptions, Node, Target, Wake};
+use punctual_lab_machine::host::HostFacts;
 use punctual_machine::clock::{ClockSource, skew_between};
-use punctual_machine::host::HostFacts;
 use serde_json::{Value, json};
 
 use crate::summary::{Clock, Host};
@@ -105,7 +105,6 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// A fact as people read it.
-#[must_use]
 pub fn in_words(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,23 +1,27 @@
 //! The laboratory: plans, loads, experiments, the store, statistics, reports.
 //!
 //! The mistake this wall makes impossible: a heavy dependency in a user's build.
+//!
+//! An error that is a `String` is in words for people: what is missing, and what to do.
 #![forbid(unsafe_code)]
 
 pub mod cli;
 pub mod command;
 pub mod compare;
 pub mod doubt;
+pub mod endpoint;
 pub mod error;
 pub mod experiment;
+pub mod explain;
 pub mod facts;
 pub mod file;
 pub mod groups;
-pub mod link;
 pub mod load;
 pub mod oneway;
 pub mod peel;
 pub mod report;
 pub mod response;
+pub mod run;
 
 pub mod sample;
 pub mod scheduling;
@@ -30,7 +34,6 @@ pub mod survey;
 pub mod units;
 pub mod vehicles;
 pub mod wakeup;
-pub mod worker;
 
 /// The examples of the how-tos, as tests.
 #[cfg(doctest)]

@@ -39,7 +39,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// As in the store.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -50,7 +49,6 @@ impl Outcome {
     }
 
     /// The inverse of [`Outcome::as_str`].
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Answered, Self::Lost, Self::Unfinished, Self::Mismatched]
             .into_iter()
@@ -71,7 +69,6 @@ pub enum Phase {
 
 impl Phase {
     /// As in the store.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -81,7 +78,6 @@ impl Phase {
     }
 
     /// The phase of a message by its index since the cell was opened, `warmup` messages being warm-up.
-    #[must_use]
     pub fn of(index: u64, warmup: u64) -> Self {
         match index {
             0 => Self::First,
@@ -144,7 +140,6 @@ pub struct Samples {
 
 impl Samples {
     /// Room for `count` messages, so that recording allocates nothing.
-    #[must_use]
     pub fn with_capacity(count: usize) -> Self {
         Self {
             index: Vec::with_capacity(count),
@@ -168,13 +163,11 @@ impl Samples {
     }
 
     /// Messages, however they ended.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
     /// Nothing was sent.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -200,7 +193,6 @@ impl Samples {
     }
 
     /// When the interval of message `row` began.
-    #[must_use]
     pub fn start_ns(&self, row: usize, load: Load) -> u64 {
         match load {
             Load::Open => self.due_ns[row],
@@ -209,7 +201,6 @@ impl Samples {
     }
 
     /// The phase of message `row`; `warmup` is the run's, for trials that do not state their own.
-    #[must_use]
     pub fn phase(&self, row: usize, warmup: u64) -> Phase {
         Phase::of(self.index[row], self.facts.warmup.unwrap_or(warmup))
     }
@@ -220,14 +211,12 @@ impl Samples {
     }
 
     /// Messages that ended this way, in every phase.
-    #[must_use]
     pub fn count_of(&self, outcome: Outcome) -> u64 {
         self.outcome.iter().filter(|&&o| o == outcome).count() as u64
     }
 
     /// total − Σ stages: what no stamp accounts for. Negative if stamps overlap, which is a bug to see.
     /// `None` if the message carries no stamp.
-    #[must_use]
     pub fn unexplained_ns(&self, row: usize) -> Option<i64> {
         let mut stamped = self.stages.iter().map(|s| s.ns[row]).filter(|&ns| ns != ABSENT_NS).peekable();
         stamped.peek()?;

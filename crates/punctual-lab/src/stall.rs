@@ -28,7 +28,6 @@ const GAP_NS_MIN: u64 = 50_000;
 
 impl StallRule {
     /// Slow: over max(8 × median, median + 100 µs). Together: released within max(2 × median, 50 µs).
-    #[must_use]
     pub fn for_median(median_ns: u64) -> Self {
         Self {
             threshold_ns: median_ns.saturating_mul(MEDIANS_MIN).max(median_ns.saturating_add(EXCESS_NS_MIN)),
@@ -37,7 +36,6 @@ impl StallRule {
     }
 
     /// From the steady median of the trials; `None` if nothing was answered.
-    #[must_use]
     pub fn for_trials(trials: &[Samples], warmup: u64) -> Option<Self> {
         Distribution::of(trials, Phase::Steady, warmup).median_ns().map(Self::for_median)
     }
@@ -58,7 +56,6 @@ pub struct Stall {
 
 /// The stalls among the messages for which `within` holds, by release instant. Lost messages are released
 /// never and belong to none; unfinished ones count as released when the trial ended.
-#[must_use]
 pub fn stalls(samples: &Samples, load: Load, rule: StallRule, within: impl Fn(usize) -> bool) -> Vec<Stall> {
     let mut slow: Vec<(u64, usize)> = (0..samples.len())
         .filter(|&row| within(row) && samples.total_ns[row] > rule.threshold_ns)
@@ -91,13 +88,11 @@ impl Stall {
 }
 
 /// The stalls of the steady state.
-#[must_use]
 pub fn steady_stalls(samples: &Samples, load: Load, rule: StallRule, warmup: u64) -> Vec<Stall> {
     stalls(samples, load, rule, |row| samples.phase(row, warmup) == Phase::Steady)
 }
 
 /// How long the steady state of a trial lasted: from its first start to its last release.
-#[must_use]
 pub fn steady_ns(samples: &Samples, load: Load, warmup: u64) -> u64 {
     let (mut first, mut last) = (u64::MAX, 0);
     for row in samples.rows(Phase::Steady, warmup) {
@@ -112,7 +107,6 @@ pub fn steady_ns(samples: &Samples, load: Load, warmup: u64) -> u64 {
 pub(crate) const LASTED_NS_MIN: u64 = 1_000_000_000;
 
 /// `None` if less than a second was observed: one stall in 2 ms is not 30,000 a minute.
-#[must_use]
 pub fn per_minute(stalls: usize, lasted_ns: u64) -> Option<f64> {
     (lasted_ns >= LASTED_NS_MIN).then(|| stalls as f64 * 60e9 / lasted_ns as f64)
 }

@@ -78,7 +78,6 @@ pub struct Summary {
 
 impl Summary {
     /// Without results, with the doubts that the host and the clock raise.
-    #[must_use]
     pub fn new(header: &Header) -> Self {
         let mut summary = Self {
             schema: SCHEMA.to_owned(),
@@ -128,16 +127,11 @@ impl Summary {
     }
 
     /// Exit code 0, or 1.
-    #[must_use]
     pub fn kept_promises(&self) -> bool {
         self.results.iter().all(CellResult::kept_promises)
     }
 
     /// Indented, with a final newline.
-    ///
-    /// # Panics
-    /// Never: every key of a summary is a string.
-    #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("every key of a summary is a string") + "\n"
     }

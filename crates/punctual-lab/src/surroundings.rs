@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use punctual_machine::host::{busy_ticks, own_ticks};
+use punctual_lab_machine::host::{busy_ticks, own_ticks};
 
 use crate::doubt::Cause;
 

@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 /// Microseconds of three significant digits: 0.043, 0.21, 6.04, 71.3, 3,248.
-#[must_use]
 pub fn micros(ns: f64) -> String {
     let us = ns / 1000.0;
     match us.abs() {
@@ -15,19 +14,16 @@ pub fn micros(ns: f64) -> String {
 }
 
 /// Microseconds, or a dash where there is no figure.
-#[must_use]
 pub fn micros_or_dash(ns: Option<u64>) -> String {
     ns.map_or_else(dash, |ns| micros(ns as f64))
 }
 
 /// What stands where there is no figure.
-#[must_use]
 pub fn dash() -> String {
     "–".to_owned()
 }
 
 /// 1234567 as 1,234,567.
-#[must_use]
 pub fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::new();
@@ -41,7 +37,6 @@ pub fn grouped(number: i64) -> String {
 }
 
 /// With so many digits behind the point: 1,053.80.
-#[must_use]
 pub fn fixed(number: f64, digits: usize) -> String {
     let text = format!("{:.digits$}", number.abs());
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
@@ -50,13 +45,11 @@ pub fn fixed(number: f64, digits: usize) -> String {
 }
 
 /// [`grouped`], of what is counted.
-#[must_use]
 pub fn count(number: u64) -> String {
     grouped(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// Events per minute: 0, 2.5, 1,204.
-#[must_use]
 pub fn rate(per_minute: f64) -> String {
     if per_minute > 0.0 && per_minute < 9.95 {
         format!("{per_minute:.1}")
@@ -66,13 +59,11 @@ pub fn rate(per_minute: f64) -> String {
 }
 
 /// A part of a whole: "12.5 %".
-#[must_use]
 pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
 /// Now: UTC to the second, such as `2026-11-21T07:55:01Z`. A host whose clock lies before 1970 is in 1970.
-#[must_use]
 pub fn now_utc() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now().max(SystemTime::UNIX_EPOCH)).to_string()
 }
@@ -100,9 +91,6 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// A time that is more than nothing.
-///
-/// # Errors
-/// In words for people.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration = time(text)?;
     if duration.is_zero() || duration > DURATION_MAX {
@@ -112,9 +100,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A time between messages, which may be nothing.
-///
-/// # Errors
-/// In words for people.
 pub fn gap(text: &str) -> Result<Duration, String> {
     let gap = time(text)?;
     if gap > Duration::from_secs(10) {

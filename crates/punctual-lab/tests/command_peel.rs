@@ -4,18 +4,8 @@
 mod common;
 mod glossary;
 
-use common::{Ended, Place, alone, summary_of, text};
+use common::{Ended, Place, alone, has_namespaces, summary_of, text};
 use serde_json::Value;
-
-/// Whether this process may make network namespaces; says so if not.
-fn has_namespaces() -> bool {
-    let probe =
-        std::thread::spawn(punctual_machine::namespace::unshare_network).join().expect("the thread ends");
-    if let Err(error) = &probe {
-        eprintln!("SKIPPED: {error}");
-    }
-    probe.is_ok()
-}
 
 fn peel(place: &Place, more: &[&str]) -> Ended {
     let mut arguments = vec!["run", "peel", "--json", "-", "--out", "run", "--count", "300"];

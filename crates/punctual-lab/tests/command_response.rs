@@ -7,20 +7,10 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Place, alone, punctual, summary_of, text, unprivileged};
+use common::{Place, alone, count, has_namespaces, punctual, result, summary_of, text, unprivileged};
 use punctual_lab::sample::{ABSENT_NS, Outcome};
 use punctual_lab::store::Run;
 use serde_json::Value;
-
-/// Whether this process may make network namespaces; says so if not.
-fn has_namespaces() -> bool {
-    let probe =
-        std::thread::spawn(punctual_machine::namespace::unshare_network).join().expect("the thread ends");
-    if let Err(error) = &probe {
-        eprintln!("SKIPPED: {error}");
-    }
-    probe.is_ok()
-}
 
 fn has_sockperf() -> bool {
     let found =
@@ -39,17 +29,6 @@ fn response<'a>(more: &[&'a str]) -> Vec<&'a str> {
 
 fn in_one_round<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["run", "response", "--json", "-", "--rounds", "1"], more].concat()
-}
-
-/// The one result of that name.
-fn result<'a>(summary: &'a Value, name: &str) -> &'a Value {
-    let results = summary["results"].as_array().expect("results");
-    let found = results.iter().find(|result| result["name"] == name);
-    found.unwrap_or_else(|| panic!("no result {name} in {results:#?}"))
-}
-
-fn count(value: &Value, field: &str) -> u64 {
-    value[field].as_u64().unwrap_or_else(|| panic!("{field} is no count in {value:#}"))
 }
 
 /// Every trip and every packet that arrived stands in one class.
@@ -178,7 +157,7 @@ fn a_stopped_responder_shows_in_the_median() {
     let arguments = in_one_round(&["--rate", "500", "--count", "2000", "--timeout", "10s"]);
     let mut started = place.start(punctual(&arguments));
     started.has("a client", || runs_a("client"));
-    let responder = child_of("echo").expect("it runs");
+    let responder = child_of("worker").expect("it runs");
     std::thread::sleep(Duration::from_millis(400));
     signal("-STOP", &responder);
     std::thread::sleep(Duration::from_millis(2600));

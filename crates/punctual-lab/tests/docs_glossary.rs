@@ -22,7 +22,7 @@ fn every_stage_counter_and_way_of_waiting_is_explained() {
 /// Goal: what an experiment prints that stores nothing is explained; of the others, a test of each sees to that.
 #[test]
 fn the_headings_of_groups_are_explained() {
-    let sections = punctual_lab::groups::Outcome::default().sections(Duration::from_millis(10));
+    let sections = punctual_lab::groups::GroupsOutcome::default().sections(Duration::from_millis(10));
     assert!(sections.len() > 1, "{sections:?}");
     assert_eq!(glossary::unexplained(&sections), BTreeSet::new());
 }

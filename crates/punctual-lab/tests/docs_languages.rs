@@ -130,10 +130,10 @@ fn c_reads_counters() {
         let said = place.start(compiled(&place, compiler, &example(C, "c", "PUNCOUNT"))).end().with(0).out;
         for (node, of) in nodes.iter().zip(["here", "there"]) {
             let ledger = node.ledger();
-            let line = format!("shared:{name} {of} sent {} arrived {}", ledger.sent, ledger.arrived);
+            let line = format!("shared:{name} {of} sent {} delivered {}", ledger.sent, ledger.delivered);
             assert!(said.lines().any(|one| one == line), "{compiler:?}: {line}: {said}");
         }
-        assert!(said.contains(&format!("shared:{name} here sent 3 arrived 0")), "{said}");
+        assert!(said.contains(&format!("shared:{name} here sent 3 delivered 0")), "{said}");
     }
 }
 

@@ -121,9 +121,9 @@ fn a_limit_of_file_sizes_is_told_and_costs_nothing_stored() {
     // Blocks of 512 or 1,024 bytes, as the shell has it.
     let ended = limited(&place, "ulimit -f 8", &[&survey[..], &["--quiet", "--out", "run"]].concat());
     cannot(ended, &[".parquet", "ulimit -f", "--out"]);
-    let left = std::fs::read_dir(place.path("run/samples")).expect("there").flatten().count();
+    // Of a run that measured nothing nothing is left.
+    let left = std::fs::read_dir(place.path("run/samples")).into_iter().flatten().flatten().count();
     assert_eq!(left, 0, "half a trial was left");
-    place.punctual(&["report", "run"]).with(0);
     let ring =
         ["survey", "--quick", "--only", "shared/futex", "--duration", "500ms", "--quiet", "--out", "ring"];
     cannot(limited(&place, "ulimit -f 800", &ring), &["shared memory", "ulimit -f"]);

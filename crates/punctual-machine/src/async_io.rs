@@ -17,22 +17,37 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::SystemError;
+use crate::slept::Slept;
 use crate::sync::{AtomicU64, Ordering};
-use crate::wake::Slept;
 
 /// How often the handler has run in this process.
 static DELIVERED: AtomicU64 = AtomicU64::new(0);
 
-/// `struct f_owner_ex` with the kind "thread".
+/// Who gets the signals of a descriptor: `struct f_owner_ex`.
 #[repr(C)]
-struct Owner {
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
     kind: i32,
-    thread: i32,
+    id: i32,
 }
 
-pub(crate) const F_SETSIG: i32 = 10;
+impl Owner {
+    /// The calling thread, and no other.
+    pub fn this_thread() -> Self {
+        Self { kind: F_OWNER_TID, id: rustix::thread::gettid().as_raw_pid() }
+    }
+
+    /// Some thread of this process that has not closed the signal.
+    pub fn this_process() -> Self {
+        Self { kind: F_OWNER_PID, id: rustix::process::getpid().as_raw_pid() }
+    }
+}
+
+/// `fcntl`: which signal a descriptor raises, and to whom.
+const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
 const F_OWNER_TID: i32 = 0;
+const F_OWNER_PID: i32 = 1;
 
 extern "C" fn deliver(_signal: libc::c_int) {
     DELIVERED.fetch_add(1, Ordering::Relaxed);
@@ -73,10 +88,9 @@ fn last_error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// A thread that waits: its id, and its signals while it sleeps.
+/// A thread that waits: its signals while it sleeps.
 #[derive(Clone, Copy)]
 struct Sleeper {
-    thread: i32,
     open: libc::sigset_t,
 }
 
@@ -105,7 +119,7 @@ impl Sleeper {
             (refused, open.assume_init())
         };
         match refused {
-            0 => Ok(Self { thread: rustix::thread::gettid().as_raw_pid(), open }),
+            0 => Ok(Self { open }),
             error => Err(SystemError::new("close signal", "SIGIO", std::io::Error::from_raw_os_error(error))),
         }
     }
@@ -135,7 +149,7 @@ impl AsyncIo {
     /// No descriptors are left. Kinds that know no signals (eventfds, epoll sets) are not told apart: they raise none.
     pub fn claim(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<(), SystemError> {
         install_handler()?;
-        let sleeper = Sleeper::of_this_thread()?;
+        Sleeper::of_this_thread()?;
         if self.watched.is_empty() {
             for descriptor in descriptors {
                 let own = descriptor.try_clone_to_owned();
@@ -143,8 +157,7 @@ impl AsyncIo {
             }
         }
         for descriptor in &self.watched {
-            signal_thread(descriptor.as_fd(), sleeper.thread)?;
-            set_async(descriptor.as_fd(), true)?;
+            raise_signal(descriptor.as_fd(), Owner::this_thread(), libc::SIGIO)?;
         }
         Ok(())
     }
@@ -170,18 +183,30 @@ impl AsyncIo {
     }
 }
 
-/// The signals of a descriptor go to this thread.
-pub(crate) fn signal_thread(descriptor: BorrowedFd<'_>, thread: i32) -> Result<(), SystemError> {
-    let owner = Owner { kind: F_OWNER_TID, thread };
+/// From now on every piece of news of this descriptor interrupts some thread of this process, and [`signals_delivered`] counts
+/// it: what `O_ASYNC` costs a process that has no use for it.
+///
+/// # Errors
+/// The descriptor raises no signals.
+pub fn interrupt_on_news(descriptor: BorrowedFd<'_>) -> Result<(), SystemError> {
+    install_handler()?;
+    raise_signal(descriptor, Owner::this_process(), libc::SIGIO)
+}
+
+/// From now on news of a descriptor raise this signal.
+///
+/// # Errors
+/// The descriptor raises no signals.
+pub fn raise_signal(descriptor: BorrowedFd<'_>, owner: Owner, signal: i32) -> Result<(), SystemError> {
     // SAFETY: the descriptor is open; the structure is live, and the call only reads it.
     match unsafe { libc::fcntl(descriptor.as_raw_fd(), F_SETOWN_EX, &raw const owner) } {
         -1 => Err(SystemError::last("ask for a signal of", "descriptor")),
-        _ => Ok(()),
+        _ => set_async(descriptor, Some(signal)),
     }
 }
 
 /// Switches the signals of a descriptor on or off.
-fn set_async(descriptor: BorrowedFd<'_>, on: bool) -> Result<(), SystemError> {
+fn set_async(descriptor: BorrowedFd<'_>, signal: Option<i32>) -> Result<(), SystemError> {
     let failed = || SystemError::last("ask for a signal of", "descriptor");
     let descriptor = descriptor.as_raw_fd();
     // SAFETY: the descriptor is open; all of these take integers.
@@ -190,11 +215,11 @@ fn set_async(descriptor: BorrowedFd<'_>, on: bool) -> Result<(), SystemError> {
         if flags == -1 {
             return Err(failed());
         }
-        if (flags & libc::O_ASYNC != 0) == on {
+        if (flags & libc::O_ASYNC != 0) == signal.is_some() {
             return Ok(());
         }
-        let flags = if on { flags | libc::O_ASYNC } else { flags & !libc::O_ASYNC };
-        let refused = libc::fcntl(descriptor, F_SETSIG, if on { libc::SIGIO } else { 0 }) == -1
+        let flags = if signal.is_some() { flags | libc::O_ASYNC } else { flags & !libc::O_ASYNC };
+        let refused = libc::fcntl(descriptor, F_SETSIG, signal.unwrap_or(0)) == -1
             || libc::fcntl(descriptor, libc::F_SETFL, flags) == -1;
         if refused { Err(failed()) } else { Ok(()) }
     }
@@ -203,7 +228,7 @@ fn set_async(descriptor: BorrowedFd<'_>, on: bool) -> Result<(), SystemError> {
 impl Drop for AsyncIo {
     fn drop(&mut self) {
         for descriptor in &self.watched {
-            let _gone_anyway = set_async(descriptor.as_fd(), false);
+            let _gone_anyway = set_async(descriptor.as_fd(), None);
         }
     }
 }

@@ -188,7 +188,7 @@ impl Doorbell {
 mod futex {
     use super::{ARMED_FUTEX, Doorbell};
     use crate::event_fd::timespec;
-    use crate::wake::Slept;
+    use crate::slept::Slept;
     use rustix::thread::futex::{self, Flags};
     use std::time::Duration;
 
@@ -203,7 +203,7 @@ mod futex {
         }
 
         /// The word that a futex waits on, and its value while the sleeper sleeps.
-        pub(crate) fn futex_word(&self) -> (&crate::sync::AtomicU32, u32) {
+        pub fn futex_word(&self) -> (&crate::sync::AtomicU32, u32) {
             (&self.state, ARMED_FUTEX)
         }
 

@@ -1,7 +1,6 @@
 //! A set of descriptors to wait for together.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
@@ -9,11 +8,58 @@ use std::time::Duration;
 use rustix::event::epoll;
 
 use crate::SystemError;
-use crate::event_fd::timespec;
-use crate::wake::Slept;
+use crate::slept::Slept;
 
 /// Descriptors reported by one wait. More are reported by the next.
 const EVENTS_MAX: usize = 16;
+
+/// Descriptors reported by one wait that says which.
+const REPORTS_MAX: usize = 64;
+
+/// What can be done with a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// The number under which it was added.
+    pub number: u64,
+    /// Something can be read, or the end of it.
+    pub is_readable: bool,
+    /// There is room to write.
+    pub is_writable: bool,
+    /// The other end will send no more, or there is an error: reads say so from now on.
+    pub is_closed: bool,
+}
+
+/// What one wait reported.
+#[derive(Clone)]
+pub struct Reports {
+    events: [libc::epoll_event; REPORTS_MAX],
+    count: usize,
+}
+
+impl Default for Reports {
+    fn default() -> Self {
+        Self { events: [libc::epoll_event { events: 0, u64: 0 }; REPORTS_MAX], count: 0 }
+    }
+}
+
+impl std::fmt::Debug for Reports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl Reports {
+    /// Each descriptor once.
+    pub fn iter(&self) -> impl Iterator<Item = Readiness> {
+        let has = |events: u32, any: libc::c_int| events & any.cast_unsigned() != 0;
+        self.events[..self.count].iter().map(move |&libc::epoll_event { events, u64: number }| Readiness {
+            number,
+            is_readable: has(events, libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR),
+            is_writable: has(events, libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR),
+            is_closed: has(events, libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR),
+        })
+    }
+}
 
 /// An epoll set, level-triggered, closed on exec. It is itself a descriptor that others can wait for.
 #[derive(Debug)]
@@ -35,6 +81,29 @@ impl EpollSet {
             .map_err(|error| SystemError::new("add to epoll set", format!("{descriptor:?}"), error))
     }
 
+    /// Adds a descriptor under a number. Each change is reported once (edge-triggered): that it can be read, that it can be
+    /// written, that it is closed.
+    pub fn add_numbered(&self, descriptor: BorrowedFd<'_>, number: u64) -> Result<(), SystemError> {
+        let events =
+            epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(&self.descriptor, descriptor, epoll::EventData::new_u64(number), events)
+            .map_err(|error| SystemError::new("add to epoll set", format!("{descriptor:?}"), error))
+    }
+
+    /// Takes a descriptor out. What an earlier wait has reported of it may still be looked at.
+    pub fn remove(&self, descriptor: BorrowedFd<'_>) {
+        // One that was never added is not in it either.
+        let _absent = epoll::delete(&self.descriptor, descriptor);
+    }
+
+    /// Waits until something can be done with a descriptor, `timeout` has passed or a signal comes; says which. Those added
+    /// without a number have number 0.
+    pub fn wait_for(&self, reports: &mut Reports, timeout: Option<Duration>) -> Slept {
+        let count = self.wait_into(&mut reports.events, timeout);
+        reports.count = count.unwrap_or(0);
+        Slept::to_the_limit(count == Some(0))
+    }
+
     /// From now on a descriptor of the set is waited for, or is not. What it has already counts as well.
     pub fn watch(&self, descriptor: BorrowedFd<'_>, watched: bool) -> Result<(), SystemError> {
         let events = if watched { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
@@ -53,10 +122,14 @@ impl EpollSet {
     }
 
     /// As [`EpollSet::wait`], but `None` when a signal came first.
-    pub(crate) fn wait_uninterrupted(&self, timeout: Option<Duration>) -> Option<usize> {
-        let ready = match self.wait_precisely(timeout) {
+    pub fn wait_uninterrupted(&self, timeout: Option<Duration>) -> Option<usize> {
+        self.wait_into(&mut [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX], timeout)
+    }
+
+    fn wait_into(&self, events: &mut [libc::epoll_event], timeout: Option<Duration>) -> Option<usize> {
+        let ready = match self.wait_precisely(events, timeout) {
             // Linux before 5.11.
-            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => self.wait_coarsely(timeout),
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => self.wait_coarsely(events, timeout),
             ready => ready,
         };
         // The only errors left are EINTR (look again) and misuse that the types exclude.
@@ -64,22 +137,25 @@ impl EpollSet {
     }
 
     /// `epoll_pwait2`, whose time is in nanoseconds.
-    fn wait_precisely(&self, timeout: Option<Duration>) -> io::Result<usize> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+    fn wait_precisely(
+        &self,
+        events: &mut [libc::epoll_event],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         let mask = ptr::null::<libc::sigset_t>();
-        // SAFETY: the descriptor is open; the kernel writes at most as many events as the array has, reads a time that lives
+        // SAFETY: the descriptor is open; the kernel writes at most as many events as the slice has, reads a time that lives
         // during the call or is null, and leaves the signal mask alone where none is given.
         let ready = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
                 self.descriptor.as_raw_fd(),
                 events.as_mut_ptr(),
-                EVENTS_MAX as libc::c_int,
+                events.len() as libc::c_int,
                 timeout,
                 mask,
                 size_of::<libc::c_ulong>(),
@@ -89,11 +165,18 @@ impl EpollSet {
     }
 
     /// `epoll_wait`, whose time is in milliseconds, rounded up.
-    fn wait_coarsely(&self, timeout: Option<Duration>) -> io::Result<usize> {
-        let timeout = timeout.map(timespec);
-        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
-        let (ready, _) = epoll::wait(&self.descriptor, &mut events, timeout.as_ref())?;
-        Ok(ready.len())
+    fn wait_coarsely(
+        &self,
+        events: &mut [libc::epoll_event],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let in_ms =
+            |timeout: Duration| i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+        let (timeout, size) = (timeout.map_or(-1, in_ms), events.len() as libc::c_int);
+        // SAFETY: the descriptor is open, and the kernel writes at most as many events as the slice has.
+        let ready =
+            unsafe { libc::epoll_wait(self.descriptor.as_raw_fd(), events.as_mut_ptr(), size, timeout) };
+        usize::try_from(ready).map_err(|_negative| io::Error::last_os_error())
     }
 }
 
@@ -119,12 +202,48 @@ mod tests {
         assert_eq!(set.wait(None), 1);
         two.drain();
         assert_eq!(set.wait(Some(Duration::from_millis(1))), 0);
-        assert_eq!(set.wait_coarsely(Some(Duration::from_millis(1))).unwrap(), 0);
+        let events = &mut [libc::epoll_event { events: 0, u64: 0 }; 1];
+        assert_eq!(set.wait_coarsely(events, Some(Duration::from_millis(1))).unwrap(), 0);
         assert!(set.add(one.as_fd()).is_err(), "twice in one set");
         one.ring();
         set.watch(one.as_fd(), false).unwrap();
         assert_eq!(set.wait(Some(Duration::from_millis(1))), 0, "not watched");
         set.watch(one.as_fd(), true).unwrap();
         assert_eq!(set.wait(None), 1, "what it had counts");
+    }
+
+    /// Goal: a wait says which descriptor, what can be done with it, and each change once.
+    #[test]
+    fn a_wait_says_which() {
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let bell = EventFd::new().unwrap();
+        let set = EpollSet::new().unwrap();
+        set.add(bell.as_fd()).unwrap();
+        set.add_numbered(here.as_fd(), 7).unwrap();
+        let mut reports = Reports::default();
+        let mut next = |timeout| {
+            let slept = set.wait_for(&mut reports, Some(timeout));
+            (slept, reports.iter().collect::<Vec<_>>())
+        };
+        let one = |is_readable, is_closed| Readiness { number: 7, is_readable, is_writable: true, is_closed };
+        let (long, none) = (Duration::from_secs(60), Duration::ZERO);
+        assert_eq!(next(long), (Slept::Less, vec![one(false, false)]));
+        assert_eq!(next(none), (Slept::ToTheLimit, vec![]), "said once");
+        rustix::io::write(&there, b"x").unwrap();
+        assert_eq!(next(long).1, [one(true, false)]);
+        assert_eq!(next(none).1, []);
+        bell.ring();
+        let rung = Readiness { number: 0, is_readable: true, is_writable: false, is_closed: false };
+        assert_eq!(
+            (next(long).1, next(none).1),
+            (vec![rung], vec![rung]),
+            "level-triggered without a number"
+        );
+        assert!(bell.drain());
+        drop(there);
+        assert_eq!(next(long).1, [one(true, true)]);
+        set.remove(here.as_fd());
+        set.remove(here.as_fd());
+        assert_eq!(next(none).1, []);
     }
 }

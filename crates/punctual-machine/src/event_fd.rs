@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::SystemError;
 use crate::calls;
-use crate::wake::Slept;
+use crate::slept::Slept;
 
 /// An eventfd, non-blocking and closed on exec.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout: Option<Duration>) -> i
 }
 
 /// A duration as the kernel takes it.
-pub(crate) fn timespec(duration: Duration) -> Timespec {
+pub fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),

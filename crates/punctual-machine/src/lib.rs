@@ -8,7 +8,8 @@ pub mod allocation;
 mod arch;
 #[cfg(not(loom))]
 pub mod async_io;
-pub mod biased;
+#[cfg(not(loom))]
+pub mod bare_futex;
 pub mod block;
 #[cfg(not(loom))]
 pub mod calls;
@@ -28,8 +29,6 @@ pub mod event_fd;
 pub mod fd_exchange;
 #[cfg(not(loom))]
 pub mod filter;
-#[cfg(not(loom))]
-pub mod host;
 pub mod label;
 #[cfg(not(loom))]
 pub mod life;
@@ -40,8 +39,6 @@ mod mutant;
 #[cfg(not(loom))]
 pub mod namespace;
 #[cfg(not(loom))]
-pub mod news_signal;
-#[cfg(not(loom))]
 pub mod packet;
 #[cfg(not(loom))]
 pub mod process;
@@ -50,18 +47,15 @@ pub mod ring;
 pub mod scheduling;
 #[cfg(not(loom))]
 pub mod signal;
+#[cfg(not(loom))]
+pub mod sleep_cost;
+pub mod slept;
 pub mod slot;
 #[cfg(not(loom))]
 pub mod socket;
 pub mod sync;
 #[cfg(not(loom))]
 mod truncation;
-#[cfg(not(loom))]
-pub mod user_interrupt;
-#[cfg(not(loom))]
-pub mod wake;
-#[cfg(not(loom))]
-pub mod xdp;
 
 pub use error::SystemError;
 #[cfg(loom)]

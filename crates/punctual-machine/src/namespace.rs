@@ -35,6 +35,29 @@ pub fn bring_up(interface: &str) -> Result<(), SystemError> {
     crate::packet::bring_up(interface)
 }
 
+/// What an interface does for those who send by it, or says that it does: a veth pair passes on what is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Checksums of what is sent. Without it the sender's kernel computes them, and the receiver's looks at them.
+    Checksum,
+    /// To cut runs into packets. Without it the sender's kernel does.
+    Segmentation,
+}
+
+/// Switches something on or off that an interface of the calling thread's namespace does. Runs `ip` for segmentation; needs
+/// CAP_NET_ADMIN.
+pub fn set_offload(interface: &str, offload: Offload, on: bool) -> Result<(), SystemError> {
+    /// Of `linux/ethtool.h`.
+    const ETHTOOL_STXCSUM: u32 = 0x17;
+    match offload {
+        Offload::Checksum => crate::packet::set_feature(interface, ETHTOOL_STXCSUM, u32::from(on)),
+        // The older switch for it is not asked about runs of datagrams; how many packets one may have always is.
+        Offload::Segmentation => {
+            run_ip(&["link", "set", interface, "gso_max_segs", if on { "65535" } else { "1" }])
+        }
+    }
+}
+
 /// Sets an interface of the calling thread's namespace down. Runs `ip`.
 pub fn bring_down(interface: &str) -> Result<(), SystemError> {
     run_ip(&["link", "set", interface, "down"])

@@ -54,6 +54,23 @@ pub fn interrupt(child: &std::process::Child) {
     let _gone = rustix::process::kill_process(pid, rustix::process::Signal::INT);
 }
 
+/// Stops a process of this user until [`resume`].
+pub fn stop(process: u32) -> Result<(), SystemError> {
+    send(process, rustix::process::Signal::STOP, "stop")
+}
+
+/// Continues a process that was stopped.
+pub fn resume(process: u32) -> Result<(), SystemError> {
+    send(process, rustix::process::Signal::CONT, "continue")
+}
+
+fn send(process: u32, signal: rustix::process::Signal, what: &'static str) -> Result<(), SystemError> {
+    let object = || format!("process {process}");
+    let none = || SystemError::new(what, object(), rustix::io::Errno::SRCH);
+    let pid = rustix::process::Pid::from_raw(process.cast_signed()).ok_or_else(none)?;
+    rustix::process::kill_process(pid, signal).map_err(|error| SystemError::new(what, object(), error))
+}
+
 static CONTINUATIONS: AtomicU64 = AtomicU64::new(0);
 static CONTINUED_NS: AtomicU64 = AtomicU64::new(0);
 

@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn what_was_queued_before_and_after_an_absence_is_new() {
         let mut recency = Recency::new(0);
-        let mut stream = Stream::starting_at(0, false, recency.handle_reading(0));
+        let mut stream = Stream::starting_at(0, recency.handle_reading(0));
         stream.accept(0, recency.handle_reading(1));
         let after = 2 + (1 << 31);
         let back_ns = 2 * SILENCE_NS;

@@ -5,8 +5,7 @@
 //!
 //! Numbers have 64 bits. A frame carries the lower half of its own, a sender's word of how far it is carries all of it. The
 //! upper half of a frame's number follows from the newest before it, as long as fewer than 2^31 lie between them. Where more
-//! may, something else tells: the sender's count, after its ring was written over ([`Stream::handle_overrun`]), or the time
-//! that has passed ([`Moment`]).
+//! may, the time that has passed tells ([`Moment`]), or the sender, who says how far it is.
 
 use crate::limits::{MESSAGE_INTERVAL_NS_MIN, REORDER_WINDOW};
 use crate::recency::Moment;
@@ -19,6 +18,9 @@ const SET_ASIDE: u64 = 1 << 32;
 
 /// Half of the numbers that a frame can carry.
 const HALF_LAP: u64 = 1 << 31;
+
+/// Every number behind the newest that may still arrive, as bits.
+const WINDOW: u64 = u64::MAX >> (64 - REORDER_WINDOW);
 
 /// What one sequence number means to its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,51 +76,43 @@ pub struct Stream {
     next: u64,
     /// Bit i: `next - 1 - i` has not arrived and is not yet counted as lost.
     missing: u64,
-    /// Numbers behind `next` that may still arrive; 0 where the medium keeps order.
-    window: u32,
     /// Numbers before this one are not ours to miss: they count when they arrive, not when they do not.
     start: u64,
     beginning: Beginning,
     /// Frames alone have told of this stream: the upper half of its numbers is a guess.
     lap_unknown: bool,
-    /// Any count of numbers may be gone. The next to arrive is at most this one, and less than a lap before it.
-    overrun: Option<u64>,
     /// The newest number was sent after this.
     newest_ns: u64,
 }
 
 impl Stream {
-    /// A stream whose first number is `next`; `ordered` where the medium never reorders.
-    pub fn starting_at(next: u64, ordered: bool, moment: Moment) -> Self {
+    /// A stream whose first number is `next`.
+    pub fn starting_at(next: u64, moment: Moment) -> Self {
         let next = next.min(NUMBER_MAX) + SET_ASIDE;
         Self {
             next,
             missing: 0,
-            window: if ordered { 0 } else { REORDER_WINDOW },
             start: next,
             beginning: Beginning::Known,
             lap_unknown: false,
-            overrun: None,
             newest_ns: moment.fresh_ns,
         }
     }
 
     /// A stream whose first number is `next` or one a little before it.
-    pub fn starting_by(next: u64, ordered: bool, moment: Moment) -> Self {
-        Self { beginning: Beginning::NoLater, ..Self::starting_at(next, ordered, moment) }
+    pub fn starting_by(next: u64, moment: Moment) -> Self {
+        Self { beginning: Beginning::NoLater, ..Self::starting_at(next, moment) }
     }
 
     /// A stream of which nothing is known: what is heard first begins it.
-    pub fn unheard(ordered: bool, moment: Moment) -> Self {
-        Self { beginning: Beginning::Unknown, lap_unknown: true, ..Self::starting_at(0, ordered, moment) }
+    pub fn unheard(moment: Moment) -> Self {
+        Self { beginning: Beginning::Unknown, lap_unknown: true, ..Self::starting_at(0, moment) }
     }
 
     /// A stream of which is known only that `next` has not been sent yet: what was sent just before may be on its way to
     /// us, or may never have been for us. It is taken if it comes, and not missed if it does not.
-    fn joined_at(next: u64, ordered: bool, moment: Moment) -> Self {
-        let stream = Self::starting_at(next, ordered, moment);
-        let missing = if ordered { 0 } else { u64::MAX >> (64 - stream.window) };
-        Self { missing, ..stream }
+    fn joined_at(next: u64, moment: Moment) -> Self {
+        Self { missing: WINDOW, ..Self::starting_at(next, moment) }
     }
 
     /// Numbers that are missing and may still come.
@@ -136,23 +130,19 @@ impl Stream {
         }
     }
 
-    /// The number that comes next, where the medium keeps order and nothing says that some may be gone.
-    #[inline]
-    pub fn next_in_order(&self) -> Option<u32> {
-        let foreseeable = self.window == 0 && self.overrun.is_none() && self.beginning == Beginning::Known;
-        foreseeable.then_some(self.next as u32)
-    }
-
-    /// Takes the frame with that number: what [`Self::accept`] does with it, and no loss can be found by it.
-    #[inline]
-    pub fn accept_next_in_order(&mut self) {
-        debug_assert_eq!(self.window, 0);
-        self.next += 1;
-    }
-
     /// Takes the number of a frame that arrived, of which the frame has the lower half.
     #[inline]
     pub fn accept(&mut self, sequence: u32, moment: Moment) -> Accepted {
+        if sequence == self.next as u32 && self.missing == 0 && self.beginning == Beginning::Known {
+            // The frequent case: the next one, and nothing before it is open.
+            self.next += 1;
+            self.newest_ns = moment.fresh_ns;
+            return Accepted { verdict: Verdict::New { skipped: 0 }, lost: 0, restarted: false };
+        }
+        self.accept_any(sequence, moment)
+    }
+
+    fn accept_any(&mut self, sequence: u32, moment: Moment) -> Accepted {
         let number = self.expand(sequence, moment);
         if self.beginning != Beginning::Known {
             self.begin(number);
@@ -164,14 +154,13 @@ impl Stream {
         let lost = self.advance(number);
         self.missing &= !1;
         self.newest_ns = moment.fresh_ns;
-        let restarted = self.window > 0 && skipped >= HALF_LAP;
-        Accepted { verdict: Verdict::New { skipped }, lost, restarted }
+        Accepted { verdict: Verdict::New { skipped }, lost, restarted: skipped >= HALF_LAP }
     }
 
     /// The sender says that everything before `number` was sent. Returns how many numbers are lost now.
     pub fn handle_progress(&mut self, number: u64, moment: Moment) -> u64 {
         if self.beginning == Beginning::Unknown {
-            *self = Self::joined_at(number, self.window == 0, moment);
+            *self = Self::joined_at(number, moment);
             return 0;
         }
         if number > NUMBER_MAX {
@@ -181,30 +170,11 @@ impl Stream {
         if self.lap_unknown {
             self.find_lap(number);
         }
-        self.overrun = self.overrun.filter(|&limit| limit > number);
         if number < self.next {
             return 0;
         }
         self.newest_ns = moment.fresh_ns;
-        if number == self.next {
-            return 0;
-        }
-        let newest_itself = u64::from(self.window == 0);
-        self.advance(number - 1) + newest_itself
-    }
-
-    /// What the sender wrote was written over before we read it, however much it was. It has sent everything before `number`,
-    /// and what we read next is not after that.
-    pub fn handle_overrun(&mut self, number: u64) {
-        if number <= NUMBER_MAX && self.beginning != Beginning::Unknown {
-            self.overrun = Some(self.next.max(number + SET_ASIDE));
-        }
-    }
-
-    /// Whether numbers may have been written over that are not accounted for yet.
-    #[inline]
-    pub fn is_overrun(&self) -> bool {
-        self.overrun.is_some()
+        if number == self.next { 0 } else { self.advance(number - 1) }
     }
 
     /// Nothing more will come before `number`. Returns how many numbers are lost now.
@@ -222,11 +192,12 @@ impl Stream {
         lost
     }
 
-    /// The first number that arrives of a stream whose beginning is not known.
+    /// The first number that arrives of a stream whose beginning is not known. It may have overtaken others, as when the first
+    /// frames for a node go to everybody and the next to its address: those are taken if they come, and not missed if they do not.
     #[cold]
     fn begin(&mut self, number: u64) {
         if self.beginning == Beginning::Unknown || number < self.start {
-            (self.next, self.start) = (number, number);
+            (self.next, self.start, self.missing) = (number, number, WINDOW);
         }
         self.beginning = Beginning::Known;
     }
@@ -243,7 +214,7 @@ impl Stream {
 
     fn accept_old(&mut self, number: u64) -> Verdict {
         let age = self.next - 1 - number;
-        if age >= u64::from(self.window) {
+        if age >= u64::from(REORDER_WINDOW) {
             return Verdict::Stale;
         }
         let bit = 1_u64 << age;
@@ -254,35 +225,28 @@ impl Stream {
         Verdict::Late
     }
 
-    /// Moves on so that `newest` is the newest number, itself marked missing where a window is kept.
+    /// Moves on so that `newest` is the newest number, itself marked missing.
     /// Returns how many numbers before `newest` are lost.
     #[inline]
     fn advance(&mut self, newest: u64) -> u64 {
         let steps = newest + 1 - self.next;
         let missed = self.ours(self.missing);
         self.next = newest + 1;
-        if self.window == 0 {
-            return steps - 1;
-        }
-        let kept = u64::from(self.window);
+        let kept = u64::from(REORDER_WINDOW);
         let falling = if steps >= kept { missed } else { missed >> (kept - steps) };
         let never_held = steps.saturating_sub(kept);
-        self.missing = if steps >= kept { u64::MAX >> (64 - kept) } else { self.shifted(steps) };
+        self.missing = if steps >= kept { WINDOW } else { self.shifted(steps) };
         u64::from(falling.count_ones()) + never_held
     }
 
     /// The bits after `steps` new numbers, all of them missing.
     fn shifted(&self, steps: u64) -> u64 {
-        let mask = u64::MAX >> (64 - self.window);
-        ((self.missing << steps) | ((1 << steps) - 1)) & mask
+        ((self.missing << steps) | ((1 << steps) - 1)) & WINDOW
     }
 
     /// The full number that `sequence` is the lower half of: the nearest to the expected, unless more may have passed.
     #[inline]
-    fn expand(&mut self, sequence: u32, moment: Moment) -> u64 {
-        if let Some(limit) = self.overrun.take() {
-            return limit - u64::from((limit as u32).wrapping_sub(sequence));
-        }
+    fn expand(&self, sequence: u32, moment: Moment) -> u64 {
         let ahead = sequence.wrapping_sub(self.next as u32);
         if ahead.cast_signed() >= 0 || self.may_have_passed(ahead, moment) {
             self.next + u64::from(ahead)
@@ -296,9 +260,7 @@ impl Stream {
     #[cold]
     fn may_have_passed(&self, ahead: u32, moment: Moment) -> bool {
         let elapsed_ns = moment.now_ns.saturating_sub(self.newest_ns);
-        ahead.wrapping_neg() > self.window
-            && self.window > 0
-            && elapsed_ns / MESSAGE_INTERVAL_NS_MIN >= u64::from(ahead)
+        ahead.wrapping_neg() > REORDER_WINDOW && elapsed_ns / MESSAGE_INTERVAL_NS_MIN >= u64::from(ahead)
     }
 }
 
@@ -310,8 +272,8 @@ mod tests {
     /// No time passes.
     const NOW: Moment = Moment { now_ns: 0, fresh_ns: 0 };
 
-    fn starting_at(next: u64, ordered: bool) -> Stream {
-        Stream::starting_at(next, ordered, NOW)
+    fn starting_at(next: u64) -> Stream {
+        Stream::starting_at(next, NOW)
     }
 
     fn new(skipped: u64, lost: u64) -> Accepted {
@@ -319,30 +281,8 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_stream_loses_at_once() {
-        let mut stream = starting_at(0, true);
-        assert_eq!(stream.accept(0, NOW), new(0, 0));
-        assert_eq!(stream.accept(3, NOW), new(2, 2));
-        assert_eq!(stream.accept(2, NOW).verdict, Verdict::Stale);
-        assert_eq!(stream.handle_end(10, NOW), 6);
-    }
-
-    #[test]
-    fn the_next_in_order_is_what_any_number_would_be_taken_for() {
-        let start = u64::from(u32::MAX);
-        let (mut one, mut other) = (starting_at(start, true), starting_at(start, true));
-        for _ in 0..3 {
-            let next = one.next_in_order().unwrap();
-            one.accept_next_in_order();
-            assert_eq!(other.accept(next, NOW), new(0, 0));
-            assert_eq!(one.next_in_order(), other.next_in_order());
-        }
-        assert_eq!(starting_at(0, false).next_in_order(), None);
-    }
-
-    #[test]
     fn a_late_frame_is_late_once() {
-        let mut stream = starting_at(0, false);
+        let mut stream = starting_at(0);
         stream.accept(0, NOW);
         assert_eq!(stream.accept(2, NOW), new(1, 0));
         assert_eq!(stream.accept(1, NOW).verdict, Verdict::Late);
@@ -353,7 +293,7 @@ mod tests {
 
     #[test]
     fn numbers_wrap() {
-        let mut stream = starting_at(u64::from(u32::MAX), false);
+        let mut stream = starting_at(u64::from(u32::MAX));
         assert_eq!(stream.accept(u32::MAX, NOW), new(0, 0));
         assert_eq!(stream.accept(1, NOW), new(1, 0));
         assert_eq!(stream.accept(0, NOW).verdict, Verdict::Late);
@@ -362,14 +302,14 @@ mod tests {
 
     #[test]
     fn what_came_before_the_start_is_stale_or_duplicate_never_new() {
-        let mut stream = starting_at(0, false);
+        let mut stream = starting_at(0);
         assert!(!stream.accept(u32::MAX, NOW).is_deliverable());
         assert!(!stream.accept(u32::MAX - 1000, NOW).is_deliverable());
     }
 
     #[test]
     fn who_joins_takes_what_is_on_its_way_and_misses_none_of_it() {
-        let mut stream = Stream::unheard(false, NOW);
+        let mut stream = Stream::unheard(NOW);
         assert_eq!(stream.handle_progress(500, NOW), 0);
         assert_eq!(stream.missing(), 0);
         assert_eq!(stream.accept(499, NOW).verdict, Verdict::Late);
@@ -380,13 +320,25 @@ mod tests {
         assert_eq!(stream.handle_end(701, NOW), 63);
     }
 
+    /// Goal: the frame that is heard first may have overtaken others. They are delivered once if they come, and are not missed.
+    #[test]
+    fn who_is_overtaken_at_the_beginning_is_late() {
+        for mut stream in [Stream::unheard(NOW), Stream::starting_by(8, NOW)] {
+            assert_eq!(stream.accept(2, NOW), new(0, 0));
+            assert_eq!(stream.missing(), 0);
+            assert_eq!(stream.accept(0, NOW).verdict, Verdict::Late);
+            assert_eq!(stream.accept(0, NOW).verdict, Verdict::Duplicate);
+            assert_eq!(stream.accept(2, NOW).verdict, Verdict::Duplicate);
+            assert_eq!(stream.handle_end(3, NOW), 0);
+        }
+    }
+
     #[test]
     fn an_earlier_number_begins_a_stream_and_a_later_one_shows_a_loss() {
         for (first, lost) in [(97, 0), (100, 0), (103, 3)] {
-            let mut stream = Stream::starting_by(100, true, NOW);
-            assert_eq!(stream.next_in_order(), None);
-            assert_eq!(stream.accept(first, NOW).lost, lost);
-            assert_eq!(stream.next_in_order(), Some(first + 1));
+            let mut stream = Stream::starting_by(100, NOW);
+            assert_eq!(stream.accept(first, NOW).lost, 0);
+            assert_eq!(stream.handle_end(u64::from(first) + 1, NOW), lost);
         }
     }
 
@@ -394,41 +346,34 @@ mod tests {
     #[test]
     fn the_lap_of_a_stream_is_learned_without_a_loss() {
         let lap = 5 << 32;
-        for ordered in [false, true] {
-            let mut stream = Stream::unheard(ordered, NOW);
-            assert_eq!(stream.accept(u32::MAX, NOW), new(0, 0));
-            assert_eq!(stream.accept(1, NOW).lost, u64::from(ordered));
-            assert_eq!(stream.handle_progress(lap + 2, NOW), 0);
-            assert_eq!(stream.handle_end(lap + 10, NOW), 8 + u64::from(!ordered));
-        }
+        let mut stream = Stream::unheard(NOW);
+        assert_eq!(stream.accept(u32::MAX, NOW), new(0, 0));
+        assert_eq!(stream.accept(1, NOW), new(1, 0));
+        assert_eq!(stream.handle_progress(lap + 2, NOW), 0);
+        assert_eq!(stream.handle_end(lap + 10, NOW), 9);
     }
 
     #[test]
     fn what_no_honest_sender_says_is_not_believed() {
-        let mut stream = starting_at(7, true);
+        let mut stream = starting_at(7);
         assert_eq!(stream.handle_progress(u64::MAX, NOW), 0);
-        stream.handle_overrun(u64::MAX);
         assert_eq!(stream.accept(7, NOW), new(0, 0));
-        let mut stream = starting_at(u64::MAX, false);
+        let mut stream = starting_at(u64::MAX);
         assert!(stream.accept(9, NOW).is_deliverable());
         stream.handle_progress(NUMBER_MAX, NOW);
         assert!(stream.accept(u32::MAX >> 1, NOW).is_deliverable());
     }
 
-    /// Goal: after a gap of any size everything later is taken, and the gap is lost: where memory is written over at once, on a
-    /// wire when the sender says how far it is, or at once if as many can have been sent meanwhile.
+    /// Goal: after a gap of any size everything later is taken, and the gap is lost: when the sender says how far it is, or at
+    /// once if as many can have been sent meanwhile.
     #[test]
     fn no_gap_makes_a_stream_deaf() {
         let half = 1_u64 << 31;
         for gap in [half - 1, half, half + 1, 2 * half, 3 * half, 9 * half + 5] {
-            let mut memory = starting_at(10, true);
-            memory.handle_overrun(10 + gap + 3);
-            assert_eq!((memory.is_overrun(), memory.next_in_order()), (true, None));
-            assert_eq!(memory.accept((10 + gap) as u32, NOW), new(gap, gap), "{gap}");
-            let mut wire = starting_at(10, false);
+            let mut wire = starting_at(10);
             assert_eq!(wire.handle_progress(10 + gap, NOW), gap - 64);
             assert_eq!(wire.accept((10 + gap) as u32, NOW), new(0, 1));
-            let mut silent = starting_at(10, false);
+            let mut silent = starting_at(10);
             let later = Moment { now_ns: 2 * SILENCE_NS, fresh_ns: 2 * SILENCE_NS };
             let accepted = silent.accept((10 + gap) as u32, later);
             let known = gap % (2 * half);
@@ -441,7 +386,7 @@ mod tests {
     /// Goal: what is old stays old, however long nothing came, if it is within the window, or if so much cannot have passed.
     #[test]
     fn a_silence_makes_nothing_new_that_cannot_be() {
-        let mut stream = starting_at(1_000, false);
+        let mut stream = starting_at(1_000);
         stream.accept(1_000, NOW);
         let at = |now_ns| Moment { now_ns, fresh_ns: now_ns };
         assert_eq!(stream.accept(900, at(SILENCE_NS)).verdict, Verdict::Stale);

@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     loop {
         let asked = Instant::now();
         if let Err(error) = ping.send(Target::port("pong", 7400), b"hello") {
-            println!("{error}"); // `send` has waited for pong for a second.
+            println!("{error}"); // after a second
             continue;
         }
         match ping.receive_timeout(Duration::from_secs(1)) {

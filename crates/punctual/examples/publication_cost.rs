@@ -4,7 +4,7 @@
 //! Two threads of one process, spinning, each on a CPU of its own. Every opening has new files and pages, and its rounds measure
 //! every kind. Prints the median round trip of each kind, and what it takes beside plain messages: the median of the openings,
 //! and the least and largest. One way is half of that.
-use punctual::engine::shared::WhenFull;
+use punctual::memory::WhenFull;
 use punctual::publication::StampChoice;
 use punctual::{
     Bus, Clock, Keys, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake,

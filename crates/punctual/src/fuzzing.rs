@@ -7,10 +7,10 @@ use punctual_machine::ring::RingWriter;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
-use crate::engine::shared::Joined;
-use crate::engine::shared::fuzzing::{self as shared, Stranger};
 use crate::engine::wire::fuzzing::{self as wire, Fed};
-use crate::engine::{Bell, Engine};
+use crate::engine::{Engine, Joined};
+use crate::memory::fuzzing::{self as memory, Door, Stranger};
+use crate::memory::stream::Layers;
 use crate::seal::{Keys, NodeSealer, Seals};
 use crate::{Communicator, Node, SendError};
 
@@ -20,7 +20,8 @@ pub use crate::ledger::fuzzing::any_page;
 const MESSAGES_MAX: usize = 256;
 
 fn node_over(engine: Engine, incarnation: u16, seals: Option<&Seals>) -> (Node, Communicator) {
-    let node = Node::over(engine, Joined { incarnation }, (NodeId::named("node"), "node", "fuzz"), seals);
+    let node =
+        Node::over(engine, Joined { incarnation }, (NodeId::named("node"), "node", "fuzz"), seals.cloned());
     let node = node.expect("a page of memory");
     let communicator = node.bind(1).expect("the first");
     (node, communicator)
@@ -147,15 +148,15 @@ fn genuine_frame(sealer: &mut NodeSealer, sequence: u32) -> Vec<u8> {
 /// where (two bytes), and eight bytes of value.
 pub fn peer_in_shared_memory(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
-    let stranger = Stranger::new(NodeId::named("stranger"), 7).expect("memory");
+    let (stranger, writer) = Stranger::new(NodeId::named("stranger"), 7).expect("memory");
     if first & 1 != 0 {
         stranger.enter();
     }
     let own = NodeId::named("node");
-    let (engine, bell, incarnation) = shared::open(&stranger, own, first & 2 != 0).expect("memory");
-    let (node, communicator) = node_over(engine, incarnation, None);
-    let writer = stranger.writer();
-    let mut alley = Meeting { stranger, writer, bell, node, communicator, is_honest: true, sequence: 0 };
+    let (entered, door) = memory::open(&stranger, own, first & 2 != 0).expect("memory");
+    let node = Node::in_memory(entered, Layers::default(), (own, "node", "fuzz"), None).expect("a page");
+    let communicator = node.bind(1).expect("the first");
+    let mut alley = Meeting { stranger, writer, door, node, communicator, is_honest: true };
     for operation in bytes.chunks_exact(11) {
         let place = u16::from_le_bytes([operation[1], operation[2]]).into();
         let mut value = [0; 8];
@@ -173,26 +174,26 @@ pub fn peer_in_shared_memory(bytes: &[u8]) {
 struct Meeting {
     stranger: Arc<Stranger>,
     writer: RingWriter,
-    bell: Arc<dyn Bell>,
+    door: Door,
     node: Node,
     communicator: Communicator,
     is_honest: bool,
-    sequence: u32,
 }
 
 impl Meeting {
     fn step(&mut self, operation: u8, place: usize, value: u64) {
         match operation % 10 {
             0 => self.scribble(place, value),
-            // The identity; the tables by their first entries; the control words.
+            // The identity, and the tables by their first entries.
             1 => self.scribble(place % 16, value),
-            2 => self.scribble(512 + place % 8 + 512 * (place / 8 % 2), value),
-            3 => self.scribble([1536, 1544][place % 2], value),
+            2 => self.scribble([512, 1536, 2048][place % 3] + place / 3 % 8, value),
+            // The ring: its identity, its control words, anything of it.
+            3 => self.scribble_ring([place % 12, 128 + place % 16, place][place / 16 % 3], value),
             4 => self.scribble_commit_word(value),
-            5 => self.publish(value as usize % 1_200, place as u8),
+            5 => self.publish(value as usize % 1_200),
             6 => {
                 self.stranger.enter();
-                self.bell.doorbell().announce_visit(true);
+                self.door.visit();
             }
             7 => {
                 let target =
@@ -217,30 +218,24 @@ impl Meeting {
         words[place % words.len()].set(value);
     }
 
-    /// A commit word whose position is right and whose size is anything.
-    fn scribble_commit_word(&mut self, value: u64) {
-        let position = self.writer.position();
-        let capacity = self.writer.memory().capacity();
-        let word = (position / 64) << 32 | u64::from(value as u32);
-        self.scribble((16_384 + position as usize % capacity) / 8, word);
+    fn scribble_ring(&mut self, place: usize, value: u64) {
+        self.is_honest = false;
+        let words = self.stranger.ring_words();
+        words[place % words.len()].set(value);
     }
 
-    /// A frame as the library writes it, to us or to everybody.
-    fn publish(&mut self, size: usize, variant: u8) {
-        let header = Header {
-            kind: Kind::Data,
-            incarnation: 7,
-            source: Address { node: NodeId::named("stranger"), port: Port::from(1) },
-            target: if variant.is_multiple_of(2) { Target::EVERYONE } else { Target::port("node", 1) },
-            sequence: self.sequence,
-            payload_size: size.saturating_sub(HEADER_SIZE) as u32,
-            stamped: false,
-            sealed: false,
-        };
-        self.sequence += u32::from(variant.is_multiple_of(2));
-        if self.writer.claim(header.frame_size()).is_ok() {
-            let bytes = self.writer.claimed_bytes();
-            header.write(bytes.first_chunk_mut().expect("a frame is never shorter than its header"));
+    /// A commit word whose number is right and whose size and flags are anything.
+    fn scribble_commit_word(&mut self, value: u64) {
+        let place = self.writer.position() as usize % self.writer.memory().capacity();
+        let word = self.writer.sequence() << 32 | value & 0xFFFF_FFFF;
+        self.scribble_ring((4096 + place) / 8, word);
+    }
+
+    /// A message as the library writes it.
+    fn publish(&mut self, size: usize) {
+        if self.writer.claim(8 + size).is_ok() {
+            self.writer.write(0, &[0; 8]);
+            self.writer.write(8, &vec![7; size]);
             self.writer.commit();
         }
     }

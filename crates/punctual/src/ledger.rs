@@ -4,33 +4,25 @@
 //! anyone ([`read_all`], `punctual stat`). Layout: `docs/shared-memory.md`.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 
 use punctual_machine::counter::Counter;
-use punctual_machine::life::LifeLock;
-use punctual_machine::memory::{Access, MappedSlice, Mapping};
-use punctual_machine::process::{ProcessIdentity, user};
-use punctual_proto::NodeId;
-use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
+use punctual_machine::process::ProcessIdentity;
+use punctual_proto::limits::COMMUNICATORS_MAX;
+use punctual_proto::{NodeId, Port};
+
+use crate::pages::{self, Counters, PageKind, read_name, write_name};
 
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
-mod pages;
 
-pub use pages::read_all;
-use pages::sweep;
-
-const MAGIC: u64 = u64::from_le_bytes(*b"PUNCOUNT");
-const LAYOUT_VERSION: u64 = 2;
 const PAGE_SIZE: usize = ROWS_AT + COMMUNICATORS_MAX * ROW_SIZE;
 const COUNTERS_AT: usize = 1024;
 const ROWS_AT: usize = 4096;
 const ROW_SIZE: usize = 64;
-const IDENTITY_WORDS: usize = 16;
+/// The word that says 1 for a node in memory.
+const IN_MEMORY: usize = 4;
 const COUNTERS_MAX: usize = 64;
-/// How often the folder may vanish under who enters it: the last one out removes it.
-const FOLDER_TRIES_MAX: u32 = 10;
 
 /// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
 /// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, `MissedWakeups`, the `Seal…` and the `Closed…` by atomic
@@ -246,6 +238,17 @@ pub(crate) enum RowCount {
     InboxFull,
     /// Taken by the application straight from the engine, without passing through the inbox.
     Direct,
+    /// Sent, where that is counted by communicator: in memory.
+    Sent,
+}
+
+/// Why there is no row for a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowError {
+    /// Another communicator of the node has the port.
+    Taken(Port),
+    /// The node has as many communicators as it can have.
+    TooMany,
 }
 
 /// Who a page belongs to.
@@ -264,75 +267,54 @@ pub struct PageOwner {
 /// A node's page of counters.
 #[derive(Debug)]
 pub(crate) struct Page {
-    words: MappedSlice<Counter>,
-    /// Its file, and what says that we live.
-    file: Option<(PathBuf, LifeLock)>,
+    words: Counters,
+    /// Held while a row is taken.
+    rows: Mutex<()>,
 }
 
 impl Page {
     /// A page that other processes find, or a private one where there is no memory file system.
     pub(crate) fn create(owner: &PageOwner, life: u64) -> Result<Self, punctual_machine::SystemError> {
-        let folder = folder();
-        punctual_machine::label!("page.sweep");
-        sweep(&folder);
-        for _ in 0..FOLDER_TRIES_MAX {
-            if let Some(page) = Self::publish(&folder, owner, life) {
-                return Ok(page);
-            }
-        }
-        let page = Self::of(&Arc::new(Mapping::anonymous(PAGE_SIZE)?)).expect("made for this layout");
-        page.write_owner(owner);
-        Ok(page)
+        let name = format!("{}.{life:016x}", owner.node);
+        let words = Counters::create(PageKind::Node, &name, PAGE_SIZE, |words| {
+            words[2].set(owner.node.get());
+            write_name(&words[8..12], &owner.name);
+            write_name(&words[12..16], &owner.bus);
+        })?;
+        Ok(Self { words, rows: Mutex::default() })
     }
 
-    /// A page in the folder, which gets its name when it is whole: of one that its writer dies over nothing is left.
-    fn publish(folder: &Path, owner: &PageOwner, life: u64) -> Option<Self> {
-        make_folder(folder)?;
-        let path = folder.join(format!("{}.{life:016x}.counters", owner.node));
-        punctual_machine::label!("page.create");
-        let (memory, unnamed) = Mapping::create_unnamed(folder, PAGE_SIZE, 0o600).ok()?;
-        Self::of(&Arc::new(memory)).expect("made for this layout").write_owner(owner);
-        let lock = unnamed.publish(&path).ok()?;
-        // Without descriptors for it the page stays until the next sweep.
-        let mut page = Self::of(&Arc::new(Mapping::open(&path, Access::ReadWrite).ok()?))?;
-        page.words.mapping().populate(0, PAGE_SIZE);
-        page.file = Some((path, lock));
-        Some(page)
+    fn view(&self) -> View<'_> {
+        View(&self.words)
     }
 
-    /// The page in a mapping that is large enough.
-    fn of(memory: &Arc<Mapping>) -> Option<Self> {
-        Some(Self { words: MappedSlice::new(memory, 0, PAGE_SIZE / 8)?, file: None })
-    }
-
-    fn write_owner(&self, owner: &PageOwner) {
-        let words = &self.words;
-        punctual_machine::label!("page.fill");
-        words[1].set(LAYOUT_VERSION);
-        words[2].set(owner.node.get());
-        words[3].set(owner.process.pid.into());
-        words[5].set(owner.process.namespace);
-        write_name(&words[8..12], &owner.name);
-        write_name(&words[12..16], &owner.bus);
-        punctual_machine::label!("page.magic");
-        words[0].publish(MAGIC);
-        punctual_machine::label!("page.magic.done");
+    /// The node is in memory: its communicators read rings, and positions in them are the account.
+    pub(crate) fn set_in_memory(&self) {
+        self.words[IN_MEMORY].set(1);
     }
 
     #[inline]
     pub(crate) fn count(&self, count: Count) -> &Counter {
-        &self.words[COUNTERS_AT / 8 + count as usize]
+        self.view().count(count)
     }
 
     /// The counters of one communicator, by [`RowCount`].
     #[inline]
     pub(crate) fn row(&self, row: usize) -> &[Counter] {
-        &self.words[(ROWS_AT + row * ROW_SIZE) / 8..][..ROW_SIZE / 8]
+        self.view().row(row)
     }
 
-    /// A row nobody uses.
-    pub(crate) fn free_row(&self) -> Option<usize> {
-        (0..COMMUNICATORS_MAX).find(|&row| self.row(row)[RowCount::Port as usize].get() == 0)
+    /// A row for a communicator at this port. The reserved port may be taken more than once.
+    pub(crate) fn take_row(&self, port: Port) -> Result<usize, RowError> {
+        let _alone = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let ports = || (0..COMMUNICATORS_MAX).map(|row| self.row(row)[RowCount::Port as usize].get());
+        let word = u64::from(port.get()) + 1;
+        if !port.is_reserved() && ports().any(|taken| taken == word) {
+            return Err(RowError::Taken(port));
+        }
+        let row = ports().position(|taken| taken == 0).ok_or(RowError::TooMany)?;
+        self.row(row)[RowCount::Port as usize].set(word);
+        Ok(row)
     }
 
     /// Adds a closing communicator's row to the node's own counters, and frees it. Of what it took from its inbox, so many
@@ -343,6 +325,7 @@ impl Page {
             [RowCount::Enqueued, RowCount::Direct, RowCount::Delivered, RowCount::InboxFull]
                 .map(|count| row[count as usize].get());
         let entered = sum([enqueued, direct]);
+        self.count(Count::Sent).add(row[RowCount::Sent as usize].get());
         self.count(Count::ClosedEnqueued).add(entered);
         self.count(Count::ClosedDelivered).add(delivered);
         self.count(Count::ClosedInboxFull).add(full);
@@ -354,6 +337,41 @@ impl Page {
     }
 
     pub(crate) fn ledger(&self) -> Ledger {
+        self.view().ledger()
+    }
+}
+
+/// A page as whoever may read it sees it.
+#[derive(Clone, Copy, Debug)]
+struct View<'a>(&'a [Counter]);
+
+impl<'a> View<'a> {
+    /// If it is large enough.
+    fn of(words: &'a [Counter]) -> Option<Self> {
+        (words.len() >= PAGE_SIZE / 8).then_some(Self(words))
+    }
+
+    #[inline]
+    fn count(self, count: Count) -> &'a Counter {
+        &self.0[COUNTERS_AT / 8 + count as usize]
+    }
+
+    #[inline]
+    fn row(self, row: usize) -> &'a [Counter] {
+        &self.0[(ROWS_AT + row * ROW_SIZE) / 8..][..ROW_SIZE / 8]
+    }
+
+    fn owner(self) -> Option<PageOwner> {
+        let words = self.0;
+        Some(PageOwner {
+            node: NodeId::new(words[2].get())?,
+            name: read_name(&words[8..12]),
+            bus: read_name(&words[12..16]),
+            process: pages::process_of(words)?,
+        })
+    }
+
+    fn ledger(self) -> Ledger {
         let count = |which: Count| self.count(which).get();
         let rows =
             |which: RowCount| sum((0..COMMUNICATORS_MAX).map(|row| self.row(row)[which as usize].get()));
@@ -361,10 +379,12 @@ impl Page {
         let delivered = sum([count(Count::ClosedDelivered), rows(RowCount::Delivered)]);
         let unread = count(Count::ClosedUnread);
         let enqueued = sum([count(Count::ClosedEnqueued), rows(RowCount::Enqueued), rows(RowCount::Direct)]);
+        // Who reads its own rings makes no copy that is not delivered, or was there when it closed.
+        let read = if self.0[IN_MEMORY].get() == 1 { sum([delivered, unread]) } else { 0 };
         Ledger {
-            sent: count(Count::Sent),
-            arrived: count(Count::Arrived),
-            copies: sum([count(Count::Copies), count(Count::CopiesLocal)]),
+            sent: sum([count(Count::Sent), rows(RowCount::Sent)]),
+            arrived: sum([count(Count::Arrived), read]),
+            copies: sum([count(Count::Copies), count(Count::CopiesLocal), read]),
             delivered,
             waiting: enqueued.saturating_sub(sum([delivered, unread])),
             no_such_port: count(Count::NoSuchPort),
@@ -398,64 +418,16 @@ impl Page {
     }
 }
 
-impl Drop for Page {
-    fn drop(&mut self) {
-        if let Some((path, _)) = &self.file {
-            punctual_machine::label!("page.remove");
-            let _swept_meanwhile = std::fs::remove_file(path);
-            punctual_machine::label!("page.folder");
-            let _others_there = std::fs::remove_dir(folder());
-            punctual_machine::label!("page.folder.done");
-        }
-    }
-}
-
-fn write_name(words: &[Counter], name: &str) {
-    for (word, part) in words.iter().zip(name.as_bytes().chunks(8)) {
-        let mut bytes = [0; 8];
-        bytes[..part.len()].copy_from_slice(part);
-        word.set(u64::from_le_bytes(bytes));
-    }
-}
-
-fn read_name(words: &[Counter]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.get().to_le_bytes()).take(NAME_SIZE_MAX).collect();
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    // What a page says goes to a terminal: nothing in it may move the cursor.
-    String::from_utf8_lossy(&bytes[..end])
-        .chars()
-        .map(|char| if char.is_control() { '?' } else { char })
-        .collect()
-}
-
-fn folder() -> PathBuf {
-    // The sweepers of everybody else on this host would leave nothing to die over.
-    #[cfg(labelled_stores)]
-    if let Some(folder) = std::env::var_os("PUNCTUAL_COUNTERS") {
-        return folder.into();
-    }
-    PathBuf::from(format!("/dev/shm/punctual-counters.{}", user()))
-}
-
-fn make_folder(folder: &Path) -> Option<()> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    punctual_machine::label!("page.folder.make");
-    let _exists = std::fs::DirBuilder::new().mode(0o700).create(folder);
-    let found = std::fs::symlink_metadata(folder).ok()?;
-    (found.is_dir() && found.uid() == user()).then_some(())
-}
-
-fn read_owner(memory: &Mapping) -> Option<PageOwner> {
-    let words: &[Counter] = memory.objects(0, IDENTITY_WORDS)?;
-    if words[0].get_published() != MAGIC || words[1].get() != LAYOUT_VERSION {
-        return None;
-    }
-    Some(PageOwner {
-        node: NodeId::new(words[2].get())?,
-        name: read_name(&words[8..12]),
-        bus: read_name(&words[12..16]),
-        process: ProcessIdentity { pid: u32::try_from(words[3].get()).ok()?, namespace: words[5].get() },
-    })
+/// The ledgers of all live nodes of this user on this host, read without disturbing them.
+pub fn read_all() -> Vec<(PageOwner, Ledger)> {
+    let read = |words: &[Counter]| {
+        let view = View::of(words)?;
+        Some((view.owner()?, view.ledger()))
+    };
+    let mut ledgers: Vec<_> =
+        pages::read_all(PageKind::Node).iter().filter_map(|words| read(words)).collect();
+    ledgers.sort_by(|(a, _), (b, _)| (&a.bus, &a.name, a.node).cmp(&(&b.bus, &b.name, b.node)));
+    ledgers
 }
 
 #[cfg(test)]
@@ -467,20 +439,20 @@ mod tests {
         /// Goal: whatever stands in a page, it is refused or read: no panic, no character that moves a cursor.
         #[test]
         fn any_page_is_refused_or_read(words in proptest::collection::vec(any::<u64>(), 64), likely: bool) {
-            let memory = Arc::new(Mapping::anonymous(PAGE_SIZE).unwrap());
-            let all: &[Counter] = memory.objects(0, PAGE_SIZE / 8).unwrap();
+            let all: Vec<Counter> = (0..PAGE_SIZE / 8).map(|_| Counter::default()).collect();
             for (counter, word) in all.iter().zip(words.iter().cycle()) {
                 counter.set(*word);
             }
             if likely {
-                all[0].set(MAGIC);
-                all[1].set(LAYOUT_VERSION);
+                all.iter().zip(PageKind::Node.words()).for_each(|(counter, word)| counter.set(word));
                 all[3].set(words[3] >> 32);
             }
-            if let Some(owner) = read_owner(&memory) {
+            let view = View::of(&all).unwrap();
+            prop_assert_eq!(likely, PageKind::Node.is_of(&all));
+            if let Some(owner) = view.owner() {
                 prop_assert!(!owner.name.chars().chain(owner.bus.chars()).any(char::is_control));
             }
-            let ledger = Page::of(&memory).unwrap().ledger();
+            let ledger = view.ledger();
             let _any_answer_will_do = (ledger.is_balanced(), ledger.lost(), ledger.to_string());
         }
     }

@@ -22,6 +22,7 @@
 //! `ARCHITECTURE.md` has the map; `docs/` the wire format and the layout of shared memory.
 #![forbid(unsafe_code)]
 
+mod adaptive_spin;
 pub mod communicator;
 pub mod engine;
 #[cfg(fuzzing)]
@@ -29,7 +30,9 @@ pub mod fuzzing;
 pub mod group;
 pub mod interest;
 pub mod ledger;
+pub mod memory;
 pub mod node;
+mod pages;
 pub mod publication;
 pub mod seal;
 pub mod time;

@@ -34,7 +34,11 @@ fn receive_rounds(receiver: &mut Communicator, rounds: u32) {
 fn send_rounds(sender: &mut Communicator, rounds: u32, dice: &mut Dice) {
     for _ in 0..rounds {
         for target in TARGETS {
-            sender.send_timeout(target(), &[7; 100], PATIENCE).unwrap();
+            // In memory a sender sees that nobody is there.
+            let is_nobodys = target().port.is_some_and(|port| port.get() == 99);
+            let patience = if is_nobodys { Duration::ZERO } else { PATIENCE };
+            let sent = sender.send_timeout(target(), &[7; 100], patience);
+            assert!(sent.is_ok() || is_nobodys, "{sent:?}");
         }
         dice.pause();
         std::thread::sleep(Duration::from_micros(100));
@@ -87,7 +91,7 @@ fn the_hot_path_allocates_nothing() {
             });
             assert_eq!(allocated, [0; 3], "{wake}: sender and receivers allocated");
             let ledger = there.ledger();
-            assert!(ledger.is_balanced() && ledger.no_such_port > 0, "{ledger}");
+            assert!(ledger.is_balanced() && (medium.rings || ledger.no_such_port > 0), "{ledger}");
         }
     });
 }

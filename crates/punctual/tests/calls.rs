@@ -74,3 +74,47 @@ fn the_busy_socket_of_two_is_read_first() {
         }
     }
 }
+
+/// Goal: what is queued for one flush is one call for the sender, and one for the receiver, by UDP and by multicast; it arrives whole
+/// and in order, whatever the sizes.
+#[test]
+fn a_run_costs_one_call_at_either_end() {
+    const RUN: u64 = 16;
+    let _alive = watchdog(60);
+    let (a, b) = free_ports();
+    let group = SocketAddr::new([239, 255, 80, 88].into(), free_ports().0.port());
+    let multicast = Bus::multicast(group, [127, 0, 0, 1].into());
+    for [here, there] in [[Bus::peers(a, &[b]), Bus::peers(b, &[a])], [multicast.clone(), multicast]] {
+        let here = Node::open(&here, "here").unwrap();
+        let there = Node::open(&there, "there").unwrap();
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        let mut calls_of_each = [0; 2];
+        for run in 0..200 {
+            let began = calls::of_this_thread();
+            for number in 0..RUN {
+                // The last is shorter now and then: a run's may be.
+                let size = if number == RUN - 1 { 8 + run % 3 * 100 } else { 700 };
+                let message: Vec<u8> = number.to_le_bytes().into_iter().cycle().take(size as usize).collect();
+                sender.queue(Target::everyone_at(1), &message).unwrap();
+            }
+            sender.flush();
+            let sent = calls::of_this_thread();
+            for number in 0..RUN {
+                let message = receiver.receive_timeout(PATIENCE).unwrap();
+                assert_eq!(message.payload[..8], number.to_le_bytes());
+                assert_eq!(
+                    message.payload.len() as u64,
+                    if number == RUN - 1 { 8 + run % 3 * 100 } else { 700 }
+                );
+            }
+            let (Some(began), Some(sent), Some(ended)) = (began, sent, calls::of_this_thread()) else {
+                return eprintln!("SKIPPED: calls are counted in debug builds only");
+            };
+            calls_of_each = [calls_of_each[0] + sent - began, calls_of_each[1] + ended - sent];
+        }
+        eprintln!("{calls_of_each:?} calls for 200 runs");
+        assert!(calls_of_each[0] < 2 * 200 && calls_of_each[1] < 2 * 200, "{calls_of_each:?}");
+        let ledger = there.ledger();
+        assert_eq!((ledger.arrived, ledger.lost(), ledger.bad_frames), (200 * RUN, 0, 0), "{ledger}");
+    }
+}

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Reachable, Role, unique, watchdog};
-use punctual::engine::shared::{SharedOptions, WhenFull};
+use punctual::memory::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, Node, Target, ledger};
 use punctual_machine::process::user;
 use punctual_machine::signal;
@@ -111,7 +111,8 @@ fn witness(bus: &str) {
         assert_eq!(answer.payload, question);
     }
     // The living were not taken for dead, nor were their files removed.
-    assert_eq!((node.ledger().died, files_of(bus)), (0, 6));
+    // Three of each node, and a ring of each one's messages to the other.
+    assert_eq!((node.ledger().died, files_of(bus)), (0, 8));
     // Whoever opens a node anywhere sweeps first: the counters of both are still there, where containers can have any.
     let pages = ledger::read_all().into_iter().filter(|(page, _)| page.bus == format!("shared:{bus}"));
     assert_eq!(pages.count(), 2);
@@ -122,7 +123,8 @@ fn witness(bus: &str) {
 /// Goes on writing, which the dead must not stop, until it is noticed.
 fn await_death(bus: &str, node: &Node, communicator: &mut Communicator) {
     let give_up = Instant::now() + PATIENCE;
-    while node.ledger().died == 0 || files_of(bus) > 3 {
+    // Our own three, and our rings for one and for all.
+    while node.ledger().died == 0 || files_of(bus) > 5 {
         assert!(Instant::now() < give_up, "its death went unnoticed: {} files", files_of(bus));
         communicator.send_timeout(Target::EVERYONE, &[7; 100], PATIENCE).expect("the dead hold back");
         let _nothing = communicator.receive_timeout(Duration::from_millis(1));
@@ -270,7 +272,7 @@ fn use_again(bus: &str) {
             assert!(Instant::now() < give_up, "its death went unnoticed");
             let _nothing = communicator.receive_timeout(Duration::from_millis(1));
         }
-        assert_eq!(files_of(bus), 3);
+        assert_eq!(files_of(bus), 4, "our own three, and our ring");
         next.kill().unwrap();
         next.wait().unwrap();
     }

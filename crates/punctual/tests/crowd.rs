@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Reachable, Role, unique, watchdog};
-use punctual::engine::shared::SharedOptions;
+use punctual::memory::SharedOptions;
 use punctual::{Bus, Communicator, Node, NodeId, Target};
 use punctual_machine::signal;
 use punctual_proto::limits::NODES_MAX;

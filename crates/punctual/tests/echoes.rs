@@ -6,15 +6,17 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, free_ports, watchdog};
-use punctual::{Bus, Node, Target};
+use punctual::engine::datagram::{DatagramOptions, Reach};
+use punctual::{Bus, Communicator, Node, SendError, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// More than the buffer of a socket holds.
+/// More than the buffer of a socket holds, also in runs.
 const MESSAGES: u64 = 20_000;
 
 fn multicast() -> Bus {
     let group = SocketAddr::new([239, 255, 80, 86].into(), free_ports().0.port());
-    Bus::multicast(group, [127, 0, 0, 1].into())
+    let reach = Reach::Multicast { group, interface: [127, 0, 0, 1].into() };
+    Bus::Datagram(DatagramOptions { receive_buffer: 256 << 10, ..DatagramOptions::new(reach) })
 }
 
 /// Whether anything wakes who waits for the medium.
@@ -26,17 +28,35 @@ fn is_readable(node: &Node) -> bool {
     poll(&mut descriptors, Some(&Timespec::default())).unwrap() > 0
 }
 
+/// Sends so many numbered messages to everybody, so many by each flush.
+fn talk(sender: &mut Communicator, messages: std::ops::Range<u64>, run: u64) {
+    for number in messages {
+        while sender.queue(Target::EVERYONE, &number.to_le_bytes()) == Err(SendError::Full) {
+            std::thread::yield_now();
+        }
+        if number % run == run - 1 {
+            sender.flush();
+        }
+    }
+    sender.flush();
+}
+
+/// Runs that go through the kernel as one are counted by it as one.
+const RUNS: [u64; 2] = [1, 16];
+
 /// Goal: a node that is alone on a multicast group and talks is neither woken by what it says, nor counts it as dropped when
 /// another comes and speaks, who hears it as well.
 #[test]
 fn who_talks_alone_neither_hears_nor_counts_itself() {
     let _alive = watchdog(60);
+    RUNS.into_iter().for_each(talk_alone);
+}
+
+fn talk_alone(run: u64) {
     let bus = multicast();
     let here = Node::open(&bus, "here").unwrap();
     let mut sender = here.bind(1).unwrap();
-    for number in 0..MESSAGES {
-        sender.send_timeout(Target::EVERYONE, &number.to_le_bytes(), PATIENCE).unwrap();
-    }
+    talk(&mut sender, 0..MESSAGES, run);
     assert!(!is_readable(&here), "its own messages are in its buffer");
     let there = Node::open(&bus, "there").unwrap();
     let mut other = there.bind(1).unwrap();
@@ -53,12 +73,18 @@ fn who_talks_alone_neither_hears_nor_counts_itself() {
 #[test]
 fn what_a_full_buffer_drops_is_told_from_ones_own() {
     let _alive = watchdog(60);
+    RUNS.into_iter().for_each(talk_in_company);
+}
+
+fn talk_in_company(run: u64) {
     let bus = multicast();
     let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(2).unwrap());
-    for number in 0..MESSAGES {
-        sender.send_timeout(Target::EVERYONE, &number.to_le_bytes(), PATIENCE).unwrap();
-        receiver.send_timeout(Target::port("nobody", 1), b"mine", PATIENCE).unwrap();
+    for first in (0..MESSAGES).step_by(16) {
+        talk(&mut sender, first..MESSAGES.min(first + 16), run);
+        for _ in 0..16 {
+            receiver.send_timeout(Target::port("nobody", 1), b"mine", PATIENCE).unwrap();
+        }
     }
     let give_up = Instant::now() + PATIENCE;
     let (missing, ledger) = loop {

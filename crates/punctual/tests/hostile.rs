@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, unique, watchdog};
-use punctual::engine::shared::SharedOptions;
 use punctual::{Address, Bus, Communicator, Node, NodeId, Target};
 use punctual_machine::counter::Counter;
 use punctual_machine::memory::{Access, Mapping};
@@ -33,7 +32,6 @@ fn role() {
     match role.as_str() {
         "scribbler" => scribble(&bus),
         "truncator" => truncate(&bus),
-        "large" => be_large(&bus),
         _ => panic!("{role}: no role"),
     }
 }
@@ -341,37 +339,4 @@ fn those_who_are_there_do_not_read_the_folder() {
     assert_eq!((rings, others), (GUESTS * JUNK, 0));
     drop((sender, receiver, here, there));
     std::fs::remove_dir_all(folder_of(&bus)).unwrap();
-}
-
-/// Goal: a newcomer's large ring costs those who are there no more than a small one.
-/// Method: what of its ring's mapping is present in this process (`smaps`).
-#[test]
-fn a_large_ring_is_mapped_when_it_is_read() {
-    const RING_SIZE: usize = 1 << 26;
-    let _alive = watchdog(60);
-    let bus = unique("large");
-    let here = Node::open(&Bus::shared(&bus), "here").unwrap();
-    let mut receiver = here.bind(1).unwrap();
-    let large = Role::start("large", &bus);
-    let message = receiver.receive_timeout(PATIENCE).unwrap();
-    assert_eq!(message.payload, RING_SIZE.to_le_bytes());
-    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let ring = format!("/punctual.{}.{bus}/{}", user(), NodeId::named("large"));
-    let is_ring = |line: &&str| line.contains(&ring) && line.ends_with(".ring");
-    let mut lines = smaps.lines().skip_while(|line| !is_ring(line));
-    let mut figure = |name: &str| {
-        let line = lines.find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
-    };
-    let (size, present) = (figure("Size:"), figure("Rss:"));
-    assert!(size > RING_SIZE && present < RING_SIZE / 16, "{present} of {size} bytes are present");
-    drop(large);
-}
-
-fn be_large(bus: &str) {
-    let options = SharedOptions { ring_size: 1 << 26, ..SharedOptions::new(bus) };
-    let node = Node::open(&Bus::Shared(options), "large").unwrap();
-    let mut communicator = node.bind(1).unwrap();
-    communicator.send_timeout(Target::port("here", 1), &(1_usize << 26).to_le_bytes(), PATIENCE).unwrap();
-    while communicator.receive().is_ok() {}
 }

@@ -5,7 +5,6 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Role, free_ports, unique, watchdog};
-use punctual::engine::shared::SharedOptions;
 use punctual::node::{NodeChange, NodeEvent, NodeEvents};
 use punctual::{Bus, Node, NodeId, Target, Wake};
 use punctual_machine::signal;
@@ -120,10 +119,9 @@ fn nodes_come_and_go_over_udp() {
     println!("lives {lives:?}");
 }
 
-/// Goal: who waits for events takes nobody's messages: what comes for components meanwhile waits in their inboxes, also what is
-/// for everybody.
+/// Goal: who waits for events takes nobody's messages: what comes for components meanwhile is theirs.
 #[test]
-fn who_waits_for_events_hands_messages_on() {
+fn who_waits_for_events_takes_no_messages() {
     let _alive = watchdog(60);
     let bus = Bus::shared(&unique("handed"));
     let watches = Node::open(&bus, "watches").unwrap();
@@ -134,43 +132,12 @@ fn who_waits_for_events_hands_messages_on() {
     speaker.send_timeout(Target::port("watches", 7), b"one", PATIENCE).unwrap();
     speaker.send_timeout(Target::EVERYONE, b"all", PATIENCE).unwrap();
     assert_eq!(what(&next(&mut events)), (NodeChange::Joined, other.id()));
-    let give_up = Instant::now() + PATIENCE;
-    while watches.ledger().arrived < 2 {
-        assert!(events.next_timeout(Duration::from_millis(5)).is_none(), "a message is no event");
-        assert!(Instant::now() < give_up, "{}", watches.ledger());
-    }
-    assert_eq!(component.try_receive().unwrap().payload, b"one");
-    assert_eq!(component.try_receive().unwrap().payload, b"all");
+    assert!(events.next_timeout(Duration::from_millis(20)).is_none(), "a message is no event");
+    let mut heard: Vec<_> =
+        (0..2).map(|_| component.receive_timeout(PATIENCE).unwrap().payload.to_vec()).collect();
+    heard.sort_unstable();
+    assert_eq!(heard, [&b"all"[..], b"one"]);
     assert!(watches.ledger().is_balanced());
-}
-
-/// Goal: events wait in memory that is bounded; what had no room is counted.
-#[test]
-fn what_nobody_takes_is_counted() {
-    let _alive = watchdog(60);
-    let bus = Bus::Loopback(SharedOptions { ring_size: 1 << 12, ..SharedOptions::new(&unique("untaken")) });
-    let watches = Node::open(&bus, "watches").unwrap();
-    let mut drives = watches.bind(1).unwrap();
-    let mut events = watches.events(Wake::Futex).unwrap();
-    let (mut visits, give_up) = (0_u64, Instant::now() + PATIENCE);
-    while events.missed() == 0 {
-        let guest = Node::open(&bus, "guest").unwrap();
-        let _nobody_speaks = drives.receive_timeout(Duration::from_micros(50));
-        drop(guest);
-        let _nobody_speaks = drives.receive_timeout(Duration::from_micros(50));
-        visits += 1;
-        assert!(Instant::now() < give_up, "{visits} visits, none missed");
-    }
-    // All that was noticed is noticed by now.
-    while watches.ledger().left < watches.ledger().joined {
-        let _nobody_speaks = drives.receive_timeout(Duration::from_millis(1));
-        assert!(Instant::now() < give_up, "{}", watches.ledger());
-    }
-    let told = std::iter::from_fn(|| events.try_next()).count() as u64;
-    let ledger = watches.ledger();
-    assert_eq!(told + events.missed(), ledger.joined + ledger.left, "{ledger}");
-    assert_eq!(ledger.inbox_full, events.missed());
-    assert!(told >= 256 && ledger.is_balanced(), "{told} events, {ledger}");
 }
 
 /// Goal: events wake an event loop of one's own, and who stops watching leaves nothing behind.

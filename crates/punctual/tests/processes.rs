@@ -10,9 +10,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, unique, watchdog};
-use punctual::engine::shared::{SharedOptions, WhenFull};
+use punctual::memory::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, CommunicatorOptions, Node, NodeId, SendError, Target, Wake, ledger};
-use punctual_machine::process::user;
+use punctual_machine::process::{random, user};
 use punctual_machine::signal;
 
 /// A bus as it is told to another process: `shared NAME RING_SIZE held|free`, `udp LOCAL PEER`, `ethernet INTERFACE`.
@@ -130,8 +130,9 @@ fn whole(payload: &[u8]) -> u64 {
 fn write_for_ever(bus: &Bus, name: &str) {
     let node = Node::open(bus, name).unwrap();
     let mut communicator = node.bind(1).unwrap();
+    // Between messages to different targets there is no order in memory.
+    let target = if random().is_multiple_of(2) { Target::port("survivor", 1) } else { Target::EVERYONE };
     for number in 0.. {
-        let target = if number % 3 == 0 { Target::port("survivor", 1) } else { Target::EVERYONE };
         communicator.send_timeout(target, &numbered(number), PATIENCE).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use common::{Dice, PATIENCE, unique, watchdog};
-use punctual::engine::shared::WhenFull;
+use punctual::memory::WhenFull;
 use punctual::publication::{OfferError, StampChoice};
 use punctual::seal::{Key, KeyId, RingKey};
 use punctual::{

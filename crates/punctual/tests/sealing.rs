@@ -123,8 +123,10 @@ fn strangers_are_refused_and_counted_by_cause() {
             for _ in 0..10 {
                 sender.send_timeout(Target::everyone_at(1), b"believe me", PATIENCE).unwrap();
             }
-            let ledger = wait_for(&there, &mut receiver, |ledger| cause(ledger) >= 10);
-            assert!(cause(&ledger) >= 10, "case {case}: {ledger}");
+            // Memory says of a whole ring whether it is sealed.
+            let enough = if medium.rings && case < 2 { 1 } else { 10 };
+            let ledger = wait_for(&there, &mut receiver, |ledger| cause(ledger) >= enough);
+            assert!(cause(&ledger) >= enough, "case {case}: {ledger}");
             assert_eq!(
                 (ledger.disbelieved(), ledger.delivered),
                 (cause(&ledger), 0),
@@ -334,17 +336,30 @@ fn what_was_sealed_for_shared_memory_is_not_believed_on_udp() {
     let _alive = watchdog(60);
     let (keys, name) = (keys(), unique("carried"));
     let memory = Node::open(&Bus::shared(&name).sealed_as(&keys, "one"), "here").unwrap();
-    memory.bind(1).unwrap().send_timeout(Target::everyone_at(1), b"in memory", PATIENCE).unwrap();
+    let mut speaker = memory.bind(1).unwrap();
+    speaker.send_timeout(Target::everyone_at(1), b"in memory", PATIENCE).unwrap();
     let folder = format!("/dev/shm/punctual.{}.{name}", punctual_machine::process::user());
     let ring = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let ring = ring.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "ring"));
+    let ring = ring.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "stream"));
     let ring = Mapping::open(&ring.unwrap(), Access::Read).unwrap();
-    // The first record: a word with its size in 28 bits, then the frame.
-    let words: &[Counter] = ring.objects(36_864, 64).unwrap();
+    // The first record: a word with its size in 28 bits, then eight bytes of zero, the message, and its seal.
+    let words: &[Counter] = ring.objects(4_096, 64).unwrap();
     let size = (words[0].get() & ((1 << 28) - 1)) as usize;
     let bytes: Vec<u8> = words[1..].iter().flat_map(|word| word.get().to_le_bytes()).collect();
-    let mut frame = bytes[..size].to_vec();
-    assert!(header_of(&frame).unwrap().sealed);
+    let header = Header {
+        kind: Kind::Data,
+        incarnation: 3,
+        source: speaker.address(),
+        target: Target::everyone_at(1),
+        sequence: 0,
+        payload_size: 9,
+        stamped: false,
+        sealed: true,
+    };
+    assert_eq!((size, &bytes[8..17]), (8 + 9 + SEAL_SIZE, &b"in memory"[..]));
+    let mut frame = vec![0; HEADER_SIZE];
+    header.write(frame.first_chunk_mut().unwrap());
+    frame.extend(&bytes[8..size]);
     frame.extend([0; CHECK_SIZE]);
     let wire = new_wire();
     let (there, mut receiver, address) = node_on(&wire, "there", |bus| bus.sealed_as(&keys, "one"));
@@ -557,15 +572,15 @@ fn what_is_altered_in_shared_memory_is_not_believed() {
     let sender = NodeId::named("sender").to_string();
     let ring = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with(&sender) && name.ends_with(".ring")
+        name.starts_with(&sender) && name.ends_with(".stream")
     });
     let ring = Mapping::open(&ring.unwrap(), Access::ReadWrite).unwrap();
     let words: &[Counter] = ring.objects(0, ring.size() / 8).unwrap();
     let (mut dice, mut last) = (Dice(23), 0);
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end || node.ledger().seal_bad_tag == 0 {
-        // The records begin at 16 KiB; identity and tables before them are not what this is about.
-        let word = &words[2048 + dice.below((words.len() - 2048) as u64) as usize];
+        // The records begin at 4 KiB; identity and control words before them are not what this is about.
+        let word = &words[512 + dice.below((words.len() - 512) as u64) as usize];
         word.set(word.get() ^ (1_u64 << dice.below(64)));
         for _ in 0..dice.below(4) {
             let Ok(message) = receiver.try_receive() else { break };

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use common::{Dice, PATIENCE, Role, unique, watchdog};
-use punctual::engine::shared::WhenFull;
+use punctual::memory::WhenFull;
 use punctual::publication::{ImageAccount, OfferError, StampChoice, TakeError};
 use punctual::trace::Stage;
 use punctual::{
@@ -583,10 +583,10 @@ fn what_cannot_be_is_refused_in_words() {
     drop(publications);
     node.publication(Target::EVERYONE, &small).unwrap();
     let subscriptions: Vec<_> =
-        (0..61).map(|port| node.subscription(port, &waiting(Wake::Spin)).unwrap()).collect();
-    assert!(node.subscription(61, &waiting(Wake::Spin)).unwrap_err().to_string().contains("61"));
+        (0..317).map(|port| node.subscription(port, &waiting(Wake::Spin)).unwrap()).collect();
+    assert!(node.subscription(317, &waiting(Wake::Spin)).unwrap_err().to_string().contains("317"));
     drop(subscriptions);
-    node.subscription(61, &waiting(Wake::Spin)).unwrap();
+    node.subscription(317, &waiting(Wake::Spin)).unwrap();
 }
 
 /// Not a test of its own: what the other process does.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Role, free_ports, on_every_medium, open_both, unique, watchdog};
-use punctual::engine::shared::{SharedOptions, WhenFull};
+use punctual::memory::{SharedOptions, WhenFull};
 use punctual::time::{PRIORITY_NEVER, Role as TimeRole, SyncOptions, TimeError, TimeKeeper, TimeOptions};
 use punctual::{Bus, CommunicatorOptions, Node, Target};
 use punctual_machine::signal;

@@ -1,6 +1,6 @@
 //! A stream of sequence numbers against an oracle that keeps every missing number in a set.
 //!
-//! Input: the first number (4 bytes), ordered or not (1), then operations of 5 bytes: which, and how far.
+//! Input: the first number (4 bytes), then operations of 5 bytes: which, and how far.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -13,11 +13,10 @@ use punctual_proto::{Moment, Stream, Verdict};
 const NOW: Moment = Moment { now_ns: 0, fresh_ns: 0 };
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((head, mut rest)) = bytes.split_first_chunk::<5>() else { return };
-    let first = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-    let ordered = head[4] & 1 == 1;
-    let mut stream = Stream::starting_at(first.into(), ordered, NOW);
-    let mut oracle = Oracle::starting_at(first, ordered);
+    let Some((head, mut rest)) = bytes.split_first_chunk::<4>() else { return };
+    let first = u32::from_le_bytes(*head);
+    let mut stream = Stream::starting_at(first.into(), NOW);
+    let mut oracle = Oracle::starting_at(first);
     while let Some((operation, more)) = rest.split_first_chunk::<5>() {
         let distance = i32::from_le_bytes([operation[1], operation[2], operation[3], operation[4]]);
         step(&mut stream, &mut oracle, operation[0], distance);
@@ -67,20 +66,20 @@ fn step(stream: &mut Stream, oracle: &mut Oracle, operation: u8, distance: i32) 
 /// So that numbers before the first are numbers too.
 const SET_ASIDE: u64 = 1 << 32;
 
+const WINDOW: u64 = REORDER_WINDOW as u64;
+
 struct Oracle {
     first: u64,
     next: u64,
-    window: u64,
     missing: BTreeSet<u64>,
     delivered: u64,
     lost: u64,
 }
 
 impl Oracle {
-    fn starting_at(first: u32, ordered: bool) -> Self {
+    fn starting_at(first: u32) -> Self {
         let first = u64::from(first) + SET_ASIDE;
-        let window = if ordered { 0 } else { u64::from(REORDER_WINDOW) };
-        Self { first, next: first, window, missing: BTreeSet::new(), delivered: 0, lost: 0 }
+        Self { first, next: first, missing: BTreeSet::new(), delivered: 0, lost: 0 }
     }
 
     fn accept(&mut self, number: u64) -> (Verdict, u64) {
@@ -90,7 +89,7 @@ impl Oracle {
             let lost = self.miss_up_to(number, number + 1);
             return (Verdict::New { skipped }, lost);
         }
-        if number + self.window < self.next {
+        if number + WINDOW < self.next {
             return (Verdict::Stale, 0);
         }
         let late = self.missing.remove(&number);
@@ -107,7 +106,7 @@ impl Oracle {
 
     /// Everything from `self.next` up to `end` is missing, then `next` is expected. Returns how many are lost by that.
     fn miss_up_to(&mut self, end: u64, next: u64) -> u64 {
-        let floor = next - self.window;
+        let floor = next - WINDOW;
         let never_kept = floor.clamp(self.next, end);
         let kept = self.missing.split_off(&floor);
         let fallen = std::mem::replace(&mut self.missing, kept).len() as u64;

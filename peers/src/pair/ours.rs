@@ -1,6 +1,6 @@
 //! Punctual, through communicators: header, counters and doorbells included.
 
-use punctual::engine::shared::{SharedOptions, WhenFull};
+use punctual::memory::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, CommunicatorOptions, Node, SendError, Target, Wake};
 use punctual_machine::block;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual::engine::shared::WhenFull;
+use punctual::memory::WhenFull;
 use punctual::publication::{OfferError, StampChoice};
 use punctual::{
     Bus, Keys, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use super::interleave::play;
-use super::{print, store_failure, write_file};
+use super::interleave::{Turns, play};
+use super::{print, try_json, write_json};
 use crate::compare::{Calibration, Order, RunComparison, Tally, compare_runs, history_of, order_of};
 use crate::error::Failure;
 use crate::report::parts;
@@ -43,28 +43,28 @@ pub struct CompareArguments {
 const SCHEMA: &str = "punctual.comparison.v1";
 
 /// Compares two sides of runs, cell by cell; with `--interleave` it first has them made, in turn.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
-    if let Some(file) = arguments.json.as_deref().filter(|file| *file != Path::new("-")) {
-        // Found out now, not after minutes of measuring.
-        write_file(file, "")?;
-    }
+    try_json(arguments.json.as_deref())?;
     let [a, b] = if arguments.interleave {
         let wanted = |made: &[Vec<PathBuf>; 2]| {
             let compared = compare_runs(&open(&made[0])?, &open(&made[1])?, &[], Order::Interleaved);
-            Ok(compared.map_err(|error| store_failure(&error))?.pairs_wanted())
+            Ok(compared?.pairs_wanted())
         };
-        play([&arguments.a, &arguments.b], arguments.pairs, arguments.out.as_deref(), &wanted)?
+        play(&Turns {
+            commands: [&arguments.a, &arguments.b],
+            pairs: arguments.pairs,
+            out: arguments.out.as_deref(),
+            name: "compare",
+            wanted: &wanted,
+            held: &|_| Ok(None),
+        })?
     } else {
         [named(&arguments.a)?, named(&arguments.b)?]
     };
     let (runs_a, runs_b) = (open(&a)?, open(&b)?);
     let order = if arguments.interleave { Order::Interleaved } else { order_of(&runs_a, &runs_b) };
     let history = if order == Order::Separate { history(arguments, &runs_a, &runs_b) } else { Vec::new() };
-    let comparison =
-        compare_runs(&runs_a, &runs_b, &history, order).map_err(|error| store_failure(&error))?;
+    let comparison = compare_runs(&runs_a, &runs_b, &history, order)?;
     if comparison.cells.is_empty() {
         return Err(Failure::Usage("the runs have measured nothing in common".to_owned()));
     }
@@ -76,13 +76,9 @@ fn show(
     runs: [&[PathBuf]; 2],
     arguments: &CompareArguments,
 ) -> Result<(), Failure> {
-    if let Some(file) = &arguments.json {
-        let value = json!({ "schema": SCHEMA, "a": runs[0], "b": runs[1], "comparison": comparison });
-        let text = format!("{value:#}\n");
-        if file == Path::new("-") {
-            return print(&text);
-        }
-        write_file(file, &text)?;
+    let value = json!({ "schema": SCHEMA, "a": runs[0], "b": runs[1], "comparison": comparison });
+    if write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
+        return Ok(());
     }
     print(&text::page(&parts::run_comparison(comparison), Screen::stdout()))
 }
@@ -112,11 +108,7 @@ fn runs_in(folder: &Path) -> Option<Vec<PathBuf>> {
 }
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
-    let mut runs = paths
-        .iter()
-        .map(|path| Run::open(path))
-        .collect::<Result<Vec<Run>, StoreError>>()
-        .map_err(|error| store_failure(&error))?;
+    let mut runs = paths.iter().map(|path| Run::open(path)).collect::<Result<Vec<Run>, StoreError>>()?;
     runs.sort_by(|one, other| one.header.started.cmp(&other.header.started));
     Ok(runs)
 }
@@ -138,12 +130,9 @@ fn history(arguments: &CompareArguments, a: &[Run], b: &[Run]) -> Vec<Run> {
 const DRAWS: u64 = 325;
 
 /// Compares identical runs with each other, and with copies of themselves that are slower by a known part.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn calibrate(runs: &str) -> Result<(), Failure> {
     let runs = open(&named(runs)?)?;
-    let calibration = Calibration::of(&runs).map_err(|error| store_failure(&error))?;
+    let calibration = Calibration::of(&runs)?;
     let count = calibration.runs();
     if count < 4 {
         return Err(Failure::Usage(format!(

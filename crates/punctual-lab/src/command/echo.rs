@@ -1,22 +1,20 @@
 //! `punctual echo`: the other end of a measurement, on this host or another.
 
-use std::io::BufReader;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use punctual_machine::signal::{
-    catch_all_interrupts, catch_interrupts, count_continuations, end_with_parent, interrupted,
-};
+use punctual_machine::signal::{catch_interrupts, count_continuations, interrupted};
 use punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 use super::print;
 use crate::error::Failure;
+use crate::explain::injection::Mishaps;
 use crate::response::kernel_echo::KernelEcho;
 use crate::response::option::{Ends, Variant, Way};
 use crate::response::port::{PortPlan, SLEEP_MAX, Stamps};
 use crate::response::protocol::Protocol;
-use crate::response::responder::{Manner, respond};
+use crate::response::responder::{AnswerRules, respond};
 use crate::response::testbed;
 use crate::scheduling::Control;
 use crate::scheduling::Urgency;
@@ -51,23 +49,11 @@ pub struct EchoArguments {
     /// How long the kernel polls the device, µs
     #[arg(long, value_name = "US", default_value_t = 50)]
     busy_poll: u32,
-    /// Do as told on standard input; started by the command itself
-    #[arg(long, hide = true)]
-    attached: bool,
 }
 
 /// Answers until Ctrl-C.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
-    let catch = if arguments.attached { catch_all_interrupts } else { catch_interrupts };
-    catch().and_then(|()| count_continuations()).map_err(|error| Failure::Machine(error.to_string()))?;
-    if arguments.attached {
-        end_with_parent();
-        let mut input = BufReader::new(std::io::stdin().lock());
-        return testbed::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine);
-    }
+    catch_interrupts().and_then(|()| count_continuations())?;
     if !(1..=DATAGRAM_SIZE_MAX).contains(&arguments.size) {
         return Err(Failure::Usage(format!("--size {}: from 1 to {DATAGRAM_SIZE_MAX}", arguments.size)));
     }
@@ -82,17 +68,17 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     }
     let control = Control::start(arguments.cpu, arguments.sched);
     let choice = Variant { way: arguments.way, urgency: arguments.sched, ends: Ends::Both };
-    let mut port = testbed::open_port(arguments.cpu, choice, &plan(arguments)).map_err(Failure::Machine)?;
+    let mut port = testbed::open_port(arguments.cpu, choice, &plan(arguments))?;
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
-    let manner = Manner {
+    let manner = AnswerRules {
         protocol: arguments.protocol,
         clock_apart: false,
         ends_when_told: false,
         sleeps: !arguments.way.spins(),
         delay: None,
     };
-    let facts = respond(&mut *port, manner, &control, arguments.size + 1, &interrupted);
+    let facts = respond(&mut *port, manner, Mishaps::default(), &control, arguments.size + 1, &interrupted);
     let said = format!(
         "{} packets, {} answered, {} without wish for a reply, {} not understood, {} unsent; {:.3} s of CPU\n",
         facts.arrived,
@@ -107,7 +93,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
 
 /// The program at the interface answers; this process only keeps it there.
 fn echo_in_kernel(arguments: &EchoArguments) -> Result<(), Failure> {
-    let echo = KernelEcho::open(arguments.protocol, &plan(arguments)).map_err(Failure::Machine)?;
+    let echo = KernelEcho::open(arguments.protocol, &plan(arguments))?;
     print(&format!("the kernel answers udp at {}, {}; Ctrl-C ends it\n", echo.peer.address, arguments.way))?;
     while !interrupted() {
         std::thread::sleep(Duration::from_millis(20));

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use punctual_machine::signal::catch_interrupts;
 
 use super::progress::progress_of_whole;
-use super::{print, write_file};
+use super::{print, write_json};
 use crate::error::Failure;
 use crate::file::read_text;
-use crate::groups::{Medium, Scenario, run};
+use crate::groups::{GroupsMedium, Scenario, run};
 use crate::report::text::{self, Screen};
 
 /// Largest scenario that is read, bytes.
@@ -25,23 +25,14 @@ pub struct GroupsArguments {
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
     /// What carries the messages
-    #[arg(long, value_enum, default_value_t = EngineArgument::Shared)]
-    pub engine: EngineArgument,
+    #[arg(long, value_enum, default_value_t)]
+    pub engine: GroupsMedium,
     /// Write what came of it as JSON to a file, or to standard output with "-"
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// No table
     #[arg(long)]
     pub quiet: bool,
-}
-
-/// [`Medium`] as it is written.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum EngineArgument {
-    /// Shared memory
-    Shared,
-    /// UDP over the loopback interface
-    Datagram,
 }
 
 fn scenario(file: Option<&Path>) -> Result<Scenario, Failure> {
@@ -53,27 +44,16 @@ fn scenario(file: Option<&Path>) -> Result<Scenario, Failure> {
 }
 
 /// Runs a scenario.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn groups(arguments: &GroupsArguments) -> Result<(), Failure> {
     let scenario = scenario(arguments.scenario.as_deref())?;
-    let medium = match arguments.engine {
-        EngineArgument::Shared => Medium::Shared,
-        EngineArgument::Datagram => Medium::Datagram,
-    };
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
+    catch_interrupts()?;
     let bar = progress_of_whole(arguments.quiet);
-    let outcome = run(&scenario, medium, &bar);
+    let outcome = run(&scenario, arguments.engine, &bar);
     bar.finish_and_clear();
-    let outcome = outcome.map_err(Failure::Machine)?;
-    let to_output = arguments.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
-    if !arguments.quiet && !to_output {
+    let outcome = outcome?;
+    let to_stdout = write_json(arguments.json.as_deref(), &format!("{:#}\n", outcome.json()))?;
+    if !arguments.quiet && !to_stdout {
         print(&text::page(&outcome.sections(scenario.period), Screen::stdout()))?;
-    }
-    if let Some(file) = &arguments.json {
-        let text = serde_json::to_string_pretty(&outcome.json()).expect("every key is a string") + "\n";
-        if to_output { print(&text)? } else { write_file(file, &text)? }
     }
     outcome.broken().map_or(Ok(()), |promise| Err(Failure::Promise(promise)))
 }

@@ -1,7 +1,7 @@
 //! `punctual host`.
 
 use clap::Args;
-use punctual_machine::host::{FacilityState, HostFacts};
+use punctual_lab_machine::host::{FacilityState, HostFacts};
 use serde_json::{Map, Value, json};
 
 use super::print;
@@ -20,9 +20,6 @@ pub struct HostArguments {
 }
 
 /// Prints the facts that make numbers comparable, and what limits them.
-///
-/// # Errors
-/// When standard output cannot be written.
 pub fn host(arguments: &HostArguments) -> Result<(), Failure> {
     let read = HostFacts::read();
     if !arguments.json {

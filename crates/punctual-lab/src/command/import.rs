@@ -1,17 +1,17 @@
 //! `punctual import`: what another tool measured, into a store of ours.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::options::LoadArgument;
-use super::{print, store_failure, write_file};
+use super::{print, write_file, write_json};
 use crate::error::Failure;
 use crate::experiment;
 use crate::file::read;
 use crate::report::text::Screen;
 use crate::response::sockperf;
+use crate::run::LoadArgument;
 use crate::sample::Load;
 use crate::store::{Header, Run, Store};
 use crate::summary::Host;
@@ -52,9 +52,6 @@ struct SockperfArguments {
 const LOG_SIZE_MAX: u64 = 256 << 20;
 
 /// Reads it, stores it, shows it.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     let Tool::Sockperf(arguments) = &arguments.tool;
     let file = arguments.file.display();
@@ -69,19 +66,16 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
         plan: json!({ "imported": arguments.file, "by": "sockperf" }),
         ..Header::new("sockperf")
     };
-    let mut store =
-        Store::import(arguments.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
-    store.append(&cell, 0, &samples).map_err(|error| store_failure(&error))?;
-    let mut summary = store.summary().map_err(|error| store_failure(&error))?;
+    let mut store = Store::import(arguments.out.as_deref(), &header)?;
+    store.append(&cell, 0, &samples)?;
+    let mut summary = store.summary()?;
     summary.more.insert("imported".to_owned(), json!({ "tool": "sockperf", "file": arguments.file }));
-    let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
-    let run = Run::open(&path).map_err(|error| store_failure(&error))?;
+    let path = store.finish(&summary)?;
+    let run = Run::open(&path)?;
     let page = path.join("report.html");
-    write_file(&page, &experiment::page(&run).map_err(|error| store_failure(&error))?)?;
-    match arguments.json.as_deref() {
-        Some(to) if to == Path::new("-") => return print(&summary.to_json()),
-        Some(to) => write_file(to, &summary.to_json())?,
-        None => {}
+    write_file(&page, &experiment::page(&run)?)?;
+    if write_json(arguments.json.as_deref(), &summary.to_json())? {
+        return Ok(());
     }
     let text = experiment::text(&summary, Screen::stdout());
     print(&format!("{text}page     {}\n", page.display()))

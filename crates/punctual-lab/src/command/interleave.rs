@@ -1,5 +1,6 @@
 //! Two commands in turn: each makes a run, A B B A A B …, so that a drift of the machine meets both alike.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,18 +13,27 @@ use crate::error::Failure;
 use crate::units::now_utc;
 
 /// The runs of both sides.
-type Made = [Vec<PathBuf>; 2];
+pub(super) type MadeRuns = [Vec<PathBuf>; 2];
 
-/// Makes so many pairs, or as many as `wanted` says of those that were made; returns where the runs are. Ctrl-C ends it after the
-/// run that is being made; whole pairs count.
-pub(super) fn play(
-    commands: [&String; 2],
-    pairs: Option<usize>,
-    out: Option<&Path>,
-    wanted: &dyn Fn(&Made) -> Result<usize, Failure>,
-) -> Result<Made, Failure> {
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
-    let folder = folder(out)?;
+/// What is to be run in turn.
+pub(super) struct Turns<'a> {
+    /// Of both sides.
+    pub(super) commands: [&'a str; 2],
+    /// So many, or as many as `wanted` says of those that were made.
+    pub(super) pairs: Option<usize>,
+    /// Where runs go; else `runs/TIME-NAME`.
+    pub(super) out: Option<&'a Path>,
+    pub(super) name: &'a str,
+    pub(super) wanted: &'a dyn Fn(&MadeRuns) -> Result<usize, Failure>,
+    /// Changes the host for a run of a side, until what it returns is dropped.
+    pub(super) held: &'a dyn Fn(usize) -> Result<Option<Box<dyn Any>>, Failure>,
+}
+
+/// Makes the pairs; returns where the runs are. Ctrl-C ends it after the run that is being made; whole pairs count.
+pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
+    catch_interrupts()?;
+    let Turns { commands, pairs, out, name, wanted, held } = *turns;
+    let folder = folder(out, name)?;
     let bar = progress(false);
     let mut made = [Vec::new(), Vec::new()];
     let (mut pair, mut count) = (0, pairs.unwrap_or(PAIRS_MIN));
@@ -33,7 +43,9 @@ pub(super) fn play(
         // Every other pair goes backwards, so that nobody is always the second.
         let first = usize::from(pair % 2 == 1);
         for side in [first, 1 - first] {
+            let held = held(side)?;
             run(commands[side], &places[side], &bar)?;
+            drop(held);
         }
         if !interrupted() {
             made.iter_mut().zip(places).for_each(|(made, place)| made.push(place));
@@ -51,8 +63,8 @@ pub(super) fn play(
     Ok(made)
 }
 
-fn folder(out: Option<&Path>) -> Result<PathBuf, Failure> {
-    let named = || PathBuf::from("runs").join(format!("{}-compare", now_utc().replace(':', "")));
+fn folder(out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
+    let named = || PathBuf::from("runs").join(format!("{}-{name}", now_utc().replace(':', "")));
     let folder = out.map_or_else(named, Path::to_owned);
     let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if is_taken {

@@ -26,9 +26,6 @@ pub struct ManArguments {
 }
 
 /// Prints the script.
-///
-/// # Errors
-/// When standard output cannot be written.
 pub fn completions(arguments: &CompletionsArguments, mut command: Command) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "punctual", &mut script);
@@ -36,9 +33,6 @@ pub fn completions(arguments: &CompletionsArguments, mut command: Command) -> Re
 }
 
 /// Writes the pages.
-///
-/// # Errors
-/// When they cannot be written.
 pub fn man(arguments: &ManArguments, mut command: Command) -> Result<(), Failure> {
     command.build();
     let Some(directory) = &arguments.out else { return print(&page(&command)) };

@@ -1,29 +1,18 @@
 //! `punctual run peel`, and the processes that it starts.
 
-use std::io::BufReader;
-use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ArgPredicate;
 use punctual::Wake;
-use punctual_machine::host::HostFacts;
-use punctual_machine::signal::{catch_all_interrupts, catch_interrupts, end_with_parent, interrupted};
-use serde_json::json;
 
-use super::options::Common;
+use super::measure;
 use super::progress::progress;
-use super::response::in_a_thread;
-use super::{show, store_failure, write_file};
+use crate::endpoint::Medium;
 use crate::error::Failure;
-use crate::link::{Medium, VALUE_SIZE};
-use crate::peel::experiment::{self, Made, RunError, Settings, WARMUP};
+use crate::peel::experiment::{PeelSettings, WARMUP};
 use crate::peel::layer::InjectedFault;
-use crate::peel::overview::overall;
-use crate::peel::{startup, testbed};
-use crate::store::{Header, Store};
-use crate::summary::Summary;
-use crate::{doubt, facts, survey};
+use crate::run::{Common, choose_cpus};
 
 /// Options of the peel.
 #[derive(Debug, Args)]
@@ -59,42 +48,11 @@ const COUNT: u64 = 5_000;
 const COUNT_MIN: u64 = 2 * WARMUP;
 
 /// Measures, stores, peels.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn peel(arguments: &PeelArguments) -> Result<(), Failure> {
-    let settings = settings(arguments)?;
-    let common = &arguments.common;
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
-    if let Some(file) = common.json.as_deref().filter(|file| *file != Path::new("-")) {
-        write_file(file, "")?;
-    }
-    let mut store =
-        Store::create(common.out.as_deref(), &header(&settings)).map_err(|e| store_failure(&e))?;
-    let bar = progress(common.quiet);
-    let made = in_a_thread(|| experiment::run(&settings, &mut store, &bar))?;
-    bar.finish_and_clear();
-    if made.is_err() {
-        store.discard_if_empty();
-    }
-    let made = made.map_err(|error| match error {
-        RunError::Store(error) => store_failure(&error),
-        RunError::Machine(text) => Failure::Machine(hint(&settings, text)),
-    })?;
-    let summary = summarise(&settings, made, &store)?;
-    let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
-    conclude(&path, &summary, common)
+    measure::make(&settings(arguments)?, &arguments.common, &progress(arguments.common.quiet))
 }
 
-/// What works without root.
-fn hint(settings: &Settings, text: String) -> String {
-    match settings.medium {
-        Medium::Packet => format!("{text}. Without root: --engine datagram, --engine shared"),
-        Medium::Datagram | Medium::Shared => text,
-    }
-}
-
-fn settings(arguments: &PeelArguments) -> Result<Settings, Failure> {
+fn settings(arguments: &PeelArguments) -> Result<PeelSettings, Failure> {
     let usage = |text: String| Err(Failure::Usage(text));
     let (common, medium) = (&arguments.common, arguments.engine);
     if common.gap.is_some() || common.load.is_some() {
@@ -117,13 +75,13 @@ fn settings(arguments: &PeelArguments) -> Result<Settings, Failure> {
     let mut with = arguments.with.clone();
     with.sort_unstable();
     with.dedup();
-    let cpus = survey::choose_cpus();
+    let cpus = choose_cpus();
     if cpus[0] == cpus[1] {
         let text =
             "two processors are needed, as both ends poll, and this process may use one only: see taskset";
         return Err(Failure::Machine(text.to_owned()));
     }
-    Ok(Settings {
+    Ok(PeelSettings {
         medium,
         wake,
         rounds: arguments.rounds,
@@ -134,75 +92,4 @@ fn settings(arguments: &PeelArguments) -> Result<Settings, Failure> {
         seed: common.seed,
         cpus,
     })
-}
-
-fn header(settings: &Settings) -> Header {
-    let pinned: Vec<usize> = settings.cpus.into_iter().flatten().collect();
-    Header {
-        seed: settings.seed,
-        warmup: WARMUP,
-        host: facts::host(&HostFacts::read(), &pinned),
-        clock: facts::clock(),
-        plan: json!({
-            "engine": settings.medium,
-            "wake": settings.wake.name(),
-            "rounds": settings.rounds,
-            "starts": settings.starts,
-            "duration_s": settings.duration.as_secs_f64(),
-            "messages_per_trial_max": settings.count,
-            "size": VALUE_SIZE,
-            "with": settings.with,
-            "order": "all layers in turn, round by round",
-        }),
-        ..Header::new("peel")
-    }
-}
-
-fn summarise(settings: &Settings, made: Made, store: &Store) -> Result<Summary, Failure> {
-    let mut summary = store.summary().map_err(|error| store_failure(&error))?;
-    for result in &mut summary.results {
-        // A fresh link in every trial: as many first messages as rounds, which the starts measure better.
-        result.first_ns.clear();
-    }
-    summary.skipped.extend(made.skipped);
-    if made.rounds < settings.rounds && interrupted() {
-        summary.doubt(doubt::Cause::CutShort { trials: made.rounds as usize });
-    }
-    let all = serde_json::to_value(&made.overall).expect("every key is a string");
-    summary.more.insert("peel".to_owned(), all);
-    Ok(summary)
-}
-
-fn conclude(path: &Path, summary: &Summary, common: &Common) -> Result<(), Failure> {
-    show(path, summary, common)?;
-    let lost: u64 = overall(summary).map_or(0, |all| all.starts.iter().map(|start| start.lost).sum());
-    if !summary.kept_promises() || lost > 0 {
-        return Err(Failure::Promise(
-            "a promise did not hold: messages were lost; see the doubts".to_owned(),
-        ));
-    }
-    Ok(())
-}
-
-/// The other end of the peel.
-///
-/// # Errors
-/// When nobody listens.
-pub fn peel_respond() -> Result<(), Failure> {
-    end_with_parent();
-    catch_all_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
-    let mut input = BufReader::new(std::io::stdin().lock());
-    testbed::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
-}
-
-/// A fresh process of the peel.
-///
-/// # Errors
-/// When nobody listens.
-pub fn peel_start() -> Result<(), Failure> {
-    end_with_parent();
-    // Killed, it would leave its bus's files behind.
-    catch_all_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
-    let mut input = BufReader::new(std::io::stdin().lock());
-    startup::serve(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{print, store_failure, write_file};
+use super::{print, write_file};
 use crate::error::Failure;
 use crate::experiment;
 use crate::report::text::Screen;
@@ -24,16 +24,13 @@ pub struct ReportArguments {
 }
 
 /// Writes a run's page again, from its store.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn report(arguments: &ReportArguments) -> Result<(), Failure> {
-    let run = Run::open(&arguments.run).map_err(|error| store_failure(&error))?;
+    let run = Run::open(&arguments.run)?;
     if arguments.text {
-        let summary = run.summarise().map_err(|error| store_failure(&error))?;
+        let summary = run.summarise()?;
         return print(&experiment::text(&summary, Screen::stdout()));
     }
     let page = arguments.out.clone().unwrap_or_else(|| arguments.run.join("report.html"));
-    write_file(&page, &experiment::page(&run).map_err(|error| store_failure(&error))?)?;
+    write_file(&page, &experiment::page(&run)?)?;
     print(&format!("{}\n", page.display()))
 }

@@ -2,20 +2,21 @@
 
 use clap::{Args, Subcommand};
 
-use super::ResponseArguments;
 use crate::error::Failure;
+use crate::response::settings::ResponseArguments;
+use crate::vehicles::option::VehiclesArguments;
 
 /// Which experiment.
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// One of them; without, they are listed.
     #[command(subcommand)]
-    pub experiment: Option<Experiment>,
+    pub experiment: Option<RunCommand>,
 }
 
 /// The experiments.
 #[derive(Debug, Subcommand)]
-pub enum Experiment {
+pub enum RunCommand {
     /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell
     Groups(super::GroupsArguments),
     /// How long a message takes to another host, each way by itself, with the bound of its error
@@ -27,24 +28,21 @@ pub enum Experiment {
     /// The main job: the same as punctual survey
     Survey(super::SurveyArguments),
     /// Fifteen processes that publish to each other on one medium, beside the published tables
-    Vehicles(Box<super::VehiclesArguments>),
+    Vehicles(Box<VehiclesArguments>),
     /// Every way to wake a sleeping reader, what each costs, and what is lost (a minute)
     Wakeup(super::WakeupArguments),
 }
 
 /// Runs one experiment.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let Some(experiment) = &arguments.experiment else { return super::tasks() };
     match experiment {
-        Experiment::Groups(groups) => super::groups(groups),
-        Experiment::Oneway(oneway) => super::oneway(oneway),
-        Experiment::Peel(peel) => super::peel(peel),
-        Experiment::Response(response) => super::response(response),
-        Experiment::Survey(survey) => super::survey(survey),
-        Experiment::Vehicles(vehicles) => super::vehicles(vehicles),
-        Experiment::Wakeup(wakeup) => super::wakeup(wakeup),
+        RunCommand::Groups(groups) => super::groups(groups),
+        RunCommand::Oneway(oneway) => super::oneway(oneway),
+        RunCommand::Peel(peel) => super::peel(peel),
+        RunCommand::Response(response) => super::response(response),
+        RunCommand::Survey(survey) => super::survey(survey),
+        RunCommand::Vehicles(vehicles) => super::vehicles(vehicles),
+        RunCommand::Wakeup(wakeup) => super::wakeup(wakeup),
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::print;
 use crate::error::Failure;
-use crate::report::section::{Cell, Column, Kind, Section, Table, Tone};
+use crate::report::section::{Cell, Column, ColumnKind, Section, Table, Tone};
 use crate::report::text::{self, Screen, wrapped};
 use crate::units::{dash, grouped};
 
@@ -131,7 +131,7 @@ fn policies() -> Section {
         ("overload, p99", "class 7"),
     ];
     let columns =
-        heads.map(|(over, head)| Column { over: over.into(), head: head.into(), kind: Kind::Number });
+        heads.map(|(over, head)| Column { over: over.into(), head: head.into(), kind: ColumnKind::Number });
     let mut table = Table::new([vec![Column::name("policy")], columns.to_vec()].concat()).keyed(1);
     for (name, policy) in POLICIES {
         let closed = Server::of_the_experiment(Load::Closed { think: Nanos::from_millis(50) }).serve(policy);
@@ -197,10 +197,10 @@ fn simulate_wakeup(arguments: &WakeupArguments) -> Result<(), Failure> {
     for variant in chosen {
         let explored = explore(variant, STATES_MAX)
             .map_err(|error| Failure::Promise(format!("{}: {error}", variant.name)))?;
-        outcomes.push(Outcome { variant, explored });
+        outcomes.push(SimOutcome { variant, explored });
     }
     print(&if arguments.json {
-        let all: Vec<Value> = outcomes.iter().map(Outcome::json).collect();
+        let all: Vec<Value> = outcomes.iter().map(SimOutcome::json).collect();
         serde_json::to_string_pretty(&json!({ "schema": "punctual.sim.wakeup.v1", "variants": all }))
             .expect("every key is a string")
             + "\n"
@@ -234,12 +234,12 @@ fn list(as_json: bool) -> String {
 }
 
 /// What came of one protocol.
-struct Outcome {
+struct SimOutcome {
     variant: &'static Variant,
     explored: Exploration<Variant>,
 }
 
-impl Outcome {
+impl SimOutcome {
     fn ending(&self) -> Option<Ending> {
         self.explored.found.as_ref().map(|found| found.fault)
     }
@@ -318,7 +318,7 @@ impl Outcome {
     }
 }
 
-fn table(outcomes: &[Outcome], screen: Screen) -> String {
+fn table(outcomes: &[SimOutcome], screen: Screen) -> String {
     let mut columns = ["protocol", "race", "found"].map(Column::name).to_vec();
     columns.extend([Column::number("steps"), Column::number("states")]);
     columns.extend(["expected", "repaired"].map(Column::name));

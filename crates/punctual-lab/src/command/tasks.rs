@@ -7,7 +7,7 @@ use crate::report::section::{Cell, Column, Section, Table};
 use crate::report::text::{Screen, page};
 
 /// What there is to ask, and what answers: with its heading and its words, it fits a terminal of 24 lines.
-const TASKS: [(&str, &str); 16] = [
+const TASKS: [(&str, &str); 14] = [
     ("how fast is this machine, what should I use", "punctual survey (--quick: 15 s)"),
     ("who was late, at which stage, and why", "punctual run response"),
     ("what it costs to wake a sleeping reader", "punctual run wakeup"),
@@ -15,21 +15,16 @@ const TASKS: [(&str, &str); 16] = [
     ("how long one way takes, to another host too", "punctual run oneway"),
     ("fifteen processes that publish to each other", "punctual run vehicles"),
     ("vehicles that change groups while driving", "punctual run groups"),
-    ("did it become faster or slower", "punctual compare RUN RUN"),
-    ("a run again, as a page or as text", "punctual report RUN"),
-    ("what sockperf measured, as a run of ours", "punctual import sockperf"),
+    ("did it become faster", "punctual compare"),
+    ("a run as a page or as text; sockperf's too", "punctual report, import sockperf"),
     ("what is open now, and what was lost", "punctual stat"),
     ("what this machine can do, what limits it", "punctual host"),
     ("the other end, for another host", "punctual echo, punctual node"),
     ("where a wake-up can be lost, in a model", "punctual sim wakeup"),
-    ("completion for a shell, the manual", "punctual completions, man"),
-    ("the options of each", "punctual VERB --help"),
+    ("completion for a shell, manual, options", "punctual completions, man, --help"),
 ];
 
 /// Prints the list.
-///
-/// # Errors
-/// When standard output cannot be written.
 pub fn tasks() -> Result<(), Failure> {
     print(&page(&[section()], Screen::stdout()))
 }

@@ -1,24 +1,18 @@
 //! `punctual run wakeup`.
 
-use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressStyle;
 use punctual::Wake;
-use punctual_machine::host::HostFacts;
-use punctual_machine::signal::{catch_interrupts, end_with_parent};
-use serde_json::json;
+use punctual_machine::signal::catch_interrupts;
 
-use super::options::{Common, LoadArgument};
 use super::progress::progress;
-use super::{print, show, store_failure, write_file};
+use super::{measure, write_json};
 use crate::error::Failure;
-use crate::facts;
-use crate::store::{Header, Store};
-use crate::summary::Summary;
-use crate::wakeup::{self, Mutation, Plan, PlanOptions, Route, SoakOptions};
+use crate::run::{Common, LoadArgument};
+use crate::wakeup::{self, Mutation, Route, SoakOptions, WakeupOptions, WakeupPlan};
 
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]
@@ -51,24 +45,20 @@ pub struct WakeupArguments {
 }
 
 /// Measures, stores, compares, advises; or soaks.
-///
-/// # Errors
-/// See [`Failure`].
 pub fn wakeup(arguments: &WakeupArguments) -> Result<(), Failure> {
     if let Some(LoadArgument::Open) = arguments.common.load {
         let text = "--load open: a wake-up is measured one message at a time, which is a closed load";
         return Err(Failure::Usage(text.to_owned()));
     }
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
     match arguments.soak {
         Some(count) => soak(arguments, count),
-        None => measure(arguments),
+        None => measure::make(&plan(arguments)?, &arguments.common, &progress(arguments.common.quiet)),
     }
 }
 
-fn plan(arguments: &WakeupArguments) -> Result<Plan, Failure> {
+fn plan(arguments: &WakeupArguments) -> Result<WakeupPlan, Failure> {
     let common = &arguments.common;
-    let wishes = PlanOptions {
+    let wishes = WakeupOptions {
         quick: arguments.quick,
         rounds: arguments.rounds,
         all_conditions: arguments.all_conditions,
@@ -77,7 +67,7 @@ fn plan(arguments: &WakeupArguments) -> Result<Plan, Failure> {
         gap_us: common.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX)),
         only: arguments.only.clone(),
     };
-    let plan = Plan::wakeup(&wishes);
+    let plan = WakeupPlan::wakeup(&wishes);
     if plan.cells.is_empty() {
         return Err(Failure::Usage(nothing_left(&wishes)));
     }
@@ -85,64 +75,15 @@ fn plan(arguments: &WakeupArguments) -> Result<Plan, Failure> {
 }
 
 /// Which wish leaves nothing to measure.
-fn nothing_left(wishes: &PlanOptions) -> String {
+fn nothing_left(wishes: &WakeupOptions) -> String {
     let only = wishes.only.as_deref().unwrap_or_default();
-    if Plan::wakeup(&PlanOptions { gap_us: None, ..wishes.clone() }).cells.is_empty() {
+    if WakeupPlan::wakeup(&WakeupOptions { gap_us: None, ..wishes.clone() }).cells.is_empty() {
         let names: Vec<&str> = Route::all().iter().map(|route| route.name()).collect();
         return format!("--only {only}: no way has that in its name; there are {}", names.join(", "));
     }
     let gap_us = wishes.gap_us.unwrap_or_default();
     let of = if only.is_empty() { String::new() } else { format!(" of {only}") };
     format!("--gap {gap_us}us: not measured{of}; gaps are 0, 10us, 100us, 1ms and 10ms")
-}
-
-fn measure(arguments: &WakeupArguments) -> Result<(), Failure> {
-    let plan = plan(arguments)?;
-    let common = &arguments.common;
-    if let Some(file) = common.json.as_deref().filter(|file| *file != Path::new("-")) {
-        // Found out now, not after a minute of measuring.
-        write_file(file, "")?;
-    }
-    let cpus = punctual_machine::cpu::allowed();
-    let header = header(&plan, &cpus, common.seed);
-    let mut store = Store::create(common.out.as_deref(), &header).map_err(|error| store_failure(&error))?;
-    let bar = progress(common.quiet);
-    let outcomes = wakeup::run(&plan, &cpus, &mut store, &bar);
-    bar.finish_and_clear();
-    let outcomes = outcomes.map_err(|error| store_failure(&error))?;
-    let summary = wakeup::summarise(&store, outcomes).map_err(|error| store_failure(&error))?;
-    let path = store.finish(&summary).map_err(|error| store_failure(&error))?;
-    conclude(&path, &summary, arguments)
-}
-
-fn header(plan: &Plan, cpus: &[usize], seed: u64) -> Header {
-    Header {
-        seed,
-        warmup: wakeup::WARMUP,
-        host: facts::host(&HostFacts::read(), cpus),
-        clock: facts::clock(),
-        plan: json!({
-            "cells": plan.cells.len(),
-            "trials": plan.trials,
-            "duration_s": plan.duration.as_secs_f64(),
-            "messages_per_trial_max": plan.count_max,
-            "order": "in turns",
-            "writer_cpu": cpus.first(),
-            "reader_cpu": cpus.last(),
-        }),
-        ..Header::new("wakeup")
-    }
-}
-
-fn conclude(path: &Path, summary: &Summary, arguments: &WakeupArguments) -> Result<(), Failure> {
-    show(path, summary, &arguments.common)?;
-    if summary.results.is_empty() {
-        return Err(Failure::Machine("nothing could be measured here; the reasons are above".to_owned()));
-    }
-    if !summary.kept_promises() {
-        return Err(Failure::Promise("wake-ups were lost; see the doubts".to_owned()));
-    }
-    Ok(())
 }
 
 fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
@@ -160,6 +101,7 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
         let text = "nothing can be planted in this build; build it with RUSTFLAGS=\"--cfg labelled_stores\"";
         return Err(Failure::Usage(format!("--spoil {spoilt}: {text}")));
     }
+    catch_interrupts()?;
     let bar = progress(arguments.common.quiet);
     bar.set_length(count);
     bar.set_style(
@@ -168,45 +110,15 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
     );
     bar.enable_steady_tick(Duration::from_millis(500));
     let options = SoakOptions { wake, count, seed: arguments.common.seed, spoilt: arguments.spoil };
-    let result = wakeup::soak(options, &cpus, &bar).map_err(Failure::Machine);
-    finish(&bar);
+    let result = wakeup::soak(options, &cpus, &bar);
+    bar.disable_steady_tick();
+    bar.finish_and_clear();
     let result = result?;
     let json = serde_json::to_string_pretty(&result).expect("every key is a string") + "\n";
-    match arguments.common.json.as_deref() {
-        Some(file) if file == Path::new("-") => print(&json)?,
-        Some(file) => write_file(file, &json)?,
-        None => print(&json)?,
-    }
+    write_json(Some(arguments.common.json.as_deref().unwrap_or(Path::new("-"))), &json)?;
     if result.lost > 0 || result.noticed != result.messages {
         let (lost, messages) = (result.lost, result.messages);
         return Err(Failure::Promise(format!("{lost} wake-ups of {messages} messages were lost")));
     }
     Ok(())
-}
-
-/// The reader in a process of its own.
-///
-/// # Errors
-/// In words for people.
-pub fn wakeup_reader() -> Result<(), Failure> {
-    end_with_parent();
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
-    let mut input = BufReader::new(std::io::stdin().lock());
-    wakeup::serve_reader(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
-}
-
-/// An end of a soak.
-///
-/// # Errors
-/// In words for people.
-pub fn soak_end() -> Result<(), Failure> {
-    end_with_parent();
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
-    let mut input = BufReader::new(std::io::stdin().lock());
-    wakeup::serve_soak(&mut input, &mut std::io::stdout().lock()).map_err(Failure::Machine)
-}
-
-fn finish(bar: &ProgressBar) {
-    bar.disable_steady_tick();
-    bar.finish_and_clear();
 }

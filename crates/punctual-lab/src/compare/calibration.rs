@@ -53,9 +53,6 @@ struct Draw {
 
 impl Calibration {
     /// Reads the runs, which are all of the same thing, in the order of their starts.
-    ///
-    /// # Errors
-    /// A file of samples can no longer be read.
     pub fn of(runs: &[Run]) -> Result<Self, StoreError> {
         let everywhere = |cell: &CellId| runs.iter().all(|run| run.trials_of(cell).next().is_some());
         let warmup = runs.iter().map(|run| run.header.warmup).max().unwrap_or(0);
@@ -90,7 +87,6 @@ impl Calibration {
     }
 
     /// Two runs, of which nothing else is known.
-    #[must_use]
     pub fn two_runs(&self, draws: u64, factor: f64) -> Tally {
         let all: Vec<usize> = (0..self.runs).collect();
         self.tally(draws, factor, |random| {
@@ -101,7 +97,6 @@ impl Calibration {
     }
 
     /// Two runs, beside all others as the host's history.
-    #[must_use]
     pub fn two_runs_and_history(&self, draws: u64, factor: f64) -> Tally {
         let all: Vec<usize> = (0..self.runs).collect();
         self.tally(draws, factor, |random| {
@@ -115,7 +110,6 @@ impl Calibration {
     ///
     /// # Panics
     /// If there are not as many runs.
-    #[must_use]
     pub fn sides_of(&self, runs: usize, draws: u64, factor: f64) -> Tally {
         let all: Vec<usize> = (0..self.runs).collect();
         self.tally(draws, factor, |random| {
@@ -129,13 +123,11 @@ impl Calibration {
     ///
     /// # Panics
     /// If there are not as many runs.
-    #[must_use]
     pub fn in_turn(&self, pairs: usize, draws: u64, factor: f64) -> Tally {
         self.tally(draws, factor, |random| self.pairs(pairs, random))
     }
 
     /// As many pairs in turn as `compare --interleave` makes unasked, if so many are there.
-    #[must_use]
     pub fn in_turn_as_wanted(&self, draws: u64, factor: f64) -> Tally {
         self.tally(draws, factor, |random| {
             let mut pairs = self.pairs(self.runs / 2, random);
@@ -172,7 +164,6 @@ impl Calibration {
     }
 
     /// Runs in it.
-    #[must_use]
     pub fn runs(&self) -> usize {
         self.runs
     }

@@ -9,7 +9,6 @@ const RUNS_MAX: usize = 20;
 
 /// Other runs of what `runs` measured, in the folders: of the same experiment, plan and host. What cannot be read is left
 /// out: it is no part of the comparison.
-#[must_use]
 pub fn history_of(runs: &[&Run], folders: &[PathBuf]) -> Vec<Run> {
     let Some(first) = runs.first() else { return Vec::new() };
     let known: Vec<PathBuf> = runs.iter().map(|run| resolved(&run.path)).collect();

@@ -5,6 +5,6 @@ mod outcome;
 mod scenario;
 mod testbed;
 
-pub use outcome::{Outcome, Passage};
-pub use scenario::{Cell, Move, Scenario, ScenarioError};
-pub use testbed::{Medium, run};
+pub use outcome::{GroupsOutcome, Passage};
+pub use scenario::{MapCell, Move, Scenario, ScenarioError};
+pub use testbed::{GroupsMedium, run};

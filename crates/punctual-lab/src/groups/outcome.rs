@@ -71,7 +71,7 @@ impl VehicleEnd {
 
 /// All of it.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct GroupsOutcome {
     /// In the order in which they ended.
     pub passages: Vec<Passage>,
     pub(super) vehicles: Vec<VehicleEnd>,
@@ -84,7 +84,7 @@ pub struct Outcome {
     pub(super) cut_short: Option<Duration>,
 }
 
-impl Outcome {
+impl GroupsOutcome {
     /// Which promise did not hold, in words; none if all did.
     pub fn broken(&self) -> Option<String> {
         if let Some(passage) = self.passages.iter().find(|passage| passage.is_missed()) {
@@ -111,7 +111,6 @@ impl Outcome {
     }
 
     /// Who was where when, and how long each change took.
-    #[must_use]
     pub fn sections(&self, period: Duration) -> Vec<Section> {
         let mut end = vec![format!(
             "Searched {} bytes of all that leaders sent and heard for {} secrets: {} found in clear.",

@@ -43,14 +43,14 @@ impl fmt::Display for ScenarioError {
 
 /// A square of the map, counted from the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cell {
+pub struct MapCell {
     /// To the east.
     pub x: i32,
     /// To the north.
     pub y: i32,
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for MapCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.x, self.y)
     }
@@ -64,7 +64,7 @@ pub struct Move {
     /// Where it is then, metres.
     pub place_m: (f64, f64),
     /// Into which cell.
-    pub cell: Cell,
+    pub cell: MapCell,
     /// Until when it stays there.
     pub until: Duration,
 }
@@ -110,14 +110,14 @@ impl Scenario {
     }
 
     /// The group of a cell.
-    pub fn group_of(&self, cell: Cell) -> u32 {
+    pub fn group_of(&self, cell: MapCell) -> u32 {
         let middle = |at: i32| (f64::from(at) + 0.5) * self.cell_m;
         group_of_cell(middle(cell.x), middle(cell.y), self.cell_m)
     }
 
     /// All cells that vehicles come to.
-    pub fn cells(&self) -> Vec<Cell> {
-        let mut cells: Vec<Cell> = self.vehicles.values().flatten().map(|step| step.cell).collect();
+    pub fn cells(&self) -> Vec<MapCell> {
+        let mut cells: Vec<MapCell> = self.vehicles.values().flatten().map(|step| step.cell).collect();
         cells.sort_unstable();
         cells.dedup();
         cells
@@ -238,7 +238,7 @@ fn moves_of(places: &[Waypoint], cell_m: f64, length: Duration) -> Vec<Move> {
     let steps = (length.as_micros() / STEP.as_micros()) as u32;
     for at in (0..=steps).map(|step| STEP * step) {
         let place_m = place_at(places, at);
-        let cell = Cell { x: (place_m.0 / cell_m).floor() as i32, y: (place_m.1 / cell_m).floor() as i32 };
+        let cell = MapCell { x: (place_m.0 / cell_m).floor() as i32, y: (place_m.1 / cell_m).floor() as i32 };
         if moves.last().is_none_or(|last| last.cell != cell) {
             if let Some(last) = moves.last_mut() {
                 last.until = at;
@@ -261,11 +261,14 @@ mod tests {
     fn places_become_moves() {
         let scenario = Scenario::parse(ROAD).unwrap();
         assert_eq!((scenario.period, scenario.length), (Duration::from_millis(5), Duration::from_secs(4)));
-        let ann: Vec<(u128, Cell)> =
+        let ann: Vec<(u128, MapCell)> =
             scenario.vehicles["ann"].iter().map(|step| (step.at.as_millis(), step.cell)).collect();
-        assert_eq!(ann, [(0, Cell { x: 0, y: 0 }), (500, Cell { x: 1, y: 0 }), (1_500, Cell { x: 2, y: 0 })]);
+        assert_eq!(
+            ann,
+            [(0, MapCell { x: 0, y: 0 }), (500, MapCell { x: 1, y: 0 }), (1_500, MapCell { x: 2, y: 0 })]
+        );
         assert_eq!(scenario.vehicles["ann"][0].until, Duration::from_millis(500));
-        assert_eq!(scenario.vehicles["ben"][0].cell, Cell { x: -1, y: 0 });
+        assert_eq!(scenario.vehicles["ben"][0].cell, MapCell { x: -1, y: 0 });
         assert_eq!(scenario.cells().len(), 4);
         let groups: std::collections::BTreeSet<u32> =
             scenario.cells().into_iter().map(|cell| scenario.group_of(cell)).collect();

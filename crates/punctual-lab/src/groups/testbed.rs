@@ -1,11 +1,12 @@
 //! Runs a scenario: a leader and a post that publishes in each cell, and vehicles that come and go.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual::group::{GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret};
 use punctual::interest::{Participant, Publisher, Response, Running, Topic};
@@ -15,8 +16,9 @@ use punctual_machine::process::{fill_with_secrets, random};
 use punctual_machine::signal::interrupted;
 
 use super::clear::Secrets;
-use super::outcome::{Outcome, Passage, VehicleEnd};
-use super::scenario::{Cell, Move, Scenario};
+use super::outcome::{GroupsOutcome, Passage, VehicleEnd};
+use super::scenario::{MapCell, Move, Scenario};
+use crate::run::free_addresses;
 
 /// What a post publishes: the number of its cell's group.
 type Value = Quantity<Metre, i64>;
@@ -29,11 +31,12 @@ const START_MAX: Duration = Duration::from_secs(20);
 const UNDER_WAY_MAX: Duration = Duration::from_secs(1);
 
 /// What carries the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Medium {
-    /// Shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum GroupsMedium {
+    /// Shared memory
+    #[default]
     Shared,
-    /// UDP over the loopback interface.
+    /// UDP over the loopback interface
     Datagram,
 }
 
@@ -50,12 +53,12 @@ struct Places {
 }
 
 impl Places {
-    fn new(medium: Medium, count: usize) -> Result<Self, String> {
+    fn new(medium: GroupsMedium, count: usize) -> Result<Self, String> {
         let name = format!("groups-{:x}", random() & 0xFFFF_FFFF);
         let buses: Vec<Bus> = match medium {
-            Medium::Shared => vec![Bus::shared(&name); count],
-            Medium::Datagram => {
-                let ports = free_ports(count).map_err(|error| format!("no free UDP port: {error}"))?;
+            GroupsMedium::Shared => vec![Bus::shared(&name); count],
+            GroupsMedium::Datagram => {
+                let ports = free_addresses(count)?;
                 let others = |own: SocketAddr| ports.iter().copied().filter(move |&port| port != own);
                 let bus = |&own: &SocketAddr| Bus::peers(own, &others(own).collect::<Vec<_>>());
                 ports.iter().map(bus).collect()
@@ -83,11 +86,6 @@ impl Places {
     }
 }
 
-fn free_ports(count: usize) -> std::io::Result<Vec<SocketAddr>> {
-    let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
-    sockets.iter().map(UdpSocket::local_addr).collect()
-}
-
 /// Files of this run, gone when it ends.
 struct Captures(PathBuf);
 
@@ -107,19 +105,19 @@ impl Drop for Captures {
 
 /// A cell's leader, and the post that publishes in its group.
 struct Station {
-    cell: Cell,
+    cell: MapCell,
     leader: GroupLeader,
     post: GroupMember,
     capture: PathBuf,
     _publisher: Running<Publisher<Value>>,
 }
 
-fn leader_of(cell: Cell) -> String {
+fn leader_of(cell: MapCell) -> String {
     format!("lead_{}_{}", cell.x, cell.y)
 }
 
 impl Station {
-    fn open(places: &mut Places, cell: Cell, group: u32, captures: &Captures) -> Result<Self, String> {
+    fn open(places: &mut Places, cell: MapCell, group: u32, captures: &Captures) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let capture = captures.0.join(format!("{cell}.pcapng"));
         let (node, keys) = places.open(&NodeOptions::new(&leader_of(cell)).capture(&capture))?;
@@ -192,7 +190,12 @@ impl Vehicle {
     }
 
     /// What there is to do at this time of the scenario.
-    fn turn(&mut self, begin: Instant, scenario: &Scenario, outcome: &mut Outcome) -> Result<(), String> {
+    fn turn(
+        &mut self,
+        begin: Instant,
+        scenario: &Scenario,
+        outcome: &mut GroupsOutcome,
+    ) -> Result<(), String> {
         if let Some(step) = self.next.filter(|step| begin.elapsed() >= step.at) {
             self.end_passage(outcome);
             let group = scenario.group_of(step.cell);
@@ -217,7 +220,7 @@ impl Vehicle {
         Note { taken: note.taken, wrong: note.wrong, ..Note::default() }
     }
 
-    fn end_passage(&mut self, outcome: &mut Outcome) {
+    fn end_passage(&mut self, outcome: &mut GroupsOutcome) {
         if let Some((since, mut passage)) = self.current.take() {
             passage.first = lock(&self.note).first.map(|first| first - since);
             passage.step.until =
@@ -226,7 +229,7 @@ impl Vehicle {
         }
     }
 
-    fn end(mut self, outcome: &mut Outcome) {
+    fn end(mut self, outcome: &mut GroupsOutcome) {
         self.end_passage(outcome);
         let participant = self.running.stop();
         let note = lock(&self.note);
@@ -244,10 +247,7 @@ impl Vehicle {
 }
 
 /// Runs a scenario from beginning to end.
-///
-/// # Errors
-/// In words for people: what the machine could not.
-pub fn run(scenario: &Scenario, medium: Medium, bar: &ProgressBar) -> Result<Outcome, String> {
+pub fn run(scenario: &Scenario, medium: GroupsMedium, bar: &ProgressBar) -> Result<GroupsOutcome, String> {
     let cells = scenario.cells();
     let mut places = Places::new(medium, 2 * cells.len() + scenario.vehicles.len())?;
     let captures = Captures::new()?;
@@ -261,7 +261,7 @@ pub fn run(scenario: &Scenario, medium: Medium, bar: &ProgressBar) -> Result<Out
     for (name, moves) in &scenario.vehicles {
         vehicles.push(Vehicle::open(&mut places, name, moves.clone(), scenario.period)?);
     }
-    let mut outcome = Outcome::default();
+    let mut outcome = GroupsOutcome::default();
     let start = Instant::now();
     while stations.iter().any(|station| station.post.group().is_none()) {
         if interrupted() {
@@ -306,8 +306,12 @@ fn turn_stations(stations: &mut [Station], secrets: &mut Secrets) -> Result<(), 
 }
 
 /// Ends the leaders, and reads what each of them sent and heard.
-fn look_for_secrets(stations: Vec<Station>, secrets: &Secrets, outcome: &mut Outcome) -> Result<(), String> {
-    let paths: BTreeMap<Cell, PathBuf> =
+fn look_for_secrets(
+    stations: Vec<Station>,
+    secrets: &Secrets,
+    outcome: &mut GroupsOutcome,
+) -> Result<(), String> {
+    let paths: BTreeMap<MapCell, PathBuf> =
         stations.iter().map(|station| (station.cell, station.capture.clone())).collect();
     drop(stations);
     for path in paths.values() {

@@ -1,4 +1,4 @@
-//! The measuring client: closed and open load over any link.
+//! The measuring client: closed and open load over any endpoint.
 
 use std::time::Duration;
 
@@ -6,14 +6,19 @@ use punctual::{Clock, Ticks};
 use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::signal::interrupted;
 
-use super::neighbour::Neighbours;
-use super::ping::{self, Answer};
+use super::neighbour::neighbours;
+use super::pace::Client;
+use super::ping::{self, Answer, PingDetail};
 use super::recording::Recording;
-use crate::link::{Link, Received};
+use crate::endpoint::{Endpoint, Received};
 use crate::sample::Load;
 
-/// How long an answer is waited for. A message is lost when it has not come by then.
+/// How long an answer is waited for before the next message leaves.
 pub const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long the last answers are waited for. A message is lost when its answer has not come by then: an answer that a host
+/// without CPUs to spare keeps back for a second is late, not lost.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
 /// What one trial sends.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +50,6 @@ pub struct Warmup {
 
 impl Warmup {
     /// Messages of it.
-    #[must_use]
     pub fn count(self) -> usize {
         self.burst + self.paced
     }
@@ -61,40 +65,40 @@ pub struct ClientFacts {
     pub usage: ThreadUsage,
     /// CPUs it was seen on, beyond the first.
     pub migrations: u64,
-    /// Times the link had no room.
+    /// Times the endpoint had no room.
     pub full: u64,
     /// Messages that were warm-up.
     pub warmup: u64,
 }
 
 /// One trial in the making.
-struct Run<'a> {
-    link: &'a mut dyn Link,
+struct ClientTrial<'a> {
+    endpoint: &'a mut dyn Endpoint,
     clock: &'static Clock,
-    recording: &'a mut Recording,
+    recording: &'a mut Recording<PingDetail>,
+    /// Messages after which it ends.
+    count_max: usize,
     prepared: Vec<u8>,
     message: Vec<u8>,
     buffer: Vec<u8>,
     facts: ClientFacts,
 }
 
-/// Runs one trial over a link whose other end answers. Messages are noted in `recording`.
-pub fn run(link: &mut dyn Link, trial: &Trial, recording: &mut Recording) -> ClientFacts {
+/// Runs one trial over an endpoint whose other end answers. Messages are noted in `recording`.
+pub fn run(endpoint: &mut dyn Endpoint, trial: &Trial, recording: &mut Recording<PingDetail>) -> ClientFacts {
     let clock = Clock::get();
     let mut prepared = vec![0; trial.size];
     ping::prepare(&mut prepared);
     let message = prepared.clone();
     let buffer = vec![0; trial.size];
-    let mut run = Run { link, clock, recording, prepared, message, buffer, facts: ClientFacts::default() };
+    let (count_max, facts) = (trial.warmup.burst, ClientFacts::default());
+    let mut run = ClientTrial { endpoint, clock, recording, count_max, prepared, message, buffer, facts };
     let (before, cpu) = (ThreadUsage::now(), punctual_machine::cpu::current());
-    run.burst(trial.warmup.burst);
+    let start = clock.now();
+    run.closed(start, Ticks(0), clock.ticks(PATIENCE), start.plus(clock.ticks(BURST_MAX)));
     let cpus: Vec<usize> = trial.neighbours.into_iter().flatten().collect();
-    let _neighbours = Neighbours::on(&cpus);
-    run.facts.warmup = (run.recording.len() + trial.warmup.paced) as u64;
-    match trial.load {
-        Load::Closed => run.closed(trial),
-        Load::Open => run.open(trial),
-    }
+    let _neighbours = neighbours(&cpus);
+    run.paced(trial);
     run.drain();
     run.facts.usage = ThreadUsage::now().since(before);
     run.facts.migrations = u64::from(punctual_machine::cpu::current() != cpu);
@@ -103,123 +107,34 @@ pub fn run(link: &mut dyn Link, trial: &Trial, recording: &mut Recording) -> Cli
     run.facts
 }
 
-impl Run<'_> {
-    /// One message after the other, as many as are asked for or as the time allows.
-    fn burst(&mut self, messages: usize) {
-        let end = self.clock.now().plus(self.clock.ticks(BURST_MAX));
-        while self.recording.has_room() && self.recording.len() < messages && !interrupted() {
-            let now = self.ask(self.clock.now());
-            if now >= end {
-                break;
+impl ClientTrial<'_> {
+    /// The warm-up in the manner of the trial, and the trial.
+    fn paced(&mut self, trial: &Trial) {
+        let (clock, gap, paced) = (self.clock, self.clock.ticks(trial.gap), trial.warmup.paced);
+        let warmup = self.recording.len() + paced;
+        self.facts.warmup = warmup as u64;
+        match trial.load {
+            Load::Closed => {
+                let after = || clock.now().plus(gap);
+                self.count_max = warmup;
+                self.closed(after(), gap, clock.ticks(PATIENCE), Ticks(u64::MAX));
+                self.count_max = warmup + trial.count_max;
+                let end = clock.now().plus(clock.ticks(trial.duration));
+                self.closed(after(), gap, clock.ticks(PATIENCE), end);
+            }
+            Load::Open => {
+                let period = clock.ticks(trial.gap.max(Duration::from_micros(1)));
+                let start = clock.now().plus(period);
+                let warm = start.plus(Ticks(period.0.saturating_mul(paced as u64)));
+                self.count_max = warmup + trial.count_max;
+                self.open(start, trial.gap, warm.plus(clock.ticks(trial.duration)));
             }
         }
-    }
-
-    fn closed(&mut self, trial: &Trial) {
-        let gap = self.clock.ticks(trial.gap);
-        let after = |now: Ticks| if gap.0 == 0 { now } else { now.plus(gap) };
-        let count_max = self.recording.len() + trial.warmup.paced + trial.count_max;
-        let steady_from = self.facts.warmup;
-        let mut due = after(self.clock.now());
-        let mut end = None;
-        while self.recording.has_room() && self.recording.len() < count_max && !interrupted() {
-            if end.is_none() && self.recording.len() as u64 >= steady_from {
-                end = Some(self.clock.now().plus(self.clock.ticks(trial.duration)));
-            }
-            self.wait_until(due);
-            let now = self.ask(due);
-            if end.is_some_and(|end| now >= end) {
-                break;
-            }
-            due = after(now);
-        }
-    }
-
-    /// Sends one message and waits for its answer; says when that was there.
-    #[inline]
-    fn ask(&mut self, due: Ticks) -> Ticks {
-        let sequence = self.recording.len() as u64;
-        let sent = self.send(due);
-        self.receive_answer_to(sequence, sent.plus(self.clock.ticks(PATIENCE)));
-        self.clock.now()
-    }
-
-    fn open(&mut self, trial: &Trial) {
-        let period = self.clock.ticks(trial.gap.max(Duration::from_micros(1)));
-        let start = self.clock.now().plus(period);
-        let paced = period.0.saturating_mul(trial.warmup.paced as u64);
-        let end = start.plus(Ticks(paced)).plus(self.clock.ticks(trial.duration));
-        let count_max = self.recording.len() + trial.warmup.paced + trial.count_max;
-        let mut due = start;
-        while self.recording.has_room() && self.recording.len() < count_max && !interrupted() {
-            while self.clock.now() < due {
-                self.receive_one(due);
-            }
-            self.send(due);
-            due = due.plus(period);
-            if due >= end {
-                break;
-            }
-        }
-    }
-
-    /// Spins: a sleep would be late by a timer's slack, and the idle gap is the other side's, not ours.
-    fn wait_until(&self, instant: Ticks) {
-        while self.clock.now() < instant {
-            std::hint::spin_loop();
-        }
-    }
-
-    fn send(&mut self, due: Ticks) -> Ticks {
-        let sequence = self.recording.len() as u64;
-        let give_up = self.clock.now().plus(self.clock.ticks(PATIENCE));
-        loop {
-            let sent = self.clock.now();
-            ping::write_request(&mut self.message, sequence, sent);
-            if self.link.send(&self.message, due) {
-                self.recording.note_sent(due, sent);
-                return sent;
-            }
-            self.facts.full += 1;
-            if sent >= give_up {
-                // Never taken: it counts as sent and lost, for the load wanted it.
-                self.recording.note_sent(due, sent);
-                return sent;
-            }
-        }
-    }
-
-    #[inline]
-    fn receive_answer_to(&mut self, sequence: u64, deadline: Ticks) {
-        while let Some(answered) = self.receive_one(deadline) {
-            if answered == Some(sequence) {
-                return;
-            }
-        }
-    }
-
-    /// Takes one answer: `Some(Some(number))` if it was whole. `None` when the deadline passed.
-    #[inline]
-    fn receive_one(&mut self, deadline: Ticks) -> Option<Option<u64>> {
-        let Received { size, stages } = self.link.receive(&mut self.buffer, deadline)?;
-        let done = self.clock.now();
-        let Some(answer) = self.buffer.get(..size).and_then(|bytes| ping::read_answer(bytes, &self.prepared))
-        else {
-            self.recording.note_mismatch(done);
-            return Some(None);
-        };
-        let Answer { sequence, delivered, stages: request } = answer;
-        if let Some(row) = self.recording.note_answer(sequence, done) {
-            row.delivered = delivered;
-            row.request = request;
-            row.reply = stages;
-        }
-        Some(Some(sequence))
     }
 
     /// Waits for what is still to come.
     fn drain(&mut self) {
-        let deadline = self.clock.now().plus(self.clock.ticks(PATIENCE));
+        let deadline = self.clock.now().plus(self.clock.ticks(LAST_ANSWERS_MAX));
         while self.recording.open() > 0 && self.receive_one(deadline).is_some() && !interrupted() {}
     }
 
@@ -227,6 +142,53 @@ impl Run<'_> {
         ping::write_stop(&mut self.message);
         // Lost on the way, the responder's own patience ends the trial.
         let now = self.clock.now();
-        self.link.send(&self.message, now);
+        self.endpoint.send(&self.message, now);
+    }
+}
+
+impl Client for ClientTrial<'_> {
+    #[inline]
+    fn goes_on(&mut self) -> bool {
+        self.recording.has_room() && self.recording.len() < self.count_max && !interrupted()
+    }
+
+    /// Spins: a sleep would be late by a timer's slack, and the idle gap is the other side's, not ours.
+    #[inline]
+    fn rest_until(&mut self, instant: Ticks) {
+        while self.clock.now() < instant {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn send(&mut self, due: Ticks) -> (u64, Ticks) {
+        let sequence = self.recording.len() as u64;
+        let give_up = self.clock.now().plus(self.clock.ticks(PATIENCE));
+        loop {
+            let sent = self.clock.now();
+            ping::write_request(&mut self.message, sequence, sent);
+            let is_taken = self.endpoint.send(&self.message, due);
+            self.facts.full += u64::from(!is_taken);
+            if is_taken || sent >= give_up {
+                // Never taken, it counts as sent and lost, for the load wanted it.
+                self.recording.note_sent(due, sent);
+                return (sequence, sent);
+            }
+        }
+    }
+
+    #[inline]
+    fn receive_one(&mut self, deadline: Ticks) -> Option<Option<u64>> {
+        let Received { size, stages } = self.endpoint.receive(&mut self.buffer, deadline)?;
+        let done = self.clock.now();
+        let Some(answer) = self.buffer.get(..size).and_then(|bytes| ping::read_answer(bytes, &self.prepared))
+        else {
+            self.recording.note_damage(None, done);
+            return Some(None);
+        };
+        let Answer { sequence, delivered, stages: request } = answer;
+        if let Some(row) = self.recording.note_answer(sequence, done) {
+            row.detail = PingDetail { delivered, request, reply: stages };
+        }
+        Some(Some(sequence))
     }
 }

@@ -30,7 +30,6 @@ pub struct Clocks {
 
 impl Clocks {
     /// All clocks now.
-    #[must_use]
     pub fn read() -> Self {
         let clock = Clock::get();
         let own = || clock.nanos(clock.now().since(Ticks(0)));
@@ -43,7 +42,6 @@ impl Clocks {
     }
 
     /// What must be doubted of `subject`, measured between `earlier` and now.
-    #[must_use]
     pub fn doubts_since(&self, earlier: &Self, subject: &str) -> Vec<Cause> {
         let passed = distance(self.own, earlier.own);
         let stepped = |clock, now, then| {

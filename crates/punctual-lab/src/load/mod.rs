@@ -3,6 +3,8 @@
 pub mod client;
 pub mod clocks;
 pub mod neighbour;
+pub mod pace;
 pub mod ping;
 pub mod recording;
 pub mod responder;
+pub mod testbed;

@@ -9,7 +9,10 @@
 //! | 60 | 1 | 1 = the last message of the trial: no answer is wanted |
 //! | 61 | | a pattern that follows from the number, compared whole |
 
-use punctual::{Stage, Stages, Ticks};
+use punctual::{Clock, Stage, Stages, Ticks};
+
+use super::recording::{Recording, Row};
+use crate::sample::{ABSENT_NS, Facts, Load, Outcome, RESPONDER, Samples, StageColumn};
 
 /// Smallest measuring message, bytes.
 pub const SIZE_MIN: usize = 64;
@@ -105,6 +108,99 @@ pub fn read_answer(bytes: &[u8], prepared: &[u8]) -> Option<Answer> {
         *ticks = u32::from_le_bytes(*bytes[at..].first_chunk()?);
     }
     Some(Answer { sequence, delivered: Ticks(get(bytes, 16)), stages })
+}
+
+/// What is noted of a ping beside its round trip.
+#[derive(Clone, Copy, Debug)]
+pub struct PingDetail {
+    /// When the responder's application had it; 0 = not known.
+    pub delivered: Ticks,
+    /// The request's stages; `u32::MAX` where not known.
+    pub request: StageTicks,
+    /// The answer's stages and the instant at which it was sent, where they were stamped.
+    pub reply: Option<Stages>,
+}
+
+impl Default for PingDetail {
+    fn default() -> Self {
+        Self { delivered: Ticks(0), request: [u32::MAX; Stage::ALL.len()], reply: None }
+    }
+}
+
+fn load_of(open_load: bool) -> Load {
+    if open_load { Load::Open } else { Load::Closed }
+}
+
+impl Recording<PingDetail> {
+    /// The round trips in nanoseconds since `start`; `first_index` is the first message's index in its cell.
+    pub fn round_trips(&self, clock: &Clock, start: Ticks, first_index: u64, open_load: bool) -> Samples {
+        let mut samples = self.samples(clock, start, first_index, load_of(open_load));
+        if self.rows().iter().any(|row| row.detail.reply.is_some()) {
+            samples.stages = self.round_trip_stages(clock, open_load);
+        }
+        samples
+    }
+
+    /// A column with what each message took for it.
+    fn column(&self, name: String, ns: impl Fn(&Row<PingDetail>) -> Option<u64>) -> StageColumn {
+        StageColumn { name, ns: self.rows().iter().map(|row| ns(row).unwrap_or(ABSENT_NS)).collect() }
+    }
+
+    fn round_trip_stages(&self, clock: &Clock, open_load: bool) -> Vec<StageColumn> {
+        let mut columns = Vec::new();
+        for (place, stage) in Stage::ALL.into_iter().enumerate().filter(|(_, stage)| *stage != Stage::Sent) {
+            let request =
+                self.column(format!("request.{}", stage.name()), |row| request_ns(clock, row, place));
+            let reply = |row: &Row<PingDetail>| Some(clock.nanos(row.detail.reply?.time_in(stage)?));
+            columns.extend([request, self.column(format!("reply.{}", stage.name()), reply)]);
+        }
+        columns.push(self.column(RESPONDER.to_owned(), |row| {
+            let reply = row.detail.reply.filter(|reply| reply.one_clock && row.detail.delivered.0 != 0)?;
+            Some(clock.nanos(Ticks(reply.sender.sent).since(row.detail.delivered)))
+        }));
+        if open_load {
+            let late = |row: &Row<PingDetail>| row.detail.reply.map(|_| clock.nanos(row.sent.since(row.due)));
+            columns.push(self.column("request.sent".to_owned(), late));
+        }
+        columns
+    }
+
+    /// The requests' way alone, where both ends read one clock. `None` if no row knows it.
+    pub fn one_ways(
+        &self,
+        clock: &Clock,
+        start: Ticks,
+        first_index: u64,
+        open_load: bool,
+    ) -> Option<Samples> {
+        if !self.rows().iter().any(|row| row.detail.delivered.0 != 0) {
+            return None;
+        }
+        let mut samples = self.samples(clock, start, first_index, load_of(open_load));
+        // What came twice or late is the round trip's.
+        samples.facts = Facts::default();
+        for (place, row) in self.rows().iter().enumerate().filter(|(_, row)| row.outcome == Outcome::Answered)
+        {
+            // Without its instant the request's way is as unknown as the whole: it keeps its place and its age.
+            match row.detail.delivered {
+                Ticks(0) => samples.outcome[place] = Outcome::Unfinished,
+                at => samples.total_ns[place] = clock.nanos(at.since(row.start(load_of(open_load)))),
+            }
+        }
+        let stages =
+            Stage::ALL.into_iter().enumerate().filter(|(_, stage)| *stage != Stage::Sent || open_load);
+        let column = |(place, stage): (usize, Stage)| {
+            self.column(stage.name().to_owned(), |row| request_ns(clock, row, place))
+        };
+        samples.stages = stages.map(column).collect();
+        Some(samples)
+    }
+}
+
+/// The request's time in a stage, where it is known.
+fn request_ns(clock: &Clock, row: &Row<PingDetail>, place: usize) -> Option<u64> {
+    let ticks = row.detail.request[place];
+    (ticks != u32::MAX).then(|| clock.nanos(Ticks(ticks.into())))
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
-//! What a client notes while it measures: ticks, in memory touched beforehand. Nanoseconds are made after the trial.
+//! What a client notes while it measures: ticks, in memory touched beforehand. Each message, and each packet that arrives, ends in
+//! exactly one class, and the sums are checked. Nanoseconds are made after the trial.
+//!
+//! Time is an argument; nothing here reads a clock.
 
-use punctual::{Clock, Stage, Stages, Ticks};
+use punctual::{Clock, Ticks};
+use serde::{Deserialize, Serialize};
 
-use super::ping::StageTicks;
-use crate::sample::{ABSENT_NS, Outcome, RESPONDER, Samples, StageColumn};
+use crate::sample::{Load, Outcome, Samples};
 
-/// One message.
+/// One message. `D` is what its way says of it besides.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct Row<D> {
     /// When it should have left.
     pub due: Ticks,
     /// When it left.
@@ -16,47 +19,91 @@ pub struct Row {
     pub done: Ticks,
     /// How it ended.
     pub outcome: Outcome,
-    /// When the responder's application had it; 0 = not known.
-    pub delivered: Ticks,
-    /// The request's stages; `u32::MAX` where not known.
-    pub request: StageTicks,
-    /// The answer's stages and the instant at which it was sent, where they were stamped.
-    pub reply: Option<Stages>,
+    /// What else is known.
+    pub detail: D,
 }
 
-impl Row {
+impl<D: Default> Row<D> {
     fn sent_at(due: Ticks, sent: Ticks) -> Self {
-        let request = [u32::MAX; Stage::ALL.len()];
-        Self {
-            due,
-            sent,
-            done: sent,
-            outcome: Outcome::Unfinished,
-            delivered: Ticks(0),
-            request,
-            reply: None,
+        Self { due, sent, done: sent, outcome: Outcome::Unfinished, detail: D::default() }
+    }
+
+    /// When its latency begins.
+    pub fn start(&self, load: Load) -> Ticks {
+        match load {
+            Load::Open => self.due,
+            Load::Closed => self.sent,
         }
+    }
+}
+
+/// Every packet that arrived is in exactly one of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrivals {
+    /// All.
+    pub all: u64,
+    /// The right answer to an open question.
+    pub answers: u64,
+    /// To one that had ended already.
+    pub duplicates: u64,
+    /// Damaged, and charged to a question.
+    pub mismatches: u64,
+    /// Damaged, and no question was open that it could be charged to.
+    pub damaged_strays: u64,
+    /// Of another run, or to a question that was never asked.
+    pub strays: u64,
+}
+
+impl Arrivals {
+    /// Nothing vanished and nothing was invented.
+    pub fn sums(&self) -> bool {
+        self.all == self.answers + self.duplicates + self.mismatches + self.damaged_strays + self.strays
+    }
+}
+
+/// How many messages ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TripEnds {
+    /// Sent.
+    pub sent: u64,
+    /// The right answer came.
+    pub answered: u64,
+    /// None came in time.
+    pub lost: u64,
+    /// A wrong one came.
+    pub mismatched: u64,
+    /// None had come when the trial ended, but there was time left.
+    pub unfinished: u64,
+}
+
+impl TripEnds {
+    /// Every message ended in exactly one way.
+    pub fn sums(&self) -> bool {
+        self.sent == self.answered + self.lost + self.mismatched + self.unfinished
     }
 }
 
 /// The messages of one trial, by number.
 #[derive(Debug)]
-pub struct Recording {
-    rows: Vec<Row>,
+pub struct Recording<D> {
+    rows: Vec<Row<D>>,
     capacity: usize,
-    /// Answers that came twice.
-    pub duplicated: u64,
-    /// Answers that came after a younger one's.
-    pub reordered: u64,
-    newest_answered: Option<u64>,
+    open: usize,
+    /// No message before this one is open.
+    oldest_open: usize,
+    /// The newest that was answered, by flow.
+    newest: Vec<Option<u64>>,
+    arrivals: Arrivals,
+    reordered: u64,
 }
 
-impl Recording {
-    /// Room for `capacity` messages, touched now so that noting one faults no page.
-    pub fn new(capacity: usize) -> Self {
+impl<D: Copy + Default> Recording<D> {
+    /// Room for `capacity` messages over `flows` flows, taken in turn; touched now so that noting one faults no page.
+    pub fn new(capacity: usize, flows: usize) -> Self {
         let mut rows = vec![Row::sent_at(Ticks(1), Ticks(1)); capacity];
         rows.clear();
-        Self { rows, capacity, duplicated: 0, reordered: 0, newest_answered: None }
+        let newest = vec![None; flows.max(1)];
+        Self { rows, capacity, open: 0, oldest_open: 0, newest, arrivals: Arrivals::default(), reordered: 0 }
     }
 
     /// Messages noted.
@@ -75,157 +122,182 @@ impl Recording {
         self.rows.len() < self.capacity
     }
 
+    /// Messages without an answer yet.
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// All messages.
+    pub fn rows(&self) -> &[Row<D>] {
+        &self.rows
+    }
+
+    /// A message, to note more of it.
+    pub fn row_mut(&mut self, sequence: u64) -> Option<&mut Row<D>> {
+        self.rows.get_mut(usize::try_from(sequence).ok()?)
+    }
+
+    /// What arrived.
+    pub fn arrivals(&self) -> Arrivals {
+        self.arrivals
+    }
+
+    /// Answers that came after a younger one's of their flow.
+    pub fn reordered(&self) -> u64 {
+        self.reordered
+    }
+
     /// Notes that the next message was sent.
     #[inline]
     pub fn note_sent(&mut self, due: Ticks, sent: Ticks) {
         self.rows.push(Row::sent_at(due, sent));
+        self.open += 1;
     }
 
-    /// Notes an answer; `false` if it is to no open question.
+    /// Notes an answer; nothing if it is to no open question.
     #[inline]
-    pub fn note_answer(&mut self, sequence: u64, done: Ticks) -> Option<&mut Row> {
-        let row = self.rows.get_mut(usize::try_from(sequence).ok()?)?;
-        if row.outcome == Outcome::Answered {
-            self.duplicated += 1;
+    pub fn note_answer(&mut self, sequence: u64, done: Ticks) -> Option<&mut Row<D>> {
+        self.arrivals.all += 1;
+        let Some(row) = usize::try_from(sequence).ok().and_then(|place| self.rows.get_mut(place)) else {
+            self.arrivals.strays += 1;
+            return None;
+        };
+        if row.outcome != Outcome::Unfinished {
+            self.arrivals.duplicates += 1;
             return None;
         }
-        if self.newest_answered.is_some_and(|newest| sequence < newest) {
-            self.reordered += 1;
-        }
-        self.newest_answered = self.newest_answered.max(Some(sequence));
-        row.done = done;
-        row.outcome = Outcome::Answered;
+        (row.outcome, row.done) = (Outcome::Answered, done);
+        self.arrivals.answers += 1;
+        self.open -= 1;
+        let flow = (sequence % self.newest.len() as u64) as usize;
+        let newest = &mut self.newest[flow];
+        self.reordered += u64::from(newest.is_some_and(|newest| sequence < newest));
+        *newest = (*newest).max(Some(sequence));
         Some(row)
     }
 
-    /// Notes an answer with wrong bytes: it is charged to the oldest open question.
-    pub fn note_mismatch(&mut self, done: Ticks) {
-        if let Some(row) = self.rows.iter_mut().find(|row| row.outcome == Outcome::Unfinished) {
-            row.done = done;
-            row.outcome = Outcome::Mismatched;
+    /// Notes what is of another run.
+    pub fn note_stray(&mut self) {
+        self.arrivals.all += 1;
+        self.arrivals.strays += 1;
+    }
+
+    /// Notes an answer with wrong bytes: it is charged to the question that it names if that is open, else to the oldest open one.
+    pub fn note_damage(&mut self, sequence: Option<u64>, done: Ticks) -> Option<&mut Row<D>> {
+        self.arrivals.all += 1;
+        let is_open =
+            |place: &usize| self.rows.get(*place).is_some_and(|row| row.outcome == Outcome::Unfinished);
+        let named = sequence.and_then(|sequence| usize::try_from(sequence).ok()).filter(is_open);
+        while self.oldest_open < self.rows.len() && !is_open(&self.oldest_open) {
+            self.oldest_open += 1;
         }
+        let Some(row) = self.rows.get_mut(named.unwrap_or(self.oldest_open)) else {
+            self.arrivals.damaged_strays += 1;
+            return None;
+        };
+        (row.outcome, row.done) = (Outcome::Mismatched, done);
+        self.arrivals.mismatches += 1;
+        self.open -= 1;
+        Some(row)
     }
 
-    /// Messages without an answer yet.
-    pub fn open(&self) -> usize {
-        self.rows.iter().filter(|row| row.outcome == Outcome::Unfinished).count()
-    }
-
-    /// The trial is over: what was waited for long enough is lost, the rest is unfinished at its age.
-    pub fn close(&mut self, now: Ticks, patience: Ticks) {
+    /// The trial is over: what was waited for so long is lost, the rest is unfinished at its age.
+    pub fn close(&mut self, now: Ticks, lost_after: Ticks) {
         for row in self.rows.iter_mut().filter(|row| row.outcome == Outcome::Unfinished) {
             row.done = now;
-            if now.since(row.sent) >= patience {
+            if now.since(row.sent) >= lost_after {
                 row.outcome = Outcome::Lost;
             }
         }
+        self.open = 0;
     }
 
-    /// The round trips in nanoseconds since `start`; `first_index` is the first message's index in its cell.
-    pub fn round_trips(&self, clock: &Clock, start: Ticks, first_index: u64, open_load: bool) -> Samples {
+    /// How the messages ended, counted anew.
+    pub fn ends(&self) -> TripEnds {
+        let mut ends = TripEnds { sent: self.rows.len() as u64, ..TripEnds::default() };
+        for row in &self.rows {
+            match row.outcome {
+                Outcome::Answered => ends.answered += 1,
+                Outcome::Lost => ends.lost += 1,
+                Outcome::Mismatched => ends.mismatched += 1,
+                Outcome::Unfinished => ends.unfinished += 1,
+            }
+        }
+        ends
+    }
+
+    /// The messages in nanoseconds since `start`, without stages; `first_index` is the first one's index in its cell.
+    pub fn samples(&self, clock: &Clock, start: Ticks, first_index: u64, load: Load) -> Samples {
         let mut samples = Samples::with_capacity(self.rows.len());
         for (row, index) in self.rows.iter().zip(first_index..) {
-            let from = if open_load { row.due } else { row.sent };
-            let total = clock.nanos(row.done.since(from));
             let at = |instant: Ticks| clock.nanos(instant.since(start));
+            let total = clock.nanos(row.done.since(row.start(load)));
             samples.push(index, at(row.due), at(row.sent), total, row.outcome);
         }
-        if self.rows.iter().any(|row| row.reply.is_some()) {
-            samples.stages = self.round_trip_stages(clock, open_load);
-        }
+        samples.facts.duplicated = self.arrivals.duplicates;
+        samples.facts.reordered = self.reordered;
         samples
-    }
-
-    fn round_trip_stages(&self, clock: &Clock, open_load: bool) -> Vec<StageColumn> {
-        let ns = |ticks: Option<u32>| ticks.map_or(ABSENT_NS, |ticks| clock.nanos(Ticks(ticks.into())));
-        let known = |ticks: u32| (ticks != u32::MAX).then_some(ticks);
-        let mut columns = Vec::new();
-        for (place, stage) in Stage::ALL.into_iter().enumerate().filter(|(_, stage)| *stage != Stage::Sent) {
-            let request = self.rows.iter().map(|row| ns(known(row.request[place]))).collect();
-            columns.push(StageColumn { name: format!("request.{}", stage.name()), ns: request });
-            let reply = |row: &Row| row.reply.and_then(|reply| reply.time_in(stage));
-            let reply = self
-                .rows
-                .iter()
-                .map(|row| reply(row).map_or(ABSENT_NS, |ticks| clock.nanos(ticks)))
-                .collect();
-            columns.push(StageColumn { name: format!("reply.{}", stage.name()), ns: reply });
-        }
-        let responder = |row: &Row| {
-            let reply = row.reply.filter(|reply| reply.one_clock && row.delivered.0 != 0)?;
-            Some(clock.nanos(Ticks(reply.sender.sent).since(row.delivered)))
-        };
-        let responder = self.rows.iter().map(|row| responder(row).unwrap_or(ABSENT_NS)).collect();
-        columns.push(StageColumn { name: RESPONDER.to_owned(), ns: responder });
-        if open_load {
-            let late = |row: &Row| {
-                if row.reply.is_some() { clock.nanos(row.sent.since(row.due)) } else { ABSENT_NS }
-            };
-            columns.push(StageColumn {
-                name: "request.sent".to_owned(),
-                ns: self.rows.iter().map(late).collect(),
-            });
-        }
-        columns
-    }
-
-    /// The requests' way alone, where both ends read one clock. `None` if no row knows it.
-    pub fn one_ways(
-        &self,
-        clock: &Clock,
-        start: Ticks,
-        first_index: u64,
-        open_load: bool,
-    ) -> Option<Samples> {
-        if !self.rows.iter().any(|row| row.delivered.0 != 0) {
-            return None;
-        }
-        let mut samples = Samples::with_capacity(self.rows.len());
-        for (row, index) in self.rows.iter().zip(first_index..) {
-            let from = if open_load { row.due } else { row.sent };
-            let at = |instant: Ticks| clock.nanos(instant.since(start));
-            // Without an answer the request's way is as unknown as the whole: it keeps its place and its age.
-            let known = row.outcome == Outcome::Answered && row.delivered.0 != 0;
-            let done = if known { row.delivered } else { row.done };
-            let outcome =
-                if known || row.outcome != Outcome::Answered { row.outcome } else { Outcome::Unfinished };
-            samples.push(index, at(row.due), at(row.sent), clock.nanos(done.since(from)), outcome);
-        }
-        for (place, stage) in Stage::ALL.into_iter().enumerate() {
-            if stage == Stage::Sent && !open_load {
-                continue;
-            }
-            let known =
-                |ticks: u32| if ticks == u32::MAX { ABSENT_NS } else { clock.nanos(Ticks(ticks.into())) };
-            let ns = self.rows.iter().map(|row| known(row.request[place])).collect();
-            samples.stages.push(StageColumn { name: stage.name().to_owned(), ns });
-        }
-        Some(samples)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn every_message_keeps_its_row() {
-        let clock = Clock::get();
-        let mut recording = Recording::new(8);
-        for number in 0..4 {
-            recording.note_sent(Ticks(number * 1000), Ticks(number * 1000 + 10));
+    fn every_message_and_every_arrival_has_its_class() {
+        let mut recording = Recording::<()>::new(8, 1);
+        for number in 0..6 {
+            recording.note_sent(Ticks(100 * number), Ticks(100 * number + 1));
         }
-        assert!(recording.note_answer(2, Ticks(2500)).is_some());
-        assert!(recording.note_answer(0, Ticks(2600)).is_some());
-        assert!(recording.note_answer(0, Ticks(2700)).is_none());
-        assert!(recording.note_answer(99, Ticks(2700)).is_none());
-        recording.note_mismatch(Ticks(2800));
-        recording.close(Ticks(5000), Ticks(1500));
-        assert_eq!((recording.duplicated, recording.reordered), (1, 1));
-        let samples = recording.round_trips(clock, Ticks(0), 100, false);
-        assert_eq!(samples.index, [100, 101, 102, 103]);
-        use Outcome::{Answered, Lost, Mismatched};
-        assert_eq!(samples.outcome, [Answered, Mismatched, Answered, Lost]);
-        assert!(recording.one_ways(clock, Ticks(0), 0, false).is_none());
+        assert!(recording.note_answer(2, Ticks(700)).is_some());
+        assert!(recording.note_answer(0, Ticks(710)).is_some());
+        assert!(recording.note_answer(0, Ticks(720)).is_none());
+        assert!(recording.note_answer(99, Ticks(730)).is_none());
+        recording.note_stray();
+        assert!(recording.note_damage(Some(4), Ticks(750)).is_some());
+        assert!(recording.note_damage(Some(4), Ticks(760)).is_some());
+        recording.close(Ticks(900), Ticks(500));
+        let samples = recording.samples(Clock::get(), Ticks(0), 100, Load::Closed);
+        assert_eq!(samples.index, [100, 101, 102, 103, 104, 105]);
+        use Outcome::{Answered, Lost, Mismatched, Unfinished};
+        assert_eq!(samples.outcome, [Answered, Mismatched, Answered, Lost, Mismatched, Unfinished]);
+        assert_eq!((samples.facts.reordered, samples.facts.duplicated), (1, 1));
+        assert_eq!(recording.arrivals().strays, 2);
+        assert!(recording.ends().sums() && recording.arrivals().sums());
+    }
+
+    proptest! {
+        /// Goal: whatever arrives in whatever order, both sums hold.
+        #[test]
+        fn both_sums_hold(sent in 0..40_u64, events in proptest::collection::vec((0..4_u8, 0..50_u64), 0..120)) {
+            let mut recording = Recording::<()>::new(40, 3);
+            for number in 0..sent {
+                recording.note_sent(Ticks(number), Ticks(number));
+            }
+            let mut open = sent;
+            for (kind, number) in &events {
+                let before = recording.arrivals();
+                match kind {
+                    0 | 1 => assert!(recording.note_answer(*number, Ticks(*number)).is_none_or(|row| row.sent.0 == *number)),
+                    2 => {
+                        let named = (number % 3 > 0).then_some(*number);
+                        let charged = recording.note_damage(named, Ticks(*number));
+                        assert!(charged.is_none_or(|row| row.outcome == Outcome::Mismatched));
+                    }
+                    _ => recording.note_stray(),
+                }
+                let after = recording.arrivals();
+                open -= after.answers - before.answers + after.mismatches - before.mismatches;
+                prop_assert_eq!(recording.open() as u64, open);
+            }
+            recording.close(Ticks(60), Ticks(50));
+            prop_assert!(recording.ends().sums() && recording.arrivals().sums());
+            prop_assert_eq!(recording.ends().answered, recording.arrivals().answers);
+            prop_assert_eq!(recording.ends().mismatched, recording.arrivals().mismatches);
+            prop_assert_eq!(recording.arrivals().all, events.len() as u64);
+        }
     }
 }

@@ -7,10 +7,7 @@ use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
 use super::ping;
-use crate::link::{Link, Received};
-
-/// How long a responder waits for another message before it takes the trial for over.
-const PATIENCE: Duration = Duration::from_secs(2);
+use crate::endpoint::{Endpoint, Received};
 
 /// What the responder went through in one trial.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -29,20 +26,19 @@ pub struct ResponderFacts {
     pub migrations: u64,
 }
 
-/// Answers until the trial ends.
-pub fn respond(link: &mut dyn Link, size_max: usize) -> ResponderFacts {
-    respond_within(link, size_max, PATIENCE)
-}
+/// A client that says nothing for so long is gone. One that lives is silent for seconds where a host takes the CPUs away, or
+/// where it starts among a crowd.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// As [`respond`], for a client that may be silent for as long as `patience`.
-pub fn respond_within(link: &mut dyn Link, size_max: usize, patience: Duration) -> ResponderFacts {
+/// Answers until the trial ends, or the client is silent for too long.
+pub fn respond(endpoint: &mut dyn Endpoint, size_max: usize) -> ResponderFacts {
     let clock = Clock::get();
     let mut facts = ResponderFacts::default();
     let (before, cpu) = (ThreadUsage::now(), punctual_machine::cpu::current());
     let mut buffer = vec![0; size_max];
-    let patience = clock.ticks(patience);
+    let patience = clock.ticks(SILENCE_MAX);
     let mut deadline = clock.now().plus(patience);
-    while let Some(Received { size, stages }) = link.receive(&mut buffer, deadline) {
+    while let Some(Received { size, stages }) = endpoint.receive(&mut buffer, deadline) {
         let delivered = stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
         let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else {
             continue;
@@ -51,7 +47,7 @@ pub fn respond_within(link: &mut dyn Link, size_max: usize, patience: Duration) 
             break;
         }
         ping::write_answer(message, delivered, stages.as_ref());
-        if link.send(message, delivered) {
+        if endpoint.send(message, delivered) {
             facts.answered += 1;
         } else {
             facts.refused += 1;

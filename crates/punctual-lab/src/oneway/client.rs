@@ -6,11 +6,15 @@ use indicatif::ProgressBar;
 use punctual::time::Role as TimeRole;
 use punctual::{Clock, ReceiveError, Target, Ticks, Wake};
 use punctual_machine::signal::interrupted;
+use serde_json::json;
 
 use super::responder::End;
-use super::{BusPlan, PORT, Way, truth, wire};
-use crate::sample::{CellId, Kind, Load, Outcome as End_, Samples};
+use super::{Direction, PORT, truth, wire};
+use crate::endpoint::BusPlan;
+use crate::run::{Experiment, RunError, RunPlan, cut_short};
+use crate::sample::{CellId, Kind, Load, Outcome, Samples};
 use crate::store::{Store, StoreError};
+use crate::summary::Summary;
 
 /// Own port, and own name on the bus.
 const OWN_PORT: u16 = 8;
@@ -24,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct OnewaySettings {
     /// Between both.
     pub bus: BusPlan,
     /// The responder's name.
@@ -41,7 +45,7 @@ pub struct Settings {
 
 /// What a run brought beside the store.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct OnewayOutcome {
     /// Whose clock is the reference.
     pub reference: String,
     /// Answers whose way there or back was not known, because a clock was not.
@@ -68,7 +72,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn new(settings: &Settings) -> Self {
+    fn new(settings: &OnewaySettings) -> Self {
         let room = || Samples::with_capacity(settings.count);
         Self {
             engine: settings.bus.engine(),
@@ -103,17 +107,10 @@ impl Columns {
 }
 
 /// Measures, and stores. Cut short, it keeps what was measured.
-///
-/// # Errors
-/// In words for people, or what the store says.
-pub fn run(
-    settings: &Settings,
-    store: &mut Store,
-    bar: &ProgressBar,
-) -> Result<Result<Outcome, StoreError>, String> {
+fn run(settings: &OnewaySettings, store: &mut Store, bar: &ProgressBar) -> Result<OnewayOutcome, RunError> {
     let mut end = End::open(&settings.bus, CLIENT, OWN_PORT, 128, settings.wake)?;
     await_common_time(&mut end, settings)?;
-    let mut outcome = Outcome { reference: reference(&end, settings), ..Outcome::default() };
+    let mut outcome = OnewayOutcome { reference: reference(&end, settings), ..OnewayOutcome::default() };
     let mut columns = Columns::new(settings);
     let clock = Clock::get();
     let start = clock.now();
@@ -128,14 +125,15 @@ pub fn run(
         }
         number += 1;
     }
-    Ok(store.append_all(0, &columns.cells()).map(|()| outcome))
+    store.append_all(0, &columns.cells())?;
+    Ok(outcome)
 }
 
 /// Trips between two looks of the bar: to draw costs the time of several.
 const SHOWN_EVERY: u64 = 128;
 
 /// How much of it all is done, in hundredths: messages or time, whichever ends first.
-fn done(settings: &Settings, made: u64, passed: Duration) -> u64 {
+fn done(settings: &OnewaySettings, made: u64, passed: Duration) -> u64 {
     let of_count = made as f64 / settings.count as f64;
     let of_time = passed.as_secs_f64() / settings.duration.as_secs_f64();
     (100.0 * of_count.max(of_time)) as u64
@@ -146,10 +144,10 @@ struct Trip {
     sent: Ticks,
     lasted: Ticks,
     answered: bool,
-    ways: [Option<Way>; 2],
+    ways: [Option<Direction>; 2],
 }
 
-fn ask(end: &mut End, settings: &Settings, number: u64) -> Result<Trip, String> {
+fn ask(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<Trip, String> {
     let clock = Clock::get();
     let sent = clock.now();
     let target = Target::port(settings.to.as_str(), PORT);
@@ -167,15 +165,15 @@ fn ask(end: &mut End, settings: &Settings, number: u64) -> Result<Trip, String> 
         let lasted = clock.now().since(sent);
         // An answer to an earlier request came after its time.
         let Some((_, there)) = wire::read(message.payload).filter(|(of, _)| *of == number) else { continue };
-        let back = end.keeper.one_way_of(&message).map(|found| Way { found, truth: truth(&message) });
+        let back = end.keeper.one_way_of(&message).map(|found| Direction { found, truth: truth(&message) });
         return Ok(Trip { sent, lasted, answered: true, ways: [there, back] });
     }
 }
 
-fn note(columns: &mut Columns, outcome: &mut Outcome, start: Ticks, trip: &Trip) {
+fn note(columns: &mut Columns, outcome: &mut OnewayOutcome, start: Ticks, trip: &Trip) {
     let clock = Clock::get();
     let (index, at) = (outcome.made, clock.nanos(trip.sent.since(start)));
-    let ended = if trip.answered { End_::Answered } else { End_::Lost };
+    let ended = if trip.answered { Outcome::Answered } else { Outcome::Lost };
     columns.round_trip.push(index, at, at, clock.nanos(trip.lasted), ended);
     outcome.made += 1;
     if !trip.answered {
@@ -190,13 +188,13 @@ fn note(columns: &mut Columns, outcome: &mut Outcome, start: Ticks, trip: &Trip)
         outcome.below_zero += u64::from(way.found.nanos < 0);
         outcome.checked += u64::from(way.holds().is_some());
         outcome.held += u64::from(way.holds() == Some(true));
-        times.push(index, at, at, u64::try_from(way.found.nanos).unwrap_or(0), End_::Answered);
-        bounds.push(index, at, at, way.found.bound, End_::Answered);
+        times.push(index, at, at, u64::try_from(way.found.nanos).unwrap_or(0), Outcome::Answered);
+        bounds.push(index, at, at, way.found.bound, Outcome::Answered);
     }
 }
 
 /// Asks until both ways are known.
-fn await_common_time(end: &mut End, settings: &Settings) -> Result<(), String> {
+fn await_common_time(end: &mut End, settings: &OnewaySettings) -> Result<(), String> {
     let start = Instant::now();
     let mut answered = false;
     for number in 0.. {
@@ -222,10 +220,57 @@ fn await_common_time(end: &mut End, settings: &Settings) -> Result<(), String> {
     })
 }
 
-fn reference(end: &End, settings: &Settings) -> String {
+fn reference(end: &End, settings: &OnewaySettings) -> String {
     match end.keeper.role() {
         TimeRole::Master => CLIENT.to_owned(),
         TimeRole::Follower(_) => settings.to.clone(),
         TimeRole::Listening => "none yet".to_owned(),
+    }
+}
+
+/// Trips that count as warm-up: clocks and caches settle.
+const WARMUP: u64 = 20;
+
+impl Experiment for OnewaySettings {
+    type Made = OnewayOutcome;
+
+    const BROKEN: &'static str = "requests or answers were lost; see the doubts";
+
+    fn plan(&self) -> RunPlan {
+        let described = json!({
+            "bus": self.bus.to_string(),
+            "to": self.to,
+            "count": self.count,
+            "wake": self.wake.name(),
+        });
+        RunPlan { name: "oneway", warmup: WARMUP, cpus: Vec::new(), described }
+    }
+
+    fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<OnewayOutcome, RunError> {
+        run(self, store, bar)
+    }
+
+    fn summarise(&self, outcome: &OnewayOutcome, store: &Store) -> Result<Summary, StoreError> {
+        let mut summary = store.summary()?;
+        cut_short(&mut summary, 1);
+        let oneway = json!({
+            "bus": self.bus.to_string(),
+            "to": self.to,
+            "reference": outcome.reference,
+            "unknown": outcome.unknown,
+            "below_zero": outcome.below_zero,
+            "checked": outcome.checked,
+            "held": outcome.held,
+        });
+        summary.more.insert("oneway".to_owned(), oneway);
+        Ok(summary)
+    }
+
+    fn promise(&self, summary: &Summary, outcome: &OnewayOutcome) -> Result<(), String> {
+        match outcome.checked - outcome.held {
+            0 if summary.kept_promises() => Ok(()),
+            0 => Err(Self::BROKEN.to_owned()),
+            out => Err(format!("the truth lies outside of the bound {out} times: report it as a bug")),
+        }
     }
 }

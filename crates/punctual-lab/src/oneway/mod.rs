@@ -9,16 +9,14 @@
 //! ```
 //! Where both ends read one clock the truth is known as well, and is compared with the bound: it must lie inside, always.
 
-mod bus;
 mod client;
 mod overview;
 mod responder;
 mod wire;
 
-pub use bus::{BusPlan, loopback};
-pub use client::{Outcome, Settings, run};
+pub use client::{OnewayOutcome, OnewaySettings};
 pub use overview::sections;
-pub use responder::{RESPONDER, Responder};
+pub use responder::{NodeOrder, RESPONDER, Responder, serve};
 
 use punctual::time::OneWay;
 use punctual::{Clock, Message, Ticks};
@@ -36,16 +34,15 @@ fn truth(message: &Message<'_>) -> Option<i64> {
 
 /// One direction of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Direction {
     /// By both clocks.
     pub found: OneWay,
     /// By the one clock that stamped both ends, if it was one.
     pub truth: Option<i64>,
 }
 
-impl Way {
+impl Direction {
     /// Whether the truth lies where the bound says; unknown between two clocks.
-    #[must_use]
     pub fn holds(&self) -> Option<bool> {
         self.truth.map(|truth| self.found.nanos.abs_diff(truth) <= self.found.bound)
     }

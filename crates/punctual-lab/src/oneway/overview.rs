@@ -6,7 +6,6 @@ use crate::summary::{CellResult, Summary};
 use crate::units::{count, micros_or_dash};
 
 /// Both directions with their bounds, the round trip, and whether the truth was inside.
-#[must_use]
 pub fn sections(summary: &Summary) -> Vec<Section> {
     let mut columns = vec![Column::name("")];
     columns.extend(numbers(["count", "lost", "min", "p50", "p99", "max"]));

@@ -1,11 +1,16 @@
 //! The far end: keeps time, and answers each request with what it knows of its way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual::time::{SyncOptions, TimeKeeper, TimeOptions};
 use punctual::{Communicator, CommunicatorOptions, Node, ReceiveError, Target, Wake};
+use punctual_machine::counter::Flag;
+use serde::{Deserialize, Serialize};
 
-use super::{BusPlan, PORT, Way, truth, wire};
+use super::{Direction, PORT, truth, wire};
+use crate::endpoint::BusPlan;
+use crate::run::Requests;
 
 /// Its name on the bus, unless another is given.
 pub const RESPONDER: &str = "responder";
@@ -62,7 +67,7 @@ impl Responder {
                 Ok(message) => {
                     let Some(number) = message.payload.first_chunk() else { continue };
                     let found = keeper.one_way_of(&message);
-                    let way = found.map(|found| Way { found, truth: truth(&message) });
+                    let way = found.map(|found| Direction { found, truth: truth(&message) });
                     (message.source, wire::write(u64::from_le_bytes(*number), way))
                 }
                 Err(ReceiveError::Empty) => continue,
@@ -73,4 +78,33 @@ impl Responder {
         }
         answered
     }
+}
+
+/// What a responder of the run's own is told: its bus, its name there and how it waits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the line above says what they are")]
+pub struct NodeOrder {
+    pub bus: BusPlan,
+    pub name: String,
+    pub wake: String,
+}
+
+/// The responder's process: answers until its input ends.
+pub fn serve(mut requests: Requests) -> Result<(), String> {
+    let Some(NodeOrder { bus, name, wake }) = requests.recv() else { return Ok(()) };
+    let opened = wake.parse().and_then(|wake| Responder::open(&bus, &name, wake));
+    let mut responder = match opened {
+        Ok(responder) => responder,
+        Err(text) => return requests.answer::<()>(&Err(text)),
+    };
+    requests.answer(&Ok(()))?;
+    let over = Arc::new(Flag::default());
+    let raised = Arc::clone(&over);
+    std::thread::spawn(move || {
+        // However it ends, there is nobody left to answer to.
+        while requests.recv::<()>().is_some() {}
+        raised.raise();
+    });
+    responder.serve(&|| over.is_raised());
+    Ok(())
 }

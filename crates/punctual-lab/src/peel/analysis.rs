@@ -25,7 +25,6 @@ pub struct Interval {
 
 impl Interval {
     /// Of values that were taken round by round: the bootstrap draws rounds (Efron 1979, percentile method).
-    #[must_use]
     pub fn of(values: &[f64], seed: u64) -> Self {
         if values.is_empty() {
             return Self::default();
@@ -43,14 +42,12 @@ impl Interval {
     }
 
     /// Whether it is told from nothing.
-    #[must_use]
     pub fn excludes_zero(&self) -> bool {
         self.low_ns > 0.0 || self.high_ns < 0.0
     }
 }
 
 /// The middle of the values, or the mean of the two middle ones.
-#[must_use]
 pub fn median(values: &mut [f64]) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -100,7 +97,6 @@ pub struct Rounds {
 }
 
 /// Peels: each layer against the one below it, in the same round.
-#[must_use]
 pub fn peel(rounds: &[Rounds], seed: u64) -> Peeled {
     let mut costs = Vec::new();
     let layers: Vec<&Rounds> = rounds.iter().filter(|rounds| rounds.layer != Layer::Whole).collect();
@@ -197,13 +193,11 @@ fn ranked(starts: &[StartUp], parts: &[Figure], whole: fn(&StartUp) -> f64, seed
 }
 
 /// What starts until ready consist of, the longest for certain first.
-#[must_use]
 pub fn until_ready(starts: &[StartUp], seed: u64) -> Vec<Part> {
     ranked(starts, &UNTIL_READY, |start| start.ready_ns as f64, seed)
 }
 
 /// What the first message has more of than later ones, stage by stage, the most for certain first.
-#[must_use]
 pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
     let known = |start: &&StartUp| !start.first_stages_ns.is_empty();
     let more = |place: usize| {
@@ -239,7 +233,7 @@ fn own_figure(culprit: InjectedFault) -> &'static str {
 
 /// A mistake, and whether it was found where it belongs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct FaultFound {
     /// Which.
     pub culprit: InjectedFault,
     /// The figure that grew by most for certain, of all: it is looked for without knowing what was done.
@@ -256,8 +250,7 @@ pub struct Found {
 
 /// Looks for whatever grew by most: starts with a mistake and without, in turn. Which mistake it was decides only whether
 /// that is where it belongs.
-#[must_use]
-pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], seed: u64) -> Found {
+pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], seed: u64) -> FaultFound {
     let values = |starts: &[StartUp], of: fn(&StartUp) -> f64| starts.iter().map(of).collect::<Vec<f64>>();
     let grew = |&(name, of): &Figure| {
         let (clean, culpable) = (values(without, of), values(with, of));
@@ -274,7 +267,7 @@ pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], s
     let interrupted = signals.1 == 0.0 && signals.3.low_ns > 0.0;
     let (figure, without, with, adds) = longest.filter(|_| !interrupted).unwrap_or(signals);
     let found = adds.low_ns > 0.0 && figure == own_figure(culprit);
-    Found { culprit, figure: figure.to_owned(), without, with, adds, found }
+    FaultFound { culprit, figure: figure.to_owned(), without, with, adds, found }
 }
 
 #[cfg(test)]

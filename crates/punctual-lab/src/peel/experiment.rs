@@ -7,27 +7,30 @@ use punctual::{Clock, Ticks, Wake};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::addresses::{Addresses, LinkPlan};
-use super::analysis::{Found, Interval, Part, Peeled, Rounds, first_message, look_for, peel, until_ready};
+use super::analysis::{
+    FaultFound, Interval, Part, Peeled, Rounds, first_message, look_for, peel, until_ready,
+};
 use super::layer::{InjectedFault, Layer, cell};
-use super::startup::{Order, StartUp};
-use super::testbed::{MadeTrial, Testbed};
-use crate::link::Medium;
-use crate::sample::Samples;
+use super::startup::{StartOrder, StartUp};
+use crate::endpoint::{Addresses, EndpointPlan, Medium, VALUE_SIZE};
+use crate::load::client::{Trial, Warmup};
+use crate::load::testbed::{MadeTrial, Place, Testbed};
+use crate::run::{Experiment, RunError, RunPlan, Turns, Worker, cut_short};
+use crate::sample::{Load, Samples};
 use crate::stats::Distribution;
 use crate::store::{Store, StoreError};
-use crate::summary::Skipped;
-use crate::worker::Worker;
+use crate::summary::{Skipped, Summary};
 
 /// Other processes that start at the same time: with ours the original's fifteen.
 const CROWD: usize = 14;
-/// Messages of each trial that count as warm-up: what a fresh link and a cold cache cost is no layer's.
+/// Messages of each trial that count as warm-up: what a fresh endpoint and a cold cache cost is no layer's.
 pub const WARMUP: u64 = 50;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct PeelSettings {
     /// Between the two ends.
     pub medium: Medium,
     /// How the asynchronous layer sleeps.
@@ -46,15 +49,6 @@ pub struct Settings {
     pub seed: u64,
     /// CPUs of both ends.
     pub cpus: [Option<usize>; 2],
-}
-
-/// Why a run ended early.
-#[derive(Debug)]
-pub enum RunError {
-    /// The store could not be written.
-    Store(StoreError),
-    /// The machine cannot: what is missing and what to do.
-    Machine(String),
 }
 
 /// What O_ASYNC does to the layer of asynchronous reception.
@@ -82,7 +76,7 @@ pub struct Overall {
     /// Starts with one each.
     pub starts_with: Vec<(InjectedFault, Vec<StartUp>)>,
     /// Where each shows.
-    pub found: Vec<Found>,
+    pub found: Vec<FaultFound>,
     /// What starts without a mistake consist of until they are ready, the longest first.
     #[serde(default)]
     pub until_ready: Vec<Part>,
@@ -96,7 +90,7 @@ pub struct Overall {
 
 /// What a run brought beside the store.
 #[derive(Debug)]
-pub struct Made {
+pub struct PeelMade {
     /// For the summary.
     pub overall: Overall,
     /// What was not measured, and why.
@@ -108,8 +102,8 @@ pub struct Made {
 /// A kind of trial: a layer, or one with a mistake.
 type Kind = (Layer, Option<InjectedFault>);
 
-struct Session<'a> {
-    settings: &'a Settings,
+struct PeelSession<'a> {
+    settings: &'a PeelSettings,
     testbed: Testbed,
     store: &'a mut Store,
     began: Ticks,
@@ -120,30 +114,26 @@ struct Session<'a> {
 }
 
 /// Makes all rounds, in a thread that may leave for a network namespace of its own.
-///
-/// # Errors
-/// When the store cannot be written, or the machine cannot.
-pub fn run(settings: &Settings, store: &mut Store, bar: &ProgressBar) -> Result<Made, RunError> {
-    let addresses =
-        Addresses::new(settings.medium, settings.wake).map_err(|e| RunError::Machine(e.to_string()))?;
-    let testbed = Testbed::start(addresses, settings.cpus).map_err(RunError::Machine)?;
+pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Result<PeelMade, RunError> {
+    let place = if settings.medium == Medium::Packet { Place::Segment } else { Place::Host };
+    let testbed = Testbed::start(Addresses::new("peel")?, place, settings.cpus)?;
     let began = Clock::get().now();
     let mut skipped = Vec::new();
     let kinds = kinds(settings, &mut skipped);
     let medians = kinds.iter().map(|&kind| (kind, Vec::new())).collect();
-    let mut session = Session { settings, testbed, store, began, medians, signals: Vec::new() };
-    bar.set_length(u64::from(settings.rounds) * kinds.len() as u64 + u64::from(settings.starts));
-    let mut rounds = 0;
-    while rounds < settings.rounds && session.one_round(&kinds, rounds, bar)? {
-        rounds += 1;
+    let mut session = PeelSession { settings, testbed, store, began, medians, signals: Vec::new() };
+    for (round, place) in Turns::new(settings.rounds, kinds.len(), bar) {
+        bar.set_message(cell(settings.medium, kinds[place].0, kinds[place].1).name);
+        session.one_trial(kinds[place], round, kinds.len())?;
     }
+    let rounds = session.whole_rounds();
     let mut overall = session.overall();
     bar.set_message("starts");
     session.starts(&mut overall, &mut skipped, bar)?;
-    Ok(Made { overall, skipped, rounds })
+    Ok(PeelMade { overall, skipped, rounds: rounds as u32 })
 }
 
-fn kinds(settings: &Settings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
+fn kinds(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = Layer::ALL.into_iter().map(|layer| (layer, None)).collect();
     if settings.with.contains(&InjectedFault::SigioAtStart) {
         if settings.medium == Medium::Shared {
@@ -160,34 +150,39 @@ fn kinds(settings: &Settings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
     kinds
 }
 
-impl Session<'_> {
-    /// `false` if Ctrl-C cut it short.
-    fn one_round(&mut self, kinds: &[Kind], round: u32, bar: &ProgressBar) -> Result<bool, RunError> {
-        for &kind in kinds {
-            bar.set_message(cell(self.settings.medium, kind.0, kind.1).name);
-            self.one_trial(kind, round, kinds.len())?;
-            if interrupted() {
-                return Ok(false);
-            }
-            bar.inc(1);
-        }
-        Ok(true)
+impl PeelSession<'_> {
+    /// A round that Ctrl-C cut short has not all of them.
+    fn whole_rounds(&self) -> usize {
+        self.medians.iter().map(|(_, medians)| medians.len()).min().unwrap_or(0)
     }
 
     fn one_trial(&mut self, kind: Kind, round: u32, kinds: usize) -> Result<(), RunError> {
         let (layer, culprit) = kind;
-        let plan = LinkPlan { layer, interrupted: culprit == Some(InjectedFault::SigioAtStart), number: 0 };
-        let share = self.settings.duration / (self.settings.rounds * kinds as u32);
-        let made = self.testbed.make(plan, share, self.settings.count);
-        let MadeTrial { recording, signals, frames } =
-            made.map_err(|text| RunError::Machine(format!("{}: {text}", layer.name())))?;
+        let PeelSettings { medium, wake, duration, rounds, count, .. } = *self.settings;
+        let plan = EndpointPlan {
+            interrupted: culprit == Some(InjectedFault::SigioAtStart),
+            ..layer.endpoint(medium, wake)
+        };
+        let trial = Trial {
+            load: Load::Closed,
+            gap: Duration::ZERO,
+            size: VALUE_SIZE,
+            duration: duration / (rounds * kinds as u32),
+            count_max: count,
+            // The first messages of every trial are its warm-up by their index.
+            warmup: Warmup::default(),
+            neighbours: [None; 2],
+        };
+        let MadeTrial { recording, signals, responder, .. } =
+            self.testbed.make(&plan, &trial).map_err(|text| format!("{}: {text}", layer.name()))?;
+        let frames = 2 * responder.answered;
         let samples = recording.round_trips(Clock::get(), self.began, 0, false);
         let ns = Distribution::of(std::slice::from_ref(&samples), crate::sample::Phase::Steady, WARMUP);
         let Some(median) = ns.median_ns() else {
             if interrupted() {
                 return Ok(());
             }
-            return Err(RunError::Machine(format!("{}: no answers; raise --duration", layer.name())));
+            return Err(format!("{}: no answers; raise --duration", layer.name()).into());
         };
         if let Some((_, medians)) = self.medians.iter_mut().find(|(found, _)| *found == kind) {
             medians.push(median as f64);
@@ -203,7 +198,7 @@ impl Session<'_> {
         // Every trial opens everything anew, so every index begins at 0.
         samples.stages.clear();
         let cell = cell(self.settings.medium, kind.0, kind.1);
-        self.store.append(&cell, round, &samples).map(drop).map_err(RunError::Store)
+        Ok(self.store.append(&cell, round, &samples).map(drop)?)
     }
 
     fn medians_of(&self, kind: Kind) -> Vec<f64> {
@@ -211,8 +206,7 @@ impl Session<'_> {
     }
 
     fn overall(&self) -> Overall {
-        // A round that Ctrl-C cut short has not all of them.
-        let whole = self.medians.iter().map(|(_, medians)| medians.len()).min().unwrap_or(0);
+        let whole = self.whole_rounds();
         let of = |layer| {
             let mut medians_ns = self.medians_of((layer, None));
             medians_ns.truncate(whole);
@@ -255,17 +249,12 @@ impl Session<'_> {
         };
         let culprits: Vec<InjectedFault> = self.settings.with.iter().copied().filter(possible).collect();
         overall.starts_with = culprits.iter().map(|&culprit| (culprit, Vec::new())).collect();
-        for _ in 0..self.settings.starts {
-            if interrupted() {
-                break;
-            }
-            let clean = self.one_start(None).map_err(RunError::Machine)?;
+        for _ in Turns::new(self.settings.starts, 1, bar) {
+            let clean = self.one_start(None)?;
             overall.starts.push(clean);
             for (culprit, starts) in &mut overall.starts_with {
-                let culpable = self.one_start(Some(*culprit)).map_err(RunError::Machine)?;
-                starts.push(culpable);
+                starts.push(self.one_start(Some(*culprit))?);
             }
-            bar.inc(1);
         }
         if overall.starts.is_empty() {
             let reason = "the run was interrupted before".to_owned();
@@ -284,10 +273,9 @@ impl Session<'_> {
 
     /// A fresh process that pings the responder; with a crowd, if that is the mistake.
     fn one_start(&mut self, culprit: Option<InjectedFault>) -> Result<StartUp, String> {
-        let plan = LinkPlan { layer: Layer::Whole, interrupted: false, number: 0 };
-        let plan = self.testbed.begin(plan)?;
-        let order = |bystander| Order {
-            addresses: self.testbed.end.addresses.clone(),
+        let plan = self.testbed.begin(&Layer::Whole.endpoint(self.settings.medium, self.settings.wake))?;
+        let order = |bystander| StartOrder {
+            addresses: self.testbed.addresses().clone(),
             plan,
             started_ns: monotonic_ns(),
             culprit,
@@ -303,17 +291,66 @@ impl Session<'_> {
         for _ in crowded / 2..crowded {
             crowd.push(start_with(&order(true))?);
         }
-        let paid: Result<StartUp, String> = ours.recv()?;
+        let paid = ours.recv();
         for bystander in &mut crowd {
-            bystander.recv::<Result<StartUp, String>>()??;
+            bystander.recv::<StartUp>()?;
         }
         self.testbed.ended()?;
         paid
     }
 }
 
-fn start_with(order: &Order) -> Result<Worker, String> {
-    let mut worker = Worker::start(&["peel-start"])?;
+fn start_with(order: &StartOrder) -> Result<Worker, String> {
+    let mut worker = Worker::start("start")?;
     worker.send(order)?;
     Ok(worker)
+}
+
+impl Experiment for PeelSettings {
+    type Made = PeelMade;
+
+    const BROKEN: &'static str = "a promise did not hold: messages were lost; see the doubts";
+
+    fn plan(&self) -> RunPlan {
+        let described = json!({
+            "engine": self.medium,
+            "wake": self.wake.name(),
+            "rounds": self.rounds,
+            "starts": self.starts,
+            "duration_s": self.duration.as_secs_f64(),
+            "messages_per_trial_max": self.count,
+            "size": VALUE_SIZE,
+            "with": self.with,
+            "order": "all layers in turn, round by round",
+        });
+        RunPlan { name: "peel", warmup: WARMUP, cpus: self.cpus.into_iter().flatten().collect(), described }
+    }
+
+    fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<PeelMade, RunError> {
+        run(self, store, bar).map_err(|error| match error {
+            RunError::Machine(text) if self.medium == Medium::Packet => {
+                RunError::Machine(format!("{text}. Without root: --engine datagram, --engine shared"))
+            }
+            other => other,
+        })
+    }
+
+    fn summarise(&self, made: &PeelMade, store: &Store) -> Result<Summary, StoreError> {
+        let mut summary = store.summary()?;
+        for result in &mut summary.results {
+            // A fresh link in every trial: as many first messages as rounds, which the starts measure better.
+            result.first_ns.clear();
+        }
+        summary.skipped.extend(made.skipped.iter().cloned());
+        if made.rounds < self.rounds {
+            cut_short(&mut summary, made.rounds as usize);
+        }
+        summary.more.insert("peel".to_owned(), json!(made.overall));
+        Ok(summary)
+    }
+
+    fn promise(&self, summary: &Summary, made: &PeelMade) -> Result<(), String> {
+        let lost: u64 = made.overall.starts.iter().map(|start| start.lost).sum();
+        if summary.kept_promises() && lost == 0 { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
+    }
 }

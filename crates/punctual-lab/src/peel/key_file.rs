@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::link::KeyLine;
+use crate::endpoint::KeyLine;
 
 /// A key in a file that nobody else may read; it goes with this value.
 #[derive(Debug)]
@@ -14,9 +14,6 @@ pub(super) struct KeyFile {
 
 impl KeyFile {
     /// A file with this key.
-    ///
-    /// # Errors
-    /// In words for people.
     pub(super) fn write(key: &KeyLine) -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("punctual-peel-{}.keys", std::process::id()));
         let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);

@@ -1,9 +1,10 @@
 //! The layers of the path, from the bare mechanism up, and the mistakes that can be switched on to see them found.
 
 use clap::ValueEnum;
+use punctual::Wake;
 use serde::{Deserialize, Serialize};
 
-use crate::link::{Medium, VALUE_SIZE};
+use crate::endpoint::{EndpointPlan, Medium, Stack, VALUE_SIZE};
 use crate::sample::CellId;
 
 /// A layer, with everything below it.
@@ -39,7 +40,6 @@ impl Layer {
     ];
 
     /// As it is written in results and tables.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -53,7 +53,6 @@ impl Layer {
     }
 
     /// What it adds, in words.
-    #[must_use]
     pub fn adds(self, medium: Medium) -> &'static str {
         match (self, medium) {
             (Self::Bare, Medium::Shared) => "a slot of shared memory each way, polled",
@@ -68,10 +67,20 @@ impl Layer {
         }
     }
 
-    /// Whether frames carry a tag.
-    #[must_use]
-    pub fn is_sealed(self) -> bool {
-        self >= Self::Sealed
+    /// What both ends open for a trial of it. Asynchronous reception sleeps by `wake`.
+    pub fn endpoint(self, medium: Medium, wake: Wake) -> EndpointPlan {
+        let (stack, wake) = match self {
+            Self::Bare => (Stack::Bare, Wake::Spin),
+            Self::Engine => (Stack::Engine, Wake::Spin),
+            Self::Node | Self::Sealed => (Stack::Node, Wake::Spin),
+            Self::Communicator => (Stack::Communicator, Wake::Spin),
+            Self::Asynchronous | Self::Whole => (Stack::Communicator, wake),
+        };
+        EndpointPlan {
+            stamped: stack == Stack::Communicator,
+            sealed: self >= Self::Sealed,
+            ..EndpointPlan::new(Some(medium), stack, wake, VALUE_SIZE)
+        }
     }
 }
 
@@ -91,7 +100,6 @@ pub enum InjectedFault {
 
 impl InjectedFault {
     /// As it is written on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::SigioAtStart => "sigio-at-start",
@@ -103,7 +111,6 @@ impl InjectedFault {
 }
 
 /// The cell of a layer; with a culprit, of the layer in which it should show.
-#[must_use]
 pub fn cell(medium: Medium, layer: Layer, culprit: Option<InjectedFault>) -> CellId {
     let with = culprit.map_or(String::new(), |culprit| format!("+{}", culprit.name()));
     let wake = format!("{}{with}", layer.name());

@@ -3,8 +3,7 @@
 //!
 //! ```text
 //! layer       what there is to peel, and the mistakes that can be made on purpose
-//! addresses   how each end opens its link at each layer (links)
-//! testbed     the client's thread and the responder's process        startup: a fresh process, timed step by step (key_file)
+//! startup     a fresh process, timed step by step (key_file)
 //!   │
 //! experiment  rounds of all layers in turn; starts with and without each mistake in turn ─→ store
 //!   │
@@ -13,12 +12,9 @@
 //! overview    ─→ sections for terminal and page
 //! ```
 
-mod addresses;
 pub mod analysis;
 pub mod experiment;
 mod key_file;
 pub mod layer;
-mod links;
 pub mod overview;
 pub mod startup;
-pub mod testbed;

@@ -1,6 +1,6 @@
 //! What `punctual run peel` says: the layers as a staircase, what is paid once, where each mistake shows.
 
-use super::analysis::{Cost, FIGURES, Found, Interval, Part, SIGNALS, median};
+use super::analysis::{Cost, FIGURES, FaultFound, Interval, Part, SIGNALS, median};
 use super::experiment::Overall;
 use super::layer::Layer;
 use super::startup::StartUp;
@@ -11,13 +11,11 @@ use crate::summary::Summary;
 use crate::units::{dash, grouped, micros, percent};
 
 /// What the summary holds of it.
-#[must_use]
 pub fn overall(summary: &Summary) -> Option<Overall> {
     serde_json::from_value(summary.more.get("peel")?.clone()).ok()
 }
 
 /// The whole answer.
-#[must_use]
 pub fn sections(summary: &Summary) -> Vec<Section> {
     let mut sections = Vec::new();
     if let Some(all) = overall(summary) {
@@ -141,7 +139,7 @@ fn found(all: &Overall) -> Option<Section> {
     columns.extend([Column::number("without"), Column::number("with"), Column::number("adds")]);
     columns.push(Column::prose("verdict"));
     let mut table = Table::new(columns);
-    for Found { culprit, figure, without, with, adds, found } in &all.found {
+    for FaultFound { culprit, figure, without, with, adds, found } in &all.found {
         let is_count = figure == SIGNALS;
         let shown = |value: f64| {
             if is_count { grouped(value.round() as i64) } else { format!("{} µs", micros(value)) }

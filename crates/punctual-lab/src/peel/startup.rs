@@ -6,22 +6,19 @@
 //! What is starred moves behind *ready*, onto the way of the first message, by its mistake. Every step is the library's own,
 //! and so are the messages: sealed, stamped, answered by the responder of the layers.
 
-use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
-use punctual::{Clock, CommunicatorOptions, Keys, Node, Stage, Target, Ticks};
+use punctual::{Clock, Keys, Node, Stage, Ticks};
+use punctual_machine::async_io::signals_delivered;
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::news_signal::interruptions;
 use punctual_proto::seal::parse_keys;
 use serde::{Deserialize, Serialize};
 
-use super::addresses::{Addresses, LinkPlan, interrupt_by};
 use super::key_file::KeyFile;
 use super::layer::InjectedFault;
-use crate::link::VALUE_SIZE;
-use crate::link::{CommunicatorLink, Link};
+use crate::endpoint::{Addresses, CommunicatorEndpoint, Endpoint, EndpointPlan, VALUE_SIZE};
 use crate::load::ping;
-use crate::worker::{recv, send};
+use crate::run::Requests;
 
 /// Pings after the first.
 const MORE: usize = 200;
@@ -29,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a fresh process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct StartOrder {
     pub(super) addresses: Addresses,
-    /// The responder's link.
-    pub(super) plan: LinkPlan,
+    /// The responder's endpoint.
+    pub(super) plan: EndpointPlan,
     /// `CLOCK_MONOTONIC` right before it was started.
     pub(super) started_ns: u64,
     /// The mistake it is to make.
@@ -76,20 +73,17 @@ pub struct StartUp {
 }
 
 /// The fresh process: does what it is told once, and says what that cost.
-///
-/// # Errors
-/// In words for people.
-pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
+pub fn serve(mut requests: Requests) -> Result<(), String> {
     let main_ns = monotonic_ns();
-    let order: Order = recv(input)?;
+    let Some(order) = requests.recv::<StartOrder>() else { return Ok(()) };
     let paid = if order.bystander { stand_by(&order) } else { start_up(&order, main_ns) };
-    send(output, &paid).map_err(|error| error.to_string())
+    requests.answer(&paid)
 }
 
 /// One of the crowd: pays what a start costs, and speaks to nobody.
-fn stand_by(order: &Order) -> Result<StartUp, String> {
+fn stand_by(order: &StartOrder) -> Result<StartUp, String> {
     Clock::get();
-    let file = KeyFile::write(order.addresses.key())?;
+    let file = KeyFile::write(&order.addresses.keys)?;
     let keys = Keys::from_file(file.path()).map_err(|error| error.to_string())?;
     let name = format!("crowd-{:08x}", punctual_machine::process::random() as u32);
     let bus = punctual::Bus::shared(&name).sealed(&keys);
@@ -106,41 +100,42 @@ fn timed<T>(ns: &mut u64, work: impl FnOnce() -> T) -> T {
     done
 }
 
-fn start_up(order: &Order, main_ns: u64) -> Result<StartUp, String> {
+fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
     let mut paid = StartUp { process_ns: main_ns.saturating_sub(order.started_ns), ..StartUp::default() };
     // What an operator does, not the process.
-    let file = KeyFile::write(order.addresses.key())?;
+    let file = KeyFile::write(&order.addresses.keys)?;
     timed(&mut paid.clock_ns, Clock::get);
     let has = |culprit| order.culprit == Some(culprit);
     let keys = Keys::new();
     if !has(InjectedFault::ColdCrypto) {
         timed(&mut paid.keys_ns, || read_keys(&keys, &file))?;
     }
-    let open = || open(order, &keys, has(InjectedFault::SigioAtStart));
-    let mut link = None;
+    let plan = EndpointPlan { interrupted: has(InjectedFault::SigioAtStart), ..order.plan };
+    let open = || order.addresses.communicator(0, &plan, &keys);
+    let mut endpoint = None;
     if !has(InjectedFault::PoolsInConstructor) {
-        link = Some(timed(&mut paid.node_ns, open)?);
+        endpoint = Some(timed(&mut paid.node_ns, open)?);
     }
     paid.ready_ns = monotonic_ns().saturating_sub(order.started_ns);
     paid.queued_ns = queued_ns();
-    let before = interruptions();
+    let before = signals_delivered();
     let mut pings = Pings::new();
     let began = Instant::now();
-    let mut link = match link {
-        Some(link) => link,
+    let mut endpoint = match endpoint {
+        Some(endpoint) => endpoint,
         None => timed(&mut paid.node_on_path_ns, open)?,
     };
     if has(InjectedFault::ColdCrypto) {
         timed(&mut paid.keys_on_path_ns, || read_keys(&keys, &file))?;
     }
-    pings.send(&mut link, began);
+    pings.send(&mut endpoint, began);
     for _ in 0..MORE {
-        pings.send(&mut link, Instant::now());
+        pings.send(&mut endpoint, Instant::now());
     }
-    paid.signals_per_mille = (interruptions() - before) * 1000 / (MORE as u64 + 1);
+    paid.signals_per_mille = (signals_delivered() - before) * 1000 / (MORE as u64 + 1);
     pings.note(&mut paid);
     ping::write_stop(&mut pings.message);
-    link.send(&pings.message, Clock::get().now());
+    endpoint.send(&pings.message, Clock::get().now());
     Ok(paid)
 }
 
@@ -171,14 +166,14 @@ impl Pings {
     }
 
     /// Sends the next, and waits for its answer. It counts from `began`.
-    fn send(&mut self, link: &mut CommunicatorLink, began: Instant) {
+    fn send(&mut self, endpoint: &mut CommunicatorEndpoint, began: Instant) {
         let clock = Clock::get();
         let number = self.took.len() as u64;
         ping::write_request(&mut self.message, number, clock.now());
         self.prepared[..].copy_from_slice(&self.message);
         let deadline = clock.now().plus(clock.ticks(PATIENCE));
-        let sent = link.send(&self.message, clock.now());
-        let answered = sent && link.receive(&mut self.buffer, deadline).is_some();
+        let sent = endpoint.send(&self.message, clock.now());
+        let answered = sent && endpoint.receive(&mut self.buffer, deadline).is_some();
         let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let answer = ping::read_answer(&self.buffer, &self.prepared).filter(|_| answered);
         let stages = answer.filter(|answer| answer.sequence == number).map(|answer| {
@@ -201,18 +196,6 @@ impl Pings {
         paid.later_stages_ns =
             (0..Stage::ALL.len()).map(|place| median(&|(_, s)| s.map_or(0, |s| s[place]))).collect();
     }
-}
-
-fn open(order: &Order, keys: &Keys, interrupted: bool) -> Result<CommunicatorLink, String> {
-    let bus = order.addresses.bus_with(0, order.plan, keys);
-    let node = Node::open(&bus, "here").map_err(|error| error.to_string())?;
-    if interrupted {
-        interrupt_by(&node)?;
-    }
-    let options = CommunicatorOptions::waiting(order.addresses.wake()).stamped();
-    let communicator = node.bind_with(1, &options).map_err(|error| error.to_string())?;
-    let target = Target::port("there", communicator.address().port);
-    Ok(CommunicatorLink::to(communicator, target, false))
 }
 
 /// Time that this thread waited for a processor so far.

@@ -17,7 +17,7 @@ const POINTS_PER_NINE: u32 = 12;
 
 /// One cell, ready to be drawn.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct PageCell {
     pub(crate) result: CellResult,
     /// Class of its colour: one per wake.
     pub(crate) colour: usize,
@@ -26,12 +26,12 @@ pub(crate) struct Cell {
     pub(crate) ladder: Vec<(f64, f64)>,
     pub(crate) start: Vec<Bucket>,
     /// Every phase.
-    pub(crate) stalls: Vec<Found>,
+    pub(crate) stalls: Vec<Unexplained>,
 }
 
 /// One stall, with what its trial knows of it.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct Unexplained {
     pub(crate) trial: u32,
     pub(crate) stall: Stall,
     /// The longest stage of its longest message, ns.
@@ -50,14 +50,14 @@ pub(crate) struct Bucket {
     pub(crate) lost: u64,
 }
 
-impl Cell {
+impl PageCell {
     pub(crate) fn id(&self) -> &CellId {
         &self.result.cell
     }
 }
 
 /// All cells in the order of measurement.
-pub(crate) fn load(run: &Run, summary: &Summary) -> Result<Vec<Cell>, StoreError> {
+pub(crate) fn load(run: &Run, summary: &Summary) -> Result<Vec<PageCell>, StoreError> {
     let ids = run.cells();
     let wakes = wakes(&ids);
     let mut cells = Vec::with_capacity(ids.len());
@@ -84,11 +84,11 @@ fn wakes(ids: &[CellId]) -> Vec<&str> {
     wakes
 }
 
-fn reduce(result: CellResult, colour: usize, trials: &[Samples], numbers: &[u32], warmup: u64) -> Cell {
+fn reduce(result: CellResult, colour: usize, trials: &[Samples], numbers: &[u32], warmup: u64) -> PageCell {
     let steady = Distribution::of(trials, Phase::Steady, warmup);
     let rule = steady.median_ns().map(StallRule::for_median);
     let stalls = rule.map_or_else(Vec::new, |rule| all_stalls(trials, numbers, result.cell.load, rule));
-    Cell {
+    PageCell {
         result,
         colour,
         bins: bins(steady.finite_ns(), BINS_PER_DECADE),
@@ -98,12 +98,12 @@ fn reduce(result: CellResult, colour: usize, trials: &[Samples], numbers: &[u32]
     }
 }
 
-fn all_stalls(trials: &[Samples], numbers: &[u32], load: Load, rule: StallRule) -> Vec<Found> {
+fn all_stalls(trials: &[Samples], numbers: &[u32], load: Load, rule: StallRule) -> Vec<Unexplained> {
     let of_trial = |(samples, &trial): (&Samples, &u32)| {
         let doubts: Vec<String> = samples.facts.doubts.iter().map(|doubt| doubt.what.clone()).collect();
         let found = stalls(samples, load, rule, |_| true).into_iter().map(|stall| {
             let (stage, doubts) = (longest_stage(samples, &stall), doubts.clone());
-            Found { trial, stall, stage, doubts }
+            Unexplained { trial, stall, stage, doubts }
         });
         found.collect::<Vec<_>>()
     };

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas, spread};
-use super::cells::Cell;
+use super::cells::PageCell;
 use super::html::draw;
 use super::scale::{Log, exact};
 use super::{ROUTES_MAX, View, escape};
@@ -42,7 +42,7 @@ pub(super) fn ridges(page: &mut String, view: &View<'_>) {
 }
 
 fn ridges_in(frame: Frame, view: &View<'_>) -> String {
-    let cells: Vec<&Cell> = view.cells.iter().copied().take(ROUTES_MAX).collect();
+    let cells: Vec<&PageCell> = view.cells.iter().copied().take(ROUTES_MAX).collect();
     let right = frame.width - frame.after;
     let scale = Log::covering(ends(&cells), frame.names, right);
     let bottom = 16.0 + cells.len() as f64 * ROW_HEIGHT;
@@ -60,7 +60,7 @@ fn ridges_in(frame: Frame, view: &View<'_>) -> String {
     canvas.finish()
 }
 
-fn ridge(canvas: &mut Canvas, cell: &Cell, scale: Log, y: f64) {
+fn ridge(canvas: &mut Canvas, cell: &PageCell, scale: Log, y: f64) {
     let total: u64 = cell.bins.iter().map(|b| b.count).sum();
     let Some(most) = cell.bins.iter().map(|b| b.count).max() else { return };
     let mut points = Vec::new();
@@ -89,7 +89,7 @@ fn ridge(canvas: &mut Canvas, cell: &Cell, scale: Log, y: f64) {
     }
 }
 
-fn ends<'a>(cells: &'a [&Cell]) -> impl Iterator<Item = f64> + 'a {
+fn ends<'a>(cells: &'a [&PageCell]) -> impl Iterator<Item = f64> + 'a {
     let figures = cells.iter().map(|c| &c.result.figures);
     figures.flat_map(|f| [f.min, f.max_answered]).flatten().map(|ns| ns.max(1) as f64)
 }
@@ -102,8 +102,8 @@ pub(super) fn left_out(view: &View<'_>) -> String {
 }
 
 /// p50 and p99 against the gap, a panel per engine, a line per wake.
-pub(super) fn gaps(page: &mut String, cells: &[Cell]) {
-    let mut panels: Vec<(String, Vec<&Cell>)> = Vec::new();
+pub(super) fn gaps(page: &mut String, cells: &[PageCell]) {
+    let mut panels: Vec<(String, Vec<&PageCell>)> = Vec::new();
     for cell in cells {
         let id = cell.id();
         let title = format!("{}|{}", id.engine, id.conditions());
@@ -120,7 +120,7 @@ pub(super) fn gaps(page: &mut String, cells: &[Cell]) {
         "<section><h2>What idleness costs</h2><p class=\"say\">Latency against the idle gap before the message: p50 as a line, \
          p99 dashed. A waiter that sleeps pays for its sleep.</p><div class=\"grid\">",
     );
-    let all: Vec<&Cell> = panels.iter().flat_map(|(_, m)| m.iter().copied()).collect();
+    let all: Vec<&PageCell> = panels.iter().flat_map(|(_, m)| m.iter().copied()).collect();
     for (title, members) in panels.iter().take(ROUTES_MAX) {
         let (engine, conditions) = title.split_once('|').unwrap_or((title, ""));
         let _ = write!(
@@ -134,14 +134,14 @@ pub(super) fn gaps(page: &mut String, cells: &[Cell]) {
     page.push_str("</div></section>\n");
 }
 
-fn gaps_of(cells: &[&Cell]) -> Vec<u64> {
+fn gaps_of(cells: &[&PageCell]) -> Vec<u64> {
     let mut gaps: Vec<u64> = cells.iter().map(|c| c.id().gap_us).collect();
     gaps.sort_unstable();
     gaps.dedup();
     gaps
 }
 
-fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
+fn gap_panel(cells: &[&PageCell], all: &[&PageCell]) -> String {
     let (width, height, left, right, bottom) = (340.0, 220.0, 46.0, 250.0, 196.0);
     let tails = all.iter().flat_map(|c| [c.result.figures.p50, c.result.figures.p99]).flatten();
     let scale = Log::covering(tails.map(|ns| ns as f64), bottom, 8.0);
@@ -162,9 +162,9 @@ fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
     wakes.sort_unstable();
     wakes.dedup();
     for wake in wakes {
-        let mut line: Vec<&&Cell> = cells.iter().filter(|c| c.id().wake == wake).collect();
+        let mut line: Vec<&&PageCell> = cells.iter().filter(|c| c.id().wake == wake).collect();
         line.sort_by_key(|c| c.id().gap_us);
-        let points = |figure: fn(&Cell) -> Option<u64>| -> Vec<(f64, f64)> {
+        let points = |figure: fn(&PageCell) -> Option<u64>| -> Vec<(f64, f64)> {
             line.iter().filter_map(|c| figure(c).map(|ns| (x(c.id().gap_us), scale.at(ns as f64)))).collect()
         };
         let (p50, p99) = (points(|c| c.result.figures.p50), points(|c| c.result.figures.p99));
@@ -185,16 +185,16 @@ fn gap_panel(cells: &[&Cell], all: &[&Cell]) -> String {
 }
 
 /// The share of each stage, stacked; what no stamp accounts for is hatched.
-pub(super) fn stages(page: &mut String, cells: &[Cell]) {
-    let is_stamped = |c: &&Cell| !c.result.stages.is_empty();
+pub(super) fn stages(page: &mut String, cells: &[PageCell]) {
+    let is_stamped = |c: &&PageCell| !c.result.stages.is_empty();
     // Round trips show both ways; beside them a one-way row would repeat half of each.
     let has_both = cells.iter().filter(is_stamped).any(|c| c.id().kind == Kind::RoundTrip);
-    let is_shown = |c: &&Cell| is_stamped(c) && (c.id().kind == Kind::RoundTrip || !has_both);
+    let is_shown = |c: &&PageCell| is_stamped(c) && (c.id().kind == Kind::RoundTrip || !has_both);
     let stamped = || cells.iter().filter(is_shown);
     // One condition: closed load before open, 64 bytes before other sizes, the shortest gap.
-    let condition = |c: &Cell| (c.id().load, c.id().size != 64, c.id().size, c.id().gap_us);
+    let condition = |c: &PageCell| (c.id().load, c.id().size != 64, c.id().size, c.id().gap_us);
     let Some(chosen) = stamped().map(condition).min() else { return };
-    let staged: Vec<&Cell> = stamped().filter(|c| condition(c) == chosen).take(ROUTES_MAX).collect();
+    let staged: Vec<&PageCell> = stamped().filter(|c| condition(c) == chosen).take(ROUTES_MAX).collect();
     let mut names: Vec<&str> = Vec::new();
     for stage in staged.iter().flat_map(|c| &c.result.stages).filter(|s| s.name != UNEXPLAINED) {
         if !names.contains(&both_ways(&stage.name)) {
@@ -220,7 +220,7 @@ fn both_ways(name: &str) -> &str {
     name.trim_start_matches("request.").trim_start_matches("reply.")
 }
 
-fn stage_bars(frame: Frame, cells: &[&Cell], names: &[&str]) -> String {
+fn stage_bars(frame: Frame, cells: &[&PageCell], names: &[&str]) -> String {
     let mut canvas = Canvas::new(frame.width, cells.len() as f64 * STAGE_ROW + 6.0, "share of each stage");
     canvas.hatch();
     for (place, cell) in cells.iter().enumerate() {
@@ -229,7 +229,7 @@ fn stage_bars(frame: Frame, cells: &[&Cell], names: &[&str]) -> String {
     canvas.finish()
 }
 
-fn stage_bar(canvas: &mut Canvas, frame: Frame, cell: &Cell, names: &[&str], y: f64) {
+fn stage_bar(canvas: &mut Canvas, frame: Frame, cell: &PageCell, names: &[&str], y: f64) {
     let id = cell.id();
     let name = if id.gap_us == 0 { id.name.clone() } else { format!("{} · {}", id.name, id.gap()) };
     canvas.text("name", (0.0, y + 15.0), Anchor::Start, &name);

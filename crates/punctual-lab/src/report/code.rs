@@ -3,7 +3,6 @@
 use punctual::Wake;
 
 /// The lines that open a communicator on this route; `None` for what no program of a user's is made of.
-#[must_use]
 pub fn code_of(route: &str) -> Option<String> {
     let (engine, wake) = route.split_once('/')?;
     let bus = match engine {

@@ -35,7 +35,6 @@ fn both(draw: impl Fn(Frame) -> String) -> Block {
 }
 
 /// Latency over steps that have names.
-#[must_use]
 pub fn lines(label: &str, steps: &[String], series: &[Series]) -> Block {
     both(|frame| line_chart(frame, label, steps, series))
 }
@@ -77,7 +76,6 @@ fn line_chart(frame: Frame, label: &str, steps: &[String], series: &[Series]) ->
 }
 
 /// One bar per message, in order.
-#[must_use]
 pub fn bars(label: &str, all_ns: &[u64]) -> Block {
     both(|frame| {
         let (left, right, bottom) = (48.0, frame.width - 14.0, frame.height * 0.68 - 24.0);
@@ -109,7 +107,6 @@ pub struct Stair {
 }
 
 /// Bars that begin where the one above ends, from zero on.
-#[must_use]
 pub fn stairs(label: &str, stairs: &[Stair]) -> Block {
     const ROW: f64 = 30.0;
     both(|frame| {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::cells::Cell;
+use super::cells::PageCell;
 use super::code::code_of;
 use super::escape;
 use super::html::code;
@@ -34,7 +34,7 @@ pub struct Headline {
 pub(super) fn head(
     page: &mut String,
     summary: &Summary,
-    cells: &[Cell],
+    cells: &[PageCell],
     late: &[Late<'_>],
     headline: Option<Headline>,
 ) {
@@ -64,20 +64,20 @@ pub(super) fn head(
 }
 
 /// The fastest route of each engine, by its median without idle gap.
-fn fastest(cells: &[Cell], headline: Option<Headline>) -> Vec<&Cell> {
+fn fastest(cells: &[PageCell], headline: Option<Headline>) -> Vec<&PageCell> {
     let rank =
-        |cell: &&Cell| (cell.id().load, cell.id().gap_us, cell.id().size != 64, cell.result.figures.p50);
+        |cell: &&PageCell| (cell.id().load, cell.id().gap_us, cell.id().size != 64, cell.result.figures.p50);
     // "+plain" is without stamps, to be compared with a floor: no route that a program has.
-    let is_usual = |cell: &&Cell| {
+    let is_usual = |cell: &&PageCell| {
         let id = cell.id();
         let is_meant = headline.is_none_or(|headline| headline.wake == id.wake);
         is_meant && !id.neighbour && !id.wake.contains('+') && cell.result.figures.p50.is_some()
     };
-    let mut sorted: Vec<&Cell> = cells.iter().filter(is_usual).collect();
+    let mut sorted: Vec<&PageCell> = cells.iter().filter(is_usual).collect();
     sorted.sort_by_key(rank);
-    let round_trips: Vec<&Cell> =
+    let round_trips: Vec<&PageCell> =
         sorted.iter().copied().filter(|cell| cell.id().kind == Kind::RoundTrip).collect();
-    let mut shown: Vec<&Cell> = Vec::new();
+    let mut shown: Vec<&PageCell> = Vec::new();
     for cell in if round_trips.is_empty() { sorted } else { round_trips } {
         if !shown.iter().any(|one| one.id().engine == cell.id().engine) {
             shown.push(cell);
@@ -87,7 +87,7 @@ fn fastest(cells: &[Cell], headline: Option<Headline>) -> Vec<&Cell> {
     shown
 }
 
-fn how_fast(page: &mut String, cells: &[Cell], headline: Option<Headline>) {
+fn how_fast(page: &mut String, cells: &[PageCell], headline: Option<Headline>) {
     page.push_str("<div><h2>How fast is this machine?</h2>");
     let shown = fastest(cells, headline);
     if shown.is_empty() {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas};
-use super::cells::Cell;
+use super::cells::PageCell;
 use super::html::{cell_html, place_for};
 use super::parts::tail_texts;
 use super::scale::{Log, short};
@@ -14,7 +14,7 @@ const STRIP_WIDTH: f64 = 270.0;
 const STRIP_HEIGHT: f64 = 18.0;
 
 /// The first view in full sight, every other condition folded away.
-pub(super) fn table(page: &mut String, cells: &[Cell], views: &[View<'_>]) {
+pub(super) fn table(page: &mut String, cells: &[PageCell], views: &[View<'_>]) {
     let scale = Log::covering(
         cells
             .iter()
@@ -35,8 +35,8 @@ pub(super) fn table(page: &mut String, cells: &[Cell], views: &[View<'_>]) {
         rows(page, &view.cells, scale, false);
         page.push_str("</section>\n");
     }
-    let shown = |cell: &&Cell| views.iter().any(|v| v.cells.iter().any(|c| std::ptr::eq(*c, *cell)));
-    let mut rest: Vec<&Cell> = cells.iter().filter(|c| !shown(c)).collect();
+    let shown = |cell: &&PageCell| views.iter().any(|v| v.cells.iter().any(|c| std::ptr::eq(*c, *cell)));
+    let mut rest: Vec<&PageCell> = cells.iter().filter(|c| !shown(c)).collect();
     if !rest.is_empty() {
         rest.sort_by_key(|c| condition(c.id()));
         let _ = write!(
@@ -49,7 +49,7 @@ pub(super) fn table(page: &mut String, cells: &[Cell], views: &[View<'_>]) {
     }
 }
 
-fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
+fn rows(page: &mut String, cells: &[&PageCell], scale: Log, with_conditions: bool) {
     let letters = [14, 7, 4, 6, 6, 6, 6, 6, 7, 4, 5, STRIP_WIDTH as usize / 8];
     let _ = write!(page, "<table class=\"{}\"><thead><tr><th class=\"l\">wake</th>", place_for(&letters));
     FIGURES.iter().for_each(|head| {
@@ -57,7 +57,7 @@ fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
     });
     let _ = write!(page, "<th class=\"strip\">{}</th></tr></thead><tbody>", strip_axis(scale));
     // Conditions stand above the rows that share them: a column of them would not fit.
-    let above = |cell: &Cell| match (cell.id(), with_conditions) {
+    let above = |cell: &PageCell| match (cell.id(), with_conditions) {
         (id, true) => format!("{} · {} · gap {}", id.engine, id.conditions(), id.gap()),
         (id, false) => id.engine.clone(),
     };
@@ -81,7 +81,7 @@ fn rows(page: &mut String, cells: &[&Cell], scale: Log, with_conditions: bool) {
 const FIGURES: [&str; 10] =
     ["count", "lost", "min", "p50", "p90", "p99", "p99.9", "max", "stalls", "per min"];
 
-fn row(page: &mut String, cell: &Cell, scale: Log) {
+fn row(page: &mut String, cell: &PageCell, scale: Log) {
     let (id, result) = (cell.id(), &cell.result);
     page.push_str("<tr>");
     cell_html(page, "l key", "", &escape(&id.wake));
@@ -119,7 +119,7 @@ fn strip_axis(scale: Log) -> String {
     canvas.finish()
 }
 
-fn strip(cell: &Cell, scale: Log) -> String {
+fn strip(cell: &PageCell, scale: Log) -> String {
     let figures = &cell.result.figures;
     let mut canvas = Canvas::fixed(STRIP_WIDTH, STRIP_HEIGHT);
     for ns in scale.ticks() {

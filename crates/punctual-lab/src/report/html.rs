@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::escape;
 use super::parts::WORDS;
-use super::section::{Block, Cell, Column, Item, Kind, Medium, Section, Table, Tone};
+use super::section::{Block, Cell, Column, ColumnKind, Item, Output, Section, Table, Tone};
 
 /// Widths of a place from which on a table of class w0, w1, … stands as one (`page.css` has the same).
 const PLACES: [usize; 7] = [300, 420, 540, 660, 780, 900, 1020];
@@ -16,7 +16,7 @@ const PROSE_MIN: usize = 22;
 
 /// All that the page shows of them.
 pub(super) fn sections(page: &mut String, sections: &[Section]) {
-    for section in sections.iter().filter(|section| section.medium != Medium::Terminal) {
+    for section in sections.iter().filter(|section| section.medium != Output::Terminal) {
         let about = if section.about.is_empty() {
             String::new()
         } else {
@@ -92,7 +92,7 @@ fn letters(table: &Table, column: usize) -> usize {
     let head = table.columns[column].head.split(' ').map(of).max().unwrap_or(0);
     let cells = table.rows.iter().filter_map(|row| row.get(column)).map(|cell| of(&cell.text));
     let most = cells.chain([head]).max().unwrap_or(0);
-    if table.columns[column].kind == Kind::Prose { most.min(PROSE_MIN) } else { most }
+    if table.columns[column].kind == ColumnKind::Prose { most.min(PROSE_MIN) } else { most }
 }
 
 fn table(page: &mut String, table: &Table) {
@@ -126,7 +126,7 @@ fn heads(page: &mut String, columns: &[Column]) {
     }
     page.push_str("<tr>");
     for column in columns {
-        let class = if column.kind == Kind::Number { "" } else { " class=\"l\"" };
+        let class = if column.kind == ColumnKind::Number { "" } else { " class=\"l\"" };
         let _ = write!(page, "<th{class}>{}</th>", escape(&column.head));
     }
     page.push_str("</tr>");
@@ -135,9 +135,9 @@ fn heads(page: &mut String, columns: &[Column]) {
 /// One cell; its label is shown where the row is a card.
 fn td(page: &mut String, column: &Column, cell: &Cell, is_key: bool) {
     let kind = match column.kind {
-        Kind::Number => "",
-        Kind::Name => "l",
-        Kind::Prose => "l prose",
+        ColumnKind::Number => "",
+        ColumnKind::Name => "l",
+        ColumnKind::Prose => "l prose",
     };
     let tone = match cell.tone {
         Tone::Plain => "",

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas, spread};
-use super::cells::Cell;
+use super::cells::PageCell;
 use super::charts::left_out;
 use super::scale::{Log, exact};
 use super::{View, escape};
@@ -34,7 +34,7 @@ pub(super) fn percentiles(page: &mut String, view: &View<'_>) {
         if engines[..place].contains(engine) {
             continue;
         }
-        let cells: Vec<&Cell> = view.cells.iter().copied().filter(|c| c.id().engine == *engine).collect();
+        let cells: Vec<&PageCell> = view.cells.iter().copied().filter(|c| c.id().engine == *engine).collect();
         let _ = write!(
             page,
             "<figure><figcaption>{}</figcaption>{}</figure>",
@@ -45,7 +45,7 @@ pub(super) fn percentiles(page: &mut String, view: &View<'_>) {
     page.push_str("</div>");
 }
 
-fn panel(cells: &[&Cell], scale: Log, nines: f64) -> String {
+fn panel(cells: &[&PageCell], scale: Log, nines: f64) -> String {
     let mut canvas = Canvas::new(WIDTH, HEIGHT, "latency by percentile");
     canvas.time_up(scale, LEFT, RIGHT);
     let x = |n: f64| LEFT + n / nines * (RIGHT - LEFT - 16.0);

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::cells::Cell;
-use super::section::{Cell as Text, Column, Section, Table, Tone};
+use super::cells::PageCell;
+use super::section::{Cell, Column, Section, Table, Tone};
 use crate::stall::Stall;
 use crate::units::{count, dash, micros};
 
@@ -13,7 +13,7 @@ const STALLS_MAX: usize = 20;
 /// One stall, as far as it is explained.
 #[derive(Debug)]
 pub(super) struct Late<'a> {
-    pub(super) cell: &'a Cell,
+    pub(super) cell: &'a PageCell,
     pub(super) trial: u32,
     pub(super) stall: Stall,
     /// The stage that took longest, and how long, ns.
@@ -34,7 +34,7 @@ struct Finding {
 }
 
 /// The longest first.
-pub(super) fn longest(cells: &[Cell]) -> Vec<Late<'_>> {
+pub(super) fn longest(cells: &[PageCell]) -> Vec<Late<'_>> {
     let mut all: Vec<Late<'_>> = Vec::new();
     for cell in cells {
         let findings = findings(cell);
@@ -53,13 +53,13 @@ pub(super) fn longest(cells: &[Cell]) -> Vec<Late<'_>> {
     all
 }
 
-fn findings(cell: &Cell) -> Vec<Finding> {
+fn findings(cell: &PageCell) -> Vec<Finding> {
     let all =
         cell.result.more.get("findings").and_then(|value| value.as_array()).cloned().unwrap_or_default();
     all.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect()
 }
 
-fn explained<'a>(cell: &'a Cell, trial: u32, finding: &Finding) -> Late<'a> {
+fn explained<'a>(cell: &'a PageCell, trial: u32, finding: &Finding) -> Late<'a> {
     let side = finding.side.as_str().unwrap_or_default().replace('_', " ");
     Late {
         cell,
@@ -71,7 +71,7 @@ fn explained<'a>(cell: &'a Cell, trial: u32, finding: &Finding) -> Late<'a> {
     }
 }
 
-fn unexplained<'a>(cell: &'a Cell, found: &super::cells::Found) -> Late<'a> {
+fn unexplained<'a>(cell: &'a PageCell, found: &super::cells::Unexplained) -> Late<'a> {
     let cause = if found.doubts.is_empty() {
         "not recorded here: punctual run response names causes".to_owned()
     } else {
@@ -111,13 +111,13 @@ pub(super) fn section(all: &[Late<'_>]) -> Section {
             .map_or(("no stamps".to_owned(), dash()), |(name, ns)| (name.clone(), micros(*ns as f64)));
         let tone = if late.is_explained { Tone::Plain } else { Tone::Faint };
         table.row([
-            Text::from(&id.name),
-            Text::toned(micros(stall.longest_ns as f64), Tone::Strong),
+            Cell::from(&id.name),
+            Cell::toned(micros(stall.longest_ns as f64), Tone::Strong),
             stage.into(),
             of_it.into(),
-            Text::toned(&late.cause, tone),
+            Cell::toned(&late.cause, tone),
             count(stall.messages).into(),
-            Text::toned(id.conditions(), Tone::Faint),
+            Cell::toned(id.conditions(), Tone::Faint),
             id.gap().into(),
             late.trial.to_string().into(),
             format!("{:.6}", stall.release_ns as f64 / 1e9).into(),

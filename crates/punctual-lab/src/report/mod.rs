@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 use crate::sample::{CellId, Kind, Load};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
-use cells::Cell;
+use cells::PageCell;
 pub use facts::Headline;
 use section::Section;
 
@@ -64,7 +64,7 @@ pub fn render(
 }
 
 /// What every experiment has: the table of results, and the pictures of them.
-fn figures_of(page: &mut String, cells: &[Cell]) {
+fn figures_of(page: &mut String, cells: &[PageCell]) {
     let views = views(cells);
     figures::table(page, cells, &views);
     let (first, others) = views.split_at(views.len().min(1));
@@ -92,7 +92,7 @@ fn doubts(run: &Run, summary: &Summary) -> Vec<crate::doubt::Doubt> {
 /// Routes measured under one condition, which makes them comparable.
 pub(crate) struct View<'a> {
     pub(crate) title: String,
-    pub(crate) cells: Vec<&'a Cell>,
+    pub(crate) cells: Vec<&'a PageCell>,
 }
 
 type Condition = (bool, Kind, Load, usize, u64);
@@ -102,12 +102,12 @@ fn condition(cell: &CellId) -> Condition {
 }
 
 /// Per kind and load, the condition under which most routes were measured.
-fn views(cells: &[Cell]) -> Vec<View<'_>> {
+fn views(cells: &[PageCell]) -> Vec<View<'_>> {
     let mut views = Vec::new();
     for (kind, load) in
         [Kind::RoundTrip, Kind::OneWay].into_iter().flat_map(|k| [(k, Load::Closed), (k, Load::Open)])
     {
-        let of_kind: Vec<&Cell> =
+        let of_kind: Vec<&PageCell> =
             cells.iter().filter(|c| c.id().kind == kind && c.id().load == load).collect();
         let size = |wanted: Condition| of_kind.iter().filter(|c| condition(c.id()) == wanted).count();
         let mut conditions_seen: Vec<Condition> = of_kind.iter().map(|c| condition(c.id())).collect();
@@ -115,7 +115,7 @@ fn views(cells: &[Cell]) -> Vec<View<'_>> {
         conditions_seen.dedup();
         // The last of equals is kept by `max_by_key`: reversed, the smallest gap.
         let Some(chosen) = conditions_seen.into_iter().rev().max_by_key(|&c| size(c)) else { continue };
-        let cells: Vec<&Cell> = of_kind.into_iter().filter(|c| condition(c.id()) == chosen).collect();
+        let cells: Vec<&PageCell> = of_kind.into_iter().filter(|c| condition(c.id()) == chosen).collect();
         let id = cells[0].id();
         views.push(View { title: format!("{} · gap {}", id.conditions(), id.gap()), cells });
     }
@@ -136,7 +136,6 @@ fn charts_of(page: &mut String, view: &View<'_>) {
 }
 
 /// Text from outside, made harmless in elements and in quoted attributes.
-#[must_use]
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

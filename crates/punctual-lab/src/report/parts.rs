@@ -1,7 +1,7 @@
 //! The sections that every experiment has: results, advice, omissions, doubts; and a comparison.
 
 use super::code::code_of;
-use super::section::{Cell, Column, Item, Medium, Section, Table, Tone, numbers};
+use super::section::{Cell, Column, Item, Output, Section, Table, Tone, numbers};
 use crate::compare::{Aspect, Comparison, Difference, Measure, Order, RunComparison};
 use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
 use crate::summary::{CellResult, Recommendation, Skipped, Summary};
@@ -21,7 +21,6 @@ pub const WORDS: &str = "Route: what carries a message (before the slash), and h
     before. Stall: one hold-up, in which one or more messages were far later than the usual one.";
 
 /// The texts of p50, p90, p99, p99.9 and max: a dash where the sample is too small, ∞ where it is lost.
-#[must_use]
 pub fn tail_texts(result: &CellResult) -> [String; 5] {
     let figures = &result.figures;
     let names = ["p50", "p90", "p99", "p999", "max"];
@@ -35,7 +34,6 @@ pub fn tail_texts(result: &CellResult) -> [String; 5] {
 }
 
 /// [`tail_texts`] as cells: the median to look at, the lost to worry about.
-#[must_use]
 pub fn tail_cells(result: &CellResult) -> [Cell; 5] {
     let mut place = 0;
     tail_texts(result).map(|text| {
@@ -51,7 +49,6 @@ pub fn tail_cells(result: &CellResult) -> [Cell; 5] {
 }
 
 /// All of a summary: the advice first, then what it rests on, then what is doubtful.
-#[must_use]
 pub fn summary(summary: &Summary) -> Vec<Section> {
     let mut sections: Vec<Section> = summary.recommendation.iter().map(advice).collect();
     sections.extend(results(&summary.results));
@@ -60,24 +57,21 @@ pub fn summary(summary: &Summary) -> Vec<Section> {
 }
 
 /// What ends every answer: what was left out, what is doubtful.
-#[must_use]
 pub fn rest(summary: &Summary) -> Vec<Section> {
     skipped(&summary.skipped).into_iter().chain(doubts(&summary.doubts)).collect()
 }
 
 /// What to use, for which need, and how it is written.
-#[must_use]
 pub fn advice(recommendation: &Recommendation) -> Section {
     let items = recommendation.choices.iter().map(|choice| {
         let item = Item::new(&choice.need).then(format!("{}: {}", choice.name, choice.because));
         Item { code: code_of(&choice.name), ..item }
     });
     // The page begins with it.
-    Section::new("What to use on this machine").items(items.collect()).only_on(Medium::Terminal)
+    Section::new("What to use on this machine").items(items.collect()).only_on(Output::Terminal)
 }
 
 /// The results, a table per engine and condition.
-#[must_use]
 pub fn results(results: &[CellResult]) -> Vec<Section> {
     let mut sections = Vec::new();
     let mut done: Vec<(&str, String)> = Vec::new();
@@ -117,7 +111,6 @@ fn figures(rows: &[&CellResult]) -> Table {
 }
 
 /// What to do, under what was seen.
-#[must_use]
 pub fn doubts(doubts: &[Doubt]) -> Option<Section> {
     let items = by_advice(doubts).into_iter().map(|(advice, seen)| {
         let mut lines: Vec<String> = seen.iter().take(ALIKE_MAX).map(|&what| what.to_owned()).collect();
@@ -132,14 +125,12 @@ pub fn doubts(doubts: &[Doubt]) -> Option<Section> {
 }
 
 /// What was left out, and why.
-#[must_use]
 pub fn skipped(skipped: &[Skipped]) -> Option<Section> {
     let items = skipped.iter().map(|one| Item::new(format!("{}: {}", one.what, one.reason)));
     (!skipped.is_empty()).then(|| Section::new(SKIPPED).items(items.collect()))
 }
 
 /// One comparison: the sentence, then the measures.
-#[must_use]
 pub fn comparison(title: &str, comparison: &Comparison) -> Vec<Section> {
     let mut columns = vec![Column::name("")];
     columns.extend(numbers(["A", "B", "B / A", "interval"]));
@@ -172,7 +163,6 @@ fn measure_row(measure: &Measure) -> [Cell; 6] {
 }
 
 /// Two runs: what differs, cell by cell, then how many do not.
-#[must_use]
 pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
     let differing = runs.cells.iter().filter(|c| c.comparison.differs());
     let mut sections: Vec<Section> =

@@ -10,12 +10,12 @@ pub struct Section {
     /// In this order.
     pub blocks: Vec<Block>,
     /// Where it is shown.
-    pub medium: Medium,
+    pub medium: Output,
 }
 
 /// Where a section is shown: the page has room for more, and drawings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Medium {
+pub enum Output {
     /// Terminal and page.
     #[default]
     Both,
@@ -85,12 +85,12 @@ pub struct Column {
     /// Over this column.
     pub head: String,
     /// How it is set.
-    pub kind: Kind,
+    pub kind: ColumnKind,
 }
 
 /// How a column is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// At the right, never wrapped.
     #[default]
     Number,
@@ -127,52 +127,44 @@ pub enum Tone {
 
 impl Section {
     /// With nothing in it.
-    #[must_use]
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
     }
 
     /// The conditions and the unit.
-    #[must_use]
     pub fn about(mut self, about: impl Into<String>) -> Self {
         self.about = about.into();
         self
     }
 
     /// Shown there only.
-    #[must_use]
-    pub fn only_on(mut self, medium: Medium) -> Self {
+    pub fn only_on(mut self, medium: Output) -> Self {
         self.medium = medium;
         self
     }
 
     /// One piece more.
-    #[must_use]
     pub fn with(mut self, block: Block) -> Self {
         self.blocks.push(block);
         self
     }
 
     /// How to read it.
-    #[must_use]
     pub fn note(self, note: impl Into<String>) -> Self {
         self.with(Block::Note(note.into()))
     }
 
     /// Running text.
-    #[must_use]
     pub fn words(self, words: impl Into<String>) -> Self {
         self.with(Block::Words(words.into()))
     }
 
     /// Rows and columns.
-    #[must_use]
     pub fn table(self, table: Table) -> Self {
         self.with(Block::Table(table))
     }
 
     /// What was found.
-    #[must_use]
     pub fn items(self, items: Vec<Item>) -> Self {
         self.with(Block::Items(items))
     }
@@ -180,13 +172,11 @@ impl Section {
 
 impl Item {
     /// One line.
-    #[must_use]
     pub fn new(line: impl Into<String>) -> Self {
         Self { lines: vec![line.into()], ..Self::default() }
     }
 
     /// What follows.
-    #[must_use]
     pub fn then(self, then: impl Into<String>) -> Self {
         Self { then: Some(then.into()), ..self }
     }
@@ -194,13 +184,11 @@ impl Item {
 
 impl Table {
     /// The first column is the key.
-    #[must_use]
     pub fn new(columns: Vec<Column>) -> Self {
         Self { columns, keys: 1, rows: Vec::new() }
     }
 
     /// The first so many columns are the key.
-    #[must_use]
     pub fn keyed(self, keys: usize) -> Self {
         Self { keys, ..self }
     }
@@ -213,7 +201,6 @@ impl Table {
     }
 
     /// Leaves out columns, keys excepted, in which no row has a figure.
-    #[must_use]
     pub fn without_empty(mut self) -> Self {
         let has = |column: &usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(*column));
@@ -237,52 +224,44 @@ impl Table {
 
 impl Column {
     /// A column of numbers.
-    #[must_use]
     pub fn number(head: impl Into<String>) -> Self {
         Self { head: head.into(), ..Self::default() }
     }
 
     /// A column of names.
-    #[must_use]
     pub fn name(head: impl Into<String>) -> Self {
-        Self { head: head.into(), kind: Kind::Name, ..Self::default() }
+        Self { head: head.into(), kind: ColumnKind::Name, ..Self::default() }
     }
 
     /// A column of words.
-    #[must_use]
     pub fn prose(head: impl Into<String>) -> Self {
-        Self { head: head.into(), kind: Kind::Prose, ..Self::default() }
+        Self { head: head.into(), kind: ColumnKind::Prose, ..Self::default() }
     }
 
     /// The words over it and its neighbours.
-    #[must_use]
     pub fn over(mut self, over: impl Into<String>) -> Self {
         self.over = over.into();
         self
     }
 
     /// Both heads in one line.
-    #[must_use]
     pub fn label(&self) -> String {
         [self.over.as_str(), self.head.as_str()].join(" ").trim().to_owned()
     }
 }
 
 /// Columns of numbers.
-#[must_use]
 pub fn numbers<const N: usize>(heads: [&str; N]) -> Vec<Column> {
     heads.map(Column::number).into()
 }
 
 impl Cell {
     /// The text, set so.
-    #[must_use]
     pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
         Self { text: text.into(), tone }
     }
 
     /// A count that should be zero.
-    #[must_use]
     pub fn broken(count: u64) -> Self {
         Self::toned(crate::units::count(count), if count > 0 { Tone::Bad } else { Tone::Faint })
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas};
-use super::cells::{Bucket, Cell};
+use super::cells::{Bucket, PageCell};
 use super::scale::{Log, exact};
 use super::{ROUTES_MAX, View, escape};
 use crate::units::micros;
@@ -19,7 +19,7 @@ pub(super) fn panels(page: &mut String, view: &View<'_>) {
         "<p class=\"say\">Latency against the index of the message, all trials together. The veil reaches from the fastest to the slowest \
          message of each bucket, so none is hidden; the line is the median.</p><div class=\"grid three\">",
     );
-    let cells: Vec<&Cell> = view.cells.iter().copied().take(ROUTES_MAX).collect();
+    let cells: Vec<&PageCell> = view.cells.iter().copied().take(ROUTES_MAX).collect();
     let ends = cells.iter().flat_map(|c| c.start.iter()).flat_map(|b| [b.min_ns, b.max_ns]);
     let scale = Log::covering(ends, BOTTOM, 6.0);
     let last = cells.iter().filter_map(|c| c.start.last()).map(|b| b.index).fold(9.0, f64::max);
@@ -37,7 +37,7 @@ pub(super) fn panels(page: &mut String, view: &View<'_>) {
     page.push_str("</div>");
 }
 
-fn panel(cell: &Cell, scale: Log, last: f64) -> String {
+fn panel(cell: &PageCell, scale: Log, last: f64) -> String {
     let mut canvas = Canvas::new(WIDTH, HEIGHT, "latency by message index");
     canvas.time_up(scale, LEFT, WIDTH);
     let decades = (last + 1.0).log10();

@@ -7,7 +7,7 @@ use comfy_table::{
 };
 use console::{Style, Term, measure_text_width};
 
-use super::section::{Block, Cell, Column, Item, Kind, Medium, Section, Table, Tone};
+use super::section::{Block, Cell, Column, ColumnKind, Item, Output, Section, Table, Tone};
 
 /// Columns of what is no terminal.
 pub const WIDTH: usize = 80;
@@ -35,14 +35,12 @@ impl Default for Screen {
 }
 
 /// Whether terminals here know no control sequences, as in an editor or over a serial line.
-#[must_use]
 pub fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term == "dumb")
 }
 
 impl Screen {
     /// Standard output: its own width and colours if it is a terminal, unless `NO_COLOR` or `TERM=dumb` forbids them.
-    #[must_use]
     pub fn stdout() -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         let width = Term::stdout().size_checked().map_or(WIDTH, |(_rows, columns)| usize::from(columns));
@@ -57,13 +55,11 @@ impl Screen {
     }
 
     /// A title.
-    #[must_use]
     pub fn heading(self, text: &str) -> String {
         self.paint(&Style::new().bold(), text)
     }
 
     /// What needs no look.
-    #[must_use]
     pub fn faint(self, text: &str) -> String {
         self.paint(&Style::new().dim(), text)
     }
@@ -74,9 +70,8 @@ impl Screen {
 }
 
 /// All that a terminal shows of them.
-#[must_use]
 pub fn page(sections: &[Section], screen: Screen) -> String {
-    sections.iter().filter(|section| section.medium != Medium::Page).map(|one| render(one, screen)).collect()
+    sections.iter().filter(|section| section.medium != Output::Page).map(|one| render(one, screen)).collect()
 }
 
 fn render(section: &Section, screen: Screen) -> String {
@@ -144,7 +139,6 @@ fn with_units(words: &str) -> Vec<String> {
 }
 
 /// The words on lines that fit.
-#[must_use]
 pub fn wrapped(words: &str, first: &str, others: &str, screen: Screen) -> String {
     let width = screen.width.min(PROSE_MAX);
     let (mut text, mut line) = (String::new(), first.to_owned());
@@ -220,7 +214,7 @@ fn widths(table: &Table) -> Vec<usize> {
 
 /// The least width of a column, which a wrapped one may have.
 fn least(table: &Table, widths: &[usize], column: usize) -> usize {
-    let is_prose = table.columns[column].kind == Kind::Prose;
+    let is_prose = table.columns[column].kind == ColumnKind::Prose;
     if is_prose { widths[column].min(PROSE_MIN) } else { widths[column] }
 }
 
@@ -277,13 +271,17 @@ fn grid(table: &Table, columns: &[usize], widths: &[usize], screen: Screen) -> S
     }
     let free = free_width(table, columns, widths, screen.width);
     let taken = |column: usize| {
-        if table.columns[column].kind == Kind::Prose { widths[column].min(free) } else { widths[column] }
+        if table.columns[column].kind == ColumnKind::Prose {
+            widths[column].min(free)
+        } else {
+            widths[column]
+        }
     };
     for (place, &column) in columns.iter().enumerate() {
         let Some(set) = grid.column_mut(place) else { continue };
         let is_last = place + 1 == columns.len();
         set.set_padding((0, if is_last { 0 } else { GUTTER as u16 }));
-        let at_right = table.columns[column].kind == Kind::Number;
+        let at_right = table.columns[column].kind == ColumnKind::Number;
         set.set_cell_alignment(if at_right { CellAlignment::Right } else { CellAlignment::Left });
         let outer = taken(column) + if is_last { 0 } else { GUTTER };
         set.set_constraint(ColumnConstraint::Absolute(comfy_table::Width::Fixed(outer as u16)));
@@ -300,7 +298,7 @@ fn over(table: &Table, columns: &[usize], taken: impl Fn(usize) -> usize) -> Str
     for group in columns.chunk_by(|&a, &b| together(table, a, b)) {
         let width = group.iter().map(|&column| taken(column) + GUTTER).sum::<usize>() - GUTTER;
         let words = &table.columns[group[0]].over;
-        let is_name = table.columns[group[0]].kind != Kind::Number;
+        let is_name = table.columns[group[0]].kind != ColumnKind::Number;
         let air = width.saturating_sub(measure_text_width(words)) / if is_name { usize::MAX } else { 2 };
         line += &" ".repeat((from + air).saturating_sub(measure_text_width(&line)));
         line += words;
@@ -311,7 +309,7 @@ fn over(table: &Table, columns: &[usize], taken: impl Fn(usize) -> usize) -> Str
 
 /// What each column of words may take, once the others have what they need.
 fn free_width(table: &Table, columns: &[usize], widths: &[usize], room: usize) -> usize {
-    let is_prose = |column: &&usize| table.columns[**column].kind == Kind::Prose;
+    let is_prose = |column: &&usize| table.columns[**column].kind == ColumnKind::Prose;
     let (prose, fixed): (Vec<&usize>, Vec<&usize>) = columns.iter().partition(is_prose);
     let taken: usize =
         fixed.iter().map(|&&column| widths[column]).sum::<usize>() + GUTTER * (columns.len() - 1);

@@ -12,12 +12,15 @@ use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
-use super::delay::{Delay, Place};
-use super::evidence::{Evidence, SchedSampler};
+use super::delay::{Delay, DelayPoint};
 use super::port::{Arrival, Peer, Port};
-use super::protocol::Protocol;
-use super::trips::{RoundTrips, Seen};
-use super::wire::{self, Header, Kind, Past, Record, TripId};
+use super::protocol::{Protocol, Verdict};
+use super::trips::{RoundTrips, Seen, Trip};
+use super::wire::{self, PacketHeader, PacketKind, Past, Record, TripId};
+use crate::explain::injection::{Mishap, Mishaps};
+use crate::explain::recorder::LateRecorder;
+use crate::explain::window::{Evidence, SchedSampler, Window};
+use crate::load::pace::Client;
 use crate::sample::Load;
 use crate::scheduling::Control;
 
@@ -46,17 +49,10 @@ pub struct TrialPlan {
     pub slow: Duration,
     /// Made on purpose.
     pub delay: Option<Delay>,
+    /// The same, of single trips.
+    pub mishaps: Vec<Mishap>,
     /// Never sleeps between trips: for ways that have a CPU to themselves.
     pub spins: bool,
-}
-
-/// A window of one side's thread, and when it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// What happened in it.
-    pub evidence: Evidence,
-    /// When it began and ended, nanoseconds of that side's own clock.
-    pub span: (u64, u64),
 }
 
 /// What a trial brought beside its trips.
@@ -90,18 +86,21 @@ impl ClientTrace {
     }
 }
 
-struct Run<'a> {
+struct ResponseClient<'a> {
     port: &'a mut dyn Port,
     clock: &'static Clock,
     plan: &'a TrialPlan,
     target: Peer,
     trips: &'a mut RoundTrips,
     control: &'a Control,
+    /// Dumps the kernel's trace when a trip was late.
+    recorder: Option<&'a mut LateRecorder>,
     sampler: SchedSampler,
     trace: ClientTrace,
     request: Vec<u8>,
     buffer: Vec<u8>,
     slow: Ticks,
+    mishaps: Mishaps,
 }
 
 /// Runs one trial; the trips are noted in `trips`.
@@ -111,35 +110,42 @@ pub fn run(
     plan: &TrialPlan,
     control: &Control,
     trips: &mut RoundTrips,
+    recorder: Option<&mut LateRecorder>,
 ) -> ClientTrace {
     let clock = Clock::get();
     sleep_precisely();
     let mut trace = ClientTrace::default();
     trace.touch(WINDOWS_MAX);
-    let mut run = Run {
+    let mut run = ResponseClient {
         port,
         clock,
         plan,
         target,
         trips,
         control,
+        recorder,
         sampler: SchedSampler::of_this_thread(),
         trace,
         request: vec![1; plan.size],
         // One byte more, so that a packet that grew is not taken for one that did not.
         buffer: vec![1; plan.size + 1],
         slow: clock.ticks(plan.slow),
+        mishaps: Mishaps::of(&plan.mishaps, 0),
     };
     let (usage, start) = (ThreadUsage::now(), clock.now());
+    let end = start.plus(clock.ticks(plan.duration));
     match plan.load {
-        Load::Closed => run.closed(),
-        Load::Open => run.open(),
+        Load::Closed => run.closed(start, clock.ticks(plan.gap), clock.ticks(plan.timeout), end),
+        Load::Open => {
+            let period = plan.gap.max(Duration::from_micros(1));
+            run.open(start.plus(clock.ticks(period)), period, end);
+        }
     }
     run.trace.lasted = clock.duration(clock.now().since(start));
     run.drain();
     run.trace.usage = ThreadUsage::now().since(usage);
     run.trace.throttled = run.sampler.throttled_times();
-    run.trips.close(clock.now());
+    run.trips.close(clock.now(), clock.ticks(plan.timeout));
     run.end();
     // Replies that overtook one another brought a window late, or twice.
     run.trace.responder.sort_by_key(|window| window.evidence.number);
@@ -147,103 +153,7 @@ pub fn run(
     run.trace
 }
 
-impl Run<'_> {
-    fn goes_on(&self) -> bool {
-        self.trips.has_room() && self.trips.len() < self.plan.count && !interrupted()
-    }
-
-    fn closed(&mut self) {
-        let (gap, timeout) = (self.clock.ticks(self.plan.gap), self.clock.ticks(self.plan.timeout));
-        let end = self.clock.now().plus(self.clock.ticks(self.plan.duration));
-        let mut due = self.clock.now();
-        while self.goes_on() {
-            let from = self.clock.now();
-            self.rest_until(due);
-            if !self.plan.spins && due > from {
-                self.sampler.note_idle(due.since(from));
-            }
-            let (sequence, sent) = self.send(due);
-            Delay::make(self.plan.delay, Place::ReplyElsewhere);
-            self.receive_answer_to(sequence, sent.plus(timeout));
-            self.look_back(sequence);
-            let now = self.clock.now();
-            if now >= end {
-                break;
-            }
-            due = now.plus(gap);
-        }
-    }
-
-    fn open(&mut self) {
-        let period = self.clock.ticks(self.plan.gap.max(Duration::from_micros(1)));
-        let start = self.clock.now();
-        let end = start.plus(self.clock.ticks(self.plan.duration));
-        let mut due = start.plus(period);
-        while self.goes_on() && due < end {
-            while self.clock.now() < due && !interrupted() {
-                if let Some(Some(sequence)) = self.receive_one(due) {
-                    self.look_back(sequence);
-                }
-            }
-            Delay::make(self.plan.delay, Place::Sent);
-            self.send(due);
-            due = due.plus(period);
-        }
-    }
-
-    /// Until an absolute instant: lateness of one rest is not added to the next.
-    fn rest_until(&self, instant: Ticks) {
-        let now = self.clock.now();
-        if instant <= now {
-            return;
-        }
-        if self.plan.spins {
-            while self.clock.now() < instant {
-                std::hint::spin_loop();
-            }
-        } else {
-            sleep_until(monotonic_ns() + self.clock.nanos(instant.since(now)));
-        }
-    }
-
-    #[inline]
-    fn send(&mut self, due: Ticks) -> (u64, Ticks) {
-        let sequence = self.trips.len() as u64;
-        let flow = (sequence % self.plan.flows as u64) as usize;
-        let trip = TripId { run: self.plan.run, flow: flow as u32, sequence };
-        self.plan.protocol.write_request(&mut self.request, trip);
-        let sent = self.clock.now();
-        self.trips.note_sent(due, sent);
-        if !self.port.send(flow, &self.request, &self.target, sequence) {
-            // Never taken: it counts as sent, for the load wanted it.
-            self.trace.refused += 1;
-        }
-        (sequence, sent)
-    }
-
-    #[inline]
-    fn receive_answer_to(&mut self, sequence: u64, deadline: Ticks) {
-        while let Some(answered) = self.receive_one(deadline) {
-            if answered == Some(sequence) {
-                return;
-            }
-        }
-    }
-
-    /// Takes one packet: `Some(Some(number))` if it was the answer to a trip. `None` when the deadline passed.
-    #[inline]
-    fn receive_one(&mut self, deadline: Ticks) -> Option<Option<u64>> {
-        let arrival = self.port.receive(&mut self.buffer, deadline)?;
-        let bytes = &self.buffer[..arrival.size];
-        let verdict = self.plan.protocol.read_reply(bytes, self.plan.run, self.plan.size);
-        let Arrival { kernel, listened, woken, read, .. } = arrival;
-        let seen = Seen { kernel, listened, woken, done: read };
-        if let super::protocol::Verdict::Answer { record: Some(record), .. } = verdict {
-            self.note_evidence(&record);
-        }
-        Some(self.trips.note_arrival(&verdict, seen))
-    }
-
+impl ResponseClient<'_> {
     fn note_evidence(&mut self, record: &Record) {
         let Some(Past { evidence, age_us }) = record.evidence else { return };
         let newest = self.trace.responder.last();
@@ -255,18 +165,20 @@ impl Run<'_> {
         }
     }
 
-    /// Between two trips: the stamps of what was sent, and what this thread went through if that was slow.
-    fn look_back(&mut self, sequence: u64) {
-        let trips = &mut *self.trips;
-        self.port.transmitted(&mut |tag, at| trips.note_transmitted(tag, at));
-        let row = trips.rows().get(sequence as usize);
-        let from = |row: &super::trips::Trip| match self.plan.load {
-            Load::Open => row.due,
-            Load::Closed => row.sent,
-        };
-        let was_slow = row.is_some_and(|row| row.seen.done.since(from(row)) > self.slow);
-        if was_slow || self.sampler.is_due(self.clock.now()) {
-            self.close_window(was_slow);
+    /// Under open load: if no trip is under way, and the next is not due too soon.
+    fn dump_before(&mut self, due: Ticks) {
+        if self.recorder.is_some() && self.trips.open() == 0 {
+            self.dump_within(Some(self.clock.duration(due.since(self.clock.now()))));
+        }
+    }
+
+    /// Dumps what was noted, if there is so much time. What this thread went through meanwhile is in no window.
+    fn dump_within(&mut self, free: Option<Duration>) {
+        if let Some(recorder) = &mut self.recorder
+            && recorder.dump_within(free)
+        {
+            let late_us = self.control.late_us_since(self.sampler.since());
+            self.sampler.close(late_us, false);
         }
     }
 
@@ -290,6 +202,7 @@ impl Run<'_> {
         let trips = &mut *self.trips;
         self.port.transmitted(&mut |tag, at| trips.note_transmitted(tag, at));
         self.close_window(true);
+        self.dump_within(None);
     }
 
     /// Tells a responder of ours that the trial is over. Lost on the way, the responder is told otherwise.
@@ -298,8 +211,89 @@ impl Run<'_> {
             return;
         }
         let trip = TripId { run: self.plan.run, flow: 0, sequence: u64::MAX };
-        wire::write_header(&mut self.request, &Header { kind: Kind::End, trip, record: Record::default() });
+        wire::write_header(
+            &mut self.request,
+            &PacketHeader { kind: PacketKind::End, trip, record: Record::default() },
+        );
         self.port.send(0, &self.request, &self.target, u64::MAX);
+    }
+}
+
+impl Client for ResponseClient<'_> {
+    fn goes_on(&mut self) -> bool {
+        self.trips.has_room() && self.trips.len() < self.plan.count && !interrupted()
+    }
+
+    /// Until an absolute instant: lateness of one rest is not added to the next.
+    fn rest_until(&mut self, instant: Ticks) {
+        let now = self.clock.now();
+        if instant <= now {
+            return;
+        }
+        if self.plan.spins {
+            while self.clock.now() < instant {
+                std::hint::spin_loop();
+            }
+        } else {
+            let left = instant.since(now);
+            sleep_until(monotonic_ns() + self.clock.nanos(left));
+            self.sampler.note_idle(left);
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, due: Ticks) -> (u64, Ticks) {
+        let sequence = self.trips.len() as u64;
+        let flow = (sequence % self.plan.flows as u64) as usize;
+        let trip = TripId { run: self.plan.run, flow: flow as u32, sequence };
+        if self.plan.load == Load::Open {
+            Delay::make(self.plan.delay, DelayPoint::Sent);
+        }
+        self.plan.protocol.write_request(&mut self.request, trip);
+        let sent = self.clock.now();
+        self.trips.note_sent(due, sent);
+        if !self.port.send(flow, &self.request, &self.target, sequence) {
+            // Never taken: it counts as sent, for the load wanted it.
+            self.trace.refused += 1;
+        }
+        if self.plan.load == Load::Closed {
+            Delay::make(self.plan.delay, DelayPoint::ReplyElsewhere);
+            self.mishaps.make();
+        }
+        (sequence, sent)
+    }
+
+    #[inline]
+    fn receive_one(&mut self, deadline: Ticks) -> Option<Option<u64>> {
+        let arrival = self.port.receive(&mut self.buffer, deadline)?;
+        let bytes = &self.buffer[..arrival.size];
+        let verdict = self.plan.protocol.read_reply(bytes, self.plan.run, self.plan.size);
+        let Arrival { kernel, listened, woken, read, .. } = arrival;
+        if let Verdict::Answer { record: Some(record), .. } = verdict {
+            self.note_evidence(&record);
+        }
+        Some(self.trips.note_arrival(&verdict, Seen { kernel, listened, woken }, read))
+    }
+
+    /// The stamps of what was sent, and what this thread went through if the trip was slow.
+    fn look_back(&mut self, sequence: u64, next: Option<Ticks>) {
+        let trips = &mut *self.trips;
+        self.port.transmitted(&mut |tag, at| trips.note_transmitted(tag, at));
+        let (slow, load) = (self.slow, self.plan.load);
+        let span = trips.rows().get(sequence as usize).map(|row: &Trip| (row.start(load), row.done));
+        let span = span.filter(|(begin, end)| end.since(*begin) > slow);
+        if span.is_some() || self.sampler.is_due(self.clock.now()) {
+            self.close_window(span.is_some());
+        }
+        if let Some((recorder, (begin, end))) = self.recorder.as_mut().zip(span) {
+            let (clock, now, now_ns) = (self.clock, self.clock.now(), monotonic_ns());
+            let kernel_ns = |instant: Ticks| now_ns.saturating_sub(clock.nanos(now.since(instant)));
+            recorder.note(kernel_ns(begin), kernel_ns(end));
+        }
+        match next {
+            Some(due) => self.dump_before(due),
+            None => self.dump_within(None),
+        }
     }
 }
 

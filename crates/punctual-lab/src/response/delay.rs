@@ -10,7 +10,7 @@ use crate::units;
 
 /// Where a delay is made, by the stage in which it must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum DelayPoint {
     /// `request.sent`: the client sends late. Open load only.
     Sent,
     /// `request.elsewhere`: the responder does something else before it listens again.
@@ -24,14 +24,14 @@ pub enum Place {
 /// A delay of every trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delay {
-    place: Place,
+    place: DelayPoint,
     time: Duration,
 }
 
 impl Delay {
     /// Computes for so long, if this is the place.
     #[inline]
-    pub fn make(delay: Option<Self>, place: Place) {
+    pub fn make(delay: Option<Self>, place: DelayPoint) {
         if let Some(delay) = delay.filter(|delay| delay.place == place) {
             delay.compute();
         }
@@ -53,10 +53,10 @@ impl FromStr for Delay {
     fn from_str(text: &str) -> Result<Self, String> {
         let (place, time) = text.split_once('=').ok_or("STAGE=TIME is needed")?;
         let place = match place {
-            "request.sent" => Place::Sent,
-            "request.elsewhere" => Place::Elsewhere,
-            "responder" => Place::Responder,
-            "reply.elsewhere" => Place::ReplyElsewhere,
+            "request.sent" => DelayPoint::Sent,
+            "request.elsewhere" => DelayPoint::Elsewhere,
+            "responder" => DelayPoint::Responder,
+            "reply.elsewhere" => DelayPoint::ReplyElsewhere,
             _ => return Err("request.sent, request.elsewhere, responder or reply.elsewhere".to_owned()),
         };
         Ok(Self { place, time: units::duration(time)? })

@@ -1,111 +1,46 @@
 //! The trials of a run, taken in turns over all choices, each in the store before the next.
 
-use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks};
-use punctual_machine::host::steal_ticks;
-use punctual_machine::signal::interrupted;
+use punctual_lab_machine::host::steal_ticks;
+use punctual_machine::cpu::lock_memory;
+use punctual_machine::namespace::thread_id;
+use serde_json::json;
 
 use super::client::{self, ClientTrace, TrialPlan};
-use super::delay::Delay;
-use super::explain::{Circumstances, Finding, explain, rule_for};
-use super::forward::Faults;
-use super::option::{Variant, Way};
-use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN, Stamps};
-use super::protocol::Protocol;
-use super::responder::ResponderFacts;
-use super::sockperf;
-use super::testbed::{Assignment, Family, PORT, Place, Request, Response, Testbed, open_port};
+use super::explain::{Circumstances, Finding, explain};
+use super::kept::{ClockPair, Kept};
+use super::option::Variant;
+use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
+use super::responder::EchoFacts;
+use super::settings::ResponseSettings;
+use super::testbed::{
+    Assignment, Done, EchoRequest, Family, PORT, PacketPath, Ready, ResponseTestbed, open_port,
+};
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
+use super::{neighbour, published, sockperf};
 use crate::doubt::{Cause as DoubtCause, page_faults};
+use crate::explain::recorder::LateRecorder;
+use crate::explain::stage::rule_for;
+use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread};
 use crate::sample::{CellId, Load, Samples};
 use crate::scheduling::Control;
 use crate::store::{Store, StoreError};
-use crate::summary::Skipped;
-
-/// What a run measures.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Side by side.
-    pub choices: Vec<Variant>,
-    /// Which packets.
-    pub protocol: Protocol,
-    /// Packet, bytes.
-    pub size: usize,
-    /// When the next leaves.
-    pub load: Load,
-    /// Idle gap, or period.
-    pub gap: Duration,
-    /// Round trips of each choice, over all rounds.
-    pub count: usize,
-    /// Longest that all trials together take.
-    pub duration: Duration,
-    /// Each choice is measured so often, in turn with the others.
-    pub rounds: u32,
-    /// Flows, in turn.
-    pub flows: usize,
-    /// Which IP, on a segment of our own.
-    pub family: Family,
-    /// How long an answer is waited for.
-    pub timeout: Duration,
-    /// Slower answers are counted.
-    pub limit: Duration,
-    /// The kernel's stamps.
-    pub stamps: Stamps,
-    /// A foreign responder.
-    pub to: Option<SocketAddr>,
-    /// The interface to it, for raw ways.
-    pub interface: Option<String>,
-    /// CPUs of client and responder.
-    pub cpus: [Option<usize>; 2],
-    /// Code point and priority.
-    pub dscp: u8,
-    /// Of what is sent.
-    pub priority: u8,
-    /// How long the kernel polls the device, µs.
-    pub busy_poll_us: u32,
-    /// Faults on the way.
-    pub faults: Option<Faults>,
-    /// A delay of every trip, made on purpose.
-    pub delay: Option<Delay>,
-    /// Both ends say that their clocks differ.
-    pub clocks_apart: bool,
-    /// Repeats whatever is random.
-    pub seed: u64,
-}
-
-impl Settings {
-    /// The cell of one choice.
-    #[must_use]
-    pub fn cell(&self, choice: Variant) -> CellId {
-        let gap_us = u64::try_from(self.gap.as_micros()).unwrap_or(u64::MAX);
-        let name = choice.to_string();
-        CellId { load: self.load, gap_us, size: self.size, ..CellId::new(&name, "round_trip") }
-    }
-}
-
-/// Why a run ended early.
-#[derive(Debug)]
-pub enum RunError {
-    /// The store could not be written.
-    Store(StoreError),
-    /// The machine cannot: what is missing and what to do.
-    Machine(String),
-}
+use crate::summary::{Skipped, Summary};
 
 /// What a run brought beside the store.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ResponseOutcome {
     /// Per choice.
     pub accounts: Vec<Totals>,
     /// What was not measured, and why.
     pub skipped: Vec<Skipped>,
     /// Trials made.
-    pub made: u64,
+    pub made: usize,
     /// Where.
     pub place: String,
     /// When it began, nanoseconds of `CLOCK_MONOTONIC`: instants of the run count from there.
@@ -115,24 +50,23 @@ pub struct Outcome {
 }
 
 /// One trial made.
-struct Made {
+struct MadeTrips {
     trips: RoundTrips,
     trace: ClientTrace,
-    facts: Option<ResponderFacts>,
+    facts: Option<EchoFacts>,
+    kept: Kept,
     control: (u64, u64, u64),
     remarks: Vec<String>,
     steal_ms: u64,
     start: Ticks,
 }
 
-struct Session<'a> {
-    settings: &'a Settings,
-    testbed: Option<Testbed>,
+struct ResponseSession<'a> {
+    settings: &'a ResponseSettings,
+    testbed: Option<ResponseTestbed>,
     store: &'a mut Store,
     start: Ticks,
     accounts: Vec<Totals>,
-    skipped: Vec<Skipped>,
-    failed: HashSet<usize>,
     trials: u32,
     /// sockperf's trips so far.
     sockperf: u64,
@@ -140,53 +74,57 @@ struct Session<'a> {
 
 /// Makes all trials, from a thread that may leave for a network namespace of its own. Each trial is in the store,
 /// also when it is cut short.
-///
-/// # Errors
-/// When the store cannot be written, or there is no responder.
-pub fn run(
-    settings: &Settings,
-    against: bool,
+fn run(
+    settings: &ResponseSettings,
     store: &mut Store,
     bar: &ProgressBar,
-) -> Result<Outcome, RunError> {
-    let testbed = match settings.to {
+) -> Result<ResponseOutcome, RunError> {
+    let testbed = match settings.asked.to {
         Some(_) => None,
-        None => Some(Testbed::start(settings.family, settings.faults.as_ref()).map_err(RunError::Machine)?),
+        None => Some(ResponseTestbed::start(family(settings), settings.faults.as_ref())?),
     };
     let accounts = settings.choices.iter().map(|&choice| Totals::new(choice)).collect();
     let began_ns = punctual_machine::clock::monotonic_ns();
-    let mut session = Session {
-        settings,
-        testbed,
-        store,
-        start: Clock::get().now(),
-        accounts,
-        skipped: Vec::new(),
-        failed: HashSet::new(),
-        trials: 0,
-        sockperf: 0,
+    let start = Clock::get().now();
+    let mut session = ResponseSession { settings, testbed, store, start, accounts, trials: 0, sockperf: 0 };
+    let mut skipped: Vec<Skipped> = session.not_a_segment().into_iter().collect();
+    skipped.extend(session.not_traced());
+    let mut kinds: Vec<Option<usize>> = (0..settings.choices.len()).map(Some).collect();
+    kinds.extend(settings.asked.against.as_ref().map(|_| None));
+    let share = settings.duration / (settings.asked.rounds * kinds.len().max(1) as u32);
+    let name = |&kind: &Option<usize>| {
+        kind.map_or_else(|| "sockperf".to_owned(), |place| settings.choices[place].to_string())
     };
-    session.note_place();
-    let per_round = settings.choices.len() + usize::from(against);
-    bar.set_length(per_round as u64 * u64::from(settings.rounds));
-    let made = session.all_rounds(against, per_round, bar)?;
+    let turns = Turns::new(settings.asked.rounds, kinds.len(), bar);
+    let made = turns.all(&kinds, name, &mut skipped, |&kind, round, _| {
+        let made = match kind {
+            Some(place) => session.one_trial(place, round, share),
+            None => session.against_sockperf(share, round),
+        };
+        made.map(|()| true)
+    })?;
     let place = session.place();
-    let faults = session.testbed.as_ref().and_then(Testbed::faults);
-    let Session { accounts, skipped, .. } = session;
-    Ok(Outcome { accounts, skipped, made, place, began_ns, faults })
+    let faults = session.testbed.as_mut().and_then(ResponseTestbed::end_faults);
+    Ok(ResponseOutcome { accounts: session.accounts, skipped, made, place, began_ns, faults })
 }
 
-impl Session<'_> {
-    fn note_place(&mut self) {
-        if let Some(Testbed { place: Place::Loopback { reason }, .. }) = &self.testbed {
-            let what = "the segment of two network namespaces (measured over loopback instead)".to_owned();
-            self.skipped.push(Skipped { what, reason: reason.clone() });
-        }
+impl ResponseSession<'_> {
+    fn not_a_segment(&self) -> Option<Skipped> {
+        let Some(ResponseTestbed { place: PacketPath::Loopback { reason }, .. }) = &self.testbed else {
+            return None;
+        };
+        let what = "the segment of two network namespaces (measured over loopback instead)".to_owned();
+        Some(Skipped { what, reason: reason.clone() })
+    }
+
+    fn not_traced(&self) -> Option<Skipped> {
+        let reason = self.settings.asked.trace.then(LateRecorder::start)?.err()?;
+        Some(Skipped { what: "the kernel's trace (--trace)".to_owned(), reason })
     }
 
     fn place(&self) -> String {
-        match (&self.testbed, self.settings.to) {
-            (Some(Testbed { place: Place::Segment, .. }), _) => {
+        match (&self.testbed, self.settings.asked.to) {
+            (Some(ResponseTestbed { place: PacketPath::Segment, .. }), _) => {
                 "two network namespaces of this host, joined by a veth pair".to_owned()
             }
             (Some(_), _) => "the loopback interface of this host".to_owned(),
@@ -195,107 +133,86 @@ impl Session<'_> {
         }
     }
 
-    fn all_rounds(&mut self, against: bool, per_round: usize, bar: &ProgressBar) -> Result<u64, RunError> {
-        let mut made = 0;
-        let share = self.settings.duration / (self.settings.rounds * per_round.max(1) as u32);
-        for round in 0..self.settings.rounds {
-            for place in 0..self.settings.choices.len() {
-                if interrupted() {
-                    return Ok(made);
-                }
-                bar.set_message(self.settings.choices[place].to_string());
-                bar.inc(1);
-                if self.failed.contains(&place) {
-                    continue;
-                }
-                match self.one_trial(place, round, share) {
-                    Ok(()) => made += 1,
-                    Err(RunError::Machine(reason)) => {
-                        let what = self.settings.choices[place].to_string();
-                        self.skipped.push(Skipped { what, reason });
-                        self.failed.insert(place);
-                    }
-                    Err(store) => return Err(store),
-                }
-            }
-            if against && !interrupted() {
-                bar.set_message("sockperf");
-                bar.inc(1);
-                self.against_sockperf(share, round)?;
-                made += 1;
-            }
-        }
-        Ok(made)
-    }
-
     fn against_sockperf(&mut self, share: Duration, round: u32) -> Result<(), RunError> {
         let Some(testbed) = &mut self.testbed else {
-            return Err(RunError::Machine(
-                "--against needs a responder of our own: leave out --to".to_owned(),
-            ));
+            return Err("--against needs a responder of our own: leave out --to".to_owned().into());
         };
-        let mut samples = sockperf::measure(testbed, self.settings, share).map_err(RunError::Machine)?;
+        let mut samples = sockperf::measure(testbed, self.settings, share)?;
         samples.index.iter_mut().for_each(|number| *number += self.sockperf);
         self.sockperf = samples.index.last().map_or(self.sockperf, |last| last + 1);
         let cell = sockperf::cell(self.settings);
-        self.store.append(&cell, round, &samples).map(drop).map_err(RunError::Store)
+        Ok(self.store.append(&cell, round, &samples).map(drop)?)
     }
 
     fn one_trial(&mut self, place: usize, round: u32, share: Duration) -> Result<(), RunError> {
         let choice = self.settings.choices[place];
-        let made = self.make(choice, share).map_err(RunError::Machine)?;
+        let made = self.make(choice, share)?;
         let clock = Clock::get();
         let account = &mut self.accounts[place];
         let frame = Frame {
             start: self.start,
             first_index: account.ends.sent,
-            open_load: self.settings.load == Load::Open,
-            domain: if self.settings.clocks_apart { 0 } else { clock.domain() },
+            load: self.settings.load,
+            domain: if self.settings.asked.clocks_apart { 0 } else { clock.domain() },
         };
-        let mut samples = made.trips.samples(clock, &frame);
+        let mut samples = made.trips.with_stages(clock, &frame);
         let findings = find(&made, &samples, choice, self.settings.load);
         note_doubts(&mut samples, &self.settings.cell(choice), &made);
         if let Some(facts) = &made.facts {
             samples.facts.cpu_ns = facts.cpu_ns;
         }
-        account.add(&made.trips, &samples, &made.trace, made.facts.as_ref(), self.settings.limit);
+        account.add(&made.trips, &samples, &made.trace, made.facts.as_ref(), self.settings.asked.limit);
         account.note_control(made.control, &made.remarks);
         account.findings.extend(findings);
         let cell = self.settings.cell(choice);
-        self.store.append(&cell, round, &samples).map(drop).map_err(RunError::Store)
+        let path = self.store.append(&cell, round, &samples)?;
+        let evidence = made.kept.evidence(self.settings, choice, &samples, self.start);
+        Ok(self.store.append_evidence(&path, &evidence)?)
     }
 
     /// Both ends for one trial.
-    fn make(&mut self, choice: Variant, share: Duration) -> Result<Made, String> {
+    fn make(&mut self, choice: Variant, share: Duration) -> Result<MadeTrips, String> {
         self.trials += 1;
         let settings = self.settings;
         if choice.way.spins() && self.testbed.is_some() && settings.cpus[0] == settings.cpus[1] {
             return Err("two processors are needed to poll, and both ends share one: see taskset".to_owned());
         }
         let (target, local) = self.responder(choice)?;
-        let run =
-            (settings.seed as u32).wrapping_mul(0x9e37_79b9) ^ punctual_machine::process::random() as u32;
+        let run = (settings.asked.common.seed as u32).wrapping_mul(0x9e37_79b9)
+            ^ punctual_machine::process::random() as u32;
         let plan = TrialPlan {
-            protocol: settings.protocol,
+            protocol: settings.asked.protocol,
             load: settings.load,
             gap: settings.gap,
-            size: settings.size,
+            size: settings.asked.size,
             duration: share,
-            count: settings.count.div_ceil(settings.rounds as usize),
-            flows: settings.flows,
-            timeout: settings.timeout,
+            count: settings.count.div_ceil(settings.asked.rounds as usize),
+            flows: settings.asked.flows,
+            timeout: settings.asked.timeout,
             run,
-            slow: SLOW.min(settings.limit),
-            delay: settings.delay,
+            slow: SLOW.min(settings.asked.limit),
+            delay: settings.asked.delay,
+            mishaps: settings.mishaps.clone(),
             spins: choice.way.spins(),
         };
         let port = self.port_plan(choice, local, Some(target), 0);
         let steal = steal_ticks();
-        let made = trial(&port, target, &plan, choice.at_client(), settings.cpus[0]);
-        let (facts, remark) = self.stop_responder()?;
+        let recorder = settings.asked.trace.then(LateRecorder::start);
+        if settings.asked.lock_memory {
+            lock_memory().map_err(|error| error.to_string())?;
+        }
+        let made = trial(&port, target, &plan, choice.at_client(), settings.cpus[0], recorder);
+        let done = self.stop_responder()?;
         let mut made = made?;
-        made.facts = facts;
-        made.remarks.extend(remark);
+        if let Some(Done { facts, remark, thread }) = done {
+            made.facts = Some(facts);
+            made.remarks.extend(remark);
+            made.kept.threads[1] = thread;
+        }
+        // Windows of another clock say nothing of instants here.
+        if !settings.asked.clocks_apart && settings.asked.to.is_none() {
+            made.kept.windows[1].clone_from(&made.trace.responder);
+        }
         // Kernel ticks of user space are hundredths of a second.
         made.steal_ms =
             10 * steal_ticks().zip(steal).map_or(0, |(after, before)| after.saturating_sub(before));
@@ -305,10 +222,10 @@ impl Session<'_> {
     /// Starts the responder's thread; where to send, and from where.
     fn responder(&mut self, choice: Variant) -> Result<(Peer, SocketAddr), String> {
         let settings = self.settings;
-        if let Some(to) = settings.to {
+        if let Some(to) = settings.asked.to {
             let any: IpAddr =
                 if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            let mac = if choice.way.is_raw() { super::neighbour::find(to.ip())? } else { [0; 6] };
+            let mac = if choice.way.is_raw() { neighbour::find(to.ip())? } else { [0; 6] };
             return Ok((Peer { address: to, mac }, SocketAddr::new(any, 0)));
         }
         let Some(testbed) = &self.testbed else { return Err("there is no responder".to_owned()) };
@@ -316,25 +233,23 @@ impl Session<'_> {
         // A port of its own for each trial: what an earlier one left on its way finds nobody. Both ends share an address on
         // loopback, and it is others' too: there the kernel knows which ports are free.
         let port_number = match testbed.place {
-            Place::Segment => PORT + (self.trials as u16 % 100) * port::FLOWS_MAX as u16,
-            Place::Loopback { .. } => 0,
+            PacketPath::Segment => PORT + (self.trials as u16 % 100) * port::FLOWS_MAX as u16,
+            PacketPath::Loopback { .. } => 0,
         };
         let assignment = Assignment {
             port: self.port_plan(choice, SocketAddr::new(there, port_number), None, 1),
             choice: choice.at_responder(),
             cpu: settings.cpus[1],
-            protocol: settings.protocol,
-            clock_apart: settings.clocks_apart,
-            delay: settings.delay,
+            protocol: settings.asked.protocol,
+            clock_apart: settings.asked.clocks_apart,
+            delay: settings.asked.delay,
+            mishaps: settings.mishaps.clone(),
+            lock_memory: settings.asked.lock_memory,
         };
         let testbed = self.testbed.as_mut().ok_or("there is no responder")?;
-        match testbed.tell(&Request::Answer(Box::new(assignment)))? {
-            Response::Ready { address, mac } => {
-                let peer = Peer { address: SocketAddr::new(there, address.port()), mac };
-                Ok((peer, SocketAddr::new(here, port_number)))
-            }
-            other => Err(format!("the responder said {other:?} where it was to be ready")),
-        }
+        let Ready { address, mac } = testbed.tell(&EchoRequest::Answer(Box::new(assignment)))?;
+        let peer = Peer { address: SocketAddr::new(there, address.port()), mac };
+        Ok((peer, SocketAddr::new(here, port_number)))
     }
 
     fn port_plan(&self, choice: Variant, local: SocketAddr, remote: Option<Peer>, side: usize) -> PortPlan {
@@ -351,28 +266,24 @@ impl Session<'_> {
             raw_remote: remote.map(|peer| peer.address).filter(|_| choice.way.is_raw()),
             remote_mac: remote.map(|peer| peer.mac),
             // The responder hears all flows at one port; the client sends each from one of its own.
-            flows: if side == 0 { settings.flows } else { 1 },
-            size: settings.size,
+            flows: if side == 0 { settings.asked.flows } else { 1 },
+            size: settings.asked.size,
             stamps: if side == 0 {
-                settings.stamps
+                settings.asked.stamps
             } else {
-                settings.protocol.responder_stamps(settings.stamps)
+                settings.asked.protocol.responder_stamps(settings.asked.stamps)
             },
             interface,
-            dscp: settings.dscp,
-            priority: settings.priority,
-            busy_poll_us: settings.busy_poll_us,
+            dscp: settings.asked.dscp,
+            priority: settings.asked.priority,
+            busy_poll_us: settings.asked.busy_poll,
             wakes_for_time: side == 0 && settings.load == Load::Open,
-            sleep_max: if side == 0 { settings.timeout.clamp(SLEEP_MIN, SLEEP_MAX) } else { SLEEP_MAX },
+            sleep_max: if side == 0 { settings.asked.timeout.clamp(SLEEP_MIN, SLEEP_MAX) } else { SLEEP_MAX },
         }
     }
 
-    fn stop_responder(&mut self) -> Result<(Option<ResponderFacts>, Option<String>), String> {
-        let Some(testbed) = &mut self.testbed else { return Ok((None, None)) };
-        match testbed.tell(&Request::Stop)? {
-            Response::Done { facts, remark } => Ok((Some(facts), remark)),
-            other => Err(format!("the responder said {other:?} where the trial was over")),
-        }
+    fn stop_responder(&mut self) -> Result<Option<Done>, String> {
+        self.testbed.as_mut().map(|testbed| testbed.tell(&EchoRequest::Stop)).transpose()
     }
 }
 
@@ -386,32 +297,36 @@ fn trial(
     plan: &TrialPlan,
     choice: Variant,
     cpu: Option<usize>,
-) -> Result<Made, String> {
-    std::thread::scope(|scope| {
-        let client = std::thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, || {
-            let clock = Clock::get();
-            let mut trips = RoundTrips::new(plan.capacity(), plan.flows, clock.ticks(plan.timeout));
-            // Made before this thread becomes urgent.
-            let control = Control::start(cpu, choice.urgency);
-            let mut port = open_port(cpu, choice, port_plan)?;
-            let start = clock.now();
-            let trace = client::run(&mut *port, target, plan, &control, &mut trips);
-            let remarks = port.remark().into_iter().collect();
-            let control = control.totals();
-            Ok(Made { trips, trace, facts: None, control, remarks, steal_ms: 0, start })
-        });
-        let client = client.map_err(|error| format!("cannot start a thread: {error}"))?;
-        client.join().map_err(|_| "the client's thread failed".to_owned())?
-    })
+    mut recorder: Option<Result<LateRecorder, String>>,
+) -> Result<MadeTrips, String> {
+    in_a_thread("client", move || {
+        let clock = Clock::get();
+        let mut trips = RoundTrips::new(plan.capacity(), plan.flows);
+        // Made before this thread becomes urgent.
+        let control = Control::start(cpu, choice.urgency);
+        let mut port = open_port(cpu, choice, port_plan)?;
+        let (start, before) = (clock.now(), ClockPair::now());
+        let recording = recorder.as_mut().and_then(|recorder| recorder.as_mut().ok());
+        let trace = client::run(&mut *port, target, plan, &control, &mut trips, recording);
+        let kept = Kept {
+            threads: [Some(thread_id()), None],
+            windows: [trace.client.clone(), Vec::new()],
+            recorder,
+            clocks: [before, ClockPair::now()],
+        };
+        let remarks = port.remark().into_iter().collect();
+        let control = control.totals();
+        Ok(MadeTrips { trips, trace, facts: None, kept, control, remarks, steal_ms: 0, start })
+    })?
 }
 
-fn find(made: &Made, samples: &Samples, choice: Variant, load: Load) -> Vec<Finding> {
+fn find(made: &MadeTrips, samples: &Samples, choice: Variant, load: Load) -> Vec<Finding> {
     let urgency = [choice.at_client().urgency, choice.at_responder().urgency];
     let given = Circumstances { urgency, load };
     explain(&made.trips, samples, &made.trace, rule_for(samples), &given)
 }
 
-fn note_doubts(samples: &mut Samples, cell: &CellId, made: &Made) {
+fn note_doubts(samples: &mut Samples, cell: &CellId, made: &MadeTrips) {
     let messages = samples.len() as u64;
     let mut doubt = |cause: DoubtCause| samples.facts.doubts.push(cause.into());
     let migrations: u64 = made.trace.client.iter().map(|w| u64::from(w.evidence.migrations)).sum();
@@ -442,8 +357,101 @@ impl TrialPlan {
     }
 }
 
-/// Ways that need an interface of Ethernet.
-#[must_use]
-pub fn needs_interface(choices: &[Variant]) -> Option<Way> {
-    choices.iter().map(|choice| choice.way).find(|way| way.is_raw())
+fn family(settings: &ResponseSettings) -> Family {
+    if settings.asked.ipv6 { Family::V6 } else { Family::V4 }
+}
+
+/// Round trips of each round that count as warm-up: only the first round has any, as the cell goes on.
+const WARMUP: u64 = 20;
+
+impl Experiment for ResponseSettings {
+    type Made = ResponseOutcome;
+
+    const BROKEN: &'static str =
+        "a promise did not hold: messages were lost, doubled, out of order or wrong; see the doubts";
+
+    fn plan(&self) -> RunPlan {
+        let options: Vec<String> = self.choices.iter().map(ToString::to_string).collect();
+        let described = json!({
+            "options": options,
+            "protocol": self.asked.protocol,
+            "size": self.asked.size,
+            "rounds": self.asked.rounds,
+            "count": self.count,
+            "duration_s": self.duration.as_secs_f64(),
+            "flows": self.asked.flows,
+            "timeout_ms": self.asked.timeout.as_secs_f64() * 1000.0,
+            "stamps": self.asked.stamps,
+            "to": self.asked.to,
+            "faults": self.faults,
+            "against_sockperf": self.asked.against.is_some(),
+            "order": "in turns",
+            "client_cpu": self.cpus[0],
+            "responder_cpu": self.cpus[1],
+            "lock_memory": self.asked.lock_memory,
+        });
+        let cpus = self.cpus.into_iter().flatten().collect();
+        RunPlan { name: "response", warmup: WARMUP, cpus, described }
+    }
+
+    fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<ResponseOutcome, RunError> {
+        run(self, store, bar)
+    }
+
+    fn summarise(&self, outcome: &ResponseOutcome, store: &Store) -> Result<Summary, StoreError> {
+        let mut summary = store.summary()?;
+        summary.skipped.extend(outcome.skipped.clone());
+        for account in &outcome.accounts {
+            let name = account.choice.to_string();
+            if let Some(result) = summary.results.iter_mut().find(|result| result.cell.engine == name) {
+                account.complete(result);
+                result.more.insert("inside_share".to_owned(), json!(published::inside_share(result)));
+            }
+        }
+        summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
+        cut_short(&mut summary, outcome.made);
+        let limit_us = u64::try_from(self.asked.limit.as_micros()).unwrap_or(u64::MAX);
+        let response = json!({
+            "place": outcome.place,
+            "began_ns": outcome.began_ns,
+            "protocol": self.asked.protocol,
+            "flows": self.asked.flows,
+            "limit_us": limit_us,
+            "stamps": self.asked.stamps,
+            "clocks": if self.asked.clocks_apart { "two" } else { "as the responder says" },
+            "floor": floor(self),
+            "faults": self.faults.map(|faults| json!({ "asked": faults, "done": outcome.faults })),
+        });
+        summary.more.insert("response".to_owned(), response);
+        Ok(summary)
+    }
+
+    /// Without faults nothing is lost, with faults no more than they took.
+    fn promise(&self, summary: &Summary, outcome: &ResponseOutcome) -> Result<(), String> {
+        if !outcome.accounts.iter().all(Totals::sums) {
+            return Err("a trip or a packet is in no class or in two: report it as a bug".to_owned());
+        }
+        let Some(done) = outcome.faults else {
+            return if summary.kept_promises() { Ok(()) } else { Err(Self::BROKEN.to_owned()) };
+        };
+        let sum = |of: fn(&Totals) -> u64| outcome.accounts.iter().map(of).sum::<u64>();
+        let lost = sum(|account| account.ends.lost + account.ends.unfinished);
+        let mismatched = sum(|account| account.ends.mismatched);
+        let taken = done.lost + done.spoilt + done.changed + done.refused;
+        if lost + mismatched > taken {
+            return Err(format!(
+                "{lost} trips lost and {mismatched} wrong, where the faults took {taken} packets"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The least that the link allows, in words.
+fn floor(settings: &ResponseSettings) -> Option<String> {
+    let to = settings.asked.to?;
+    let interface = settings.interface.clone().or_else(|| neighbour::interface_to(to.ip()))?;
+    let speed = neighbour::link_speed(&interface)?;
+    let floor = neighbour::floor_ns(settings.asked.size, to.is_ipv6(), speed) as f64 / 1000.0;
+    Some(format!("The wire alone takes {floor:.1} µs of each round trip: {interface} has {speed} Mb/s."))
 }

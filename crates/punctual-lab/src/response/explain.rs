@@ -4,42 +4,20 @@
 //! evidence of that side's thread in the window around the trip names the cause. Causes are those of
 //! `docs/response.md`; where none fits, that is said, and nothing is made up.
 
-use std::fmt;
-
-use punctual::{Clock, Ticks};
+use punctual::Clock;
 use serde::{Deserialize, Serialize};
 
-use super::cause::{Cause, PART_MIN, Seen, cause_of, over};
 use super::client::ClientTrace;
 use super::trips::{BEYOND, RoundTrips, Trip, WIRE};
-use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples};
+use crate::explain::cause::Cause;
+use crate::explain::clue::Excess;
+use crate::explain::fault_cost::fault_ns;
+use crate::explain::seen::{PART_MIN, Seen, cause_of, over};
+pub use crate::explain::stage::Side;
+use crate::explain::stage::{typical, worst_stage};
+use crate::sample::{Load, RESPONDER, Samples};
 use crate::scheduling::Urgency;
 use crate::stall::{self, Stall, StallRule};
-
-/// Whose time it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// The measuring host.
-    Client,
-    /// Between the two kernels; on a veth that runs in the sender's own call.
-    Wire,
-    /// The measured host.
-    Responder,
-    /// No stamp tells the wire from the responder.
-    WireOrResponder,
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Client => "client",
-            Self::Wire => "wire",
-            Self::Responder => "responder",
-            Self::WireOrResponder => "wire or responder",
-        })
-    }
-}
 
 /// One stall, explained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,7 +45,6 @@ pub struct Finding {
 
 impl Finding {
     /// What was seen of the thread, in words.
-    #[must_use]
     pub fn seen(&self) -> String {
         self.evidence.map_or("nothing is known of that thread".to_owned(), |seen| seen.to_string())
     }
@@ -83,7 +60,6 @@ pub struct Circumstances {
 }
 
 /// The stalls of a trial, longest first, explained.
-#[must_use]
 pub fn explain(
     trips: &RoundTrips,
     samples: &Samples,
@@ -105,7 +81,16 @@ pub fn explain(
             let side = side_of(name, samples);
             let evidence = evidence_for(side, name, trips.rows().get(row)?, trace, given.load);
             let urgency = given.urgency[usize::from(side != Side::Client)];
-            let (cause, confidence) = cause_of(evidence.as_ref(), excess_ns, name, urgency);
+            let excess = Excess {
+                message_ns: excess_ns,
+                stage_ns: stage_excess_ns,
+                usual_ns: stages[place],
+                stage: name,
+                side,
+                urgency,
+                fault_ns: fault_ns(),
+            };
+            let (cause, confidence) = cause_of(evidence.as_ref(), &excess);
             // Where no stamp tells the wire from the responder, its evidence may.
             let is_its_own = side == Side::WireOrResponder && confidence >= PART_MIN;
             let side = if is_its_own { Side::Responder } else { side };
@@ -151,38 +136,8 @@ fn charge_backlog(findings: &mut [Finding], samples: &Samples, load: Load) {
     }
 }
 
-/// What is usual: a tenth of the trips is faster. Not the median, which may itself lie in a stall.
-fn typical(ns: &[u64]) -> u64 {
-    let mut known: Vec<u64> = ns.iter().copied().filter(|&ns| ns != ABSENT_NS).collect();
-    if known.is_empty() {
-        return 0;
-    }
-    let place = known.len() / 10;
-    *known.select_nth_unstable(place).1
-}
-
-/// Which trips are late enough to be explained: by the rule of stalls, from what is usual.
-#[must_use]
-pub fn rule_for(samples: &Samples) -> StallRule {
-    let answered = (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered);
-    let ns: Vec<u64> = answered.map(|row| samples.total_ns[row]).collect();
-    StallRule::for_median(typical(&ns))
-}
-
-/// The stage that exceeds what is usual by most. `None` for a trip without stamps.
-fn worst_stage(samples: &Samples, usual: &[u64], row: usize) -> Option<(usize, u64)> {
-    if samples.outcome[row] != Outcome::Answered {
-        return None;
-    }
-    let excess = |place: usize| match samples.stages[place].ns[row] {
-        ABSENT_NS => None,
-        ns => Some((place, ns.saturating_sub(usual[place]))),
-    };
-    (0..samples.stages.len()).filter_map(excess).max_by_key(|&(_, excess)| excess)
-}
-
 /// Whose time a stage is.
-fn side_of(stage: &str, samples: &Samples) -> Side {
+pub(super) fn side_of(stage: &str, samples: &Samples) -> Side {
     let has = |name: &str| samples.stages.iter().any(|stage| stage.name == name);
     match stage {
         "request.sent" | "request.tx" | "reply.elsewhere" | "reply.woken" | "reply.read" => Side::Client,
@@ -202,25 +157,21 @@ fn evidence_for(side: Side, stage: &str, trip: &Trip, trace: &ClientTrace, load:
         Side::Wire if stage.starts_with("reply") => None,
         Side::Client | Side::Wire => {
             let clock = Clock::get();
-            let span = (clock.nanos(start_of(trip, load)), clock.nanos(trip.seen.done));
+            let span = (clock.nanos(trip.start(load)), clock.nanos(trip.done));
             over(&trace.client, span)
         }
     }
 }
 
-fn start_of(trip: &Trip, load: Load) -> Ticks {
-    if load == Load::Open { trip.due } else { trip.sent }
-}
-
 /// From the kernel's stamp until the reply is sent, on the responder's own clock; without a stamp, from no earlier than the trip's
 /// start.
 fn held_by_responder(trip: &Trip, load: Load) -> Option<(u64, u64)> {
-    let record = trip.record?;
+    let record = trip.detail.record?;
     let woken = record.woken_ns();
-    let sending_ns = if trip.reply_tx_ns == u32::MAX { 0 } else { trip.reply_tx_ns };
+    let sending_ns = if trip.detail.reply_tx_ns == u32::MAX { 0 } else { trip.detail.reply_tx_ns };
     let since_woken = [record.read_ns, record.application_ns, sending_ns];
     let end = since_woken.into_iter().fold(woken, |at, ns| at.saturating_add(ns.into()));
-    let total_ns = || Clock::get().nanos(trip.seen.done.since(start_of(trip, load)));
+    let total_ns = || Clock::get().nanos(trip.done.since(trip.start(load)));
     let begin =
         record.stack_ns.map_or_else(|| end.saturating_sub(total_ns()), |ns| woken.saturating_sub(ns.into()));
     Some((begin, end))
@@ -244,7 +195,6 @@ pub struct Share {
 }
 
 /// Findings by side, stage and cause, those with the most time first.
-#[must_use]
 pub fn shares(findings: &[Finding]) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     for finding in findings {
@@ -278,6 +228,7 @@ pub fn shares(findings: &[Finding]) -> Vec<Share> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Outcome;
 
     fn finding(first_index: u64, release_ns: u64, cause: Cause, confidence: f64) -> Finding {
         Finding {
@@ -301,17 +252,17 @@ mod tests {
             samples.push(index, sent_ns, sent_ns, 900_000, Outcome::Answered);
         }
         let mut findings = [
-            finding(3, 5_900_000, Cause::Busy, 0.2),
-            finding(0, 900_000, Cause::Stopped, 0.9),
-            finding(1, 1_000_000, Cause::Unexplained, 0.0),
-            finding(2, 1_100_000, Cause::Busy, 0.1),
+            finding(3, 5_900_000, Cause::named("busy"), 0.2),
+            finding(0, 900_000, Cause::named("stopped"), 0.9),
+            finding(1, 1_000_000, Cause::UNEXPLAINED, 0.0),
+            finding(2, 1_100_000, Cause::named("busy"), 0.1),
         ];
         charge_backlog(&mut findings, &samples, Load::Open);
         let causes = findings.each_ref().map(|finding| (finding.cause, finding.behind));
-        let behind = (Cause::Stopped, Some(0));
-        assert_eq!(causes, [(Cause::Stopped, None), behind, behind, (Cause::Busy, None)]);
+        let behind = (Cause::named("stopped"), Some(0));
+        assert_eq!(causes, [(Cause::named("stopped"), None), behind, behind, (Cause::named("busy"), None)]);
         let shares = shares(&findings);
         let sums = (shares[0].cause, shares[0].stalls, shares[0].trips, shares[0].excess_ns);
-        assert_eq!(sums, (Cause::Stopped, 1, 3, 900_000), "{shares:?}");
+        assert_eq!(sums, (Cause::named("stopped"), 1, 3, 900_000), "{shares:?}");
     }
 }

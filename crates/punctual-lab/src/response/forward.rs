@@ -8,19 +8,18 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::counter::Flag;
 use punctual_machine::epoll::EpollSet;
-use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
+use punctual_machine::namespace::{bring_up, create_veth};
 use punctual_machine::packet::{PacketOptions, PacketSocket};
 use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::frame;
+use crate::run::{Prepare, Requests, Worker};
+use crate::scheduling::Job;
 
 /// The forwarder's interfaces: towards the client, towards the responder.
 pub const INTERFACES: [&str; 2] = ["punctual-near", "punctual-far"];
@@ -62,135 +61,78 @@ pub struct Counts {
     pub refused: u64,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    stop: Flag,
-    taken: Counter,
-    lost: Counter,
-    doubled: Counter,
-    reordered: Counter,
-    changed: Counter,
-    spoilt: Counter,
-    refused: Counter,
-}
-
-#[derive(Debug)]
-enum Step {
-    /// Make the pair to the other host's namespace.
+/// What the forwarder's thread is told, once it stands in a namespace of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum ForwardRequest {
+    /// To make the pair to the other host's namespace.
     Join { there: String, thread: u32 },
-    /// Begin to forward.
-    Run,
+    /// To begin to forward: its stations towards the client and towards the responder.
+    Run(Faults),
+    /// To end: its counts.
+    End,
 }
 
 /// A forwarder, until it is dropped.
 #[derive(Debug)]
 pub struct Forwarder {
-    shared: Arc<Shared>,
-    thread_id: u32,
-    steps: mpsc::Sender<Step>,
-    answers: mpsc::Receiver<Result<[[u8; 6]; 2], String>>,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker,
+    thread: u32,
 }
 
 impl Forwarder {
     /// Starts it, in a namespace of its own.
-    ///
-    /// # Errors
-    /// In words for people.
-    pub fn start(faults: &Faults) -> Result<Self, String> {
-        let shared = Arc::new(Shared::default());
-        let (steps, inbox) = mpsc::channel();
-        let (outbox, answers) = mpsc::channel();
-        let (started, start) = mpsc::channel();
-        let (watched, faults) = (Arc::clone(&shared), *faults);
-        let thread = std::thread::Builder::new().name("forwarder".to_owned()).spawn(move || {
-            let _waiting = started.send(unshare_network().map(|()| thread_id()).map_err(|e| e.to_string()));
-            play(&inbox, &outbox, &watched, faults);
-        });
-        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let thread_id = start.recv().map_err(|_| "the forwarder ended".to_owned())??;
-        Ok(Self { shared, thread_id, steps, answers, thread: Some(thread) })
+    pub fn start() -> Result<Self, String> {
+        let mut worker = Worker::in_a_thread(serve)?;
+        let thread = worker.ask(&Prepare { apart: true, cpu: None })?;
+        Ok(Self { worker, thread })
     }
 
     /// The thread that holds its namespace.
-    #[must_use]
     pub fn thread(&self) -> u32 {
-        self.thread_id
+        self.thread
     }
 
     /// Joins its far side to interface `there` of another thread's namespace.
-    ///
-    /// # Errors
-    /// In words for people.
     pub fn join(&mut self, there: &str, thread: u32) -> Result<(), String> {
-        self.step(Step::Join { there: there.to_owned(), thread }).map(drop)
+        self.worker.ask(&ForwardRequest::Join { there: there.to_owned(), thread })
     }
 
     /// Begins; returns its stations towards the client and towards the responder.
-    ///
-    /// # Errors
-    /// In words for people.
-    pub fn run(&mut self) -> Result<[[u8; 6]; 2], String> {
-        self.step(Step::Run)
+    pub fn run(&mut self, faults: Faults) -> Result<[[u8; 6]; 2], String> {
+        self.worker.ask(&ForwardRequest::Run(faults))
     }
 
-    fn step(&mut self, step: Step) -> Result<[[u8; 6]; 2], String> {
-        let gone = || "the forwarder ended".to_owned();
-        self.steps.send(step).map_err(|_| gone())?;
-        self.answers.recv().map_err(|_| gone())?
-    }
-
-    /// What was done so far.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        let Shared { taken, lost, doubled, reordered, changed, spoilt, refused, .. } = &*self.shared;
-        Counts {
-            taken: taken.get(),
-            lost: lost.get(),
-            doubled: doubled.get(),
-            reordered: reordered.get(),
-            changed: changed.get(),
-            spoilt: spoilt.get(),
-            refused: refused.get(),
-        }
+    /// Ends it; returns what it did.
+    pub fn end(mut self) -> Result<Counts, String> {
+        self.worker.ask(&ForwardRequest::End)
     }
 }
 
-impl Drop for Forwarder {
-    fn drop(&mut self) {
-        self.shared.stop.raise();
-        let (closed, _) = mpsc::channel();
-        self.steps = closed;
-        if let Some(thread) = self.thread.take() {
-            let _ended = thread.join();
-        }
-    }
-}
-
-fn play(
-    steps: &mpsc::Receiver<Step>,
-    answers: &mpsc::Sender<Result<[[u8; 6]; 2], String>>,
-    shared: &Shared,
-    faults: Faults,
-) {
-    while let Ok(step) = steps.recv() {
-        match step {
-            Step::Join { there, thread } => {
+fn serve(mut requests: Requests) -> Result<(), String> {
+    let Some(()) = requests.prepare() else { return Ok(()) };
+    let mut job: Option<Job<Counts>> = None;
+    while let Some(request) = requests.recv() {
+        match request {
+            ForwardRequest::Join { there, thread } => {
                 let joined = create_veth(INTERFACES[1], &there, thread)
                     .and_then(|()| INTERFACES.iter().try_for_each(|name| bring_up(name)));
-                let _heard = answers.send(joined.map(|()| [[0; 6]; 2]).map_err(|error| error.to_string()));
+                requests.answer(&joined.map_err(|error| error.to_string()))?;
             }
-            Step::Run => match Ways::open(faults, shared) {
-                Ok(mut ways) => {
-                    let _heard = answers.send(Ok(ways.stations()));
-                    ways.forward();
-                }
-                Err(text) => {
-                    let _heard = answers.send(Err(text));
-                }
-            },
+            ForwardRequest::Run(faults) => {
+                let started = Ways::open(faults).and_then(|ways| {
+                    let stations = ways.stations();
+                    job = Some(Job::start("forwarder", move |stop| ways.forward(stop))?);
+                    Ok(stations)
+                });
+                requests.answer(&started)?;
+            }
+            ForwardRequest::End => {
+                let nothing = || Err("nothing is forwarded".to_owned());
+                requests.answer(&job.take().map_or_else(nothing, Job::stop))?;
+            }
         }
     }
+    Ok(())
 }
 
 /// Longest sleep before the flag is looked at.
@@ -204,19 +146,19 @@ struct Side {
     held: VecDeque<(usize, Vec<u8>)>,
 }
 
-struct Ways<'a> {
+struct Ways {
     sides: [Side; 2],
     sleep: EpollSet,
     faults: Faults,
     random: Rng,
-    shared: &'a Shared,
+    counts: Counts,
     /// Stations of client and responder, learned from what they send.
     learned: [[u8; 6]; 2],
     buffer: Vec<u8>,
 }
 
-impl<'a> Ways<'a> {
-    fn open(faults: Faults, shared: &'a Shared) -> Result<Self, String> {
+impl Ways {
+    fn open(faults: Faults) -> Result<Self, String> {
         let open = |name: &str, ethertype| {
             PacketSocket::open(name, ethertype, &PacketOptions::default()).map_err(|e| e.to_string())
         };
@@ -231,15 +173,23 @@ impl<'a> Ways<'a> {
         }
         let random = Rng::new(faults.seed);
         let learned = [punctual_machine::packet::BROADCAST; 2];
-        Ok(Self { sides, sleep, faults, random, shared, learned, buffer: vec![0; 1 << 16] })
+        Ok(Self {
+            sides,
+            sleep,
+            faults,
+            random,
+            counts: Counts::default(),
+            learned,
+            buffer: vec![0; 1 << 16],
+        })
     }
 
     fn stations(&self) -> [[u8; 6]; 2] {
         [self.sides[0].sockets[0].mac(), self.sides[1].sockets[0].mac()]
     }
 
-    fn forward(&mut self) {
-        while !self.shared.stop.is_raised() {
+    fn forward(mut self, stop: &Flag) -> Counts {
+        while !stop.is_raised() {
             let moved: usize = (0..4).map(|place| self.drain(place / 2, place % 2)).sum();
             if moved > 0 {
                 continue;
@@ -251,6 +201,7 @@ impl<'a> Ways<'a> {
                 self.release(1);
             }
         }
+        self.counts
     }
 
     /// Passes on what came in at one side; says how much.
@@ -268,8 +219,8 @@ impl<'a> Ways<'a> {
     }
 
     fn pass(&mut self, from: usize, version: usize, size: usize) {
-        let (to, shared) = (1 - from, self.shared);
-        shared.taken.add_alone(1);
+        let to = 1 - from;
+        self.counts.taken += 1;
         // A veth leaves the checksum to a device that it has not.
         let payload = frame::finish_checksum(&mut self.buffer[..size]);
         let Some(payload) = payload else {
@@ -281,13 +232,13 @@ impl<'a> Ways<'a> {
         let Faults { lost, doubled, reordered, changed, .. } = self.faults;
         let limit = |counts: &[u32]| counts.iter().map(|&count| u64::from(count)).sum::<u64>();
         if fate < limit(&[lost]) {
-            shared.lost.add_alone(1);
+            self.counts.lost += 1;
         } else if fate < limit(&[lost, doubled]) {
-            shared.doubled.add_alone(1);
+            self.counts.doubled += 1;
             self.send(to, version, size);
             self.send(to, version, size);
         } else if fate < limit(&[lost, doubled, reordered]) {
-            shared.reordered.add_alone(1);
+            self.counts.reordered += 1;
             self.sides[to].held.push_back((version, self.buffer[..size].to_vec()));
             return;
         } else if fate < limit(&[lost, doubled, reordered, changed]) {
@@ -306,10 +257,10 @@ impl<'a> Ways<'a> {
         let (place, bit) = (self.random.below(payload.len() as u64) as usize, self.random.below(8));
         self.buffer[payload.start + place] ^= 1 << bit;
         if self.random.below(2) == 0 {
-            self.shared.changed.add_alone(1);
+            self.counts.changed += 1;
             frame::finish_checksum(&mut self.buffer[..size]);
         } else {
-            self.shared.spoilt.add_alone(1);
+            self.counts.spoilt += 1;
         }
     }
 
@@ -331,7 +282,7 @@ impl<'a> Ways<'a> {
             socket.commit(self.learned[to]);
         }
         if !sent || socket.flush().is_err() {
-            self.shared.refused.add_alone(1);
+            self.counts.refused += 1;
         }
     }
 }

@@ -40,7 +40,6 @@ enum Network<'a> {
 
 /// Takes an IP packet apart that holds a whole UDP datagram; `None` for anything else. The checksum is not looked at: on
 /// a veth it is often not there yet, and what the payload holds is compared whole by who asked for it.
-#[must_use]
 pub fn take_apart(packet: &[u8]) -> Option<Parts> {
     let (network, start, end) = network(packet)?;
     let datagram = packet.get(start..end)?;
@@ -101,14 +100,12 @@ pub fn finish_checksum(packet: &mut [u8]) -> Option<Range<usize>> {
 }
 
 /// The size of an IP packet around a payload.
-#[must_use]
 pub fn size_around(payload: usize, target: IpAddr) -> usize {
     let network = if target.is_ipv4() { Ipv4Header::MIN_LEN } else { Ipv6Header::LEN };
     network + UDP_SIZE + payload
 }
 
 /// The EtherType of packets to this address.
-#[must_use]
 pub fn ethertype(target: IpAddr) -> u16 {
     if target.is_ipv4() { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 }
 }

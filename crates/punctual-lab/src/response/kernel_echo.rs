@@ -6,14 +6,14 @@
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use punctual_lab_machine::xdp::{Mode, XdpEcho};
 use punctual_machine::counter::Flag;
 use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
-use punctual_machine::xdp::{Mode, XdpEcho};
 
 use super::port::{Peer, PortPlan};
 use super::protocol::Protocol;
-use super::responder::ResponderFacts;
+use super::responder::EchoFacts;
 use super::testbed::Assignment;
 
 /// How often it is looked whether the trial is over.
@@ -27,7 +27,7 @@ pub(super) fn answer(
     assignment: &Assignment,
     ready: &Sender<Result<Peer, String>>,
     is_over: &Flag,
-) -> (ResponderFacts, Option<String>) {
+) -> (EchoFacts, Option<String>) {
     let before = ThreadUsage::now();
     let echo = match KernelEcho::open(assignment.protocol, &assignment.port) {
         Ok(echo) => {
@@ -36,7 +36,7 @@ pub(super) fn answer(
         }
         Err(text) => {
             let _waiting = ready.send(Err(text));
-            return (ResponderFacts::default(), None);
+            return (EchoFacts::default(), None);
         }
     };
     while !is_over.is_raised() {
@@ -44,8 +44,7 @@ pub(super) fn answer(
     }
     let usage = ThreadUsage::now().since(before);
     let answered = echo.answered();
-    let facts =
-        ResponderFacts { arrived: answered, answered, cpu_ns: usage.cpu_ns, ..ResponderFacts::default() };
+    let facts = EchoFacts { arrived: answered, answered, cpu_ns: usage.cpu_ns, ..EchoFacts::default() };
     (facts, Some(REMARK.to_owned()))
 }
 
@@ -60,9 +59,6 @@ pub struct KernelEcho {
 
 impl KernelEcho {
     /// Puts the program at the plan's interface.
-    ///
-    /// # Errors
-    /// In words for people: what it cannot do, or what is missing.
     pub fn open(protocol: Protocol, plan: &PortPlan) -> Result<Self, String> {
         if protocol != Protocol::Udp {
             return Err(
@@ -84,7 +80,6 @@ impl KernelEcho {
     }
 
     /// Packets answered so far.
-    #[must_use]
     pub fn answered(&self) -> u64 {
         self.program.answered().unwrap_or(0)
     }

@@ -10,7 +10,7 @@
 //! client ⇄ responder     wire: our packets · protocol: ours, RFC 862, sockperf's
 //!   │         kernel_echo: a responder that is a program at the interface
 //!   │         evidence: what a thread went through, in windows
-//! trips     every trip and every arrival in exactly one class; stages that add up to the total
+//! trips     what is noted of each trip; stages that add up to the total
 //!   │
 //! explain   each stall: side and stage · cause: what the evidence is sure of
 //! totals    sums per choice ─→ store, summary ─→ overview   published: the article's figures beside ours
@@ -18,14 +18,13 @@
 //!
 //! `experiment` takes the trials of all choices in turn; `sockperf` is a peer in the same turns, and its log is read here.
 
-pub mod cause;
 pub mod client;
 pub mod delay;
-pub mod evidence;
 pub mod experiment;
 pub mod explain;
 pub mod forward;
 pub mod frame;
+mod kept;
 pub mod kernel_echo;
 pub mod neighbour;
 pub mod option;
@@ -34,6 +33,7 @@ pub mod port;
 pub mod protocol;
 pub mod published;
 pub mod responder;
+pub mod settings;
 pub mod sockperf;
 pub mod testbed;
 pub mod totals;

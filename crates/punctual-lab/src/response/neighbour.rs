@@ -32,13 +32,11 @@ pub fn find(address: IpAddr) -> Result<[u8; 6], String> {
 }
 
 /// The interface by which an address is reached.
-#[must_use]
 pub fn interface_to(address: IpAddr) -> Option<String> {
     word_after(&ip(&["-o", "route", "get", &address.to_string()])?, "dev").map(str::to_owned)
 }
 
 /// The speed of an interface's link, Mb/s; `None` where there is no link, or its driver does not know.
-#[must_use]
 pub fn link_speed(interface: &str) -> Option<u64> {
     // veth claims 10 Gb/s that nothing carries.
     let is_physical = std::fs::exists(format!("/sys/class/net/{interface}/device")).unwrap_or(false);
@@ -71,7 +69,6 @@ const IPV6_SIZE: u64 = 40;
 
 /// The least that a payload's round trip takes on a link of this speed, nanoseconds: both packets, bit by bit, and
 /// nothing else. A smaller figure is wrong.
-#[must_use]
 pub fn floor_ns(payload: usize, ipv6: bool, speed_mbit: u64) -> u64 {
     let bytes = payload as u64 + WIRE_OVERHEAD + if ipv6 { IPV6_SIZE } else { IPV4_SIZE };
     2 * bytes * 8 * 1000 / speed_mbit.max(1)

@@ -53,7 +53,6 @@ impl Way {
     ];
 
     /// As it is written in options, results and tables.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Blocking => "blocking",
@@ -70,19 +69,16 @@ impl Way {
     }
 
     /// Whether it never sleeps, and so needs a CPU of its own at each end.
-    #[must_use]
     pub fn spins(self) -> bool {
         matches!(self, Self::Spin | Self::Packet | Self::XdpSkb | Self::XdpNative | Self::XdpTx)
     }
 
     /// Whether the responder's kernel answers, and nobody else.
-    #[must_use]
     pub fn answers_in_kernel(self) -> bool {
         self == Self::XdpTx
     }
 
     /// Whether it passes by the kernel's IP and UDP, and needs to know the interface.
-    #[must_use]
     pub fn is_raw(self) -> bool {
         matches!(self, Self::Packet | Self::XdpSkb | Self::XdpNative)
     }
@@ -121,13 +117,11 @@ pub struct Variant {
 
 impl Variant {
     /// As the client's thread takes it.
-    #[must_use]
     pub fn at_client(self) -> Self {
         self.at(self.ends != Ends::Responder)
     }
 
     /// As the responder's thread takes it.
-    #[must_use]
     pub fn at_responder(self) -> Self {
         self.at(self.ends != Ends::Client)
     }

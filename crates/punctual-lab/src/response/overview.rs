@@ -2,11 +2,11 @@
 
 use serde::de::DeserializeOwned;
 
-use super::cause::Cause;
 use super::explain::{Finding, Share, Side};
 use super::published::{comparison, inside_share};
+use crate::explain::cause::Cause;
 use crate::report::parts::{self, LEGEND, WORDS, tail_texts};
-use crate::report::section::{Cell, Column, Item, Medium, Section, Table, Tone, numbers};
+use crate::report::section::{Cell, Column, Item, Output, Section, Table, Tone, numbers};
 use crate::sample::Load;
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
@@ -20,7 +20,6 @@ const SHARES_SHOWN: usize = 5;
 const FINDINGS_SHOWN: usize = 12;
 
 /// The whole answer.
-#[must_use]
 pub fn sections(summary: &Summary) -> Vec<Section> {
     let mut sections: Vec<Section> = figures(summary).into_iter().collect();
     sections.extend(lateness(summary));
@@ -201,7 +200,7 @@ fn advice(late: &[(&CellResult, Vec<Share>)]) -> Vec<Item> {
         }
     }
     causes.sort_by_key(|(_, excess_ns)| std::cmp::Reverse(*excess_ns));
-    causes.into_iter().map(|(cause, _)| Item::new(cause.to_string()).then(cause.advice())).collect()
+    causes.into_iter().map(|(cause, _)| Item::new(cause.to_string()).then(cause.fix())).collect()
 }
 
 fn share_row(way: &str, share: &Share) -> [Cell; 6] {
@@ -252,8 +251,8 @@ fn longest(late: &[(&CellResult, Vec<Share>)]) -> Vec<Section> {
         ]);
     }
     vec![
-        Section::new(title).items(brief.collect()).note(note).only_on(Medium::Terminal),
-        Section::new(title).note(note).table(table).only_on(Medium::Page),
+        Section::new(title).items(brief.collect()).note(note).only_on(Output::Terminal),
+        Section::new(title).note(note).table(table).only_on(Output::Page),
     ]
 }
 
@@ -279,11 +278,10 @@ fn notes(summary: &Summary) -> Option<Section> {
     for result in &summary.results {
         let way = &result.cell.engine;
         lines.extend(list::<String>(result, "remarks").iter().map(|remark| format!("{way}: {remark}")));
-        let limited = |share: &Share| share.cause == Cause::RealTimeLimit;
-        let stalls: u64 =
-            list(result, "late").iter().filter(|share| limited(share)).map(|share| share.stalls).sum();
-        if stalls > 0 {
-            let cause = Cause::RealTimeLimit;
+        let mut limited: Vec<Share> = list(result, "late");
+        limited.retain(|share| share.cause.is_of_class());
+        let stalls: u64 = limited.iter().map(|share| share.stalls).sum();
+        if let Some(Share { cause, .. }) = limited.first() {
             lines.push(format!(
                 "{way}: {stalls} stalls of about 50 ms are new outliers that this class makes: {cause}"
             ));

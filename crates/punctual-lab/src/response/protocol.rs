@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::port::Stamps;
-use super::wire::{self, Header, Kind, Record, TripId};
+use super::wire::{self, PacketHeader, PacketKind, Record, TripId};
 
 /// Which packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -52,7 +52,6 @@ pub enum Verdict {
 
 impl Protocol {
     /// Its name in options and tables.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Punctual => "punctual",
@@ -63,7 +62,6 @@ impl Protocol {
 
     /// The stamps that a responder of this protocol has a use for: others cannot carry them, and stamps of the device
     /// that nobody reads would fill the socket.
-    #[must_use]
     pub fn responder_stamps(self, asked: Stamps) -> Stamps {
         match self {
             Self::Punctual => asked,
@@ -72,7 +70,6 @@ impl Protocol {
     }
 
     /// Smallest payload, bytes.
-    #[must_use]
     pub fn size_min(self) -> usize {
         match self {
             Self::Punctual => wire::SIZE_MIN,
@@ -87,7 +84,10 @@ impl Protocol {
         match self {
             Self::Punctual => {
                 wire::fill(&mut bytes[wire::SIZE_MIN..], trip.run, trip.sequence);
-                wire::write_header(bytes, &Header { kind: Kind::Request, trip, record: Record::default() });
+                wire::write_header(
+                    bytes,
+                    &PacketHeader { kind: PacketKind::Request, trip, record: Record::default() },
+                );
             }
             Self::Udp => {
                 bytes[..8].copy_from_slice(&trip.sequence.to_le_bytes());
@@ -109,7 +109,6 @@ impl Protocol {
 
     /// Judges what came back to a client that sends packets of `size` bytes in this run.
     #[inline]
-    #[must_use]
     pub fn read_reply(self, bytes: &[u8], run: u32, size: usize) -> Verdict {
         match self {
             Self::Punctual => read_own(bytes, run, size),
@@ -120,13 +119,15 @@ impl Protocol {
 }
 
 fn read_own(bytes: &[u8], run: u32, size: usize) -> Verdict {
-    let Some(Header { kind, trip, record }) = wire::read_header(bytes) else {
+    let Some(PacketHeader { kind, trip, record }) = wire::read_header(bytes) else {
         return Verdict::Damaged { sequence: None };
     };
     let sequence = trip.sequence;
     match bytes.get(wire::SIZE_MIN..) {
         _ if trip.run != run => Verdict::Foreign,
-        Some(rest) if kind == Kind::Reply && bytes.len() == size && wire::is_filled(rest, run, sequence) => {
+        Some(rest)
+            if kind == PacketKind::Reply && bytes.len() == size && wire::is_filled(rest, run, sequence) =>
+        {
             Verdict::Answer { sequence, record: Some(record) }
         }
         _ => Verdict::Damaged { sequence: Some(sequence) },
@@ -177,7 +178,7 @@ fn sockperf_header(bytes: &[u8]) -> Option<(u64, u16, u32)> {
 
 /// What a packet is to a server of sockperf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum SockperfRequest {
     /// It was turned into its reply.
     Answered,
     /// It is whole, and its client wants no reply to it (`--reply-every`, throughput).
@@ -188,17 +189,16 @@ pub enum Request {
 
 /// Turns a sockperf request into its reply, in place, if one is wanted.
 #[inline]
-#[must_use]
-pub fn answer_sockperf(bytes: &mut [u8]) -> Request {
-    let Some((_, flags, length)) = sockperf_header(bytes) else { return Request::NotUnderstood };
+pub fn answer_sockperf(bytes: &mut [u8]) -> SockperfRequest {
+    let Some((_, flags, length)) = sockperf_header(bytes) else { return SockperfRequest::NotUnderstood };
     if flags & SOCKPERF_FROM_CLIENT == 0 || length as usize != bytes.len() {
-        return Request::NotUnderstood;
+        return SockperfRequest::NotUnderstood;
     }
     if flags & SOCKPERF_WANTS_REPLY == 0 {
-        return Request::Silent;
+        return SockperfRequest::Silent;
     }
     bytes[8..10].copy_from_slice(&(flags & !SOCKPERF_FROM_CLIENT).to_be_bytes());
-    Request::Answered
+    SockperfRequest::Answered
 }
 
 #[cfg(test)]
@@ -214,10 +214,10 @@ mod tests {
         let mut bytes = request.to_vec();
         match protocol {
             Protocol::Udp => {}
-            Protocol::Sockperf => assert_eq!(answer_sockperf(&mut bytes), Request::Answered),
+            Protocol::Sockperf => assert_eq!(answer_sockperf(&mut bytes), SockperfRequest::Answered),
             Protocol::Punctual => {
                 let header = wire::read_header(&bytes).expect("our own");
-                wire::write_header(&mut bytes, &Header { kind: Kind::Reply, ..header });
+                wire::write_header(&mut bytes, &PacketHeader { kind: PacketKind::Reply, ..header });
             }
         }
         bytes
@@ -259,11 +259,11 @@ mod tests {
     #[test]
     fn sockperf_is_answered_as_its_own_server_does() {
         let mut request = vec![0, 0, 0, 0, 0, 0, 0, 8, 0, 3, 0, 0, 0, 16, 0x78, 0x78];
-        assert_eq!(answer_sockperf(&mut request), Request::Answered);
+        assert_eq!(answer_sockperf(&mut request), SockperfRequest::Answered);
         assert_eq!(request, [0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 0, 0, 16, 0x78, 0x78]);
         let mut unasked = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 14];
-        assert_eq!(answer_sockperf(&mut unasked), Request::Silent);
-        assert_eq!(answer_sockperf(&mut unasked[..13]), Request::NotUnderstood);
-        assert_eq!(answer_sockperf(&mut request), Request::NotUnderstood, "a reply is no request");
+        assert_eq!(answer_sockperf(&mut unasked), SockperfRequest::Silent);
+        assert_eq!(answer_sockperf(&mut unasked[..13]), SockperfRequest::NotUnderstood);
+        assert_eq!(answer_sockperf(&mut request), SockperfRequest::NotUnderstood, "a reply is no request");
     }
 }

@@ -66,7 +66,6 @@ pub struct Compared {
 }
 
 /// The rows whose way was measured under the article's load, each beside ours.
-#[must_use]
 pub fn comparison(results: &[CellResult]) -> Vec<Compared> {
     let compared = |published: &Published| {
         let is_alike = |result: &&CellResult| {
@@ -93,7 +92,6 @@ const INSIDE: [&str; 5] = ["request.woken", "request.read", "responder", "reply.
 
 /// The part of all trips' time that passes inside the responder's host, as the article's board stamped it: from the
 /// entry of the frame to `net_tx`. None where its stamps do not say.
-#[must_use]
 pub fn inside_share(result: &CellResult) -> Option<f64> {
     let share = |name: &str| result.stages.iter().find(|stage| stage.name == name).map(|stage| stage.share);
     // Without these two it is not known where the inside begins or ends.

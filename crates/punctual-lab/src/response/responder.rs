@@ -6,11 +6,12 @@ use punctual::{Clock, Ticks};
 use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
-use super::delay::{Delay, Place};
-use super::evidence::{Evidence, SchedSampler};
+use super::delay::{Delay, DelayPoint};
 use super::port::{Arrival, Port};
-use super::protocol::{Protocol, Request, answer_sockperf};
-use super::wire::{self, Header, Kind, Past, Record};
+use super::protocol::{Protocol, SockperfRequest, answer_sockperf};
+use super::wire::{self, PacketHeader, PacketKind, Past, Record};
+use crate::explain::injection::Mishaps;
+use crate::explain::window::{Evidence, SchedSampler};
 use crate::scheduling::Control;
 
 /// A wake-up or a reply that took longer is asked about at once.
@@ -21,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// How a responder answers.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct AnswerRules {
     /// What it understands.
     pub protocol: Protocol,
     /// Says that its clock is nobody else's, as another host's is.
@@ -36,7 +37,7 @@ pub struct Manner {
 
 /// What a responder went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResponderFacts {
+pub struct EchoFacts {
     /// Packets that arrived.
     pub arrived: u64,
     /// Replies sent.
@@ -61,11 +62,13 @@ pub struct ResponderFacts {
     pub throttled: u64,
 }
 
-struct Run<'a> {
+struct Responder<'a> {
     port: &'a mut dyn Port,
     clock: &'static Clock,
     tick_fs: u32,
-    manner: Manner,
+    manner: AnswerRules,
+    /// Made on purpose, each once.
+    mishaps: Mishaps,
     control: &'a Control,
     sampler: SchedSampler,
     slow: Ticks,
@@ -76,24 +79,26 @@ struct Run<'a> {
     /// Its port sleeps until a packet comes.
     sleeps: bool,
     previous: Option<(u32, u32)>,
-    facts: ResponderFacts,
+    facts: EchoFacts,
 }
 
 /// Answers until `is_over`, or until a packet says so.
 pub fn respond(
     port: &mut dyn Port,
-    manner: Manner,
+    manner: AnswerRules,
+    mishaps: Mishaps,
     control: &Control,
     size_max: usize,
     is_over: &dyn Fn() -> bool,
-) -> ResponderFacts {
+) -> EchoFacts {
     let clock = Clock::get();
-    let mut run = Run {
+    let mut run = Responder {
         port,
         clock,
         // A million of them in nanoseconds.
         tick_fs: short(clock.nanos(Ticks(1_000_000))),
         manner,
+        mishaps,
         control,
         sampler: SchedSampler::of_this_thread(),
         slow: clock.ticks(SLOW),
@@ -101,7 +106,7 @@ pub fn respond(
         replied: None,
         sleeps: manner.sleeps,
         previous: None,
-        facts: ResponderFacts::default(),
+        facts: EchoFacts::default(),
     };
     let mut buffer = vec![1; size_max];
     let before = ThreadUsage::now();
@@ -121,8 +126,8 @@ pub fn respond(
     run.finish(before)
 }
 
-impl Run<'_> {
-    fn finish(mut self, before: ThreadUsage) -> ResponderFacts {
+impl Responder<'_> {
+    fn finish(mut self, before: ThreadUsage) -> EchoFacts {
         let usage = ThreadUsage::now().since(before);
         let (_, late, latest_us) = self.control.totals();
         self.facts.cpu_ns = usage.cpu_ns;
@@ -141,9 +146,9 @@ impl Run<'_> {
             Protocol::Punctual => return self.take_own(bytes, arrival),
             Protocol::Udp => self.send(bytes, arrival, self.facts.arrived),
             Protocol::Sockperf => match answer_sockperf(bytes) {
-                Request::Answered => self.send(bytes, arrival, self.facts.arrived),
-                Request::Silent => self.facts.silent += 1,
-                Request::NotUnderstood => self.facts.refused += 1,
+                SockperfRequest::Answered => self.send(bytes, arrival, self.facts.arrived),
+                SockperfRequest::Silent => self.facts.silent += 1,
+                SockperfRequest::NotUnderstood => self.facts.refused += 1,
             },
         }
         false
@@ -151,27 +156,28 @@ impl Run<'_> {
 
     #[inline]
     fn take_own(&mut self, bytes: &mut [u8], arrival: &Arrival) -> bool {
-        let Some(Header { kind, trip, .. }) = wire::read_header(bytes) else {
+        let Some(PacketHeader { kind, trip, .. }) = wire::read_header(bytes) else {
             self.facts.refused += 1;
             return false;
         };
         match kind {
-            Kind::End => return self.manner.ends_when_told,
-            Kind::Reply => {
+            PacketKind::End => return self.manner.ends_when_told,
+            PacketKind::Reply => {
                 // An echo of an echo would go on for ever.
                 self.facts.refused += 1;
                 return false;
             }
-            Kind::Request => {}
+            PacketKind::Request => {}
         }
         let mut record = self.record(arrival);
-        Delay::make(self.manner.delay, Place::Responder);
+        Delay::make(self.manner.delay, DelayPoint::Responder);
+        self.mishaps.make();
         let replied = self.clock.now();
         record.application_ns = short(self.clock.nanos(replied.since(arrival.read)));
-        wire::write_header(bytes, &Header { kind: Kind::Reply, trip, record });
+        wire::write_header(bytes, &PacketHeader { kind: PacketKind::Reply, trip, record });
         self.send(bytes, arrival, trip.sequence);
         self.look_back(trip.sequence, replied, arrival);
-        Delay::make(self.manner.delay, Place::Elsewhere);
+        Delay::make(self.manner.delay, DelayPoint::Elsewhere);
         false
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::experiment::Settings;
-use super::testbed::{Request, Response, Testbed};
+use super::settings::ResponseSettings;
+use super::testbed::{EchoRequest, ResponseTestbed};
 use crate::sample::{CellId, Load, Outcome, Samples};
 
 /// The port of its server.
@@ -17,18 +17,18 @@ const PORT: u16 = 11_111;
 const LEFT_OUT: Duration = Duration::from_millis(450);
 
 /// The cell that it is measured as.
-#[must_use]
-pub fn cell(settings: &Settings) -> CellId {
+pub fn cell(settings: &ResponseSettings) -> CellId {
     let gap_us = u64::try_from(settings.gap.as_micros()).unwrap_or(u64::MAX);
-    CellId { load: settings.load, gap_us, size: settings.size, ..CellId::new("sockperf", "round_trip") }
+    CellId { load: settings.load, gap_us, size: settings.asked.size, ..CellId::new("sockperf", "round_trip") }
 }
 
 /// Runs its ping-pong between the two ends of our testbed, blocking, pinned as we are: its round trips, in the order of its
 /// log.
-///
-/// # Errors
-/// In words for people.
-pub fn measure(testbed: &mut Testbed, settings: &Settings, share: Duration) -> Result<Samples, String> {
+pub fn measure(
+    testbed: &mut ResponseTestbed,
+    settings: &ResponseSettings,
+    share: Duration,
+) -> Result<Samples, String> {
     let [_, there] = testbed.addresses();
     let pinned = |cpu: Option<usize>, rest: Vec<String>| -> (String, Vec<String>) {
         match cpu {
@@ -42,15 +42,12 @@ pub fn measure(testbed: &mut Testbed, settings: &Settings, share: Duration) -> R
     };
     let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let (program, arguments) = pinned(settings.cpus[1], words(format!("server -i {there} -p {PORT}")));
-    match testbed.tell(&Request::Spawn { program, arguments })? {
-        Response::Settled => {}
-        other => return Err(format!("the responder said {other:?} where sockperf was to start")),
-    }
+    testbed.tell::<()>(&EchoRequest::Spawn { program, arguments })?;
     // It has no way to say that it listens.
     std::thread::sleep(Duration::from_millis(300));
     let log = std::env::temp_dir().join(format!("punctual-sockperf-{}.csv", std::process::id()));
     let seconds = (share + LEFT_OUT).as_secs_f64().max(1.0);
-    let size = settings.size;
+    let size = settings.asked.size;
     let client = format!("ping-pong -i {there} -p {PORT} -m {size} -t {} --full-log", seconds.ceil());
     let mut client = words(client);
     client.push(log.display().to_string());
@@ -61,7 +58,7 @@ pub fn measure(testbed: &mut Testbed, settings: &Settings, share: Duration) -> R
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    let ended = testbed.tell(&Request::EndProgram);
+    let ended = testbed.tell::<()>(&EchoRequest::EndProgram);
     let ran = ran.map_err(|error| format!("cannot run {program}: {error}; install sockperf"))?;
     ended?;
     let text = std::fs::read_to_string(&log);
@@ -190,7 +187,6 @@ fn seconds_ns(text: &str) -> Option<u64> {
 }
 
 /// What the prologue says of the run: the size of its packets and its rate, as far as they are there.
-#[must_use]
 pub fn log_parameters(text: &str) -> (Option<usize>, Option<u64>) {
     let parameters = text.lines().find(|line| line.contains("--msg-size=")).unwrap_or("");
     let value = |name: &str| {
@@ -202,7 +198,6 @@ pub fn log_parameters(text: &str) -> (Option<usize>, Option<u64>) {
 }
 
 /// The cell of an imported log.
-#[must_use]
 pub fn imported_cell(text: &str, load: Load) -> CellId {
     let (size, rate) = log_parameters(text);
     let gap_us = match (load, rate) {
@@ -213,7 +208,6 @@ pub fn imported_cell(text: &str, load: Load) -> CellId {
 }
 
 /// Whether there is a sockperf to run.
-#[must_use]
 pub fn is_installed() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

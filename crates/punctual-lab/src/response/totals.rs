@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cause::Cause;
 use super::client::ClientTrace;
 use super::explain::{Finding, shares};
 use super::option::Variant;
-use super::responder::ResponderFacts;
-use super::trips::{Arrivals, Ends, RoundTrips};
+use super::responder::EchoFacts;
+use super::trips::RoundTrips;
+use crate::load::recording::{Arrivals, TripEnds};
 use crate::sample::{Outcome, Samples};
 use crate::summary::{CellResult, Ledger};
 
@@ -23,7 +23,7 @@ pub struct Totals {
     /// Of what.
     pub choice: Variant,
     /// How its trips ended.
-    pub ends: Ends,
+    pub ends: TripEnds,
     /// What arrived at the client.
     pub arrivals: Arrivals,
     /// Answers later than the limit.
@@ -33,7 +33,7 @@ pub struct Totals {
     /// CPU time of the client's thread.
     pub client_cpu_ns: u64,
     /// Of the responder's; where it is ours.
-    pub responder: Option<ResponderFacts>,
+    pub responder: Option<EchoFacts>,
     /// Looks of the client's control thread, those that were late, the latest in µs.
     pub control: (u64, u64, u64),
     /// What a user should know of the ports.
@@ -46,11 +46,10 @@ pub struct Totals {
 
 impl Totals {
     /// Nothing yet.
-    #[must_use]
     pub fn new(choice: Variant) -> Self {
         Self {
             choice,
-            ends: Ends::default(),
+            ends: TripEnds::default(),
             arrivals: Arrivals::default(),
             slow_answers: 0,
             refused: 0,
@@ -69,7 +68,7 @@ impl Totals {
         trips: &RoundTrips,
         samples: &Samples,
         trace: &ClientTrace,
-        facts: Option<&ResponderFacts>,
+        facts: Option<&EchoFacts>,
         limit: Duration,
     ) {
         let (ends, arrivals) = (trips.ends(), trips.arrivals());
@@ -96,8 +95,8 @@ impl Totals {
         }
     }
 
-    fn add_responder(&mut self, facts: &ResponderFacts) {
-        let sum = self.responder.get_or_insert_with(ResponderFacts::default);
+    fn add_responder(&mut self, facts: &EchoFacts) {
+        let sum = self.responder.get_or_insert_with(EchoFacts::default);
         sum.arrived += facts.arrived;
         sum.answered += facts.answered;
         sum.refused += facts.refused;
@@ -122,33 +121,18 @@ impl Totals {
     }
 
     /// Every trip and every arrival in exactly one class.
-    #[must_use]
     pub fn sums(&self) -> bool {
         self.ends.sums() && self.arrivals.sums() && self.ends.answered == self.arrivals.answers
     }
 
     /// CPU time of the client per trip.
-    #[must_use]
     pub fn client_cpu_ns_per_trip(&self) -> Option<u64> {
         (self.ends.sent > 0).then(|| self.client_cpu_ns / self.ends.sent)
     }
 
-    /// CPU time of the responder per trip.
-    #[must_use]
-    pub fn responder_cpu_ns_per_trip(&self) -> Option<u64> {
-        let responder = self.responder.as_ref().filter(|_| self.ends.sent > 0)?;
-        Some(responder.cpu_ns / self.ends.sent)
-    }
-
-    /// Stalls that the kernel's limit for real-time threads made.
-    #[must_use]
-    pub fn limited(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.cause == Cause::RealTimeLimit).count()
-    }
-
     /// Adds what is known beside the samples to its cell.
     pub fn complete(&self, result: &mut CellResult) {
-        let Ends { sent, answered, lost, mismatched, unfinished } = self.ends;
+        let TripEnds { sent, answered, lost, mismatched, unfinished } = self.ends;
         let counters = [("lost", lost), ("mismatched", mismatched), ("unfinished", unfinished)];
         result.ledger = Some(Ledger {
             taken: sent,

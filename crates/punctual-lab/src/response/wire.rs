@@ -25,7 +25,7 @@
 //! | 112 | 4 | CRC-32C of bytes 0 to 111 |
 //! | 116 | | filler that follows from run and sequence number, compared whole |
 
-use super::evidence::Evidence;
+use crate::explain::window::Evidence;
 
 /// Smallest packet, bytes: the header.
 pub const SIZE_MIN: usize = 116;
@@ -45,7 +45,7 @@ const FLAG_EVIDENCE: u16 = 4;
 
 /// What a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PacketKind {
     /// Asks for a reply.
     Request,
     /// The reply.
@@ -90,7 +90,6 @@ pub struct Record {
 
 impl Record {
     /// When its thread ran, nanoseconds of its own clock.
-    #[must_use]
     pub fn woken_ns(&self) -> u64 {
         let fs = u128::from(self.woken) * u128::from(self.tick_fs);
         u64::try_from(fs / 1_000_000).unwrap_or(u64::MAX)
@@ -108,9 +107,9 @@ pub struct Past {
 
 /// A packet's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct PacketHeader {
     /// What it is for.
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// Which trip.
     pub trip: TripId,
     /// What the responder added; empty in a request.
@@ -147,14 +146,14 @@ fn get64(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// Writes the header into a packet of at least [`SIZE_MIN`] bytes; the filler stays as it is.
 #[inline]
-pub fn write_header(bytes: &mut [u8], header: &Header) {
-    let Header { kind, trip, record } = header;
+pub fn write_header(bytes: &mut [u8], header: &PacketHeader) {
+    let PacketHeader { kind, trip, record } = header;
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4] = VERSION;
     bytes[5] = match kind {
-        Kind::Request => 0,
-        Kind::Reply => 1,
-        Kind::End => 2,
+        PacketKind::Request => 0,
+        PacketKind::Reply => 1,
+        PacketKind::End => 2,
     };
     let flag = |known: bool, flag: u16| if known { flag } else { 0 };
     let flags = flag(record.stack_ns.is_some(), FLAG_STACK)
@@ -198,16 +197,16 @@ fn write_evidence(bytes: &mut [u8], Past { evidence, age_us }: &Past) {
 
 /// The header of a packet that is ours, whole and of our version; `None` for anything else.
 #[inline]
-pub fn read_header(bytes: &[u8]) -> Option<Header> {
+pub fn read_header(bytes: &[u8]) -> Option<PacketHeader> {
     let head = bytes.get(..SIZE_MIN)?;
     if head[..4] != MAGIC || head[4] != VERSION || get32(head, CHECK_AT)? != crc32c::crc32c(&head[..CHECK_AT])
     {
         return None;
     }
     let kind = match head[5] {
-        0 => Kind::Request,
-        1 => Kind::Reply,
-        2 => Kind::End,
+        0 => PacketKind::Request,
+        1 => PacketKind::Reply,
+        2 => PacketKind::End,
         _ => return None,
     };
     let flags = get16(head, 6)?;
@@ -223,7 +222,7 @@ pub fn read_header(bytes: &[u8]) -> Option<Header> {
         tick_fs: get32(head, 104)?,
         listened_ns: get32(head, 108)?,
     };
-    Some(Header { kind, trip, record })
+    Some(PacketHeader { kind, trip, record })
 }
 
 fn read_evidence(head: &[u8]) -> Option<Past> {
@@ -298,28 +297,30 @@ mod tests {
         })
     }
 
-    fn header() -> impl Strategy<Value = Header> {
+    fn header() -> impl Strategy<Value = PacketHeader> {
         let numbers = (any::<[u32; 7]>(), any::<[u64; 2]>());
         let known = (
             proptest::option::of(any::<u32>()),
             proptest::option::of(any::<(u32, u32)>()),
             proptest::option::of(evidence()),
         );
-        let kind = prop_oneof![Just(Kind::Request), Just(Kind::Reply), Just(Kind::End)];
-        (kind, numbers, known).prop_map(|(kind, (short, long), (stack_ns, previous, evidence))| Header {
-            kind,
-            trip: TripId { run: short[0], flow: short[1], sequence: long[0] },
-            record: Record {
-                domain: short[2],
-                stack_ns,
-                woken: long[1],
-                read_ns: short[3],
-                application_ns: short[4],
-                previous,
-                evidence,
-                tick_fs: short[5],
-                listened_ns: short[6],
-            },
+        let kind = prop_oneof![Just(PacketKind::Request), Just(PacketKind::Reply), Just(PacketKind::End)];
+        (kind, numbers, known).prop_map(|(kind, (short, long), (stack_ns, previous, evidence))| {
+            PacketHeader {
+                kind,
+                trip: TripId { run: short[0], flow: short[1], sequence: long[0] },
+                record: Record {
+                    domain: short[2],
+                    stack_ns,
+                    woken: long[1],
+                    read_ns: short[3],
+                    application_ns: short[4],
+                    previous,
+                    evidence,
+                    tick_fs: short[5],
+                    listened_ns: short[6],
+                },
+            }
         })
     }
 

@@ -16,7 +16,6 @@ pub enum Kind {
 
 impl Kind {
     /// As in the summary and in file names.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RoundTrip => "round_trip",
@@ -37,7 +36,6 @@ pub enum Load {
 
 impl Load {
     /// As in the summary and in file names.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -70,7 +68,6 @@ pub struct CellId {
 
 impl CellId {
     /// A closed-loop round trip without gap of 64 bytes; change what differs.
-    #[must_use]
     pub fn new(engine: &str, wake: &str) -> Self {
         Self {
             name: format!("{engine}/{wake}"),
@@ -87,7 +84,6 @@ impl CellId {
 
 impl CellId {
     /// "round trip · closed load · 64 B".
-    #[must_use]
     pub fn conditions(&self) -> String {
         let kind = match self.kind {
             Kind::RoundTrip => "round trip",
@@ -98,7 +94,6 @@ impl CellId {
     }
 
     /// "0", "100 µs", "1 ms".
-    #[must_use]
     pub fn gap(&self) -> String {
         match self.gap_us {
             0 => "0".to_owned(),

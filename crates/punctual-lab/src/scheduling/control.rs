@@ -4,7 +4,6 @@
 //! the CPU was not to be had; when the client alone is, the cause is the client's own.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
@@ -12,7 +11,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 
-use super::Urgency;
+use super::{Job, Urgency};
 
 /// It looks so often. More would be noise in the p99 of what it watches.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -33,7 +32,6 @@ struct Look {
 
 #[derive(Debug)]
 struct Shared {
-    stop: Flag,
     /// Looks so far.
     count: Counter,
     looks: Vec<Look>,
@@ -45,23 +43,21 @@ struct Shared {
 #[derive(Debug)]
 pub struct Control {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    _job: Option<Job<()>>,
 }
 
 impl Control {
     /// Starts it on this CPU, as urgent as who it stands for.
-    #[must_use]
     pub fn start(cpu: Option<usize>, urgency: Urgency) -> Self {
         let looks = (0..LOOKS).map(|_| Look { at: Counter::default(), late_ns: Counter::default() });
         let shared = Arc::new(Shared {
-            stop: Flag::default(),
             count: Counter::default(),
             looks: looks.collect(),
             late_ns_max: Counter::default(),
             late_count: Counter::default(),
         });
         let watched = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+        let job = Job::start("control", move |stop| {
             if let Some(cpu) = cpu {
                 // Elsewhere it says less, and nothing wrong.
                 let _unpinned = punctual_machine::cpu::pin_to(cpu);
@@ -69,15 +65,14 @@ impl Control {
             if urgency.can_be_pinned() {
                 let _ordinary = urgency.apply();
             }
-            watch(&watched);
+            watch(&watched, stop);
         });
         // Without a thread there is no second witness; the first goes on.
-        Self { shared, thread: thread.ok() }
+        Self { shared, _job: job.ok() }
     }
 
     /// How long it was late since `begin`, µs: of each late look what lies after `begin`, and of one that is due and has
     /// not come its age.
-    #[must_use]
     pub fn late_us_since(&self, begin: Ticks) -> u32 {
         let clock = Clock::get();
         let count = self.shared.count.get_published();
@@ -94,7 +89,6 @@ impl Control {
     }
 
     /// Looks so far, those that were late, and the latest, µs.
-    #[must_use]
     pub fn totals(&self) -> (u64, u64, u64) {
         let Shared { count, late_count, late_ns_max, .. } = &*self.shared;
         (count.get(), late_count.get(), late_ns_max.get() / 1000)
@@ -105,11 +99,11 @@ fn late_within(look: &Look, begin: Ticks, clock: &Clock) -> u64 {
     look.late_ns.get().min(clock.nanos(Ticks(look.at.get()).since(begin)))
 }
 
-fn watch(shared: &Shared) {
+fn watch(shared: &Shared, stop: &Flag) {
     sleep_precisely();
     let clock = Clock::get();
     let mut due = monotonic_ns();
-    while !shared.stop.is_raised() {
+    while !stop.is_raised() {
         due += PERIOD.as_nanos() as u64;
         sleep_until(due);
         let (now, at) = (monotonic_ns(), clock.now());
@@ -124,15 +118,6 @@ fn watch(shared: &Shared) {
             shared.late_count.add_alone(1);
             // Who slept through several looks does not make up for them.
             due = now;
-        }
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        self.shared.stop.raise();
-        if let Some(thread) = self.thread.take() {
-            let _ended = thread.join();
         }
     }
 }

@@ -33,13 +33,11 @@ pub enum Urgency {
 
 impl Urgency {
     /// Whether the kernel's limit for real-time threads applies.
-    #[must_use]
     pub fn is_real_time(self) -> bool {
         matches!(self, Self::Fifo(_) | Self::RoundRobin(_) | Self::Deadline { .. })
     }
 
     /// Whether a thread of it may be bound to one CPU: the kernel refuses that for deadlines.
-    #[must_use]
     pub fn can_be_pinned(self) -> bool {
         !matches!(self, Self::Deadline { .. })
     }
@@ -62,7 +60,6 @@ impl Urgency {
     }
 
     /// Why a thread did not get it, and what to do.
-    #[must_use]
     pub fn advise(self, error: &SystemError) -> String {
         let advice = match (error.kind(), self) {
             (std::io::ErrorKind::PermissionDenied, Self::Fifo(_) | Self::RoundRobin(_)) => {

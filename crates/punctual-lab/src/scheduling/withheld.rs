@@ -24,22 +24,17 @@ pub struct Throttled {
 
 impl Quotas {
     /// Those of the calling thread now.
-    #[must_use]
     pub fn of_this_thread() -> Self {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let groups = groups(&read("/proc/thread-self/cgroup"), &read("/proc/self/mountinfo"));
-        let limited = groups.iter().flat_map(Group::levels).filter(|level| has_quota(level));
+        let limited = limits().into_iter().filter_map(|(file, _)| file.parent().map(Path::to_owned));
         Self { stats: limited.filter_map(|level| File::open(level.join("cpu.stat")).ok()).collect() }
     }
 
     /// Whether there is any.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stats.is_empty()
     }
 
     /// What they took until now.
-    #[must_use]
     pub fn now(&self) -> Throttled {
         let mut sum = Throttled::default();
         for file in &self.stats {
@@ -109,10 +104,21 @@ fn mount_of(line: &str, is_second: bool) -> Option<(PathBuf, PathBuf)> {
     fits.then(|| (root.into(), mount.into()))
 }
 
-fn has_quota(level: &Path) -> bool {
-    let read = |name: &str| std::fs::read_to_string(level.join(name)).ok();
-    let second = read("cpu.max").is_some_and(|text| !text.starts_with("max"));
-    second || read("cpu.cfs_quota_us").is_some_and(|text| !text.starts_with('-'))
+/// The files of the quotas that the calling thread's control groups have, its own and those above, and what they say.
+pub(super) fn limits() -> Vec<(PathBuf, String)> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let groups = groups(&read("/proc/thread-self/cgroup"), &read("/proc/self/mountinfo"));
+    groups.iter().flat_map(Group::levels).filter_map(limit).collect()
+}
+
+/// The file of a group's quota, if it has one, and what it says.
+fn limit(level: &Path) -> Option<(PathBuf, String)> {
+    let read = |(name, none): (&str, &str)| {
+        let path = level.join(name);
+        let text = std::fs::read_to_string(&path).ok()?.trim().to_owned();
+        (!text.starts_with(none)).then_some((path, text))
+    };
+    [("cpu.max", "max"), ("cpu.cfs_quota_us", "-")].into_iter().find_map(read)
 }
 
 /// A kernel tick of user space, nanoseconds: the step in which the hypervisor's share is told.
@@ -149,7 +155,6 @@ fn parse_steal(text: &str, cpu: usize) -> Option<u64> {
 }
 
 /// What is certain of a share that is told in ticks: what was counted may have been taken a tick earlier.
-#[must_use]
 pub fn certain_steal_ns(before_ns: u64, after_ns: u64) -> u64 {
     after_ns.saturating_sub(before_ns).saturating_sub(TICK_NS)
 }

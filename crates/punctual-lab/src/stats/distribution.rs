@@ -25,26 +25,22 @@ impl Quantile {
         [("p50", Self::P50), ("p90", Self::P90), ("p99", Self::P99), ("p999", Self::P999)];
 
     /// `None` unless below one million.
-    #[must_use]
     pub fn per_million(per_million: u64) -> Option<Self> {
         (per_million < 1_000_000).then_some(Self { per_million })
     }
 
     /// Between 0 and 1.
-    #[must_use]
     pub fn fraction(self) -> f64 {
         self.per_million as f64 / 1e6
     }
 
     /// How many samples are at or below it, of `count`: the nearest rank, from 1.
-    #[must_use]
     pub fn rank(self, count: u64) -> u64 {
         let rank = (u128::from(count) * u128::from(self.per_million)).div_ceil(1_000_000);
         u64::try_from(rank).expect("a rank is at most its count").max(1)
     }
 
     /// Enough samples lie beyond it.
-    #[must_use]
     pub fn is_supported(self, count: u64) -> bool {
         count.saturating_sub(self.rank(count)) >= BEYOND_MIN
     }
@@ -63,7 +59,6 @@ pub enum Figure {
 
 impl Figure {
     /// The nanoseconds, where there are any.
-    #[must_use]
     pub fn ns(self) -> Option<u64> {
         match self {
             Self::Ns(ns) => Some(ns),
@@ -86,7 +81,6 @@ pub struct Distribution {
 
 impl Distribution {
     /// Pools the phase over trials.
-    #[must_use]
     pub fn of(trials: &[Samples], phase: Phase, warmup: u64) -> Self {
         let mut all = Self::default();
         for samples in trials {
@@ -113,25 +107,21 @@ impl Distribution {
     }
 
     /// Messages, however they ended.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.finite_ns.len() as u64 + self.infinite
     }
 
     /// Messages that never came.
-    #[must_use]
     pub fn infinite(&self) -> u64 {
         self.infinite
     }
 
     /// The finite latencies, ascending.
-    #[must_use]
     pub fn finite_ns(&self) -> &[u64] {
         &self.finite_ns
     }
 
     /// The value at the nearest rank, if [`BEYOND_MIN`] samples lie beyond it.
-    #[must_use]
     pub fn quantile(&self, quantile: Quantile) -> Figure {
         if quantile.is_supported(self.count()) {
             self.at_rank(quantile.rank(self.count()))
@@ -141,13 +131,11 @@ impl Distribution {
     }
 
     /// The median whatever the count: for thresholds and plots, never printed as a result.
-    #[must_use]
     pub fn median_ns(&self) -> Option<u64> {
         (self.count() > 0).then(|| self.at_rank(Quantile::P50.rank(self.count())).ns()).flatten()
     }
 
     /// The latest message; infinite as soon as one is lost.
-    #[must_use]
     pub fn max(&self) -> Figure {
         if self.count() == 0 { Figure::Unsupported } else { self.at_rank(self.count()) }
     }
@@ -158,19 +146,16 @@ impl Distribution {
     }
 
     /// The fastest answer.
-    #[must_use]
     pub fn min_ns(&self) -> Option<u64> {
         self.answered_min_ns
     }
 
     /// The slowest answer.
-    #[must_use]
     pub fn answered_max_ns(&self) -> Option<u64> {
         self.answered_max_ns
     }
 
     /// Over answered messages only: what is lost has no share in it, so it never stands alone.
-    #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         (self.answered > 0).then(|| self.answered_sum_ns as f64 / self.answered as f64)
     }

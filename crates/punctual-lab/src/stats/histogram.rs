@@ -20,7 +20,6 @@ const FIGURES: u8 = 2;
 ///
 /// # Panics
 /// If `per_decade` is 0.
-#[must_use]
 pub fn bins(latencies_ns: &[u64], per_decade: u32) -> Vec<Bin> {
     assert!(per_decade > 0, "a decade has at least one bin");
     let mut histogram = Histogram::<u64>::new(FIGURES).expect("two figures are within hdrhistogram's limits");

@@ -21,7 +21,6 @@ pub struct StageShare {
 }
 
 /// The stages in the order of the store, then what is unexplained; empty if nothing was stamped.
-#[must_use]
 pub fn stage_shares(trials: &[Samples], warmup: u64) -> Vec<StageShare> {
     let mut columns: Vec<(String, Vec<i64>)> = Vec::new();
     let mut unexplained = Vec::new();
@@ -50,7 +49,6 @@ pub fn stage_shares(trials: &[Samples], warmup: u64) -> Vec<StageShare> {
 const ROUNDING_NS: i64 = 20;
 
 /// Answered messages of every phase whose stages together take longer than they did: some instants contradict each other.
-#[must_use]
 pub fn stages_over_total(trials: &[Samples]) -> u64 {
     let is_over = |samples: &Samples, row: usize| {
         samples.outcome[row] == Outcome::Answered

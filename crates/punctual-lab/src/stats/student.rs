@@ -18,7 +18,6 @@ thread_local! {
 }
 
 /// The value that |t| exceeds with probability `alpha` at so many degrees of freedom; infinite without any.
-#[must_use]
 pub fn two_sided(alpha: f64, freedom: usize) -> f64 {
     if freedom == 0 {
         return f64::INFINITY;
@@ -44,7 +43,6 @@ fn quantile(alpha: f64, freedom: usize) -> f64 {
 }
 
 /// The value that a normal variable exceeds in size with probability `alpha`.
-#[must_use]
 pub fn normal_two_sided(alpha: f64) -> f64 {
     two_sided(alpha, FREEDOM_MANY)
 }

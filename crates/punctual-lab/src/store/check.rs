@@ -23,6 +23,13 @@ impl Fnv {
     }
 }
 
+/// Over one text.
+pub(super) fn check_text(text: &str) -> String {
+    let mut fnv = Fnv(Fnv::BASIS);
+    fnv.bytes(text.as_bytes());
+    format!("{:016x}", fnv.0)
+}
+
 /// Over the texts of the footer and every column, as 16 hexadecimal digits.
 pub(super) fn check(texts: &[&str], samples: &Samples) -> String {
     let mut fnv = Fnv(Fnv::BASIS);

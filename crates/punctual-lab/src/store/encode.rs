@@ -18,8 +18,6 @@ use crate::sample::{ABSENT_NS, CellId, Outcome, RESPONDER, STAGES, Samples};
 /// Level of a value that is there, in a column where values may be missing.
 const PRESENT: i16 = 1;
 
-/// # Panics
-/// Never: writing to memory cannot fail, and the schema is ours.
 pub(super) fn encode(cell: &CellId, trial: u32, samples: &Samples, warmup: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&mut bytes, cell, trial, samples, warmup).expect("memory takes what our own schema describes");

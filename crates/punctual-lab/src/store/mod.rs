@@ -3,6 +3,7 @@
 //! ```text
 //! run.json       written first: what is measured, where, with what
 //! samples/       one Parquet file per trial, durable before the next trial begins
+//! evidence/      beside it, what explains its late messages, if its experiment keeps any
 //! summary.json   written last; absent if the run was cut short
 //! ```
 
@@ -10,11 +11,12 @@ mod check;
 mod decode;
 mod encode;
 mod error;
+mod evidence;
 mod run;
 mod write;
 
 pub use error::StoreError;
-pub use run::{Run, Trial};
+pub use run::{Run, StoredTrial};
 pub use write::Store;
 
 pub use crate::summary::Header;
@@ -22,5 +24,6 @@ pub use crate::summary::Header;
 pub(crate) const HEADER_FILE: &str = "run.json";
 pub(crate) const SUMMARY_FILE: &str = "summary.json";
 pub(crate) const SAMPLES_DIR: &str = "samples";
+pub(crate) const EVIDENCE_DIR: &str = "evidence";
 /// What a file is called until it is complete.
 pub(crate) const PARTIAL: &str = "partial";

@@ -23,14 +23,14 @@ pub struct Run {
     /// What was concluded, unless the run was cut short.
     pub summary: Option<Summary>,
     /// Every readable trial, in the order of measurement.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<StoredTrial>,
     /// The trials that cannot be read.
     pub doubts: Vec<Doubt>,
 }
 
 /// One readable file of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trial {
+pub struct StoredTrial {
     /// The file.
     pub path: PathBuf,
     /// What was measured.
@@ -78,7 +78,6 @@ impl Run {
     }
 
     /// The cells, in the order in which they were first measured.
-    #[must_use]
     pub fn cells(&self) -> Vec<CellId> {
         let mut cells: Vec<CellId> = Vec::new();
         for trial in &self.trials {
@@ -90,22 +89,16 @@ impl Run {
     }
 
     /// The trials of one cell, in the order of measurement.
-    pub fn trials_of<'a>(&'a self, cell: &'a CellId) -> impl Iterator<Item = &'a Trial> {
+    pub fn trials_of<'a>(&'a self, cell: &'a CellId) -> impl Iterator<Item = &'a StoredTrial> {
         self.trials.iter().filter(move |trial| trial.cell == *cell)
     }
 
     /// The samples of all trials of one cell.
-    ///
-    /// # Errors
-    /// A file can no longer be read.
     pub fn load(&self, cell: &CellId) -> Result<Vec<Samples>, StoreError> {
-        self.trials_of(cell).map(Trial::load).collect()
+        self.trials_of(cell).map(StoredTrial::load).collect()
     }
 
     /// The stored summary, or what the samples say if the run was cut short, which is a doubt then.
-    ///
-    /// # Errors
-    /// A file can no longer be read.
     pub fn summarise(&self) -> Result<Summary, StoreError> {
         if let Some(summary) = &self.summary {
             return Ok(summary.clone());
@@ -134,11 +127,8 @@ impl Run {
     }
 }
 
-impl Trial {
+impl StoredTrial {
     /// Its samples.
-    ///
-    /// # Errors
-    /// The file can no longer be read.
     pub fn load(&self) -> Result<Samples, StoreError> {
         TrialFile::open(&self.path)?.samples()
     }
@@ -191,14 +181,19 @@ fn number(file: &Path) -> u64 {
 }
 
 /// Reads the samples once, so that what is listed is readable.
-fn open_trial(path: &Path) -> Result<Trial, String> {
+fn open_trial(path: &Path) -> Result<StoredTrial, String> {
     if path.extension().is_some_and(|e| e == PARTIAL) {
         return Err("it was being written when the run ended".to_owned());
     }
     let open = || {
         let file = TrialFile::open(path)?;
         file.samples()?;
-        Ok(Trial { path: path.to_owned(), cell: file.cell()?, trial: file.trial()?, count: file.count() })
+        Ok(StoredTrial {
+            path: path.to_owned(),
+            cell: file.cell()?,
+            trial: file.trial()?,
+            count: file.count(),
+        })
     };
     open().map_err(|error: StoreError| match error {
         StoreError::Damaged { reason, .. } => reason,

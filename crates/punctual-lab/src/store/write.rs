@@ -34,9 +34,6 @@ impl Store {
     }
 
     /// The same for samples that were taken elsewhere, or long ago.
-    ///
-    /// # Errors
-    /// As for [`Store::create`].
     pub fn import(out: Option<&Path>, header: &Header) -> Result<Self, StoreError> {
         let path = match out {
             Some(path) => vacant(path)?,
@@ -49,7 +46,6 @@ impl Store {
     }
 
     /// The run directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -70,12 +66,6 @@ impl Store {
     }
 
     /// Stores several cells of one trial; as durable as one by one, in less time: the directory is flushed once.
-    ///
-    /// # Errors
-    /// As for [`Store::append`].
-    ///
-    /// # Panics
-    /// As for [`Store::append`].
     pub fn append_all(&mut self, trial: u32, cells: &[(CellId, Samples)]) -> Result<(), StoreError> {
         let mut files = Vec::with_capacity(cells.len());
         for (cell, samples) in cells {
@@ -88,9 +78,6 @@ impl Store {
     }
 
     /// What the samples stored so far say, and who else ran on our processors meanwhile; add skips, advice and doubts, then [`Store::finish`].
-    ///
-    /// # Errors
-    /// A file of samples cannot be read back.
     pub fn summary(&self) -> Result<Summary, StoreError> {
         // Before the samples are read again: that is no part of the measurement.
         let others = self.surroundings.as_ref().and_then(Surroundings::doubt);

@@ -35,7 +35,6 @@ impl Header {
     pub const SCHEMA: &str = "punctual.run.v1";
 
     /// Of a run that starts now, without seed, warm-up, facts and plan.
-    #[must_use]
     pub fn new(experiment: &str) -> Self {
         Self {
             schema: Self::SCHEMA.to_owned(),

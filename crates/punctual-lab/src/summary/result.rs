@@ -38,7 +38,6 @@ pub struct Figures {
 
 impl Figures {
     /// Those of one distribution.
-    #[must_use]
     pub fn of(all: &Distribution) -> Self {
         let printed = Quantile::PRINTED.map(|(name, quantile)| (name, all.quantile(quantile)));
         let infinite =
@@ -72,7 +71,6 @@ pub struct Ledger {
 
 impl Ledger {
     /// Nothing vanished and nothing was invented.
-    #[must_use]
     pub fn sums(&self) -> bool {
         self.taken == self.delivered + self.counters.values().sum::<u64>()
     }
@@ -139,7 +137,6 @@ pub struct CellResult {
 
 impl CellResult {
     /// From the trials of one cell.
-    #[must_use]
     pub fn of(cell: &CellId, trials: &[Samples], warmup: u64) -> Self {
         let steady = Distribution::of(trials, Phase::Steady, warmup);
         let warm = Distribution::of(trials, Phase::WarmUp, warmup);
@@ -173,7 +170,6 @@ impl CellResult {
     }
 
     /// Everything sent came once, right and in order, and the ledger sums.
-    #[must_use]
     pub fn kept_promises(&self) -> bool {
         self.lost + self.mismatched + self.duplicated + self.reordered == 0
             && self.ledger.as_ref().is_none_or(Ledger::sums)

@@ -23,7 +23,8 @@ struct Need {
     /// Engines, in order of preference where figures are equal.
     engines: &'static [&'static str],
     gap_us: u64,
-    polls: bool,
+    /// A route that keeps its CPU all the time is an answer.
+    spins: bool,
     /// Decided from what was measured beside busy neighbours.
     neighbour: bool,
     by: By,
@@ -44,7 +45,7 @@ const NEEDS: [Need; 6] = [
         short: Some("between processes"),
         engines: &["shared"],
         gap_us: 0,
-        polls: true,
+        spins: true,
         neighbour: false,
         by: By::Latency,
     },
@@ -53,7 +54,7 @@ const NEEDS: [Need; 6] = [
         short: None,
         engines: &["shared"],
         gap_us: BUSY_GAP_US,
-        polls: true,
+        spins: false,
         neighbour: true,
         by: By::Mean,
     },
@@ -62,7 +63,7 @@ const NEEDS: [Need; 6] = [
         short: Some("between processes, asleep until a rare message"),
         engines: &["shared", "datagram"],
         gap_us: RARE_GAP_US,
-        polls: false,
+        spins: false,
         neighbour: false,
         by: By::Latency,
     },
@@ -71,7 +72,7 @@ const NEEDS: [Need; 6] = [
         short: None,
         engines: &["shared", "datagram"],
         gap_us: RARE_GAP_US,
-        polls: false,
+        spins: false,
         neighbour: false,
         by: By::Cpu,
     },
@@ -81,7 +82,7 @@ const NEEDS: [Need; 6] = [
         short: None,
         engines: &["packet", "datagram"],
         gap_us: 0,
-        polls: true,
+        spins: true,
         neighbour: false,
         by: By::Latency,
     },
@@ -90,7 +91,7 @@ const NEEDS: [Need; 6] = [
         short: None,
         engines: &["packet", "datagram"],
         gap_us: RARE_GAP_US,
-        polls: false,
+        spins: false,
         neighbour: false,
         by: By::Latency,
     },
@@ -106,7 +107,7 @@ impl Need {
             && cell.neighbour == self.neighbour
             && !cell.wake.ends_with(Manner::Plain.suffix())
             && self.engines.contains(&cell.engine.as_str())
-            && (self.polls || cell.wake != "spin")
+            && (self.spins || cell.wake.split('+').next() != Some("spin"))
     }
 
     fn cost(&self, result: &CellResult) -> Option<f64> {
@@ -246,6 +247,9 @@ mod tests {
         assert!(choice(&advise(&idle, &[]).unwrap(), "no CPU to spare").is_none(), "it was not measured");
         let all = [&idle[..], &[busy("backoff", 8_000_000), busy("futex", 12_000)]].concat();
         assert_eq!(choice(&advise(&all, &[]).unwrap(), "no CPU to spare").unwrap().name, "shared/futex+busy");
+        let spinning = [&all[..], &[busy("spin", 9_000)]].concat();
+        let advice = advise(&spinning, &[]).unwrap();
+        assert_eq!(choice(&advice, "no CPU to spare").unwrap().name, "shared/futex+busy", "it takes the CPU");
     }
 
     /// Goal: a median that hides the time slices of every fifth message is not the fastest.

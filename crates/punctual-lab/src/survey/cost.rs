@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{BESIDE_FLOORS, Cell, Manner};
+use super::plan::{BESIDE_FLOORS, Manner, SurveyCell};
 use crate::sample::{CellId, Kind, Phase};
 use crate::stats::student::two_sided;
 use crate::stats::{Distribution, Squares, mean};
@@ -74,13 +74,10 @@ impl fmt::Display for LibraryCost {
 }
 
 /// Every route that was measured beside its floor.
-///
-/// # Errors
-/// A file of samples can no longer be read.
 pub fn costs(run: &Run) -> Result<Vec<LibraryCost>, StoreError> {
     let mut costs = Vec::new();
     for (ours, floor, gap_us) in BESIDE_FLOORS {
-        let id = |route, manner| Cell::closed(route, gap_us, manner).id(Kind::RoundTrip);
+        let id = |route, manner| SurveyCell::closed(route, gap_us, manner).id(Kind::RoundTrip);
         let (ours, floor) = (id(ours, Manner::Plain), id(floor, Manner::Usual));
         let (of_ours, of_floor) = (medians(run, &ours)?, medians(run, &floor)?);
         let mut ratios: Vec<(u32, f64)> =

@@ -4,147 +4,92 @@ use std::time::Duration;
 
 use punctual::Wake;
 use punctual_machine::packet::PacketOptions;
-use serde::{Deserialize, Serialize};
 
+use crate::endpoint::{EndpointPlan, Medium, Stack};
 use crate::load::client::{Trial, Warmup};
+use crate::load::testbed::Place;
 use crate::sample::{CellId, Kind, Load};
 
 /// A way for a message, and how its receiver waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Route {
-    /// One shared slot each way, polled.
-    FloorSlot,
-    /// The same, asleep on a bare futex.
-    FloorFutex,
-    /// Bare UDP calls, polled.
-    FloorUdpSpin,
-    /// Bare UDP calls, blocking.
-    FloorUdpBlock,
-    /// Bare packet socket, polled.
-    FloorPacketSpin,
-    /// Two nodes of one process.
-    Loopback(Way),
-    /// Shared memory between processes.
-    Shared(Way),
-    /// UDP on the loopback interface.
-    Datagram(Way),
-    /// Raw Ethernet on a veth pair.
-    Packet(Way),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SurveyRoute {
+    /// A bare mechanism, polled or asleep; a communicator carries the others.
+    is_floor: bool,
+    /// What carries it; `None`: two nodes of one process.
+    pub medium: Option<Medium>,
+    wake: Wake,
 }
 
-/// [`Wake`], as it travels to the other process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Way {
-    /// [`Wake::Spin`].
-    Spin,
-    /// [`Wake::Backoff`].
-    Backoff,
-    /// [`Wake::Adaptive`].
-    Adaptive,
-    /// [`Wake::Futex`].
-    Futex,
-    /// [`Wake::EventFd`].
-    EventFd,
-    /// [`Wake::Epoll`].
-    Epoll,
-}
+/// Ways of waiting, in the order of the tables.
+const WAYS: [Wake; 6] = [Wake::Spin, Wake::Backoff, Wake::Adaptive, Wake::Futex, Wake::EventFd, Wake::Epoll];
+const SHARED: Option<Medium> = Some(Medium::Shared);
+const DATAGRAM: Option<Medium> = Some(Medium::Datagram);
+const PACKET: Option<Medium> = Some(Medium::Packet);
+/// One shared slot each way, polled.
+const FLOOR_SLOT: SurveyRoute = SurveyRoute { is_floor: true, medium: SHARED, wake: Wake::Spin };
+/// The same, asleep on a bare futex.
+const FLOOR_FUTEX: SurveyRoute = SurveyRoute { wake: Wake::Futex, ..FLOOR_SLOT };
+/// Bare UDP calls, polled.
+const FLOOR_UDP_SPIN: SurveyRoute = SurveyRoute { medium: DATAGRAM, ..FLOOR_SLOT };
+/// Bare UDP calls, blocking.
+const FLOOR_UDP_BLOCK: SurveyRoute = SurveyRoute { wake: Wake::EventFd, ..FLOOR_UDP_SPIN };
+/// Bare packet socket, polled.
+const FLOOR_PACKET_SPIN: SurveyRoute = SurveyRoute { medium: PACKET, ..FLOOR_SLOT };
+const FLOORS: [SurveyRoute; 5] =
+    [FLOOR_SLOT, FLOOR_FUTEX, FLOOR_UDP_SPIN, FLOOR_UDP_BLOCK, FLOOR_PACKET_SPIN];
 
-impl Way {
-    /// All ways, in the order of the tables.
-    pub const ALL: [Self; 6] =
-        [Self::Spin, Self::Backoff, Self::Adaptive, Self::Futex, Self::EventFd, Self::Epoll];
-
-    /// The library's value.
-    pub fn wake(self) -> Wake {
-        match self {
-            Self::Spin => Wake::Spin,
-            Self::Backoff => Wake::Backoff,
-            Self::Adaptive => Wake::Adaptive,
-            Self::Futex => Wake::Futex,
-            Self::EventFd => Wake::EventFd,
-            Self::Epoll => Wake::Epoll,
-        }
+impl SurveyRoute {
+    const fn node(medium: Option<Medium>, wake: Wake) -> Self {
+        Self { is_floor: false, medium, wake }
     }
-}
 
-/// Where both ends of a route are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// In one process.
-    Process,
-    /// In two processes of this host.
-    Host,
-    /// In two network namespaces joined by a veth pair.
-    Segment,
-}
-
-impl Route {
     /// Names of the engine and of the way of waiting.
     pub fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::FloorSlot => ("floor", "slot"),
-            Self::FloorFutex => ("floor", "futex"),
-            Self::FloorUdpSpin => ("floor", "udp-spin"),
-            Self::FloorUdpBlock => ("floor", "udp-block"),
-            Self::FloorPacketSpin => ("floor", "packet-spin"),
-            Self::Loopback(way) => ("loopback", way.wake().name()),
-            Self::Shared(way) => ("shared", way.wake().name()),
-            Self::Datagram(way) => ("datagram", way.wake().name()),
-            Self::Packet(way) => ("packet", way.wake().name()),
+            _ if !self.is_floor => (self.medium.map_or("loopback", Medium::name), self.wake.name()),
+            FLOOR_FUTEX => ("floor", "futex"),
+            FLOOR_UDP_SPIN => ("floor", "udp-spin"),
+            FLOOR_UDP_BLOCK => ("floor", "udp-block"),
+            FLOOR_PACKET_SPIN => ("floor", "packet-spin"),
+            _ => ("floor", "slot"),
         }
     }
 
     /// Where both ends are.
     pub fn place(self) -> Place {
-        match self {
-            Self::Loopback(_) => Place::Process,
-            Self::FloorPacketSpin | Self::Packet(_) => Place::Segment,
-            _ => Place::Host,
+        match self.medium {
+            None => Place::Process,
+            Some(Medium::Packet) => Place::Segment,
+            Some(_) => Place::Host,
         }
     }
 
     /// Whether either end polls without pause, and so needs a CPU of its own.
     pub fn spins(self) -> bool {
-        match self {
-            Self::FloorSlot | Self::FloorUdpSpin | Self::FloorPacketSpin => true,
-            Self::FloorFutex | Self::FloorUdpBlock => false,
-            Self::Loopback(way) | Self::Shared(way) | Self::Datagram(way) | Self::Packet(way) => {
-                way == Way::Spin
-            }
-        }
+        self.wake == Wake::Spin
     }
 
     /// Whether a communicator carries it; the others are bare mechanisms.
     pub fn is_floor(self) -> bool {
-        self.names().0 == "floor"
+        self.is_floor
     }
 
     /// Every route of this kind of place.
     fn all() -> Vec<Self> {
-        let mut routes = vec![
-            Self::FloorSlot,
-            Self::FloorFutex,
-            Self::FloorUdpSpin,
-            Self::FloorUdpBlock,
-            Self::FloorPacketSpin,
-        ];
-        let by_kernel = Way::ALL.into_iter().filter(|way| way.wake().can_wait_for(false));
-        routes.extend(Way::ALL.map(Self::Loopback));
-        routes.extend(Way::ALL.map(Self::Shared));
-        routes.extend(by_kernel.clone().map(Self::Datagram));
-        routes.extend(by_kernel.map(Self::Packet));
+        let by_kernel = WAYS.into_iter().filter(|way| way.can_wait_for(false));
+        let mut routes = FLOORS.to_vec();
+        routes.extend([None, SHARED].into_iter().flat_map(|medium| WAYS.map(|way| Self::node(medium, way))));
+        routes.extend(by_kernel.clone().map(|way| Self::node(DATAGRAM, way)));
+        routes.extend(by_kernel.map(|way| Self::node(PACKET, way)));
         routes
     }
 }
 
 /// One thing to be measured, trial by trial.
 #[derive(Clone, Copy, Debug)]
-pub struct Cell {
+pub struct SurveyCell {
     /// The way.
-    pub route: Route,
+    pub route: SurveyRoute,
     /// When messages leave.
     pub load: Load,
     /// Idle gap, or period.
@@ -156,8 +101,7 @@ pub struct Cell {
 }
 
 /// What is special about a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Nothing: stamps are on, nodes stay open from trial to trial.
     Usual,
@@ -183,17 +127,17 @@ impl Manner {
 pub(super) const BUSY_GAP_US: u64 = 100;
 
 /// The library beside its floors: route, floor, idle gap.
-pub(super) const BESIDE_FLOORS: [(Route, Route, u64); 5] = [
-    (Route::Shared(Way::Spin), Route::FloorSlot, 0),
-    (Route::Shared(Way::Futex), Route::FloorFutex, 1000),
-    (Route::Datagram(Way::Spin), Route::FloorUdpSpin, 0),
-    (Route::Datagram(Way::EventFd), Route::FloorUdpBlock, 1000),
-    (Route::Packet(Way::Spin), Route::FloorPacketSpin, 0),
+pub(super) const BESIDE_FLOORS: [(SurveyRoute, SurveyRoute, u64); 5] = [
+    (SurveyRoute::node(SHARED, Wake::Spin), FLOOR_SLOT, 0),
+    (SurveyRoute::node(SHARED, Wake::Futex), FLOOR_FUTEX, 1000),
+    (SurveyRoute::node(DATAGRAM, Wake::Spin), FLOOR_UDP_SPIN, 0),
+    (SurveyRoute::node(DATAGRAM, Wake::EventFd), FLOOR_UDP_BLOCK, 1000),
+    (SurveyRoute::node(PACKET, Wake::Spin), FLOOR_PACKET_SPIN, 0),
 ];
 
-impl Cell {
+impl SurveyCell {
     /// A closed-loop cell of 64 bytes.
-    pub fn closed(route: Route, gap_us: u64, manner: Manner) -> Self {
+    pub fn closed(route: SurveyRoute, gap_us: u64, manner: Manner) -> Self {
         Self { route, load: Load::Closed, gap_us, size: 64, manner }
     }
 
@@ -204,6 +148,15 @@ impl Cell {
         let neighbour = self.manner == Manner::Busy;
         let &Self { load, gap_us, size, .. } = self;
         CellId { kind, load, gap_us, size, neighbour, ..CellId::new(engine, &wake) }
+    }
+
+    /// What both ends open for a trial.
+    pub fn endpoint(&self) -> EndpointPlan {
+        let SurveyRoute { is_floor, medium, wake } = self.route;
+        let stack = if is_floor { Stack::Bare } else { Stack::Communicator };
+        let kept = self.manner != Manner::Plain && !is_floor;
+        let due_counts = self.load == Load::Open;
+        EndpointPlan { stamped: kept, kept, due_counts, ..EndpointPlan::new(medium, stack, wake, self.size) }
     }
 
     /// One of its trials that takes about `unit` times the cell's weight.
@@ -223,7 +176,7 @@ impl Cell {
     fn warmup(&self) -> Warmup {
         // Every page of the bare packet socket's ring is new in every trial: one lap.
         let lap = PacketOptions::default().frames;
-        let burst = if self.route == Route::FloorPacketSpin { lap } else { BURST };
+        let burst = if self.route == FLOOR_PACKET_SPIN { lap } else { BURST };
         // Beside a neighbour a message may take a time slice, and nothing has to settle without a gap.
         let paced = if self.manner == Manner::Busy { PACED_BUSY } else { PACED };
         Warmup { burst, paced }
@@ -243,9 +196,9 @@ impl Cell {
 
 /// A survey to be made.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SurveyPlan {
     /// What is measured.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<SurveyCell>,
     /// Trials of each cell, taken in turns: A B C … A B C ….
     pub trials: u32,
     /// Time that all trials together may take.
@@ -256,7 +209,7 @@ pub struct Plan {
 
 /// What a user may change.
 #[derive(Clone, Debug, Default)]
-pub struct PlanOptions {
+pub struct SurveyOptions {
     /// A quarter of the cells in a quarter of the time.
     pub quick: bool,
     /// Time for all trials together.
@@ -289,34 +242,33 @@ const COUNT_MAX: usize = 10_000;
 /// What one trial costs besides measuring: two communicators, a burst, a file made durable.
 const OVERHEAD: Duration = Duration::from_millis(13);
 
-impl Plan {
+impl SurveyPlan {
     /// The survey of this machine.
-    pub fn survey(wishes: &PlanOptions) -> Self {
+    pub fn survey(wishes: &SurveyOptions) -> Self {
         let sizes: &[usize] = if wishes.quick { &[64] } else { &[64, 1024] };
         let mut cells = Vec::new();
-        for route in Route::all() {
+        for route in SurveyRoute::all() {
             for &size in sizes {
                 for gap_us in [0, 100, 1000] {
-                    cells.push(Cell { size, ..Cell::closed(route, gap_us, Manner::Usual) });
+                    cells.push(SurveyCell { size, ..SurveyCell::closed(route, gap_us, Manner::Usual) });
                     let beside =
                         BESIDE_FLOORS.iter().find(|(_, floor, gap)| (*floor, *gap) == (route, gap_us));
                     // Next to its floor: the less time lies between two, the less the machine has changed.
                     if let Some((ours, ..)) = beside.filter(|_| size == 64) {
-                        cells.push(Cell::closed(*ours, gap_us, Manner::Plain));
+                        cells.push(SurveyCell::closed(*ours, gap_us, Manner::Plain));
                     }
                 }
             }
         }
-        let asleep = [Route::FloorFutex].into_iter();
-        let beside_neighbours = asleep.chain(Way::ALL.map(Route::Shared));
-        cells.extend(beside_neighbours.map(|route| Cell::closed(route, BUSY_GAP_US, Manner::Busy)));
-        for route in Route::all().into_iter().filter(|route| !route.is_floor() && opens(*route)) {
+        let asleep = [FLOOR_FUTEX].into_iter();
+        let beside_neighbours = asleep.chain(WAYS.map(|way| SurveyRoute::node(SHARED, way)));
+        cells.extend(beside_neighbours.map(|route| SurveyCell::closed(route, BUSY_GAP_US, Manner::Busy)));
+        for route in SurveyRoute::all().into_iter().filter(|route| !route.is_floor() && opens(*route)) {
             let periods: &[u64] = if wishes.quick { &[100] } else { &[100, 1000] };
-            cells.extend(
-                periods
-                    .iter()
-                    .map(|&gap_us| Cell { load: Load::Open, ..Cell::closed(route, gap_us, Manner::Usual) }),
-            );
+            cells.extend(periods.iter().map(|&gap_us| SurveyCell {
+                load: Load::Open,
+                ..SurveyCell::closed(route, gap_us, Manner::Usual)
+            }));
         }
         cells.retain(|cell| {
             let (engine, wake) = cell.route.names();
@@ -331,8 +283,8 @@ impl Plan {
 
     /// The unit of a trial's time, so that all trials together take the plan's.
     pub fn unit(&self) -> Duration {
-        let units: u32 = self.cells.iter().map(Cell::weight).sum::<u32>().max(1) * self.trials;
-        let paced = |cell: &Cell| Duration::from_micros(cell.gap_us) * PACED as u32;
+        let units: u32 = self.cells.iter().map(SurveyCell::weight).sum::<u32>().max(1) * self.trials;
+        let paced = |cell: &SurveyCell| Duration::from_micros(cell.gap_us) * PACED as u32;
         let warmup: Duration = self.cells.iter().map(paced).sum();
         let overhead = (OVERHEAD * self.cells.len() as u32 + warmup) * self.trials;
         (self.duration.saturating_sub(overhead) / units).max(Duration::from_millis(1))
@@ -340,13 +292,9 @@ impl Plan {
 }
 
 /// Routes that are also measured under open load: polled, the default, and asleep.
-fn opens(route: Route) -> bool {
-    match route {
-        Route::Loopback(way) | Route::Shared(way) => {
-            matches!(way, Way::Spin | Way::Backoff | Way::Adaptive | Way::Futex)
-        }
-        _ => true,
-    }
+fn opens(route: SurveyRoute) -> bool {
+    let in_memory = matches!(route.medium, None | SHARED);
+    !in_memory || matches!(route.wake, Wake::Spin | Wake::Backoff | Wake::Adaptive | Wake::Futex)
 }
 
 #[cfg(test)]
@@ -356,7 +304,7 @@ mod tests {
     #[test]
     fn cells_have_names_of_their_own() {
         for quick in [false, true] {
-            let plan = Plan::survey(&PlanOptions { quick, ..PlanOptions::default() });
+            let plan = SurveyPlan::survey(&SurveyOptions { quick, ..SurveyOptions::default() });
             let ids: std::collections::HashSet<_> =
                 plan.cells.iter().map(|cell| cell.id(Kind::RoundTrip)).collect();
             assert_eq!(ids.len(), plan.cells.len());
@@ -370,12 +318,10 @@ mod tests {
     /// library next to each floor, in every trial.
     #[test]
     fn advice_has_its_rows() {
-        let plan = Plan::survey(&PlanOptions { quick: true, ..PlanOptions::default() });
+        let plan = SurveyPlan::survey(&SurveyOptions { quick: true, ..SurveyOptions::default() });
         let names: Vec<String> = plan.cells.iter().map(|cell| cell.id(Kind::RoundTrip).name).collect();
-        for way in Way::ALL {
-            for name in
-                [format!("shared/{}", way.wake().name()), format!("shared/{}+busy", way.wake().name())]
-            {
+        for way in WAYS {
+            for name in [format!("shared/{}", way.name()), format!("shared/{}+busy", way.name())] {
                 assert!(names.contains(&name), "{name}: {names:?}");
             }
         }
@@ -383,20 +329,20 @@ mod tests {
             plan.cells.iter().all(|cell| cell.id(Kind::RoundTrip).neighbour == (cell.manner == Manner::Busy))
         );
         for (ours, floor, gap_us) in BESIDE_FLOORS {
-            let place = |wanted: Cell| {
+            let place = |wanted: SurveyCell| {
                 let id = wanted.id(Kind::RoundTrip);
                 plan.cells.iter().position(|cell| cell.id(Kind::RoundTrip) == id).expect("in the plan")
             };
-            let floor = place(Cell::closed(floor, gap_us, Manner::Usual));
-            assert_eq!(place(Cell::closed(ours, gap_us, Manner::Plain)), floor + 1);
+            let floor = place(SurveyCell::closed(floor, gap_us, Manner::Usual));
+            assert_eq!(place(SurveyCell::closed(ours, gap_us, Manner::Plain)), floor + 1);
         }
     }
 
     #[test]
     fn wishes_narrow_the_plan() {
         let wishes =
-            PlanOptions { only: Some("shared/".to_owned()), gap_us: Some(0), ..PlanOptions::default() };
-        let plan = Plan::survey(&wishes);
+            SurveyOptions { only: Some("shared/".to_owned()), gap_us: Some(0), ..SurveyOptions::default() };
+        let plan = SurveyPlan::survey(&wishes);
         assert!(plan.cells.iter().all(|cell| cell.route.names().0 == "shared" && cell.gap_us == 0));
         // Six ways, two sizes, and the one that has a floor.
         assert_eq!(plan.cells.len(), 6 * 2 + 1);

@@ -26,7 +26,7 @@ use super::option::Mode;
 use super::process::{Needed, Workload, WorkloadEnd, account_of};
 use super::protocol::{Account, Assignment, Facts, Part, Skipped};
 use super::publication::Schedule;
-use crate::link::VALUE_SIZE;
+use crate::endpoint::VALUE_SIZE;
 
 /// Ports of components 0, 1, …: where they receive, and from where publishers send that have a thread of their own.
 const SUBSCRIBERS_AT: u16 = 1_000;

@@ -5,19 +5,26 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks};
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::figures::{Evidence, Figures, Row, SenderRow};
+use super::figures::{Row, RunEvidence, RunFigures, SenderRow};
 use super::first::{self, Firsts};
-use super::idle_inhibitor::IdleInhibitor;
+use super::idle_inhibitor::keep_all_awake;
 use super::ledger::Sums;
-use super::option::Settings;
+use super::option::{OWN_ROW, VehiclesSettings};
+use super::overview::Overall;
 use super::protocol::{Facts, Opening, Part};
-use super::testbed::{Place, Testbed, WorkloadResult};
-use crate::scheduling::Control;
-use crate::scheduling::Urgency;
-use crate::store::{Store, StoreError};
+use super::published::standings;
+use super::stalls;
+use super::testbed::{VehiclesPlace, VehiclesTestbed, WorkloadResult};
+use crate::doubt;
+use crate::endpoint::Medium;
+use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
+use crate::sample::CellId;
+use crate::scheduling::{Control, Urgency};
+use crate::store::{Run, Store, StoreError};
+use crate::summary::{Ledger, Skipped, Summary};
 
 /// From the last process's *ready* to the barrier's opening: all have heard of it by then, and of each other's interests.
 const BARRIER: Duration = Duration::from_millis(800);
@@ -27,18 +34,9 @@ const BARRIER_PER_COMPONENT: Duration = Duration::from_millis(12);
 const ANNOUNCEMENTS: Duration = Duration::from_millis(2600);
 const BETWEEN_ACCOUNTS: Duration = Duration::from_millis(200);
 
-/// Why a run ended early.
-#[derive(Debug)]
-pub enum RunError {
-    /// The store could not be written.
-    Store(StoreError),
-    /// The machine cannot: what is missing and what to do.
-    Machine(String),
-}
-
 /// Start-up of a run's processes, all at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct StartUp {
+pub struct RunStartUp {
     /// From the first process's start to the last one's *ready*, ms.
     pub all_ready_ms: f64,
     /// Slowest calibration of a clock, ms.
@@ -85,7 +83,7 @@ pub struct RunReport {
     /// What became of every frame.
     pub account: Sums,
     /// Before the barrier, and the first messages.
-    pub startup: StartUp,
+    pub startup: RunStartUp,
     /// First messages, and what their receivers did meanwhile.
     #[serde(default)]
     pub firsts: Firsts,
@@ -115,40 +113,31 @@ pub struct RunReport {
 
 /// What all runs brought beside the store.
 #[derive(Debug)]
-pub struct Made {
+pub struct MadeRuns {
     /// Run by run.
     pub runs: Vec<RunReport>,
     /// Where.
-    pub place: Place,
+    pub place: VehiclesPlace,
 }
 
 /// Makes all runs, from a thread that may leave for a network namespace of its own.
-///
-/// # Errors
-/// When the store cannot be written, or the machine cannot.
-pub fn run(settings: &Settings, store: &mut Store, bar: &ProgressBar) -> Result<Made, RunError> {
-    let place = Place::choose(settings).map_err(RunError::Machine)?;
+fn run(settings: &VehiclesSettings, store: &mut Store, bar: &ProgressBar) -> Result<MadeRuns, RunError> {
+    let place = VehiclesPlace::choose(settings)?;
     let began = Clock::get().now();
-    bar.set_length(settings.runs.into());
     let mut runs = Vec::new();
-    for number in 0..settings.runs {
-        if interrupted() {
-            break;
-        }
-        bar.set_message(format!("{} × {} messages", settings.vehicles, settings.count));
-        let made = one_run(settings, &place, began).map_err(RunError::Machine)?;
-        let (report, figures) = made;
-        store_samples(settings, number, figures, store).map_err(RunError::Store)?;
+    for (number, _) in Turns::new(settings.asked.rounds, 1, bar) {
+        bar.set_message(format!("{} × {} messages", settings.asked.vehicles, settings.count));
+        let (report, figures) = one_run(settings, &place, began)?;
+        store_samples(settings, number, figures, store)?;
         runs.push(report);
-        bar.inc(1);
     }
-    Ok(Made { runs, place })
+    Ok(MadeRuns { runs, place })
 }
 
 fn store_samples(
-    settings: &Settings,
+    settings: &VehiclesSettings,
     run: u32,
-    figures: Figures,
+    figures: RunFigures,
     store: &mut Store,
 ) -> Result<(), StoreError> {
     for (receiver, rows) in (0..).zip(figures.samples) {
@@ -159,47 +148,51 @@ fn store_samples(
 }
 
 /// The account of all, once it is complete: of what was lost last, receivers learn by the next announcement.
-fn sums(testbed: &mut Testbed, settings: &Settings) -> Result<Sums, String> {
-    let mutual = settings.mode.is_mutual();
+fn sums(testbed: &mut VehiclesTestbed, settings: &VehiclesSettings) -> Sums {
+    let mutual = settings.asked.mode.is_mutual();
     let patience_ns = monotonic_ns() + ANNOUNCEMENTS.as_nanos() as u64;
     loop {
-        let accounts = testbed.account()?;
+        let accounts = testbed.account();
         let sums = Sums::of(&accounts, mutual, testbed.died.len());
         if sums.is_balanced() || !mutual || monotonic_ns() > patience_ns {
-            return Ok(sums);
+            return sums;
         }
         std::thread::sleep(BETWEEN_ACCOUNTS);
     }
 }
 
-fn one_run(settings: &Settings, place: &Place, began: Ticks) -> Result<(RunReport, Figures), String> {
+fn one_run(
+    settings: &VehiclesSettings,
+    place: &VehiclesPlace,
+    began: Ticks,
+) -> Result<(RunReport, RunFigures), String> {
     let tag = punctual_machine::process::random() as u16;
     let started = std::time::Instant::now();
-    let mut testbed = Testbed::start(settings, place, tag)?;
+    let mut testbed = VehiclesTestbed::start(settings, place, tag)?;
     // Without a barrier the first messages come while processes open.
-    let (mut opened, mut controls) = (Clock::get().now(), (!settings.barrier).then(controls));
+    let (mut opened, mut controls) = (Clock::get().now(), (settings.asked.no_barrier).then(controls));
     let openings = testbed.open(settings, place, tag)?;
     let all_ready_ms = started.elapsed().as_secs_f64() * 1e3;
     let controls = controls.get_or_insert_with(self::controls);
     let mut at_ns = None;
-    if settings.barrier {
+    if !settings.asked.no_barrier {
         let barrier = barrier(settings);
         at_ns = Some(monotonic_ns() + barrier.as_nanos() as u64);
         opened = Clock::get().now().plus(Clock::get().ticks(barrier));
     }
-    let awake = at_ns.map(|at_ns| IdleInhibitor::start(settings, at_ns));
-    let brought = testbed.travel(at_ns)?;
+    let awake = at_ns.map(|at_ns| keep_all_awake(settings, at_ns));
+    let brought = testbed.travel(at_ns);
     drop(awake);
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     controls.clear();
-    let figures = Evidence { settings, brought: &brought, began, opened }.figures();
+    let figures = RunEvidence { settings, brought: &brought, began, opened }.figures();
     let (firsts, first_ns) = first::firsts(&openings, &brought);
-    let mut account = sums(&mut testbed, settings)?;
-    if !settings.mode.is_mutual() {
+    let mut account = sums(&mut testbed, settings);
+    if !settings.asked.mode.is_mutual() {
         // No node counts losses there: the numbers of what came do.
         account.lost += figures.rows.iter().map(|row| row.lost).sum::<u64>();
     }
-    if !settings.barrier {
+    if settings.asked.no_barrier || settings.asked.engine == Medium::Shared {
         account.without_barrier();
     }
     let report = RunReport {
@@ -227,8 +220,8 @@ fn controls() -> Vec<Control> {
 }
 
 /// From the last *ready* to the barrier's opening.
-fn barrier(settings: &Settings) -> Duration {
-    let components = u32::try_from(settings.vehicles * settings.components).unwrap_or(u32::MAX);
+fn barrier(settings: &VehiclesSettings) -> Duration {
+    let components = u32::try_from(settings.asked.vehicles * settings.asked.components).unwrap_or(u32::MAX);
     BARRIER + BARRIER_PER_COMPONENT * components
 }
 
@@ -237,13 +230,13 @@ fn start_up(
     all_ready_ms: f64,
     mut first: Vec<u64>,
     firsts: &Firsts,
-) -> StartUp {
+) -> RunStartUp {
     let most = |of: fn(&Opening) -> u64| {
         let ns = openings.iter().map(|(_, opening)| of(opening)).max().unwrap_or(0);
         (ns as f64 / 1e4).round() / 100.0
     };
     first.sort_unstable();
-    StartUp {
+    RunStartUp {
         all_ready_ms: all_ready_ms.round(),
         clock_ms_max: most(|opening| opening.clock_ns),
         node_ms_max: most(|opening| opening.node_ns),
@@ -282,8 +275,8 @@ fn growth(brought: &[(Part, WorkloadResult)]) -> i64 {
 }
 
 /// Processes that skipped values, were stopped or ran out of their quota.
-fn absences(settings: &Settings, brought: &[(Part, WorkloadResult)]) -> Vec<Absence> {
-    let period_ns = u64::try_from(settings.period.as_nanos()).unwrap_or(u64::MAX);
+fn absences(settings: &VehiclesSettings, brought: &[(Part, WorkloadResult)]) -> Vec<Absence> {
+    let period_ns = u64::try_from(settings.asked.period.as_nanos()).unwrap_or(u64::MAX);
     let of_one = |(part, brought): &(Part, WorkloadResult)| {
         let counts = || brought.skipped.iter().map(|skipped| u64::from(skipped.count));
         let Facts { continued, throttled, queued_ns, .. } = brought.facts;
@@ -293,4 +286,127 @@ fn absences(settings: &Settings, brought: &[(Part, WorkloadResult)]) -> Vec<Abse
     };
     let is_one = |absence: &Absence| absence.skipped + absence.continued + absence.throttled > 0;
     brought.iter().map(of_one).filter(is_one).collect()
+}
+
+impl Experiment for VehiclesSettings {
+    type Made = MadeRuns;
+
+    const BROKEN: &'static str =
+        "a promise did not hold: messages were lost, doubled or out of order; see the doubts";
+
+    fn plan(&self) -> RunPlan {
+        let described = json!({
+            "mode": self.asked.mode,
+            "engine": self.asked.engine,
+            "wake": self.wake.name(),
+            "sealed": self.is_sealed(),
+            "vehicles": self.asked.vehicles,
+            "roadside": self.roadside,
+            "components": self.asked.components,
+            "period_us": self.asked.period.as_secs_f64() * 1e6,
+            "messages_per_component": self.count,
+            "runs": self.asked.rounds,
+            "trials": "run × receivers + receiver",
+            "barrier": !self.asked.no_barrier,
+            "spread": self.asked.spread,
+            "interfaces": self.asked.interfaces,
+            "sched": self.asked.sched.to_string(),
+            "pinned": self.asked.pin,
+            "awake_us": self.asked.awake.as_secs_f64() * 1e6,
+        });
+        RunPlan { name: "vehicles", warmup: 0, cpus: Vec::new(), described }
+    }
+
+    fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<MadeRuns, RunError> {
+        run(self, store, bar)
+    }
+
+    fn summarise(&self, made: &MadeRuns, store: &Store) -> Result<Summary, StoreError> {
+        let mut summary = store.summary()?;
+        if let VehiclesPlace::Loopback { reason } = &made.place {
+            let what = "a road of our own (measured over loopback instead)".to_owned();
+            summary.skipped.push(Skipped { what, reason: reason.clone() });
+        }
+        cut_short(&mut summary, made.runs.len());
+        for result in &mut summary.results {
+            // First messages have their own figures; one each would be a long list.
+            result.first_ns.clear();
+            let lost = result.lost;
+            let is_own = result.cell.engine == OWN_ROW;
+            let rows =
+                made.runs.iter().flat_map(|run| &run.rows).filter(|row| (row.name == OWN_ROW) == is_own);
+            let delivered = rows.map(|row| row.count).sum::<u64>() - result.duplicated;
+            result.ledger = Some(Ledger {
+                taken: result.figures.count + first_messages(store, &result.cell)?,
+                delivered,
+                counters: [("lost".to_owned(), lost), ("skipped".to_owned(), result.unfinished)].into(),
+            });
+        }
+        doubt_circumstances(&mut summary, made);
+        let run = Run::open(store.path())?;
+        let (stall_count, stalls) = stalls::all(&run, self.receivers())?;
+        let period = self.asked.period.as_secs_f64();
+        let all = Overall {
+            account: all_sums(made),
+            stall_count,
+            stalls,
+            place: made.place.describe(),
+            mode: self.asked.mode,
+            medium: self.asked.engine,
+            wake: self.wake.to_string(),
+            seal: self.is_sealed(),
+            urgency: format!("{}{}", self.asked.sched, if self.asked.pin { ", pinned" } else { "" }),
+            awake_us: self.asked.awake.as_secs_f64() * 1e6,
+            barrier: !self.asked.no_barrier,
+            vehicles: self.asked.vehicles,
+            roadside: self.roadside,
+            components: self.asked.components,
+            period_us: self.asked.period.as_micros() as u64,
+            messages: self.count,
+            frames_per_second: (self.asked.vehicles * self.asked.components) as f64 / period,
+            standings: standings(&made.runs),
+            runs: made.runs.clone(),
+        };
+        summary.more.insert("vehicles".to_owned(), json!(all));
+        Ok(summary)
+    }
+
+    fn promise(&self, summary: &Summary, made: &MadeRuns) -> Result<(), String> {
+        let died: Vec<&str> = made.runs.iter().flat_map(|run| &run.died).map(String::as_str).collect();
+        if !died.is_empty() {
+            return Err(format!("a process died, and none may: {}", died.join(", ")));
+        }
+        if !all_sums(made).is_balanced() {
+            return Err("a frame is in no counter or in two: report it as a bug".to_owned());
+        }
+        if made.runs.iter().any(|run| run.facts.mismatched > 0) {
+            return Err("a value arrived that was not as it was sent; see the summary".to_owned());
+        }
+        if summary.kept_promises() { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
+    }
+}
+
+fn all_sums(made: &MadeRuns) -> Sums {
+    let mut account = Sums::default();
+    made.runs.iter().for_each(|run| account.add(&run.account));
+    account
+}
+
+fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
+    let sum = |of: fn(&Facts) -> u64| made.runs.iter().map(|run| of(&run.facts)).sum::<u64>();
+    let (throttled, faults) = (sum(|facts| facts.throttled), sum(|facts| facts.faults));
+    let messages: u64 = made.runs.iter().flat_map(|run| &run.rows).map(|row| row.count).sum();
+    if throttled > 0 {
+        summary.doubt(doubt::Cause::Throttled { subject: "vehicles".to_owned(), times: throttled });
+    }
+    if let Some(cause) = doubt::page_faults("vehicles", faults, messages) {
+        summary.doubt(cause);
+    }
+}
+
+/// Those that the steady state leaves out.
+fn first_messages(store: &Store, cell: &CellId) -> Result<u64, StoreError> {
+    let run = Run::open(store.path())?;
+    let trials = run.load(cell)?;
+    Ok(trials.iter().flat_map(|trial| &trial.index).filter(|&&index| index == 0).count() as u64)
 }

@@ -7,7 +7,7 @@ use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
 use super::drift::drift_ppm;
-use super::option::{OWN_ROW, Settings, row_of_others};
+use super::option::{OWN_ROW, VehiclesSettings, row_of_others};
 use super::protocol::Part;
 use super::testbed::WorkloadResult;
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
@@ -74,7 +74,7 @@ struct Reception<'a> {
 
 /// The figures of one run.
 #[derive(Debug)]
-pub struct Figures {
+pub struct RunFigures {
     /// Per receiver, in order: the row's name and its sample.
     pub samples: Vec<Vec<(String, Samples)>>,
     /// The rows.
@@ -93,9 +93,9 @@ pub struct Figures {
 
 /// Everything of one run that the figures need.
 #[derive(Debug)]
-pub struct Evidence<'a> {
+pub struct RunEvidence<'a> {
     /// What was asked for.
-    pub settings: &'a Settings,
+    pub settings: &'a VehiclesSettings,
     /// What each process brought.
     pub brought: &'a [(Part, WorkloadResult)],
     /// When the experiment began.
@@ -104,43 +104,42 @@ pub struct Evidence<'a> {
     pub opened: Ticks,
 }
 
-impl Evidence<'_> {
+impl RunEvidence<'_> {
     /// Makes the figures.
-    #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> RunFigures {
         let receptions = self.receptions();
         let (sent, skipped) = (self.sent(&receptions), self.skipped());
         let offered = Offered { sent, skipped, first_due_ns: self.first_due_ns(&receptions) };
-        let row_of_others = row_of_others(self.settings.medium);
+        let row_of_others = row_of_others(self.settings.asked.engine);
         let mut samples = Vec::new();
         for reception in &receptions {
             let others = self.samples(&reception.others, &offered, |vehicle| vehicle != reception.receiver);
             let mut rows = vec![(row_of_others.to_owned(), others)];
-            if self.settings.mode.is_mutual() {
+            if self.settings.asked.mode.is_mutual() {
                 let own = self.samples(&reception.own, &offered, |vehicle| vehicle == reception.receiver);
                 rows.push((OWN_ROW.to_owned(), own));
             }
             samples.push(rows);
         }
         let mut rows = vec![row(row_of_others, &receptions, &samples, |reception| &reception.others)];
-        if self.settings.mode.is_mutual() {
+        if self.settings.asked.mode.is_mutual() {
             rows.push(row(OWN_ROW, &receptions, &samples, |reception| &reception.own));
         }
-        let arrivals = if self.settings.mode.is_mutual() { Vec::new() } else { arrivals(&receptions) };
-        Figures {
+        let arrivals = if self.settings.asked.mode.is_mutual() { Vec::new() } else { arrivals(&receptions) };
+        RunFigures {
             rows,
             samples,
             fan_out_ns: fan_out(&receptions),
             arrivals_ns: arrivals.iter().map(|record| latency_ns(record)).collect(),
             arrival_senders: arrivals.iter().map(|record| record.value.origin.vehicle).collect(),
             senders: senders(&receptions),
-            drift_ppm: drift_ppm(all(&receptions), self.settings.period, self.settings.count),
+            drift_ppm: drift_ppm(all(&receptions), self.settings.asked.period, self.settings.count),
         }
     }
 
     fn receptions(&self) -> Vec<Reception<'_>> {
         let receivers = self.brought.iter().filter_map(|(part, brought)| match part {
-            Part::Vehicle(number) if self.settings.mode.is_mutual() => Some((*number, brought)),
+            Part::Vehicle(number) if self.settings.asked.mode.is_mutual() => Some((*number, brought)),
             // It is no vehicle, so no message is its own.
             Part::Listener => Some((u16::MAX, brought)),
             _ => None,
@@ -164,10 +163,10 @@ impl Evidence<'_> {
         }
         for (part, brought) in self.brought {
             let Part::Vehicle(vehicle) = part else { continue };
-            let asked = (settings.components * settings.count) as u64;
+            let asked = (settings.asked.components * settings.count) as u64;
             let skipped: u64 = brought.skipped.iter().map(|skipped| u64::from(skipped.count)).sum();
             if brought.facts.sent + skipped == asked {
-                for component in 0..settings.components as u16 {
+                for component in 0..settings.asked.components as u16 {
                     sent.insert((*vehicle, component), settings.count as u32);
                 }
             }
@@ -178,8 +177,8 @@ impl Evidence<'_> {
     /// Without a barrier, each begins when it is open.
     fn first_due_ns(&self, receptions: &[Reception<'_>]) -> HashMap<(u16, u16), u64> {
         let (clock, mut first) = (Clock::get(), HashMap::new());
-        let period_ns = self.settings.period.as_nanos() as u64;
-        for record in all(receptions).filter(|_| !self.settings.barrier) {
+        let period_ns = self.settings.asked.period.as_nanos() as u64;
+        for record in all(receptions).filter(|_| self.settings.asked.no_barrier) {
             let origin = record.value.origin;
             let due_ns = clock.nanos(record.value.due.since(self.began));
             let first_ns = due_ns.saturating_sub(u64::from(origin.number) * period_ns);
@@ -253,8 +252,8 @@ impl Evidence<'_> {
             for number in (0..count).filter(|&number| !seen.has(number)) {
                 let first_due = offered.first_due_ns.get(&(vehicle, component)).copied();
                 let phase = || opened_ns + u64::from(vehicle) * settings.phase_ns();
-                let due =
-                    first_due.unwrap_or_else(phase) + u64::from(number) * settings.period.as_nanos() as u64;
+                let due = first_due.unwrap_or_else(phase)
+                    + u64::from(number) * settings.asked.period.as_nanos() as u64;
                 let (outcome, known) = if skipped.has(number) || number < first_heard {
                     let younger = |record: &&&Record| {
                         let origin = record.value.origin;
@@ -430,34 +429,24 @@ fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Medium;
-    use crate::scheduling::Urgency;
-    use crate::vehicles::option::{Interfaces, Mode};
+    use crate::vehicles::option::VehiclesArguments;
     use crate::vehicles::protocol::{Facts, Skipped};
     use crate::vehicles::value::Value;
-    use punctual::Wake;
+    use clap::Parser;
     use std::time::Duration;
 
-    fn settings() -> Settings {
-        Settings {
-            mode: Mode::Callback,
-            medium: Medium::Packet,
-            wake: Wake::Epoll,
-            seal: false,
-            vehicles: 3,
-            roadside: 0,
-            components: 1,
-            period: Duration::from_millis(1),
-            count: 4,
-            runs: 1,
-            barrier: true,
-            spread: false,
-            urgency: Urgency::Other,
-            pin: false,
-            awake: Duration::ZERO,
-            interfaces: Interfaces::default(),
-            interface: None,
-        }
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: VehiclesArguments,
+    }
+
+    /// Four messages of so many vehicles.
+    fn settings(vehicles: usize) -> VehiclesSettings {
+        let line =
+            format!("vehicles --mode callback --period 1ms --messages 4 --rounds 1 --vehicles {vehicles}");
+        let line = Line::parse_from(line.split(' '));
+        VehiclesSettings::of(&line.options).expect("options that go together")
     }
 
     fn record(vehicle: u16, number: u32, latency_us: u64) -> Record {
@@ -473,14 +462,14 @@ mod tests {
         }
     }
 
-    fn evidence(brought: &[(Part, WorkloadResult)], settings: &Settings) -> Figures {
-        Evidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40) }.figures()
+    fn evidence(brought: &[(Part, WorkloadResult)], settings: &VehiclesSettings) -> RunFigures {
+        RunEvidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40) }.figures()
     }
 
     /// Goal: the rule of the tables: a truncated mean per vehicle, then the mean of those; and all samples beside.
     #[test]
     fn rows_follow_the_rule_of_the_tables() {
-        let settings = Settings { vehicles: 2, ..settings() };
+        let settings = settings(2);
         let facts = Facts { sent: 4, ..Facts::default() };
         let records = |own: u16, others: u16, us: [u64; 4]| {
             let from_others = (0..4).map(|number| record(others, number, us[number as usize]));
@@ -518,7 +507,7 @@ mod tests {
     /// Goal: what did not come is lost, what came twice is doubled, what came late is out of order; none vanishes.
     #[test]
     fn every_message_has_its_row() {
-        let settings = settings();
+        let settings = settings(3);
         let facts = Facts { sent: 4, ..Facts::default() };
         let quiet = WorkloadResult { facts, ..WorkloadResult::default() };
         let records = vec![record(1, 0, 5), record(1, 2, 5), record(1, 1, 5), record(1, 1, 9)];
@@ -538,7 +527,7 @@ mod tests {
     /// Goal: what was published before a receiver's interest was known was not for it; what is missing later is lost.
     #[test]
     fn what_nobody_asked_for_yet_is_not_lost() {
-        let settings = Settings { vehicles: 2, ..settings() };
+        let settings = settings(2);
         let facts = Facts { sent: 4, ..Facts::default() };
         let records = vec![record(1, 1, 5), record(1, 3, 5)];
         let brought = [
@@ -553,7 +542,7 @@ mod tests {
     /// Goal: a value that was never sent is not lost: it is as late as the value that superseded it.
     #[test]
     fn what_was_skipped_is_as_late_as_what_came_instead() {
-        let settings = Settings { vehicles: 2, ..settings() };
+        let settings = settings(2);
         let facts = Facts { sent: 2, ..Facts::default() };
         let skipped = vec![Skipped { component: 0, first: 1, count: 2 }];
         let brought = [
@@ -579,7 +568,7 @@ mod tests {
 
     #[test]
     fn places_are_those_of_each_message() {
-        let settings = settings();
+        let settings = settings(3);
         let facts = Facts { sent: 4, ..Facts::default() };
         let from = |us: u64| (0..4).map(|number| record(0, number, us)).collect();
         let brought = [

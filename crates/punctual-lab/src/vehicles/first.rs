@@ -231,7 +231,6 @@ fn firsts_of(part: Part, brought: &WorkloadResult) -> Vec<&Record> {
 }
 
 /// The first messages of a run, by what its processes said of their opening and brought.
-#[must_use]
 pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, WorkloadResult)]) -> (Firsts, Vec<u64>) {
     let clock = Clock::get();
     let (mut all, mut all_heard_ns) = (Vec::new(), 0);

@@ -1,23 +1,14 @@
 //! Processors that are awake when values are due. One that sleeps comes back late: a virtual one, which its host has taken
 //! away meanwhile, by a millisecond. A thread on each that anybody else displaces spins around the instants.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
-
 use punctual::Clock;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::Flag;
 use punctual_machine::cpu::{SchedulingClass, allowed, pin_to, set_scheduling_class};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 
-use super::option::Settings;
-
-/// The threads, until this is dropped.
-#[derive(Debug)]
-pub(super) struct IdleInhibitor {
-    stop: Arc<Flag>,
-    threads: Vec<JoinHandle<()>>,
-}
+use super::option::VehiclesSettings;
+use crate::scheduling::Job;
 
 /// When to be awake.
 #[derive(Clone, Copy, Debug)]
@@ -30,39 +21,21 @@ struct Windows {
     last_ns: u64,
 }
 
-impl IdleInhibitor {
-    /// From the barrier's opening on, if it was asked for.
-    pub(super) fn start(settings: &Settings, start_ns: u64) -> Self {
-        let step_ns = match settings.phase_ns() {
-            0 => settings.period.as_nanos() as u64,
-            phase_ns => phase_ns,
-        };
-        let windows = Windows {
-            first_ns: start_ns,
-            step_ns,
-            half_ns: settings.awake.as_nanos() as u64,
-            last_ns: start_ns + settings.lasts().as_nanos() as u64,
-        };
-        let stop = Arc::new(Flag::default());
-        let cpus = if windows.half_ns > 0 { allowed() } else { Vec::new() };
-        let start_one = |cpu| {
-            let stop = Arc::clone(&stop);
-            let thread = std::thread::Builder::new().name("awake".to_owned());
-            // Without it the processor sleeps as usual.
-            thread.spawn(move || keep_awake(cpu, windows, &stop)).ok()
-        };
-        let threads = cpus.into_iter().filter_map(start_one).collect();
-        Self { stop, threads }
-    }
-}
-
-impl Drop for IdleInhibitor {
-    fn drop(&mut self) {
-        self.stop.raise();
-        for thread in self.threads.drain(..) {
-            let _ended = thread.join();
-        }
-    }
+/// Keeps processors awake from the barrier's opening on, if that was asked for, until the job is dropped.
+pub(super) fn keep_all_awake(settings: &VehiclesSettings, start_ns: u64) -> Job<()> {
+    let step_ns = match settings.phase_ns() {
+        0 => settings.asked.period.as_nanos() as u64,
+        phase_ns => phase_ns,
+    };
+    let windows = Windows {
+        first_ns: start_ns,
+        step_ns,
+        half_ns: settings.asked.awake.as_nanos() as u64,
+        last_ns: start_ns + settings.lasts().as_nanos() as u64,
+    };
+    let cpus = if windows.half_ns > 0 { allowed() } else { Vec::new() };
+    // Where there is no room for a thread its processor sleeps as usual.
+    Job::on_each("awake", &cpus, move |cpu, stop| keep_awake(cpu, windows, stop))
 }
 
 fn keep_awake(cpu: usize, windows: Windows, stop: &Flag) {

@@ -20,8 +20,8 @@ pub struct Sums {
     pub unicast: u64,
     /// Frames that were to arrive: each at every node but its sender's, or at the one that it was for.
     pub to_arrive: u64,
-    /// Of these, frames that were sent before their receiver was on the bus: without a barrier, what is in no account of a
-    /// receiver. It is a difference, so a frame that nobody accounts for does not show there.
+    /// Of these, frames that their receivers could not have: without a barrier, sent before the receiver was on the bus; in memory,
+    /// sent before it had a reader for them. It is a difference, so a frame that nobody accounts for does not show there.
     #[serde(default)]
     pub before: u64,
     /// Frames that arrived, each once.
@@ -47,7 +47,6 @@ const ELSEWHERE: [&str; 6] = ["sent", "arrived", "copies", "delivered", "joined"
 
 impl Sums {
     /// The sums over these accounts. Where vehicles do not receive, only the listener's arrivals count.
-    #[must_use]
     pub fn of(accounts: &[(Part, Account)], mutual: bool, died: usize) -> Self {
         let mut sums = Self { nodes: accounts.len() as u64, incomplete: died > 0, ..Self::default() };
         let broadcast: u64 = accounts.iter().map(|(_, account)| account.broadcast).sum();
@@ -75,14 +74,14 @@ impl Sums {
     }
 
     /// Every frame arrived or is lost by somebody's account, every copy is in one place.
-    #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.incomplete
             || self.to_arrive == self.before + self.arrived + self.lost
                 && self.copies == self.delivered + self.undelivered.values().sum::<u64>()
     }
 
-    /// Of a run without a barrier: what no receiver has in its account came before it did.
+    /// Of a run without a barrier, or in memory, where rings begin with their readers: what no receiver has in its account came before
+    /// it did.
     pub fn without_barrier(&mut self) {
         self.before = self.to_arrive.saturating_sub(self.arrived + self.lost);
     }

@@ -9,7 +9,7 @@ use punctual::interest::Response;
 use super::components::Shared;
 use super::first::{Beginning, Watch};
 use super::value::{Record, STAGES_KEPT, UNKNOWN, Value};
-use crate::link::VALUE_SIZE;
+use crate::endpoint::VALUE_SIZE;
 
 /// What a thread hands over.
 pub(super) type Noted = (Vec<Record>, Beginning);

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::builder::ArgPredicate;
+use clap::{Args, ValueEnum};
 use punctual::Wake;
 use serde::{Deserialize, Serialize};
 
-use crate::link::{Medium, VALUE_SIZE};
+use super::value::RECORD_SIZE;
+use crate::endpoint::{Medium, VALUE_SIZE};
+use crate::error::Failure;
+use crate::run::Common;
 use crate::sample::{CellId, Kind, Load};
 use crate::scheduling::Urgency;
+use crate::units::{duration, gap};
 
 /// Where the instant *received* is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -27,7 +32,6 @@ pub enum Mode {
 
 impl Mode {
     /// As it is written in options and results.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Application => "application",
@@ -38,7 +42,6 @@ impl Mode {
     }
 
     /// Whether every vehicle receives, its own messages too; if not, one process receives from all.
-    #[must_use]
     pub fn is_mutual(self) -> bool {
         matches!(self, Self::Application | Self::Callback)
     }
@@ -56,7 +59,6 @@ pub enum Interfaces {
 }
 
 /// The row of messages from other vehicles: the published tables know sockets only.
-#[must_use]
 pub fn row_of_others(medium: Medium) -> &'static str {
     match medium {
         Medium::Packet | Medium::Datagram => "socket",
@@ -70,98 +72,266 @@ pub const OWN_ROW: &str = "sharedmem";
 /// A value in an inbox, with its header and stamps and what is known of it, bytes; rounded up.
 const INBOX_MESSAGE_SIZE: usize = 256;
 
-/// Everything that is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Where the probe stands.
-    pub mode: Mode,
-    /// What carries the messages.
-    pub medium: Medium,
-    /// How a receiver waits.
-    pub wake: Wake,
-    /// Whether messages carry a tag.
-    pub seal: bool,
-    /// Processes that publish and subscribe.
-    pub vehicles: usize,
-    /// Processes beside the road.
-    pub roadside: usize,
-    /// Components of each vehicle.
-    pub components: usize,
-    /// Between two messages of a component.
-    pub period: Duration,
-    /// Messages of each component.
-    pub count: usize,
-    /// Fresh processes each time.
-    pub runs: u32,
-    /// Whether all wait for each other before the first publishes; if not, each begins when it is open.
-    pub barrier: bool,
-    /// Whether components publish one after the other over the period, or all at once as the barrier leaves them.
-    pub spread: bool,
-    /// How urgent the vehicles' threads are.
-    pub urgency: Urgency,
-    /// Whether each process stays on one processor, one after the other.
-    pub pin: bool,
-    /// How long before and after each instant all processors are kept awake.
-    pub awake: Duration,
-    /// How many interfaces there are, on an Ethernet of our own.
-    pub interfaces: Interfaces,
-    /// A bridge of this host, or an interface with an address.
-    pub interface: Option<String>,
+/// Whether messages carry a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Seal {
+    On,
+    Off,
 }
 
-impl Settings {
-    /// Messages of a run that one component of a vehicle is to receive from others.
-    #[must_use]
-    pub fn expected_from_others(&self) -> u64 {
-        let senders = if self.mode.is_mutual() { self.vehicles - 1 } else { self.vehicles };
-        senders as u64 * self.count as u64
+/// Options of the vehicles.
+#[derive(Clone, Debug, Args)]
+pub struct VehiclesArguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Processes that publish and subscribe
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub(super) vehicles: usize,
+    /// Time between two messages of a component
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
+    pub(super) period: Duration,
+    /// Where the instant of reception is taken
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) mode: Mode,
+    /// What carries messages between vehicles
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) engine: Medium,
+    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: eventfd; async: signal,
+    /// over shared memory futex]
+    #[arg(long, value_name = "WAY")]
+    pub(super) wake: Option<Wake>,
+    /// Whether messages carry a tag
+    #[arg(long, value_enum, default_value = "off")]
+    pub(super) seal: Seal,
+    /// Processes beside the road, which listen and say once a second that they are there [default: 9 in application mode, else 0]
+    #[arg(long, value_name = "N")]
+    pub(super) roadside: Option<usize>,
+    /// Components of each vehicle, each with a value of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) components: usize,
+    /// How often all is measured, with fresh processes each time
+    #[arg(long, alias = "runs", value_name = "N", default_value_t = 5, default_value_if("quick", ArgPredicate::IsPresent, "2"), value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: u32,
+    /// Two rounds of 3 s
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Messages of each component in a run [default: 30 s of them; callback: 1,000 to each vehicle; engine, async: 100]
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub(super) messages: Option<usize>,
+    /// Let each process begin as soon as it is open, not at a barrier, as the original's did whose first messages took 31 ms
+    #[arg(long, conflicts_with_all = ["awake", "spread"])]
+    pub(super) no_barrier: bool,
+    /// Let vehicles publish one after the other over the period, not all at once as the barrier leaves them
+    #[arg(long)]
+    pub(super) spread: bool,
+    /// Urgency of the vehicles' threads: other, nice:N, fifo:N, rr:N
+    #[arg(long, value_name = "CLASS", default_value = "other")]
+    pub(super) sched: Urgency,
+    /// Let each process stay on one processor, one after the other
+    #[arg(long)]
+    pub(super) pin: bool,
+    /// Keep all processors awake for so long before and after each value is due: a virtual one that sleeps comes back late
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = gap)]
+    pub(super) awake: Duration,
+    /// Whether all processes share one Ethernet interface, as the original's did, or have one each, in a namespace each
+    #[arg(long, value_enum, default_value_t, conflicts_with = "interface")]
+    pub(super) interfaces: Interfaces,
+    /// A bridge of this host (packet), or an interface with an address (datagram) [default: a bridge of our own]
+    #[arg(long, value_name = "NAME")]
+    pub(super) interface: Option<String>,
+}
+
+/// The original's roadside processes.
+const ROADSIDE: usize = 9;
+/// How long the original's application test took.
+const APPLICATION_RUN: Duration = Duration::from_secs(30);
+/// How long a quick run takes.
+const QUICK_RUN: Duration = Duration::from_secs(3);
+/// Messages to each vehicle in the original's callback test.
+const CALLBACK_MESSAGES: usize = 1_000;
+/// Messages of each sender in the original's other tests.
+const SENDER_MESSAGES: usize = 100;
+/// Processes on one medium, with room for the roadside in the table of nodes.
+const PROCESSES_MAX: usize = 200;
+const COMPONENTS_MAX: usize = 60;
+/// What all records of one process may take, bytes.
+const RECORDS_MAX: usize = 1 << 29;
+
+/// Everything that is asked for, and what it comes to.
+#[derive(Clone, Debug)]
+pub struct VehiclesSettings {
+    /// As it was asked for.
+    pub asked: VehiclesArguments,
+    /// How a receiver waits.
+    pub wake: Wake,
+    /// Processes beside the road.
+    pub roadside: usize,
+    /// Messages of each component.
+    pub count: usize,
+}
+
+impl VehiclesSettings {
+    /// What the options come to.
+    ///
+    /// # Errors
+    /// What is out of its range, or does not go together.
+    pub fn of(arguments: &VehiclesArguments) -> Result<Self, Failure> {
+        let usage = |text: String| Err(Failure::Usage(text));
+        let (mode, wake) = (arguments.mode, wake(arguments));
+        for (name, value, from, to) in [
+            ("vehicles", arguments.vehicles, if mode.is_mutual() { 2 } else { 1 }, PROCESSES_MAX),
+            ("components", arguments.components, 1, COMPONENTS_MAX),
+            ("roadside", arguments.roadside.unwrap_or(0), 0, 50),
+            ("messages", arguments.messages.unwrap_or(1), 1, 10_000_000),
+        ] {
+            if !(from..=to).contains(&value) {
+                return usage(format!("--{name} {value}: from {from} to {to}"));
+            }
+        }
+        combination(arguments)?;
+        let settings = Self {
+            wake,
+            roadside: arguments.roadside.unwrap_or(if mode == Mode::Application { ROADSIDE } else { 0 }),
+            count: arguments.messages.unwrap_or_else(|| messages(arguments)),
+            asked: arguments.clone(),
+        };
+        let (vehicles, components, count) = (arguments.vehicles, arguments.components, settings.count);
+        let bytes = vehicles.saturating_mul(components).saturating_mul(count) * RECORD_SIZE;
+        if bytes > RECORDS_MAX {
+            let (mib, most) = (bytes >> 20, RECORDS_MAX >> 20);
+            return usage(format!(
+                "--messages {count}: the records of each vehicle would take {mib} MiB, where {most} are the most; take fewer, or a \
+                 shorter --duration"
+            ));
+        }
+        Ok(settings)
     }
 
     /// Processes that receive.
-    #[must_use]
     pub fn receivers(&self) -> usize {
-        if self.mode.is_mutual() { self.vehicles } else { 1 }
+        if self.asked.mode.is_mutual() { self.asked.vehicles } else { 1 }
     }
 
     /// How long messages are sent.
-    #[must_use]
     pub fn lasts(&self) -> Duration {
-        self.period.saturating_mul(u32::try_from(self.count).unwrap_or(u32::MAX))
+        self.asked.period.saturating_mul(u32::try_from(self.count).unwrap_or(u32::MAX))
     }
 
     /// How far a vehicle's first message is behind that of the one before it, nanoseconds.
-    #[must_use]
     pub fn phase_ns(&self) -> u64 {
-        if self.spread { self.period.as_nanos() as u64 / self.vehicles as u64 } else { 0 }
+        if self.asked.spread { self.asked.period.as_nanos() as u64 / self.asked.vehicles as u64 } else { 0 }
     }
 
     /// Room for the frames of half a second, that long a vehicle may stand still and lose nothing, and for what all tell each
     /// other before the barrier opens: an interest and a first value of each for each. A power of two; not more than it
     /// takes, because a large ring is never in the cache when its next frame comes; at most 32 MiB of it.
-    #[must_use]
     pub fn ring_frames(&self) -> usize {
-        let frames = (self.vehicles * self.components) as f64 * 0.5 / self.period.as_secs_f64();
-        let processes = self.vehicles + self.roadside;
-        let before = 2 * processes * processes * self.components;
+        let frames =
+            (self.asked.vehicles * self.asked.components) as f64 * 0.5 / self.asked.period.as_secs_f64();
+        let processes = self.asked.vehicles + self.roadside;
+        let before = 2 * processes * processes * self.asked.components;
         (frames as usize).max(before).next_power_of_two().clamp(128, 16_384)
     }
 
     /// Room for a component's messages of half a second in its inbox, bytes.
-    #[must_use]
     pub fn inbox_size(&self) -> usize {
-        let messages = self.vehicles as f64 * 0.5 / self.period.as_secs_f64();
+        let messages = self.asked.vehicles as f64 * 0.5 / self.asked.period.as_secs_f64();
         (messages as usize * INBOX_MESSAGE_SIZE).next_power_of_two().clamp(1 << 14, 1 << 23)
     }
 
     /// The cell of one row.
-    #[must_use]
     pub fn cell(&self, row: &str) -> CellId {
         CellId {
             kind: Kind::OneWay,
             load: Load::Open,
-            gap_us: u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX),
+            gap_us: u64::try_from(self.asked.period.as_micros()).unwrap_or(u64::MAX),
             size: VALUE_SIZE,
-            ..CellId::new(row, self.mode.name())
+            ..CellId::new(row, self.asked.mode.name())
         }
+    }
+
+    /// Whether messages carry a tag.
+    pub fn is_sealed(&self) -> bool {
+        self.asked.seal == Seal::On
+    }
+}
+
+/// As it was asked for, or as the mode is meant.
+fn wake(arguments: &VehiclesArguments) -> Wake {
+    arguments.wake.unwrap_or(match (arguments.mode, arguments.engine) {
+        (Mode::Async, Medium::Shared) => Wake::Futex,
+        (Mode::Async, _) => Wake::Signal,
+        _ => Wake::EventFd,
+    })
+}
+
+/// Options that do not go together.
+fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
+    let usage = |text: String| Err(Failure::Usage(text));
+    let (mode, medium, wake) = (arguments.mode, arguments.engine, wake(arguments));
+    let period = arguments.period;
+    for (name, given) in [
+        ("--count", arguments.common.count.is_some()),
+        ("--gap", arguments.common.gap.is_some()),
+        ("--load", arguments.common.load.is_some()),
+    ] {
+        if given {
+            return usage(format!("{name}: vehicles publish by --period, --messages or --duration"));
+        }
+    }
+    if !mode.is_mutual() && (arguments.components > 1 || arguments.roadside.unwrap_or(0) > 0) {
+        let name = mode.name();
+        return usage(format!("--mode {name}: it has no components and no roadside; leave them out"));
+    }
+    if !wake.can_wait_for(medium == Medium::Shared) {
+        let name = medium.name();
+        let others = if medium == Medium::Shared { "futex, eventfd" } else { "epoll, signal" };
+        return usage(format!(
+            "--wake {wake}: it cannot wait for --engine {name}; take {others}, backoff or spin"
+        ));
+    }
+    if mode == Mode::Async && medium == Medium::Packet && matches!(wake, Wake::Backoff | Wake::Adaptive) {
+        return usage(format!("--wake {wake}: plain sockets are waited for by signal, epoll or spin"));
+    }
+    let spins = mode == Mode::Engine || matches!(wake, Wake::Spin | Wake::Backoff | Wake::Adaptive);
+    match arguments.sched {
+        Urgency::Deadline { .. } => {
+            return usage(format!(
+                "--sched {}: its threads cannot start others; take fifo:1",
+                arguments.sched
+            ));
+        }
+        urgency if urgency.is_real_time() && spins => {
+            return usage(format!(
+                "--sched {urgency}: processes that spin would take every processor from everybody; take other, or a --wake that \
+                 sleeps"
+            ));
+        }
+        _ => {}
+    }
+    if arguments.seal == Seal::On && !mode.is_mutual() {
+        let name = mode.name();
+        return usage(format!("--seal on: --mode {name} is about what is below the seal; leave one out"));
+    }
+    if period < Duration::from_micros(10) || period > Duration::from_secs(60) {
+        return usage(format!("--period {period:?}: from 10us to 60s"));
+    }
+    if !period.as_nanos().is_multiple_of(1_000) {
+        return usage(format!("--period {period:?}: whole microseconds"));
+    }
+    Ok(())
+}
+
+/// As many as the original, if nothing else was asked for.
+fn messages(arguments: &VehiclesArguments) -> usize {
+    let during = |duration: Duration| {
+        usize::try_from(duration.as_nanos() / arguments.period.as_nanos().max(1)).unwrap_or(usize::MAX).max(1)
+    };
+    match (arguments.common.duration, arguments.mode) {
+        (Some(duration), _) => during(duration),
+        (None, _) if arguments.quick => during(QUICK_RUN),
+        (None, Mode::Application) => during(APPLICATION_RUN),
+        (None, Mode::Callback) => CALLBACK_MESSAGES.div_ceil(arguments.vehicles),
+        (None, Mode::Engine | Mode::Async) => SENDER_MESSAGES,
     }
 }

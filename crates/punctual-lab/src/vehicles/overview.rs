@@ -10,9 +10,9 @@ use super::option::Mode;
 use super::published::Standing;
 use super::stalls::VehicleStall;
 use super::tables;
-use crate::link::Medium;
+use crate::endpoint::Medium;
 use crate::report::parts;
-use crate::report::section::{Item, Medium as Shown, Section};
+use crate::report::section::{Item, Output, Section};
 use crate::summary::Summary;
 use crate::units::{count, grouped, micros};
 
@@ -70,13 +70,11 @@ fn yes() -> bool {
 }
 
 /// What the summary holds of it.
-#[must_use]
 pub fn overall(summary: &Summary) -> Option<Overall> {
     serde_json::from_value(summary.more.get("vehicles")?.clone()).ok()
 }
 
 /// The whole answer.
-#[must_use]
 pub fn sections(summary: &Summary) -> Vec<Section> {
     let mut sections = Vec::new();
     if let Some(all) = overall(summary) {
@@ -84,7 +82,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         sections.extend(parts::results(&summary.results).into_iter().map(|section| {
             let about =
                 format!("{}: due → received, in the steady state, as the summary has it", section.about);
-            section.about(about).only_on(Shown::Terminal)
+            section.about(about).only_on(Output::Terminal)
         }));
         sections.extend(tables::stages(summary));
         sections.push(stalls(&all));

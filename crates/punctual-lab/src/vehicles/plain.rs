@@ -6,138 +6,74 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use punctual::{Clock, Wake};
-use punctual_machine::async_io::{AsyncIo, signals_delivered};
-use punctual_machine::clock::monotonic_ns;
+use punctual_machine::async_io::AsyncIo;
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::packet::{BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketSocket};
-use punctual_machine::scheduling::sleep_precisely;
-use punctual_machine::signal::interrupted;
 
-use super::first::Watch;
-use super::process::{Needed, Workload, WorkloadEnd};
-use super::protocol::{Account, Assignment, BusPlan, Facts, Heard, Part};
-use super::publication::Schedule;
-use super::value::{Record, Value};
-use crate::link::VALUE_SIZE;
+use super::alone::{Mechanism, Taken, Totals};
+use super::protocol::{Assignment, Part};
+use super::value::Value;
+use crate::endpoint::{BusPlan, VALUE_SIZE};
 
-/// How long after the last message was due others are waited for.
-const GRACE: Duration = Duration::from_secs(2);
 /// How often a receiver without news looks at the clock.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A plain socket and what it is for.
+/// A plain socket.
 pub(super) struct Plain {
     socket: PacketSocket,
-    assignment: Assignment,
-    sent: u64,
-    heard: Vec<Heard>,
-    strange: u64,
+    part: Part,
+    /// Of who receives.
+    sleep: Sleep,
 }
 
 impl Plain {
     pub(super) fn open(assignment: &Assignment) -> Result<Self, String> {
-        let BusPlan::Packet { interface, .. } = &assignment.bus else {
+        let BusPlan::Ethernet { interface, .. } = &assignment.bus else {
             return Err("plain sockets are of Ethernet".to_owned());
         };
         let socket = PacketSocket::open(interface, ETHERTYPE_EXPERIMENTAL, &PacketOptions::default());
         let socket = socket.map_err(|error| error.to_string())?;
-        Ok(Self { socket, assignment: assignment.clone(), sent: 0, heard: Vec::new(), strange: 0 })
+        let part = assignment.part;
+        let receives = !matches!(part, Part::Vehicle(_));
+        let wake = if receives { assignment.wake.parse()? } else { Wake::Spin };
+        Ok(Self { sleep: Sleep::of(&socket, wake)?, socket, part })
+    }
+}
+
+impl Mechanism for Plain {
+    fn node(&self) -> u64 {
+        match self.part {
+            Part::Vehicle(number) | Part::Roadside(number) => u64::from(number) + 1,
+            Part::Listener => 0,
+        }
     }
 
-    fn send(&mut self, bytes: &[u8; VALUE_SIZE]) -> bool {
+    fn send(&mut self, value: &[u8; VALUE_SIZE]) -> bool {
         let Some(slot) = self.socket.claim(VALUE_SIZE) else { return false };
-        slot[..VALUE_SIZE].copy_from_slice(bytes);
+        slot[..VALUE_SIZE].copy_from_slice(value);
         self.socket.commit(BROADCAST);
         self.socket.flush().is_ok()
     }
 
-    fn receive_all(
-        &mut self,
-        start_ns: u64,
-        facts: &mut Facts,
-        watch: &mut Watch,
-    ) -> Result<Vec<Record>, String> {
+    fn take(&mut self, taken: &mut dyn FnMut(Taken)) {
         let clock = Clock::get();
-        let expected = self.assignment.vehicles * self.assignment.count;
-        let last = Schedule::new(&self.assignment, self.assignment.vehicles as u16, 0);
-        let patience_ns = last.end_ns(start_ns) + GRACE.as_nanos() as u64;
-        let mut records = Vec::with_capacity(expected);
-        let mut sleep = Sleep::of(&self.socket, self.assignment.wake.parse()?)?;
-        let before = signals_delivered();
-        watch.begin();
-        // What came before the signal was asked for raised none.
-        self.empty(clock, &mut records, watch);
-        while records.len() < expected && monotonic_ns() < patience_ns && !interrupted() {
-            sleep.until_news()?;
-            self.empty(clock, &mut records, watch);
-        }
-        facts.signals = signals_delivered() - before;
-        Ok(records)
-    }
-
-    fn empty(&mut self, clock: &Clock, records: &mut Vec<Record>, watch: &mut Watch) {
         while let Some(frame) = self.socket.recv() {
             let received = clock.now();
             let value = frame.bytes.get(..VALUE_SIZE).and_then(Value::parse);
             self.socket.release();
-            match value.filter(|_| records.len() < records.capacity()) {
-                Some(value) => {
-                    self.note_heard(value.origin.vehicle);
-                    records.push(Record::new(value, 0, received, None));
-                    watch.note(value.origin.vehicle);
-                }
-                None => self.strange += 1,
-            }
+            let node = value.map_or(0, |value| u64::from(value.origin.vehicle) + 1);
+            taken(Taken { node, value, received });
         }
     }
 
-    fn note_heard(&mut self, vehicle: u16) {
-        let node = u64::from(vehicle) + 1;
-        match self.heard.iter_mut().find(|heard| heard.node == node) {
-            Some(heard) => heard.arrived += 1,
-            None => self.heard.push(Heard { node, arrived: 1, lost: 0 }),
-        }
-    }
-}
-
-impl Workload for Plain {
-    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String> {
-        sleep_precisely();
-        let needed = Needed::now();
-        let (mut facts, mut records) = (Facts::default(), Vec::new());
-        let mut watch = Watch::new(0, false);
-        match self.assignment.part {
-            Part::Vehicle(vehicle) => {
-                let schedule = Schedule::new(&self.assignment, vehicle, 0);
-                facts = schedule.send_all(start_ns, |value| self.send(value));
-                self.sent = facts.sent;
-            }
-            Part::Roadside(_) | Part::Listener => {
-                records = self.receive_all(start_ns, &mut facts, &mut watch)?;
-            }
-        }
-        facts.mismatched = self.strange;
-        needed.note(&mut facts);
-        Ok(WorkloadEnd { facts, records, skipped: Vec::new(), beginnings: vec![watch.finish()] })
+    fn rest(&mut self) -> Result<(), String> {
+        self.sleep.until_news()
     }
 
-    fn account(&mut self) -> Account {
-        let arrived = self.heard.iter().map(|heard| heard.arrived).sum();
+    fn counters(&mut self, totals: &Totals) -> (u64, Vec<(&'static str, u64)>) {
         let dropped = self.socket.drops().unwrap_or(0);
-        let counters =
-            [("sent", self.sent), ("copies", arrived), ("delivered", arrived), ("buffer_drops", dropped)];
-        let node = match self.assignment.part {
-            Part::Vehicle(number) | Part::Roadside(number) => u64::from(number) + 1,
-            Part::Listener => 0,
-        };
-        Account {
-            node,
-            broadcast: self.sent,
-            unicast: 0,
-            counters: counters.map(|(name, count)| (name.to_owned(), count)).to_vec(),
-            heard: self.heard.clone(),
-        }
+        (totals.sent, vec![("copies", totals.delivered), ("buffer_drops", dropped)])
     }
 }
 

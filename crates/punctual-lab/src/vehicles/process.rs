@@ -1,25 +1,23 @@
 //! A vehicle's process: does as it is told until its input ends.
 
-use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
 use punctual::{Clock, Node, NodeOptions, Ticks};
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::namespace::{add_address, bring_up, thread_id, unshare_network};
+use punctual_machine::namespace::{add_address, bring_up};
 use punctual_machine::signal::{continuations, interrupted};
 
-use super::alone::Alone;
+use super::alone::{Alone, AloneEngine, AloneStreams};
 use super::components::Components;
 use super::first::{Beginning, Look, Looking};
 use super::observed::Observed;
 use super::option::Mode;
 use super::plain::Plain;
-use super::protocol::{
-    Account, Assignment, BusPlan, Facts, Heard, Opening, Part, Request, Response, Skipped,
-};
+use super::protocol::{Account, Assignment, Done, Facts, Heard, Opening, Part, Skipped, VehicleRequest};
 use super::value::{RECORD_SIZE, Record};
+use crate::endpoint::BusPlan;
+use crate::run::Requests;
 use crate::scheduling::Quotas;
-use crate::worker::{recv, send};
 
 /// How long the others on the bus are waited for before the barrier.
 const JOINING_MAX: Duration = Duration::from_secs(20);
@@ -44,69 +42,44 @@ pub(super) trait Workload {
 }
 
 /// Does as told.
-///
-/// # Errors
-/// When nobody listens any more.
-pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
-    let unheard = |error: std::io::Error| error.to_string();
+pub fn serve(mut requests: Requests) -> Result<(), String> {
+    let Some(()) = requests.prepare() else { return Ok(()) };
     let mut running: Option<Box<dyn Workload>> = None;
-    while let Ok(request) = recv::<Request>(input) {
-        let response = match request {
-            Request::Prepare { apart } => prepare(apart).map(Answer::Line),
-            Request::Open(assignment) => match open(&assignment) {
+    while let Some(request) = requests.recv() {
+        match request {
+            VehicleRequest::Open(assignment) => match open(&assignment) {
                 Ok((opened, opening)) => {
                     let opened = running.insert(opened);
-                    send(output, &Response::Ready(opening)).map_err(unheard)?;
-                    if assignment.barrier {
-                        continue;
+                    requests.answer(&Ok(opening))?;
+                    if !assignment.barrier {
+                        send_travelled(&mut requests, opened.travel(monotonic_ns()))?;
                     }
-                    travel(opened.as_mut(), monotonic_ns())
                 }
-                Err(text) => Err(text),
+                Err(text) => requests.answer::<Opening>(&Err(text))?,
             },
-            Request::Go { at_ns } => match &mut running {
-                Some(running) => travel(running.as_mut(), at_ns),
-                None => Err("nothing is open".to_owned()),
-            },
-            Request::Account => {
-                let account = running.as_mut().map(|running| running.account()).unwrap_or_default();
-                Ok(Answer::Line(Response::Accounted(account)))
+            VehicleRequest::Go { at_ns } => {
+                let nothing = || Err("nothing is open".to_owned());
+                let travelled = running.as_mut().map_or_else(nothing, |running| running.travel(at_ns));
+                send_travelled(&mut requests, travelled)?;
             }
-        };
-        match response {
-            Ok(Answer::Line(response)) => send(output, &response),
-            Ok(Answer::WorkloadEnd(travelled)) => send_travelled(output, travelled),
-            Err(text) => send(output, &Response::Failed(text)),
+            VehicleRequest::Account => {
+                requests
+                    .answer(&Ok(running.as_mut().map(|running| running.account()).unwrap_or_default()))?;
+            }
         }
-        .map_err(unheard)?;
     }
     Ok(())
 }
 
-/// What is said to what was told.
-enum Answer {
-    Line(Response),
-    WorkloadEnd(WorkloadEnd),
-}
-
-fn travel(running: &mut dyn Workload, start_ns: u64) -> Result<Answer, String> {
-    running.travel(start_ns).map(Answer::WorkloadEnd)
-}
-
-fn prepare(apart: bool) -> Result<Response, String> {
-    if apart {
-        unshare_network().and_then(|()| bring_up("lo")).map_err(|error| error.to_string())?;
-    }
-    Ok(Response::Started { thread: thread_id() })
-}
-
-fn send_travelled(output: &mut impl Write, travelled: WorkloadEnd) -> std::io::Result<()> {
-    let WorkloadEnd { facts, records, skipped, beginnings } = travelled;
+fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadEnd, String>) -> Result<(), String> {
+    let WorkloadEnd { facts, records, skipped, beginnings } = match travelled {
+        Ok(travelled) => travelled,
+        Err(text) => return requests.answer::<Done>(&Err(text)),
+    };
     let mut bytes = Vec::with_capacity(records.len() * RECORD_SIZE);
     records.iter().for_each(|record| record.write(&mut bytes));
-    send(output, &Response::Done { facts, skipped, beginnings, bytes: bytes.len() })?;
-    output.write_all(&bytes)?;
-    output.flush()
+    requests.answer(&Ok(Done { facts, skipped, beginnings, bytes: bytes.len() }))?;
+    requests.send_bytes(&bytes)
 }
 
 fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String> {
@@ -132,9 +105,12 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     if !assignment.mode.is_mutual() && !matches!(assignment.part, Part::Roadside(_)) {
         let began = Instant::now();
         let opened: Box<dyn Workload> = match (assignment.mode, &assignment.bus, assignment.part) {
-            (Mode::Async, BusPlan::Packet { .. }, _) => Box::new(Plain::open(assignment)?),
+            (Mode::Async, BusPlan::Ethernet { .. }, _) => {
+                Box::new(Alone::new(Plain::open(assignment)?, assignment))
+            }
             (Mode::Async, _, Part::Listener) => Box::new(Observed::open(assignment)?),
-            _ => Box::new(Alone::open(assignment)?),
+            (_, BusPlan::Shared(_), _) => Box::new(Alone::new(AloneStreams::open(assignment)?, assignment)),
+            _ => Box::new(Alone::new(AloneEngine::open(assignment)?, assignment)),
         };
         opening.node_ns = since(began);
         opening.looks[2..].fill(looking.now());
@@ -142,7 +118,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     }
     let began = Instant::now();
     let options = NodeOptions::new(&assignment.part.name());
-    let bus = assignment.bus.bus();
+    let bus = assignment.bus.stamped_bus();
     let bus = match &assignment.keys {
         Some(keys) => keys.seal(bus)?,
         None => bus,

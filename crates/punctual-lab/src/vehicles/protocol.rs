@@ -1,15 +1,10 @@
 //! What the experiment and its processes tell each other, a JSON line at a time; nothing is said while values travel.
 
-use std::net::{Ipv4Addr, SocketAddr};
-
-use punctual::Bus;
-use punctual::engine::datagram::DatagramOptions;
-use punctual::engine::packet::PacketBusOptions;
 use serde::{Deserialize, Serialize};
 
 use super::first::{Beginning, Look};
 use super::option::Mode;
-use crate::link::KeyLine;
+use crate::endpoint::{BusPlan, KeyLine};
 use crate::scheduling::Urgency;
 
 /// The part a process plays.
@@ -25,50 +20,12 @@ pub enum Part {
 
 impl Part {
     /// The name of its node.
-    #[must_use]
     pub fn name(self) -> String {
         match self {
             Self::Vehicle(number) => format!("vehicle-{number}"),
             Self::Roadside(number) => format!("roadside-{number}"),
             Self::Listener => "listener".to_owned(),
         }
-    }
-}
-
-/// A bus, as a process is told of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
-pub enum BusPlan {
-    /// Raw Ethernet on this interface, with room for so many frames.
-    Packet { interface: String, frames: usize },
-    /// Shared memory of this name.
-    Shared { name: String },
-    /// A multicast group on the interface with this address.
-    Multicast { group: SocketAddr, interface: Ipv4Addr },
-    /// UDP among these addresses.
-    Peers { local: SocketAddr, peers: Vec<SocketAddr> },
-}
-
-impl BusPlan {
-    /// The bus.
-    #[must_use]
-    pub fn bus(&self) -> Bus {
-        match self {
-            Self::Packet { interface, frames } => {
-                Bus::Packet(PacketBusOptions { frames: *frames, ..PacketBusOptions::new(interface) })
-            }
-            Self::Shared { name } => Bus::shared(name),
-            Self::Multicast { group, interface } => stamped(Bus::multicast(*group, *interface)),
-            Self::Peers { local, peers } => stamped(Bus::peers(*local, peers)),
-        }
-    }
-}
-
-/// With the kernel's stamps: the stages then tell the sender's call of the kernel from the receiver's wake-up.
-fn stamped(bus: Bus) -> Bus {
-    match bus {
-        Bus::Datagram(options) => Bus::Datagram(DatagramOptions { timestamps: true, ..options }),
-        other => other,
     }
 }
 
@@ -121,9 +78,7 @@ pub struct Assignment {
 /// What a process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
-pub enum Request {
-    /// To leave for a network namespace of its own, or not.
-    Prepare { apart: bool },
+pub enum VehicleRequest {
     /// To open everything and to say so when it is ready; without a barrier, to travel at once.
     Open(Box<Assignment>),
     /// The barrier opens at this instant of `CLOCK_MONOTONIC`.
@@ -219,24 +174,17 @@ pub struct Account {
 
 impl Account {
     /// A counter.
-    #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.counters.iter().find(|(found, _)| found == name).map_or(0, |&(_, count)| count)
     }
 }
 
-/// What a process says.
+/// What a process says when it has sent what it was to send, and received or given up. That many bytes of records follow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the line above a variant says what its fields hold")]
-pub enum Response {
-    /// It runs; interfaces may be moved to this thread.
-    Started { thread: u32 },
-    /// It waits at the barrier.
-    Ready(Opening),
-    /// It has sent what it was to send, and received or given up. That many bytes of records follow.
-    Done { facts: Facts, skipped: Vec<Skipped>, beginnings: Vec<Beginning>, bytes: usize },
-    /// What became of everything.
-    Accounted(Account),
-    /// It cannot: in words for people.
-    Failed(String),
+#[expect(missing_docs, reason = "the line above says what they are")]
+pub struct Done {
+    pub facts: Facts,
+    pub skipped: Vec<Skipped>,
+    pub beginnings: Vec<Beginning>,
+    pub bytes: usize,
 }

@@ -9,7 +9,7 @@ use punctual_machine::signal::interrupted;
 
 use super::protocol::{Assignment, Facts};
 use super::value::{Origin, Value};
-use crate::link::VALUE_SIZE;
+use crate::endpoint::VALUE_SIZE;
 
 /// When a component publishes.
 #[derive(Clone, Copy, Debug)]

@@ -50,7 +50,6 @@ pub fn rows<'a>(runs: &'a [RunReport], name: &str) -> Vec<&'a Row> {
 }
 
 /// How all rows that were published stand.
-#[must_use]
 pub fn standings(runs: &[RunReport]) -> Vec<Standing> {
     let last = PUBLISHED.iter().filter(|published| published.table == "last");
     let standing = |published: &Published| {

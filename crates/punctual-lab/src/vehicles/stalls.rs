@@ -27,9 +27,6 @@ pub struct VehicleStall {
 }
 
 /// How many there were, and the longest of them.
-///
-/// # Errors
-/// A trial can no longer be read.
 pub fn all(run: &Run, receivers: usize) -> Result<(usize, Vec<VehicleStall>), StoreError> {
     let mut found = Vec::new();
     for cell in run.cells() {

@@ -6,7 +6,7 @@ use super::option::Mode;
 use super::overview::Overall;
 use super::published::{PUBLISHED, PUBLISHED_ASYNC, Published, Standing, rows};
 use crate::report::draw::{Series, bars, lines};
-use crate::report::section::{Block, Cell, Column, Item, Medium, Section, Table, Tone, numbers};
+use crate::report::section::{Block, Cell, Column, Item, Output, Section, Table, Tone, numbers};
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, fixed, grouped, micros, micros_or_dash};
@@ -108,7 +108,7 @@ pub(super) fn stages(summary: &Summary) -> Option<Section> {
         }
         table.row(cells);
     }
-    let note = "Medium: until the receiver's kernel, or a receiver that was awake, had it. Elsewhere: the receiver did something \
+    let note = "Output: until the receiver's kernel, or a receiver that was awake, had it. Elsewhere: the receiver did something \
                 else. Woken: it slept. Delivered: from thread to thread.";
     let section =
         Section::new("Stage by stage").about("due → received: the median of each, µs, and its part of all");
@@ -165,7 +165,7 @@ pub(super) fn arrivals(all: &Overall) -> Vec<Section> {
             arrivals.map(|(sender, ns)| format!("{sender}:{}", count(ns / 1000))).collect();
         let section = Section::new(format!("Run {}: every latency in order of arrival", number + 1));
         let each = Block::Words(each.join(" "));
-        sections.push(section.clone().about("sender:whole µs").with(each.clone()).only_on(Medium::Terminal));
+        sections.push(section.clone().about("sender:whole µs").with(each.clone()).only_on(Output::Terminal));
         sections.push(
             section
                 .about("one receiver")
@@ -175,7 +175,7 @@ pub(super) fn arrivals(all: &Overall) -> Vec<Section> {
                 )
                 .with(bars("latency in order of arrival", &run.arrivals_ns))
                 .with(Block::Folded("Each, as sender:whole µs".to_owned(), Box::new(each)))
-                .only_on(Medium::Page),
+                .only_on(Output::Page),
         );
     }
     if all.mode == Mode::Async {

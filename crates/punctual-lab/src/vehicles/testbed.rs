@@ -4,20 +4,20 @@
 //! The bridge and its ports are in a namespace that only this experiment's thread and processes hold: whichever way they
 //! end, nothing is left behind.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use punctual_machine::namespace::{
-    bring_up, create_bridge, create_veth, join_bridge, network_namespace_id, reflect, thread_id,
-    unshare_network,
+    bring_up, create_veth, join_bridge, network_namespace_id, reflect, thread_id, unshare_network,
 };
 
 use super::first::Beginning;
-use super::option::{Interfaces, Settings};
-use super::protocol::{Account, Assignment, BusPlan, Facts, Opening, Part, Port, Request, Response, Skipped};
+use super::option::{Interfaces, VehiclesSettings};
+use super::protocol::{Account, Assignment, Done, Facts, Opening, Part, Port, Skipped, VehicleRequest};
 use super::value::Record;
-use crate::link::KeyLine;
-use crate::link::Medium;
-use crate::worker::Worker;
+use crate::endpoint::{BusPlan, KeyLine, Medium};
+use crate::run::{Prepare, Worker, free_addresses, make_bridge, plug_in};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The bridge of a testbed of our own, and the interface that each process has.
 const BRIDGE: &str = "road";
@@ -32,7 +32,7 @@ const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 78, 5, 1
 
 /// Where values travel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum VehiclesPlace {
     /// A bridge in a namespace of ours.
     Bridge,
     /// One interface in a namespace of ours, which hears what it sends.
@@ -50,13 +50,10 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl VehiclesPlace {
     /// Where that is; the calling thread may leave for a network namespace of its own.
-    ///
-    /// # Errors
-    /// In words for people: what is missing and what to do.
-    pub fn choose(settings: &Settings) -> Result<Self, String> {
-        match (settings.medium, &settings.interface) {
+    pub fn choose(settings: &VehiclesSettings) -> Result<Self, String> {
+        match (settings.asked.engine, &settings.asked.interface) {
             (Medium::Shared, Some(name)) => {
                 Err(format!("--interface {name}: shared memory has none; leave it out"))
             }
@@ -64,11 +61,11 @@ impl Place {
             (Medium::Packet, Some(name)) => lent_bridge(name),
             (Medium::Datagram, Some(name)) => address_of(name).map(Self::Interface),
             (medium, None) => match make_road() {
-                Ok(()) if medium == Medium::Packet && settings.interfaces == Interfaces::One => {
+                Ok(()) if medium == Medium::Packet && settings.asked.interfaces == Interfaces::One => {
                     make_segment()
                 }
                 Ok(()) => Ok(Self::Bridge),
-                Err(reason) if settings.medium == Medium::Datagram => Ok(Self::Loopback { reason }),
+                Err(reason) if settings.asked.engine == Medium::Datagram => Ok(Self::Loopback { reason }),
                 Err(reason) => Err(format!(
                     "raw Ethernet needs a bridge in a network namespace: {reason}. Without root: --engine shared, --engine datagram"
                 )),
@@ -77,7 +74,6 @@ impl Place {
     }
 
     /// In words.
-    #[must_use]
     pub fn describe(&self) -> String {
         match self {
             Self::Bridge => "a bridge and veth pairs, a network namespace per process".to_owned(),
@@ -106,20 +102,20 @@ fn make_road() -> Result<(), String> {
     unshare_network().map_err(|error| error.to_string())?;
     let after = network_namespace_id().map_err(|error| error.to_string())?;
     debug_assert_ne!(before, after, "this thread left");
-    create_bridge(BRIDGE).and_then(|()| bring_up(BRIDGE)).map_err(|error| error.to_string())
+    make_bridge(BRIDGE)
 }
 
 /// The one interface of all, up; the testbed is there.
-fn make_segment() -> Result<Place, String> {
+fn make_segment() -> Result<VehiclesPlace, String> {
     let made = create_veth(INTERFACE, REFLECTOR, thread_id())
         .and_then(|()| join_bridge(REFLECTOR, BRIDGE))
         .and_then(|()| reflect(REFLECTOR))
         .and_then(|()| bring_up(REFLECTOR))
         .and_then(|()| bring_up(INTERFACE));
-    made.map(|()| Place::Segment).map_err(|error| error.to_string())
+    made.map(|()| VehiclesPlace::Segment).map_err(|error| error.to_string())
 }
 
-fn lent_bridge(name: &str) -> Result<Place, String> {
+fn lent_bridge(name: &str) -> Result<VehiclesPlace, String> {
     let path = format!("/sys/class/net/{name}");
     if !std::fs::exists(&path).unwrap_or(false) {
         return Err(format!("--interface {name}: no such interface; see `ip link`"));
@@ -130,7 +126,7 @@ fn lent_bridge(name: &str) -> Result<Place, String> {
              added for the run; leave it out, or take --engine datagram"
         ));
     }
-    Ok(Place::Lent(name.to_owned()))
+    Ok(VehiclesPlace::Lent(name.to_owned()))
 }
 
 /// The IPv4 address of an interface.
@@ -168,7 +164,7 @@ pub struct WorkloadResult {
 
 /// All processes of one run.
 #[derive(Debug)]
-pub struct Testbed {
+pub struct VehiclesTestbed {
     processes: Vec<NodeProcess>,
     /// Names of those that died.
     pub died: Vec<String>,
@@ -179,124 +175,91 @@ fn dead(part: Part) -> String {
     format!("{} died", part.name())
 }
 
-impl Testbed {
+impl VehiclesTestbed {
     /// Starts all processes and gives each its port. `tag` makes names on a bridge of this host unique.
-    ///
-    /// # Errors
-    /// In words for people.
-    pub fn start(settings: &Settings, place: &Place, tag: u16) -> Result<Self, String> {
+    pub fn start(settings: &VehiclesSettings, place: &VehiclesPlace, tag: u16) -> Result<Self, String> {
         let mut testbed = Self { processes: Vec::new(), died: Vec::new() };
         for part in parts(settings) {
-            let worker = Worker::start(&["vehicle"])?;
+            let worker = Worker::start("vehicle")?;
             testbed.processes.push(NodeProcess { part, worker: Some(worker) });
         }
-        testbed.tell_all(&Request::Prepare { apart: place.bridge().is_some() });
+        testbed.tell_all(&Prepare { apart: place.bridge().is_some(), cpu: None });
         for (number, process) in testbed.processes.iter_mut().enumerate() {
-            let Response::Started { thread } = process.ask()? else { return Err(dead(process.part)) };
+            let thread = process.recv()?;
             if let Some(bridge) = place.bridge() {
                 let port = format!("pc{tag:04x}{number}");
-                create_veth(&port, INTERFACE, thread)
-                    .and_then(|()| join_bridge(&port, bridge))
-                    .and_then(|()| bring_up(&port))
-                    .map_err(|error| error.to_string())?;
+                plug_in(bridge, &port, INTERFACE, thread)?;
             }
         }
         Ok(testbed)
     }
 
     /// Lets all open what they need, at once, and waits until all have: then they wait at the barrier, or travel already.
-    ///
-    /// # Errors
-    /// In words for people.
     pub fn open(
         &mut self,
-        settings: &Settings,
-        place: &Place,
+        settings: &VehiclesSettings,
+        place: &VehiclesPlace,
         tag: u16,
     ) -> Result<Vec<(Part, Opening)>, String> {
         let buses = buses(settings, place, self.processes.len(), tag)?;
         let others = self.processes.len() - 1;
-        let keys = settings.seal.then(KeyLine::random);
+        let keys = settings.is_sealed().then(KeyLine::random);
         let cpus = punctual_machine::cpu::allowed();
         for (number, (process, (bus, port))) in self.processes.iter_mut().zip(buses).enumerate() {
             debug_assert!(number < usize::from(u16::MAX), "the number of processes is limited");
             let assignment = Assignment {
                 part: process.part,
-                mode: settings.mode,
+                mode: settings.asked.mode,
                 port,
                 bus,
                 keys: keys.clone(),
                 wake: settings.wake.to_string(),
-                cpu: settings.pin.then(|| cpus[number % cpus.len()]),
-                urgency: settings.urgency,
+                cpu: settings.asked.pin.then(|| cpus[number % cpus.len()]),
+                urgency: settings.asked.sched,
                 inbox_size: settings.inbox_size(),
                 others,
-                vehicles: settings.vehicles,
-                components: settings.components,
-                period_ns: settings.period.as_nanos() as u64,
+                vehicles: settings.asked.vehicles,
+                components: settings.asked.components,
+                period_ns: settings.asked.period.as_nanos() as u64,
                 count: settings.count,
                 phase_ns: settings.phase_ns(),
-                barrier: settings.barrier,
+                barrier: !settings.asked.no_barrier,
             };
-            process.send(&Request::Open(Box::new(assignment)))?;
+            process.send(&VehicleRequest::Open(Box::new(assignment)))?;
         }
-        self.processes
-            .iter_mut()
-            .map(|process| match process.ask()? {
-                Response::Ready(opening) => Ok((process.part, opening)),
-                other => Err(unexpected(process.part, &other, "ready")),
-            })
-            .collect()
+        self.processes.iter_mut().map(|process| Ok((process.part, process.recv()?))).collect()
     }
 
     /// Opens the barrier, if there is one, and waits for all to come back; who died brings nothing. In the order of the
     /// parts.
-    ///
-    /// # Errors
-    /// In words for people: a process said that it cannot.
-    pub fn travel(&mut self, barrier_ns: Option<u64>) -> Result<Vec<(Part, WorkloadResult)>, String> {
+    pub fn travel(&mut self, barrier_ns: Option<u64>) -> Vec<(Part, WorkloadResult)> {
         if let Some(at_ns) = barrier_ns {
-            self.tell_all(&Request::Go { at_ns });
+            self.tell_all(&VehicleRequest::Go { at_ns });
         }
         let mut all = Vec::new();
         for process in &mut self.processes {
-            match process.ask() {
-                Ok(Response::Done { facts, skipped, beginnings, bytes }) => {
-                    let records =
-                        process.worker.as_mut().ok_or(String::new()).and_then(|r| r.recv_bytes(bytes));
-                    match records {
-                        Ok(bytes) => {
-                            let records = Record::read_all(&bytes);
-                            all.push((process.part, WorkloadResult { facts, records, skipped, beginnings }));
-                        }
-                        Err(reason) => self.died.push(process.reap(&reason)),
-                    }
-                }
-                Ok(other) => return Err(unexpected(process.part, &other, "done")),
+            match process.done() {
+                Ok(result) => all.push((process.part, result)),
                 Err(reason) => self.died.push(process.reap(&reason)),
             }
         }
-        Ok(all)
+        all
     }
 
     /// What became of everything, by those that live.
-    ///
-    /// # Errors
-    /// In words for people.
-    pub fn account(&mut self) -> Result<Vec<(Part, Account)>, String> {
-        self.tell_all(&Request::Account);
+    pub fn account(&mut self) -> Vec<(Part, Account)> {
+        self.tell_all(&VehicleRequest::Account);
         let mut all = Vec::new();
         for process in self.processes.iter_mut().filter(|process| process.worker.is_some()) {
-            match process.ask() {
-                Ok(Response::Accounted(account)) => all.push((process.part, account)),
-                Ok(other) => return Err(unexpected(process.part, &other, "accounted")),
+            match process.recv() {
+                Ok(account) => all.push((process.part, account)),
                 Err(reason) => self.died.push(process.reap(&reason)),
             }
         }
-        Ok(all)
+        all
     }
 
-    fn tell_all(&mut self, request: &Request) {
+    fn tell_all(&mut self, request: &impl Serialize) {
         for process in &mut self.processes {
             // Who does not listen any more is found when it is asked.
             let _heard = process.send(request);
@@ -304,80 +267,79 @@ impl Testbed {
     }
 }
 
-fn unexpected(part: Part, response: &Response, wanted: &str) -> String {
-    match response {
-        Response::Failed(text) => format!("{}: {text}", part.name()),
-        other => format!("{} said {other:?} where it was to be {wanted}", part.name()),
-    }
-}
-
 impl NodeProcess {
-    fn send(&mut self, request: &Request) -> Result<(), String> {
+    fn send(&mut self, request: &impl Serialize) -> Result<(), String> {
         self.worker.as_mut().ok_or_else(|| dead(self.part))?.send(request)
     }
 
-    fn ask(&mut self) -> Result<Response, String> {
+    fn recv<T: DeserializeOwned>(&mut self) -> Result<T, String> {
         let part = self.part;
-        match self.worker.as_mut().ok_or_else(|| dead(part))?.recv() {
-            Ok(Response::Failed(text)) => Err(format!("{}: {text}", part.name())),
-            other => other,
-        }
+        let answer = self.worker.as_mut().ok_or_else(|| dead(part))?.recv();
+        // Of a process that died, it is said elsewhere who that was.
+        answer.map_err(|text: String| match is_of_the_pipe(&text) {
+            true => text,
+            false => format!("{}: {text}", part.name()),
+        })
+    }
+
+    fn done(&mut self) -> Result<WorkloadResult, String> {
+        let Done { facts, skipped, beginnings, bytes } = self.recv()?;
+        let bytes = self.worker.as_mut().ok_or_else(|| dead(self.part))?.recv_bytes(bytes)?;
+        Ok(WorkloadResult { facts, records: Record::read_all(&bytes), skipped, beginnings })
     }
 
     fn reap(&mut self, reason: &str) -> String {
         self.worker = None;
-        if reason.starts_with("the ") { self.part.name() } else { reason.to_owned() }
+        if is_of_the_pipe(reason) { self.part.name() } else { reason.to_owned() }
     }
 }
 
-fn parts(settings: &Settings) -> Vec<Part> {
+/// Whether it says that the other process is gone, not what that process says.
+fn is_of_the_pipe(reason: &str) -> bool {
+    reason.starts_with("the responder ")
+}
+
+fn parts(settings: &VehiclesSettings) -> Vec<Part> {
     // Who listens is told to open first: what is sent before it has is not for it.
-    let listener = (!settings.mode.is_mutual()).then_some(Part::Listener);
+    let listener = (!settings.asked.mode.is_mutual()).then_some(Part::Listener);
     let mut parts: Vec<Part> = listener.into_iter().collect();
-    parts.extend((0..settings.vehicles as u16).map(Part::Vehicle));
+    parts.extend((0..settings.asked.vehicles as u16).map(Part::Vehicle));
     parts.extend((0..settings.roadside as u16).map(Part::Roadside));
     parts
 }
 
 /// The bus of each process, and the port it was given.
 fn buses(
-    settings: &Settings,
-    place: &Place,
+    settings: &VehiclesSettings,
+    place: &VehiclesPlace,
     count: usize,
     tag: u16,
 ) -> Result<Vec<(BusPlan, Option<Port>)>, String> {
     let loopback = match place {
-        Place::Loopback { .. } => free_addresses(count)?,
+        VehiclesPlace::Loopback { .. } => free_addresses(count)?,
         _ => Vec::new(),
     };
     let plan = |number: usize| {
         let host =
             Ipv4Addr::new(NETWORK[0], NETWORK[1], (number / PER_NET) as u8, (number % PER_NET + 1) as u8);
         let port = Port { interface: INTERFACE.to_owned(), address: format!("{host}/16") };
-        match (place, settings.medium) {
-            (Place::Memory, _) | (_, Medium::Shared) => {
-                (BusPlan::Shared { name: format!("vehicles-{tag:04x}-{}", std::process::id()) }, None)
+        match (place, settings.asked.engine) {
+            (VehiclesPlace::Memory, _) | (_, Medium::Shared) => {
+                (BusPlan::Shared(format!("vehicles-{tag:04x}-{}", std::process::id())), None)
             }
-            (Place::Loopback { .. }, _) => {
+            (VehiclesPlace::Loopback { .. }, _) => {
                 let local = loopback[number];
                 (BusPlan::Peers { local, peers: loopback.clone() }, None)
             }
-            (&Place::Interface(interface), _) => (BusPlan::Multicast { group: GROUP, interface }, None),
+            (&VehiclesPlace::Interface(interface), _) => {
+                (BusPlan::Multicast { group: GROUP, interface }, None)
+            }
             (_, Medium::Packet) => (
-                BusPlan::Packet { interface: INTERFACE.to_owned(), frames: settings.ring_frames() },
-                (*place != Place::Segment).then_some(port),
+                BusPlan::Ethernet { interface: INTERFACE.to_owned(), frames: Some(settings.ring_frames()) },
+                (*place != VehiclesPlace::Segment).then_some(port),
             ),
             (_, Medium::Datagram) => (BusPlan::Multicast { group: GROUP, interface: host }, Some(port)),
         }
     };
     Ok((0..count).map(plan).collect())
-}
-
-/// UDP addresses of the loopback interface that nobody uses.
-fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, String> {
-    // All at once, so that they differ; free again when this returns.
-    let sockets: Result<Vec<_>, _> = (0..count).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).collect();
-    let addresses: Result<Vec<_>, _> =
-        sockets.map_err(|error| error.to_string())?.iter().map(UdpSocket::local_addr).collect();
-    addresses.map_err(|error| error.to_string())
 }

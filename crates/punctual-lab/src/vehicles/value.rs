@@ -11,7 +11,7 @@
 
 use punctual::{Stage, Stages, Ticks};
 
-use crate::link::VALUE_SIZE;
+use crate::endpoint::VALUE_SIZE;
 
 const PATTERN_AT: usize = 24;
 
@@ -46,7 +46,6 @@ pub struct Value {
 
 impl Value {
     /// As it travels.
-    #[must_use]
     pub fn bytes(&self) -> [u8; VALUE_SIZE] {
         let mut bytes = [0; VALUE_SIZE];
         Self::stamp(&mut bytes, self.due, self.sent);
@@ -67,7 +66,6 @@ impl Value {
     }
 
     /// `None` if these bytes are no value, or not as they were sent.
-    #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; VALUE_SIZE] = bytes.try_into().ok()?;
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
@@ -114,7 +112,6 @@ pub const RECORD_SIZE: usize = 72;
 impl Record {
     /// Of a value that reached the probe at this instant.
     #[inline]
-    #[must_use]
     pub fn new(value: Value, component: u16, received: Ticks, stages: Option<&Stages>) -> Self {
         let kept = |stage: Stage| {
             let ticks = stages.and_then(|stages| stages.time_in(stage));
@@ -141,7 +138,6 @@ impl Record {
     }
 
     /// The inverse of [`Record::write`].
-    #[must_use]
     pub fn read(bytes: &[u8; RECORD_SIZE]) -> Self {
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
@@ -156,7 +152,6 @@ impl Record {
     }
 
     /// All records of a stream.
-    #[must_use]
     pub fn read_all(bytes: &[u8]) -> Vec<Self> {
         bytes.as_chunks::<RECORD_SIZE>().0.iter().map(Self::read).collect()
     }

@@ -1,8 +1,8 @@
 //! Which way of waiting to choose when, in words, from what was measured.
 
-use punctual_machine::wake::Mechanism;
+use punctual_lab_machine::wake::Mechanism;
 
-use super::plan::{Cell, Conditions, Measurement};
+use super::plan::{Conditions, Measurement, WakeupCell};
 use super::route::Route;
 use crate::summary::{CellResult, Choice, Recommendation};
 use crate::units::micros;
@@ -13,7 +13,7 @@ const ALIKE: f64 = 1.1;
 /// The advice, if enough was measured for any.
 pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
     let at = |route: Route, gap_us: u64| {
-        let id = Cell { route, conditions: Conditions::default(), gap_us }.id(Measurement::Any);
+        let id = WakeupCell { route, conditions: Conditions::default(), gap_us }.id(Measurement::Any);
         results
             .iter()
             .find(|result| result.cell == id && result.lost == 0)

@@ -1,10 +1,10 @@
 //! What the doorbell's protocol costs and saves: a way with it beside the same without, in the same turns.
 
-use punctual_machine::wake::Mechanism;
+use punctual_lab_machine::wake::Mechanism;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::plan::{Cell, Conditions, GAPS_US, Measurement};
+use super::plan::{Conditions, GAPS_US, Measurement, WakeupCell};
 use super::route::{Route, SetSize};
 use crate::sample::CellId;
 use crate::summary::CellResult;
@@ -97,12 +97,13 @@ impl AgainstBare {
     /// Every pair at every gap where both were measured.
     pub fn of(results: &[CellResult]) -> Vec<Self> {
         let compare = |conditions, (route, bare, measurement), gap_us| {
-            let at = |route, measurement| find(results, Cell { route, conditions, gap_us }, measurement);
+            let at =
+                |route, measurement| find(results, WakeupCell { route, conditions, gap_us }, measurement);
             let (result, other) = (at(route, measurement)?, at(bare, measurement)?);
             let [low, ratio, high] = quartiles(result, other)?;
             Some(Self {
                 name: result.cell.name.clone(),
-                bare_name: Cell { route: bare, conditions, gap_us }.engine(),
+                bare_name: WakeupCell { route: bare, conditions, gap_us }.engine(),
                 gap_us,
                 p50_ns: result.figures.p50?,
                 bare_ns: other.figures.p50?,
@@ -120,7 +121,7 @@ impl AgainstBare {
     }
 }
 
-fn find(results: &[CellResult], cell: Cell, measurement: Measurement) -> Option<&CellResult> {
+fn find(results: &[CellResult], cell: WakeupCell, measurement: Measurement) -> Option<&CellResult> {
     let id = cell.id(measurement);
     results.iter().find(|result| result.cell == id)
 }
@@ -150,7 +151,7 @@ impl AgainstThreads {
     /// Every way at every gap where both were measured.
     pub fn of(results: &[CellResult]) -> Vec<Self> {
         let compare = |route: Route, gap_us| {
-            let at = |conditions| find(results, Cell { route, conditions, gap_us }, Measurement::Any);
+            let at = |conditions| find(results, WakeupCell { route, conditions, gap_us }, Measurement::Any);
             let (threads, processes) = (at(Conditions::THREADS)?, at(Conditions::PROCESSES)?);
             let [low, ratio, high] = quartiles(processes, threads)?;
             Some(Self {

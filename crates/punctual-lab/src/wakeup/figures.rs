@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::plan::{Cell, Conditions, GAPS_US, Measurement};
+use super::plan::{Conditions, GAPS_US, Measurement, WakeupCell};
 use super::route::Route;
 use super::trial::{Class, Record};
 use super::{WARMUP, interval};
@@ -11,8 +11,8 @@ use crate::summary::CellResult;
 
 /// Counters of one cell, over all its trials.
 #[derive(Clone, Debug)]
-pub struct Figures {
-    cell: Cell,
+pub struct CallFigures {
+    cell: WakeupCell,
     messages: u64,
     notify_calls: u64,
     notified: u64,
@@ -31,8 +31,8 @@ pub struct Figures {
 /// What medians of single trials are kept of.
 const PAIRED: [Measurement; 2] = [Measurement::Any, Measurement::Blocked];
 
-impl Figures {
-    fn new(cell: Cell) -> Self {
+impl CallFigures {
+    fn new(cell: WakeupCell) -> Self {
         Self {
             cell,
             messages: 0,
@@ -49,7 +49,7 @@ impl Figures {
     }
 
     /// One more trial.
-    pub(super) fn add(all: &mut Vec<Self>, cell: &Cell, record: &Record) {
+    pub(super) fn add(all: &mut Vec<Self>, cell: &WakeupCell, record: &Record) {
         let place = all.iter().position(|figures| figures.cell == *cell).unwrap_or_else(|| {
             all.push(Self::new(*cell));
             all.len() - 1
@@ -150,7 +150,7 @@ impl Policy {
 
     fn at(results: &[CellResult], gap_us: u64) -> Option<Self> {
         let find = |route: Route| {
-            let cell = Cell { route, conditions: Conditions::default(), gap_us };
+            let cell = WakeupCell { route, conditions: Conditions::default(), gap_us };
             let id = cell.id(Measurement::Any);
             let result = results.iter().find(|result| result.cell == id)?;
             let more = |name: &str| result.more.get(name).and_then(serde_json::Value::as_f64);
@@ -158,7 +158,7 @@ impl Policy {
             Some(([result.figures.p50? as f64, cpu_ns], more("notify_calls_per_message")?))
         };
         let (spin, _) = find(Route::Spin)?;
-        let (park, _) = find(Route::Park(punctual_machine::wake::Mechanism::Futex))?;
+        let (park, _) = find(Route::Park(punctual_lab_machine::wake::Mechanism::Futex))?;
         let (adaptive, calls) = find(Route::Adaptive)?;
         let spins = calls < 0.5;
         let (chose, chosen) = if spins { ("spin", spin) } else { ("park", park) };

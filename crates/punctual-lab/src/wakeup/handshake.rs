@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::race::{Ends, Tally};
+use super::race::{RaceEnds, RaceTally};
 
 /// Rounds of each protocol.
 const ROUNDS: u64 = 150;
@@ -139,7 +139,7 @@ pub struct HandshakeResult {
 }
 
 impl HandshakeResult {
-    fn new(handshake: &Handshake, tally: &Tally, limit: Duration) -> Self {
+    fn new(handshake: &Handshake, tally: &RaceTally, limit: Duration) -> Self {
         Self {
             name: handshake.name.to_owned(),
             about: handshake.about.to_owned(),
@@ -181,7 +181,7 @@ pub(super) fn under_limits(cpus: &[usize]) -> Vec<HandshakeResult> {
 /// Nothing with one processor: there the writer never meets the reader in the window.
 fn run(handshake: &Handshake, rounds: u64, limit: Duration, cpus: &[usize]) -> Option<HandshakeResult> {
     let [first, .., last] = cpus else { return None };
-    let ends = Ends { handshake: *handshake, rounds, limit, writer_cpu: *first, reader_cpu: *last };
+    let ends = RaceEnds { handshake: *handshake, rounds, limit, writer_cpu: *first, reader_cpu: *last };
     Some(HandshakeResult::new(handshake, &ends.run(), limit))
 }
 

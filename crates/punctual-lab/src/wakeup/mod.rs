@@ -8,14 +8,13 @@
 //!                   w2r: before → awake     notify: before → after     ipcbench_loop: before → acknowledged
 //! ```
 
-use std::collections::BTreeSet;
-
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks};
+use punctual_machine::cpu::allowed;
 use punctual_machine::signal::interrupted;
 use serde_json::json;
 
-use crate::doubt::Cause;
+use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::{CellId, Outcome, Samples};
 use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
@@ -35,10 +34,10 @@ mod trial;
 
 pub use advice::advise;
 pub use against::{AgainstBare, AgainstThreads, Price, epoll_answer};
-pub use figures::{Figures, Policy};
+pub use figures::{CallFigures, Policy};
 pub use handshake::{Handshake, HandshakeResult};
 pub use overview::sections;
-pub use plan::{Cell, Conditions, GAPS_US, Measurement, Plan, PlanOptions};
+pub use plan::{Conditions, GAPS_US, Measurement, WakeupCell, WakeupOptions, WakeupPlan};
 pub use published::{Compared, PUBLISHED, Published};
 pub use reader::serve as serve_reader;
 pub use route::{Route, SetSize};
@@ -58,49 +57,31 @@ pub struct Outcomes {
     /// A racy one and its repair under the time limits of the work log.
     pub time_limits: Vec<HandshakeResult>,
     /// System calls and sleeps, per cell.
-    pub figures: Vec<Figures>,
+    pub figures: Vec<CallFigures>,
     /// Trials made.
     pub made: usize,
 }
 
 /// Makes all trials of the plan, in turns. Each trial is in the store, also when it is cut short.
-///
-/// # Errors
-/// The store cannot be written.
 pub fn run(
-    plan: &Plan,
+    plan: &WakeupPlan,
     cpus: &[usize],
     store: &mut Store,
     bar: &ProgressBar,
 ) -> Result<Outcomes, StoreError> {
     let start = Clock::get().now();
-    bar.set_length(plan.cells.len() as u64 * u64::from(plan.trials));
     let mut outcomes = Outcomes::default();
     let mut process = None;
-    let mut impossible = BTreeSet::new();
-    'turns: for turn in 0..plan.trials {
-        for cell in &plan.cells {
-            if interrupted() {
-                break 'turns;
-            }
-            bar.set_message(cell.engine());
-            bar.inc(1);
-            let reason = obstacle(cell, cpus);
-            let record = reason.map_or_else(|| trial::run(&plan.trial(cell, cpus), &mut process), Err);
-            match record {
-                Ok(record) => {
-                    keep(cell, turn, &record, start, store)?;
-                    Figures::add(&mut outcomes.figures, cell, &record);
-                    outcomes.made += 1;
-                }
-                Err(reason) => {
-                    if impossible.insert(cell.engine()) {
-                        outcomes.skipped.push(Skipped { what: cell.engine(), reason });
-                    }
-                }
-            }
+    let turns = Turns::new(plan.trials, plan.cells.len(), bar);
+    outcomes.made = turns.all(&plan.cells, WakeupCell::engine, &mut outcomes.skipped, |cell, turn, _| {
+        if cpus.len() < 2 && !cell.conditions.same_core {
+            return Err(ONE_CPU.to_owned().into());
         }
-    }
+        let record = trial::run(&plan.trial(cell, cpus), &mut process)?;
+        keep(cell, turn, &record, start, store)?;
+        CallFigures::add(&mut outcomes.figures, cell, &record);
+        Ok(true)
+    })?;
     if !interrupted() && plan.cells.iter().any(|cell| cell.conditions == Conditions::default()) {
         bar.set_message("handshakes");
         outcomes.handshakes = handshake::all(cpus);
@@ -109,14 +90,16 @@ pub fn run(
     Ok(outcomes)
 }
 
-/// Why a cell cannot be measured with these processors.
-fn obstacle(cell: &Cell, cpus: &[usize]) -> Option<String> {
-    (cpus.len() < 2 && !cell.conditions.same_core)
-        .then(|| "two processors are needed for a core each, and this process may use one only".to_owned())
-}
+const ONE_CPU: &str = "two processors are needed for a core each, and this process may use one only";
 
 /// Every figure of one trial to the store.
-fn keep(cell: &Cell, turn: u32, record: &Record, start: Ticks, store: &mut Store) -> Result<(), StoreError> {
+fn keep(
+    cell: &WakeupCell,
+    turn: u32,
+    record: &Record,
+    start: Ticks,
+    store: &mut Store,
+) -> Result<(), StoreError> {
     let of_all = Measurement::of(cell.conditions).iter();
     let cells = of_all.map(|&measurement| (cell.id(measurement), samples(record, measurement, start)));
     let cells: Vec<(CellId, Samples)> = cells.filter(|(_, samples)| !samples.is_empty()).collect();
@@ -152,27 +135,44 @@ fn interval(row: &Row, measurement: Measurement) -> Option<(Ticks, Ticks)> {
     }
 }
 
-/// What the store says, and what only this experiment knows.
-///
-/// # Errors
-/// A file of samples cannot be read back.
-pub fn summarise(store: &Store, outcomes: Outcomes) -> Result<Summary, StoreError> {
-    let mut summary = store.summary()?;
-    // Also in the midst of the last trial.
-    if interrupted() {
-        summary.doubt(Cause::CutShort { trials: outcomes.made });
+impl Experiment for WakeupPlan {
+    type Made = Outcomes;
+
+    const BROKEN: &'static str = "wake-ups were lost; see the doubts";
+
+    fn plan(&self) -> RunPlan {
+        let cpus = allowed();
+        let described = json!({
+            "cells": self.cells.len(),
+            "trials": self.trials,
+            "duration_s": self.duration.as_secs_f64(),
+            "messages_per_trial_max": self.count_max,
+            "order": "in turns",
+            "writer_cpu": cpus.first(),
+            "reader_cpu": cpus.last(),
+        });
+        RunPlan { name: "wakeup", warmup: WARMUP, cpus, described }
     }
-    for figures in &outcomes.figures {
-        figures.enrich(&mut summary.results);
+
+    fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<Outcomes, RunError> {
+        Ok(run(self, &allowed(), store, bar)?)
     }
-    let policy = Policy::of(&summary.results);
-    summary.skipped = outcomes.skipped;
-    summary.more.insert("against_bare".to_owned(), json!(AgainstBare::of(&summary.results)));
-    summary.more.insert("against_threads".to_owned(), json!(AgainstThreads::of(&summary.results)));
-    summary.more.insert("handshakes".to_owned(), json!(outcomes.handshakes));
-    summary.more.insert("time_limits".to_owned(), json!(outcomes.time_limits));
-    summary.more.insert("adaptive".to_owned(), json!(policy));
-    summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
-    summary.recommendation = advise(&summary.results);
-    Ok(summary)
+
+    fn summarise(&self, outcomes: &Outcomes, store: &Store) -> Result<Summary, StoreError> {
+        let mut summary = store.summary()?;
+        cut_short(&mut summary, outcomes.made);
+        for figures in &outcomes.figures {
+            figures.enrich(&mut summary.results);
+        }
+        let policy = Policy::of(&summary.results);
+        summary.skipped.clone_from(&outcomes.skipped);
+        summary.more.insert("against_bare".to_owned(), json!(AgainstBare::of(&summary.results)));
+        summary.more.insert("against_threads".to_owned(), json!(AgainstThreads::of(&summary.results)));
+        summary.more.insert("handshakes".to_owned(), json!(outcomes.handshakes));
+        summary.more.insert("time_limits".to_owned(), json!(outcomes.time_limits));
+        summary.more.insert("adaptive".to_owned(), json!(policy));
+        summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
+        summary.recommendation = advise(&summary.results);
+        Ok(summary)
+    }
 }

@@ -5,18 +5,17 @@ use serde_json::Value;
 use super::against::{AgainstBare, AgainstThreads, epoll_answer};
 use super::figures::Policy;
 use super::handshake::HandshakeResult;
-use super::plan::{Cell as Planned, Conditions, GAPS_US, Measurement};
+use super::plan::{Conditions, GAPS_US, Measurement, WakeupCell};
 use super::published::Compared;
 use super::route::{Route, SetSize};
 use crate::report::draw::{Series, lines};
 use crate::report::parts;
-use crate::report::section::{Block, Cell, Column, Medium, Section, Table, Tone, numbers};
+use crate::report::section::{Block, Cell, Column, Output, Section, Table, Tone, numbers};
 use crate::sample::CellId;
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, grouped, micros, micros_or_dash};
 
 /// The whole answer: latency by gap, the advice, the other conditions, the policy, the handshakes, the log, the doubts.
-#[must_use]
 pub fn sections(summary: &Summary) -> Vec<Section> {
     let results = &summary.results;
     let mut sections: Vec<Section> = by_gap(results).into_iter().collect();
@@ -39,13 +38,13 @@ fn list<T: serde::de::DeserializeOwned>(summary: &Summary, name: &str) -> Vec<T>
     summary.more.get(name).and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
 }
 
-fn find(results: &[CellResult], cell: Planned, measurement: Measurement) -> Option<&CellResult> {
+fn find(results: &[CellResult], cell: WakeupCell, measurement: Measurement) -> Option<&CellResult> {
     let id = cell.id(measurement);
     results.iter().find(|result| result.cell == id)
 }
 
 fn usual(results: &[CellResult], route: Route, gap_us: u64) -> Option<&CellResult> {
-    find(results, Planned { route, conditions: Conditions::default(), gap_us }, Measurement::Any)
+    find(results, WakeupCell { route, conditions: Conditions::default(), gap_us }, Measurement::Any)
 }
 
 /// Routes that were measured at a gap at least.
@@ -183,7 +182,7 @@ fn elsewhere(results: &[CellResult]) -> Vec<Section> {
         let mut table = Table::new(columns).keyed(2);
         for route in Route::all() {
             for gap_us in GAPS_US {
-                let planned = Planned { route, conditions, gap_us };
+                let planned = WakeupCell { route, conditions, gap_us };
                 let Some(result) = find(results, planned, Measurement::Any) else { continue };
                 let figures = &result.figures;
                 let mut cells: Vec<Cell> = vec![route.name().into(), result.cell.gap().into()];
@@ -363,9 +362,9 @@ fn published(rows: &[Compared]) -> Option<Section> {
 
 /// The block of the benchmark that the log's figures come from, so that results compare: three on a terminal, all on the page.
 fn ipc_bench(results: &[CellResult]) -> Vec<Section> {
-    let epoll = Route::Park(punctual_machine::wake::Mechanism::Epoll);
+    let epoll = Route::Park(punctual_lab_machine::wake::Mechanism::Epoll);
     let of = |route: Route, conditions: [Conditions; 2]| {
-        let at = |conditions| find(results, Planned { route, conditions, gap_us: 0 }, Measurement::Loop);
+        let at = |conditions| find(results, WakeupCell { route, conditions, gap_us: 0 }, Measurement::Loop);
         // The log's ends were processes.
         let result = at(conditions[0]).or_else(|| at(conditions[1]))?;
         Some((result.cell.name.clone(), ipc_bench_block(result)?))
@@ -374,7 +373,7 @@ fn ipc_bench(results: &[CellResult]) -> Vec<Section> {
     let brief = shown.into_iter().filter_map(|route| of(route, [Conditions::PROCESSES, Conditions::THREADS]));
     let mut sections: Vec<Section> = brief
         .map(|(name, block)| {
-            Section::new(format!("{name}, gap 0")).with(Block::Verbatim(block)).only_on(Medium::Terminal)
+            Section::new(format!("{name}, gap 0")).with(Block::Verbatim(block)).only_on(Output::Terminal)
         })
         .collect();
     let all: Vec<String> = Route::all()
@@ -385,7 +384,7 @@ fn ipc_bench(results: &[CellResult]) -> Vec<Section> {
     if !all.is_empty() {
         let title = format!("{} blocks, gap 0", all.len());
         let blocks = Block::Folded(title, Box::new(Block::Verbatim(all.concat())));
-        sections.push(Section::new("As ipc-bench prints it").with(blocks).only_on(Medium::Page));
+        sections.push(Section::new("As ipc-bench prints it").with(blocks).only_on(Output::Page));
     }
     sections
 }

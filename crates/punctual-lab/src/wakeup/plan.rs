@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_machine::wake::Mechanism;
+use punctual_lab_machine::wake::Mechanism;
 
 use super::route::{Route, SetSize};
 use crate::sample::{CellId, Kind, Load};
@@ -117,7 +117,7 @@ pub(super) const SIZE: usize = 8;
 
 /// One thing to be measured, trial by trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct WakeupCell {
     /// The way.
     pub route: Route,
     /// What surrounds it.
@@ -126,7 +126,7 @@ pub struct Cell {
     pub gap_us: u64,
 }
 
-impl Cell {
+impl WakeupCell {
     /// The route's name with the conditions.
     pub fn engine(&self) -> String {
         format!("{}{}", self.route.name(), self.conditions.suffix())
@@ -158,7 +158,7 @@ impl Cell {
 
 /// One trial of one cell.
 #[derive(Clone, Debug)]
-pub struct Trial {
+pub struct WakeupTrial {
     /// The way.
     pub route: Route,
     /// What surrounds it.
@@ -173,7 +173,7 @@ pub struct Trial {
     pub cpus: Vec<usize>,
 }
 
-impl Trial {
+impl WakeupTrial {
     /// Where the reader runs: the last.
     pub fn reader_cpu(&self) -> usize {
         self.cpus.last().copied().unwrap_or(0)
@@ -187,7 +187,7 @@ impl Trial {
 
 /// What a user may change.
 #[derive(Clone, Debug, Default)]
-pub struct PlanOptions {
+pub struct WakeupOptions {
     /// A quarter of the time, no disturbance, and processes at fewer gaps.
     pub quick: bool,
     /// Every gap under all conditions.
@@ -206,9 +206,9 @@ pub struct PlanOptions {
 
 /// A run to be made.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct WakeupPlan {
     /// What is measured.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<WakeupCell>,
     /// Trials of each cell, in turns.
     pub trials: u32,
     /// Time that all trials together may take.
@@ -251,7 +251,7 @@ fn can_share_a_core(route: Route, conditions: Conditions) -> bool {
 }
 
 /// At which gaps these conditions are measured.
-fn gaps(conditions: Conditions, wishes: &PlanOptions) -> &'static [u64] {
+fn gaps(conditions: Conditions, wishes: &WakeupOptions) -> &'static [u64] {
     match conditions {
         _ if wishes.all_conditions => &GAPS_US,
         Conditions::THREADS => &GAPS_US,
@@ -263,20 +263,20 @@ fn gaps(conditions: Conditions, wishes: &PlanOptions) -> &'static [u64] {
 }
 
 /// Whether this way is measured under these conditions.
-fn is_measured(route: Route, conditions: Conditions, wishes: &PlanOptions) -> bool {
+fn is_measured(route: Route, conditions: Conditions, wishes: &WakeupOptions) -> bool {
     let chosen = conditions == Conditions::THREADS || wishes.all_conditions || ELSEWHERE.contains(&route);
     let reaches = !conditions.processes || route.reaches_processes();
     chosen && reaches && can_share_a_core(route, conditions)
 }
 
-impl Plan {
+impl WakeupPlan {
     /// The whole experiment, less what the user does not want.
-    pub fn wakeup(wishes: &PlanOptions) -> Self {
+    pub fn wakeup(wishes: &WakeupOptions) -> Self {
         let mut cells = Vec::new();
         for conditions in Conditions::ALL {
             for &gap_us in gaps(conditions, wishes) {
                 let routes = Route::all().into_iter().filter(|&route| is_measured(route, conditions, wishes));
-                cells.extend(routes.map(|route| Cell { route, conditions, gap_us }));
+                cells.extend(routes.map(|route| WakeupCell { route, conditions, gap_us }));
             }
         }
         cells.retain(|cell| {
@@ -293,8 +293,8 @@ impl Plan {
     }
 
     /// One trial of a cell.
-    pub fn trial(&self, cell: &Cell, cpus: &[usize]) -> Trial {
-        Trial {
+    pub fn trial(&self, cell: &WakeupCell, cpus: &[usize]) -> WakeupTrial {
+        WakeupTrial {
             route: cell.route,
             conditions: cell.conditions,
             gap: Duration::from_micros(cell.gap_us),
@@ -306,7 +306,7 @@ impl Plan {
 
     /// The unit of a trial's time, so that all trials together take the plan's.
     fn unit(&self) -> Duration {
-        let units = self.cells.iter().map(Cell::weight).sum::<u32>().max(1) * self.trials;
+        let units = self.cells.iter().map(WakeupCell::weight).sum::<u32>().max(1) * self.trials;
         let overhead = OVERHEAD * self.cells.len() as u32 * self.trials;
         (self.duration.saturating_sub(overhead) / units).max(Duration::from_millis(1))
     }
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn cells_have_names_of_their_own() {
         for all_conditions in [false, true] {
-            let plan = Plan::wakeup(&PlanOptions { all_conditions, ..PlanOptions::default() });
+            let plan = WakeupPlan::wakeup(&WakeupOptions { all_conditions, ..WakeupOptions::default() });
             let ids: std::collections::HashSet<CellId> =
                 plan.cells.iter().flat_map(|cell| Measurement::ALL.map(|m| cell.id(m))).collect();
             assert_eq!(ids.len(), plan.cells.len() * Measurement::ALL.len());
@@ -334,14 +334,17 @@ mod tests {
     #[test]
     fn options_narrow_the_plan() {
         let wishes =
-            PlanOptions { only: Some("uring".to_owned()), gap_us: Some(100), ..PlanOptions::default() };
-        let cells = Plan::wakeup(&wishes).cells;
+            WakeupOptions { only: Some("uring".to_owned()), gap_us: Some(100), ..WakeupOptions::default() };
+        let cells = WakeupPlan::wakeup(&wishes).cells;
         assert!(!cells.is_empty() && cells.iter().all(|c| c.gap_us == 100 && c.engine().contains("uring")));
-        let several =
-            PlanOptions { only: Some("spin,adaptive".to_owned()), gap_us: Some(0), ..PlanOptions::default() };
-        let names: Vec<String> = Plan::wakeup(&several).cells.iter().map(Cell::engine).collect();
+        let several = WakeupOptions {
+            only: Some("spin,adaptive".to_owned()),
+            gap_us: Some(0),
+            ..WakeupOptions::default()
+        };
+        let names: Vec<String> = WakeupPlan::wakeup(&several).cells.iter().map(WakeupCell::engine).collect();
         assert_eq!(names, ["spin", "adaptive", "spin+processes", "adaptive+processes"]);
-        let quick = Plan::wakeup(&PlanOptions { quick: true, ..PlanOptions::default() });
+        let quick = WakeupPlan::wakeup(&WakeupOptions { quick: true, ..WakeupOptions::default() });
         assert!(quick.cells.iter().all(|cell| cell.conditions.is_plain()));
     }
 }

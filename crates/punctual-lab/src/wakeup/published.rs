@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Cell, Conditions, Measurement};
+use super::plan::{Conditions, Measurement, WakeupCell};
 use super::route::{Route, SetSize};
 use crate::summary::CellResult;
-use punctual_machine::wake::Mechanism;
+use punctual_lab_machine::wake::Mechanism;
 
 /// One figure of the log.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +131,7 @@ pub(super) fn comparison(results: &[CellResult]) -> Vec<Compared> {
     let compared = |published: &Published| {
         // The log's ends were processes.
         let result = [Conditions::PROCESSES, Conditions::THREADS].into_iter().find_map(|conditions| {
-            let cell = Cell { route: published.route, conditions, gap_us: published.gap_us };
+            let cell = WakeupCell { route: published.route, conditions, gap_us: published.gap_us };
             let id = cell.id(published.measurement);
             results.iter().find(|result| result.cell == id)
         })?;

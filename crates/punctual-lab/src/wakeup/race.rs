@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual::Clock;
+use punctual_lab_machine::wake::bare::{EventWithFlag, RequestFlag};
+use punctual_machine::bare_futex::BareFutex;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::cpu::pin_to;
 use punctual_machine::signal::interrupted;
-use punctual_machine::wake::Slept;
-use punctual_machine::wake::bare::{BareFutex, EventWithFlag, RequestFlag};
+use punctual_machine::slept::Slept;
 use punctual_proto::sim::Rng;
 
 use super::handshake::{Handshake, Lowers, MESSAGES_PER_ROUND, Sleeps};
@@ -29,7 +30,7 @@ const WRITER_SEED: u64 = 2;
 
 /// The protocol, how often both sides run it, and on which CPUs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct RaceEnds {
     pub(super) handshake: Handshake,
     pub(super) rounds: u64,
     pub(super) limit: Duration,
@@ -39,7 +40,7 @@ pub(super) struct Ends {
 
 /// What the reader counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct RaceTally {
     pub(super) messages: u64,
     pub(super) lost: u64,
     /// From each request to the reader being awake: the sum …
@@ -81,9 +82,9 @@ fn spin_for(time: Duration) {
     }
 }
 
-impl Ends {
+impl RaceEnds {
     /// Runs both.
-    pub(super) fn run(self) -> Tally {
+    pub(super) fn run(self) -> RaceTally {
         let shared = Arc::new(Shared::default());
         let writer = {
             let shared = Arc::clone(&shared);
@@ -107,10 +108,10 @@ impl Ends {
     }
 }
 
-fn read(shared: &Shared, ends: &Ends) -> Tally {
+fn read(shared: &Shared, ends: &RaceEnds) -> RaceTally {
     let clock = Clock::get();
     let mut random = Rng::new(READER_SEED);
-    let mut tally = Tally::default();
+    let mut tally = RaceTally::default();
     for message in 1..=ends.rounds * MESSAGES_PER_ROUND {
         if interrupted() {
             break;
@@ -133,7 +134,7 @@ fn read(shared: &Shared, ends: &Ends) -> Tally {
     tally
 }
 
-fn note(tally: &mut Tally, ns: u64, lost: bool) {
+fn note(tally: &mut RaceTally, ns: u64, lost: bool) {
     tally.messages += 1;
     tally.lost += u64::from(lost);
     tally.sum_ns += ns;
@@ -151,7 +152,7 @@ fn begin_anew(shared: &Shared, message: u64) {
 }
 
 /// Looks at the message's number and waits for a notification, again and again. Whether one was slept over.
-fn sleeps_over(shared: &Shared, message: u64, ends: &Ends, from_before: bool, random: &mut Rng) -> bool {
+fn sleeps_over(shared: &Shared, message: u64, ends: &RaceEnds, from_before: bool, random: &mut Rng) -> bool {
     loop {
         let before = shared.word.seen();
         if shared.stored.get_published() >= message {
@@ -167,7 +168,13 @@ fn sleeps_over(shared: &Shared, message: u64, ends: &Ends, from_before: bool, ra
 }
 
 /// Waits for the event, again if it was of the message before. Whether one was slept over.
-fn sleeps_over_event(shared: &Shared, message: u64, ends: &Ends, rechecks: bool, random: &mut Rng) -> bool {
+fn sleeps_over_event(
+    shared: &Shared,
+    message: u64,
+    ends: &RaceEnds,
+    rechecks: bool,
+    random: &mut Rng,
+) -> bool {
     loop {
         delay(random, ENTRY_NS_MAX);
         let woken = shared.event.wait(rechecks, ends.limit);

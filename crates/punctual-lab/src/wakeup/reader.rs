@@ -6,22 +6,21 @@
 //! ```
 //! The writer wakes it by descriptors of the reader's. They have no names, so they come through a post box.
 
-use std::io::{BufRead, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use punctual::{Clock, Ticks};
+use punctual_lab_machine::wake::page::WakePage;
 use punctual_machine::event_fd::wait_readable;
 use punctual_machine::fd_exchange::{NOTE_SIZE, PostBox};
 use punctual_machine::process::random;
-use punctual_machine::wake::page::WakePage;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Conditions, Trial};
+use super::plan::{Conditions, WakeupTrial};
 use super::route::{Route, Waker};
 use super::trial::{ReaderNotes, Seen, read_all};
-use crate::worker::{Worker, recv, send};
+use crate::run::{Requests, Worker, memory_folder};
 
 /// Longest time that the descriptors of one trial take.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,7 +29,7 @@ const TEXT: [u8; NOTE_SIZE] = *b"wake me by this, please.";
 
 /// What the reader is told.
 #[derive(Debug, Serialize, Deserialize)]
-struct Order {
+struct ReaderOrder {
     folder: PathBuf,
     route: String,
     fifo: bool,
@@ -38,15 +37,6 @@ struct Order {
     gap_ns: u64,
     count: usize,
     cpus: Vec<usize>,
-}
-
-/// What it says.
-#[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    /// It reads, and posts so many descriptors.
-    Ready(usize),
-    Done(Wire),
-    Failed(String),
 }
 
 /// A reader's notes as they travel: began, awake, parks, switched, limit, in the clock's unit, which both processes share.
@@ -90,18 +80,13 @@ pub(super) struct ReaderProcess {
 
 impl ReaderProcess {
     /// Starts it.
-    ///
-    /// # Errors
-    /// In words for people.
     pub(super) fn start() -> Result<Self, String> {
-        let memory = PathBuf::from("/dev/shm");
-        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
-        let folder = parent.join(format!("punctual-wakeup-{:x}", random()));
+        let folder = memory_folder().join(format!("punctual-wakeup-{:x}", random()));
         let private =
             std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&folder);
         private.map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
         // From here on the folder goes with this value.
-        match Worker::start(&["wakeup-reader"]) {
+        match Worker::start("reader") {
             Ok(worker) => Ok(Self { worker, folder }),
             Err(error) => {
                 let _left = std::fs::remove_dir_all(&folder);
@@ -111,17 +96,15 @@ impl ReaderProcess {
     }
 
     /// Lets it open its end of a trial. Returns the page that both share, and the other end.
-    ///
-    /// # Errors
-    /// What it cannot do, in words.
-    pub(super) fn open(&mut self, trial: &Trial) -> Result<(WakePage, Waker), String> {
+    pub(super) fn open(&mut self, trial: &WakeupTrial) -> Result<(WakePage, Waker), String> {
         let (page, post) = (page_path(&self.folder), post_path(&self.folder));
         for stale in [&page, &post, &sender_path(&self.folder)] {
             let _absent = std::fs::remove_file(stale);
         }
         let page = WakePage::create(&page).map_err(|error| error.to_string())?;
         let post = PostBox::open(&post).map_err(|error| error.to_string())?;
-        self.worker.send(&Order {
+        // It posts so many descriptors.
+        let count: usize = self.worker.ask(&ReaderOrder {
             folder: self.folder.clone(),
             route: trial.route.name().to_owned(),
             fifo: trial.conditions.fifo,
@@ -130,11 +113,6 @@ impl ReaderProcess {
             count: trial.count,
             cpus: trial.cpus.clone(),
         })?;
-        let count = match self.worker.recv()? {
-            Answer::Ready(count) => count,
-            Answer::Failed(reason) => return Err(reason),
-            Answer::Done(_) => return Err("the reader was done before it began".to_owned()),
-        };
         let descriptors = (0..count).map(|_| take(&post)).collect::<Result<Vec<OwnedFd>, String>>()?;
         let waker = Waker::elsewhere(trial.route, descriptors)
             .ok_or_else(|| format!("{}: the reader posted something else", trial.route))?;
@@ -142,15 +120,8 @@ impl ReaderProcess {
     }
 
     /// What the reader has noted, once the writer has ended the trial.
-    ///
-    /// # Errors
-    /// What went wrong there, in words.
     pub(super) fn notes(&mut self) -> Result<ReaderNotes, String> {
-        match self.worker.recv()? {
-            Answer::Done(wire) => Ok(wire.into()),
-            Answer::Failed(reason) => Err(reason),
-            Answer::Ready(_) => Err("the reader began twice".to_owned()),
-        }
+        self.worker.recv::<Wire>().map(Into::into)
     }
 }
 
@@ -186,26 +157,23 @@ fn take(post: &PostBox) -> Result<OwnedFd, String> {
 }
 
 /// The reader's process: trial after trial until its input ends.
-///
-/// # Errors
-/// In words for people.
-pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
+pub fn serve(mut requests: Requests) -> Result<(), String> {
     // Known before the first trial: it takes some milliseconds.
     let _calibrated = Clock::get();
-    while input.fill_buf().is_ok_and(|left| !left.is_empty()) {
-        let order: Order = recv(input)?;
-        let unheard = |error: std::io::Error| format!("nobody listens: {error}");
-        let outcome = read(&order, |count| send(output, &Answer::Ready(count)).map_err(unheard));
-        let answer = outcome.map_or_else(Answer::Failed, |notes| Answer::Done(notes.into()));
-        send(output, &answer).map_err(unheard)?;
+    while let Some(order) = requests.recv::<ReaderOrder>() {
+        let notes = read(&order, |count| requests.answer(&Ok(count)));
+        requests.answer(&notes.map(Wire::from))?;
     }
     Ok(())
 }
 
-fn read(order: &Order, tell_ready: impl FnOnce(usize) -> Result<(), String>) -> Result<ReaderNotes, String> {
+fn read(
+    order: &ReaderOrder,
+    tell_ready: impl FnOnce(usize) -> Result<(), String>,
+) -> Result<ReaderNotes, String> {
     let page = WakePage::open(&page_path(&order.folder)).map_err(|error| error.to_string())?;
     let route: Route = order.route.parse()?;
-    let trial = Trial {
+    let trial = WakeupTrial {
         route,
         conditions: Conditions {
             processes: true,

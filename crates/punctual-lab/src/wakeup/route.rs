@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use punctual::wake::{AdaptiveSpin, Spun};
 use punctual::{Clock, Ticks};
+use punctual_lab_machine::wake::bare_event::{BareEpoll, BareEvent, Counting};
+use punctual_lab_machine::wake::page::WakeWords;
+use punctual_lab_machine::wake::{self, Mechanism, Notify, Park, Reach};
 use punctual_machine::SystemError;
-use punctual_machine::wake::bare_event::{BareEpoll, BareEvent, Counting};
-use punctual_machine::wake::page::WakeWords;
-use punctual_machine::wake::{self, Mechanism, Notify, Park, Reach, Slept};
+use punctual_machine::sleep_cost::SleepCost;
+use punctual_machine::slept::Slept;
 
 /// A sleep that nobody ended for so long was slept over a message, if there is one: it is lost, and this rescues it.
 pub(super) const RESCUE_AFTER: Duration = Duration::from_secs(1);
@@ -219,7 +221,7 @@ pub(super) struct Spinning {
 
 impl Spinning {
     fn new() -> Self {
-        Self { policy: AdaptiveSpin::new(wake::SleepCost::of_this_machine()), spin_ns: 0, spin: Ticks(0) }
+        Self { policy: AdaptiveSpin::new(SleepCost::of_this_machine()), spin_ns: 0, spin: Ticks(0) }
     }
 
     fn ticks(&mut self) -> Ticks {
@@ -245,9 +247,6 @@ pub(super) struct Wait {
 }
 
 /// Opens both ends, in the thread that will read.
-///
-/// # Errors
-/// What this machine cannot do.
 pub(super) fn open(route: Route) -> Result<(Sleeper, Waker), SystemError> {
     Ok(match route {
         Route::Line => (Sleeper::Polls, Waker::Line),

@@ -15,7 +15,6 @@
 //! ```
 
 use std::fmt;
-use std::io::{BufRead, Write};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ use punctual_machine::signal::interrupted;
 use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::worker::{Worker, recv, send};
+use crate::run::{Requests, Worker};
 
 /// A message noticed later than this is counted, whatever the reason.
 const LATE_AFTER: Duration = Duration::from_millis(10);
@@ -133,7 +132,7 @@ pub struct SoakResult {
 
 /// What one end is told.
 #[derive(Debug, Serialize, Deserialize)]
-struct Order {
+struct SoakOrder {
     bus: String,
     wake: String,
     begins: bool,
@@ -144,8 +143,7 @@ struct Order {
 
 /// What one end says.
 #[derive(Debug, Serialize, Deserialize)]
-enum Response {
-    Ready,
+enum SoakProgress {
     Sent(u64),
     Done(Tally),
 }
@@ -163,9 +161,6 @@ struct Tally {
 }
 
 /// Runs it. Ends early, with what there is, when interrupted.
-///
-/// # Errors
-/// What this machine cannot do, in words.
 pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<SoakResult, String> {
     let bus = format!("soak-{:x}", random() & 0xFFFF_FFFF);
     let seed = options.seed.to_string();
@@ -173,8 +168,8 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
     let fault = options.spoilt.map(Mutation::name);
     environment.extend(fault.map(|fault| ("PUNCTUAL_FAULT", fault)));
     let start = |begins: bool| {
-        let mut worker = Worker::start_with(&["soak-end"], &environment)?;
-        worker.send(&Order {
+        let mut worker = Worker::start_with("soak", &environment)?;
+        worker.ask::<()>(&SoakOrder {
             bus: bus.clone(),
             wake: options.wake.to_string(),
             begins,
@@ -182,19 +177,15 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
             seed: options.seed ^ u64::from(begins),
             cpu: if begins { cpus.first() } else { cpus.last() }.copied().unwrap_or(0),
         })?;
-        match worker.recv()? {
-            Response::Ready => Ok(worker),
-            other => Err(format!("an end of the soak said {other:?}")),
-        }
+        Ok::<_, String>(worker)
     };
     let mut answers = start(false)?;
     let mut begins = start(true)?;
     let began = std::time::Instant::now();
     let done = |worker: &mut Worker| loop {
         match worker.recv()? {
-            Response::Done(tally) => return Ok::<_, String>(tally),
-            Response::Sent(count) => bar.set_position(count),
-            Response::Ready => {}
+            SoakProgress::Done(tally) => return Ok::<_, String>(tally),
+            SoakProgress::Sent(count) => bar.set_position(count),
         }
     };
     let ends = [done(&mut begins)?, done(&mut answers)?];
@@ -214,19 +205,15 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
 }
 
 /// One end, in a process of its own.
-///
-/// # Errors
-/// In words for people.
-pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), String> {
-    let order: Order = recv(input)?;
-    let unheard = |error: std::io::Error| format!("nobody listens: {error}");
+pub fn serve(mut requests: Requests) -> Result<(), String> {
+    let Some(order) = requests.recv::<SoakOrder>() else { return Ok(()) };
     let words = |error: &dyn fmt::Display| error.to_string();
     let _unpinned = pin_to(order.cpu);
     let (own, other) = if order.begins { ("begins", "answers") } else { ("answers", "begins") };
     let node = Node::open(&Bus::shared(&order.bus), own).map_err(|error| words(&error))?;
     let options = CommunicatorOptions::waiting(order.wake.parse()?);
     let communicator = node.bind_with(PORT, &options).map_err(|error| words(&error))?;
-    send(output, &Response::Ready).map_err(unheard)?;
+    requests.answer(&Ok(()))?;
     let mut end = End {
         communicator,
         node: &node,
@@ -243,7 +230,7 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
             break;
         }
         if order.begins && number.is_multiple_of(TELL_EVERY) {
-            send(output, &Response::Sent(number)).map_err(unheard)?;
+            requests.answer(&Ok(SoakProgress::Sent(number)))?;
         }
         number += 1;
     }
@@ -253,9 +240,9 @@ pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> Result<(), St
     // Of the last one nobody says any more when it was complete.
     end.tally.unfinished += u64::from(end.missed.is_some());
     end.tally.parks = ThreadUsage::now().since(usage).switches_voluntary;
-    send(output, &Response::Done(end.tally)).map_err(unheard)?;
+    requests.answer(&Ok(SoakProgress::Done(end.tally)))?;
     // The other may not have read our last message yet: we leave when we are told to.
-    let _closed = input.read_line(&mut String::new());
+    while requests.recv::<()>().is_some() {}
     Ok(())
 }
 

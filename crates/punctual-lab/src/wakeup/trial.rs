@@ -4,14 +4,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
+use punctual_lab_machine::wake::page::{WakePage, WakeWords};
 use punctual_machine::cpu::{SchedulingClass, ThreadUsage, pin_to, set_scheduling_class};
 use punctual_machine::signal::interrupted;
-use punctual_machine::wake::page::{WakePage, WakeWords};
 
-use super::plan::{Conditions, Trial};
+use super::plan::{Conditions, WakeupTrial};
 use super::reader::ReaderProcess;
 use super::route::{END, LIMIT_SLACK, Sleeper, Waker, open};
-use crate::load::neighbour::Neighbours;
+use crate::load::neighbour::neighbours;
 
 /// Priorities under SCHED_FIFO: the reader goes first, and both stay below the kernel's own threads.
 const READER_PRIORITY: u8 = 11;
@@ -94,11 +94,8 @@ struct Sent {
 
 /// Makes one trial. Both ends exist and are pinned before either is raised to a real-time class. `process` is the reader's, and
 /// is there after the first trial that needs it.
-///
-/// # Errors
-/// What this machine cannot do, in words.
-pub(super) fn run(trial: &Trial, process: &mut Option<ReaderProcess>) -> Result<Record, String> {
-    let _neighbours = trial.conditions.loaded.then(|| Neighbours::on(&trial.cpus));
+pub(super) fn run(trial: &WakeupTrial, process: &mut Option<ReaderProcess>) -> Result<Record, String> {
+    let _neighbours = trial.conditions.loaded.then(|| neighbours(&trial.cpus));
     if !trial.conditions.processes {
         return run_threads(trial);
     }
@@ -112,7 +109,7 @@ pub(super) fn run(trial: &Trial, process: &mut Option<ReaderProcess>) -> Result<
     Ok(record)
 }
 
-fn run_threads(trial: &Trial) -> Result<Record, String> {
+fn run_threads(trial: &WakeupTrial) -> Result<Record, String> {
     let page = WakePage::private().map_err(|error| error.to_string())?;
     let (opened, opening) = mpsc::channel();
     let reader = {
@@ -131,7 +128,7 @@ fn run_threads(trial: &Trial) -> Result<Record, String> {
     Ok(record(&written, &notes))
 }
 
-fn run_processes(trial: &Trial, reader: &mut ReaderProcess) -> Result<Record, String> {
+fn run_processes(trial: &WakeupTrial, reader: &mut ReaderProcess) -> Result<Record, String> {
     let (page, waker) = reader.open(trial)?;
     let written = write_in_a_thread(trial, page, waker)?;
     let notes = reader.notes()?;
@@ -140,7 +137,7 @@ fn run_processes(trial: &Trial, reader: &mut ReaderProcess) -> Result<Record, St
 
 const CRASHED: &str = "a measuring thread crashed";
 
-fn write_in_a_thread(trial: &Trial, page: WakePage, waker: Waker) -> Result<WriterNotes, String> {
+fn write_in_a_thread(trial: &WakeupTrial, page: WakePage, waker: Waker) -> Result<WriterNotes, String> {
     let trial = trial.clone();
     let writer = std::thread::Builder::new()
         .name("writer".to_owned())
@@ -221,10 +218,11 @@ pub(super) struct ReaderNotes {
 }
 
 /// The reader, in a thread that is its own.
-///
-/// # Errors
-/// What this machine cannot do, in words.
-pub(super) fn read_all(trial: &Trial, shared: &WakeWords, opened: &Opened) -> Result<ReaderNotes, String> {
+pub(super) fn read_all(
+    trial: &WakeupTrial,
+    shared: &WakeWords,
+    opened: &Opened,
+) -> Result<ReaderNotes, String> {
     let mut sleeper = match open(trial.route) {
         Ok((sleeper, waker)) => {
             let _heard = opened.send(Ok(waker));
@@ -253,7 +251,7 @@ fn touched<T: Clone>(count: usize, value: T) -> Vec<T> {
     rows
 }
 
-fn read_messages(trial: &Trial, shared: &WakeWords, sleeper: &mut Sleeper, notes: &mut Vec<Seen>) {
+fn read_messages(trial: &WakeupTrial, shared: &WakeWords, sleeper: &mut Sleeper, notes: &mut Vec<Seen>) {
     let clock = Clock::get();
     let verifies = trial.gap >= VERIFIED_GAP;
     let mut switches = ThreadUsage::now().switches_voluntary;
@@ -285,7 +283,7 @@ fn read_messages(trial: &Trial, shared: &WakeWords, sleeper: &mut Sleeper, notes
 
 type WriterNotes = (Vec<Sent>, bool, Ticks);
 
-fn write_all(trial: &Trial, shared: &WakeWords, waker: &Waker) -> Result<WriterNotes, String> {
+fn write_all(trial: &WakeupTrial, shared: &WakeWords, waker: &Waker) -> Result<WriterNotes, String> {
     let clock = Clock::get();
     let empty = Sent { before: Ticks(0), after: Ticks(0), acknowledged: Ticks(0), parking: false, calls: 0 };
     let mut notes = touched(trial.count, empty);
@@ -311,7 +309,7 @@ fn write_all(trial: &Trial, shared: &WakeWords, waker: &Waker) -> Result<WriterN
 
 /// The idle gap: spun where the reader has a processor of its own, slept where it shares the writer's.
 #[inline]
-fn idle(trial: &Trial) {
+fn idle(trial: &WakeupTrial) {
     let clock = Clock::get();
     if trial.conditions.same_core {
         if !trial.gap.is_zero() {
@@ -326,7 +324,7 @@ fn idle(trial: &Trial) {
 }
 
 #[inline]
-fn send(trial: &Trial, shared: &WakeWords, waker: &Waker, message: u64) -> Option<Sent> {
+fn send(trial: &WakeupTrial, shared: &WakeWords, waker: &Waker, message: u64) -> Option<Sent> {
     let clock = Clock::get();
     let parking = shared.parking.0.get_published() == 1;
     let before = clock.now();

@@ -20,7 +20,7 @@ const _: () = {
     let _ = (schema::faults, summary_of, text, alone, survey, short_survey, punctual_by);
     let _ = (Started::id, Started::signal, Started::signal_group, Place::world_writable, Place::path);
     let _ = |started: &mut Started| (started.has("", || true), started.ends_before(|| true));
-    let _ = (children, is_root, unprivileged);
+    let _ = (children, is_root, unprivileged, has_namespaces, result, count);
     let _ = |process: u32| (has_thread(process, ""), all_ready(process));
 };
 
@@ -96,6 +96,27 @@ pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Command> {
         return None;
     }
     Some(punctual_by(&way, arguments))
+}
+
+/// Whether this process may make network namespaces; says so if not.
+pub(crate) fn has_namespaces() -> bool {
+    let probe =
+        std::thread::spawn(punctual_machine::namespace::unshare_network).join().expect("the thread ends");
+    if let Err(error) = &probe {
+        eprintln!("SKIPPED: {error}");
+    }
+    probe.is_ok()
+}
+
+/// The one result of that name.
+pub(crate) fn result<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let results = summary["results"].as_array().expect("results");
+    let found = results.iter().find(|result| result["name"] == name);
+    found.unwrap_or_else(|| panic!("no result {name} in {results:#?}"))
+}
+
+pub(crate) fn count(value: &Value, field: &str) -> u64 {
+    value[field].as_u64().unwrap_or_else(|| panic!("{field} is no count in {value:#}"))
 }
 
 /// The pids of a process's children.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use punctual_lab::report::section::{Block, Column, Kind, Medium, Section, Table};
+use punctual_lab::report::section::{Block, Column, ColumnKind, Output, Section, Table};
 use punctual_lab::store::Run;
 
 // Every suite uses a part of this file.
@@ -33,7 +33,7 @@ pub(crate) fn explains(run: &Path) {
 /// Headings of columns and names of rows that the page does not explain.
 pub(crate) fn unexplained(sections: &[Section]) -> BTreeSet<String> {
     let explained = explained();
-    let shown = sections.iter().filter(|section| section.medium != Medium::Page);
+    let shown = sections.iter().filter(|section| section.medium != Output::Page);
     let tables = shown.flat_map(|section| &section.blocks).filter_map(|block| match block {
         Block::Table(table) => Some(table),
         _ => None,
@@ -45,7 +45,7 @@ pub(crate) fn unexplained(sections: &[Section]) -> BTreeSet<String> {
 fn words(table: &Table) -> Vec<String> {
     let heads = table.columns.iter().flat_map(|column| [column.over.clone(), column.head.clone()]);
     let mut words: Vec<String> = heads.collect();
-    let is_named = |column: &&Column| column.kind != Kind::Number && column.head != "vehicle";
+    let is_named = |column: &&Column| column.kind != ColumnKind::Number && column.head != "vehicle";
     if table.columns.first().filter(is_named).is_some() {
         words.extend(table.rows.iter().filter_map(|row| row.first()).map(|cell| cell.text.clone()));
     }

@@ -47,18 +47,6 @@ pub(crate) fn counter_rate() -> Option<u64> {
     (1_000_000..=1_000_000_000).contains(&hz).then_some(hz)
 }
 
-/// No instruction names the hypervisor.
-#[cfg(not(loom))]
-pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
-    None
-}
-
-/// (user interrupts, WAITPKG): x86 alone has them.
-#[cfg(not(loom))]
-pub(crate) fn waiting() -> Option<(bool, bool)> {
-    None
-}
-
 /// Asks for the cache line of an address, which will be read soon.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
@@ -164,8 +152,14 @@ pub(crate) fn crc32c(bytes: &[u8]) -> Option<u32> {
 
 #[target_feature(enable = "crc")]
 fn crc32c_by_crc(bytes: &[u8]) -> u32 {
-    let (words, rest) = bytes.as_chunks::<8>();
+    let (blocks, rest) = bytes.as_chunks::<32>();
     let mut crc = u32::MAX;
+    for block in blocks {
+        for word in block.as_chunks::<8>().0 {
+            crc = __crc32cd(crc, u64::from_le_bytes(*word));
+        }
+    }
+    let (words, rest) = rest.as_chunks::<8>();
     for word in words {
         crc = __crc32cd(crc, u64::from_le_bytes(*word));
     }

@@ -29,18 +29,6 @@ pub(crate) fn counter_rate() -> Option<u64> {
     None
 }
 
-/// No instruction names the hypervisor.
-#[cfg(not(loom))]
-pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
-    None
-}
-
-/// (user interrupts, WAITPKG): x86 alone has them.
-#[cfg(not(loom))]
-pub(crate) fn waiting() -> Option<(bool, bool)> {
-    None
-}
-
 /// No hint is known.
 pub(crate) fn prefetch(_address: *const u8) {}
 

@@ -1,7 +1,7 @@
 //! x86-64: the time-stamp counter, copies by SSE and AVX, PAUSE, CPUID.
 
 #[cfg(not(loom))]
-use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::arch::x86_64::__cpuid;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_crc32_u8, _mm_crc32_u64, _mm_prefetch};
 
 use super::BLOCK_SIZE;
@@ -64,27 +64,6 @@ fn rate_of(processor: &str) -> Option<u64> {
     let rate = whole.parse::<u64>().ok()?.checked_mul(100)?.checked_add(hundredths.parse().ok()?)?;
     let is_plausible = hundredths.len() == 2 && (20_000..=4_000_000).contains(&rate);
     is_plausible.then_some(rate * 5_000)
-}
-
-/// The signature a hypervisor leaves in leaf 0x4000_0000.
-#[cfg(not(loom))]
-pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
-    // Leaf 1, ECX bit 31: only a guest has leaf 0x4000_0000.
-    (__cpuid(1).ecx >> 31 == 1).then_some(())?;
-    let leaf = __cpuid(0x4000_0000);
-    let mut signature = [0; 12];
-    for (target, word) in signature.chunks_exact_mut(4).zip([leaf.ebx, leaf.ecx, leaf.edx]) {
-        target.copy_from_slice(&word.to_le_bytes());
-    }
-    Some(signature)
-}
-
-/// (user interrupts, WAITPKG): leaf 7, EDX bit 5 and ECX bit 5. `None` where the leaf does not exist.
-#[cfg(not(loom))]
-pub(crate) fn waiting() -> Option<(bool, bool)> {
-    (__cpuid(0).eax >= 7).then_some(())?;
-    let leaf = __cpuid_count(7, 0);
-    Some((leaf.edx & (1 << 5) != 0, leaf.ecx & (1 << 5) != 0))
 }
 
 /// Asks for the cache line of an address, which will be read soon.
@@ -222,8 +201,14 @@ pub(crate) fn crc32c(bytes: &[u8]) -> Option<u32> {
 
 #[target_feature(enable = "sse4.2")]
 fn crc32c_by_sse(bytes: &[u8]) -> u32 {
-    let (words, rest) = bytes.as_chunks::<8>();
+    let (blocks, rest) = bytes.as_chunks::<32>();
     let mut crc = u64::from(u32::MAX);
+    for block in blocks {
+        for word in block.as_chunks::<8>().0 {
+            crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));
+        }
+    }
+    let (words, rest) = rest.as_chunks::<8>();
     for word in words {
         crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));
     }

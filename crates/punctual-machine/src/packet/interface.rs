@@ -6,16 +6,25 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::SystemError;
 
+/// An interface as the kernel knows it.
 #[derive(Debug, Clone)]
-pub(crate) struct Interface {
-    pub(crate) name: String,
-    pub(crate) index: libc::c_int,
-    pub(crate) mac: [u8; 6],
-    pub(crate) mtu: usize,
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: libc::c_int,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// The largest packet that it carries, bytes, without the Ethernet header.
+    pub mtu: usize,
 }
 
 impl Interface {
-    pub(crate) fn find(fd: BorrowedFd<'_>, name: &str) -> Result<Self, SystemError> {
+    /// Asks the kernel by any socket.
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn find(fd: BorrowedFd<'_>, name: &str) -> Result<Self, SystemError> {
         let failed = |operation| move |e| SystemError::new(operation, name, e);
         let index = query(fd, name, libc::SIOCGIFINDEX).map_err(failed("find interface"))?;
         let mtu = query(fd, name, libc::SIOCGIFMTU).map_err(failed("read mtu of"))?;
@@ -46,7 +55,25 @@ pub(crate) fn bring_up(name: &str) -> Result<(), SystemError> {
         .map_err(|e| SystemError::new("bring up interface", name, e))
 }
 
+/// Gives the interface's driver an `ethtool_value`.
+pub(crate) fn set_feature(name: &str, command: u32, value: u32) -> Result<(), SystemError> {
+    let failed = |e| SystemError::new("set a feature of interface", name, e);
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .map_err(|e| SystemError::new("open udp socket for", name, e))?;
+    let mut record = [command, value];
+    let mut request = named(name).map_err(failed)?;
+    request.ifr_ifru.ifru_data = record.as_mut_ptr().cast();
+    ioctl(socket.as_fd(), libc::SIOCETHTOOL, &mut request).map_err(failed)
+}
+
 fn query(fd: BorrowedFd<'_>, name: &str, request: libc::c_ulong) -> io::Result<libc::ifreq> {
+    let mut record = named(name)?;
+    ioctl(fd, request, &mut record)?;
+    Ok(record)
+}
+
+/// A request about the interface of that name.
+fn named(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: an ifreq is bytes, integers and a raw pointer, for which all zero is a valid value.
     let mut record: libc::ifreq = unsafe { std::mem::zeroed() };
     // One byte stays zero: the kernel wants an ended string.
@@ -56,12 +83,12 @@ fn query(fd: BorrowedFd<'_>, name: &str, request: libc::c_ulong) -> io::Result<l
     for (target, source) in record.ifr_name.iter_mut().zip(name.bytes()) {
         *target = source as libc::c_char;
     }
-    ioctl(fd, request, &mut record)?;
     Ok(record)
 }
 
 fn ioctl(fd: BorrowedFd<'_>, request: libc::c_ulong, record: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: every request passed here reads and writes one ifreq, borrowed mutably for the whole call.
+    // SAFETY: every request passed here reads and writes one ifreq, borrowed mutably for the whole call, and what that points at,
+    // if it does: the two words of `set_feature`, which are borrowed as long.
     let answer = unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(record)) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

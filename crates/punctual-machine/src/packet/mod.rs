@@ -26,7 +26,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub(crate) use interface::{Interface, bring_up};
+pub use interface::Interface;
+pub(crate) use interface::{bring_up, set_feature};
 pub use receive::{RawFrame, ReceiveRing};
 pub use transmit::SendQueue;
 
@@ -293,7 +294,7 @@ impl AsFd for PacketReceiver {
 }
 
 /// A packet socket that hears nothing yet: its protocol comes with `bind`.
-pub(crate) fn open_raw() -> io::Result<OwnedFd> {
+pub fn open_raw() -> io::Result<OwnedFd> {
     let flags = rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC;
     let family = rustix::net::AddressFamily::PACKET;
     Ok(rustix::net::socket_with(family, rustix::net::SocketType::RAW, flags, None)?)

@@ -164,6 +164,11 @@ impl RingMemory {
         self.control().tail.position.load(ordering!("ring_tail_read", Acquire)) // (G)
     }
 
+    /// Records written so far, as their writer last said.
+    pub fn sent(&self) -> u64 {
+        self.control().tail.sequence.load(Ordering::Relaxed)
+    }
+
     /// Position and number of the newest end (rule 7). `None` if no honest writer leaves what stands there.
     pub(super) fn newest(&self) -> Option<(u64, u64)> {
         for _ in 0..NEWEST_TRIES {

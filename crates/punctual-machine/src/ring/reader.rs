@@ -95,14 +95,6 @@ impl RingReader {
         }
     }
 
-    /// The frame at the reader's position, if one is committed just there: [`Self::peek`] says why there is none. Its bytes
-    /// may change at any instant; [`Self::is_intact`] after copying says whether they were whole.
-    #[inline]
-    pub fn next_frame(&mut self) -> Option<SharedBytes<'_>> {
-        let word = self.memory.word(self.position).load(ordering!("ring_next_frame", Acquire)); // (C)
-        self.find(word).then(|| self.frame())
-    }
-
     /// Notes size and flags of the frame with this commit word, if an honest writer may have left it here (rule 6).
     #[inline]
     fn find(&mut self, word: u64) -> bool {
@@ -120,14 +112,15 @@ impl RingReader {
         true
     }
 
-    /// The frame that [`Self::peek`] found; its bytes may change at any instant.
+    /// The frame that [`Self::peek`] found; its bytes may change at any instant. [`Self::is_intact`] after copying says whether
+    /// they were whole.
     #[inline]
     pub fn frame(&self) -> SharedBytes<'_> {
         SharedBytes::new(self.memory.frame_words(self.position), self.frame_size)
     }
 
-    /// Whether there is anything to look at, without moving. Only [`Self::peek`] and [`Self::next_frame`] show what: they
-    /// load the commit word again, so nothing is ordered here.
+    /// Whether there is anything to look at, without moving. Only [`Self::peek`] shows what: it loads the commit word again, so
+    /// nothing is ordered here.
     #[inline]
     pub fn has_news(&self) -> bool {
         if self.memory.word(self.position).load(Ordering::Relaxed) == 0 {

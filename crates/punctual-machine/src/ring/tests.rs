@@ -273,20 +273,6 @@ fn who_joins_late_holds_back_too() {
     writer.claim_held(56, &mut || cursor).unwrap();
 }
 
-/// Goal: the count of records is exact for who reads it before the ring, and for who reads it after the tail.
-#[test]
-fn a_record_is_counted_between_its_commit_word_and_the_tail() {
-    let memory = RingMemory::on_heap(4096);
-    let mut writer = RingWriter::new(memory.clone());
-    let mut reader = RingReader::from_start(memory.clone());
-    writer.claim(8).unwrap();
-    writer.commit_counting(|| {
-        assert_eq!(reader.peek(), Next::Frame);
-        assert_eq!(memory.tail(), 0);
-    });
-    assert_eq!(memory.tail(), RECORD_ALIGN as u64);
-}
-
 /// Goal: numbers are the account. Whatever a reader missed, `begin + consumed + lost` is the number that is next, and a run of
 /// records that its writer has not told of yet is neither lost nor read twice.
 #[test]
@@ -308,15 +294,15 @@ fn numbers_account_for_every_record() {
         }
         assert!(joined.sequence() <= number);
         writer.publish_tail();
-        while let Next::Frame | Next::Overrun = reader.peek() {
-            let Some(said) = reader.next_frame().and_then(|frame| frame.word(0)) else { continue };
+        while let next @ (Next::Frame | Next::Overrun) = reader.peek() {
+            let Some(said) = reader.frame().word(0).filter(|_| next == Next::Frame) else { continue };
             assert_eq!((said, u64::from(reader.flags())), (reader.sequence(), said % 4));
             reader.consume();
             read += 1;
         }
         assert_eq!(read + reader.lost(), number);
         if let Next::Frame = joined.peek() {
-            assert_eq!(joined.next_frame().unwrap().word(0), Some(joined.sequence()));
+            assert_eq!(joined.frame().word(0), Some(joined.sequence()));
         }
     }
     assert_eq!(writer.sequence(), number);

@@ -188,25 +188,7 @@ impl RingWriter {
     /// If nothing was claimed.
     #[inline]
     pub fn commit(&mut self) {
-        self.commit_counting(|| {});
-    }
-
-    /// As [`Self::commit`]; `count` runs when readers can see the record and before the tail says so. A counter that it
-    /// publishes never counts a record that readers cannot see yet, and counts all that lie below the tail.
-    ///
-    /// # Panics
-    /// If nothing was claimed.
-    #[inline]
-    pub fn commit_counting(&mut self, mut count: impl FnMut()) {
-        let counts_first = crate::is_planted!("count_first");
-        if counts_first {
-            count();
-        }
         self.commit_in_run(0);
-        crate::label!("ring.count");
-        if !counts_first {
-            count();
-        }
         self.publish_tail();
     }
 

@@ -13,18 +13,43 @@ const FAMILY_V6: u16 = libc::AF_INET6 as u16;
 /// `sockaddr_in`: family (native), port (big-endian), address. `sockaddr_in6`: family, port, flow
 /// information, address, scope (native).
 #[repr(C, align(8))]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RawAddress {
-    pub(super) bytes: [u8; SIZE_MAX],
+#[derive(Debug, Clone, Copy, Eq)]
+pub struct RawAddress {
+    /// As the kernel has it.
+    pub bytes: [u8; SIZE_MAX],
     /// How many of the bytes count; 0 is "the connected peer".
-    pub(super) size: u32,
+    pub size: u32,
+}
+
+impl PartialEq for RawAddress {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        // By words: a loop over 28 bytes costs more than the rest of what a datagram's source is looked at for.
+        let words = |address: &Self| {
+            let (words, rest) = address.bytes.as_chunks::<8>();
+            let word = |index: usize| u64::from_ne_bytes(words[index]);
+            let last = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]);
+            [word(0), word(1), word(2), u64::from(last) << 32 | u64::from(address.size)]
+        };
+        let [mine, theirs] = [words(self), words(other)];
+        mine.iter().zip(theirs).fold(0, |differing, (mine, theirs)| differing | (mine ^ theirs)) == 0
+    }
+}
+
+impl From<SocketAddr> for RawAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::encode(address)
+    }
 }
 
 impl RawAddress {
-    pub(super) const NONE: Self = Self { bytes: [0; SIZE_MAX], size: 0 };
-    pub(super) const SIZE_MAX: u32 = SIZE_MAX as u32;
+    /// The connected peer.
+    pub const NONE: Self = Self { bytes: [0; SIZE_MAX], size: 0 };
+    /// Room for either family, bytes.
+    pub const SIZE_MAX: u32 = SIZE_MAX as u32;
 
-    pub(super) fn encode(address: SocketAddr) -> Self {
+    /// In the kernel's layout.
+    pub fn encode(address: SocketAddr) -> Self {
         let mut raw = Self::NONE;
         raw.bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
         match address {
@@ -44,9 +69,14 @@ impl RawAddress {
         raw
     }
 
+    /// As the rest of the program has it.
+    pub fn socket_addr(&self) -> SocketAddr {
+        Self::decode(&self.bytes)
+    }
+
     /// The address of which the kernel wrote `size` bytes. A family that a UDP socket cannot meet reads as
     /// the unspecified address.
-    pub(super) fn decode(bytes: &[u8; SIZE_MAX]) -> SocketAddr {
+    pub fn decode(bytes: &[u8; SIZE_MAX]) -> SocketAddr {
         let port = u16::from_be_bytes([bytes[2], bytes[3]]);
         match u16::from_ne_bytes([bytes[0], bytes[1]]) {
             FAMILY_V4 => {

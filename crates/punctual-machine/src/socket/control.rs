@@ -4,19 +4,20 @@
 
 /// Room for every control message that this module asks for: stamps (64 bytes), an extended error with its origin
 /// (up to 64).
-pub(super) const CONTROL_SIZE: usize = 192;
+pub const CONTROL_SIZE: usize = 192;
 
 const WORD: usize = size_of::<usize>();
 const HEADER_SIZE: usize = size_of::<libc::cmsghdr>();
 const _: () = assert!(HEADER_SIZE == WORD + 8, "length, level and type: no padding before the data");
 
 /// The control messages in a buffer, as (level, type, data).
-pub(super) struct ControlMessages<'a> {
+pub struct ControlMessages<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> ControlMessages<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    /// Those in a buffer that the kernel wrote.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 }
@@ -35,10 +36,10 @@ impl<'a> Iterator for ControlMessages<'a> {
 }
 
 /// A control message with one `u16`, padded to whole words.
-pub(super) const SEGMENT_CONTROL_SIZE: usize = HEADER_SIZE + WORD;
+pub const SEGMENT_CONTROL_SIZE: usize = HEADER_SIZE + WORD;
 
 /// The UDP_SEGMENT message: cut what is sent into datagrams of `size` bytes, which is at most 65,507.
-pub(super) fn segment_control(size: usize) -> [u8; SEGMENT_CONTROL_SIZE] {
+pub fn segment_control(size: usize) -> [u8; SEGMENT_CONTROL_SIZE] {
     let mut bytes = [0; SEGMENT_CONTROL_SIZE];
     bytes[..WORD].copy_from_slice(&(HEADER_SIZE + size_of::<u16>()).to_ne_bytes());
     bytes[WORD..WORD + 4].copy_from_slice(&libc::SOL_UDP.to_ne_bytes());
@@ -49,7 +50,7 @@ pub(super) fn segment_control(size: usize) -> [u8; SEGMENT_CONTROL_SIZE] {
 
 /// The software stamp of an SCM_TIMESTAMPING message: the first of its three `timespec`, in ns of
 /// CLOCK_REALTIME. All zero means the kernel took none.
-pub(super) fn software_stamp(data: &[u8]) -> Option<u64> {
+pub fn software_stamp(data: &[u8]) -> Option<u64> {
     let seconds = u64::try_from(i64::from_ne_bytes(*data.first_chunk()?)).ok()?;
     let nanos = u64::try_from(i64::from_ne_bytes(*data.get(8..)?.first_chunk()?)).ok()?;
     let stamp = seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?;

@@ -3,7 +3,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::{io, mem};
 
 /// Sets one option to the bytes of `value`.
-pub(crate) fn set_option<T: Copy>(
+pub fn set_option<T: Copy>(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

@@ -1,7 +1,6 @@
 //! The sending batch: claimed and written in place, handed to the kernel in one call.
 mod call;
 
-use std::net::SocketAddr;
 use std::{mem, ptr};
 
 pub(super) use call::settled;
@@ -29,14 +28,16 @@ pub struct SendBatch {
     control: Box<[[u8; SEGMENT_CONTROL_SIZE]]>,
     /// Whom the socket is connected to, for what is refused because for an instant it is not.
     peer: RawAddress,
+    /// Whose datagrams are counted as the kernel takes them, a run as one, and how many that were.
+    counted: Option<(RawAddress, u64)>,
     /// Cleared when the kernel refuses to cut a run that it takes uncut.
     can_merge: bool,
     size_max: usize,
     /// The slot of the oldest datagram.
     first: usize,
     len: usize,
-    /// The size of the claimed slot, which is the one behind the newest datagram.
-    claimed: Option<usize>,
+    /// The claimed slot, which is the one behind the newest datagram.
+    claimed: Option<Claimed>,
     refused: u64,
 }
 
@@ -44,6 +45,13 @@ pub struct SendBatch {
 struct Slot {
     size: usize,
     target: RawAddress,
+}
+
+/// A slot that is being written.
+#[derive(Debug, Clone, Copy)]
+struct Claimed {
+    slot: usize,
+    size: usize,
 }
 
 // SAFETY: the pointers in `headers` and `vectors` are written from the batch's own boxes before each
@@ -66,6 +74,7 @@ impl SendBatch {
             vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; capacity].into_boxed_slice(),
             control: vec![[0; SEGMENT_CONTROL_SIZE]; capacity].into_boxed_slice(),
             peer: RawAddress::NONE,
+            counted: None,
             can_merge: true,
             size_max,
             first: 0,
@@ -77,8 +86,19 @@ impl SendBatch {
 
     /// For a socket that is connected to `peer`, if to any, and now and then for an instant is not ([`UdpSocket::nudge`](crate::socket::UdpSocket::nudge)).
     #[must_use]
-    pub fn to_peer(self, peer: Option<SocketAddr>) -> Self {
-        Self { peer: peer.map_or(RawAddress::NONE, RawAddress::encode), ..self }
+    pub fn to_peer(self, peer: Option<RawAddress>) -> Self {
+        Self { peer: peer.unwrap_or(RawAddress::NONE), ..self }
+    }
+
+    /// Counts what the kernel takes for `to`: a run that it is to cut as one.
+    #[must_use]
+    pub fn counting(self, to: Option<RawAddress>) -> Self {
+        Self { counted: to.map(|to| (to, 0)), ..self }
+    }
+
+    /// How much that was ([`Self::counting`]).
+    pub fn counted(&self) -> u64 {
+        self.counted.map_or(0, |(_, count)| count)
     }
 
     /// Room for the next datagram, to be written in place. `None` if the batch is full or `size` exceeds
@@ -89,15 +109,14 @@ impl SendBatch {
         if self.is_full() || size > self.size_max {
             return None;
         }
-        self.claimed = Some(size);
-        let start = self.slot(self.len) * self.size_max;
-        self.bytes.get_mut(start..start + size)
+        self.claimed = Some(Claimed { slot: self.slot(self.len), size });
+        self.claimed_mut()
     }
 
     /// Queues the claimed datagram for `to`. Without a claim: a bug in the caller, and nothing happens.
     #[inline]
-    pub fn commit(&mut self, to: SocketAddr) {
-        self.commit_raw(RawAddress::encode(to));
+    pub fn commit(&mut self, to: impl Into<RawAddress>) {
+        self.commit_raw(to.into());
     }
 
     /// Queues the claimed datagram for the peer the socket is connected to. Without a claim: a bug in the caller, and nothing happens.
@@ -107,7 +126,7 @@ impl SendBatch {
     }
 
     /// Queues the newest datagram once more, for another target. Without one, or without room: a bug in the caller, and nothing happens.
-    pub fn repeat(&mut self, to: SocketAddr) {
+    pub fn repeat(&mut self, to: impl Into<RawAddress>) {
         debug_assert!(!self.is_empty() && !self.is_full(), "repeat without a datagram or without room");
         let Some(newest) = self.len.checked_sub(1) else { return };
         let from = self.slot(newest);
@@ -120,10 +139,10 @@ impl SendBatch {
         }
     }
 
+    #[inline]
     fn commit_raw(&mut self, target: RawAddress) {
         debug_assert!(self.claimed.is_some(), "commit without a claim");
-        if let Some(size) = self.claimed.take() {
-            let slot = self.slot(self.len);
+        if let Some(Claimed { slot, size }) = self.claimed.take() {
             self.slots[slot] = Slot { size, target };
             self.len += 1;
         }
@@ -132,8 +151,8 @@ impl SendBatch {
     /// The claimed datagram once more, whole.
     #[inline]
     pub fn claimed_mut(&mut self) -> Option<&mut [u8]> {
-        let size = self.claimed?;
-        let start = self.slot(self.len) * self.size_max;
+        let Claimed { slot, size } = self.claimed?;
+        let start = slot * self.size_max;
         self.bytes.get_mut(start..start + size)
     }
 

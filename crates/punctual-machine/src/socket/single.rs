@@ -201,13 +201,13 @@ mod tests {
             peer.map_or(Ok(()), |peer| there.connect(peer)).unwrap();
             there.set_blocking(true).unwrap();
             there.set_receive_timeout(Some(Duration::from_secs(20))).unwrap();
-            let mut batch = RecvBatch::new(2, 8).from_peer(peer);
+            let mut batch = RecvBatch::new(2, 8).from_peer(peer.map(RawAddress::from));
             batch.ask_sources();
             std::thread::scope(|scope| {
                 scope.spawn(|| there.nudge(own, peer).unwrap());
                 assert_eq!(there.recv_batch_asleep(&mut batch).unwrap(), 1, "the time limit ended it");
                 let nudge = batch.get(0).unwrap();
-                assert_eq!((nudge.bytes, nudge.source), (&[][..], own));
+                assert_eq!((nudge.bytes, nudge.source.socket_addr()), (&[][..], own));
             });
             here.send_single(b"hello", Some(own)).unwrap();
             assert_eq!(there.recv_batch_asleep(&mut batch).unwrap(), 1);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn what_a_nudge_refuses_is_sent_by_address() {
         let (here, there) = pair(&UdpOptions::default(), "127.0.0.1:0").unwrap();
-        let mut batch = SendBatch::new(3, 8).to_peer(Some(there.local_address().unwrap()));
+        let mut batch = SendBatch::new(3, 8).to_peer(Some(there.local_address().unwrap().into()));
         for number in 0..3 {
             batch.claim(1).unwrap()[0] = number;
             batch.commit_connected();

@@ -80,7 +80,7 @@ fn more_than_a_batch_arrives_in_order_over_both_families() {
 fn check_numbers(batch: &RecvBatch, mut expected: u32, source: SocketAddr) -> u32 {
     for datagram in batch.iter() {
         assert_eq!(datagram.bytes, expected.to_le_bytes());
-        assert_eq!(datagram.source, source);
+        assert_eq!(datagram.source.socket_addr(), source);
         assert!(!datagram.truncated);
         assert_eq!(datagram.kernel_receive_ns, None, "not asked for");
         expected += 1;
@@ -172,6 +172,44 @@ fn merged_runs_arrive_as_they_were_sent() {
     assert!(seen == expected, "order, sizes and contents");
     assert_eq!(outgoing.refused(), 0);
     assert!(outgoing.is_merging(), "loopback can cut");
+}
+
+/// Goal: a socket that asks for it gets runs as they were sent, one datagram each; what it drops of them counts as one, and so does
+/// what the sender counts.
+#[test]
+fn a_run_arrives_as_one_where_that_is_asked_for() {
+    let merging = UdpOptions { segmentation: true, ..UdpOptions::default() };
+    let merged = UdpOptions { merged: true, receive_buffer: Some(100_000), ..UdpOptions::default() };
+    let (receiver, sender) = (open(&merged), open(&merging));
+    let to = address(&receiver);
+    let mut outgoing = SendBatch::new(16, 1_000).counting(Some(to.into()));
+    let mut incoming = RecvBatch::new(4, DATAGRAM_SIZE_MAX);
+    let mut send_runs = |runs: u8| {
+        for number in 0..16 * runs {
+            assert!(fill(&mut outgoing, to, &[number; 1_000]));
+            if number % 16 == 15 {
+                assert_eq!(sender.send_batch(&mut outgoing).expect("loopback takes all"), 16);
+            }
+        }
+        outgoing.counted()
+    };
+    assert_eq!(send_runs(1), 1);
+    receive(&receiver, &mut incoming, 4);
+    let run = incoming.get(0).expect("one").bytes;
+    if run.len() == 1_000 {
+        return eprintln!("SKIPPED: this kernel merges nothing (UDP_GRO)");
+    }
+    assert!(run.chunks(1_000).enumerate().all(|(number, bytes)| *bytes == [number as u8; 1_000]));
+    assert_eq!(run.len(), 16_000);
+    assert_eq!(send_runs(15), 16);
+    let mut kept = 0;
+    while receiver.recv_batch(&mut incoming, 4).expect("receive") > 0 {
+        kept += incoming.iter().map(|run| run.bytes.len() / 16_000).sum::<usize>();
+    }
+    match receiver.dropped() {
+        Ok(dropped) => assert_eq!((kept + dropped as usize, dropped > 0), (15, true), "{kept}"),
+        Err(error) => eprintln!("SKIPPED the rest: this kernel does not count drops: {error}"),
+    }
 }
 
 /// Goal: a run that the kernel will not cut goes out uncut, in order.

@@ -211,7 +211,12 @@ impl Scheduler {
 
     /// What to do next, if there is anything.
     pub fn next(&mut self, now: Nanos) -> Option<Next> {
-        let (index, by_floor) = self.choose(now)?;
+        self.next_up_to(u8::MAX, now)
+    }
+
+    /// What to do next for who serves no class beyond this one.
+    pub fn next_up_to(&mut self, class: u8, now: Nanos) -> Option<Next> {
+        let (index, by_floor) = self.choose(usize::from(class), now)?;
         let policy = self.policy;
         let class = &mut self.classes[index];
         let ready = class.queue.pop()?;
@@ -227,12 +232,13 @@ impl Scheduler {
         Some(Next::Run(Run { ready, by_floor }))
     }
 
-    /// The class to be served, and whether it is because of its floor.
-    fn choose(&mut self, now: Nanos) -> Option<(usize, bool)> {
+    /// The class to be served, up to a last one, and whether it is because of its floor.
+    fn choose(&mut self, last: usize, now: Nanos) -> Option<(usize, bool)> {
         if self.policy == Policy::Floors {
             self.classes.iter_mut().for_each(|class| class.accrue(now));
         }
-        let waiting = || self.classes.iter().enumerate().filter(|(_, class)| !class.queue.is_empty());
+        let eligible = || self.classes.iter().enumerate().take(last + 1);
+        let waiting = || eligible().filter(|(_, class)| !class.queue.is_empty());
         let first = |by: &dyn Fn(&Class) -> u64| waiting().min_by_key(|(_, class)| by(class)).map(|(i, _)| i);
         let key = |class: &Class| class.queue.first_key();
         let chosen = match self.policy {
@@ -275,6 +281,12 @@ impl Scheduler {
     #[must_use]
     pub fn waiting(&self, class: u8) -> usize {
         self.classes.get(usize::from(class)).map_or(0, |class| class.queue.len())
+    }
+
+    /// The most important class that has a task in line.
+    #[must_use]
+    pub fn first_waiting(&self) -> Option<u8> {
+        self.classes.iter().position(|class| !class.queue.is_empty()).map(|index| index as u8)
     }
 
     /// When the request came that has waited longest in this class. Goes through all of them.

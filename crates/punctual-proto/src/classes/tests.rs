@@ -80,6 +80,24 @@ fn what_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
     assert_eq!((scheduler.counters(0), scheduler.counters(9)), (expected, ClassCounters::default()));
 }
 
+/// Goal: who serves the first classes alone gets nothing of the others, not even for a floor; what it leaves stays in line.
+#[test]
+fn who_serves_some_classes_gets_no_others() {
+    for policy in POLICIES.map(|(_, policy)| policy) {
+        let classes = [ClassOptions { floor_permille: 300, sheds: false }; 3];
+        let mut scheduler = Scheduler::new(&classes, policy, 8).unwrap();
+        for class in [2, 1, 2, 0] {
+            scheduler.push(ready(class.into(), class, 0), Nanos(0)).unwrap();
+        }
+        assert_eq!(scheduler.first_waiting(), Some(0));
+        let now = Nanos::from_millis(500);
+        let served: Vec<_> = core::iter::from_fn(|| scheduler.next_up_to(1, now)).collect();
+        let is_early = |next: &Next| matches!(next, Next::Run(run) if run.ready.class <= 1);
+        assert!(served.len() == 2 && served.iter().all(is_early), "{policy:?}: {served:?}");
+        assert_eq!((scheduler.waiting(2), scheduler.first_waiting()), (2, Some(2)));
+    }
+}
+
 #[test]
 fn impossible_classes_are_refused() {
     let floor = |floor_permille| ClassOptions { floor_permille, sheds: false };

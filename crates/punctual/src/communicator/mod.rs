@@ -5,26 +5,25 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_machine::SystemError;
-use punctual_machine::biased::BiasedGuard;
-use punctual_machine::clock::{Clock, Ticks, realtime_ns, stamp_age};
-use punctual_machine::doorbell::Notification;
-use punctual_machine::epoll::EpollSet;
+use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::{Address, Target};
 
-use crate::engine::{Bell, SendError};
-use crate::ledger::RowCount;
+use crate::engine::SendError;
 use crate::node::inbox::Inbox;
-use crate::node::receiving::Found;
-use crate::node::sending::{Sending, Timing};
-use crate::node::{BindError, CommunicatorOptions, Core};
-use crate::trace::{ReceiverStamps, Record, Recorder, Stages};
-use crate::wake::{Manners, Waiter, epoll_set, waiter};
-use reception::Reception;
+use crate::node::{About, BindError, CommunicatorOptions, Core};
+use crate::publication::Subscription;
+use crate::trace::{Record, Recorder, Stages};
+use crate::wake::Waiter;
+use memory::MemoryEnd;
+use outlet::RouteClaim;
+use wire::{WireClaim, WireEnd};
 
+mod memory;
 mod observer;
+mod outlet;
 mod reception;
 mod sender;
+mod wire;
 
 pub use observer::Observer;
 pub use sender::Sender;
@@ -53,7 +52,8 @@ pub struct Message<'a> {
     pub source: Address,
     /// Whom it was for: this port, all ports, everybody.
     pub target: Target,
-    /// Its place in the stream from its node to this one, or from its node to everybody. 0 inside a node.
+    /// Its place in the stream from its node to this one, or from its node to everybody; in memory, from its sender to its target.
+    /// 0 inside a node on the kernel's media.
     pub sequence: u32,
     /// Messages of the same stream that were found lost by this one's arrival.
     pub lost_before: u64,
@@ -67,37 +67,48 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// Room for a message, written in place: in shared memory the payload is written once.
+/// Room for a message, written in place: in memory the payload is written once.
 ///
-/// Dropped without [`Claim::commit`], nothing was sent. While it lives, other senders of the node wait.
+/// Dropped without [`Claim::commit`], nothing was sent. On the kernel's media other senders of the node wait while it lives.
 #[derive(Debug)]
-pub struct Claim<'a> {
-    sending: BiasedGuard<'a, Sending>,
-    core: &'a Core,
-    inbox: &'a Inbox,
+pub struct Claim<'a>(Claimed<'a>);
+
+#[derive(Debug)]
+enum Claimed<'a> {
+    Wire(WireClaim<'a>),
+    Memory(RouteClaim<'a>),
 }
 
 impl Claim<'_> {
     /// The payload to be written. Its bytes are whatever was there before.
     pub fn payload(&mut self) -> &mut [u8] {
-        self.sending.payload()
+        match &mut self.0 {
+            Claimed::Wire(claim) => claim.payload(),
+            Claimed::Memory(claim) => claim.payload(),
+        }
     }
 
     /// Sends it.
-    pub fn commit(mut self) {
-        self.sending.commit(self.core, self.inbox);
-        self.sending.flush();
+    pub fn commit(self) {
+        match self.0 {
+            Claimed::Wire(claim) => claim.commit(),
+            Claimed::Memory(claim) => claim.commit(),
+        }
     }
 }
 
+/// What is behind a communicator: its own publications and subscription in memory, or its node's engine.
+#[derive(Debug)]
+enum End {
+    Wire(Box<WireEnd>),
+    Memory(Box<MemoryEnd>),
+}
+
 /// An endpoint at a port of a node. One component holds it; it sends and receives.
+///
+/// What it sends to one target arrives in order, each message once, or is counted as lost. Between targets there is no order.
 pub struct Communicator {
-    core: Arc<Core>,
-    reception: Reception,
-    /// The engine's descriptors and the inbox's together, for the user's own event loop.
-    own_set: EpollSet,
-    armed: bool,
-    stamps: bool,
+    end: End,
     recorder: Recorder,
 }
 
@@ -109,49 +120,55 @@ impl fmt::Debug for Communicator {
 }
 
 impl Communicator {
-    pub(crate) fn new(
+    pub(crate) fn wire(
         core: Arc<Core>,
         inbox: &Arc<Inbox>,
         lead: Box<dyn Waiter>,
         options: &CommunicatorOptions,
     ) -> Result<Self, BindError> {
-        let follow = waiter(options.wake.inside(), Manners::IN_PROCESS).map_err(BindError::CannotWait)?;
-        let (reception, own_set) = Self::open_sets(&core, inbox, lead, follow)
-            .inspect_err(|_| core.close(inbox))
-            .map_err(BindError::System)?;
-        let recorder = Recorder::new(options.recorded);
-        Ok(Self { core, reception, own_set, armed: false, stamps: options.stamps, recorder })
+        let end = End::Wire(Box::new(WireEnd::new(core, inbox, lead, options)?));
+        Ok(Self { end, recorder: Recorder::new(options.recorded) })
     }
 
-    fn open_sets(
-        core: &Core,
-        inbox: &Arc<Inbox>,
-        lead: Box<dyn Waiter>,
-        follow: Box<dyn Waiter>,
-    ) -> Result<(Reception, EpollSet), SystemError> {
-        let reception = Reception::new(core, Arc::clone(inbox), lead, follow)?;
-        let own_set = epoll_set(inbox.bell.event(), [Some(core.gate.as_fd()), None])?;
-        Ok((reception, own_set))
+    pub(crate) fn memory(subscription: Subscription, row: usize, options: &CommunicatorOptions) -> Self {
+        let end = End::Memory(Box::new(MemoryEnd::new(subscription, row, options)));
+        Self { end, recorder: Recorder::new(options.recorded) }
+    }
+
+    fn about(&self) -> &About {
+        match &self.end {
+            End::Wire(end) => &end.core().about,
+            End::Memory(end) => &end.streams().about,
+        }
     }
 
     /// This communicator's address.
     pub fn address(&self) -> Address {
-        Address { node: self.core.node, port: self.reception.inbox.port }
+        match &self.end {
+            End::Wire(end) => end.address(),
+            End::Memory(end) => end.address(),
+        }
     }
 
     /// What sends from this address on other threads, while this one waits.
     pub fn sender(&self) -> Sender {
-        Sender::new(&self.core, &self.reception.inbox, self.stamps)
+        match &self.end {
+            End::Wire(end) => Sender::wire(end.sender()),
+            End::Memory(end) => Sender::memory(end.sender()),
+        }
     }
 
     /// From now on what it sends is sealed in this group, whichever the node's is.
     pub(crate) fn seal_in(&self, group: u32) {
-        self.reception.inbox.seal_in(group);
+        match &self.end {
+            End::Wire(end) => end.seal_in(group),
+            End::Memory(end) => end.seal_in(group),
+        }
     }
 
     /// Largest message of this bus, bytes.
     pub fn payload_size_max(&self) -> usize {
-        self.core.payload_size_max
+        self.about().payload_size_max
     }
 
     /// Takes the message, or says why not; never waits. What was taken is delivered or counted.
@@ -174,36 +191,30 @@ impl Communicator {
         payload: &[u8],
         due: Option<Ticks>,
     ) -> Result<(), SendError> {
-        let mut sending = self.queue_locked(target, payload, due)?;
-        sending.flush();
-        Ok(())
+        match &mut self.end {
+            End::Wire(end) => end.try_send(target, payload, due),
+            End::Memory(end) => end.outlet.try_send(target, payload, due),
+        }
     }
 
     /// Takes the message without handing it to the medium yet: [`Self::flush`], or any later send, does that for all
-    /// that were queued. For streams over UDP and Ethernet, where one call of the kernel then takes many.
+    /// that were queued. For streams: over UDP and Ethernet one call of the kernel then takes many, and in memory readers are told once.
     ///
     /// # Errors
     /// See [`SendError`].
     pub fn queue(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
-        self.queue_locked(target, payload, None).map(drop)
-    }
-
-    #[inline]
-    fn queue_locked(
-        &mut self,
-        target: Target,
-        payload: &[u8],
-        due: Option<Ticks>,
-    ) -> Result<BiasedGuard<'_, Sending>, SendError> {
-        let timing = self.stamps.then(|| Timing { due, sent: self.core.clock.now() });
-        let mut sending = self.core.sending(&mut self.reception.pass);
-        sending.take(&self.core, &self.reception.inbox, target, payload, timing)?;
-        Ok(sending)
+        match &mut self.end {
+            End::Wire(end) => end.queue(target, payload),
+            End::Memory(end) => end.outlet.queue(target, payload),
+        }
     }
 
     /// Hands everything that was queued to the medium.
     pub fn flush(&mut self) {
-        self.core.sending(&mut self.reception.pass).flush();
+        match &mut self.end {
+            End::Wire(end) => end.flush(),
+            End::Memory(end) => end.outlet.flush(),
+        }
     }
 
     /// Room for a message of `size` bytes, to be written in place.
@@ -211,10 +222,10 @@ impl Communicator {
     /// # Errors
     /// See [`SendError`].
     pub fn claim(&mut self, target: Target, size: usize) -> Result<Claim<'_>, SendError> {
-        let timing = self.stamps.then(|| Timing { due: None, sent: self.core.clock.now() });
-        let mut sending = self.core.sending(&mut self.reception.pass);
-        sending.claim(&self.core, &self.reception.inbox, target, size, timing)?;
-        Ok(Claim { sending, core: &self.core, inbox: &self.reception.inbox })
+        Ok(Claim(match &mut self.end {
+            End::Wire(end) => Claimed::Wire(end.claim(target, size)?),
+            End::Memory(end) => Claimed::Memory(end.outlet.claim(target, size)?),
+        }))
     }
 
     /// How long [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
@@ -246,20 +257,20 @@ impl Communicator {
         payload: &[u8],
         timeout: Duration,
     ) -> Result<(), SendError> {
-        let deadline = self.core.clock.now().plus(self.core.clock.ticks(timeout));
+        let clock = Clock::get();
+        let deadline = clock.now().plus(clock.ticks(timeout));
         let mut pause = Duration::from_micros(1);
         loop {
             match self.try_send(target, payload) {
-                Err(SendError::Full | SendError::Unreachable) if self.core.clock.now() < deadline => {}
+                Err(SendError::Full | SendError::Unreachable) if clock.now() < deadline => {}
                 result => return result,
             }
             // The reader of a full ring has no way to ring for room; looking again from time to time is what is left.
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(1));
-            if let Some(mut receiving) = self.core.try_receiving(None) {
-                self.core.housekeep(&mut receiving, self.core.clock.now());
-                drop(receiving);
-                self.core.hand_over();
+            match &mut self.end {
+                End::Wire(end) => end.core().keep_house(),
+                End::Memory(end) => end.keep_house(),
             }
         }
     }
@@ -270,12 +281,7 @@ impl Communicator {
     /// [`ReceiveError::Empty`].
     #[inline]
     pub fn try_receive(&mut self) -> Result<Message<'_>, ReceiveError> {
-        let was_armed = self.disarm();
-        let found = self.reception.try_receive(&self.core);
-        if was_armed {
-            self.core.hand_over();
-        }
-        if found { Ok(self.message()) } else { Err(ReceiveError::Empty) }
+        if self.try_land() { Ok(self.message()) } else { Err(ReceiveError::Empty) }
     }
 
     /// The oldest message; waits for one in the way that was chosen at [`crate::Node::bind_with`].
@@ -292,8 +298,8 @@ impl Communicator {
     /// # Errors
     /// [`ReceiveError::Empty`] when it has passed.
     pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Message<'_>, ReceiveError> {
-        let deadline = self.core.clock.now().plus(self.core.clock.ticks(timeout));
-        self.receive_until(Some(deadline))
+        let clock = Clock::get();
+        self.receive_until(Some(clock.now().plus(clock.ticks(timeout))))
     }
 
     /// As [`Self::receive`], until an instant of [`crate::Clock`] at the most.
@@ -302,55 +308,35 @@ impl Communicator {
     /// [`ReceiveError::Empty`] when it has passed.
     #[inline]
     pub fn receive_until(&mut self, deadline: Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
-        let was_armed = self.disarm();
-        let found = self.reception.receive_until(&self.core, deadline);
-        if was_armed {
-            self.core.hand_over();
-        }
+        let found = match &mut self.end {
+            End::Wire(end) => end.receive_until(deadline),
+            End::Memory(end) => end.receive_until(deadline),
+        };
         if found { Ok(self.message()) } else { Err(ReceiveError::Empty) }
+    }
+
+    /// Lets the oldest message land, if there is one: [`Self::message`].
+    #[inline]
+    pub(crate) fn try_land(&mut self) -> bool {
+        match &mut self.end {
+            End::Wire(end) => end.try_receive(),
+            End::Memory(end) => end.try_receive(),
+        }
     }
 
     /// The message that has landed; it is delivered now.
     ///
     /// Read where it landed: moving what is known of it costs more than the message.
     #[inline(always)]
-    fn message(&mut self) -> Message<'_> {
-        let landed = self.reception.landing().last();
-        let (Found { header, stamps, circumstances, payload_at, direct }, buffer) =
-            landed.expect("asked for only when something has landed");
-        let row = self.core.page.row(self.reception.inbox.row);
-        row[RowCount::Delivered as usize].add_alone(1);
-        row[RowCount::Direct as usize].add_alone((*direct).into());
-        let stages = stamps.map(|sender| {
-            let delivered = self.core.clock.now();
-            Stages {
-                sender,
-                receiver: ReceiverStamps {
-                    kernel: kernel_instant(self.core.clock, delivered, circumstances.kernel_ns),
-                    listened: self.reception.listened(),
-                    woken: circumstances.woken,
-                    read: circumstances.read,
-                    opened: circumstances.read,
-                    delivered,
-                    handed_on: !*direct,
-                },
-                one_clock: sender.same_clock(self.core.clock.domain()),
-            }
-        });
-        if let Some(stages) = stages {
-            self.recorder.record(Record { source: header.source, sequence: header.sequence, stages });
+    pub(crate) fn message(&mut self) -> Message<'_> {
+        let message = match &mut self.end {
+            End::Wire(end) => end.message(),
+            End::Memory(end) => end.message(),
+        };
+        if let Some(stages) = message.stages {
+            self.recorder.record(Record { source: message.source, sequence: message.sequence, stages });
         }
-        let size = header.payload_size as usize;
-        Message {
-            source: header.source,
-            target: header.target,
-            sequence: header.sequence,
-            lost_before: circumstances.lost_before,
-            stages,
-            kernel_ns: Some(circumstances.kernel_ns).filter(|&ns| ns != 0),
-            sealed_in: circumstances.sealed_in,
-            payload: &buffer[*payload_at..payload_at + size],
-        }
+        message
     }
 
     /// The stages of the newest messages received, oldest first, as far as [`CommunicatorOptions::recorded`] keeps them.
@@ -366,63 +352,18 @@ impl Communicator {
     /// its own only. Arming does the node's housekeeping when it is due: a loop that
     /// waits for long calls [`crate::Node::housekeep`] now and then.
     pub fn arm(&mut self) -> bool {
-        self.disarm();
-        self.armed = true;
-        if let Some(mut receiving) = self.core.try_receiving(None) {
-            reception::housekeep_if_due(&self.core, &mut receiving);
+        match &mut self.end {
+            End::Wire(end) => end.arm(),
+            End::Memory(end) => end.arm(),
         }
-        let (core, reception) = (&self.core, &self.reception);
-        let is_ready = || !core.arm() || reception.has_news();
-        if reception.inbox.bell.doorbell().arm(Notification::Descriptor, is_ready) {
-            return true;
-        }
-        self.disarm();
-        self.core.hand_over();
-        false
     }
-
-    /// Whether it was armed. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
-    #[inline]
-    fn disarm(&mut self) -> bool {
-        let was_armed = self.armed;
-        if was_armed {
-            self.disarm_armed();
-        }
-        was_armed
-    }
-
-    #[cold]
-    fn disarm_armed(&mut self) {
-        self.armed = false;
-        self.reception.inbox.bell.doorbell().disarm();
-        self.reception.inbox.bell.event().drain();
-        self.core.disarm();
-    }
-}
-
-/// A kernel's stamp, `CLOCK_REALTIME` nanoseconds, as an instant of our clock; 0 = not known. Both clocks are read now, so that
-/// neither drift nor a calibration's error has time to grow.
-#[inline]
-fn kernel_instant(clock: &Clock, now: Ticks, kernel_ns: u64) -> Ticks {
-    if kernel_ns == 0 {
-        return Ticks::default();
-    }
-    let age = stamp_age(kernel_ns, realtime_ns());
-    age.map_or_else(Ticks::default, |age| Ticks(now.0.saturating_sub(clock.ticks(age).0)))
 }
 
 impl AsFd for Communicator {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.own_set.as_fd()
-    }
-}
-
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        self.disarm();
-        // What was queued goes before its sender does.
-        self.core.sending(&mut self.reception.pass).flush();
-        self.core.close(&self.reception.inbox);
-        self.core.hand_over();
+        match &self.end {
+            End::Wire(end) => end.as_fd(),
+            End::Memory(end) => end.as_fd(),
+        }
     }
 }

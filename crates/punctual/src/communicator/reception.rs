@@ -4,11 +4,10 @@
 //! through their inboxes; when it leaves, a follower takes over.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
-use punctual_machine::biased::{BiasedGuard, Pass};
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::{Frame, Header};
@@ -35,8 +34,6 @@ const TURNS_PER_TRY: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Reception {
     pub(super) inbox: Arc<Inbox>,
-    /// Shown at the node's locks.
-    pub(super) pass: Pass,
     reader: InboxReader,
     landing: Landing,
     /// Where what communicators of one node send each other is sealed too.
@@ -60,7 +57,7 @@ pub(super) struct Reception {
 /// Whose turn it is after waiting for another component that drives the engine.
 enum Turn<'c> {
     /// Ours to drive it.
-    Lead(BiasedGuard<'c, Receiving>),
+    Lead(MutexGuard<'c, Receiving>),
     /// There is something in the inbox.
     Look,
     /// The deadline has passed.
@@ -82,14 +79,14 @@ impl Reception {
         lead: Box<dyn Waiter>,
         follow: Box<dyn Waiter>,
     ) -> Result<Self, SystemError> {
-        let local_seals = core.seals.as_ref().filter(|seals| seals.keys().is_local());
+        let local_seals = core.about.seals.as_ref().filter(|seals| seals.keys().is_local());
         let [first, second] = &core.descriptors;
         let in_set = lead.sleeps_in_set();
         let descriptors =
             [first, second].map(|descriptor| descriptor.as_ref().filter(|_| in_set).map(AsFd::as_fd));
         Ok(Self {
             reader: inbox.reader(),
-            landing: Landing::new(core.payload_size_max),
+            landing: Landing::new(core.about.payload_size_max),
             opener: local_seals.map(|seals| Box::new(seals.opener())),
             lead,
             lead_set: epoll_set(core.bell.event(), descriptors)?,
@@ -100,7 +97,6 @@ impl Reception {
             seen: 0,
             has_waited: false,
             listened: Ticks::default(),
-            pass: Pass::new(),
             inbox,
         })
     }
@@ -125,7 +121,7 @@ impl Reception {
     #[inline]
     fn note_listening(&mut self, core: &Core) {
         if self.landing.last().is_some_and(|(found, _)| found.stamps.is_some()) {
-            self.listened = core.clock.now();
+            self.listened = core.about.clock.now();
         }
     }
 
@@ -137,7 +133,7 @@ impl Reception {
             return true;
         }
         // Another component drives the engine just now: what is for us comes to the inbox.
-        let Some(mut receiving) = core.try_receiving(Some(&mut self.pass)) else { return false };
+        let Some(mut receiving) = core.try_receiving() else { return false };
         let mut found = false;
         for _ in 0..TURNS_PER_TRY {
             receiving.look_everywhere();
@@ -167,7 +163,7 @@ impl Reception {
     #[inline]
     fn wait_for_message(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         loop {
-            let mut receiving = match core.try_receiving(Some(&mut self.pass)) {
+            let mut receiving = match core.try_receiving() {
                 Some(receiving) => receiving,
                 // What is for us comes to the inbox.
                 None if self.take_from_inbox(core) => return true,
@@ -196,7 +192,7 @@ impl Reception {
     fn lead(&mut self, core: &Core, receiving: &mut Receiving, deadline: Option<Ticks>) -> Step {
         core.handle_lead(receiving);
         // Where the kernel has nothing, the sleep finds that out in the same call.
-        let mut waits = self.lead.sleeps_at_once() && !receiving.rings_doorbell();
+        let mut waits = self.lead.sleeps_at_once();
         if waits {
             self.inbox.leads.set(true);
             self.wait_leading(core, receiving, deadline);
@@ -244,7 +240,7 @@ impl Reception {
             if self.reader.has_news() {
                 break Turn::Look;
             }
-            if let Some(receiving) = core.try_receiving(Some(&mut self.pass)) {
+            if let Some(receiving) = core.try_receiving() {
                 break Turn::Lead(receiving);
             }
             if self.is_late(core, None, deadline) {
@@ -265,7 +261,7 @@ impl Reception {
         &mut self,
         core: &'c Core,
         deadline: Option<Ticks>,
-    ) -> Option<BiasedGuard<'c, Receiving>> {
+    ) -> Option<MutexGuard<'c, Receiving>> {
         self.has_waited = true;
         let mut bed = Bed {
             bell: self.inbox.bell.doorbell(),
@@ -274,12 +270,12 @@ impl Reception {
             set: &mut self.follow_set,
         };
         let limit = Limit::new(core, deadline);
-        let (inbox, reader, pass) = (&self.inbox, &self.reader, &mut self.pass);
-        let mut turn = InboxCondition { core, inbox, reader, pass, taken: None, limit };
+        let (inbox, reader) = (&self.inbox, &self.reader);
+        let mut turn = InboxCondition { core, inbox, reader, taken: None, limit };
         let waited = self.follow.wait(&mut bed, &mut turn);
         let taken = turn.taken;
         if waited.missed {
-            core.page.count(Count::MissedWakeups).add(1);
+            core.about.page.count(Count::MissedWakeups).add(1);
         }
         if waited.on_event {
             self.inbox.bell.event().drain();
@@ -297,7 +293,7 @@ impl Reception {
         if !self.polls.is_multiple_of(POLLS_PER_LOOK) && self.polls != 1 {
             return false;
         }
-        let now = core.clock.now();
+        let now = core.about.clock.now();
         if let Some(receiving) = receiving
             && receiving.is_housekeeping_due(core, now)
         {
@@ -316,10 +312,6 @@ impl Reception {
         if self.turns.is_multiple_of(TURNS_PER_LOOK) {
             housekeep_if_due(core, receiving);
         }
-        if receiving.take_predicted(core, &mut self.landing) {
-            self.seen = 1;
-            return true;
-        }
         self.landing.has_landed = false;
         self.seen = receiving.turn(core, &self.inbox, &mut self.landing);
         self.landing.has_landed || self.take_from_inbox(core)
@@ -337,7 +329,7 @@ impl Reception {
             if header.sealed {
                 circumstances.sealed_in = self.open(&header, size);
                 if circumstances.sealed_in.is_none() {
-                    self.inbox.refuse(&core.page);
+                    self.inbox.refuse(&core.about.page);
                     continue;
                 }
             }
@@ -358,8 +350,7 @@ struct InboxCondition<'a, 'c> {
     core: &'c Core,
     inbox: &'a Inbox,
     reader: &'a InboxReader,
-    pass: &'a mut Pass,
-    taken: Option<BiasedGuard<'c, Receiving>>,
+    taken: Option<MutexGuard<'c, Receiving>>,
     limit: Limit<'c>,
 }
 
@@ -369,7 +360,7 @@ impl Condition for InboxCondition<'_, '_> {
             return true;
         }
         if self.taken.is_none() {
-            self.taken = self.core.try_receiving(Some(self.pass));
+            self.taken = self.core.try_receiving();
         }
         self.taken.is_some()
     }
@@ -394,7 +385,7 @@ impl InboxCondition<'_, '_> {
 /// For who never waits here.
 #[cold]
 pub(super) fn housekeep_if_due(core: &Core, receiving: &mut Receiving) {
-    let now = core.clock.now();
+    let now = core.about.clock.now();
     if receiving.is_housekeeping_due(core, now) {
         core.housekeep(receiving, now);
     }

@@ -3,26 +3,59 @@
 use std::fmt;
 use std::sync::Arc;
 
-use punctual_machine::biased::{BiasedGuard, Pass};
 use punctual_machine::clock::Ticks;
 use punctual_proto::{Address, Target};
 
+use super::outlet::Outlet;
 use crate::engine::SendError;
 use crate::node::Core;
 use crate::node::inbox::Inbox;
-use crate::node::sending::{Sending, Timing};
+use crate::node::sending::Timing;
+use crate::publication::Nudges;
 
-/// Sends from a communicator's address while the communicator itself waits, on any thread. Cheap to clone.
-pub struct Sender {
+/// Sends from a communicator's address while the communicator itself waits, on any thread. In memory each clone has publications
+/// of its own: between what two of them send there is no order.
+#[derive(Clone)]
+pub struct Sender(End);
+
+#[derive(Clone)]
+enum End {
+    Wire(WireSender),
+    Memory(Box<MemorySender>),
+}
+
+/// On the kernel's media.
+#[derive(Clone)]
+pub(super) struct WireSender {
     core: Arc<Core>,
     inbox: Arc<Inbox>,
-    pass: Pass,
     stamps: bool,
 }
 
-impl Clone for Sender {
+/// In memory.
+pub(super) struct MemorySender {
+    pub(super) outlet: Outlet,
+    pub(super) nudges: Nudges,
+}
+
+impl Clone for MemorySender {
     fn clone(&self) -> Self {
-        Self::new(&self.core, &self.inbox, self.stamps)
+        Self { outlet: self.outlet.another(), nudges: self.nudges.clone() }
+    }
+}
+
+impl WireSender {
+    pub(super) fn new(core: &Arc<Core>, inbox: &Arc<Inbox>, stamps: bool) -> Self {
+        Self { core: Arc::clone(core), inbox: Arc::clone(inbox), stamps }
+    }
+
+    #[inline]
+    fn try_send(&mut self, target: Target, payload: &[u8], due: Option<Ticks>) -> Result<(), SendError> {
+        let timing = self.stamps.then(|| Timing { due, sent: self.core.about.clock.now() });
+        let mut sending = self.core.sending();
+        sending.take(&self.core, &self.inbox, target, payload, timing)?;
+        sending.flush();
+        Ok(())
     }
 }
 
@@ -33,13 +66,20 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    pub(super) fn new(core: &Arc<Core>, inbox: &Arc<Inbox>, stamps: bool) -> Self {
-        Self { core: Arc::clone(core), inbox: Arc::clone(inbox), pass: Pass::new(), stamps }
+    pub(super) fn wire(sender: WireSender) -> Self {
+        Self(End::Wire(sender))
+    }
+
+    pub(super) fn memory(sender: MemorySender) -> Self {
+        Self(End::Memory(Box::new(sender)))
     }
 
     /// The communicator's address.
     pub fn address(&self) -> Address {
-        Address { node: self.core.node, port: self.inbox.port }
+        match &self.0 {
+            End::Wire(WireSender { core, inbox, .. }) => Address { node: core.about.node, port: inbox.port },
+            End::Memory(sender) => sender.outlet.address(),
+        }
     }
 
     /// As [`super::Communicator::try_send`].
@@ -62,28 +102,20 @@ impl Sender {
         payload: &[u8],
         due: Option<Ticks>,
     ) -> Result<(), SendError> {
-        let mut sending = self.queue(target, payload, due)?;
-        sending.flush();
-        Ok(())
-    }
-
-    #[inline]
-    fn queue(
-        &mut self,
-        target: Target,
-        payload: &[u8],
-        due: Option<Ticks>,
-    ) -> Result<BiasedGuard<'_, Sending>, SendError> {
-        let timing = self.stamps.then(|| Timing { due, sent: self.core.clock.now() });
-        let mut sending = self.core.sending(&mut self.pass);
-        sending.take(&self.core, &self.inbox, target, payload, timing)?;
-        Ok(sending)
+        match &mut self.0 {
+            End::Wire(sender) => sender.try_send(target, payload, due),
+            End::Memory(sender) => sender.outlet.try_send(target, payload, due),
+        }
     }
 
     /// Ends the communicator's wait, by an empty message to itself. It stays in memory of this process, and is not sealed even
     /// where messages of one node are: who has no key must hear that it is to stop. Who has no room for it is awake.
     pub(crate) fn nudge(&mut self) {
-        let mut sending = self.core.sending(&mut self.pass);
-        let _taken_or_awake = sending.nudge(&self.core, &self.inbox);
+        match &self.0 {
+            End::Wire(WireSender { core, inbox, .. }) => {
+                let _taken_or_awake = core.sending().nudge(core, inbox);
+            }
+            End::Memory(sender) => sender.nudges.nudge(),
+        }
     }
 }

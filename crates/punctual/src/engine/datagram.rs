@@ -1,5 +1,8 @@
 //! UDP between hosts: to everybody by multicast, or to each of a list of peers.
 
+mod cut;
+mod inlet;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,18 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
 use punctual_machine::process::random;
+use punctual_machine::slept::Slept;
+use punctual_machine::socket::address::RawAddress;
 use punctual_machine::socket::{
-    DATAGRAM_SIZE_MAX, MulticastInterface, RecvBatch, SendBatch, UdpOptions, UdpSocket,
+    DATAGRAM_SIZE_MAX, MulticastInterface, RECEIVE_BUFFER_SIZE, RecvBatch, SendBatch, UdpOptions, UdpSocket,
 };
-use punctual_machine::wake::Slept;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{CHECK_SIZE, DATAGRAM_PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
 
-use super::shared::{Joined, OpenError};
 use super::wire::{self, MediumReceive, MediumTransmit, Nudge, Own, RawFrame};
 use crate::seal::Seals;
+use cut::Cut;
+use inlet::Inlet;
 
-use super::{Descriptors, Drops, Engine, Flow, SLEEP_MAX};
+use super::{Descriptors, Drops, Engine, Flow, Joined, OpenError, SLEEP_MAX};
 
 /// Most datagrams of one call of the kernel.
 const BATCH: usize = 32;
@@ -82,11 +87,12 @@ impl fmt::Display for Reach {
 pub struct DatagramOptions {
     /// How a node reaches everybody.
     pub reach: Reach,
-    /// Size of the kernel's receive buffer, bytes; the kernel caps it at `net.core.rmem_max`.
+    /// Size of the kernel's receive buffer, bytes. The kernel caps it at `net.core.rmem_max` for who has no CAP_NET_ADMIN, and counts
+    /// its own overhead in; `punctual host` says whether it gives what [`DatagramOptions::new`] asks for.
     pub receive_buffer: usize,
     /// Largest payload, bytes. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
     pub payload_size_max: usize,
-    /// Ask the kernel when it received each datagram. Costs control data with each.
+    /// Ask the kernel when it received each datagram. Costs control data with each, and runs of datagrams come one by one.
     pub timestamps: bool,
 }
 
@@ -95,7 +101,7 @@ impl DatagramOptions {
     pub fn new(reach: Reach) -> Self {
         Self {
             reach,
-            receive_buffer: 1 << 20,
+            receive_buffer: RECEIVE_BUFFER_SIZE,
             payload_size_max: DATAGRAM_PAYLOAD_SIZE_MAX,
             timestamps: false,
         }
@@ -114,6 +120,8 @@ pub(crate) fn open(
         timestamps: options.timestamps,
         // What is queued for one flush goes as few calls, and through the kernel as one: 2.5 to 3 times as fast.
         segmentation: true,
+        // And out of it as one; a run has one stamp.
+        merged: !options.timestamps,
         ..UdpOptions::default()
     };
     let Sockets { own, group, everybody, connected } =
@@ -121,9 +129,13 @@ pub(crate) fn open(
     let echoed = group.is_some().then(Arc::<Counter>::default);
     let own_socket = Arc::new(own);
     let frame_size_max = (options.payload_size_max + PREFIX_SIZE_MAX + CHECK_SIZE).min(DATAGRAM_SIZE_MAX);
+    let everybody: Vec<RawAddress> = everybody.into_iter().map(RawAddress::encode).collect();
+    let peer = connected.map(RawAddress::encode);
     let transmit = DatagramTransmit {
         socket: Arc::clone(&own_socket),
-        batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max).to_peer(connected),
+        batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max)
+            .to_peer(peer)
+            .counting(group.as_ref().and_then(|_| everybody.first().copied())),
         everybody,
         connected: connected.is_some(),
         target: None,
@@ -131,14 +143,25 @@ pub(crate) fn open(
     };
     let nudge = if group.is_none() { OwnNudge::new(&own_socket, &options.reach, connected) } else { None };
     let own_address = nudge.as_ref().map(|nudge| nudge.own);
+    let longest_run = Arc::<Counter>::default();
     let inlet = |socket, peer: Option<SocketAddr>| {
-        let batch = RecvBatch::new(BATCH, frame_size_max).from_peer(peer);
-        Inlet { socket, batch, next: 0, peer, own: own_address }
+        let batch = RecvBatch::new(BATCH, DATAGRAM_SIZE_MAX).from_peer(peer.map(RawAddress::encode));
+        let longest_run = Arc::clone(&longest_run);
+        Inlet {
+            socket,
+            batch,
+            next: 0,
+            cut: Cut::default(),
+            frame_size_max,
+            peer,
+            own: own_address,
+            longest_run,
+        }
     };
     let own = inlet(own_socket, connected);
     let group = group.map(|socket| inlet(Arc::new(socket), None));
     let receive =
-        DatagramReceive { inlets: [Some(own), group], hot: 0, polls: 0, everywhere: false, echoed, nudge };
+        DatagramReceive { own, group, group_is_hot: false, polls: 0, everywhere: false, echoed, nudge };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -208,30 +231,42 @@ struct DatagramTransmit {
     socket: Arc<UdpSocket>,
     batch: SendBatch,
     /// The group, or every peer.
-    everybody: Vec<SocketAddr>,
+    everybody: Vec<RawAddress>,
     /// The socket is connected to the one peer.
     connected: bool,
     /// Whom the claimed frame is for, if not everybody.
-    target: Option<SocketAddr>,
-    /// Datagrams sent to a group, of which each comes back and is filtered out.
+    target: Option<RawAddress>,
+    /// What was sent to a group, a run that the kernel cuts as one: each comes back and is filtered out.
     echoed: Option<Arc<Counter>>,
 }
 
-impl MediumTransmit for DatagramTransmit {
-    type Address = SocketAddr;
-
-    fn frame_size_max(&self) -> usize {
-        self.batch.size_max()
-    }
-
-    fn claim(&mut self, size: usize, to: Option<SocketAddr>) -> bool {
-        self.target = to;
-        let needed = if to.is_some() { 1 } else { self.everybody.len() };
+impl DatagramTransmit {
+    #[inline]
+    fn claim_slots(&mut self, needed: usize, size: usize) -> bool {
         let has_room = |batch: &SendBatch| batch.len() + needed <= batch.capacity();
         if !has_room(&self.batch) {
             self.flush();
         }
         has_room(&self.batch) && self.batch.claim(size).is_some()
+    }
+}
+
+impl MediumTransmit for DatagramTransmit {
+    type Address = RawAddress;
+
+    fn frame_size_max(&self) -> usize {
+        self.batch.size_max()
+    }
+
+    #[inline]
+    fn claim(&mut self, size: usize, to: Option<RawAddress>) -> bool {
+        if self.connected {
+            // Nobody else is to be reached: it needs no address.
+            return self.claim_slots(1, size);
+        }
+        self.target = to;
+        let needed = if to.is_some() { 1 } else { self.everybody.len() };
+        self.claim_slots(needed, size)
     }
 
     fn claimed(&mut self) -> &mut [u8] {
@@ -245,10 +280,6 @@ impl MediumTransmit for DatagramTransmit {
         if let Some(to) = self.target {
             return self.batch.commit(to);
         }
-        if let Some(echoed) = &self.echoed {
-            // Before it is sent: who reads that the kernel dropped it knows why.
-            echoed.publish(echoed.get() + 1);
-        }
         if let Some((first, others)) = self.everybody.split_first() {
             self.batch.commit(*first);
             others.iter().for_each(|other| self.batch.repeat(*other));
@@ -258,12 +289,19 @@ impl MediumTransmit for DatagramTransmit {
     fn flush(&mut self) {
         // What is refused for a while stays in the batch and goes with the next flush; what is refused for good the
         // batch counts. A refusal that belongs to an earlier datagram (its port was closed) must not hold up the rest.
+        if let Some(echoed) = &self.echoed {
+            // Before it is sent: who reads that the kernel dropped it knows why. Afterwards it shows how much of it went as one.
+            echoed.publish(self.batch.counted() + self.batch.len() as u64);
+        }
         let mut tries = self.batch.len() + 1;
         while !self.batch.is_empty() && tries > 0 {
             match self.socket.send_batch(&mut self.batch) {
                 Err(error) if is_no_room(&error) => break,
                 _ => tries -= 1,
             }
+        }
+        if let Some(echoed) = &self.echoed {
+            echoed.publish(self.batch.counted());
         }
     }
 
@@ -274,73 +312,6 @@ impl MediumTransmit for DatagramTransmit {
 
 fn is_no_room(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::WouldBlock || matches!(error.raw_os_error(), Some(12 | 105))
-}
-
-/// One socket and what was taken from it.
-#[derive(Debug)]
-struct Inlet {
-    socket: Arc<UdpSocket>,
-    batch: RecvBatch,
-    /// The first datagram of the batch that was not shown yet.
-    next: usize,
-    /// The only one to be heard, also while the socket is not connected to it.
-    peer: Option<SocketAddr>,
-    /// Where nudges come from.
-    own: Option<SocketAddr>,
-}
-
-/// Whether two are one; the kernel adds what only this host calls it.
-fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
-    one.port() == other.port() && one.ip() == other.ip()
-}
-
-impl Inlet {
-    fn has_rest(&self) -> bool {
-        self.next < self.batch.len()
-    }
-
-    fn poll(
-        &mut self,
-        limit: usize,
-        visit: &mut impl FnMut(RawFrame<'_, SocketAddr>) -> Flow,
-    ) -> (usize, Flow) {
-        if !self.has_rest() {
-            self.next = 0;
-            // An error belongs to an earlier datagram of ours (its port was closed): there is nothing to show for it.
-            if self.socket.recv_batch(&mut self.batch, limit).unwrap_or(0) == 0 {
-                return (0, Flow::Continue);
-            }
-        }
-        let (mut shown, mut flow) = (0, Flow::Continue);
-        while shown < limit && flow == Flow::Continue {
-            let Some(datagram) = self.batch.get(self.next) else { break };
-            self.next += 1;
-            shown += 1;
-            let is_stranger = self.peer.is_some_and(|peer| !is_same(peer, datagram.source));
-            let is_nudge =
-                datagram.bytes.is_empty() && self.own.is_some_and(|own| is_same(own, datagram.source));
-            if is_stranger || is_nudge {
-                continue;
-            }
-            flow = visit(RawFrame {
-                bytes: datagram.bytes,
-                source: datagram.source,
-                truncated: datagram.truncated,
-                kernel_ns: datagram.kernel_receive_ns,
-            });
-        }
-        (shown, flow)
-    }
-
-    /// Sleeps in the call that receives.
-    fn sleep(&mut self) -> Slept {
-        debug_assert!(!self.has_rest(), "it was asked before");
-        self.next = 0;
-        // Whoever wakes us lets others be heard for an instant.
-        self.batch.ask_sources();
-        let received = self.socket.recv_batch_asleep(&mut self.batch);
-        if matches!(received, Ok(0)) { Slept::ToTheLimit } else { Slept::Less }
-    }
 }
 
 /// Wakes who sleeps in the receive of a node's own socket.
@@ -380,10 +351,10 @@ impl Nudge for OwnNudge {
 
 #[derive(Debug)]
 struct DatagramReceive {
-    /// The node's own, and the group's.
-    inlets: [Option<Inlet>; 2],
-    /// Which of them had something last.
-    hot: usize,
+    own: Inlet,
+    group: Option<Inlet>,
+    /// The group had something last, not the own.
+    group_is_hot: bool,
     polls: u32,
     /// The next poll looks at both.
     everywhere: bool,
@@ -400,6 +371,7 @@ struct DatagramDrops {
     echoed: Option<Arc<Counter>>,
     /// Of these, how many we have found among the dropped.
     echoes_seen: u64,
+    longest_run: Arc<Counter>,
 }
 
 impl Drops for DatagramDrops {
@@ -414,41 +386,54 @@ impl Drops for DatagramDrops {
         self.echoes_seen += echoes;
         dropped - echoes
     }
+
+    fn frames_max(&self) -> u64 {
+        self.longest_run.get().max(1)
+    }
+}
+
+impl DatagramReceive {
+    fn inlets(&self) -> impl Iterator<Item = &Inlet> {
+        [&self.own].into_iter().chain(&self.group)
+    }
 }
 
 impl MediumReceive for DatagramReceive {
-    type Address = SocketAddr;
+    type Address = RawAddress;
 
-    fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, SocketAddr>) -> Flow) -> usize {
-        self.polls = self.polls.wrapping_add(1);
-        let hot = self.hot;
-        let cold = self.inlets[1 - hot].as_ref();
-        let both = std::mem::take(&mut self.everywhere) || cold.is_some_and(Inlet::has_rest);
-        let turns = cold.is_some() && self.polls.is_multiple_of(POLLS_PER_COLD_LOOK);
+    fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow) -> usize {
+        let Some(group) = &mut self.group else { return self.own.poll(limit, visit).0 };
+        let (hot, cold) = if self.group_is_hot { (group, &mut self.own) } else { (&mut self.own, group) };
+        let both = std::mem::take(&mut self.everywhere) || cold.has_rest();
+        // What was taken from the kernel already needs no call of it.
+        let calls = !hot.has_rest();
+        self.polls = self.polls.wrapping_add(u32::from(calls));
         // A socket that always has something must not keep us from the other for good.
-        let order = if turns { [1 - hot, hot] } else { [hot, 1 - hot] };
-        let mut shown = 0;
-        for index in order {
-            let Some(inlet) = &mut self.inlets[index] else { break };
-            let (more, flow) = inlet.poll(limit - shown, visit);
+        let turns = calls && self.polls.is_multiple_of(POLLS_PER_COLD_LOOK);
+        let (first, second) = if turns { (cold, hot) } else { (hot, cold) };
+        let first_is_group = self.group_is_hot != turns;
+        let (mut shown, flow) = first.poll(limit, visit);
+        if shown > 0 {
+            self.group_is_hot = first_is_group;
+        }
+        if flow == Flow::Continue && shown < limit && (both || turns) {
+            let (more, _) = second.poll(limit - shown, visit);
             shown += more;
             if more > 0 {
-                self.hot = index;
-            }
-            if flow == Flow::Stop || shown == limit || !(both || turns) {
-                break;
+                self.group_is_hot = !first_is_group;
             }
         }
         shown
     }
 
     fn is_ready(&self) -> bool {
-        self.inlets.iter().flatten().any(Inlet::has_rest)
+        self.inlets().any(Inlet::has_rest)
     }
 
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
-        let sockets = self.inlets.iter().flatten().map(|inlet| (Arc::clone(&inlet.socket), 0)).collect();
-        Some(Box::new(DatagramDrops { sockets, echoed: self.echoed.clone(), echoes_seen: 0 }))
+        let sockets = self.inlets().map(|inlet| (Arc::clone(&inlet.socket), 0)).collect();
+        let longest_run = Arc::clone(&self.own.longest_run);
+        Some(Box::new(DatagramDrops { sockets, echoed: self.echoed.clone(), echoes_seen: 0, longest_run }))
     }
 
     fn nudge(&mut self) -> Option<Box<dyn Nudge>> {
@@ -456,7 +441,7 @@ impl MediumReceive for DatagramReceive {
     }
 
     fn sleep(&mut self) -> Slept {
-        self.inlets[0].as_mut().map_or(Slept::Less, Inlet::sleep)
+        self.own.sleep()
     }
 
     fn look_everywhere(&mut self) {
@@ -468,6 +453,6 @@ impl MediumReceive for DatagramReceive {
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
-        self.inlets.each_ref().map(|inlet| inlet.as_ref().map(|inlet| inlet.socket.as_fd()))
+        [Some(self.own.socket.as_fd()), self.group.as_ref().map(|group| group.socket.as_fd())]
     }
 }

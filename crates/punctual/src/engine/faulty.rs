@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_proto::{FrameError, Header, Kind, NodeId, Stamps};
+use punctual_proto::{FrameError, Header, Kind, Stamps};
 
-use super::{Arrival, Bell, Descriptors, Drops, Engine, Event, Flow, Identity, Payload, Receive, Trouble};
+use super::{Arrival, Bell, Descriptors, Drops, Engine, Event, Flow, Receive, Trouble};
 
 /// Frames that are held back at a time, for reordering and delay. A full hold releases its oldest.
-const HELD_MAX: usize = 1024;
+pub(crate) const HELD_MAX: usize = 1024;
 
 /// What goes wrong, per arriving frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,18 +88,22 @@ pub(crate) fn wrap(engine: Engine, faults: &Faults) -> Engine {
     let receive = FaultyReceive {
         inner: engine.receive,
         faults: *faults,
-        dice: Dice(faults.seed | 1),
+        dice: Dice::seeded(faults.seed),
         held: VecDeque::with_capacity(HELD_MAX),
         delay,
     };
-    Engine { transmit: engine.transmit, receive: Box::new(receive), streams: None }
+    Engine { transmit: engine.transmit, receive: Box::new(receive) }
 }
 
 /// Xorshift64* (Vigna 2016): the same numbers for the same seed, on every machine.
 #[derive(Clone, Copy, Debug)]
-struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -107,7 +111,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    fn happens(&mut self, permille: u32) -> bool {
+    pub(crate) fn happens(&mut self, permille: u32) -> bool {
         (self.next() >> 32) % 1000 < u64::from(permille)
     }
 }
@@ -128,14 +132,22 @@ struct Held {
 impl Held {
     fn new(arrival: &Arrival<'_>, release: Ticks, overtaken: bool) -> Self {
         let Arrival { header, stamps, kernel_ns, sealed_in, .. } = *arrival;
-        Self { header, stamps, payload: arrival.payload.to_vec(), kernel_ns, sealed_in, release, overtaken }
+        Self {
+            header: *header,
+            stamps,
+            payload: arrival.payload.to_vec(),
+            kernel_ns,
+            sealed_in,
+            release,
+            overtaken,
+        }
     }
 
     fn show(&self, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
         visit(Event::Frame(&Arrival {
-            header: self.header,
+            header: &self.header,
             stamps: self.stamps,
-            payload: Payload::Private(&self.payload),
+            payload: &self.payload,
             kernel_ns: self.kernel_ns,
             sealed_in: self.sealed_in,
         }))
@@ -152,7 +164,7 @@ struct FaultyReceive {
 }
 
 /// How long a frame that is to be overtaken waits for another: nothing may wait for ever.
-const OVERTAKING_MAX: Duration = Duration::from_millis(5);
+pub(crate) const OVERTAKING_MAX: Duration = Duration::from_millis(5);
 
 impl FaultyReceive {
     fn show_released(&mut self, now: Ticks, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> (usize, Flow) {
@@ -165,14 +177,6 @@ impl FaultyReceive {
             }
         }
         (shown, Flow::Continue)
-    }
-}
-
-/// Holds a frame back, unless it was written over while we copied: the engine says so next.
-fn keep(held: &mut VecDeque<Held>, arrival: &Arrival<'_>, release: Ticks, overtaken: bool) {
-    let kept = Held::new(arrival, release, overtaken);
-    if arrival.payload.is_intact() {
-        held.push_back(kept);
     }
 }
 
@@ -197,9 +201,9 @@ fn suffer(
     if (overtaken || delay.0 > 0) && held.len() < HELD_MAX {
         let clock = Clock::get();
         let wait = if overtaken { delay.0.max(clock.ticks(OVERTAKING_MAX).0) } else { delay.0 };
-        keep(held, arrival, now.plus(Ticks(wait)), overtaken);
+        held.push_back(Held::new(arrival, now.plus(Ticks(wait)), overtaken));
         if twice {
-            keep(held, arrival, now.plus(delay), false);
+            held.push_back(Held::new(arrival, now.plus(delay), false));
         }
         return Flow::Continue;
     }
@@ -208,7 +212,7 @@ fn suffer(
         (waiting.release, waiting.overtaken) = (now, false);
     }
     if twice && held.len() < HELD_MAX {
-        keep(held, arrival, now, false);
+        held.push_back(Held::new(arrival, now, false));
     }
     visit(Event::Frame(arrival))
 }
@@ -243,20 +247,12 @@ impl Receive for FaultyReceive {
         self.inner.drops()
     }
 
-    fn keeps_order(&self) -> bool {
-        false
-    }
-
     fn bell(&self) -> Arc<dyn Bell> {
         self.inner.bell()
     }
 
-    fn rings_doorbell(&self) -> bool {
-        self.inner.rings_doorbell()
-    }
-
-    fn identity_of(&self, node: NodeId, incarnation: u16) -> Option<Identity> {
-        self.inner.identity_of(node, incarnation)
+    fn looks_suffice(&self) -> bool {
+        self.inner.looks_suffice()
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

@@ -14,21 +14,19 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::Ticks;
 use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::event_fd::EventFd;
-use punctual_machine::ring::{RingReader, SharedBytes};
-use punctual_machine::wake::Slept;
+use punctual_machine::slept::Slept;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
 pub mod datagram;
 pub mod faulty;
-pub mod loopback;
-pub(crate) mod medium;
+mod open;
 pub mod packet;
-pub mod shared;
 pub mod tap;
 pub(crate) mod wire;
 
-use shared::stream::Streams;
+pub(crate) use open::check_name;
+pub use open::{Joined, OpenError};
 
 /// Both halves of an open engine.
 #[derive(Debug)]
@@ -37,8 +35,6 @@ pub struct Engine {
     pub transmit: Box<dyn Transmit>,
     /// The receiving half.
     pub receive: Box<dyn Receive>,
-    /// Where the medium is memory, and no layer lies on it: its publications and subscriptions.
-    pub(crate) streams: Option<Arc<Streams>>,
 }
 
 /// Why a frame was not taken. Every variant asks for a different reaction; the message stays with the caller.
@@ -59,6 +55,9 @@ pub enum SendError {
     TooManyNodes,
     /// The bus is sealed, and there is no key to seal with: none was inserted, or its time has not come.
     NoKey,
+    /// There is no memory for the ring that a first message to a target needs: the memory file system is full, or this process may
+    /// have no more files, mappings or larger files.
+    NoMemory,
 }
 
 impl fmt::Display for SendError {
@@ -71,6 +70,9 @@ impl fmt::Display for SendError {
             }
             Self::TooManyNodes => f.write_str("sent to more nodes than a bus has room for"),
             Self::NoKey => f.write_str("no key to seal with: insert one, or wait until its time has come"),
+            Self::NoMemory => f.write_str(
+                "no memory for a ring to this target: free some of /dev/shm, or see `ulimit -n` and `ulimit -f`",
+            ),
         }
     }
 }
@@ -161,106 +163,27 @@ pub enum Event<'a> {
 /// Why frames of an engine go missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// We were too slow: this node's ring was written over before we read it.
-    Overrun {
-        /// The writer.
-        node: NodeId,
-        /// Which life of it.
-        incarnation: u16,
-        /// How far it was when we looked: what we read next is not after that.
-        progress: Progress,
-    },
     /// Bytes arrived that are no frame.
     BadFrame(FrameError),
     /// A frame whose check value does not match its bytes.
     BadCheck,
     /// A frame that the seal, or its lack, forbids to believe.
     Refused(Refusal),
-    /// A peer's shared memory holds what no honest peer writes; it is not read any more.
-    Corrupt {
-        /// The peer.
-        node: NodeId,
-    },
 }
 
 /// A frame that arrived, in place.
 #[derive(Debug)]
 pub struct Arrival<'a> {
-    /// Its header, a private copy.
-    pub header: Header,
-    /// The sender's stages, a private copy.
+    /// Its header.
+    pub header: &'a Header,
+    /// The sender's stages.
     pub stamps: Option<Stamps>,
     /// The message, and behind it the seal where the frame has one.
-    pub payload: Payload<'a>,
+    pub payload: &'a [u8],
     /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where it says.
     pub kernel_ns: Option<u64>,
     /// In which group it was sealed, where the medium has looked behind the seal.
     pub sealed_in: Option<u32>,
-}
-
-/// A message where it lies.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// In memory of this process.
-    Private(&'a [u8]),
-    /// In shared memory that its writer may change at any instant.
-    Shared {
-        /// The bytes.
-        bytes: SharedBytes<'a>,
-        /// Who knows whether they are still what they were.
-        reader: &'a RingReader,
-    },
-}
-
-impl Payload<'_> {
-    /// Size, bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Private(bytes) => bytes.len(),
-            Self::Shared { bytes, .. } => bytes.len(),
-        }
-    }
-
-    /// Whether the message is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Copies as many bytes as fit into `target`; returns how many.
-    pub fn copy_to(&self, target: &mut [u8]) -> usize {
-        match self {
-            Self::Private(bytes) => {
-                let size = bytes.len().min(target.len());
-                target[..size].copy_from_slice(&bytes[..size]);
-                size
-            }
-            Self::Shared { bytes, .. } => bytes.copy_to(target),
-        }
-    }
-
-    /// The eight bytes from `8 * index` on as a little-endian number, if they are inside.
-    #[inline]
-    pub fn word(&self, index: usize) -> Option<u64> {
-        match self {
-            Self::Private(bytes) => bytes.as_chunks().0.get(index).map(|word| u64::from_le_bytes(*word)),
-            Self::Shared { bytes, .. } => bytes.word(index),
-        }
-    }
-
-    /// A copy.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len()];
-        self.copy_to(&mut bytes);
-        bytes
-    }
-
-    /// Whether all that was read of it until now was what its sender wrote. Ask after reading.
-    pub fn is_intact(&self) -> bool {
-        match self {
-            Self::Private(_) => true,
-            Self::Shared { reader, .. } => reader.is_intact(),
-        }
-    }
 }
 
 /// The descriptors of a medium: at most two.
@@ -318,19 +241,13 @@ impl Bell for PrivateBell {
 
 /// What the kernel had no room for. A call of the kernel: asked when something is missing.
 pub trait Drops: Send + fmt::Debug {
-    /// Frames that were dropped since this was last asked; 0 where the kernel does not say.
+    /// What was dropped since this was last asked: frames, or runs that the kernel had as one; 0 where it does not say.
     fn take(&mut self) -> u64;
-}
 
-/// Who a node is, where the medium tells more than its frames do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Its life, whole.
-    pub life: u64,
-    /// Its name, if what stands there is one.
-    pub name: Option<String>,
-    /// It has said goodbye, which may be read after another life of it is there.
-    pub has_left: bool,
+    /// Most frames that were one for the kernel.
+    fn frames_max(&self) -> u64 {
+        1
+    }
 }
 
 /// Whether to go on.
@@ -363,26 +280,12 @@ pub trait Receive: Any + Send + fmt::Debug {
         None
     }
 
-    /// Whether frames of one source arrive in the order in which they were sent, if at all.
-    fn keeps_order(&self) -> bool;
-
-    /// What is known of a node that is there, or went since the last poll, besides its id and the part of its life that frames
-    /// carry.
-    fn identity_of(&self, _node: NodeId, _incarnation: u16) -> Option<Identity> {
-        None
-    }
-
-    /// What senders ring, and the node's own components.
+    /// What the node's own components ring.
     fn bell(&self) -> Arc<dyn Bell>;
-
-    /// Whether the doorbell alone wakes. If not, the medium is the kernel's and only its descriptors wake.
-    fn rings_doorbell(&self) -> bool;
 
     /// Whether [`Self::is_ready`] sees everything, so that a poll that follows a `false` finds nothing. Where it does not, a
     /// poll is a call of the kernel.
-    fn looks_suffice(&self) -> bool {
-        self.rings_doorbell()
-    }
+    fn looks_suffice(&self) -> bool;
 
     /// Descriptors of the medium that become readable when there is something.
     fn descriptors(&self) -> Descriptors<'_>;

@@ -14,11 +14,10 @@ use punctual_machine::process::random;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
 
-use super::shared::{Joined, OpenError};
 use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
 use crate::seal::Seals;
 
-use super::{Descriptors, Drops, Engine, Flow};
+use super::{Descriptors, Drops, Engine, Flow, Joined, OpenError};
 
 /// Smallest MTU that leaves room for a message, bytes: IPv4's minimum.
 const MTU_MIN: usize = 68;
@@ -146,7 +145,7 @@ impl MediumReceive for PacketReceive {
             let Some(frame) = self.socket.recv() else { break };
             flow = visit(RawFrame {
                 bytes: frame.bytes,
-                source: frame.source_mac,
+                source: &frame.source_mac,
                 truncated: frame.truncated,
                 kernel_ns: frame.kernel_ns,
             });

@@ -7,15 +7,14 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::{Ticks, realtime_ns};
 use punctual_proto::limits::PREFIX_SIZE_MAX;
 use punctual_proto::{Header, NodeId, Stamps};
 
-use super::shared::OpenError;
-use super::{Bell, Descriptors, Drops, Engine, Event, Flow, Identity, Receive, SendError, Transmit};
+use super::{Bell, Descriptors, Drops, Engine, Event, Flow, OpenError, Receive, SendError, Transmit};
 
 /// Bytes of one frame that are kept.
 const SNAP_SIZE: usize = 65_535;
@@ -29,18 +28,55 @@ const OPTION_FLAGS: u16 = 2;
 
 /// Which way a frame went, as pcapng's flags say it.
 #[derive(Clone, Copy, Debug)]
-enum Direction {
+pub(crate) enum Direction {
     In = 1,
     Out = 2,
 }
 
+/// A capture that several threads write to.
+#[derive(Clone, Debug)]
+pub(crate) struct Capture(Arc<Mutex<CaptureFile>>);
+
+impl Capture {
+    /// A capture into a new file.
+    pub(crate) fn create(path: &Path) -> Result<Self, OpenError> {
+        let file = CaptureFile::create(path).map_err(|error| OpenError::System {
+            error: SystemError::new("create capture", path.display().to_string(), error),
+            advice: "the folder must exist and be writable",
+        })?;
+        Ok(Self(Arc::new(Mutex::new(file))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CaptureFile> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a frame that consists of these parts.
+    #[cold]
+    pub(crate) fn frame(&self, direction: Direction, parts: &[&[u8]]) {
+        self.lock().frame(direction, parts);
+    }
+
+    /// As [`Self::frame`], of a frame with this head.
+    #[cold]
+    pub(crate) fn headed(&self, direction: Direction, header: &Header, stamps: Option<Stamps>, rest: &[u8]) {
+        let (prefix, size) = prefix(header, stamps);
+        self.frame(direction, &[&prefix[..size], rest]);
+    }
+
+    /// What was written until now stands in the file.
+    pub(crate) fn flush(&self) {
+        self.lock().flush();
+    }
+}
+
 #[derive(Debug)]
-struct Capture {
+struct CaptureFile {
     /// None once writing has failed.
     file: Option<BufWriter<File>>,
 }
 
-impl Capture {
+impl CaptureFile {
     fn create(path: &Path) -> std::io::Result<Self> {
         let mut file = BufWriter::new(File::create(path)?);
         file.write_all(&section_block())?;
@@ -122,26 +158,16 @@ fn packet_block(direction: Direction, ns: u64, parts: &[&[u8]]) -> Vec<u8> {
 
 /// The engine with a capture of all its frames.
 pub(crate) fn wrap(engine: Engine, path: &Path) -> Result<Engine, OpenError> {
-    let capture = Capture::create(path).map_err(|error| OpenError::System {
-        error: SystemError::new("create capture", path.display().to_string(), error),
-        advice: "the folder must exist and be writable",
-    })?;
-    let capture = Arc::new(Mutex::new(capture));
-    let transmit = TapTransmit { inner: engine.transmit, capture: Arc::clone(&capture) };
+    let capture = Capture::create(path)?;
+    let transmit = TapTransmit { inner: engine.transmit, capture: capture.clone() };
     let receive = TapReceive { inner: engine.receive, capture };
-    Ok(Engine { transmit: Box::new(transmit), receive: Box::new(receive), streams: None })
-}
-
-type Shared = Arc<Mutex<Capture>>;
-
-fn with(capture: &Shared, work: impl FnOnce(&mut Capture)) {
-    work(&mut capture.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Engine { transmit: Box::new(transmit), receive: Box::new(receive) })
 }
 
 #[derive(Debug)]
 struct TapTransmit {
     inner: Box<dyn Transmit>,
-    capture: Shared,
+    capture: Capture,
 }
 
 impl Transmit for TapTransmit {
@@ -159,7 +185,7 @@ impl Transmit for TapTransmit {
 
     fn commit(&mut self) {
         let frame = self.inner.claimed();
-        with(&self.capture, |capture| capture.frame(Direction::Out, &[frame]));
+        self.capture.frame(Direction::Out, &[frame]);
         self.inner.commit();
     }
 
@@ -169,7 +195,7 @@ impl Transmit for TapTransmit {
 
     fn housekeep(&mut self, now: Ticks) {
         self.inner.housekeep(now);
-        with(&self.capture, Capture::flush);
+        self.capture.flush();
     }
 
     fn sent_to(&self, target: Option<NodeId>) -> u64 {
@@ -184,7 +210,7 @@ impl Transmit for TapTransmit {
 #[derive(Debug)]
 struct TapReceive {
     inner: Box<dyn Receive>,
-    capture: Shared,
+    capture: Capture,
 }
 
 fn prefix(header: &Header, stamps: Option<Stamps>) -> ([u8; PREFIX_SIZE_MAX], usize) {
@@ -203,11 +229,7 @@ impl Receive for TapReceive {
         let Self { inner, capture } = self;
         inner.poll(limit, &mut |event| {
             if let Event::Frame(arrival) = event {
-                let (bytes, size) = prefix(&arrival.header, arrival.stamps);
-                let payload = arrival.payload.to_vec();
-                if arrival.payload.is_intact() {
-                    with(capture, |capture| capture.frame(Direction::In, &[&bytes[..size], &payload]));
-                }
+                capture.headed(Direction::In, arrival.header, arrival.stamps, arrival.payload);
             }
             visit(event)
         })
@@ -225,20 +247,12 @@ impl Receive for TapReceive {
         self.inner.drops()
     }
 
-    fn keeps_order(&self) -> bool {
-        self.inner.keeps_order()
-    }
-
     fn bell(&self) -> Arc<dyn Bell> {
         self.inner.bell()
     }
 
-    fn rings_doorbell(&self) -> bool {
-        self.inner.rings_doorbell()
-    }
-
-    fn identity_of(&self, node: NodeId, incarnation: u16) -> Option<Identity> {
-        self.inner.identity_of(node, incarnation)
+    fn looks_suffice(&self) -> bool {
+        self.inner.looks_suffice()
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

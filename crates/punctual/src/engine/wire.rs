@@ -16,10 +16,10 @@ use std::sync::Arc;
 use punctual_machine::check;
 use punctual_machine::clock::Ticks;
 use punctual_machine::filter::Unwanted;
-use punctual_machine::wake::Slept;
-use punctual_proto::frame::SOURCE_NODE_AT;
+use punctual_machine::slept::Slept;
+use punctual_proto::frame::{HEADER_SIZE, SOURCE_NODE_AT, Template};
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX};
-use punctual_proto::{Frame, FrameError, Header, Kind, NodeId};
+use punctual_proto::{Frame, FrameError, Header, Kind, NodeId, Stamps};
 
 use address_book::AddressBook;
 use announcement::{ANSWER_WANTED, Announcement, parse_announcement};
@@ -28,8 +28,7 @@ use bell::WireBell;
 use transmit::WireTransmit;
 
 use super::{
-    Arrival, Bell, Descriptors, Drops, Event, Flow, Payload, PrivateBell, Progress, Receive, Transmit,
-    Trouble,
+    Arrival, Bell, Descriptors, Drops, Event, Flow, PrivateBell, Progress, Receive, Transmit, Trouble,
 };
 use crate::seal::{NodeOpener, Refusal, Seals};
 
@@ -61,7 +60,7 @@ pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
 /// A raw frame that arrived.
 pub(super) struct RawFrame<'a, A> {
     pub(super) bytes: &'a [u8],
-    pub(super) source: A,
+    pub(super) source: &'a A,
     pub(super) truncated: bool,
     pub(super) kernel_ns: Option<u64>,
 }
@@ -131,8 +130,9 @@ where
     transmit.announce(Kind::Hello, None, ANSWER_WANTED);
     transmit.flush();
     let opener = seals.map(Seals::opener);
-    let receive = WireReceive { medium: receive, door: Door { own, book, last: None, opener }, bell };
-    Ok(super::Engine { transmit: Box::new(transmit), receive: Box::new(receive), streams: None })
+    let receive =
+        WireReceive { medium: receive, door: Door { own, book, last: None, familiar: None, opener }, bell };
+    Ok(super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) })
 }
 
 /// Frames above this are checked in three streams at once, which takes a preparation.
@@ -144,8 +144,14 @@ fn check_value(frame: &[u8]) -> u32 {
     short.unwrap_or_else(|| crc32c::crc32c(frame))
 }
 
+/// Whether a frame's check value, behind it, is right.
+pub(super) fn is_whole(frame: &[u8]) -> bool {
+    let value = |(covered, check): (&[u8], &[u8; CHECK_SIZE])| check_value(covered).to_le_bytes() == *check;
+    frame.split_last_chunk().is_some_and(value)
+}
+
 /// Puts the check value behind the frame.
-fn put_check(bytes: &mut [u8], size: usize) {
+pub(super) fn put_check(bytes: &mut [u8], size: usize) {
     let check = check_value(&bytes[..size]);
     bytes[size..size + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
 }
@@ -164,8 +170,17 @@ struct Door<A> {
     book: Arc<AddressBook<A>>,
     /// The last sender and its address, so that the book is opened only when something changed.
     last: Option<(NodeId, A)>,
+    /// The last message that was for us, unless it was sealed.
+    familiar: Option<Familiar<A>>,
     /// Looks behind the seals, on a sealed bus. Here, and not at the node, because a frame teaches its sender's address.
     opener: Option<NodeOpener>,
+}
+
+/// What was found out about a message: of one like it, by its header and source, only the check value is looked at.
+#[derive(Debug)]
+struct Familiar<A> {
+    template: Template,
+    source: A,
 }
 
 /// What comes back to its sender: by a multicast group, or a segment that reflects.
@@ -192,7 +207,22 @@ fn verify<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
 
 impl<A: Copy + PartialEq> Door<A> {
     /// What one raw frame means to the node.
+    #[inline]
     fn handle_raw(&mut self, raw: &RawFrame<'_, A>, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
+        if let Some(familiar) = &self.familiar
+            && familiar.source == *raw.source
+            && let Some(header) = raw.bytes.first_chunk().and_then(|head| familiar.template.read(head))
+        {
+            return match verify(raw, &header) {
+                Ok(()) => show(raw, &header, None, visit),
+                Err(trouble) => visit(Event::Trouble(trouble)),
+            };
+        }
+        self.handle_any(raw, visit)
+    }
+
+    /// The same, of a frame that is not like the message before.
+    fn handle_any(&mut self, raw: &RawFrame<'_, A>, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
         let frame = match Frame::parse(raw.bytes) {
             Ok(frame) => frame,
             Err(error) => return visit(Event::Trouble(Trouble::BadFrame(error))),
@@ -213,21 +243,22 @@ impl<A: Copy + PartialEq> Door<A> {
             Ok(sealed_in) => sealed_in,
             Err(refusal) => return visit(Event::Trouble(Trouble::Refused(refusal))),
         };
-        if self.last != Some((node, raw.source)) {
-            self.last = Some((node, raw.source));
-            self.book.learn(node, raw.source);
+        if self.last != Some((node, *raw.source)) {
+            // Whoever is heard from elsewhere is there now, until a message shows otherwise, which is looked at in full.
+            (self.last, self.familiar) = (Some((node, *raw.source)), None);
+            self.book.learn(node, *raw.source);
         }
         if header.kind == Kind::Data {
-            let payload = Payload::Private(&raw.bytes[header.prefix_size()..header.frame_size()]);
-            let (stamps, kernel_ns) = (frame.stamps, raw.kernel_ns);
-            return visit(Event::Frame(&Arrival { header, stamps, payload, kernel_ns, sealed_in }));
+            let familiar = || Familiar { template: Template::new(header), source: *raw.source };
+            self.familiar = sealed_in.is_none().then(familiar);
+            return show(raw, &header, sealed_in, visit);
         }
         let Some(announcement) = parse_announcement(frame.payload) else {
             return visit(Event::Trouble(Trouble::BadFrame(FrameError::Unknown)));
         };
         let flow = handle_announcement(&self.book, &header, &announcement, visit);
         if header.kind == Kind::Goodbye {
-            self.last = None;
+            (self.last, self.familiar) = (None, None);
         }
         flow
     }
@@ -239,6 +270,19 @@ impl<A: Copy + PartialEq> Door<A> {
             None => Ok(None),
         }
     }
+}
+
+/// Shows a message that is whole and for us.
+#[inline]
+fn show<A>(
+    raw: &RawFrame<'_, A>,
+    header: &Header,
+    sealed_in: Option<u32>,
+    visit: &mut dyn FnMut(Event<'_>) -> Flow,
+) -> Flow {
+    let stamps = header.stamped.then(|| raw.bytes[HEADER_SIZE..].first_chunk().map(Stamps::read)).flatten();
+    let payload = &raw.bytes[header.prefix_size()..header.frame_size()];
+    visit(Event::Frame(&Arrival { header, stamps, payload, kernel_ns: raw.kernel_ns, sealed_in }))
 }
 
 fn handle_announcement<A: Copy + PartialEq>(
@@ -286,10 +330,6 @@ where
         self.medium.drops()
     }
 
-    fn keeps_order(&self) -> bool {
-        false
-    }
-
     fn bell(&self) -> Arc<dyn Bell> {
         self.bell.clone()
     }
@@ -300,10 +340,6 @@ where
 
     fn sleep(&mut self) -> Slept {
         self.medium.sleep()
-    }
-
-    fn rings_doorbell(&self) -> bool {
-        false
     }
 
     fn looks_suffice(&self) -> bool {
@@ -336,7 +372,11 @@ mod tests {
     use punctual_proto::{Address, Port, Target};
 
     fn raw(bytes: &[u8]) -> RawFrame<'_, u8> {
-        RawFrame { bytes, source: 1, truncated: false, kernel_ns: None }
+        RawFrame { bytes, source: &1, truncated: false, kernel_ns: None }
+    }
+
+    fn door(own: Own) -> Door<u8> {
+        Door { own, book: Arc::new(AddressBook::new()), last: None, familiar: None, opener: None }
     }
 
     fn parse_checked<'a>(raw: &RawFrame<'a, u8>) -> Result<Frame<'a>, Trouble> {
@@ -348,10 +388,27 @@ mod tests {
     #[test]
     fn who_hears_itself_does_not_listen() {
         let own = Own { node: NodeId::named("a"), incarnation: 3 };
-        let mut door = Door { own, book: Arc::new(AddressBook::new()), last: None, opener: None };
+        let mut door = door(own);
         let mut bytes = frame(b"mine");
         *bytes.last_mut().unwrap() ^= 1;
         door.handle_raw(&raw(&bytes), &mut |event| panic!("{event:?}"));
+    }
+
+    /// Goal: a node is where its last frame came from, also if that was like one before.
+    #[test]
+    fn a_node_is_where_it_was_heard_last() {
+        let mut door = door(Own { node: NodeId::named("we"), incarnation: 1 });
+        let (message, mut hello) = (frame(b"hello"), frame(&[0; 17]));
+        hello[1] += 1;
+        let size = hello.len() - CHECK_SIZE;
+        put_check(&mut hello, size);
+        for (bytes, source) in [(&message, 1), (&message, 1), (&hello, 2), (&message, 1)] {
+            door.handle_raw(&RawFrame { source: &source, ..raw(bytes) }, &mut |event| {
+                assert!(!matches!(event, Event::Trouble(_)), "{event:?}");
+                Flow::Continue
+            });
+            assert_eq!(door.book.address_of(NodeId::named("a")), Some(source));
+        }
     }
 
     fn frame(payload: &[u8]) -> Vec<u8> {
@@ -418,7 +475,7 @@ mod tests {
                 put_check(&mut bytes, size);
             }
             let own = Own { node: NodeId::named("we"), incarnation: 1 };
-            let mut door = Door { own, book: Arc::new(AddressBook::new()), last: None, opener: None };
+            let mut door = door(own);
             let mut shown = 0;
             door.handle_raw(&RawFrame { truncated, ..raw(&bytes) }, &mut |event| {
                 shown += 1;

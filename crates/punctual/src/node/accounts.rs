@@ -54,19 +54,29 @@ impl Account {
 /// Why messages are lost, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blame {
-    /// Their sender's ring was written over before we read it.
-    Overrun,
     /// Their sender died.
     Death,
     /// What arrived and was no good, or the medium.
     Unknown,
 }
 
-impl Blame {
-    /// Of what a stream says next: an overrun is to blame for all that it has not accounted for.
-    #[inline]
-    fn of(stream: &Stream, otherwise: Self) -> Self {
-        if stream.is_overrun() { Self::Overrun } else { otherwise }
+/// Drops of the kernel: of a frame each, or of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct OpenDrops {
+    drops: u64,
+    /// Frames that the last drop that was charged may have had besides.
+    frames: u64,
+}
+
+impl OpenDrops {
+    /// Charges as many of these frames as can be: a drop stands for `frames_max` at the most.
+    fn charge(&mut self, frames: u64, frames_max: u64) -> u64 {
+        let begun = frames.min(self.frames);
+        let drops = (frames - begun).div_ceil(frames_max).min(self.drops);
+        let charged = (frames - begun).min(drops * frames_max);
+        self.drops -= drops;
+        self.frames = self.frames - begun + drops * frames_max - charged;
+        begun + charged
     }
 }
 
@@ -76,14 +86,14 @@ pub(crate) struct Accounts {
     accounts: Vec<Account>,
     /// Where the last frame's account was found.
     last: usize,
-    /// When what arrives was sent, where the medium is the kernel's. One that keeps order says itself how much is missing.
-    recency: Option<Recency>,
+    /// When what arrives was sent.
+    recency: Recency,
     /// When this turn's first event was looked at, once it was.
     moment: Option<Moment>,
     /// Who knows what the kernel had no room for.
     drops: Option<Box<dyn Drops>>,
-    /// Frames that the kernel dropped and that no gap has been charged with yet.
-    buffer_drops_open: u64,
+    /// What the kernel dropped and no gap has been charged with yet.
+    buffer_drops_open: OpenDrops,
     /// The same for damaged frames.
     bad_frames_open: u64,
     /// The same for frames that were not believed.
@@ -109,14 +119,14 @@ pub(crate) struct Judged {
 }
 
 impl Accounts {
-    pub(crate) fn new(ordered: bool, drops: Option<Box<dyn Drops>>) -> Self {
+    pub(crate) fn new(drops: Option<Box<dyn Drops>>) -> Self {
         Self {
             accounts: Vec::with_capacity(NODES_MAX),
             last: 0,
-            recency: (!ordered).then(|| Recency::new(now_ns())),
+            recency: Recency::new(now_ns()),
             moment: None,
             drops,
-            buffer_drops_open: 0,
+            buffer_drops_open: OpenDrops::default(),
             bad_frames_open: 0,
             refused_open: 0,
             changes: None,
@@ -149,29 +159,23 @@ impl Accounts {
 
     /// Whether a look everywhere that finds nothing is worth to be told of ([`Self::handle_turn`]).
     pub(crate) fn is_behind(&self) -> bool {
-        self.recency.is_some_and(|recency| recency.is_behind())
+        self.recency.is_behind()
     }
 
     /// A look at the medium has ended, and found so many events.
     #[inline]
     pub(crate) fn handle_turn(&mut self, seen: usize) {
         self.moment = None;
-        if seen == 0
-            && let Some(recency) = &mut self.recency
-        {
-            recency.handle_nothing();
+        if seen == 0 {
+            self.recency.handle_nothing();
         }
     }
 
     /// When this turn's events were looked at: the clock is read at the first of them.
     #[inline]
     fn moment(&mut self) -> Moment {
-        let Some(recency) = &mut self.recency else { return Moment::default() };
+        let recency = &mut self.recency;
         *self.moment.get_or_insert_with(|| recency.handle_reading(now_ns()))
-    }
-
-    fn is_ordered(&self) -> bool {
-        self.recency.is_none()
     }
 
     /// The account of a frame's sender, found at the first look while one peer talks.
@@ -192,8 +196,8 @@ impl Accounts {
         &mut self,
         node: NodeId,
         incarnation: u16,
-        unicast: impl FnOnce(bool, Moment) -> Stream,
-        broadcast: impl FnOnce(bool, Moment) -> Stream,
+        unicast: impl FnOnce(Moment) -> Stream,
+        broadcast: impl FnOnce(Moment) -> Stream,
         page: &Page,
     ) -> usize {
         // An earlier life is over; nothing of it can come any more.
@@ -213,8 +217,8 @@ impl Accounts {
         }
         page.count(Count::Joined).add_alone(1);
         let public = PeerAccount { node, incarnation, arrived: 0, lost: 0, missing: 0, present: true };
-        let (ordered, moment) = (self.is_ordered(), self.moment());
-        let (unicast, broadcast) = (unicast(ordered, moment), broadcast(ordered, moment));
+        let moment = self.moment();
+        let (unicast, broadcast) = (unicast(moment), broadcast(moment));
         self.accounts.push(Account { public, unicast, broadcast });
         self.note(self.accounts.len() - 1, NodeChange::Joined);
         self.accounts.len() - 1
@@ -237,11 +241,11 @@ impl Accounts {
         }
         if known.is_none() || is_over.is_some() {
             let begin = if exact { Stream::starting_at } else { Stream::starting_by };
-            let unicast = |ordered, moment| match progress.unicast {
-                Some(next) => begin(next, ordered, moment),
-                None => Stream::unheard(ordered, moment),
+            let unicast = |moment| match progress.unicast {
+                Some(next) => begin(next, moment),
+                None => Stream::unheard(moment),
             };
-            let broadcast = |ordered, moment| begin(progress.broadcast, ordered, moment);
+            let broadcast = |moment| begin(progress.broadcast, moment);
             self.open(node, life, unicast, broadcast, page);
         }
     }
@@ -252,10 +256,9 @@ impl Accounts {
         let index = self.account_of(header.source.node, header.incarnation, page);
         let moment = self.moment();
         let stream = self.accounts[index].stream(header);
-        let blame = Blame::of(stream, Blame::Unknown);
         let accepted = stream.accept(header.sequence, moment);
         if accepted.lost > 0 {
-            self.charge(index, accepted.lost, blame, page);
+            self.charge(index, accepted.lost, Blame::Unknown, page);
         }
         if accepted.restarted {
             page.count(Count::Restarts).add_alone(1);
@@ -268,30 +271,6 @@ impl Accounts {
             page.count(Count::Duplicates).add_alone(1);
         }
         Judged { deliver: accepted.is_deliverable(), lost_before: accepted.lost }
-    }
-
-    /// The number that follows in the stream of frames with such a header, if that is this account's. None where the medium
-    /// does not keep order.
-    #[inline]
-    pub(crate) fn next_of(&self, account: usize, header: &Header) -> Option<u32> {
-        let account = self.accounts.get(account)?;
-        let stream = if header.target.node.is_some() { &account.unicast } else { &account.broadcast };
-        let is_it = account.is_of(header.source.node, header.incarnation);
-        if is_it { stream.next_in_order() } else { None }
-    }
-
-    /// The frame with the number that [`Self::next_of`] said arrived.
-    #[inline]
-    pub(crate) fn accept_next(&mut self, account: usize, header: &Header, page: &Page) {
-        let account = &mut self.accounts[account];
-        account.stream(header).accept_next_in_order();
-        account.public.arrived += 1;
-        page.count(Count::Arrived).add_alone(1);
-    }
-
-    /// Index of the account that the last frame went to.
-    pub(crate) fn last(&self) -> usize {
-        self.last
     }
 
     /// A node says how far it is.
@@ -355,28 +334,20 @@ impl Accounts {
         page: &Page,
         work: impl FnOnce(&mut Account) -> [u64; 2],
     ) {
-        let account = &mut self.accounts[index];
-        let blames = [&account.unicast, &account.broadcast].map(|stream| Blame::of(stream, otherwise));
-        let lost = work(account);
-        for (blame, lost) in blames.into_iter().zip(lost) {
-            self.charge(index, lost, blame, page);
+        let lost = work(&mut self.accounts[index]);
+        for lost in lost {
+            self.charge(index, lost, otherwise, page);
         }
     }
 
     /// Something that explains losses.
     pub(crate) fn handle_trouble(&mut self, trouble: Trouble, page: &Page) {
         match trouble {
-            Trouble::Overrun { node, incarnation, progress } => {
-                page.count(Count::Overruns).add_alone(1);
-                self.handle_overrun(node, incarnation, progress, page);
-            }
             Trouble::BadFrame(_) | Trouble::BadCheck => {
                 page.count(Count::BadFrames).add_alone(1);
                 self.bad_frames_open += 1;
             }
             Trouble::Refused(refusal) => self.handle_refused(refusal, page),
-            // Nothing that it says is believed any more, and so nothing of it is missed.
-            Trouble::Corrupt { node: _ } => page.count(Count::CorruptPeers).add_alone(1),
         }
     }
 
@@ -387,38 +358,24 @@ impl Accounts {
         self.refused_open += u64::from(refusal != Refusal::Replayed);
     }
 
-    #[cold]
-    fn handle_overrun(&mut self, node: NodeId, incarnation: u16, progress: Progress, page: &Page) {
-        let index = self.account_of(node, incarnation, page);
-        let account = &mut self.accounts[index];
-        account.broadcast.handle_overrun(progress.broadcast);
-        if let Some(unicast) = progress.unicast {
-            account.unicast.handle_overrun(unicast);
-        }
-    }
-
     /// Asks the kernel what it had no room for since it was last asked.
     pub(crate) fn count_drops(&mut self, page: &Page) {
-        let frames = self.drops.as_mut().map_or(0, |drops| drops.take());
-        page.count(Count::BufferDrops).add_alone(frames);
-        self.buffer_drops_open += frames;
+        let drops = self.drops.as_mut().map_or(0, |drops| drops.take());
+        page.count(Count::BufferDrops).add_alone(drops);
+        self.buffer_drops_open.drops += drops;
     }
 
     /// Puts losses under their causes: each under exactly one.
     #[cold]
     fn charge(&mut self, index: usize, lost: u64, blame: Blame, page: &Page) {
         self.accounts[index].public.lost += lost;
-        if blame == Blame::Overrun {
-            page.count(Count::LostOverrun).add_alone(lost);
-            return;
-        }
         self.count_drops(page);
         let bad = lost.min(self.bad_frames_open);
         self.bad_frames_open -= bad;
         let refused = (lost - bad).min(self.refused_open);
         self.refused_open -= refused;
-        let full = (lost - bad - refused).min(self.buffer_drops_open);
-        self.buffer_drops_open -= full;
+        let frames_max = self.drops.as_ref().map_or(1, |drops| drops.frames_max());
+        let full = self.buffer_drops_open.charge(lost - bad - refused, frames_max);
         let rest = if blame == Blame::Death { Count::LostPeerDied } else { Count::LostMedium };
         page.count(Count::LostBadFrame).add_alone(bad);
         page.count(Count::LostRefused).add_alone(refused);
@@ -473,23 +430,15 @@ mod tests {
         }
     }
 
-    /// Goal: what an overrun cost each of two streams stands under it, though a frame that shows no loss comes first, and one
-    /// stream's loss shows before the other's; what is lost later does not.
+    /// Goal: a drop is charged once; one of a run with as many frames as a run has.
     #[test]
-    fn an_overrun_is_to_blame_for_what_both_streams_lost_and_for_no_more() {
-        let (node, page) = (NodeId::named("writer"), page());
-        let (to_us, to_all) = (Target::node("observer"), Target::EVERYONE);
-        let mut accounts = Accounts::new(true, None);
-        accounts.handle_joined(node, 7, Progress { unicast: Some(0), broadcast: 0 }, true, &page);
-        let progress = Progress { unicast: Some(50), broadcast: (1 << 33) + 9 };
-        accounts.handle_trouble(Trouble::Overrun { node, incarnation: 7, progress }, &page);
-        for (target, sequence) in [(to_all, 5), (to_all, 6), (to_us, 50), (to_us, 51)] {
-            assert!(accounts.accept(&header(node, target, sequence), &page).deliver);
-        }
-        let lost = (1 << 33) + 5 + 50;
-        assert_eq!((page.ledger().lost_overrun, page.ledger().lost_medium), (lost, 0));
-        accounts.accept(&header(node, to_us, 55), &page);
-        assert_eq!((page.ledger().lost_overrun, page.ledger().lost_medium), (lost, 3));
+    fn drops_are_charged_once() {
+        let mut open = OpenDrops { drops: 10, frames: 0 };
+        assert_eq!([open.charge(4, 1), open.charge(7, 1), open.charge(1, 1)], [4, 6, 0]);
+        open.drops = 3;
+        assert_eq!([open.charge(17, 16), open.charge(14, 16), open.charge(1, 16)], [17, 14, 1]);
+        assert_eq!(open, OpenDrops { drops: 1, frames: 0 });
+        assert_eq!(open.charge(100, 16), 16);
     }
 
     /// Goal: a life whose number is that of an earlier one of the same node is another life: its messages are delivered.
@@ -497,7 +446,7 @@ mod tests {
     fn a_number_of_a_life_that_comes_again_is_another_life() {
         let node = NodeId::named("phoenix");
         let page = page();
-        let mut accounts = Accounts::new(true, None);
+        let mut accounts = Accounts::new(None);
         let progress = Progress { unicast: Some(0), broadcast: 0 };
         for life in 0..3 {
             accounts.handle_joined(node, 7, progress, true, &page);

@@ -3,11 +3,13 @@
 //! Whoever drives the engine notes changes while somebody watches, and puts an event for each into the watcher's inbox, as if the
 //! node had sent it a message: so watchers wait, follow and are counted as communicators are.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use punctual_machine::clock::Clock;
 use punctual_proto::frame::{HEADER_SIZE, Kind};
 use punctual_proto::limits::NAME_SIZE_MAX;
 use punctual_proto::{Address, Header, NodeId, Port, Target};
@@ -16,8 +18,9 @@ use super::accounts::Change;
 use super::inbox::{Circumstances, Inbox};
 use super::{BindError, CommunicatorOptions, Core};
 use crate::communicator::{Communicator, ReceiveError};
-use crate::engine::{Identity, Receive};
 use crate::ledger::{Count, RowCount};
+use crate::memory::stream::{Presence, Streams};
+use crate::publication::{Subscription, SubscriptionOptions};
 use crate::wake::Wake;
 
 /// Size of a watcher's inbox, bytes: room for more events than a bus has nodes.
@@ -127,68 +130,167 @@ impl NodeEvent {
 /// At most some three hundred events wait; of more the newest are lost, counted by [`Self::missed`] and as *inbox full* in the
 /// node's ledger, where each event is a message from the node to itself.
 #[derive(Debug)]
-pub struct NodeEvents {
+pub struct NodeEvents(Watcher);
+
+#[derive(Debug)]
+enum Watcher {
+    Wire(WireWatcher),
+    Memory(Box<MemoryWatcher>),
+}
+
+/// On a kernel's medium: events come as messages do.
+#[derive(Debug)]
+struct WireWatcher {
     communicator: Communicator,
     inbox: Arc<Inbox>,
     core: Arc<Core>,
 }
 
-impl NodeEvents {
-    pub(super) fn new(core: &Arc<Core>, wake: Wake) -> Result<Self, BindError> {
-        let lead = crate::wake::waiter(wake, core.manners).map_err(BindError::CannotWait)?;
-        let inbox = Self::new_inbox(core)?;
-        let options = CommunicatorOptions::waiting(wake);
-        let communicator = Communicator::new(Arc::clone(core), &inbox, lead, &options)?;
-        core.visit(|receiving| receiving.watch(core, &inbox));
-        Ok(Self { communicator, inbox, core: Arc::clone(core) })
+/// In memory: the list of nodes is compared with what it was.
+#[derive(Debug)]
+struct MemoryWatcher {
+    subscription: Subscription,
+    /// The version of the list that was looked at.
+    version_seen: Option<u64>,
+    present: Vec<NodeEvent>,
+    waiting: VecDeque<NodeEvent>,
+}
+
+impl MemoryWatcher {
+    /// The oldest event.
+    fn next(&mut self) -> Option<NodeEvent> {
+        if self.waiting.is_empty() {
+            self.look();
+        }
+        self.waiting.pop_front()
     }
 
-    /// An inbox that stands in no list of ports: no message is for it.
-    fn new_inbox(core: &Core) -> Result<Arc<Inbox>, BindError> {
-        let inboxes = core.registry.lock();
-        let row = core.page.free_row().ok_or(BindError::TooMany)?;
-        let port = Port::from(u16::MAX);
-        let inbox = Inbox::new(port, row, INBOX_SIZE).map_err(BindError::System)?;
-        core.page.row(row)[RowCount::Port as usize].set(u64::from(port.get()) + 1);
-        core.registry.note_change();
-        core.registry.reserve();
-        drop(inboxes);
-        Ok(inbox)
+    /// Compares the list with what it was.
+    fn look(&mut self) {
+        let streams = Arc::clone(self.subscription.streams());
+        streams.look_for_nodes();
+        let version = streams.nodes_version();
+        if self.version_seen.replace(version) == Some(version) {
+            return;
+        }
+        let now: Vec<NodeEvent> = streams.present().into_iter().map(joined).collect();
+        let has = |list: &[NodeEvent], life: NodeLife| list.iter().any(|event| event.life == life);
+        for gone in self.present.iter().filter(|event| !has(&now, event.life)) {
+            let died = streams.has_died(gone.life.value);
+            let change = if died { NodeChange::Died } else { NodeChange::Left };
+            self.waiting.push_back(NodeEvent { change, ..gone.clone() });
+        }
+        self.waiting.extend(now.iter().filter(|event| !has(&self.present, event.life)).cloned());
+        self.present = now;
+    }
+}
+
+fn joined(presence: Presence) -> NodeEvent {
+    let Presence { node, life, name } = presence;
+    NodeEvent { change: NodeChange::Joined, node, life: NodeLife { value: life, bits: u64::BITS }, name }
+}
+
+impl NodeEvents {
+    pub(super) fn wire(core: &Arc<Core>, wake: Wake) -> Result<Self, BindError> {
+        let lead = crate::wake::waiter(wake, core.manners).map_err(BindError::CannotWait)?;
+        let inbox = new_inbox(core)?;
+        let options = CommunicatorOptions::waiting(wake);
+        let communicator = Communicator::wire(Arc::clone(core), &inbox, lead, &options)?;
+        core.visit(|receiving| receiving.watch(core, &inbox));
+        Ok(Self(Watcher::Wire(WireWatcher { communicator, inbox, core: Arc::clone(core) })))
+    }
+
+    pub(super) fn memory(streams: &Arc<Streams>, wake: Wake) -> Result<Self, BindError> {
+        let options = SubscriptionOptions { wake };
+        let subscription = Subscription::new(&options, |event| streams.watch(event))?;
+        Ok(Self(Watcher::Memory(Box::new(MemoryWatcher {
+            subscription,
+            version_seen: None,
+            present: Vec::new(),
+            waiting: VecDeque::new(),
+        }))))
     }
 
     /// The oldest event, if there is one; never waits.
     pub fn try_next(&mut self) -> Option<NodeEvent> {
-        Self::read(self.communicator.try_receive())
+        match &mut self.0 {
+            Watcher::Wire(watcher) => read(watcher.communicator.try_receive()),
+            Watcher::Memory(watcher) => {
+                let nothing = watcher.subscription.try_receive(&mut []);
+                debug_assert!(nothing.is_err(), "no message is for who watches");
+                watcher.next()
+            }
+        }
     }
 
     /// The oldest event; waits for one for at most `timeout`.
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<NodeEvent> {
-        Self::read(self.communicator.receive_timeout(timeout))
-    }
-
-    fn read(received: Result<crate::communicator::Message<'_>, ReceiveError>) -> Option<NodeEvent> {
-        received.ok().map(|message| NodeEvent::read(message.payload))
+        match &mut self.0 {
+            Watcher::Wire(watcher) => read(watcher.communicator.receive_timeout(timeout)),
+            Watcher::Memory(watcher) => {
+                let clock = Clock::get();
+                let deadline = clock.now().plus(clock.ticks(timeout));
+                if let Some(event) = watcher.next() {
+                    return Some(event);
+                }
+                let MemoryWatcher { subscription, version_seen, .. } = &mut **watcher;
+                let _found_or_late = subscription.wait_for(Some(deadline), |subscription| {
+                    // What was found is not looked at again by who waits.
+                    let _no_message = subscription.poll(1, |_| {});
+                    let streams = subscription.streams();
+                    streams.look_for_nodes();
+                    (Some(streams.nodes_version()) != *version_seen).then_some(())
+                });
+                watcher.next()
+            }
+        }
     }
 
     /// Events for which there was no room.
     pub fn missed(&self) -> u64 {
-        self.core.page.row(self.inbox.row)[RowCount::InboxFull as usize].get()
+        match &self.0 {
+            Watcher::Wire(WireWatcher { core, inbox, .. }) => {
+                core.about.page.row(inbox.row)[RowCount::InboxFull as usize].get()
+            }
+            Watcher::Memory(_) => 0,
+        }
     }
 
     /// For an event loop of one's own, as [`Communicator::arm`]: take events until there is none, arm, wait until
     /// [`Self::as_fd`] is readable.
     pub fn arm(&mut self) -> bool {
-        self.communicator.arm()
+        match &mut self.0 {
+            Watcher::Wire(watcher) => watcher.communicator.arm(),
+            Watcher::Memory(watcher) => watcher.subscription.arm(),
+        }
     }
+}
+
+/// An inbox that stands in no list of ports: no message is for it.
+fn new_inbox(core: &Core) -> Result<Arc<Inbox>, BindError> {
+    let port = Port::from(u16::MAX);
+    let page = &core.about.page;
+    let row = page.take_row(port)?;
+    let inbox = Inbox::new(port, row, INBOX_SIZE).inspect_err(|_| page.close_row(row, 0));
+    core.registry.reserve();
+    core.registry.note_watcher();
+    inbox.map_err(BindError::System)
+}
+
+fn read(received: Result<crate::communicator::Message<'_>, ReceiveError>) -> Option<NodeEvent> {
+    received.ok().map(|message| NodeEvent::read(message.payload))
 }
 
 impl AsFd for NodeEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.communicator.as_fd()
+        match &self.0 {
+            Watcher::Wire(watcher) => watcher.communicator.as_fd(),
+            Watcher::Memory(watcher) => watcher.subscription.as_fd(),
+        }
     }
 }
 
-impl Drop for NodeEvents {
+impl Drop for WireWatcher {
     fn drop(&mut self) {
         self.core.watch.lock().inboxes.retain(|other| !Arc::ptr_eq(other, &self.inbox));
     }
@@ -211,21 +313,21 @@ impl Watch {
     }
 
     /// One more watches: tells him of those who are there.
-    pub(super) fn enter(&self, core: &Core, inbox: &Arc<Inbox>, receive: &dyn Receive, present: &[Change]) {
+    pub(super) fn enter(&self, core: &Core, inbox: &Arc<Inbox>, present: &[Change]) {
         let mut watched = self.lock();
         watched.inboxes.push(Arc::clone(inbox));
-        watched.present = present.iter().map(|change| (change.incarnation, event(change, receive))).collect();
+        watched.present = present.iter().map(|change| (change.incarnation, event(change))).collect();
         for (_, event) in &watched.present {
             tell(core, inbox, event);
         }
     }
 
     /// Tells all who watch. `false` if there is nobody.
-    pub(super) fn publish(&self, core: &Core, receive: &dyn Receive, changes: &[Change]) -> bool {
+    pub(super) fn publish(&self, core: &Core, changes: &[Change]) -> bool {
         let mut watched = self.lock();
         let Watched { inboxes, present } = &mut *watched;
         for change in changes {
-            let found = event(change, receive);
+            let found = event(change);
             let known = present.iter().position(|(incarnation, event)| {
                 *incarnation == change.incarnation && event.node == change.node
             });
@@ -247,27 +349,19 @@ impl Watch {
     }
 }
 
-/// A change as users see it: the engine may know more of the node.
-fn event(change: &Change, receive: &dyn Receive) -> NodeEvent {
-    let node = change.node;
-    let Some(Identity { life, name, has_left }) = receive.identity_of(node, change.incarnation) else {
-        let life = NodeLife { value: change.incarnation.into(), bits: u16::BITS };
-        return NodeEvent { change: change.kind, node, life, name: None };
-    };
-    let change = match change.kind {
-        NodeChange::Died if has_left => NodeChange::Left,
-        other => other,
-    };
-    NodeEvent { change, node, life: NodeLife { value: life, bits: u64::BITS }, name }
+/// A change as users see it.
+fn event(change: &Change) -> NodeEvent {
+    let life = NodeLife { value: change.incarnation.into(), bits: u16::BITS };
+    NodeEvent { change: change.kind, node: change.node, life, name: None }
 }
 
 fn tell(core: &Core, inbox: &Inbox, event: &NodeEvent) {
     let payload = event.write();
     let header = Header {
         kind: Kind::Data,
-        incarnation: core.incarnation,
-        source: Address { node: core.node, port: Port::from(0) },
-        target: Target::node(core.node),
+        incarnation: core.about.incarnation,
+        source: Address { node: core.about.node, port: Port::from(0) },
+        target: Target::node(core.about.node),
         sequence: 0,
         payload_size: EVENT_SIZE as u32,
         stamped: false,
@@ -275,8 +369,8 @@ fn tell(core: &Core, inbox: &Inbox, event: &NodeEvent) {
     };
     let mut prefix = [0; HEADER_SIZE];
     header.write(&mut prefix);
-    core.page.count(Count::Copies).add_alone(1);
-    if inbox.push(&Circumstances::default(), &prefix, &payload, &core.page) {
+    core.about.page.count(Count::Copies).add_alone(1);
+    if inbox.push(&Circumstances::default(), &prefix, &payload, &core.about.page) {
         inbox.ring(&*core.bell);
     }
 }

@@ -1,5 +1,6 @@
 //! How a frame leaves its sender's reach: copied into memory of our own, and its seal looked at there.
 
+use punctual_machine::block;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::PREFIX_SIZE_MAX;
 use punctual_proto::seal::Refusal;
@@ -47,24 +48,20 @@ impl Guard {
 /// group in which it was sealed.
 ///
 /// # Errors
-/// Why it is not believed; nothing, if its sender wrote over it meanwhile.
+/// Why it is not believed.
 #[inline]
 pub(super) fn copy(
     guard: &mut Guard,
     arrival: &Arrival<'_>,
     buffer: &mut Vec<u8>,
-) -> Result<Option<u32>, Option<Refusal>> {
-    let header = &arrival.header;
+) -> Result<Option<u32>, Refusal> {
+    let header = arrival.header;
     if matches!(guard, Guard::Nobody) && header.sealed {
-        return Err(Some(Refusal::Unexpected));
+        return Err(Refusal::Unexpected);
     }
     make_room(buffer, PREFIX_SIZE_MAX + arrival.payload.len());
-    let size = arrival.payload.copy_to(&mut buffer[PREFIX_SIZE_MAX..]);
-    if !arrival.payload.is_intact() {
-        return Err(None);
-    }
-    debug_assert_eq!(header.prefix_size() + size, header.frame_size(), "the buffer holds the largest");
-    let opened = open(guard, header, arrival.stamps, buffer).map_err(Some)?;
+    block::copy(arrival.payload, &mut buffer[PREFIX_SIZE_MAX..][..arrival.payload.len()]);
+    let opened = open(guard, header, arrival.stamps, buffer)?;
     Ok(opened.or(arrival.sealed_in))
 }
 
@@ -98,7 +95,7 @@ fn write_head(bytes: &mut [u8], header: &Header, stamps: Option<Stamps>) {
 
 /// What stands before a message in an inbox: there it needs no seal any more.
 pub(super) fn write_prefix<'a>(bytes: &'a mut [u8; PREFIX_SIZE_MAX], arrival: &Arrival<'_>) -> &'a [u8] {
-    let header = Header { sealed: false, ..arrival.header };
+    let header = Header { sealed: false, ..*arrival.header };
     write_head(bytes, &header, arrival.stamps);
     &bytes[..header.prefix_size()]
 }

@@ -10,12 +10,14 @@ use super::Node;
 use crate::engine::datagram::{self, DatagramOptions, Reach};
 use crate::engine::faulty::{self, Faults};
 use crate::engine::packet::{self, PacketBusOptions};
-use crate::engine::shared::{self, Joined, SharedOptions, Sharing, check_name};
-use crate::engine::{Engine, loopback, tap};
+use crate::engine::tap::{self, Capture};
+use crate::engine::{Engine, Joined, check_name};
+use crate::memory::stream::Layers;
+use crate::memory::{self, Entered, SharedOptions, Sharing};
 use crate::seal::{Keys, Seals};
 use crate::wake::Wake;
 
-pub use crate::engine::shared::OpenError;
+pub use crate::engine::OpenError;
 
 /// A medium that reaches everybody.
 #[derive(Clone, Debug)]
@@ -181,41 +183,70 @@ impl NodeOptions {
         Node::assemble(bus, self)
     }
 
-    /// The engine alone, with the layers asked for, and no node around it: whoever drives it writes headers, sorts frames to
+    /// The engine of a kernel's medium alone, with the layers asked for, and no node around it: whoever drives it writes headers, sorts frames to
     /// ports and counts. It joins the bus as a node of this name and id would. For measuring what a node adds:
     /// seals are among that, and a sealed bus hears nothing of what is sent so.
     ///
     /// # Errors
-    /// As [`Node::open`].
+    /// As [`Node::open`]; and that memory has none, where a publication and a subscription are all that there is.
     pub fn open_engine(&self, bus: &Bus) -> Result<(Engine, Joined), OpenError> {
         let id = self.id.unwrap_or_else(|| NodeId::named(&self.name));
-        open_engine(bus, self, id).map(|(engine, joined, _)| (engine, joined))
+        match open_medium(bus, self, id)?.0 {
+            Opened::Engine(engine, joined) => Ok((engine, joined)),
+            Opened::Memory(..) => {
+                let text =
+                    format!("{bus} has no engine: a publication and a subscription are all that there is");
+                Err(OpenError::Invalid(text))
+            }
+        }
     }
 }
 
-/// The engine of a bus, with the layers that were asked for.
-pub(super) fn open_engine(
+/// A medium that is open.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// A kernel's, with its layers around it.
+    Engine(Engine, Joined),
+    /// Memory, and the layers that are to be.
+    Memory(Box<Entered>, Layers),
+}
+
+/// The medium of a bus, with the layers that were asked for.
+pub(super) fn open_medium(
     bus: &Bus,
     options: &NodeOptions,
     node: NodeId,
-) -> Result<(Engine, Joined, Option<Seals>), OpenError> {
+) -> Result<(Opened, Option<Seals>), OpenError> {
     check_name("node", &options.name)?;
     let name = &options.name;
     let (bus, seals) = bus.unseal()?;
-    let (mut engine, joined) = match bus {
-        Bus::Loopback(bus) => loopback::open(bus, node, name),
-        Bus::Shared(bus) => shared::open(bus, node, name),
-        Bus::Datagram(bus) => datagram::open(bus, node, seals.as_ref()),
-        Bus::Packet(bus) => packet::open(bus, node, seals.as_ref()),
+    let opened = match bus {
+        Bus::Loopback(bus) => {
+            Opened::Memory(Box::new(memory::open_in_process(bus, node, name)?), options.layers()?)
+        }
+        Bus::Shared(bus) => Opened::Memory(Box::new(memory::open(bus, node, name)?), options.layers()?),
+        Bus::Datagram(bus) => options.wrapped(datagram::open(bus, node, seals.as_ref())?)?,
+        Bus::Packet(bus) => options.wrapped(packet::open(bus, node, seals.as_ref())?)?,
         Bus::Sealed { .. } => unreachable!("a sealed bus has a medium inside"),
-    }?;
-    if let Some(path) = &options.capture {
-        engine = tap::wrap(engine, path)?;
+    };
+    Ok((opened, seals))
+}
+
+impl NodeOptions {
+    fn layers(&self) -> Result<Layers, OpenError> {
+        let capture = self.capture.as_deref().map(Capture::create).transpose()?;
+        Ok(Layers { capture, faults: self.faults })
     }
-    if let Some(faults) = &options.faults {
-        engine = faulty::wrap(engine, faults);
+
+    fn wrapped(&self, (mut engine, joined): (Engine, Joined)) -> Result<Opened, OpenError> {
+        if let Some(path) = &self.capture {
+            engine = tap::wrap(engine, path)?;
+        }
+        if let Some(faults) = &self.faults {
+            engine = faulty::wrap(engine, faults);
+        }
+        Ok(Opened::Engine(engine, joined))
     }
-    Ok((engine, joined, seals))
 }
 
 /// A communicator to be bound.
@@ -227,7 +258,7 @@ pub struct CommunicatorOptions {
     pub stamps: bool,
     /// Messages whose stages are kept for [`crate::Communicator::recorded`].
     pub recorded: usize,
-    /// Size of its inbox, bytes, a power of two; by default four of the largest messages.
+    /// On the kernel's media, size of its inbox, bytes, a power of two; by default four of the largest messages.
     pub inbox_size: Option<usize>,
 }
 

@@ -6,20 +6,18 @@ use std::time::Duration;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::epoll::EpollSet;
-use punctual_machine::wake::Slept;
+use punctual_machine::slept::Slept;
 use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Stamps};
 
 use super::Core;
 use super::accounts::{Accounts, Change, PeerAccount};
-use super::inbox::{Circumstances, Inbox, make_room};
-use super::opening::{Guard, copy, open, write_prefix};
+use super::inbox::{Circumstances, Inbox};
+use super::opening::{Guard, copy, write_prefix};
 use super::registry::Ports;
 use super::waiting::Limit;
-use crate::engine::medium::Receiver;
-use crate::engine::shared::Likeness;
-use crate::engine::{Arrival, Event, Flow, SLEEP_MAX, Trouble};
+use crate::engine::{Arrival, Event, Flow, Receive, SLEEP_MAX, Trouble};
 use crate::ledger::{Count, Page};
 use crate::seal::Seals;
 use crate::wake::{Bed, Condition, Waited, Waiter};
@@ -35,21 +33,18 @@ pub(crate) struct Landing {
     last: Option<Found>,
     /// Something has landed since the last look for a message.
     pub(crate) has_landed: bool,
-    /// What the next message looks like if it is like the last.
-    prediction: Option<Prediction>,
 }
 
 impl Landing {
     pub(crate) fn new(payload_size_max: usize) -> Self {
         let buffer = vec![0; OVERHEAD_SIZE_MAX + payload_size_max];
-        Self { buffer, last: None, has_landed: false, prediction: None }
+        Self { buffer, last: None, has_landed: false }
     }
 
     /// A message is in the buffer.
     pub(crate) fn land(&mut self, found: Found) {
         self.last = Some(found);
         self.has_landed = true;
-        self.prediction = None;
     }
 
     /// The last message that landed, and the buffer that it is in.
@@ -57,16 +52,6 @@ impl Landing {
     pub(crate) fn last(&self) -> Option<(&Found, &[u8])> {
         Some((self.last.as_ref()?, &self.buffer))
     }
-}
-
-/// A message from the same port to the same target as the one before, and the next in its stream.
-#[derive(Clone, Copy, Debug)]
-struct Prediction {
-    likeness: Likeness,
-    /// Index of its source's account.
-    account: usize,
-    /// The node's ports then: whom the message is for depends on them.
-    ports_version: u64,
 }
 
 /// What is known of a message that landed; its payload is in the buffer.
@@ -84,7 +69,7 @@ pub(crate) struct Found {
 /// The receiving half, under the node's lock for receivers.
 #[derive(Debug)]
 pub(crate) struct Receiving {
-    receive: Receiver,
+    receive: Box<dyn Receive>,
     ports: Ports,
     accounts: Accounts,
     /// A frame for others than the driver, before it goes to their inboxes.
@@ -94,14 +79,12 @@ pub(crate) struct Receiving {
     next_housekeeping: Ticks,
     /// The last turn found something, so there may be more: nobody sleeps before a turn that finds nothing.
     restless: bool,
-    /// Messages in a row that may be taken as predicted, before all peers are looked at again.
-    predictable: usize,
     guard: Guard,
 }
 
 impl Receiving {
-    pub(crate) fn new(mut receive: Receiver, payload_size_max: usize, seals: Option<&Seals>) -> Self {
-        let accounts = Accounts::new(receive.keeps_order(), receive.drops());
+    pub(crate) fn new(mut receive: Box<dyn Receive>, payload_size_max: usize, seals: Option<&Seals>) -> Self {
+        let accounts = Accounts::new(receive.drops());
         let staged = vec![0; OVERHEAD_SIZE_MAX + payload_size_max];
         let guard = Guard::new(seals);
         Self {
@@ -112,7 +95,6 @@ impl Receiving {
             woken: None,
             next_housekeeping: Ticks(0),
             restless: false,
-            predictable: 0,
             guard,
         }
     }
@@ -132,13 +114,10 @@ impl Receiving {
         if let Some(changes) = self.accounts.take_changes() {
             self.tell(core, &changes);
         }
-        (self.restless, self.predictable) = (seen > 0, BATCH);
-        if landing.has_landed {
-            landing.prediction = self.predict(landing);
-        }
+        self.restless = seen > 0;
         if newcomers && let Some(mut sending) = core.try_sending() {
             // Who has just joined may want an answer.
-            sending.housekeep(core, core.clock.now());
+            sending.housekeep(core, core.about.clock.now());
         }
         seen
     }
@@ -146,7 +125,7 @@ impl Receiving {
     /// Tells those who watch who came and who went.
     #[cold]
     fn tell(&mut self, core: &Core, changes: &[Change]) {
-        if !core.watch.publish(core, &*self.receive, changes) {
+        if !core.watch.publish(core, changes) {
             self.accounts.unwatch();
         }
     }
@@ -154,53 +133,7 @@ impl Receiving {
     /// One more wants to know, from now on and of those who are there.
     pub(super) fn watch(&mut self, core: &Core, inbox: &Arc<Inbox>) {
         let present = self.accounts.watch();
-        core.watch.enter(core, inbox, &*self.receive, &present);
-    }
-
-    /// What follows the message that has just landed, if it goes on like that. Other media, and layers, look at every frame.
-    fn predict(&self, landing: &Landing) -> Option<Prediction> {
-        let Receiver::Shared(half) = &self.receive else { return None };
-        let header = &landing.last.as_ref()?.header;
-        Some(Prediction {
-            likeness: half.likeness(header)?,
-            account: self.accounts.last(),
-            ports_version: self.ports.version_seen(),
-        })
-    }
-
-    /// Lets the next message land if it is as predicted: then it needs no more than that look. What [`Self::turn`] would do
-    /// with it is done.
-    #[inline]
-    pub(crate) fn take_predicted(&mut self, core: &Core, landing: &mut Landing) -> bool {
-        let (Some(prediction), Some(last)) = (&landing.prediction, &mut landing.last) else { return false };
-        let Receiver::Shared(half) = &mut self.receive else { return false };
-        if self.predictable == 0 || core.registry.version() != prediction.ports_version {
-            return false;
-        }
-        let &Prediction { ref likeness, account, .. } = prediction;
-        let Some(sequence) = self.accounts.next_of(account, &last.header) else { return false };
-        let Some(alike) = half.peek_alike(likeness, sequence) else { return false };
-        let read = if alike.stamps.is_some() { core.clock.now_after_loads() } else { Ticks::default() };
-        let header = Header { sequence, payload_size: alike.payload_size, ..last.header };
-        make_room(&mut landing.buffer, PREFIX_SIZE_MAX + header.frame_size() - header.prefix_size());
-        if !half.copy_alike(likeness, &mut landing.buffer, PREFIX_SIZE_MAX) {
-            return false;
-        }
-        // What is not believed is looked at once more by `turn`, which counts it.
-        let Ok(sealed_in) = open(&mut self.guard, &header, alike.stamps, &mut landing.buffer) else {
-            return false;
-        };
-        half.take_alike(likeness);
-        let woken = self.woken.take().unwrap_or_default();
-        self.predictable -= 1;
-        self.restless = true;
-        self.accounts.accept_next(account, &header, &core.page);
-        core.page.count(Count::Copies).add_alone(1);
-        last.header = header;
-        last.stamps = alike.stamps;
-        last.circumstances = Circumstances { woken, read, sealed_in, ..Circumstances::default() };
-        landing.has_landed = true;
-        true
+        core.watch.enter(core, inbox, &present);
     }
 
     /// Lets time pass by `waiter`'s way: until the deadline at most, or the next housekeeping.
@@ -221,18 +154,17 @@ impl Receiving {
         let due = self.receive.next_due();
         let limit = Limit::new(core, deadline);
         // Descriptors that are polled say themselves whether there is more.
-        let restless = self.restless && (self.rings_doorbell() || !waiter.sleeps_at_once());
+        let restless = self.restless && !waiter.sleeps_at_once();
         let mut condition =
             EngineCondition { core, receiving: self, restless, has_news, due, deadline, limit };
         let waited = waiter.wait(&mut bed, &mut condition);
         if waited.slept {
-            self.woken = Some(core.clock.now());
+            self.woken = Some(core.about.clock.now());
         }
         if waited.missed {
-            core.page.count(Count::MissedWakeups).add(1);
+            core.about.page.count(Count::MissedWakeups).add(1);
         }
-        // Where senders ring, another descriptor may stand in for the bell's event.
-        if waited.on_event || waited.on_descriptor && self.rings_doorbell() {
+        if waited.on_event {
             self.receive.handle_awake();
         } else if waited.on_descriptor {
             self.receive.handle_woken();
@@ -250,10 +182,6 @@ impl Receiving {
         self.receive.is_ready()
     }
 
-    pub(crate) fn rings_doorbell(&self) -> bool {
-        self.receive.rings_doorbell()
-    }
-
     pub(crate) fn handle_awake(&mut self) {
         self.receive.handle_awake();
     }
@@ -261,7 +189,7 @@ impl Receiving {
     pub(crate) fn is_housekeeping_due(&mut self, core: &Core, now: Ticks) -> bool {
         let due = now >= self.next_housekeeping;
         if due {
-            self.next_housekeeping = now.plus(core.clock.ticks(super::HOUSEKEEPING_EVERY));
+            self.next_housekeeping = now.plus(core.about.clock.ticks(super::HOUSEKEEPING_EVERY));
         }
         due
     }
@@ -302,7 +230,7 @@ impl Condition for EngineCondition<'_> {
     }
 
     fn sleeps_in_receive(&mut self) -> bool {
-        let longest = || self.core.clock.now().plus(self.core.clock.ticks(SLEEP_MAX));
+        let longest = || self.core.about.clock.now().plus(self.core.about.clock.ticks(SLEEP_MAX));
         let is_long = self.due.is_none() && self.deadline.is_none_or(|deadline| deadline > longest());
         is_long && self.receiving.receive.prepare_sleep(!self.core.registry.is_shared())
     }
@@ -312,8 +240,7 @@ impl Condition for EngineCondition<'_> {
     }
 
     fn is_overslept(&self) -> bool {
-        let rung_for = || self.receiving.rings_doorbell() && self.receiving.is_ready();
-        self.limit.is_the_nodes() && self.due.is_none() && ((self.has_news)() || rung_for())
+        self.limit.is_the_nodes() && self.due.is_none() && (self.has_news)()
     }
 }
 
@@ -333,7 +260,7 @@ struct Desk<'a> {
 impl Desk<'_> {
     #[inline]
     fn handle(&mut self, event: Event<'_>) -> Flow {
-        let page = &self.core.page;
+        let page = &self.core.about.page;
         match event {
             Event::Frame(arrival) => return self.handle_frame(arrival),
             Event::Joined { node, incarnation, progress, exact } => {
@@ -353,7 +280,8 @@ impl Desk<'_> {
 
     #[inline]
     fn handle_frame(&mut self, arrival: &Arrival<'_>) -> Flow {
-        let read = if arrival.header.stamped { self.core.clock.now_after_loads() } else { Ticks::default() };
+        let read =
+            if arrival.header.stamped { self.core.about.clock.now_after_loads() } else { Ticks::default() };
         let woken = self.woken.take().unwrap_or_default();
         let kernel_ns = arrival.kernel_ns.unwrap_or(0);
         let mut circumstances = Circumstances { woken, read, lost_before: 0, kernel_ns, sealed_in: None };
@@ -363,16 +291,14 @@ impl Desk<'_> {
         self.hand_on(arrival, &mut circumstances)
     }
 
-    /// Counts why a frame was not believed, if that is it.
+    /// Counts why a frame was not believed.
     #[cold]
-    fn refuse(&mut self, refusal: Option<Refusal>) -> Flow {
-        if let Some(refusal) = refusal {
-            self.accounts.handle_trouble(Trouble::Refused(refusal), &self.core.page);
-        }
+    fn refuse(&mut self, refusal: Refusal) -> Flow {
+        self.accounts.handle_trouble(Trouble::Refused(refusal), &self.core.about.page);
         Flow::Continue
     }
 
-    fn is_for_own_alone(&self, header: Header) -> bool {
+    fn is_for_own_alone(&self, header: &Header) -> bool {
         match header.target.port {
             Some(port) => port == self.own.port,
             // Who waits for events of nodes stands in no list.
@@ -387,14 +313,14 @@ impl Desk<'_> {
             Ok(sealed_in) => circumstances.sealed_in = sealed_in,
             Err(refusal) => return self.refuse(refusal),
         }
-        let judged = self.accounts.accept(&arrival.header, &self.core.page);
+        let judged = self.accounts.accept(arrival.header, &self.core.about.page);
         if !judged.deliver {
             return Flow::Continue;
         }
         circumstances.lost_before = judged.lost_before;
-        self.core.page.count(Count::Copies).add_alone(1);
+        self.core.about.page.count(Count::Copies).add_alone(1);
         self.landing.land(Found {
-            header: arrival.header,
+            header: *arrival.header,
             stamps: arrival.stamps,
             circumstances: *circumstances,
             payload_at: PREFIX_SIZE_MAX,
@@ -410,8 +336,8 @@ impl Desk<'_> {
             Err(refusal) => return self.refuse(refusal),
         }
         let payload = &self.staged[PREFIX_SIZE_MAX..][..arrival.header.payload_size as usize];
-        let page = &self.core.page;
-        let judged = self.accounts.accept(&arrival.header, page);
+        let page = &self.core.about.page;
+        let judged = self.accounts.accept(arrival.header, page);
         if !judged.deliver {
             return Flow::Continue;
         }

@@ -47,6 +47,12 @@ impl Registry {
         self.version.publish(self.version.get() + 1);
     }
 
+    /// Somebody watches, who stands in no list.
+    pub(super) fn note_watcher(&self) {
+        let _inboxes = self.lock();
+        self.note_change();
+    }
+
     /// Following allocates nothing from now on, whenever a communicator first does.
     pub(super) fn reserve(&self) {
         self.waiting().followers.reserve(COMMUNICATORS_MAX);
@@ -93,11 +99,6 @@ impl Default for Ports {
 }
 
 impl Ports {
-    /// The registry's version that this is a copy of.
-    pub(crate) fn version_seen(&self) -> u64 {
-        self.version_seen
-    }
-
     #[inline]
     pub(crate) fn renew(&mut self, registry: &Registry) {
         let version = registry.version();

@@ -11,15 +11,14 @@ use punctual_proto::{Address, Header, Kind, NodeId, Port, Stamps, Target, Unique
 use super::Core;
 use super::inbox::{Circumstances, Inbox, local_stamps};
 use super::registry::Ports;
-use crate::engine::SendError;
-use crate::engine::medium::Sender;
+use crate::engine::{SendError, Transmit};
 use crate::ledger::Count;
 use crate::seal::{NodeSealer, Seals};
 
 /// The sending half, under the node's lock for senders.
 #[derive(Debug)]
 pub(crate) struct Sending {
-    transmit: Sender,
+    transmit: Box<dyn Transmit>,
     ports: Ports,
     /// The message in the making, where it is not made in the engine.
     staged: Vec<u8>,
@@ -60,7 +59,7 @@ impl Open {
     fn header(&self, core: &Core, sequence: u32) -> Header {
         Header {
             kind: Kind::Data,
-            incarnation: core.incarnation,
+            incarnation: core.about.incarnation,
             source: self.source,
             target: self.target,
             sequence,
@@ -79,7 +78,7 @@ pub(crate) struct Timing {
 }
 
 impl Sending {
-    pub(crate) fn new(transmit: Sender, seals: Option<&Seals>) -> Self {
+    pub(crate) fn new(transmit: Box<dyn Transmit>, seals: Option<&Seals>) -> Self {
         let size_max = transmit.payload_size_max() + PREFIX_SIZE_MAX + CHECK_SIZE;
         Self {
             transmit,
@@ -105,7 +104,7 @@ impl Sending {
         payload: &[u8],
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
-        if target.node.is_some_and(|node| node != core.node) {
+        if target.node.is_some_and(|node| node != core.about.node) {
             return self.take_for_one(core, source, target, payload, timing);
         }
         let open = self.open(core, source, target, payload.len(), timing)?;
@@ -128,7 +127,7 @@ impl Sending {
         let stamps = timing.map(|timing| self.stamps(core, timing));
         let Self { transmit, staged, sealer, .. } = self;
         sealer.as_mut().map_or(Ok(()), |sealer| sealer.prepare(source.seals_in()))?;
-        let source = Address { node: core.node, port: source.port };
+        let source = Address { node: core.about.node, port: source.port };
         let (size, sealed) = (payload.len(), sealer.is_some());
         let mut open =
             Open { source, target, sequence: 0, size, stamps, to_bus: true, to_ports: false, sealed };
@@ -138,7 +137,7 @@ impl Sending {
         let frame = if sealed { &mut staged[..frame_size] } else { transmit.claimed() };
         block::copy(payload, &mut frame[prefix_size..prefix_size + size]);
         // All in one go, after the payload: a reader looks at this cache line all the while, and every look takes it away.
-        let posted = stamps.map(|stamps| (stamps, core.clock.now()));
+        let posted = stamps.map(|stamps| (stamps, core.about.clock.now()));
         write_prefix(frame, &open.header(core, open.sequence), posted);
         if let Some(sealer) = sealer {
             let frame = &mut staged[..frame_size];
@@ -146,14 +145,14 @@ impl Sending {
             place(frame, transmit.claimed(), prefix_size);
         }
         transmit.commit();
-        core.page.count(Count::Sent).add_alone(1);
+        core.about.page.count(Count::Sent).add_alone(1);
         Ok(())
     }
 
     #[inline]
     fn stamps(&mut self, core: &Core, timing: Timing) -> Stamps {
         let sent = Ticks(self.unique.next(timing.sent.0));
-        local_stamps(sent, timing.due, core.clock.domain())
+        local_stamps(sent, timing.due, core.about.clock.domain())
     }
 
     /// Room for a message. It is taken by [`Self::commit`]; without that nothing happened.
@@ -197,9 +196,9 @@ impl Sending {
     ) -> Result<Open, SendError> {
         check(core, target, size)?;
         let stamps = timing.map(|timing| self.stamps(core, timing));
-        let address = Address { node: core.node, port: source.port };
-        let to_bus = target.node != Some(core.node);
-        let to_ports = target.includes_node(core.node) && self.meets_ports(core, source, target);
+        let address = Address { node: core.about.node, port: source.port };
+        let to_bus = target.node != Some(core.about.node);
+        let to_ports = target.includes_node(core.about.node) && self.meets_ports(core, source, target);
         let sealed = match &mut self.sealer {
             Some(sealer) if to_bus || self.seals_local => sealer.prepare(source.seals_in()).map(|()| true)?,
             _ => false,
@@ -219,7 +218,7 @@ impl Sending {
 
     /// An empty message of a communicator to itself, which needs neither medium nor key.
     pub(crate) fn nudge(&mut self, core: &Core, source: &Inbox) -> Result<(), SendError> {
-        let address = Address { node: core.node, port: source.port };
+        let address = Address { node: core.about.node, port: source.port };
         let target = Target::from(address);
         let to_ports = self.meets_ports(core, source, target);
         let open = Open {
@@ -274,7 +273,7 @@ impl Sending {
             self.staged[..size].copy_from_slice(&self.transmit.claimed()[..size]);
         }
         if open.to_bus && !open.sealed {
-            let posted = open.stamps.map(|_| core.clock.now());
+            let posted = open.stamps.map(|_| core.about.clock.now());
             // All in one go, after the payload: a reader looks at this cache line all the while, and every look takes it away.
             write_prefix(self.transmit.claimed(), &open.header(core, open.sequence), open.stamps.zip(posted));
             self.transmit.commit();
@@ -282,7 +281,7 @@ impl Sending {
         if open.to_ports {
             self.deliver_here(core, source, open);
         }
-        core.page.count(Count::Sent).add_alone(1);
+        core.about.page.count(Count::Sent).add_alone(1);
     }
 
     /// Makes the frame in memory of our own, seals it, and only then puts it where others can reach it.
@@ -290,7 +289,7 @@ impl Sending {
     fn close_sealed(&mut self, core: &Core, open: &Open) {
         let frame = &mut self.staged[..open.frame_size()];
         // The stamps are covered by the tag, and so stand before it: what the tag takes falls into the next stage.
-        let posted = open.stamps.map(|_| core.clock.now());
+        let posted = open.stamps.map(|_| core.about.clock.now());
         write_prefix(frame, &open.header(core, open.sequence), open.stamps.zip(posted));
         if let Some(sealer) = &mut self.sealer {
             sealer.seal(frame);
@@ -302,7 +301,7 @@ impl Sending {
     fn deliver_here(&mut self, core: &Core, source: &Inbox, open: &Open) {
         let sealed = open.sealed && self.seals_local;
         let open = &Open { sealed, ..*open };
-        let now = open.stamps.map_or_else(Ticks::default, |_| core.clock.now());
+        let now = open.stamps.map_or_else(Ticks::default, |_| core.about.clock.now());
         let frame = &mut self.staged[..open.frame_size()];
         let sequence = self.local_sequence;
         self.local_sequence = sequence.wrapping_add(u32::from(sealed));
@@ -315,8 +314,8 @@ impl Sending {
         let mut copies = 0;
         for inbox in self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target)) {
             copies += 1;
-            core.page.count(Count::CopiesLocal).add_alone(1);
-            if inbox.push(&circumstances, prefix, payload, &core.page) {
+            core.about.page.count(Count::CopiesLocal).add_alone(1);
+            if inbox.push(&circumstances, prefix, payload, &core.about.page) {
                 inbox.ring(&*core.bell);
             }
         }
@@ -332,7 +331,7 @@ impl Sending {
     pub(crate) fn housekeep(&mut self, core: &Core, now: Ticks) {
         self.transmit.flush();
         self.transmit.housekeep(now);
-        core.page.count(Count::Refused).set(self.transmit.refused());
+        core.about.page.count(Count::Refused).set(self.transmit.refused());
     }
 
     pub(crate) fn sent_to(&self, target: Option<NodeId>) -> u64 {
@@ -342,7 +341,7 @@ impl Sending {
 
 #[inline]
 fn check(core: &Core, target: Target, size: usize) -> Result<(), SendError> {
-    let size_max = core.payload_size_max;
+    let size_max = core.about.payload_size_max;
     if size > size_max {
         return Err(SendError::TooLong { size, size_max });
     }
@@ -353,7 +352,7 @@ fn check(core: &Core, target: Target, size: usize) -> Result<(), SendError> {
 #[cold]
 fn refuse(core: &Core, error: SendError) -> SendError {
     if error == SendError::Full {
-        core.page.count(Count::SendFull).add_alone(1);
+        core.about.page.count(Count::SendFull).add_alone(1);
     }
     error
 }

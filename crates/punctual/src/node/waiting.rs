@@ -21,14 +21,15 @@ impl<'a> Limit<'a> {
 
     /// Now, and how long a sleep that begins now may last.
     pub(crate) fn begin(&mut self) -> (Ticks, Ticks) {
-        let (now, housekeeping) = (self.core.clock.now(), self.core.clock.ticks(super::HOUSEKEEPING_EVERY));
+        let (now, housekeeping) =
+            (self.core.about.clock.now(), self.core.about.clock.ticks(super::HOUSEKEEPING_EVERY));
         let left = self.deadline.map_or(housekeeping, |deadline| deadline.since(now));
         self.is_deadline = left < housekeeping;
         (now, left.min(housekeeping))
     }
 
     pub(crate) fn duration(&self, timeout: Ticks) -> Duration {
-        self.core.clock.duration(timeout)
+        self.core.about.clock.duration(timeout)
     }
 
     /// Whether the sleep that began last was to end with the housekeeping, not with a caller's deadline.

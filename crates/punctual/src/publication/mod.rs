@@ -33,8 +33,9 @@
 
 mod subscription;
 
-pub use crate::engine::shared::stream::{
+pub use crate::memory::stream::{
     ImageAccount, OfferError, Overrun, Publication, PublicationClaim, PublicationOptions, Run, StampChoice,
     StreamError, StreamMessage,
 };
+pub(crate) use subscription::{Nudges, Wait};
 pub use subscription::{Received, Subscription, SubscriptionOptions, TakeError};

@@ -6,21 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::doorbell::Notification;
+use punctual_machine::counter::Counter;
+use punctual_machine::doorbell::{Notification, sender_fence};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
-use punctual_proto::Address;
+use punctual_proto::{Address, Target};
 
 use super::{ImageAccount, StreamError, StreamMessage};
-use crate::engine::shared::stream::{HOUSEKEEPING_EVERY, Images};
 use crate::ledger::Count;
-use crate::node::Core;
-use crate::node::opening::count_of;
+use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
 use crate::trace::Stages;
 use crate::wake::{Bed, Condition, Manners, Waiter, Wake, epoll_set, waiter};
 
 /// Looks between two looks at the clock, for who polls without sleeping.
 const LOOKS_PER_CLOCK: u32 = 64;
+
+/// Messages between two looks at the clock, while every look finds one.
+const TAKES_PER_LOOK: u32 = 256;
 
 /// A subscription to be made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,6 +73,14 @@ pub struct Received {
     pub size: usize,
 }
 
+impl Received {
+    /// Before the first.
+    fn nothing(source: Address) -> Self {
+        let (sent, delivered, sealed_in) = (None, None, None);
+        Self { source, sequence: 0, lost_before: 0, sent, delivered, sealed_in, size: 0 }
+    }
+}
+
 /// The receiving end of all publications that are for one port of a node. One thread at a time holds it.
 ///
 /// A publication's messages come in order. A subscription has all messages of publications that were made after it, and of older
@@ -88,18 +98,51 @@ pub struct Subscription {
     armed: bool,
     clock: &'static Clock,
     looks: u32,
+    /// What was received last. It is read where it was written: moving it costs as much as receiving it.
+    last: Received,
+    target: Target,
     /// Of the message that was received last.
     stages: Option<Stages>,
     /// When the receive began, if the message before had stages: then this one may.
     listened: Ticks,
     /// When it last woke, if it has slept since the message before.
     woken: Ticks,
-    core: Arc<Core>,
+    nudges: Nudges,
+    nudges_seen: u64,
+    takes: u32,
+}
+
+/// Ends a subscription's waits, from any thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Nudges {
+    count: Arc<Counter>,
+    streams: Arc<Streams>,
+    bell: usize,
+}
+
+impl Nudges {
+    /// Ends the wait, or the next one.
+    pub(crate) fn nudge(&self) {
+        // What its sender did before is seen by whoever sees the nudge.
+        sender_fence();
+        self.count.add(1);
+        Images::ring(&self.streams, self.bell);
+    }
+}
+
+/// What a wait came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait<T> {
+    Found(T),
+    Nudged,
+    Late,
 }
 
 /// Whether there may be something, for who is about to sleep.
 struct News<'a> {
     images: &'a Images,
+    nudges: &'a Nudges,
+    nudges_seen: u64,
     limit: Duration,
     is_deadline: bool,
 }
@@ -107,7 +150,7 @@ struct News<'a> {
 impl Condition for News<'_> {
     #[inline]
     fn is_ready(&mut self) -> bool {
-        self.images.is_ready()
+        self.images.is_ready() || self.nudges.count.get_published() != self.nudges_seen
     }
 
     fn timeout(&mut self) -> Option<Duration> {
@@ -123,11 +166,9 @@ impl Subscription {
     /// `images` is called once it is known that it can wait so.
     pub(crate) fn new(
         options: &SubscriptionOptions,
-        core: &Arc<Core>,
         images: impl FnOnce(&Arc<EventFd>) -> Result<Images, StreamError>,
     ) -> Result<Self, StreamError> {
-        let cannot = |wake: Wake| StreamError::CannotWait(wake.name());
-        let waiter = waiter(options.wake, Manners::IN_PROCESS).map_err(cannot)?;
+        let waiter = waiter(options.wake, Manners::IN_PROCESS).map_err(StreamError::CannotWait)?;
         let event = Arc::new(EventFd::new().map_err(StreamError::System)?);
         let mut images = images(&event)?;
         let set = epoll_set(&event, [images.post(), None]).map_err(StreamError::System)?;
@@ -135,8 +176,14 @@ impl Subscription {
         if on_descriptors {
             images.introduce();
         }
+        let (streams, bell) = (Arc::clone(images.streams()), images.bell_index());
+        let source = images.address();
         Ok(Self {
-            core: Arc::clone(core),
+            last: Received::nothing(source),
+            target: Target::from(source),
+            nudges: Nudges { count: Arc::default(), streams, bell },
+            nudges_seen: 0,
+            takes: 0,
             images,
             waiter,
             event,
@@ -178,19 +225,59 @@ impl Subscription {
     #[inline]
     pub fn poll(&mut self, limit: usize, mut f: impl FnMut(&StreamMessage<'_>)) -> usize {
         self.disarm();
-        let delivered = self.images.poll(limit, &mut |message| {
+        self.images.poll(limit, &mut |message| {
             f(message);
             true
-        });
-        self.count_refusals();
-        delivered
+        })
     }
 
+    pub(crate) fn streams(&self) -> &Arc<Streams> {
+        self.images.streams()
+    }
+
+    /// What ends its waits.
+    pub(crate) fn nudges(&self) -> &Nudges {
+        &self.nudges
+    }
+
+    /// Messages that are there and nobody has had.
+    pub(crate) fn waiting(&mut self) -> u64 {
+        self.images.waiting()
+    }
+
+    /// What has to be done from time to time, if it is time.
+    pub(crate) fn keep_house(&mut self) {
+        self.images.housekeep(self.clock.now());
+    }
+
+    /// Whether it was nudged since this was last asked.
     #[inline]
-    fn count_refusals(&mut self) {
-        for refusal in self.images.take_refusals() {
-            self.core.page.count(count_of(refusal)).add(1);
+    pub(crate) fn take_nudge(&mut self) -> bool {
+        let count = self.nudges.count.get_published();
+        std::mem::replace(&mut self.nudges_seen, count) != count
+    }
+
+    /// What was received last, and whom it was for.
+    #[inline]
+    pub(crate) fn last(&self) -> (&Received, Target) {
+        (&self.last, self.target)
+    }
+
+    /// Copies the oldest message of one of its publications into `buffer`, which grows as it must; never waits. Whether there was
+    /// one: [`Self::last`].
+    #[inline]
+    pub(crate) fn take_growing(&mut self, buffer: &mut Vec<u8>) -> bool {
+        self.disarm();
+        self.takes = self.takes.wrapping_add(1);
+        if self.takes.is_multiple_of(TAKES_PER_LOOK) {
+            self.images.housekeep(self.clock.now());
         }
+        self.take_with(|message| {
+            if message.len() > buffer.len() {
+                buffer.resize(message.len().next_power_of_two(), 0);
+            }
+            message.copy_to(buffer).ok()
+        })
     }
 
     /// Copies the oldest message of one of its publications into `buffer`, if there is one; never waits.
@@ -213,8 +300,9 @@ impl Subscription {
         self.images.introduce();
         self.images.housekeep(self.clock.now());
         self.armed = true;
-        let images = &self.images;
-        let arms = images.bell().arm(Notification::Descriptor, || images.is_ready());
+        let (images, nudges, seen) = (&self.images, &self.nudges, self.nudges_seen);
+        let is_ready = || images.is_ready() || nudges.count.get_published() != seen;
+        let arms = images.bell().arm(Notification::Descriptor, is_ready);
         if !arms {
             self.disarm();
         }
@@ -236,8 +324,9 @@ impl Subscription {
         self.woken = self.clock.now();
     }
 
+    /// A receive begins.
     #[inline]
-    fn note_listening(&mut self) {
+    pub(crate) fn note_listening(&mut self) {
         if self.stages.is_some() {
             self.listened = self.clock.now();
         }
@@ -246,23 +335,34 @@ impl Subscription {
     #[inline]
     fn take(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
         let mut outcome = Err(TakeError::Empty);
-        let Self { images, stages, listened, woken, clock, .. } = self;
-        images.poll(1, &mut |message| {
+        let taken = self.take_with(|message| {
             if message.len() > buffer.len() {
                 outcome = Err(TakeError::BufferTooSmall { size: message.len() });
-                return false;
+                return None;
             }
-            let Ok(size) = message.copy_to(buffer) else { return false };
+            message.copy_to(buffer).ok()
+        });
+        if taken { Ok(self.last) } else { outcome }
+    }
+
+    /// Takes the oldest message of one of its publications, if `copy` has copied it, and says how many bytes that were. Whether it
+    /// has.
+    #[inline]
+    fn take_with(&mut self, mut copy: impl FnMut(&StreamMessage<'_>) -> Option<usize>) -> bool {
+        let Self { images, last, target, stages, listened, woken, clock, .. } = self;
+        let mut taken = false;
+        images.poll(1, &mut |message| {
+            let Some(size) = copy(message) else { return false };
             let StreamMessage { source, sequence, lost_before, sent, sealed_in, .. } = *message;
             *stages = message.stages_of(*listened, *woken);
             *woken = Ticks::default();
             let delivered =
                 sent.map(|_| stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered));
-            outcome = Ok(Received { source, sequence, lost_before, sent, delivered, sealed_in, size });
+            *last = Received { source, sequence, lost_before, sent, delivered, sealed_in, size };
+            (*target, taken) = (message.target, true);
             true
         });
-        self.count_refusals();
-        outcome
+        taken
     }
 
     /// As [`Self::try_receive`]; waits for a message in the way that was chosen.
@@ -285,22 +385,43 @@ impl Subscription {
 
     #[inline]
     fn receive_until(&mut self, deadline: Option<Ticks>, buffer: &mut [u8]) -> Result<Received, TakeError> {
-        let mut has_waited = false;
         self.disarm();
         self.note_listening();
         loop {
-            match self.take(buffer) {
-                Err(TakeError::Empty) => {}
-                outcome => {
-                    if has_waited {
-                        self.waiter.handle_found();
-                    }
-                    return outcome;
+            let found = self.wait_for(deadline, |subscription| match subscription.take(buffer) {
+                Err(TakeError::Empty) => None,
+                outcome => Some(outcome),
+            });
+            match found {
+                Wait::Found(outcome) => return outcome,
+                Wait::Nudged => {}
+                Wait::Late => return Err(TakeError::Empty),
+            }
+        }
+    }
+
+    /// Waits until `take` finds something, somebody nudges, or the deadline has passed.
+    #[inline]
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        deadline: Option<Ticks>,
+        mut take: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Wait<T> {
+        let mut has_waited = false;
+        self.disarm();
+        loop {
+            if let Some(found) = take(self) {
+                if has_waited {
+                    self.waiter.handle_found();
                 }
+                return Wait::Found(found);
+            }
+            if self.take_nudge() {
+                return Wait::Nudged;
             }
             has_waited = true;
             if self.wait(deadline) {
-                return Err(TakeError::Empty);
+                return Wait::Late;
             }
         }
     }
@@ -320,10 +441,14 @@ impl Subscription {
             }
             self.images.housekeep(now);
         }
-        let Self { core, images, event, set, waiter, .. } = self;
+        if let Some(due) = self.images.next_due() {
+            let left = self.clock.duration(due.since(self.clock.now()));
+            (limit, is_deadline) = (limit.min(left), is_deadline || left < limit);
+        }
+        let Self { images, event, set, waiter, nudges, nudges_seen, .. } = self;
         let post = if self.on_descriptors { images.post() } else { None };
         let mut bed = Bed { bell: images.bell(), event, descriptors: [post, None], set };
-        let mut news = News { images, limit, is_deadline };
+        let mut news = News { images, nudges, nudges_seen: *nudges_seen, limit, is_deadline };
         let waited = waiter.wait(&mut bed, &mut news);
         if waited.slept {
             self.looks = LOOKS_PER_CLOCK - 1;
@@ -333,7 +458,7 @@ impl Subscription {
             images.handle_awake();
         }
         if waited.missed {
-            core.page.count(Count::MissedWakeups).add(1);
+            images.page().count(Count::MissedWakeups).add(1);
         }
         false
     }

@@ -187,7 +187,8 @@ impl Keys {
         self
     }
 
-    /// Also seals what communicators of one node send each other. Without this they pay no tag: it is memory of one process.
+    /// On UDP and Ethernet, also seals what communicators of one node send each other. Without this they pay no tag: it is memory of
+    /// one process. On buses of memory every message is sealed.
     #[must_use]
     pub fn also_local(mut self) -> Self {
         self.local = true;

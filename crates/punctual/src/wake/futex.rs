@@ -1,7 +1,7 @@
 //! Sleeps on the doorbell's own word.
 
 use punctual_machine::doorbell::Notification;
-use punctual_machine::wake::Slept;
+use punctual_machine::slept::Slept;
 
 use super::{Bed, Condition, Waited, Waiter, Woken, sleep_armed};
 

@@ -12,9 +12,9 @@ use punctual_machine::SystemError;
 use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
-use punctual_machine::wake::{SleepCost, Slept};
+use punctual_machine::sleep_cost::SleepCost;
+use punctual_machine::slept::Slept;
 
-mod adaptive_spin;
 mod descriptor;
 mod futex;
 mod gate;
@@ -22,7 +22,7 @@ mod signal;
 mod spin;
 mod spin_then_sleep;
 
-pub use adaptive_spin::{AdaptiveSpin, Spun};
+pub use crate::adaptive_spin::{AdaptiveSpin, Spun};
 use descriptor::{SleepInEpoll, SleepInPoll};
 use futex::SleepOnFutex;
 pub(crate) use gate::Gate;
@@ -198,6 +198,9 @@ pub struct Manners {
 impl Manners {
     /// Of memory that threads of this process share.
     pub const IN_PROCESS: Self = Self { rings_doorbell: true, looks_suffice: true };
+
+    /// Of what only the kernel tells of.
+    pub const OF_THE_KERNEL: Self = Self { rings_doorbell: false, looks_suffice: false };
 }
 
 /// How long [`Wake::Backoff`] spins at least for a message that the kernel brings, nanoseconds: it bridges gaps of 100 µs.

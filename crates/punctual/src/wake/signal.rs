@@ -2,7 +2,7 @@
 
 use punctual_machine::async_io::AsyncIo;
 use punctual_machine::doorbell::Notification;
-use punctual_machine::wake::Slept;
+use punctual_machine::slept::Slept;
 use std::os::fd::AsFd;
 
 use super::{Bed, Condition, Waited, Waiter, Woken, sleep_armed};

@@ -157,7 +157,7 @@ fn preemptions() -> u64 {
 mod tests {
     use punctual_machine::counter::Flag;
     use punctual_machine::cpu::{allowed, pin_to};
-    use punctual_machine::wake::SleepCost;
+    use punctual_machine::sleep_cost::SleepCost;
 
     use super::*;
 

@@ -1,13 +1,14 @@
 //! What the suites share: pairs of buses for every medium, and a watchdog.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use punctual::{Bus, Keys, Node, Wake};
+use punctual::{Bus, Communicator, Keys, Node, Target, Wake};
 use punctual_machine::process::random;
 
 /// Longer than anything takes that does not hang.
@@ -15,7 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 // Every suite uses a part of this file.
 const _: () = {
-    let _ = (watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
+    let _ = (ask, watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
     let _ = (Role::start_with, Role::start_by, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
     let _ = (Reachable::new, Reachable::path);
     let _ = (itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
@@ -41,11 +42,15 @@ pub(crate) fn unique(name: &str) -> String {
 }
 
 /// Two ports of this host that are free. The kernel gives ports from 32768 on to whoever asks for any: one of those could be
-/// somebody else's by the time it is opened.
+/// somebody else's by the time it is opened. So could one that another test of this program was given and has not opened yet:
+/// no port is given twice.
 pub(crate) fn free_ports() -> (SocketAddr, SocketAddr) {
-    let free = || {
+    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = || {
         let candidate = || SocketAddr::from(([127, 0, 0, 1], (10_000 + random() % 22_768) as u16));
-        std::iter::repeat_with(candidate).take(1_000).find(|&address| UdpSocket::bind(address).is_ok())
+        let is_free = |&address: &SocketAddr| given.insert(address) && UdpSocket::bind(address).is_ok();
+        std::iter::repeat_with(candidate).take(1_000).find(is_free)
     };
     (free().expect("a free port"), free().expect("another"))
 }
@@ -115,6 +120,17 @@ impl Dice {
             7 => std::thread::yield_now(),
             _ => {}
         }
+    }
+}
+
+/// Sends numbers one after the other, with pauses, each when the one before has come back.
+pub(crate) fn ask(mut from: Communicator, target: Target, count: u64, seed: u64) {
+    let mut dice = Dice(seed);
+    for number in 0..count {
+        from.send_timeout(target, &number.to_le_bytes(), PATIENCE).unwrap();
+        let back = from.receive_timeout(PATIENCE).unwrap_or_else(|_| panic!("{number} was slept over"));
+        assert_eq!(back.payload, number.to_le_bytes());
+        dice.pause();
     }
 }
 

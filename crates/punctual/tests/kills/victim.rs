@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use punctual::engine::shared::{SharedOptions, Sharing, WhenFull};
+use punctual::memory::{SharedOptions, Sharing, WhenFull};
 use punctual::publication::OfferError;
 use punctual::{Bus, CommunicatorOptions, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
 use punctual_machine::signal;
@@ -111,7 +111,7 @@ fn write(bus: &Bus, is_alone: bool) {
     for number in 0..300 {
         let target = match number % 3 {
             0 if !is_alone => Target::port(BETA, 1),
-            _ => Target::EVERYONE,
+            _ => Target::everyone_at(1),
         };
         communicator.send_timeout(target, &numbered(number), PATIENCE).unwrap();
         // Who holds others back must read.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual::engine::shared::WhenFull;
+use punctual::memory::WhenFull;
 use punctual::publication::OfferError;
 use punctual::{
     Bus, Communicator, CommunicatorOptions, Node, NodeId, Publication, Subscription, SubscriptionOptions,
@@ -37,8 +37,8 @@ pub(crate) fn whole(payload: &[u8]) -> u64 {
 struct Survivor {
     node: Node,
     communicator: Communicator,
-    /// The next number that each source may send, and how many messages it sent.
-    heard: BTreeMap<u64, (u64, u64)>,
+    /// The next number that each source may send, to us or to everybody: between the two there is no order.
+    heard: BTreeMap<(u64, bool), u64>,
 }
 
 impl Survivor {
@@ -54,10 +54,14 @@ impl Survivor {
     fn take(&mut self, patience: Duration) -> Option<(NodeId, u64)> {
         let message = self.communicator.receive_timeout(patience).ok()?;
         let (source, number) = (message.source.node, whole(message.payload));
-        let (next, count) = self.heard.entry(source.get()).or_default();
+        let next = self.heard.entry((source.get(), message.target.node.is_some())).or_default();
         assert!(number >= *next, "{number} of {source} after {next}");
-        (*next, *count) = (number + 1, *count + 1);
+        *next = number + 1;
         Some((source, number))
+    }
+
+    fn forget(&mut self, source: NodeId) {
+        self.heard.retain(|(of, _), _| *of != source.get());
     }
 
     /// Takes messages until that one comes.
@@ -232,7 +236,7 @@ impl World {
             self.number += 2;
             alpha.communicator.send_timeout(Target::port(b, 1), &numbered(first), PATIENCE).unwrap();
             beta.await_number(a, first);
-            alpha.communicator.send_timeout(Target::EVERYONE, &numbered(second), PATIENCE).unwrap();
+            alpha.communicator.send_timeout(Target::everyone_at(1), &numbered(second), PATIENCE).unwrap();
             beta.await_number(a, second);
             beta.communicator.send_timeout(Target::port(a, 1), &numbered(first), PATIENCE).unwrap();
             alpha.await_number(b, first);
@@ -288,12 +292,12 @@ impl World {
         let [alpha, beta] = self.survivors.as_mut().unwrap();
         for survivor in [alpha, beta] {
             // It is another life: its numbers begin anew.
-            survivor.heard.remove(&next.node.id().get());
+            survivor.forget(next.node.id());
             next.communicator
                 .send_timeout(Target::port(survivor.node.id(), 1), &numbered(7), PATIENCE)
                 .unwrap();
             survivor.await_number(next.node.id(), 7);
-            survivor.heard.remove(&next.node.id().get());
+            survivor.forget(next.node.id());
             survivor
                 .communicator
                 .send_timeout(Target::port(next.node.id(), 1), &numbered(self.number), PATIENCE)

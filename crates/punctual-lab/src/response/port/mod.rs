@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::option::Way;
 
 mod raw;
-mod sent;
+mod socket;
 mod udp;
 mod uring;
 
@@ -156,9 +156,6 @@ fn advised(error: &SystemError) -> String {
 }
 
 /// Opens a port.
-///
-/// # Errors
-/// In words for people: what is missing and what to do.
 pub fn open(plan: &PortPlan) -> Result<Box<dyn Port + Send>, String> {
     match plan.way {
         Way::Blocking | Way::Epoll | Way::Spin | Way::BusyPoll | Way::XdpTx => {
@@ -175,9 +172,6 @@ pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// A socket's timeout of nothing means for ever.
 pub const SLEEP_MIN: Duration = Duration::from_millis(1);
-
-const POLLS_NOTHING: &str =
-    "busy polling polled nothing: the device has no NAPI context (loopback, or veth without GRO)";
 
 /// When a thread was awake for a packet. `ran` is when it came back from where it may have slept: it did so only if the
 /// packet was not there yet when it began to listen, and who `spins` never does.

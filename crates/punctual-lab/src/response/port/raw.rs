@@ -6,11 +6,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use punctual::{Clock, Ticks};
+use punctual_lab_machine::xdp::{Mode, XdpSocket};
 use punctual_machine::SystemError;
 use punctual_machine::packet::{PacketOptions, PacketSocket};
 use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
-use punctual_machine::xdp::{Mode, XdpSocket};
 
 use super::{Arrival, Peer, Port, PortPlan, Stamps, awake, instant_of};
 use crate::response::frame;

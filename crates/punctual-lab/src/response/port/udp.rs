@@ -11,8 +11,8 @@ use punctual_machine::epoll::EpollSet;
 use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{Patience, UdpSocket, wait_readable};
 
-use super::sent::Sent;
-use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, awake, instant_of, time_left};
+use super::socket::{Instants, SocketState};
+use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, time_left};
 use crate::response::option::Way;
 
 /// How its thread waits.
@@ -32,22 +32,8 @@ enum Wait {
 #[derive(Debug)]
 pub struct UdpPort {
     sockets: Vec<UdpSocket>,
-    sent: Vec<Sent>,
+    state: SocketState,
     wait: Wait,
-    local: SocketAddr,
-    connected: bool,
-    reads_transmit_stamps: bool,
-    busy_poll: bool,
-    polls_nothing: bool,
-}
-
-/// What is known of the time before a packet was read.
-#[derive(Clone, Copy)]
-struct Instants {
-    /// The receive began.
-    listened: Ticks,
-    /// The thread came back from waiting, where that is apart from reading.
-    ran: Option<Ticks>,
 }
 
 /// Packets that a preferred busy poll takes at once; the kernel's own default for NAPI is 64, for sockets 8.
@@ -67,16 +53,7 @@ impl UdpPort {
                 Wait::Polled | Wait::Spin => {}
             }
         }
-        Ok(Self {
-            local: sockets[0].local_address()?,
-            sent: sockets.iter().map(|_| Sent::new()).collect(),
-            sockets,
-            wait,
-            connected: plan.remote.is_some(),
-            reads_transmit_stamps: plan.stamps == Stamps::All,
-            busy_poll: plan.way == Way::BusyPoll,
-            polls_nothing: false,
-        })
+        Ok(Self { state: SocketState::new(plan, &sockets)?, sockets, wait })
     }
 
     /// The sockets of all flows, with every option that was asked for.
@@ -87,20 +64,9 @@ impl UdpPort {
     /// What is there, without waiting.
     #[inline]
     fn take(&mut self, buffer: &mut [u8], instants: Instants, patience: Patience) -> Option<Arrival> {
-        let (clock, spins) = (Clock::get(), matches!(self.wait, Wait::Spin));
-        let Instants { listened, ran } = instants;
         for (flow, socket) in self.sockets.iter().enumerate() {
             match socket.recv_single(buffer, patience) {
-                Ok(single) => {
-                    let read = clock.now();
-                    let kernel = instant_of(single.kernel_receive_ns);
-                    let peer = Peer { address: single.source, mac: [0; 6] };
-                    if self.busy_poll && !self.polls_nothing {
-                        self.polls_nothing = socket.incoming_napi().is_none();
-                    }
-                    let woken = awake(kernel, listened, ran.unwrap_or(read), spins);
-                    return Some(Arrival { size: single.size, flow, peer, kernel, listened, woken, read });
-                }
+                Ok(single) => return Some(self.state.arrived(flow, socket, &single, instants)),
                 // Nothing there, a signal, or news of an earlier datagram of ours: the next look decides.
                 Err(error) => debug_assert_ne!(error.kind(), ErrorKind::InvalidInput),
             }
@@ -111,8 +77,9 @@ impl UdpPort {
     /// Waits once, for what is left of the time at most, and takes what is there.
     #[inline]
     fn wait_and_take(&mut self, buffer: &mut [u8], deadline: Ticks, listened: Ticks) -> Option<Arrival> {
-        let unknown = Instants { listened, ran: None };
-        let at = |ran| Instants { listened, ran: Some(ran) };
+        let spins = matches!(self.wait, Wait::Spin);
+        let unknown = Instants { listened, ran: None, spins };
+        let at = |ran| Instants { ran: Some(ran), ..unknown };
         match &self.wait {
             Wait::Spin => self.take(buffer, unknown, Patience::None),
             Wait::Asleep => self.take(buffer, unknown, Patience::Asleep),
@@ -171,11 +138,11 @@ fn wait_of(plan: &PortPlan) -> Result<Wait, SystemError> {
 impl Port for UdpPort {
     #[inline]
     fn send(&mut self, flow: usize, bytes: &[u8], target: &Peer, tag: u64) -> bool {
-        let (socket, target) = (&self.sockets[flow], (!self.connected).then_some(target.address));
+        let (socket, target) = (&self.sockets[flow], self.state.target(target));
         // A refusal (ICMP) of an earlier datagram is told here, and is not this one's.
         let sent = (0..2).any(|_| socket.send_single(bytes, target).is_ok());
-        if sent && self.reads_transmit_stamps {
-            self.sent[flow].note(tag);
+        if sent {
+            self.state.note_sent(flow, tag);
         }
         sent
     }
@@ -191,24 +158,21 @@ impl Port for UdpPort {
             if clock.now() >= deadline || interrupted() {
                 return None;
             }
-            if !matches!(self.wait, Wait::Spin) && self.reads_transmit_stamps {
-                // A stamp that came late would end every sleep at once.
-                self.sent.iter_mut().zip(&self.sockets).for_each(|(sent, socket)| sent.keep(socket));
+            if !matches!(self.wait, Wait::Spin) {
+                self.state.keep_stamps(&self.sockets);
             }
         }
     }
 
     fn transmitted(&mut self, visit: &mut dyn FnMut(u64, Ticks)) {
-        if self.reads_transmit_stamps {
-            self.sent.iter_mut().zip(&self.sockets).for_each(|(sent, socket)| sent.visit(socket, visit));
-        }
+        self.state.visit(&self.sockets, visit);
     }
 
     fn local(&self) -> Peer {
-        Peer { address: self.local, mac: [0; 6] }
+        Peer { address: self.state.local, mac: [0; 6] }
     }
 
     fn remark(&self) -> Option<String> {
-        self.polls_nothing.then(|| super::POLLS_NOTHING.to_owned())
+        self.state.remark()
     }
 }

@@ -50,6 +50,7 @@ impl SendBatch {
         }
         match self.send_oldest(fd, &self.peer) {
             Ok(()) => {
+                self.count(0);
                 self.drop_oldest(1);
                 // The kernel takes it alone: it was the merging that it refused.
                 self.can_merge &=
@@ -68,7 +69,9 @@ impl SendBatch {
 
     fn send_some(&mut self, fd: libc::c_int, merge: bool) -> io::Result<usize> {
         if self.len == 1 {
-            return self.send_oldest(fd, &RawAddress::NONE).map(|()| 1);
+            self.send_oldest(fd, &RawAddress::NONE)?;
+            self.count(0);
+            return Ok(1);
         }
         let headers = self.write_headers(merge && self.can_merge);
         let count = libc::c_uint::try_from(headers).unwrap_or(libc::c_uint::MAX);
@@ -78,8 +81,27 @@ impl SendBatch {
             // control messages and addresses of this batch, which is borrowed mutably for the whole call.
             let answer = unsafe { libc::sendmmsg(fd, self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
             if let Some(result) = settled(answer as isize) {
-                return result.map(|sent| self.headers[..sent].iter().map(|h| h.msg_hdr.msg_iovlen).sum());
+                return result.map(|sent| self.taken(sent));
             }
+        }
+    }
+
+    /// How many datagrams so many headers are.
+    fn taken(&mut self, headers: usize) -> usize {
+        let mut datagrams = 0;
+        for index in 0..headers {
+            self.count(datagrams);
+            datagrams += self.headers[index].msg_hdr.msg_iovlen;
+        }
+        datagrams
+    }
+
+    /// The kernel took a datagram, or a run that begins with it.
+    #[inline]
+    fn count(&mut self, distance: usize) {
+        let target = self.slots[self.slot(distance)].target;
+        if let Some((_, count)) = self.counted.as_mut().filter(|(counted, _)| *counted == target) {
+            *count += 1;
         }
     }
 

@@ -15,6 +15,7 @@ use super::plan::{Fault, Plan};
 use super::record::{Line, Record};
 
 #[cfg(test)]
+#[cfg(test)]
 pub(crate) use interest::{InterestNode, KEY as INTEREST_KEY};
 #[cfg(test)]
 pub(crate) use keyed_group::{

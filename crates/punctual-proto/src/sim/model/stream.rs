@@ -31,28 +31,11 @@ const GAP_MAX: u64 = 1 << 40;
 const FRAME: u8 = 0;
 /// All numbers before this one were.
 const PROGRESS: u8 = 1;
-/// All numbers before this one were, and what was not read of them is gone.
-const OVERRUN: u8 = 2;
 
-/// What carries the frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Medium {
-    /// It loses and reorders, and so the account has a window. No gap is as long as a lap of what frames can tell.
-    Wire,
-    /// The same in fair weather. After any gap the sender says first how far it is.
-    FairWire,
-    /// A ring that is written over.
-    Memory,
-    /// It loses and reorders, and the account expects that it keeps order.
-    Misjudged,
-}
-
-fn medium(seed: u64) -> Medium {
-    [Medium::Wire, Medium::FairWire, Medium::Memory, Medium::Misjudged][(seed % 4) as usize]
-}
-
-fn has_window(medium: Medium) -> bool {
-    matches!(medium, Medium::Wire | Medium::FairWire)
+/// In foul weather the network loses and reorders, and no gap is as long as a lap of what frames can tell. In fair weather it
+/// does neither, and after any gap the sender says first how far it is.
+fn is_foul(seed: u64) -> bool {
+    seed.is_multiple_of(2)
 }
 
 /// How long so many numbers take on a wire that is nearly as fast as can be.
@@ -68,13 +51,13 @@ fn moment(now: Nanos) -> Moment {
 enum Node {
     Source {
         next: u64,
-        medium: Medium,
         frames_due: u32,
         at: Nanos,
         every: Nanos,
-        overrun: Option<u64>,
         tells_progress: bool,
-        /// A gap has ended that only the sender's word can measure.
+        /// In fair weather: only the sender's word can measure a gap.
+        tells_gaps: bool,
+        /// A gap has ended, and that is not said yet.
         tells_first: bool,
         rng: Rng,
     },
@@ -101,11 +84,7 @@ impl Protocol for Node {
         let Ok(number) = number.try_into().map(u64::from_le_bytes) else { return };
         *event = match kind {
             FRAME => Some(Arrived::Frame(number, stream.accept(number as u32, moment(now)))),
-            PROGRESS => Some(Arrived::Progress(number, stream.handle_progress(number, moment(now)))),
-            _ => {
-                stream.handle_overrun(number);
-                None
-            }
+            _ => Some(Arrived::Progress(number, stream.handle_progress(number, moment(now)))),
         };
     }
 
@@ -119,13 +98,11 @@ impl Protocol for Node {
     }
 
     fn poll_transmit(&mut self, _: Nanos, buffer: &mut [u8]) -> Option<Transmit> {
-        let Self::Source { next, frames_due, overrun, tells_progress, tells_first, .. } = self else {
+        let Self::Source { next, frames_due, tells_progress, tells_first, .. } = self else {
             return None;
         };
         let goes_on = *frames_due > 0;
-        let (kind, number) = if let Some(limit) = overrun.take_if(|_| goes_on) {
-            (OVERRUN, limit)
-        } else if goes_on && core::mem::take(tells_first) {
+        let (kind, number) = if goes_on && core::mem::take(tells_first) {
             (PROGRESS, *next)
         } else if *frames_due > 0 {
             (*frames_due, *next) = (*frames_due - 1, *next + 1);
@@ -160,19 +137,15 @@ impl Participant for Node {
 
     /// So many numbers are sent and lost, as fast as a wire can carry them.
     fn act(&mut self, number: u64, now: Nanos) {
-        let Self::Source { next, medium, at, overrun, tells_first, rng, .. } = self else { return };
+        let Self::Source { next, at, tells_gaps, tells_first, .. } = self else { return };
         let number = number.min(GAP_MAX);
         *next += number;
         *at = now.max(*at).plus(length_of(number));
-        if *medium == Medium::Memory {
-            *overrun = Some(*next + rng.below(100));
-        }
-        // Beyond a lap only the sender's word tells.
-        *tells_first |= *medium == Medium::FairWire;
+        *tells_first |= *tells_gaps;
     }
 
     fn describe(message: &[u8]) -> String {
-        let kind = ["frame", "progress", "overrun"][usize::from(message[0] % 3)];
+        let kind = ["frame", "progress"][usize::from(message[0] % 2)];
         let number = message[1..].try_into().map_or(0, u64::from_le_bytes);
         format!("{kind} {number}")
     }
@@ -181,7 +154,6 @@ impl Participant for Node {
 /// What the checker knows.
 struct Scene {
     world: World<Node>,
-    medium: Medium,
     start: u64,
     delivered: BTreeSet<u64>,
     newest: Option<u64>,
@@ -194,24 +166,22 @@ struct Scene {
 impl Scene {
     fn new(plan: &Plan, record: Record) -> Self {
         let mut rng = Rng::at(&[plan.seed, 11]);
-        let medium = medium(plan.seed);
-        let network =
-            Network { ordered: matches!(medium, Medium::Memory | Medium::FairWire), ..Network::LAN };
+        let is_foul = is_foul(plan.seed);
+        let network = Network { ordered: !is_foul, ..Network::LAN };
         let mut world = World::new(plan, network, SIZE, record);
         let start = [0, rng.below(1 << 40), (1 << 32) - 1 - rng.below(100)][rng.below(3) as usize];
         let place = |number| Address { node: NodeId::named(number), port: Port::from(1) };
         let source = Node::Source {
             next: start,
-            medium,
             frames_due: 0,
             at: Nanos::from_millis(1),
             every: Nanos(20_000 + rng.below(300_000)),
-            overrun: None,
             tells_progress: false,
+            tells_gaps: !is_foul,
             tells_first: false,
             rng,
         };
-        let stream = Stream::starting_at(start, !has_window(medium), moment(Nanos(0)));
+        let stream = Stream::starting_at(start, moment(Nanos(0)));
         world.add(place("source"), Clock::skewed(Nanos(0)), true, source);
         world.add(place("sink"), Clock::skewed(Nanos(0)), true, Node::Sink { stream, event: None });
         let ends = plan.node_faults().map(|(at, _, fault)| match fault {
@@ -219,7 +189,7 @@ impl Scene {
             _ => at,
         });
         let until = ends.max().unwrap_or_default().plus(RUN);
-        Self { world, medium, start, delivered: BTreeSet::new(), newest: None, lost: 0, told: 0, until }
+        Self { world, start, delivered: BTreeSet::new(), newest: None, lost: 0, told: 0, until }
     }
 
     fn run(&mut self) -> Result<(), Violation> {
@@ -243,9 +213,8 @@ impl Scene {
         let (newest, record) = (self.newest, &mut self.world.record);
         ensure(record, "delivered once", is_first, || format!("{number} was delivered twice"))?;
         // One that is newer than all before it, not given up, and not farther than frames can tell, is news.
-        let window = if has_window(self.medium) { u64::from(REORDER_WINDOW) } else { 0 };
         let is_newest = newest.is_none_or(|newest| number > newest && number - newest < 1 << 31);
-        let is_news = is_newest && number + window >= self.told;
+        let is_news = is_newest && number + u64::from(REORDER_WINDOW) >= self.told;
         self.newest = newest.max(Some(number));
         ensure(record, "news is taken", taken || !is_news, || {
             format!("{number} after {newest:?}: {accepted:?}")
@@ -256,14 +225,11 @@ impl Scene {
     /// Every number that was sent is delivered, lost, or would be lost if nothing more came.
     fn look(&mut self, check: &'static str) -> Result<(), Violation> {
         let now = moment(self.world.reading(SINK));
-        let (Node::Source { next, overrun, .. }, Node::Sink { stream, .. }) =
+        let (Node::Source { next, .. }, Node::Sink { stream, .. }) =
             (self.world.node(SOURCE), self.world.node(SINK))
         else {
             return Ok(());
         };
-        if self.medium == Medium::Memory && (overrun.is_some() || stream.is_overrun()) {
-            return Ok(());
-        }
         let (delivered, lost, sent) = (self.delivered.len() as u64, self.lost, next - self.start);
         let open = stream.clone().handle_end(*next, now);
         ensure(&mut self.world.record, check, delivered + lost + open == sent, || {
@@ -285,22 +251,20 @@ impl Model for Streams {
         let mut rng = Rng::at(&[seed, 12]);
         let mut plan = Plan::calm(seed);
         let always = (Nanos(0), Nanos::from_millis(3_600_000));
-        let medium = medium(seed);
-        if matches!(medium, Medium::Wire | Medium::Misjudged) {
+        let is_foul = is_foul(seed);
+        if is_foul {
             plan.weather(always, Link::ANY, Weather::Lose(rng.below(400) as u32));
             plan.weather(always, Link::ANY, Weather::Double(rng.below(300) as u32, Nanos::from_millis(20)));
             plan.weather(always, Link::ANY, Weather::Delay(rng.below(300) as u32, Nanos::from_millis(20)));
         }
-        if medium != Medium::Misjudged {
-            let mut since = Nanos(0);
-            for _ in 0..rng.below(4) {
-                let sizes = [1 + rng.below(100), 1 << 31, 1 << 32, rng.below(1 << 36)];
-                let size = sizes[rng.below(4) as usize];
-                let gap = if medium == Medium::Wire { size % LAP } else { size };
-                let at = since.plus(Nanos(rng.below(RUN.0)));
-                plan.node(at, SOURCE, NodeFault::Act(gap));
-                since = at.plus(length_of(gap));
-            }
+        let mut since = Nanos(0);
+        for _ in 0..rng.below(4) {
+            let sizes = [1 + rng.below(100), 1 << 31, 1 << 32, rng.below(1 << 36)];
+            let size = sizes[rng.below(4) as usize];
+            let gap = if is_foul { size % LAP } else { size };
+            let at = since.plus(Nanos(rng.below(RUN.0)));
+            plan.node(at, SOURCE, NodeFault::Act(gap));
+            since = at.plus(length_of(gap));
         }
         plan
     }

@@ -107,7 +107,7 @@ impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumReceive for F
             let Fed { source, truncated, .. } = fed;
             self.dropped.add_alone(fed.drops_before);
             shown += 1;
-            let raw = RawFrame { bytes: &fed.bytes, source, truncated, kernel_ns: None };
+            let raw = RawFrame { bytes: &fed.bytes, source: &source, truncated, kernel_ns: None };
             if visit(raw) == Flow::Stop {
                 break;
             }

@@ -1,0 +1,12 @@
+//! What the machine can do for the laboratory, and no user of the library needs: facts about the host, AF_XDP, io_uring, user
+//! interrupts, tracepoints, every way of sleeping that this kernel has.
+//!
+//! The mistake this wall makes impossible: unsafe code that only measuring needs in the library's own. The rules are those of
+//! `punctual-machine`: everything offered here is safe to call, and what a caller must uphold is checked at run time.
+
+pub mod host;
+pub mod trace_point;
+pub mod uring_socket;
+pub mod user_interrupt;
+pub mod wake;
+pub mod xdp;

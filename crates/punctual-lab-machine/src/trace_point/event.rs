@@ -1,0 +1,121 @@
+//! What the recorder tells of: switches, wake-ups and interrupts.
+
+/// The tracepoints, as `system/name`. Their order is that of [`super::record::Layouts`].
+pub(super) const NAMES: [&str; 6] = [
+    "sched/sched_switch",
+    "sched/sched_waking",
+    "irq/irq_handler_entry",
+    "irq/irq_handler_exit",
+    "irq/softirq_entry",
+    "irq/softirq_exit",
+];
+
+/// A thread, as the scheduler sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// Its number; 0 is the CPU's idle task.
+    pub thread: u32,
+    /// The kernel's priority: below 0 deadline, below 100 real-time, from 100 ordinary.
+    pub priority: i32,
+    /// What it is called.
+    pub name: String,
+}
+
+/// Why a thread left its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskState {
+    /// It did not want to: others ran, or it may not.
+    Ready,
+    /// It sleeps until something happens.
+    Asleep,
+    /// The same, and no signal wakes it: mostly a device or a lock of the kernel.
+    Uninterruptible,
+    /// A signal or a debugger stopped it.
+    Stopped,
+    /// It ended.
+    Ended,
+}
+
+/// Where a wake-up came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakingFrom {
+    /// The waking thread itself.
+    Thread,
+    /// An interrupt, whatever thread it interrupted.
+    Interrupt,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceEvent {
+    /// A CPU goes on with another thread.
+    Switch {
+        /// Who left it.
+        previous: Task,
+        /// Why.
+        state: TaskState,
+        /// Who has it now.
+        next: Task,
+    },
+    /// A thread is made ready.
+    Waking {
+        /// Who ran on the CPU where that happened.
+        waker: u32,
+        /// Whether that thread did it.
+        from: WakingFrom,
+        /// Who is woken.
+        woken: Task,
+        /// The CPU where it last ran.
+        target_cpu: u32,
+    },
+    /// A device's interrupt begins.
+    InterruptEntry {
+        /// Its number.
+        number: u32,
+        /// Whose it is.
+        name: String,
+    },
+    /// It ends.
+    InterruptExit {
+        /// Its number.
+        number: u32,
+    },
+    /// The kernel's deferred work begins.
+    SoftInterruptEntry {
+        /// Its kind, as `/proc/softirqs` orders them.
+        vector: u32,
+    },
+    /// It ends.
+    SoftInterruptExit {
+        /// Its kind.
+        vector: u32,
+    },
+}
+
+/// An event, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracedEvent {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub at_ns: u64,
+    /// What happened.
+    pub event: TraceEvent,
+}
+
+/// What a dump says of one CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuTrace {
+    /// Which.
+    pub cpu: u32,
+    /// Nothing is known of the time before.
+    pub since_ns: u64,
+    /// Nothing is known of the time after.
+    pub until_ns: u64,
+    /// Events lost in between.
+    pub lost: u64,
+    /// When: between the two instants some events are missing.
+    pub gaps: Vec<(u64, u64)>,
+    /// Bytes that could not be understood ended the reading; [`Self::since_ns`] says where.
+    pub is_damaged: bool,
+    /// In the order of time.
+    pub events: Vec<TracedEvent>,
+}

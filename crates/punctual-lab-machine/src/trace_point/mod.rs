@@ -1,0 +1,153 @@
+//! A recorder of the kernel's tracepoints: who ran where, who woke whom, and which interrupts came in between.
+//!
+//! Each CPU has a ring that overwrites its oldest records, so that recording goes on for any time. A dump pauses the rings,
+//! copies what is younger than asked for, and lets them go on.
+//!
+//! # Who may touch what
+//! 1. The kernel alone writes a ring; our mapping cannot be written.
+//! 2. Records are read while the ring is paused. A record that was under way then may still be written, next to the
+//!    oldest: the last `ring::MARGIN` bytes are never read.
+mod event;
+mod record;
+mod ring;
+mod tracefs;
+
+use std::io;
+
+pub use event::{CpuTrace, Task, TaskState, TraceEvent, TracedEvent, WakingFrom};
+use record::Layouts;
+use ring::Ring;
+
+use crate::host::cpus_online;
+use punctual_machine::SystemError;
+use punctual_machine::clock::monotonic_ns;
+
+/// Bytes of the ring of one CPU: a ring of 4 MiB holds 50,000 switches.
+pub const RING_SIZE: usize = 4 << 20;
+
+/// Records the scheduler and the interrupts of every CPU, from when it is made until it is dropped.
+#[derive(Debug)]
+pub struct TraceRecorder {
+    layouts: Layouts,
+    rings: Vec<(u32, Ring)>,
+    since_ns: u64,
+}
+
+impl TraceRecorder {
+    /// Starts to record.
+    ///
+    /// # Errors
+    /// Says which privilege or file system is missing, and what to do.
+    pub fn start() -> Result<Self, SystemError> {
+        Self::start_with(RING_SIZE)
+    }
+
+    fn start_with(ring_size: usize) -> Result<Self, SystemError> {
+        check_process_ids()?;
+        let layouts = Layouts::read(&tracefs::formats(&event::NAMES)?)
+            .map_err(|text| SystemError::new("read", "the kernel's tracepoints", io::Error::other(text)))?;
+        let cpus = cpus_online()
+            .ok_or_else(|| SystemError::new("list", "the CPUs", io::Error::from(io::ErrorKind::NotFound)))?;
+        let mut rings = Vec::with_capacity(cpus.len());
+        for cpu in cpus {
+            let number = u32::try_from(cpu).unwrap_or(u32::MAX);
+            let ring = Ring::open(number, &layouts.ids(), ring_size)
+                .map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), advise(error)))?;
+            rings.push((number, ring));
+        }
+        for (cpu, ring) in &rings {
+            ring.enable().map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), error))?;
+        }
+        Ok(Self { layouts, rings, since_ns: monotonic_ns() })
+    }
+
+    /// Stops recording for now. Events are lost, and counted, until [`Self::resume`].
+    pub fn pause(&mut self) -> Result<(), SystemError> {
+        self.set_paused(true)
+    }
+
+    /// Goes on recording.
+    pub fn resume(&mut self) -> Result<(), SystemError> {
+        self.set_paused(false)
+    }
+
+    fn set_paused(&mut self, paused: bool) -> Result<(), SystemError> {
+        for (cpu, ring) in &mut self.rings {
+            let operation = if paused { "pause the trace of" } else { "resume the trace of" };
+            ring.set_paused(paused)
+                .map_err(|error| SystemError::new(operation, format!("CPU {cpu}"), error))?;
+        }
+        Ok(())
+    }
+
+    /// Copies what happened since an instant of `CLOCK_MONOTONIC`, with one record more of each CPU where there is one. The
+    /// rings are paused meanwhile, and go on afterwards.
+    pub fn dump(&mut self, since_ns: u64) -> Result<TraceDump, SystemError> {
+        self.pause()?;
+        let until_ns = monotonic_ns();
+        let copied = self.rings.iter_mut().map(|(cpu, ring)| {
+            let copy = ring.copy(|record| record::time_of(record).is_none_or(|at| at >= since_ns));
+            (*cpu, copy)
+        });
+        let copies = copied.collect();
+        self.resume()?;
+        Ok(TraceDump { copies, started_ns: self.since_ns, until_ns })
+    }
+
+    /// What a dump of this recorder says, a trace for each CPU.
+    pub fn read(&self, dump: &TraceDump) -> Vec<CpuTrace> {
+        let read = |(cpu, copy): &(u32, ring::RingCopy)| record::read(*cpu, copy, dump, &self.layouts);
+        dump.copies.iter().map(read).collect()
+    }
+}
+
+/// Bytes of the rings, not yet understood: to copy them takes a fraction of the time.
+#[derive(Debug)]
+pub struct TraceDump {
+    copies: Vec<(u32, ring::RingCopy)>,
+    /// When recording began.
+    started_ns: u64,
+    /// When the rings were paused.
+    until_ns: u64,
+}
+
+impl TraceDump {
+    /// When it was taken, nanoseconds of `CLOCK_MONOTONIC`.
+    pub fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    /// Bytes copied.
+    pub fn size(&self) -> usize {
+        self.copies.iter().map(|(_, copy)| copy.bytes.len()).sum()
+    }
+}
+
+/// The kernel's number of the first namespace of processes.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Tracepoints number threads as the first namespace does: in another, ours could not be told from theirs.
+fn check_process_ids() -> Result<(), SystemError> {
+    const PATH: &str = "/proc/self/ns/pid";
+    let found = std::fs::read_link(PATH).map_err(|error| SystemError::new("read", PATH, error))?;
+    if found.as_os_str() == FIRST_NAMESPACE {
+        return Ok(());
+    }
+    let text = "threads have other numbers in this container than in the kernel: run it with the host's process namespace (--pid=host)";
+    Err(SystemError::new("trace", "this host", io::Error::new(io::ErrorKind::Unsupported, text)))
+}
+
+fn advise(error: io::Error) -> io::Error {
+    let text = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "tracepoints of a whole CPU need CAP_PERFMON: run as root (perf_event_open may be filtered, too)"
+        }
+        Some(libc::EMFILE) => "too many open files: raise the limit (ulimit -n)",
+        Some(libc::ENOSYS) => "this kernel has no perf_event_open",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), text)
+}
+
+#[cfg(test)]
+mod tests;

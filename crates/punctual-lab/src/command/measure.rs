@@ -1,0 +1,113 @@
+//! What every command does that measures: find out early what fails, measure into a store, conclude, show.
+
+use clap::ValueEnum;
+use indicatif::ProgressBar;
+use punctual_lab_machine::host::HostFacts;
+use punctual_machine::signal::{
+    catch_all_interrupts, catch_interrupts, count_continuations, end_with_parent,
+};
+use serde_json::Value;
+
+use super::{print, try_json, write_file, write_json};
+use crate::error::Failure;
+use crate::report::parts;
+use crate::report::text::{self, Screen};
+use crate::run::{Common, Experiment, Requests, RunError, RunPlan, in_a_thread};
+use crate::store::{Header, Run, Store};
+use crate::summary::Summary;
+use crate::{facts, load, peel, response, vehicles, wakeup};
+
+/// Measures, stores, concludes, shows.
+pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) -> Result<(), Failure> {
+    let RunPlan { name, warmup, cpus, described } = experiment.plan();
+    let header = header(name, common, warmup, &cpus, described);
+    let (made, store) = measure(common, &header, bar, |store, bar| experiment.run(store, bar))?;
+    let summary = experiment.summarise(&made, &store)?;
+    conclude(store, &summary, common)?;
+    experiment.promise(&summary, &made).map_err(Failure::Promise)
+}
+
+/// The header of a run on this host.
+pub(super) fn header(experiment: &str, common: &Common, warmup: u64, cpus: &[usize], plan: Value) -> Header {
+    let (host, clock) = (facts::host(&HostFacts::read(), cpus), facts::clock());
+    Header { seed: common.seed, warmup, host, clock, plan, ..Header::new(experiment) }
+}
+
+/// Measures into a new store, from a thread that may leave for another network namespace. If nothing was measured, no store is left.
+pub(super) fn measure<T: Send>(
+    common: &Common,
+    header: &Header,
+    bar: &ProgressBar,
+    work: impl FnOnce(&mut Store, &ProgressBar) -> Result<T, RunError> + Send,
+) -> Result<(T, Store), Failure> {
+    catch_interrupts()?;
+    try_json(common.json.as_deref())?;
+    let mut store = Store::create(common.out.as_deref(), header)?;
+    let made = in_a_thread("experiment", || work(&mut store, bar));
+    bar.finish_and_clear();
+    if !matches!(made, Ok(Ok(_))) {
+        store.discard_if_empty();
+    }
+    Ok((made??, store))
+}
+
+/// Finishes the store, writes the page, and the summary where that is asked for; prints what came out, and where it is.
+pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Result<(), Failure> {
+    let path = store.finish(summary)?;
+    let page = path.join("report.html");
+    write_file(&page, &crate::experiment::page(&Run::open(&path)?)?)?;
+    let to_stdout = write_json(common.json.as_deref(), &summary.to_json())?;
+    if !(common.quiet || to_stdout) {
+        let mut sections = crate::experiment::sections(summary);
+        if common.all {
+            sections.extend(parts::results(&summary.results));
+        }
+        print(&text::page(&sections, Screen::stdout()))?;
+        print(&format!("page     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
+    }
+    if !summary.results.is_empty() {
+        return Ok(());
+    }
+    // What was printed above may have been nothing (--quiet): the line stands for itself.
+    let mut reasons: Vec<String> =
+        summary.skipped.iter().map(|skipped| format!("{}: {}", skipped.what, skipped.reason)).collect();
+    reasons.dedup();
+    Err(Failure::Machine(format!("nothing could be measured here: {}", reasons.join("; "))))
+}
+
+/// What a process does that the command starts itself.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Role {
+    /// Answers the client of a survey or a peel
+    Respond,
+    /// Answers packets
+    Echo,
+    /// Answers run oneway
+    Node,
+    /// Starts, and sends its first messages
+    Start,
+    /// Is woken
+    Reader,
+    /// Is an end of a soak
+    Soak,
+    /// Publishes and subscribes
+    Vehicle,
+}
+
+/// A process that the command started itself: does as it is told until its input ends, or its parent does.
+pub fn worker(role: Role) -> Result<(), Failure> {
+    end_with_parent();
+    // Killed, it would leave its bus's files behind.
+    catch_all_interrupts().and_then(|()| count_continuations())?;
+    let requests = Requests::of_parent();
+    let served = match role {
+        Role::Respond => load::testbed::serve(requests),
+        Role::Echo => response::testbed::serve(requests),
+        Role::Node => crate::oneway::serve(requests),
+        Role::Start => peel::startup::serve(requests),
+        Role::Reader => wakeup::serve_reader(requests),
+        Role::Soak => wakeup::serve_soak(requests),
+        Role::Vehicle => vehicles::process::serve(requests),
+    };
+    Ok(served?)
+}

@@ -1,0 +1,64 @@
+//! What a load runs over: a communicator, a part of what is below it, or a bare mechanism of the machine with nothing around it.
+
+use punctual::{Clock, Stages, Ticks};
+
+mod bare;
+mod bus;
+mod communicator;
+mod key;
+mod layers;
+mod medium;
+mod open;
+
+pub use bare::{PacketEndpoint, SlotEndpoint, UdpEndpoint};
+pub use bus::{BusPlan, loopback};
+pub use communicator::CommunicatorEndpoint;
+pub use key::KeyLine;
+pub use layers::{EngineEndpoint, NodeEndpoint, StreamEndpoint, send_frame};
+pub use medium::{Medium, VALUE_SIZE};
+pub use open::{Addresses, EndpointPlan, Ends, PORT, Stack, open_streams};
+
+/// A message that an endpoint brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Its size, bytes.
+    pub size: usize,
+    /// Where its time went, where it carried stamps.
+    pub stages: Option<Stages>,
+}
+
+/// One end of a way between two parties.
+pub trait Endpoint {
+    /// Sends, or says that there is no room. `due` is when the message should have left.
+    fn send(&mut self, message: &[u8], due: Ticks) -> bool;
+
+    /// Waits for the next message, in this endpoint's way, until `deadline` at the most.
+    fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received>;
+}
+
+/// Polls between two looks at the clock: a look costs as much as a poll.
+const POLLS_PER_LOOK: u32 = 32;
+
+/// Polls until something is there or the deadline has passed. `look` is called with the clock's now and then.
+#[inline]
+fn poll_until<S, T>(
+    state: &mut S,
+    deadline: Ticks,
+    mut poll: impl FnMut(&mut S) -> Option<T>,
+    mut look: impl FnMut(&mut S, Ticks),
+) -> Option<T> {
+    let clock = Clock::get();
+    loop {
+        for _ in 0..POLLS_PER_LOOK {
+            if let Some(found) = poll(state) {
+                return Some(found);
+            }
+            std::hint::spin_loop();
+        }
+        let now = clock.now();
+        look(state, now);
+        if now >= deadline {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The account: an interval of a thread divided into what it went through. The parts tile the interval.
+
+use serde::Serialize;
+
+pub use super::timeline::Interruption;
+use super::timeline::{State, Stretch, interruptions, occupants, states};
+use super::trace::{IDLE, Trace};
+
+/// What a thread went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// It ran, interrupts taken off.
+    Running,
+    /// Its CPU was in an interrupt while it ran, or while nobody else did.
+    Interrupted(Interruption),
+    /// It was ready, and this thread had the CPU that it ran on next.
+    Ready {
+        /// Who ran instead.
+        instead: u32,
+    },
+    /// It waited for something until it was woken.
+    Blocked {
+        /// Who woke it, as far as that was seen.
+        woken_by: Option<u32>,
+        /// An interrupt did, while that thread ran.
+        is_interrupt: bool,
+        /// No signal would have woken it: for storage, or for a lock of the kernel.
+        is_uninterruptible: bool,
+    },
+    /// The trace shows nothing that kept it from running.
+    NotThere(Absence),
+    /// Events are missing, or say nothing of it.
+    Unexplained,
+}
+
+/// How a thread is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Absence {
+    /// A signal or a debugger had stopped it.
+    Stopped,
+    /// It was woken, and its CPU idled on: on its way out of a sleep of the processor, or not given time by a hypervisor.
+    CpuAsleep,
+    /// It was taken off its CPU, which then idled: a quota withholds it, for instance.
+    Withheld,
+}
+
+/// A part of the interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// When it begins.
+    pub from_ns: u64,
+    /// When the next begins.
+    pub to_ns: u64,
+    /// What the thread went through.
+    pub part: Part,
+}
+
+/// An interval, divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// They tile the interval, in the order of time.
+    pub pieces: Vec<Piece>,
+}
+
+impl Account {
+    /// How long each part took, the longest first.
+    pub fn sums(&self) -> Vec<(Part, u64)> {
+        let mut sums: Vec<(Part, u64)> = Vec::new();
+        for piece in &self.pieces {
+            let ns = piece.to_ns - piece.from_ns;
+            match sums.iter_mut().find(|(part, _)| *part == piece.part) {
+                Some((_, sum)) => *sum += ns,
+                None => sums.push((piece.part, ns)),
+            }
+        }
+        sums.sort_by_key(|&(part, ns)| (std::cmp::Reverse(ns), part));
+        sums
+    }
+
+    /// How long one part took.
+    pub fn time_of(&self, part: Part) -> u64 {
+        self.pieces.iter().filter(|piece| piece.part == part).map(|piece| piece.to_ns - piece.from_ns).sum()
+    }
+
+    /// All of it.
+    pub fn total_ns(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.to_ns - piece.from_ns).sum()
+    }
+}
+
+/// Puts pieces beside each other that come in the order of time; what none covers is unexplained.
+struct Tiling {
+    pieces: Vec<Piece>,
+    at_ns: u64,
+    to_ns: u64,
+}
+
+impl Tiling {
+    fn put(&mut self, from_ns: u64, to_ns: u64, part: Part) {
+        let (from_ns, to_ns) = (from_ns.max(self.at_ns), to_ns.min(self.to_ns));
+        if from_ns >= to_ns {
+            return;
+        }
+        if from_ns > self.at_ns {
+            self.join(from_ns, Part::Unexplained);
+        }
+        self.join(to_ns, part);
+    }
+
+    fn join(&mut self, to_ns: u64, part: Part) {
+        match self.pieces.last_mut().filter(|last| last.part == part) {
+            Some(last) => last.to_ns = to_ns,
+            None => self.pieces.push(Piece { from_ns: self.at_ns, to_ns, part }),
+        }
+        self.at_ns = to_ns;
+    }
+
+    fn finish(mut self) -> Account {
+        if self.at_ns < self.to_ns {
+            self.join(self.to_ns, Part::Unexplained);
+        }
+        Account { pieces: self.pieces }
+    }
+}
+
+/// Divides an interval of a thread by what a trace tells.
+pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Account {
+    let mut tiling = Tiling { pieces: Vec::new(), at_ns: from_ns, to_ns: to_ns.max(from_ns) };
+    for known in trace.known() {
+        if known.1 <= from_ns || known.0 >= to_ns {
+            continue;
+        }
+        for state in states(trace, thread, known) {
+            if state.to_ns > from_ns && state.from_ns < to_ns {
+                divide(trace, known, state, &mut tiling);
+            }
+        }
+    }
+    tiling.finish()
+}
+
+/// One state of the thread: who had its CPU divides it further.
+fn divide(trace: &Trace, known: (u64, u64), state: Stretch<State>, tiling: &mut Tiling) {
+    let (from_ns, to_ns) = (state.from_ns, state.to_ns);
+    match state.what {
+        State::Running(cpu) => interrupted(trace, known, cpu, (from_ns, to_ns), Part::Running, tiling),
+        State::Ready { cpu, was_woken } => ready(trace, known, cpu, was_woken, (from_ns, to_ns), tiling),
+        State::Blocked { waker, is_uninterruptible } => {
+            let woken_by = waker.map(|waker| waker.thread);
+            let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);
+            tiling.put(from_ns, to_ns, Part::Blocked { woken_by, is_interrupt, is_uninterruptible });
+        }
+        State::Stopped => tiling.put(from_ns, to_ns, Part::NotThere(Absence::Stopped)),
+        State::Unknown => {}
+    }
+}
+
+/// A stretch of one part on a CPU, with the interrupts there taken off.
+fn interrupted(
+    trace: &Trace,
+    known: (u64, u64),
+    cpu: u32,
+    (from_ns, to_ns): (u64, u64),
+    part: Part,
+    tiling: &mut Tiling,
+) {
+    let mut at_ns = from_ns;
+    for cpu in trace.cpus.iter().filter(|one| one.cpu == cpu) {
+        for one in interruptions(cpu, known) {
+            let (begin, end) = (one.from_ns.clamp(from_ns, to_ns), one.to_ns.clamp(from_ns, to_ns));
+            if begin < end {
+                tiling.put(at_ns, begin, part);
+                tiling.put(begin, end, Part::Interrupted(one.what));
+                at_ns = end;
+            }
+        }
+    }
+    tiling.put(at_ns, to_ns, part);
+}
+
+/// A stretch in which the thread was ready: who had the CPU that it ran on next.
+fn ready(
+    trace: &Trace,
+    known: (u64, u64),
+    cpu: Option<u32>,
+    was_woken: bool,
+    (from_ns, to_ns): (u64, u64),
+    tiling: &mut Tiling,
+) {
+    let Some(cpu) = cpu.and_then(|number| trace.cpus.iter().find(|one| one.cpu == number)) else { return };
+    let absence = if was_woken { Absence::CpuAsleep } else { Absence::Withheld };
+    for one in occupants(cpu, known) {
+        let (begin, end) = (one.from_ns.clamp(from_ns, to_ns), one.to_ns.clamp(from_ns, to_ns));
+        match one.what {
+            Some(IDLE) => {
+                interrupted(trace, known, cpu.cpu, (begin, end), Part::NotThere(absence), tiling);
+            }
+            Some(instead) => tiling.put(begin, end, Part::Ready { instead }),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

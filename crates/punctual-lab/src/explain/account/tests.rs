@@ -1,0 +1,252 @@
+//! One part after another on traces made by hand, and any trace: the parts tile the interval.
+use proptest::prelude::*;
+
+use super::*;
+use crate::explain::trace::{CpuEvents, Event, Leaving, What};
+
+const LATE: u32 = 7;
+const HOG: u32 = 9;
+
+fn switch(at: u64, left: u32, why: Leaving, runs: u32) -> Event {
+    Event(at, What::Switch { left, why, runs })
+}
+
+fn wake(at: u64, woken: u32, waker: u32, by_interrupt: bool) -> Event {
+    Event(at, What::Wake { woken, waker, by_interrupt })
+}
+
+fn cpu(number: u32, events: Vec<Event>) -> CpuEvents {
+    CpuEvents { cpu: number, since_ns: 0, until_ns: 1000, events, ..CpuEvents::default() }
+}
+
+fn trace(cpus: Vec<CpuEvents>) -> Trace {
+    Trace { cpus, ..Trace::default() }
+}
+
+/// The parts between 100 and 900, in the order of time.
+#[track_caller]
+fn divided(trace: &Trace, expected: &[(u64, Part)]) {
+    let account = account(trace, LATE, (100, 900));
+    let found: Vec<(u64, Part)> =
+        account.pieces.iter().map(|piece| (piece.to_ns - piece.from_ns, piece.part)).collect();
+    assert_eq!(found, expected);
+    assert_eq!(account.total_ns(), 800);
+}
+
+/// Goal: who slept was woken by somebody, waited for who ran instead, and ran.
+#[test]
+fn a_neighbour_ran_instead() {
+    let ours = vec![
+        switch(50, LATE, Leaving::Asleep, HOG),
+        switch(600, HOG, Leaving::Ready, 3),
+        switch(700, 3, Leaving::Ready, LATE),
+    ];
+    let trace = trace(vec![cpu(0, ours), cpu(1, vec![wake(200, LATE, 4, false)])]);
+    divided(
+        &trace,
+        &[
+            (100, Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: false }),
+            (400, Part::Ready { instead: HOG }),
+            (100, Part::Ready { instead: 3 }),
+            (200, Part::Running),
+        ],
+    );
+}
+
+/// Goal: interrupts are taken off the time that a thread ran; of two within each other the inner one counts.
+#[test]
+fn interrupts_are_taken_off() {
+    let events = vec![
+        switch(50, IDLE, Leaving::Ready, LATE),
+        Event(200, What::SoftInterrupt(3)),
+        Event(300, What::Interrupt(24)),
+        Event(400, What::InterruptEnd(24)),
+        Event(500, What::SoftInterruptEnd(3)),
+    ];
+    let (soft, hard) = (Interruption::Deferred(3), Interruption::Device(24));
+    divided(
+        &trace(vec![cpu(0, events)]),
+        &[
+            (100, Part::Running),
+            (100, Part::Interrupted(soft)),
+            (100, Part::Interrupted(hard)),
+            (100, Part::Interrupted(soft)),
+            (400, Part::Running),
+        ],
+    );
+}
+
+/// Goal: an interrupt that began before anything is known is one until its end.
+#[test]
+fn an_interrupt_under_way_counts_from_the_beginning() {
+    let events = vec![Event(300, What::SoftInterruptEnd(3)), switch(950, LATE, Leaving::Asleep, IDLE)];
+    let soft = Part::Interrupted(Interruption::Deferred(3));
+    divided(&trace(vec![cpu(0, events)]), &[(200, soft), (600, Part::Running)]);
+}
+
+/// Goal: a stop, a quota and a CPU that idles on are three things.
+#[test]
+fn absences_differ() {
+    let stopped = vec![
+        switch(100, LATE, Leaving::Stopped, IDLE),
+        wake(700, LATE, 4, false),
+        switch(800, IDLE, Leaving::Ready, LATE),
+    ];
+    divided(
+        &trace(vec![cpu(0, stopped)]),
+        &[
+            (600, Part::NotThere(Absence::Stopped)),
+            (100, Part::NotThere(Absence::CpuAsleep)),
+            (100, Part::Running),
+        ],
+    );
+    let withheld = vec![switch(200, LATE, Leaving::Ready, IDLE), switch(900, IDLE, Leaving::Ready, LATE)];
+    divided(
+        &trace(vec![cpu(0, withheld)]),
+        &[(100, Part::Running), (700, Part::NotThere(Absence::Withheld))],
+    );
+}
+
+/// Goal: where the switch from the idle task is missing, nobody knows when the CPU woke, nor who ran since: neither a sleeping CPU
+/// nor a neighbour is made up. Some kernels record nothing of a CPU's idle task.
+#[test]
+fn a_switch_that_is_missing_is_not_made_up() {
+    let neighbour = vec![
+        switch(150, LATE, Leaving::Asleep, IDLE),
+        switch(600, HOG, Leaving::Asleep, LATE),
+        switch(950, LATE, Leaving::Asleep, IDLE),
+    ];
+    let other = || cpu(1, vec![wake(200, LATE, 4, false)]);
+    let blocked = Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: false };
+    divided(
+        &trace(vec![cpu(0, neighbour), other()]),
+        &[(50, Part::Running), (50, blocked), (400, Part::Unexplained), (300, Part::Running)],
+    );
+    let itself = vec![switch(150, LATE, Leaving::Asleep, IDLE), switch(700, LATE, Leaving::Asleep, IDLE)];
+    let both = trace(vec![cpu(0, itself.clone()), other()]);
+    let account = account(&both, LATE, (100, 700));
+    assert_eq!(account.time_of(Part::Unexplained), 500, "{account:?}");
+    let alone = super::account(&trace(vec![cpu(0, itself)]), LATE, (100, 700));
+    assert_eq!(alone.time_of(Part::Unexplained), 550, "{alone:?}");
+}
+
+/// Goal: a thread that changes its CPU waited for the one that it ran on next.
+#[test]
+fn a_thread_waits_for_its_next_cpu() {
+    let there = vec![switch(50, IDLE, Leaving::Ready, HOG), switch(800, HOG, Leaving::Asleep, LATE)];
+    let here = vec![switch(300, LATE, Leaving::Ready, IDLE)];
+    divided(
+        &trace(vec![cpu(0, here), cpu(1, there)]),
+        &[(200, Part::Running), (500, Part::Ready { instead: HOG }), (100, Part::Running)],
+    );
+}
+
+/// Goal: the first event of a thread says what it did before, where nothing is missing.
+#[test]
+fn the_first_event_tells_of_the_time_before() {
+    let left = vec![switch(800, LATE, Leaving::Asleep, IDLE)];
+    divided(
+        &trace(vec![cpu(0, left)]),
+        &[
+            (700, Part::Running),
+            (100, Part::Blocked { woken_by: None, is_interrupt: false, is_uninterruptible: false }),
+        ],
+    );
+    let runs = vec![switch(800, HOG, Leaving::Ready, LATE)];
+    divided(&trace(vec![cpu(0, runs)]), &[(700, Part::Ready { instead: HOG }), (100, Part::Running)]);
+    divided(&trace(vec![cpu(0, Vec::new())]), &[(800, Part::Unexplained)]);
+}
+
+/// Goal: where events were lost, on any CPU, nothing is claimed.
+#[test]
+fn lost_events_are_unexplained() {
+    let ours = vec![
+        switch(50, LATE, Leaving::Ready, HOG),
+        switch(500, HOG, Leaving::Ready, LATE),
+        switch(950, LATE, Leaving::Asleep, IDLE),
+    ];
+    let mut lossy = cpu(1, Vec::new());
+    lossy.gaps = vec![(300, 400)];
+    lossy.lost = 5;
+    let complete = trace(vec![cpu(0, ours.clone()), cpu(1, Vec::new())]);
+    divided(&complete, &[(400, Part::Ready { instead: HOG }), (400, Part::Running)]);
+    let ready = Part::Ready { instead: HOG };
+    divided(
+        &trace(vec![cpu(0, ours.clone()), lossy]),
+        &[(200, ready), (100, Part::Unexplained), (100, ready), (400, Part::Running)],
+    );
+    let mut young = cpu(1, Vec::new());
+    young.since_ns = 450;
+    divided(
+        &trace(vec![cpu(0, ours), young]),
+        &[(350, Part::Unexplained), (50, ready), (400, Part::Running)],
+    );
+    divided(&Trace::default(), &[(800, Part::Unexplained)]);
+}
+
+/// Goal: who sleeps and runs without having been woken was woken unseen: that is not called anything.
+#[test]
+fn a_wake_up_that_is_missing_is_unexplained() {
+    let events = vec![switch(50, LATE, Leaving::Asleep, HOG), switch(500, HOG, Leaving::Ready, LATE)];
+    divided(&trace(vec![cpu(0, events)]), &[(400, Part::Unexplained), (400, Part::Running)]);
+}
+
+fn any_event() -> impl Strategy<Value = What> {
+    let thread = 0..4_u32;
+    let leaving = prop_oneof![
+        Just(Leaving::Ready),
+        Just(Leaving::Asleep),
+        Just(Leaving::Uninterruptible),
+        Just(Leaving::Stopped),
+        Just(Leaving::Ended)
+    ];
+    prop_oneof![
+        (thread.clone(), leaving, thread.clone()).prop_map(|(left, why, runs)| What::Switch {
+            left,
+            why,
+            runs
+        }),
+        (thread.clone(), thread, any::<bool>()).prop_map(|(woken, waker, by_interrupt)| What::Wake {
+            woken,
+            waker,
+            by_interrupt
+        }),
+        (0..3_u32).prop_map(What::Interrupt),
+        (0..3_u32).prop_map(What::InterruptEnd),
+        (0..3_u32).prop_map(What::SoftInterrupt),
+        (0..3_u32).prop_map(What::SoftInterruptEnd),
+    ]
+}
+
+fn any_cpu(number: u32) -> impl Strategy<Value = CpuEvents> {
+    let events = proptest::collection::vec((0..1000_u64, any_event()), 0..30);
+    let gaps = proptest::collection::vec((0..1000_u64, 0..200_u64), 0..3);
+    (events, gaps, 0..300_u64, 500..1200_u64).prop_map(move |(events, gaps, since_ns, until_ns)| {
+        let mut events: Vec<Event> = events.into_iter().map(|(at, what)| Event(at, what)).collect();
+        events.sort_by_key(|event| event.0);
+        let gaps = gaps.into_iter().map(|(from, lasts)| (from, from + lasts)).collect();
+        CpuEvents { cpu: number, since_ns, until_ns, lost: 0, gaps, events }
+    })
+}
+
+proptest! {
+    /// Goal: whatever a trace says, the parts tile the interval: they sum to it, and none overlaps another.
+    #[test]
+    fn parts_tile_the_interval(
+        one in any_cpu(0), other in any_cpu(1), from in 0..1200_u64, lasts in 0..1200_u64,
+    ) {
+        let to = from + lasts;
+        let gaps: Vec<(u64, u64)> = one.gaps.iter().chain(&other.gaps).copied().collect();
+        let account = account(&trace(vec![one, other]), 1, (from, to));
+        let mut at = from;
+        for piece in &account.pieces {
+            prop_assert_eq!(piece.from_ns, at);
+            prop_assert!(piece.to_ns > piece.from_ns);
+            at = piece.to_ns;
+            let in_gap = gaps.iter().any(|gap| gap.0 < piece.to_ns && gap.1 > piece.from_ns);
+            prop_assert!(!in_gap || piece.part == Part::Unexplained, "{:?} {:?}", piece, gaps);
+        }
+        prop_assert_eq!(at, to);
+        prop_assert_eq!(account.sums().iter().map(|(_, ns)| ns).sum::<u64>(), lasts);
+    }
+}

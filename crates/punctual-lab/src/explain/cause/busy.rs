@@ -1,0 +1,25 @@
+//! Busy: the thread itself used the CPU all the while.
+
+use punctual_machine::clock::monotonic_ns;
+
+use super::{Definition, Traits};
+use crate::explain::injection::{How, Injection, Scratch};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "busy",
+    words: "computed all the while",
+    evidence: "it ran (sched_switch, CPU clock of the thread), and its work was waited for",
+    fix: "make the handler shorter, or give it more threads",
+    verify: "run it again, and punctual compare RUN RUN",
+    in_trace: |clue| clue.is_own_work().then(String::new),
+    in_windows: |glance| glance.work_us(),
+    without_trace: None,
+    traits: Traits { is_work: true, is_of_class: false },
+    injections: &[Injection { name: "compute", how: How::Inside(compute) }],
+};
+
+fn compute(_scratch: &mut Scratch, until_ns: u64) {
+    while monotonic_ns() < until_ns {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,27 @@
+//! Minor faults: memory was touched for the first time.
+
+use punctual_machine::clock::monotonic_ns;
+
+use super::{Definition, Traits};
+use crate::explain::injection::{How, Injection, Scratch};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "faults_minor",
+    words: "memory was touched for the first time",
+    evidence: "page faults of the thread (getrusage), each as long as one takes on this host",
+    fix: "touch and lock the memory before (mlockall, MAP_POPULATE)",
+    verify: "punctual verify RUN --fix prefault",
+    in_trace: |clue| clue.is_faulting().then(String::new),
+    in_windows: |glance| glance.faults_us(),
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[Injection { name: "first-touch", how: How::Inside(touch) }],
+};
+
+/// The memory stays until the trial is over: to give it back takes time that is no fault's.
+fn touch(scratch: &mut Scratch, until_ns: u64) {
+    while monotonic_ns() < until_ns {
+        let fresh = scratch.fresh_page();
+        *fresh = 1;
+    }
+}

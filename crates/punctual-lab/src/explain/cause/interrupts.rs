@@ -1,0 +1,28 @@
+//! Interrupts: the thread's CPU was in them, or in the thread that does what they left over.
+//!
+//! Not made on purpose: where there are two processors whoever floods one is itself the neighbour on it, or on the other.
+
+use super::{Definition, Traits};
+use crate::explain::account::Part;
+use crate::explain::clue::{Clue, Kind};
+use crate::explain::naming::interruption;
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "interrupts",
+    words: "its CPU was in interrupts",
+    evidence: "irq_handler and softirq events on its CPU within the stage",
+    fix: "move the interrupts to another CPU (/proc/irq/*/smp_affinity_list, rps_cpus), or the thread",
+    verify: "run it again, and punctual compare RUN RUN",
+    in_trace,
+    in_windows: |_| 0,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[],
+};
+
+fn in_trace(clue: &Clue<'_>) -> Option<String> {
+    match clue.kind {
+        Kind::Part(Part::Interrupted(what)) => Some(interruption(what, clue.trace)),
+        _ => clue.deferred_neighbour().map(|thread| clue.trace.name(thread)),
+    }
+}

@@ -1,0 +1,184 @@
+//! The causes that are known, one file each: by what each is recognised, in words, what to try, how to see that it helped, and how to
+//! make it on purpose.
+//!
+//! [`KNOWN`] is the only place that names them. Without its line there a cause's time is unexplained.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::clue::{Clue, Glance};
+use super::injection::Injection;
+
+mod busy;
+mod cpu_asleep;
+mod faults_minor;
+mod interrupts;
+mod real_time_limit;
+mod run_queue;
+mod slept;
+mod steal;
+mod stopped;
+mod storage;
+mod throttled;
+mod urgent_neighbour;
+mod waited;
+
+/// All of them.
+pub static KNOWN: [&Definition; 13] = [
+    &busy::DEFINITION,
+    &cpu_asleep::DEFINITION,
+    &faults_minor::DEFINITION,
+    &interrupts::DEFINITION,
+    &real_time_limit::DEFINITION,
+    &run_queue::DEFINITION,
+    &slept::DEFINITION,
+    &steal::DEFINITION,
+    &stopped::DEFINITION,
+    &storage::DEFINITION,
+    &throttled::DEFINITION,
+    &urgent_neighbour::DEFINITION,
+    &waited::DEFINITION,
+];
+
+/// What is known of a cause.
+#[derive(Debug)]
+pub struct Definition {
+    /// As files and summaries have it.
+    pub name: &'static str,
+    /// As a person reads it.
+    pub words: &'static str,
+    /// What it is seen in.
+    pub evidence: &'static str,
+    /// What to try.
+    pub fix: &'static str,
+    /// How to see whether that helped.
+    pub verify: &'static str,
+    /// Tier 1: if it took this time, who it was, as far as that is known.
+    pub in_trace: fn(&Clue<'_>) -> Option<String>,
+    /// Tier 0: the time that it took for certain, microseconds.
+    pub in_windows: fn(&Glance<'_>) -> u32,
+    /// What it is called where only user space sees it, if that is another's name.
+    pub without_trace: Option<&'static str>,
+    /// What it is to a backlog, and to a class of scheduling.
+    pub traits: Traits,
+    /// Ways to make it on purpose.
+    pub injections: &'static [Injection],
+}
+
+/// How a cause relates to others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traits {
+    /// A backlog is worked off like this: it is then no cause of its own.
+    pub is_work: bool,
+    /// The scheduling class of the late thread makes it.
+    pub is_of_class: bool,
+}
+
+/// Why. Unexplained if nothing that is known accounts for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Cause(Option<&'static Definition>);
+
+const UNEXPLAINED: &str = "unexplained";
+
+impl Cause {
+    /// Nothing that is known accounts for it.
+    pub const UNEXPLAINED: Self = Self(None);
+
+    /// The one of this name; unexplained if none is known by it.
+    pub fn named(name: &str) -> Self {
+        Self(KNOWN.iter().copied().find(|known| known.name == name))
+    }
+
+    /// What is known of it; nothing of what is unexplained.
+    pub fn definition(self) -> Option<&'static Definition> {
+        self.0
+    }
+
+    /// As files and summaries have it.
+    pub fn name(self) -> &'static str {
+        self.0.map_or(UNEXPLAINED, |known| known.name)
+    }
+
+    /// What to try.
+    pub fn fix(self) -> &'static str {
+        let trace = "look with tracepoints: --trace, as root, and punctual explain RUN";
+        self.0.map_or(trace, |known| known.fix)
+    }
+
+    /// How to see whether that helped.
+    pub fn verify(self) -> &'static str {
+        self.0.map_or("", |known| known.verify)
+    }
+
+    /// A backlog is worked off like this.
+    pub fn is_work(self) -> bool {
+        self.0.is_some_and(|known| known.traits.is_work)
+    }
+
+    /// The scheduling class of the late thread makes it.
+    pub fn is_of_class(self) -> bool {
+        self.0.is_some_and(|known| known.traits.is_of_class)
+    }
+
+    /// What took this time, and who it was, as far as that is known.
+    pub(super) fn of(clue: &Clue<'_>) -> (Self, String) {
+        let found = KNOWN.iter().find_map(|known| Some((Self(Some(known)), (known.in_trace)(clue)?)));
+        found.unwrap_or((Self::UNEXPLAINED, String::new()))
+    }
+
+    /// The time that each took for certain, microseconds.
+    pub(super) fn at(glance: &Glance<'_>) -> impl Iterator<Item = (Self, u32)> {
+        KNOWN.iter().map(|known| (Self(Some(known)), (known.in_windows)(glance)))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.map_or("unexplained: nothing that was seen accounts for it", |known| known.words))
+    }
+}
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Cause {}
+
+impl PartialOrd for Cause {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Cause {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name().cmp(other.name())
+    }
+}
+
+impl Hash for Cause {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl Serialize for Cause {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Cause {
+    /// A name that older files have, or newer ones, is of nothing that is known here.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|name| Self::named(&name))
+    }
+}
+
+#[cfg(test)]
+mod tests;

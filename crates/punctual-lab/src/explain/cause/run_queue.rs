@@ -1,0 +1,30 @@
+//! Run queue: ready to run, and others ran.
+
+use super::{Definition, Traits};
+use crate::explain::injection::{Hog, How, Injection, Made, Scene};
+use crate::scheduling::Urgency;
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "run_queue",
+    words: "ready to run, but the CPU was another's",
+    evidence: "the time from sched_waking to sched_switch while an ordinary thread ran; schedstat",
+    fix: "give the thread a CPU of its own (--client-cpu, --responder-cpu, isolcpus), or --sched fifo:50",
+    verify: "punctual verify RUN --fix class",
+    in_trace: |clue| Some(clue.trace.name(clue.ordinary_neighbour()?)),
+    in_windows: |glance| if glance.is_at_limit() { 0 } else { glance.ready_us() },
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[
+        Injection { name: "hog", how: How::Outside(hog) },
+        Injection { name: "favoured-hog", how: How::Outside(favoured) },
+    ],
+};
+
+/// As many as take the CPU for longer than a slice.
+fn hog(scene: &Scene, side: usize, lasts_ns: u64) -> Made {
+    scene.hogs(side, lasts_ns, &Hog { count: 4, urgency: Urgency::Other })
+}
+
+fn favoured(scene: &Scene, side: usize, lasts_ns: u64) -> Made {
+    scene.hogs(side, lasts_ns, &Hog { count: 1, urgency: Urgency::Nice(-20) })
+}

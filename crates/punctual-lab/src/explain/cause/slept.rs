@@ -1,0 +1,21 @@
+//! Slept: the thread waited for a time, or for a device.
+
+use punctual_machine::scheduling::sleep_until;
+
+use super::{Definition, Traits};
+use crate::explain::injection::{How, Injection};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "slept",
+    words: "slept until a time, or until a device was ready",
+    evidence: "it went to sleep by itself and an interrupt woke it (sched_switch, sched_waking)",
+    fix: "let another thread sleep and wait: no sleep, timeout or retry on the path of a message",
+    verify: "run it again, and punctual compare RUN RUN",
+    in_trace: |clue| {
+        clue.awaited().filter(|by| by.is_interrupt && !by.is_uninterruptible).map(|_| String::new())
+    },
+    in_windows: |_| 0,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[Injection { name: "sleep", how: How::Inside(|_, until_ns| sleep_until(until_ns)) }],
+};

@@ -1,0 +1,16 @@
+//! Steal: the hypervisor took the CPU away. Not made on purpose: a guest cannot.
+
+use super::{Definition, Traits};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "steal",
+    words: "the hypervisor took the CPU away",
+    evidence: "the hypervisor's own account (/proc/stat), less what may be of another time",
+    fix: "use a dedicated host",
+    verify: "run it there, and punctual compare RUN RUN",
+    in_trace: |clue| clue.is_stolen().then(String::new),
+    in_windows: |glance| glance.seen.stolen_us,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[],
+};

@@ -1,0 +1,138 @@
+//! The causes together: each is told from every other, and where one is not known its time is nobody else's.
+use super::*;
+use crate::explain::account::{Absence, Interruption, Part};
+use crate::explain::clue::{Excess, Kind};
+use crate::explain::injection::How;
+use crate::explain::seen::{PART_MIN, Seen, over};
+use crate::explain::stage::Side;
+use crate::explain::trace::{TaskInfo, Trace};
+use crate::explain::window::{Evidence, Window};
+use crate::scheduling::Urgency;
+
+const ORDINARY: u32 = 1;
+const URGENT: u32 = 2;
+const DEFERRED: u32 = 3;
+
+fn trace() -> Trace {
+    let task = |name: &str, priority| TaskInfo { name: name.to_owned(), priority };
+    let tasks =
+        [(ORDINARY, task("hog", 120)), (URGENT, task("urgent", 49)), (DEFERRED, task("ksoftirqd/0", 120))];
+    Trace { tasks: tasks.into(), ..Trace::default() }
+}
+
+fn kinds() -> Vec<Kind> {
+    let mut parts = vec![Part::Running, Part::Unexplained];
+    parts.extend([Absence::Stopped, Absence::CpuAsleep, Absence::Withheld].map(Part::NotThere));
+    parts.extend([ORDINARY, URGENT, DEFERRED].map(|instead| Part::Ready { instead }));
+    parts.extend([Interruption::Device(4), Interruption::Deferred(3)].map(Part::Interrupted));
+    for woken_by in [None, Some(ORDINARY)] {
+        for (is_interrupt, is_uninterruptible) in [(false, false), (false, true), (true, false), (true, true)]
+        {
+            parts.push(Part::Blocked { woken_by, is_interrupt, is_uninterruptible });
+        }
+    }
+    parts.into_iter().map(Kind::Part).chain([Kind::Faulting, Kind::Stolen]).collect()
+}
+
+/// Goal: no time is two causes', so that without one of them it is unexplained. Method: every kind of time, of each side, ordinary
+/// and urgent, short and long, with a quota and without.
+#[test]
+fn no_time_is_two_causes() {
+    let trace = trace();
+    let mut met = std::collections::BTreeSet::new();
+    for (side, stage) in
+        [(Side::Responder, "responder"), (Side::Client, "reply.woken"), (Side::Wire, "request.rx")]
+    {
+        for urgency in [Urgency::Other, Urgency::Fifo(50)] {
+            let excess = Excess {
+                message_ns: 50_000_000,
+                stage_ns: 50_000_000,
+                usual_ns: 0,
+                stage,
+                side,
+                urgency,
+                fault_ns: 500,
+            };
+            for throttled_us_most in [0, 50_000] {
+                let seen = Seen { throttled_us_most, ..Seen::default() };
+                for (kind, ns) in kinds().into_iter().flat_map(|kind| [(kind, 1_000_000), (kind, 50_000_000)])
+                {
+                    let clue = Clue { kind, ns, trace: &trace, excess: &excess, seen: Some(&seen) };
+                    let names: Vec<&str> = KNOWN
+                        .iter()
+                        .filter(|one| (one.in_trace)(&clue).is_some())
+                        .map(|one| one.name)
+                        .collect();
+                    assert!(names.len() <= 1, "{clue:?}: {names:?}");
+                    met.extend(names);
+                }
+            }
+        }
+    }
+    let all: std::collections::BTreeSet<&str> = KNOWN.iter().map(|one| one.name).collect();
+    assert_eq!(met, all, "every cause is met in a trace");
+}
+
+/// Goal: the same of what user space sees: no two causes are sure of half each.
+#[test]
+fn no_half_is_two_causes() {
+    for urgency in [Urgency::Other, Urgency::Fifo(50)] {
+        let excess = Excess {
+            message_ns: 50_000_000,
+            stage_ns: 50_000_000,
+            usual_ns: 0,
+            stage: "responder",
+            side: Side::Responder,
+            urgency,
+            fault_ns: 500,
+        };
+        for bits in 0..64_u32 {
+            let us = |bit: u32| if bits & (1 << bit) == 0 { 0 } else { 50_000 };
+            let evidence = Evidence {
+                wall_us: 50_000,
+                cpu_us: us(0),
+                wait_us: us(1),
+                throttled_us: us(2),
+                stolen_us: us(3),
+                continued_age_us: (us(4) > 0).then_some(0),
+                faults_minor: us(5) as u16,
+                ..Evidence::default()
+            };
+            let windows = [Window { evidence, span: (0, 50_000_000) }];
+            let seen = over(&windows, (0, 50_000_000)).expect("a window");
+            let half_us = (PART_MIN * 50_000.0) as u32;
+            let names: Vec<&str> = Cause::at(&Glance { seen: &seen, excess: &excess })
+                .filter(|&(_, us)| us > half_us)
+                .map(|(cause, _)| cause.name())
+                .collect();
+            assert!(names.len() <= 1, "{evidence:?}: {names:?}");
+        }
+    }
+}
+
+/// Goal: names and injections are unlike each other, every cause says what to do, and names read back.
+#[test]
+fn all_are_told_apart() {
+    let mut names: Vec<&str> = KNOWN.iter().map(|one| one.name).collect();
+    assert!(names.is_sorted(), "{names:?}");
+    names.dedup();
+    assert_eq!(names.len(), KNOWN.len());
+    for one in KNOWN {
+        assert!(
+            [one.words, one.evidence, one.fix, one.verify].iter().all(|text| !text.is_empty()),
+            "{one:?}"
+        );
+        let json = serde_json::to_string(&Cause::named(one.name)).expect("a name");
+        assert_eq!(serde_json::from_str::<Cause>(&json).expect("a name"), Cause::named(one.name));
+        if let Some(name) = one.without_trace {
+            assert_ne!(Cause::named(name), Cause::UNEXPLAINED);
+        }
+    }
+    let mut injections: Vec<&str> = Injection::all().map(|(_, injection)| injection.name).collect();
+    let count = injections.len();
+    injections.sort_unstable();
+    injections.dedup();
+    assert_eq!(injections.len(), count);
+    assert!(Injection::all().any(|(_, injection)| matches!(injection.how, How::Inside(_))));
+    assert_eq!(serde_json::from_str::<Cause>("\"wake_up\"").expect("a name"), Cause::UNEXPLAINED);
+}

@@ -1,0 +1,18 @@
+//! Throttled: the CPU quota of the thread's control group had run out.
+
+use super::{Definition, Traits};
+use crate::explain::injection::{How, Injection, Scene};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "throttled",
+    words: "throttled: the CPU quota of its control group had run out",
+    evidence: "off its CPU, which idled, while cpu.stat counts the group as throttled",
+    fix: "raise the quota of the control group (cpu.max, cpu.cfs_quota_us), or sleep where it spins",
+    verify: "punctual verify RUN --fix quota",
+    in_trace: |clue| clue.is_throttled().then(String::new),
+    // The hypervisor may have had the CPU meanwhile: the counter is of all CPUs.
+    in_windows: |glance| glance.seen.throttled_us.saturating_sub(glance.seen.stolen_us),
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[Injection { name: "quota", how: How::OutsideBoth(Scene::throttle) }],
+};

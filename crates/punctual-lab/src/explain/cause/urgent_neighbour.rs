@@ -1,0 +1,22 @@
+//! Urgent neighbour: ready to run, and a real-time thread ran. User space alone does not see which thread ran.
+
+use super::{Definition, Traits};
+use crate::explain::injection::{Hog, How, Injection, Made, Scene};
+use crate::scheduling::Urgency;
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "urgent_neighbour",
+    words: "ready to run, but a real-time thread had the CPU",
+    evidence: "the time from sched_waking to sched_switch while a thread of a real-time class ran",
+    fix: "move that thread to another CPU (taskset), or lower its class (chrt)",
+    verify: "punctual verify RUN --fix pin",
+    in_trace: |clue| Some(clue.trace.name(clue.urgent_neighbour()?)),
+    in_windows: |_| 0,
+    without_trace: Some("run_queue"),
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[Injection { name: "real-time-hog", how: How::Outside(hog) }],
+};
+
+fn hog(scene: &Scene, side: usize, lasts_ns: u64) -> Made {
+    scene.hogs(side, lasts_ns, &Hog { count: 1, urgency: Urgency::Fifo(50) })
+}

@@ -1,0 +1,23 @@
+//! Waited: the thread slept until another woke it, as who holds a lock does.
+
+use super::{Definition, Traits};
+use crate::explain::clue::Clue;
+use crate::explain::injection::{How, Injection, Scratch};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "waited",
+    words: "waited until another thread woke it",
+    evidence: "it went to sleep by itself and a thread woke it (sched_switch, sched_waking)",
+    fix: "see what the one was doing who woke it; hold locks for shorter, or give them priority inheritance",
+    verify: "run it again, and punctual compare RUN RUN",
+    in_trace,
+    in_windows: |_| 0,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[Injection { name: "lock", how: How::Inside(Scratch::lock) }],
+};
+
+fn in_trace(clue: &Clue<'_>) -> Option<String> {
+    let by = clue.awaited().filter(|by| !by.is_interrupt && !by.is_uninterruptible)?;
+    Some(format!("woken by {}", clue.trace.name(by.waker)))
+}

@@ -1,0 +1,234 @@
+//! What a cause is recognised by: a part of a thread's account (tier 1), or what its own windows are sure of (tier 0).
+//!
+//! Signatures exclude one another by themselves, never by their order: where one cause is not known, its time is unexplained and no
+//! other's.
+
+use super::account::{Absence, Part};
+use super::seen::Seen;
+use super::stage::Side;
+use super::trace::Trace;
+use crate::scheduling::Urgency;
+
+/// What is to be explained.
+#[derive(Clone, Copy, Debug)]
+pub struct Excess<'a> {
+    /// Of the whole message.
+    pub message_ns: u64,
+    /// Of the stage.
+    pub stage_ns: u64,
+    /// Time that the stage usually takes.
+    pub usual_ns: u64,
+    /// The stage.
+    pub stage: &'a str,
+    /// Whose it is.
+    pub side: Side,
+    /// How urgent its thread is.
+    pub urgency: Urgency,
+    /// What a page fault takes on that host, nanoseconds.
+    pub fault_ns: u64,
+}
+
+impl Excess<'_> {
+    /// Whose work in the stage is not what is waited for: while the packet is on the wire, or while it goes to sleep.
+    fn is_of_another(&self) -> bool {
+        self.is_on_wire() || self.stage.ends_with("woken")
+    }
+
+    fn is_on_wire(&self) -> bool {
+        [Side::Wire, Side::WireOrResponder].contains(&self.side)
+    }
+}
+
+/// What some time of a thread was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A part of its account.
+    Part(Part),
+    /// It ran, and page faults took it.
+    Faulting,
+    /// The hypervisor took it.
+    Stolen,
+}
+
+/// Some time of a thread, with all that is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Clue<'a> {
+    /// What it was.
+    pub kind: Kind,
+    /// How long, all of its kind together.
+    pub ns: u64,
+    /// What the kernel did.
+    pub trace: &'a Trace,
+    /// What is to be explained.
+    pub excess: &'a Excess<'a>,
+    /// What the thread saw of itself.
+    pub seen: Option<&'a Seen>,
+}
+
+/// What an ordinary thread has at least, of a kernel priority.
+const ORDINARY: i32 = 100;
+
+/// What a real-time thread must leave to others is taken at once, and is no shorter.
+const LIMIT_NS_MIN: u64 = 40_000_000;
+
+impl Clue<'_> {
+    /// It ran, and its own work is what is waited for.
+    pub fn is_own_work(&self) -> bool {
+        self.kind == Kind::Part(Part::Running) && !self.excess.is_of_another()
+    }
+
+    /// Page faults took it.
+    pub fn is_faulting(&self) -> bool {
+        self.kind == Kind::Faulting
+    }
+
+    /// The hypervisor took it.
+    pub fn is_stolen(&self) -> bool {
+        self.kind == Kind::Stolen
+    }
+
+    /// Who ran while it was ready: an ordinary thread, and not because real-time threads are limited.
+    pub fn ordinary_neighbour(&self) -> Option<u32> {
+        let is_own = |thread| self.is_ordinary(thread) && !self.is_deferred(thread);
+        self.neighbour().filter(|&thread| is_own(thread) && !self.is_limited() && !self.is_throttled())
+    }
+
+    /// The same, the kernel's thread for what interrupts left over.
+    pub fn deferred_neighbour(&self) -> Option<u32> {
+        let is_one = |thread| self.is_ordinary(thread) && self.is_deferred(thread);
+        self.neighbour().filter(|&thread| is_one(thread) && !self.is_limited() && !self.is_throttled())
+    }
+
+    /// The same, a real-time thread.
+    pub fn urgent_neighbour(&self) -> Option<u32> {
+        self.neighbour().filter(|&thread| !self.is_ordinary(thread))
+    }
+
+    /// A real-time thread left the CPU to others for as long as the kernel's limit asks.
+    pub fn is_at_limit(&self) -> bool {
+        let is_withheld = self.absence() == Some(Absence::Withheld) && !self.is_throttled();
+        let is_left = self.neighbour().is_some_and(|thread| self.is_ordinary(thread));
+        self.is_limited() && (is_withheld || is_left)
+    }
+
+    /// How it was not there, if its quota does not say why.
+    pub fn absence_without_quota(&self) -> Option<Absence> {
+        self.absence().filter(|_| !self.is_throttled())
+    }
+
+    /// It was not there, or an ordinary thread ran, and the group's own counter says that its quota had run out for half of that
+    /// time: who has no quota is not run, whoever else is.
+    pub fn is_throttled(&self) -> bool {
+        let is_absent = self.absence().is_some_and(|absence| absence != Absence::Stopped);
+        let is_passed_over =
+            self.neighbour().is_some_and(|thread| self.is_ordinary(thread) && !self.is_limited());
+        (is_absent || is_passed_over)
+            && self.seen.is_some_and(|seen| u64::from(seen.throttled_us_most) * 2000 >= self.ns)
+    }
+
+    /// It waited, and not for its packet to come over the wire: who woke it, whether an interrupt did while he ran, and whether
+    /// no signal would have.
+    pub fn awaited(&self) -> Option<Awaited> {
+        match self.kind {
+            Kind::Part(Part::Blocked { woken_by: Some(waker), is_interrupt, is_uninterruptible })
+                if !self.excess.is_on_wire() =>
+            {
+                Some(Awaited { waker, is_interrupt, is_uninterruptible })
+            }
+            _ => None,
+        }
+    }
+
+    /// How readily this time is taken for the hypervisor's, if it may be: what nothing explains first, then a CPU that seems to
+    /// sleep, then one that seems to compute.
+    pub(super) fn may_be_stolen(&self) -> Option<u8> {
+        match self.kind {
+            Kind::Part(Part::Unexplained) => Some(0),
+            Kind::Part(Part::NotThere(absence)) if !self.is_throttled() => match absence {
+                Absence::Withheld => (!self.is_at_limit()).then_some(0),
+                Absence::CpuAsleep => Some(1),
+                Absence::Stopped => None,
+            },
+            Kind::Part(Part::Running) if self.is_own_work() => Some(2),
+            Kind::Part(Part::Running) => Some(0),
+            _ => None,
+        }
+    }
+
+    fn neighbour(&self) -> Option<u32> {
+        if let Kind::Part(Part::Ready { instead }) = self.kind { Some(instead) } else { None }
+    }
+
+    fn absence(&self) -> Option<Absence> {
+        if let Kind::Part(Part::NotThere(absence)) = self.kind { Some(absence) } else { None }
+    }
+
+    /// Who ran while it was ready, if anybody did.
+    pub fn who_ran(&self) -> String {
+        self.neighbour().map_or_else(String::new, |thread| self.trace.name(thread))
+    }
+
+    fn is_deferred(&self, thread: u32) -> bool {
+        self.trace.tasks.get(&thread).is_some_and(|task| task.name.starts_with("ksoftirqd/"))
+    }
+
+    fn is_ordinary(&self, thread: u32) -> bool {
+        self.trace.tasks.get(&thread).is_none_or(|task| task.priority >= ORDINARY)
+    }
+
+    fn is_limited(&self) -> bool {
+        self.excess.urgency.is_real_time() && self.ns >= LIMIT_NS_MIN
+    }
+}
+
+/// What a thread waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Who woke it, or ran when an interrupt did.
+    pub waker: u32,
+    /// An interrupt did.
+    pub is_interrupt: bool,
+    /// No signal would have.
+    pub is_uninterruptible: bool,
+}
+
+/// What a thread's own windows say of the stage.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance<'a> {
+    /// What was seen of it.
+    pub seen: &'a Seen,
+    /// What is to be explained.
+    pub excess: &'a Excess<'a>,
+}
+
+/// What a real-time thread must leave to others, and the kernel's imprecision in that.
+const LIMIT_MS: std::ops::RangeInclusive<u64> = 40..=60;
+
+impl Glance<'_> {
+    /// Ready while another thread ran, at least: what a quota or the hypervisor took may be counted as ready too.
+    pub fn ready_us(&self) -> u32 {
+        let Seen { throttled_us_most, stolen_us, wait_us, .. } = *self.seen;
+        [throttled_us_most, stolen_us].into_iter().fold(wait_us, u32::saturating_sub)
+    }
+
+    /// As long as a real-time thread must leave the CPU to others.
+    pub fn is_at_limit(&self) -> bool {
+        self.excess.urgency.is_real_time() && LIMIT_MS.contains(&(self.excess.message_ns / 1_000_000))
+    }
+
+    /// Of the time that it ran for certain, what its page faults took.
+    pub fn faults_us(&self) -> u32 {
+        faults_us(self.seen, self.excess).min(self.seen.cpu_us)
+    }
+
+    /// It ran for its own work, at least. Before it was woken it slept: what it computed then is not what it was waited for.
+    pub fn work_us(&self) -> u32 {
+        if self.excess.stage.ends_with("woken") { 0 } else { self.seen.cpu_us - self.faults_us() }
+    }
+}
+
+/// What the page faults of a span took, all of them.
+pub(super) fn faults_us(seen: &Seen, excess: &Excess<'_>) -> u32 {
+    let us = u64::from(seen.faults_minor) * excess.fault_ns / 1000;
+    u32::try_from(us).unwrap_or(u32::MAX)
+}

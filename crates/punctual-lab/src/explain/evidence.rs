@@ -1,0 +1,96 @@
+//! What is stored of a trial to explain it: its threads, whose each stage is, and what was seen around late messages.
+
+use serde::{Deserialize, Serialize};
+
+use super::stage::StageOwner;
+use super::trace::Trace;
+use super::window::Window;
+use crate::scheduling::Urgency;
+
+/// The evidence of one trial. All instants are those of its samples: nanoseconds since the start of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrialEvidence {
+    /// Who measured.
+    pub threads: Vec<EvidenceThread>,
+    /// Whose time each stage is.
+    pub stages: Vec<StageOwner>,
+    /// Whether the kernel's trace was recorded.
+    pub recording: Recording,
+    /// Around late messages, the latest of them first taken.
+    pub dumps: Vec<EvidenceDump>,
+    /// What a page fault takes on this host, nanoseconds.
+    #[serde(default = "fault_ns_min")]
+    pub fault_ns: u64,
+}
+
+/// A page fault takes no less on any processor.
+pub const FAULT_NS_MIN: u64 = 250;
+
+fn fault_ns_min() -> u64 {
+    FAULT_NS_MIN
+}
+
+/// A thread of the measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvidenceThread {
+    /// What it does: `client`, `responder`.
+    pub role: String,
+    /// The kernel's number of it, where it is on this host.
+    pub thread: Option<u32>,
+    /// The CPU that it is bound to.
+    pub cpu: Option<usize>,
+    /// How urgent it is.
+    pub urgency: Urgency,
+    /// What it saw of itself (tier 0), around late messages.
+    pub windows: Vec<Window>,
+}
+
+/// Whether the kernel's trace was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recording {
+    /// It was not asked for.
+    #[default]
+    Off,
+    /// It was asked for and cannot be done here.
+    Missing {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// It was.
+    On {
+        /// Late messages that were not dumped, for there were too many.
+        skipped: u64,
+    },
+}
+
+/// The kernel's trace around one late message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvidenceDump {
+    /// When the message began, and when it had arrived.
+    pub span: (u64, u64),
+    /// What the kernel did from a little before until a little after.
+    pub trace: Trace,
+}
+
+impl TrialEvidence {
+    /// The thread in this role.
+    pub fn thread(&self, role: &str) -> Option<&EvidenceThread> {
+        self.threads.iter().find(|thread| thread.role == role)
+    }
+
+    /// Whose time a stage is.
+    pub fn owner(&self, stage: &str) -> Option<&StageOwner> {
+        self.stages.iter().find(|owner| owner.stage == stage)
+    }
+
+    /// The trace that covers most of an interval.
+    pub fn dump_over(&self, (from, to): (u64, u64)) -> Option<&EvidenceDump> {
+        let covered = |dump: &&EvidenceDump| {
+            let known = dump.trace.known();
+            known.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from))).sum::<u64>()
+        };
+        let most = self.dumps.iter().max_by_key(covered)?;
+        (covered(&most) > 0).then_some(most)
+    }
+}

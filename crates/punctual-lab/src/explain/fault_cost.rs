@@ -1,0 +1,53 @@
+//! What a page fault takes on this host: measured once, for counters only count them.
+
+use std::sync::OnceLock;
+
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::cpu::ThreadUsage;
+
+use super::evidence::FAULT_NS_MIN;
+
+/// Memory of this size comes from the kernel, fresh: an allocator keeps none that is as large.
+pub const FRESH_SIZE: usize = 64 << 20;
+
+/// The kernel gives memory by this much.
+pub const PAGE_SIZE: usize = 4096;
+
+/// Pages of one round, and rounds, of which the cheapest counts: a stall of this machine makes a round dearer, nothing cheaper.
+const PAGES: usize = 128;
+const ROUNDS: usize = 8;
+
+/// What a minor fault takes, nanoseconds: a page touched first, less one touched again.
+pub fn fault_ns() -> u64 {
+    static COST: OnceLock<u64> = OnceLock::new();
+    *COST.get_or_init(|| {
+        let mut memory = vec![0_u8; FRESH_SIZE];
+        let mut rounds = memory.chunks_exact_mut(PAGES * PAGE_SIZE);
+        let costs = (0..ROUNDS).filter_map(|_| round_ns(rounds.next()?));
+        costs.min().unwrap_or(FAULT_NS_MIN).max(FAULT_NS_MIN)
+    })
+}
+
+/// `None` where the pages were there already, or came many at once.
+fn round_ns(pages: &mut [u8]) -> Option<u64> {
+    let before = ThreadUsage::now();
+    let [first_ns, again_ns] = [1, 2].map(|value| {
+        let from = monotonic_ns();
+        pages.iter_mut().step_by(PAGE_SIZE).for_each(|byte| *std::hint::black_box(byte) = value);
+        monotonic_ns() - from
+    });
+    let faults = ThreadUsage::now().since(before).faults_minor;
+    (faults >= PAGES as u64 / 2).then(|| first_ns.saturating_sub(again_ns) / faults)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_costs_something_and_always_the_same() {
+        let cost_ns = fault_ns();
+        assert!(cost_ns >= FAULT_NS_MIN);
+        assert_eq!(fault_ns(), cost_ns);
+    }
+}

@@ -1,0 +1,18 @@
+//! What was late, where, and why: an account of the time of whoever was late.
+//!
+//! A recorder notes who ran on each CPU. Of a late message the account divides the interval of its slowest stage into what that
+//! stage's thread went through, and the parts sum to the interval. What no evidence covers is unexplained.
+
+pub mod account;
+pub mod cause;
+pub mod clue;
+pub mod evidence;
+pub mod fault_cost;
+pub mod injection;
+pub mod naming;
+pub mod recorder;
+pub mod seen;
+pub mod stage;
+mod timeline;
+pub mod trace;
+pub mod window;

@@ -1,0 +1,195 @@
+//! Which cause took how much of a late stage. A cause is named for the time that it took, never for having been there.
+
+use serde::{Deserialize, Serialize};
+
+use super::account::{Absence, Account, Interruption, Part};
+use super::cause::Cause;
+pub use super::clue::Excess;
+use super::clue::{Clue, Kind, faults_us};
+use super::seen::{Seen, cause_of};
+use super::trace::Trace;
+use crate::units::micros;
+
+/// A cause, and what it took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamedCause {
+    /// Which.
+    pub name: Cause,
+    /// Time that it took, nanoseconds.
+    pub ns: u64,
+    /// Of the message's excess, 0 to 1.
+    pub share: f64,
+    /// Who or what it was, as far as that is known, with the time of each.
+    pub evidence: String,
+    /// What to try.
+    pub fix: String,
+    /// How to see whether that helped.
+    pub verify: String,
+}
+
+/// Time of a part, and who had it.
+type Taken = (Cause, u64, String);
+
+/// The causes by an account of the stage, those that took most first. Of its usual time nothing is charged.
+pub fn from_account(
+    account: &Account,
+    trace: &Trace,
+    excess: &Excess<'_>,
+    seen: Option<&Seen>,
+) -> Vec<NamedCause> {
+    let clue = |kind: Kind, ns: u64| Clue { kind, ns, trace, excess, seen };
+    let mut clues: Vec<Clue<'_>> =
+        beyond_usual(account, excess).into_iter().map(|(part, ns)| clue(Kind::Part(part), ns)).collect();
+    if let Some(seen) = seen {
+        let faulting_ns = charge_faults(&mut clues, seen);
+        let stolen_ns = charge_steal(&mut clues, seen);
+        clues.push(clue(Kind::Faulting, faulting_ns));
+        clues.push(clue(Kind::Stolen, stolen_ns));
+    }
+    let taken = clues.iter().filter(|clue| clue.ns > 0).map(|clue| {
+        let (cause, who) = Cause::of(clue);
+        (cause, clue.ns, who)
+    });
+    named(taken.collect(), excess)
+}
+
+/// What each part took beyond the usual time of the stage.
+fn beyond_usual(account: &Account, excess: &Excess<'_>) -> Vec<(Part, u64)> {
+    // A stage may exceed its usual time by more than the message does: other stages were faster than usual then.
+    let mut usual_ns = excess.usual_ns + excess.stage_ns.saturating_sub(excess.message_ns);
+    let mut sums = account.sums();
+    sums.sort_by_key(|(part, _)| order_of_use(*part));
+    for (_, ns) in &mut sums {
+        let used = usual_ns.min(*ns);
+        usual_ns -= used;
+        *ns -= used;
+    }
+    sums
+}
+
+/// The usual time of a stage is spent like this, first by running.
+fn order_of_use(part: Part) -> usize {
+    match part {
+        Part::Running => 0,
+        Part::Interrupted(_) => 1,
+        Part::NotThere(Absence::CpuAsleep) => 2,
+        Part::Blocked { .. } => 3,
+        _ => 4,
+    }
+}
+
+/// Of the time that the thread ran, what its page faults took.
+fn charge_faults(clues: &mut [Clue<'_>], seen: &Seen) -> u64 {
+    let mut sum_ns = 0;
+    for clue in clues.iter_mut().filter(|clue| clue.is_own_work()) {
+        let faults_ns = clue.ns.min(u64::from(faults_us(seen, clue.excess)) * 1000);
+        clue.ns -= faults_ns;
+        sum_ns += faults_ns;
+    }
+    sum_ns
+}
+
+/// A CPU that the hypervisor took looks like one that computes, or that sleeps. The thread's own clock stood still meanwhile: what
+/// it cannot have computed is the hypervisor's as far as that is known to have taken, and else unexplained.
+fn charge_steal(clues: &mut Vec<Clue<'_>>, seen: &Seen) -> u64 {
+    let mut over: Vec<Clue<'_>> = Vec::new();
+    for clue in clues.iter_mut().filter(|clue| clue.is_own_work()) {
+        let over_ns = clue.ns.saturating_sub(u64::from(seen.cpu_us_most) * 1000);
+        clue.ns -= over_ns;
+        over.push(Clue { kind: Kind::Part(Part::Unexplained), ns: over_ns, ..*clue });
+    }
+    clues.append(&mut over);
+    let (mut stolen_ns, mut sum_ns) = (u64::from(seen.stolen_us) * 1000, 0);
+    for turn in 0..=2 {
+        for clue in clues.iter_mut().filter(|clue| clue.may_be_stolen() == Some(turn)) {
+            let moved_ns = stolen_ns.min(clue.ns);
+            clue.ns -= moved_ns;
+            stolen_ns -= moved_ns;
+            sum_ns += moved_ns;
+        }
+    }
+    sum_ns
+}
+
+/// The cause that half of the excess is surely due to, by what the thread saw of itself.
+pub fn from_windows(seen: &Seen, excess: &Excess<'_>) -> Vec<NamedCause> {
+    let (cause, part) = cause_of(Some(seen), excess);
+    let ns = (part * excess.message_ns as f64) as u64;
+    named(vec![(cause, ns, String::new())], excess)
+}
+
+/// Equal causes together.
+fn named(mut taken: Vec<Taken>, excess: &Excess<'_>) -> Vec<NamedCause> {
+    taken.retain(|(cause, ns, _)| *ns > 0 && *cause != Cause::UNEXPLAINED);
+    taken.sort_by_key(|(cause, ns, _)| (*cause, std::cmp::Reverse(*ns)));
+    let whole = excess.message_ns.max(1) as f64;
+    let one = |equal: &[Taken]| {
+        let (name, ns) = (equal[0].0, equal.iter().map(|(_, ns, _)| ns).sum());
+        NamedCause {
+            name,
+            ns,
+            share: (ns as f64 / whole).min(1.0),
+            evidence: listed(equal),
+            fix: name.fix().to_owned(),
+            verify: name.verify().to_owned(),
+        }
+    };
+    let mut named: Vec<NamedCause> = taken.chunk_by(|one, other| one.0 == other.0).map(one).collect();
+    named.sort_by_key(|cause| (std::cmp::Reverse(cause.ns), cause.name));
+    named
+}
+
+/// Who took most, of many the first three.
+fn listed(taken: &[Taken]) -> String {
+    let who: Vec<String> = taken
+        .iter()
+        .filter(|(.., who)| !who.is_empty())
+        .map(|(_, ns, who)| format!("{who} {} µs", micros(*ns as f64)))
+        .collect();
+    match who.len() {
+        0..=3 => who.join(", "),
+        more => format!("{} and {} more", who[..3].join(", "), more - 3),
+    }
+}
+
+/// The kernel's deferred work by its kind, as `/proc/softirqs` orders it.
+const DEFERRED: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+/// What interrupted, in words.
+pub fn interruption(what: Interruption, trace: &Trace) -> String {
+    match what {
+        Interruption::Device(number) => match trace.interrupts.get(&number) {
+            Some(name) => format!("interrupt {number} ({name})"),
+            None => format!("interrupt {number}"),
+        },
+        Interruption::Deferred(kind) => {
+            let name = usize::try_from(kind).ok().and_then(|kind| DEFERRED.get(kind));
+            format!("softirq {}", name.map_or_else(|| kind.to_string(), ToString::to_string))
+        }
+    }
+}
+
+/// A part in words.
+pub fn part_words(part: Part, trace: &Trace) -> String {
+    match part {
+        Part::Running => "ran".to_owned(),
+        Part::Interrupted(what) => format!("in {}", interruption(what, trace)),
+        Part::Ready { instead } => format!("ready while {} ran", trace.name(instead)),
+        Part::Blocked { woken_by: None, .. } => "waited".to_owned(),
+        Part::Blocked { woken_by: Some(waker), is_uninterruptible: true, .. } => {
+            format!("waited for {}, and no signal would have woken it", trace.name(waker))
+        }
+        Part::Blocked { woken_by: Some(waker), is_interrupt: true, .. } => {
+            format!("waited until an interrupt while {} ran", trace.name(waker))
+        }
+        Part::Blocked { woken_by: Some(waker), .. } => format!("waited for {}", trace.name(waker)),
+        Part::NotThere(Absence::Stopped) => "stopped".to_owned(),
+        Part::NotThere(Absence::CpuAsleep) => "woken, its CPU idle".to_owned(),
+        Part::NotThere(Absence::Withheld) => "ready, its CPU idle".to_owned(),
+        Part::Unexplained => "unexplained".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

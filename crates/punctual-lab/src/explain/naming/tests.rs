@@ -1,0 +1,143 @@
+//! Each part of an account, and the cause that it is called, for the time that it took.
+use super::*;
+use crate::explain::account::{Piece, account};
+use crate::explain::stage::Side;
+use crate::explain::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, What};
+use crate::scheduling::Urgency;
+
+const LATE: u32 = 7;
+const OTHER: u32 = 9;
+const MS: u64 = 1_000_000;
+
+fn excess(stage: &str, side: Side) -> Excess<'_> {
+    let usual_ns = MS;
+    Excess {
+        message_ns: 99 * MS,
+        stage_ns: 99 * MS,
+        usual_ns,
+        stage,
+        side,
+        urgency: Urgency::Other,
+        fault_ns: 500,
+    }
+}
+
+fn trace(priority: i32) -> Trace {
+    let task = |name: &str| TaskInfo { name: name.to_owned(), priority };
+    Trace { tasks: [(OTHER, task("hog")), (IDLE, task("swapper"))].into(), ..Trace::default() }
+}
+
+/// A hundred milliseconds of one part, of which one is usual.
+fn of_part(part: Part) -> Account {
+    Account { pieces: vec![Piece { from_ns: 0, to_ns: 100 * MS, part }] }
+}
+
+#[track_caller]
+fn is_named(part: Part, excess: &Excess<'_>, seen: Option<&Seen>, expected: &[(Cause, u64)]) {
+    let found = from_account(&of_part(part), &trace(120), excess, seen);
+    let found: Vec<(Cause, u64)> = found.iter().map(|cause| (cause.name, cause.ns / MS)).collect();
+    assert_eq!(found, expected, "{part:?} {excess:?} {seen:?}");
+}
+
+/// Goal: each part has its cause, and of what is usual nothing is charged.
+#[test]
+fn parts_have_their_causes() {
+    let here = excess("responder", Side::Responder);
+    let waited = Part::Blocked { woken_by: Some(OTHER), is_interrupt: false, is_uninterruptible: false };
+    for (part, cause) in [
+        (Part::Running, Cause::named("busy")),
+        (Part::Ready { instead: OTHER }, Cause::named("run_queue")),
+        (Part::Interrupted(Interruption::Deferred(3)), Cause::named("interrupts")),
+        (Part::NotThere(Absence::Stopped), Cause::named("stopped")),
+        (Part::NotThere(Absence::CpuAsleep), Cause::named("cpu_asleep")),
+        (waited, Cause::named("waited")),
+    ] {
+        is_named(part, &here, None, &[(cause, 99)]);
+    }
+    let unseen = Part::Blocked { woken_by: None, is_interrupt: false, is_uninterruptible: false };
+    for part in [Part::Unexplained, Part::NotThere(Absence::Withheld), unseen] {
+        is_named(part, &here, None, &[]);
+    }
+}
+
+/// Goal: a thread that waits, or spins, while its packet is on the wire is not called the cause.
+#[test]
+fn the_sender_is_not_the_wire() {
+    let wire = excess("request.rx", Side::Wire);
+    is_named(Part::Running, &wire, None, &[]);
+    is_named(
+        Part::Blocked { woken_by: Some(OTHER), is_interrupt: true, is_uninterruptible: false },
+        &wire,
+        None,
+        &[],
+    );
+    is_named(Part::Ready { instead: OTHER }, &wire, None, &[(Cause::named("run_queue"), 99)]);
+    is_named(Part::Running, &excess("reply.woken", Side::Client), None, &[]);
+}
+
+/// Goal: a quota is named where its own counter says so, and nowhere else.
+#[test]
+fn a_quota_needs_its_counter() {
+    let here = excess("responder", Side::Responder);
+    let withheld = Part::NotThere(Absence::Withheld);
+    let throttled = |us| Seen { throttled_us_most: us, ..Seen::default() };
+    is_named(withheld, &here, Some(&throttled(90_000)), &[(Cause::named("throttled"), 99)]);
+    is_named(withheld, &here, Some(&throttled(9_000)), &[]);
+}
+
+/// Goal: what the thread's own clock did not count is not its work; the hypervisor gets what it is known to have taken.
+#[test]
+fn stolen_time_is_not_work() {
+    let here = excess("responder", Side::Responder);
+    let seen = |cpu_us_most, stolen_us| Seen { cpu_us_most, stolen_us, ..Seen::default() };
+    is_named(Part::Running, &here, Some(&seen(200_000, 0)), &[(Cause::named("busy"), 99)]);
+    is_named(
+        Part::Running,
+        &here,
+        Some(&seen(9_000, 60_000)),
+        &[(Cause::named("steal"), 60), (Cause::named("busy"), 9)],
+    );
+    is_named(
+        Part::NotThere(Absence::CpuAsleep),
+        &here,
+        Some(&seen(0, 99_000)),
+        &[(Cause::named("steal"), 99)],
+    );
+    for untold in [Part::Unexplained, Part::NotThere(Absence::Withheld)] {
+        is_named(untold, &here, Some(&seen(0, 60_000)), &[(Cause::named("steal"), 60)]);
+    }
+}
+
+/// Goal: the limit of real-time threads is theirs alone, and a more urgent thread is no limit.
+#[test]
+fn a_limit_needs_a_real_time_thread() {
+    let urgent = Excess { urgency: Urgency::Fifo(50), ..excess("responder", Side::Responder) };
+    let ready = Part::Ready { instead: OTHER };
+    is_named(ready, &urgent, None, &[(Cause::named("real_time_limit"), 99)]);
+    let found = from_account(&of_part(ready), &trace(49), &urgent, None);
+    assert_eq!(found[0].name, Cause::named("urgent_neighbour"));
+}
+
+/// Goal: of two causes both are named, the larger first, with who it was.
+#[test]
+fn two_causes_are_both_named() {
+    let ms = |at: u64| at * MS;
+    let events = vec![
+        Event(ms(0), What::Switch { left: LATE, why: Leaving::Ready, runs: OTHER }),
+        Event(ms(60), What::Switch { left: OTHER, why: Leaving::Ready, runs: LATE }),
+        Event(ms(70), What::SoftInterrupt(3)),
+        Event(ms(100), What::SoftInterruptEnd(3)),
+    ];
+    let cpu = CpuEvents { until_ns: ms(200), events, ..CpuEvents::default() };
+    let trace = Trace { cpus: vec![cpu], ..trace(120) };
+    let account = account(&trace, LATE, (0, ms(100)));
+    let found = from_account(&account, &trace, &excess("responder", Side::Responder), None);
+    let named: Vec<(Cause, u64)> = found.iter().map(|cause| (cause.name, cause.ns / MS)).collect();
+    assert_eq!(
+        named,
+        [(Cause::named("run_queue"), 60), (Cause::named("interrupts"), 30), (Cause::named("busy"), 9)]
+    );
+    assert_eq!(found[0].evidence, "hog (9) 60,000 µs");
+    assert_eq!(found[1].evidence, "softirq NET_RX 30,000 µs");
+    assert!(found.iter().map(|cause| cause.share).sum::<f64>() <= 1.0);
+}

@@ -1,0 +1,147 @@
+//! The recorder of a trial: keeps the kernel's rings, and copies them when a message was late, between two messages.
+
+use std::time::Duration;
+
+use punctual_lab_machine::trace_point::{
+    CpuTrace, TaskState, TraceDump, TraceEvent, TraceRecorder, WakingFrom,
+};
+use punctual_machine::clock::monotonic_ns;
+
+use super::evidence::{EvidenceDump, Recording};
+use super::trace::{CpuEvents, Event, Leaving, TaskInfo, Trace, What};
+
+/// Time before a late message that is dumped too: what a thread did last tells what it did then. Who was stopped while it waited for
+/// the message was so before the message was sent.
+const BEFORE_NS: u64 = 50_000_000;
+
+/// Dumps of one trial: as many as its slowest messages that anybody reads.
+const DUMPS_MAX: usize = 48;
+
+/// Bytes of all dumps of one trial.
+const DUMPED_MAX: usize = 64 << 20;
+
+/// A dump is taken in this much free time at least.
+const DUMP_NS_MIN: u64 = 300_000;
+
+/// Records from when it is started.
+#[derive(Debug)]
+pub struct LateRecorder {
+    recorder: TraceRecorder,
+    /// Instants of `CLOCK_MONOTONIC` between which each message was under way.
+    dumps: Vec<((u64, u64), TraceDump)>,
+    pending: Option<(u64, u64)>,
+    /// What the longest dump took.
+    dump_ns: u64,
+    skipped: u64,
+}
+
+impl LateRecorder {
+    /// Starts to record.
+    ///
+    /// # Errors
+    /// Says what is missing here, and what to do.
+    pub fn start() -> Result<Self, String> {
+        let recorder = TraceRecorder::start().map_err(|error| error.to_string())?;
+        let dumps = Vec::with_capacity(DUMPS_MAX);
+        Ok(Self { recorder, dumps, pending: None, dump_ns: DUMP_NS_MIN, skipped: 0 })
+    }
+
+    /// A message was late; between these instants of `CLOCK_MONOTONIC` it was under way.
+    pub fn note(&mut self, from_ns: u64, to_ns: u64) {
+        self.pending = Some(match self.pending {
+            Some((from, to)) => (from.min(from_ns), to.max(to_ns)),
+            None => (from_ns, to_ns),
+        });
+    }
+
+    /// Dumps what was noted, if something was and there is so much time that it is done then; whether it did.
+    pub fn dump_within(&mut self, free: Option<Duration>) -> bool {
+        let has_time = free.is_none_or(|free| free.as_nanos() >= u128::from(2 * self.dump_ns));
+        let noted = self.pending.take_if(|_| has_time);
+        noted.into_iter().for_each(|span| self.dump(span));
+        noted.is_some()
+    }
+
+    fn dump(&mut self, span: (u64, u64)) {
+        let begin = monotonic_ns();
+        let used: usize = self.dumps.iter().map(|(_, dump)| dump.size()).sum();
+        if used >= DUMPED_MAX || self.dumps.len() >= DUMPS_MAX {
+            let lasts = |span: (u64, u64)| span.1 - span.0;
+            let shortest = (0..self.dumps.len()).min_by_key(|&place| lasts(self.dumps[place].0));
+            self.skipped += 1;
+            match shortest.filter(|&place| lasts(self.dumps[place].0) < lasts(span)) {
+                Some(place) => drop(self.dumps.swap_remove(place)),
+                None => return,
+            }
+        }
+        match self.recorder.dump(span.0.saturating_sub(BEFORE_NS)) {
+            Ok(dump) => self.dumps.push((span, dump)),
+            Err(_) => self.skipped += 1,
+        }
+        self.dump_ns = self.dump_ns.max(monotonic_ns().saturating_sub(begin));
+    }
+
+    /// The trial is over: what was dumped, at instants of the run.
+    pub fn finish(mut self, to_run: impl Fn(u64) -> u64) -> (Recording, Vec<EvidenceDump>) {
+        self.dump_within(None);
+        self.dumps.sort_by_key(|(span, _)| *span);
+        let dumps = self.dumps.iter().map(|(span, dump)| EvidenceDump {
+            span: (to_run(span.0), to_run(span.1)),
+            trace: trace_of(&self.recorder.read(dump), &to_run),
+        });
+        let dumps = dumps.collect();
+        (Recording::On { skipped: self.skipped }, dumps)
+    }
+}
+
+fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
+    let mut trace = Trace::default();
+    for cpu in cpus {
+        let mut events = Vec::with_capacity(cpu.events.len());
+        for traced in &cpu.events {
+            events.push(Event(to_run(traced.at_ns), what_of(&traced.event, &mut trace)));
+        }
+        trace.cpus.push(CpuEvents {
+            cpu: cpu.cpu,
+            since_ns: to_run(cpu.since_ns),
+            until_ns: to_run(cpu.until_ns),
+            lost: cpu.lost,
+            gaps: cpu.gaps.iter().map(|&(from, to)| (to_run(from), to_run(to))).collect(),
+            events,
+        });
+    }
+    trace
+}
+
+fn what_of(event: &TraceEvent, trace: &mut Trace) -> What {
+    let mut known = |task: &punctual_lab_machine::trace_point::Task| {
+        let info = || TaskInfo { name: task.name.clone(), priority: task.priority };
+        let known = trace.tasks.entry(task.thread).or_insert_with(info);
+        // A thread that becomes urgent began as an ordinary one.
+        known.priority = known.priority.min(task.priority);
+        task.thread
+    };
+    match event {
+        TraceEvent::Switch { previous, state, next } => {
+            let why = match state {
+                TaskState::Ready => Leaving::Ready,
+                TaskState::Asleep => Leaving::Asleep,
+                TaskState::Uninterruptible => Leaving::Uninterruptible,
+                TaskState::Stopped => Leaving::Stopped,
+                TaskState::Ended => Leaving::Ended,
+            };
+            What::Switch { left: known(previous), why, runs: known(next) }
+        }
+        TraceEvent::Waking { waker, from, woken, .. } => {
+            let by_interrupt = *from == WakingFrom::Interrupt;
+            What::Wake { woken: known(woken), waker: *waker, by_interrupt }
+        }
+        TraceEvent::InterruptEntry { number, name } => {
+            trace.interrupts.entry(*number).or_insert_with(|| name.clone());
+            What::Interrupt(*number)
+        }
+        TraceEvent::InterruptExit { number } => What::InterruptEnd(*number),
+        TraceEvent::SoftInterruptEntry { vector } => What::SoftInterrupt(*vector),
+        TraceEvent::SoftInterruptExit { vector } => What::SoftInterruptEnd(*vector),
+    }
+}

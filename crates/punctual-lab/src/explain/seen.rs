@@ -1,0 +1,289 @@
+//! Tier 0: the time that a thread's own evidence is sure of, and the name of whatever took half of it.
+//!
+//! A window of evidence is wider than the trip, so a counter bounds what happened in the trip: at most all of it did, at
+//! least what finds no room beside the trip. A cause is named by its least. What no evidence is sure of is unexplained.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::cause::Cause;
+use super::clue::{Excess, Glance};
+use super::window::{Evidence, Window};
+use crate::units::count;
+
+/// What a thread went through in a span of time, in bounds: its windows are wider. The least of all that excludes one another
+/// fits into the span together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seen {
+    /// How long the span was, as far as windows cover it.
+    pub wall_us: u32,
+    /// CPU time of the thread, at least.
+    pub cpu_us: u32,
+    /// At most.
+    pub cpu_us_most: u32,
+    /// Time that it was ready to run and did not, at least.
+    pub wait_us: u32,
+    /// At most.
+    pub wait_us_most: u32,
+    /// Time until its process was continued in which it neither ran nor was ready, at least.
+    pub stopped_us: u32,
+    /// Time that a quota took, at least.
+    pub throttled_us: u32,
+    /// At most.
+    pub throttled_us_most: u32,
+    /// Time that the hypervisor took, at least.
+    pub stolen_us: u32,
+    /// How late the control thread on its CPU was, at most.
+    pub control_late_us: u32,
+    /// Page faults without the disk, at most.
+    pub faults_minor: u16,
+    /// Page faults with it, at most.
+    pub faults_major: u16,
+    /// Times taken off the CPU, at most.
+    pub switches_involuntary: u16,
+    /// Times found on another CPU, at most.
+    pub migrations: u16,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wall_us, cpu_us, cpu_us_most, wait_us, wait_us_most, .. } = self;
+        write!(f, "of {} µs ran {}", count((*wall_us).into()), Between(*cpu_us, *cpu_us_most))?;
+        write!(f, ", ready {}", Between(*wait_us, *wait_us_most))?;
+        for (name, us) in
+            [("stopped", self.stopped_us), ("throttled", self.throttled_us), ("stolen", self.stolen_us)]
+        {
+            if us > 0 {
+                write!(f, ", {name} at least {}", count(us.into()))?;
+            }
+        }
+        let Self { control_late_us, faults_minor, faults_major, .. } = self;
+        let late = count((*control_late_us).into());
+        write!(f, ", control thread late {late}, faults {faults_minor}+{faults_major}")
+    }
+}
+
+/// "120 to 340".
+struct Between(u32, u32);
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self(least, most) if least == most => f.write_str(&count(most.into())),
+            Self(least, most) => write!(f, "{} to {}", count(least.into()), count(most.into())),
+        }
+    }
+}
+
+/// How long after a span the end of a stop in it may be noticed: another thread may take the signal.
+const NOTICED_NS: u64 = 2_000_000;
+
+/// What is known of this span from windows in the order of time.
+pub fn over(windows: &[Window], span: (u64, u64)) -> Option<Seen> {
+    let (from, to) = span;
+    let mut sum: Option<Seen> = None;
+    let first = windows.partition_point(|window| window.span.1 <= from);
+    let last = windows.partition_point(|window| window.span.0 < to);
+    for window in windows.get(first..last).unwrap_or_default() {
+        let overlap_us = window.span.1.min(to).saturating_sub(window.span.0.max(from)) / 1000;
+        if let Some(overlap_us) = u32::try_from(overlap_us).ok().filter(|&us| us > 0) {
+            sum.get_or_insert_default().add(&window.evidence, overlap_us);
+        }
+    }
+    let mut sum = sum?;
+    // A signal may be noticed after the window that it ended in.
+    let noticed = windows.get(first..(last + 1).min(windows.len())).unwrap_or_default();
+    let continued = noticed.iter().filter_map(|window| {
+        let age_ns = u64::from(window.evidence.continued_age_us?) * 1000;
+        let at = window.span.1.saturating_sub(age_ns);
+        (at >= from && at <= to.saturating_add(NOTICED_NS)).then_some(at.min(to))
+    });
+    if let Some(at) = continued.max() {
+        sum.stopped_us = sum.absent_us_until(u32::try_from((at - from) / 1000).unwrap_or(u32::MAX));
+    }
+    Some(sum)
+}
+
+impl Seen {
+    /// One more window, of which so much lies in the span.
+    fn add(&mut self, evidence: &Evidence, overlap_us: u32) {
+        let outside_us = evidence.wall_us.saturating_sub(overlap_us);
+        // Asleep on purpose is beside every trip, and neither running nor ready.
+        let busy_outside_us = outside_us.saturating_sub(evidence.idle_us);
+        let least = |us: u32, elsewhere_us: u32| us.saturating_sub(elsewhere_us).min(overlap_us);
+        let cpu_us = least(evidence.cpu_us, busy_outside_us);
+        let wait_us = least(evidence.wait_us, busy_outside_us).min(overlap_us - cpu_us);
+        let off_us = overlap_us - cpu_us;
+        let grow = |sum: &mut u32, us: u32| *sum = sum.saturating_add(us);
+        grow(&mut self.wall_us, overlap_us);
+        grow(&mut self.cpu_us, cpu_us);
+        grow(&mut self.cpu_us_most, evidence.cpu_us.min(overlap_us).max(cpu_us));
+        grow(&mut self.wait_us, wait_us);
+        grow(&mut self.wait_us_most, evidence.wait_us.min(off_us).max(wait_us));
+        // A quota may run out, and the hypervisor may take the CPU, while a thread sleeps on purpose.
+        grow(&mut self.throttled_us, least(evidence.throttled_us, outside_us).min(off_us));
+        grow(&mut self.throttled_us_most, evidence.throttled_us.min(overlap_us));
+        grow(&mut self.stolen_us, least(evidence.stolen_us, outside_us).min(off_us));
+        grow(&mut self.control_late_us, evidence.control_late_us.min(overlap_us));
+        self.faults_minor = self.faults_minor.saturating_add(evidence.faults_minor);
+        self.faults_major = self.faults_major.saturating_add(evidence.faults_major);
+        self.switches_involuntary = self.switches_involuntary.saturating_add(evidence.switches_involuntary);
+        self.migrations = self.migrations.saturating_add(evidence.migrations);
+    }
+
+    /// Neither running nor ready nor throttled, for certain, in the first so many microseconds.
+    fn absent_us_until(&self, us: u32) -> u32 {
+        let present = [self.cpu_us_most, self.wait_us_most, self.throttled_us_most];
+        present.into_iter().fold(us.min(self.wall_us), u32::saturating_sub)
+    }
+}
+
+/// A cause is named when so much of the excess is surely its: no two causes can both have half.
+pub const PART_MIN: f64 = 0.5;
+
+/// The cause, and how much of the excess its evidence is sure of.
+pub fn cause_of(seen: Option<&Seen>, excess: &Excess<'_>) -> (Cause, f64) {
+    let Some(seen) = seen else { return (Cause::UNEXPLAINED, 0.0) };
+    let excess_us = (excess.message_ns / 1000).max(1) as f64;
+    let part = |us: u32| (f64::from(us) / excess_us).min(1.0);
+    let most = Cause::at(&Glance { seen, excess }).max_by_key(|&(_, us)| us);
+    most.map(|(cause, us)| (cause, part(us)))
+        .filter(|&(_, part)| part >= PART_MIN)
+        .unwrap_or((Cause::UNEXPLAINED, 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::explain::stage::Side;
+    use crate::sample::RESPONDER;
+    use crate::scheduling::Urgency;
+
+    fn excess(message_ns: u64, stage: &str, urgency: Urgency) -> Excess<'_> {
+        Excess {
+            message_ns,
+            stage_ns: message_ns,
+            usual_ns: 0,
+            stage,
+            side: Side::Responder,
+            urgency,
+            fault_ns: 250,
+        }
+    }
+
+    fn window(from_us: u64, evidence: Evidence) -> Window {
+        Window { evidence, span: (from_us * 1000, (from_us + u64::from(evidence.wall_us)) * 1000) }
+    }
+
+    /// A trip of 4 ms in a window of 5 ms.
+    fn named(evidence: Evidence, stage: &str, urgency: Urgency) -> Cause {
+        let windows = [window(0, Evidence { wall_us: 5000, ..evidence })];
+        let seen = over(&windows, (500_000, 4_500_000));
+        cause_of(seen.as_ref(), &excess(3_900_000, stage, urgency)).0
+    }
+
+    fn in_a_trip(evidence: Evidence, stage: &str) -> Cause {
+        named(evidence, stage, Urgency::Other)
+    }
+
+    #[test]
+    fn evidence_names_the_cause() {
+        let ran = |cpu_us, wait_us| Evidence { cpu_us, wait_us, ..Evidence::default() };
+        assert_eq!(in_a_trip(ran(100, 3900), "reply.woken"), Cause::named("run_queue"));
+        assert_eq!(in_a_trip(ran(3900, 0), RESPONDER), Cause::named("busy"));
+        let faults = Evidence { faults_minor: 9000, ..ran(3900, 0) };
+        assert_eq!(in_a_trip(faults, RESPONDER), Cause::named("faults_minor"));
+        let stolen = Evidence { stolen_us: 3900, ..ran(100, 0) };
+        assert_eq!(in_a_trip(stolen, "reply.woken"), Cause::named("steal"));
+        // Continued 0.6 ms before the window's end, which is right before the trip's.
+        let stopped = Evidence { continued_age_us: Some(600), ..ran(100, 0) };
+        assert_eq!(in_a_trip(stopped, "reply.woken"), Cause::named("stopped"));
+        assert_eq!(cause_of(None, &excess(4_000_000, RESPONDER, Urgency::Other)), (Cause::UNEXPLAINED, 0.0));
+        assert_eq!(named(ran(0, 4900), "request.woken", Urgency::Fifo(50)), Cause::named("run_queue"));
+        let long = [window(0, Evidence { wall_us: 51_000, wait_us: 50_000, ..Evidence::default() })];
+        let seen = over(&long, (500_000, 50_600_000));
+        let limited = cause_of(seen.as_ref(), &excess(50_000_000, "request.woken", Urgency::Fifo(50)));
+        assert_eq!(limited.0, Cause::named("real_time_limit"));
+    }
+
+    /// Goal: a quota is not the neighbour, whether the kernel counts a throttled thread as ready or as away.
+    #[test]
+    fn a_quota_is_no_neighbour() {
+        for wait_us in [0, 3900] {
+            let throttled = Evidence { throttled_us: 3900, wait_us, cpu_us: 100, ..Evidence::default() };
+            assert_eq!(in_a_trip(throttled, "request.woken"), Cause::named("throttled"), "{wait_us}");
+        }
+    }
+
+    /// Goal: who neither ran nor was ready is not said to have been woken late, stopped or robbed without evidence of it.
+    #[test]
+    fn without_evidence_it_is_unexplained() {
+        let asleep = Evidence { control_late_us: 3900, cpu_us: 50, wait_us: 20, ..Evidence::default() };
+        for stage in ["request.woken", "reply.read", "request.sent"] {
+            assert_eq!(in_a_trip(asleep, stage), Cause::UNEXPLAINED);
+        }
+        let for_having_been_there = Evidence { faults_major: 1, faults_minor: 40, migrations: 1, ..asleep };
+        assert_eq!(in_a_trip(for_having_been_there, RESPONDER), Cause::UNEXPLAINED);
+        // A process that was continued long before, or after, was not stopped in this trip.
+        for age_us in [4800, 0] {
+            let continued = Evidence { continued_age_us: Some(age_us), ..asleep };
+            let windows = [window(0, Evidence { wall_us: 9000, ..continued })];
+            let seen = over(&windows, (4_500_000, 6_500_000)).expect("a window");
+            assert_eq!(seen.stopped_us, 0, "{age_us}: {seen:?}");
+        }
+    }
+
+    /// Goal: the windows of one long trip are added up, each bounded by what finds no room beside the trip.
+    #[test]
+    fn a_trip_is_charged_with_every_window_it_waited_in() {
+        let at = |from_us: u64, cpu_us: u32, wait_us: u32| {
+            window(
+                from_us,
+                Evidence { wall_us: 1000, cpu_us, wait_us, faults_minor: 3, ..Evidence::default() },
+            )
+        };
+        let windows = [at(0, 500, 0), at(1000, 10, 990), at(2000, 900, 0)];
+        let seen = over(&windows, (1_200_000, 2_100_000)).expect("two windows");
+        assert_eq!((seen.wall_us, seen.faults_minor), (900, 6));
+        assert_eq!((seen.cpu_us, seen.cpu_us_most), (0, 10 + 100));
+        assert_eq!((seen.wait_us, seen.wait_us_most), (790, 800));
+        assert_eq!(over(&windows, (5_000_000, 6_000_000)), None);
+        // A rest before the trip is no room for anything.
+        let rested =
+            [window(0, Evidence { wall_us: 2000, wait_us: 400, idle_us: 1500, ..Evidence::default() })];
+        assert_eq!(over(&rested, (1_500_000, 2_000_000)).map(|seen| seen.wait_us), Some(400));
+    }
+
+    proptest! {
+        /// Goal: what is said never exceeds the time there was, whatever the counters say.
+        #[test]
+        fn ran_and_ready_never_exceed_the_span(
+            counters in proptest::collection::vec((1..20_000_u32, any::<[u16; 6]>()), 1..6),
+            from in 0..50_000_u64, lasts in 1..100_000_u64,
+        ) {
+            let mut start = 0;
+            let windows: Vec<Window> = counters.iter().map(|&(wall_us, [cpu, wait, idle, late, throttled, age])| {
+                let evidence = Evidence {
+                    wall_us, cpu_us: cpu.into(), wait_us: wait.into(), idle_us: idle.into(),
+                    control_late_us: late.into(), throttled_us: throttled.into(), stolen_us: age.into(),
+                    continued_age_us: Some(age.into()), ..Evidence::default()
+                };
+                let window = window(start, evidence);
+                start += u64::from(wall_us);
+                window
+            }).collect();
+            if let Some(seen) = over(&windows, (from * 1000, (from + lasts) * 1000)) {
+                prop_assert!(seen.cpu_us + seen.wait_us <= seen.wall_us, "{seen:?}");
+                prop_assert!(u64::from(seen.wall_us) <= lasts);
+                for us in [seen.stopped_us, seen.throttled_us, seen.stolen_us] {
+                    prop_assert!(seen.cpu_us + us <= seen.wall_us, "{seen:?}");
+                }
+                prop_assert!(seen.cpu_us <= seen.cpu_us_most && seen.wait_us <= seen.wait_us_most);
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Stages of late messages: what is usual, which is the worst, whose it is, and when it was.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sample::{ABSENT_NS, Load, Outcome, Samples};
+use crate::stall::StallRule;
+
+/// Whose time it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The measuring host.
+    Client,
+    /// Between the two kernels; on a veth that runs in the sender's own call.
+    Wire,
+    /// The measured host.
+    Responder,
+    /// No stamp tells the wire from the responder.
+    WireOrResponder,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Wire => "wire",
+            Self::Responder => "responder",
+            Self::WireOrResponder => "wire or responder",
+        })
+    }
+}
+
+/// Whose time a stage is, as its experiment says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageOwner {
+    /// The stage.
+    pub stage: String,
+    /// Whose time it is.
+    pub side: Side,
+    /// The role of the thread whose time it is, if it is one's.
+    pub role: Option<String>,
+}
+
+/// What is usual: a tenth of the trips is faster. Not the median, which may itself lie in a stall.
+pub fn typical(ns: &[u64]) -> u64 {
+    let mut known: Vec<u64> = ns.iter().copied().filter(|&ns| ns != ABSENT_NS).collect();
+    if known.is_empty() {
+        return 0;
+    }
+    let place = known.len() / 10;
+    *known.select_nth_unstable(place).1
+}
+
+/// Which trips are late enough to be explained: by the rule of stalls, from what is usual.
+pub fn rule_for(samples: &Samples) -> StallRule {
+    let answered = (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered);
+    let ns: Vec<u64> = answered.map(|row| samples.total_ns[row]).collect();
+    StallRule::for_median(typical(&ns))
+}
+
+/// The stage that exceeds what is usual by most. `None` for a trip without stamps.
+pub fn worst_stage(samples: &Samples, usual: &[u64], row: usize) -> Option<(usize, u64)> {
+    if samples.outcome[row] != Outcome::Answered {
+        return None;
+    }
+    let excess = |place: usize| match samples.stages[place].ns[row] {
+        ABSENT_NS => None,
+        ns => Some((place, ns.saturating_sub(usual[place]))),
+    };
+    (0..samples.stages.len()).filter_map(excess).max_by_key(|&(_, excess)| excess)
+}
+
+/// When a stage of a message began and ended, by the stages before it.
+pub fn interval(samples: &Samples, row: usize, load: Load, place: usize) -> (u64, u64) {
+    let ns = |place: usize| match samples.stages[place].ns[row] {
+        ABSENT_NS => 0,
+        ns => ns,
+    };
+    let begin = samples.start_ns(row, load) + (0..place).map(ns).sum::<u64>();
+    (begin, begin + ns(place))
+}

@@ -1,0 +1,186 @@
+//! What a thread went through, and who had a CPU, as far as one stretch of a whole trace tells.
+
+use super::trace::{CpuEvents, Event, Leaving, Trace, What};
+
+/// A stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stretch<T> {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    pub(super) what: T,
+}
+
+/// Who woke a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Waker {
+    pub(super) thread: u32,
+    pub(super) is_interrupt: bool,
+}
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It runs on this CPU.
+    Running(u32),
+    /// It is ready, and will run on this CPU next, or ran there last.
+    Ready { cpu: Option<u32>, was_woken: bool },
+    /// It waits for something, and who ends that.
+    Blocked { waker: Option<Waker>, is_uninterruptible: bool },
+    /// It is stopped.
+    Stopped,
+    /// The trace does not tell.
+    Unknown,
+}
+
+/// What happened to one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Runs(u32),
+    Leaves(u32, Leaving),
+    Woken(Waker),
+}
+
+/// A thread's states over a stretch in which no event is missing: they tile it.
+pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<Stretch<State>> {
+    let mut turns: Vec<(u64, Turn)> = trace
+        .cpus
+        .iter()
+        .flat_map(|cpu| within(cpu, from, to).iter().filter_map(move |event| turn(cpu.cpu, thread, event)))
+        .collect();
+    turns.sort_by_key(|&(at, _)| at);
+    let mut states = Vec::with_capacity(turns.len() + 1);
+    let (mut begin, mut state) = (from, before_first(&turns));
+    for (place, &(at, turn)) in turns.iter().enumerate() {
+        let next = next_state(state, turn, &turns[place + 1..]);
+        // Who does not run cannot leave: the switch to it is missing.
+        let is_missing = matches!(turn, Turn::Leaves(..)) && !matches!(state, State::Running(_));
+        if next == state && !is_missing {
+            continue;
+        }
+        let what = match (state, turn) {
+            (State::Blocked { is_uninterruptible, .. }, Turn::Woken(waker)) => {
+                State::Blocked { waker: Some(waker), is_uninterruptible }
+            }
+            // Who was asleep runs, and nobody woke him: an event is missing.
+            (State::Blocked { .. }, Turn::Runs(_)) => State::Unknown,
+            _ if is_missing => State::Unknown,
+            (state, _) => state,
+        };
+        states.push(Stretch { from_ns: begin, to_ns: at, what });
+        (begin, state) = (at, next);
+    }
+    states.push(Stretch { from_ns: begin, to_ns: to, what: state });
+    states
+}
+
+fn within(cpu: &CpuEvents, from: u64, to: u64) -> &[Event] {
+    let first = cpu.events.partition_point(|event| event.0 < from);
+    let last = cpu.events.partition_point(|event| event.0 <= to);
+    cpu.events.get(first..last).unwrap_or_default()
+}
+
+fn turn(cpu: u32, thread: u32, &Event(at, what): &Event) -> Option<(u64, Turn)> {
+    let turn = match what {
+        What::Switch { runs, .. } if runs == thread => Turn::Runs(cpu),
+        What::Switch { left, why, .. } if left == thread => Turn::Leaves(cpu, why),
+        What::Wake { woken, waker, by_interrupt } if woken == thread => {
+            Turn::Woken(Waker { thread: waker, is_interrupt: by_interrupt })
+        }
+        _ => return None,
+    };
+    Some((at, turn))
+}
+
+/// It waits, and who ends that is not known yet.
+fn asleep(is_uninterruptible: bool) -> State {
+    State::Blocked { waker: None, is_uninterruptible }
+}
+
+/// The first thing that happens to a thread tells what it did before.
+fn before_first(turns: &[(u64, Turn)]) -> State {
+    match turns {
+        [] => State::Unknown,
+        [(_, Turn::Leaves(cpu, _)), ..] => State::Running(*cpu),
+        [(_, Turn::Runs(cpu)), ..] => State::Ready { cpu: Some(*cpu), was_woken: false },
+        [(_, Turn::Woken(_)), rest @ ..] => {
+            match rest.iter().find(|(_, turn)| !matches!(turn, Turn::Woken(_))) {
+                // It was woken while it still ran, on its way to sleep.
+                Some((_, Turn::Leaves(cpu, _))) => State::Running(*cpu),
+                Some((_, Turn::Runs(_))) => asleep(false),
+                _ => State::Unknown,
+            }
+        }
+    }
+}
+
+fn next_state(state: State, turn: Turn, later: &[(u64, Turn)]) -> State {
+    let next_cpu =
+        || later.iter().find_map(|(_, turn)| if let Turn::Runs(cpu) = turn { Some(*cpu) } else { None });
+    match turn {
+        Turn::Runs(cpu) => State::Running(cpu),
+        Turn::Leaves(cpu, Leaving::Ready) => State::Ready { cpu: next_cpu().or(Some(cpu)), was_woken: false },
+        Turn::Leaves(_, Leaving::Asleep) => asleep(false),
+        Turn::Leaves(_, Leaving::Uninterruptible) => asleep(true),
+        Turn::Leaves(_, Leaving::Stopped) => State::Stopped,
+        Turn::Leaves(_, Leaving::Ended) => State::Unknown,
+        Turn::Woken(_) if matches!(state, State::Blocked { .. } | State::Stopped) => {
+            State::Ready { cpu: next_cpu(), was_woken: true }
+        }
+        Turn::Woken(_) => state,
+    }
+}
+
+/// Who has a CPU over a stretch in which no event is missing. `None` where no switch tells.
+pub(super) fn occupants(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<Option<u32>>> {
+    let mut stretches = Vec::new();
+    let (mut begin, mut thread) = (from, None);
+    for &Event(at, what) in within(cpu, from, to) {
+        let What::Switch { left, runs, .. } = what else { continue };
+        // Who leaves is not who was there: a switch in between is missing, and nobody knows when it was.
+        let what = thread.or(Some(left)).filter(|&thread| thread == left);
+        stretches.push(Stretch { from_ns: begin, to_ns: at, what });
+        (begin, thread) = (at, Some(runs));
+    }
+    stretches.push(Stretch { from_ns: begin, to_ns: to, what: thread });
+    stretches
+}
+
+/// What interrupts a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Interruption {
+    /// A device, by the number of its interrupt.
+    Device(u32),
+    /// The kernel's deferred work, by its kind.
+    Deferred(u32),
+}
+
+/// When a CPU was in interrupts, over a stretch in which no event is missing; of several the innermost counts.
+pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<Interruption>> {
+    let mut stretches: Vec<Stretch<Interruption>> = Vec::new();
+    let mut open: Vec<Interruption> = Vec::new();
+    let mut begin = from;
+    for &Event(at, what) in within(cpu, from, to) {
+        let (one, begins) = match what {
+            What::Interrupt(number) => (Interruption::Device(number), true),
+            What::SoftInterrupt(kind) => (Interruption::Deferred(kind), true),
+            What::InterruptEnd(number) => (Interruption::Device(number), false),
+            What::SoftInterruptEnd(kind) => (Interruption::Deferred(kind), false),
+            _ => continue,
+        };
+        // An end without a beginning began before the stretch, unless something else was open.
+        let inner = open.last().copied().or((!begins && stretches.is_empty()).then_some(one));
+        if let Some(what) = inner {
+            stretches.push(Stretch { from_ns: begin, to_ns: at, what });
+        }
+        begin = at;
+        if begins {
+            open.push(one);
+        } else if let Some(place) = open.iter().rposition(|other| *other == one) {
+            open.truncate(place);
+        }
+    }
+    if let Some(&what) = open.last() {
+        stretches.push(Stretch { from_ns: begin, to_ns: to, what });
+    }
+    stretches
+}

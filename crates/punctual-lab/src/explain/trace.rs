@@ -1,0 +1,131 @@
+//! A part of the kernel's trace: who ran on each CPU, who woke whom, which interrupts came. Instants are those of the run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of every CPU's idle task.
+pub const IDLE: u32 = 0;
+
+/// What the recorder tells of some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trace {
+    /// The threads by their numbers.
+    pub tasks: BTreeMap<u32, TaskInfo>,
+    /// Devices by the numbers of their interrupts.
+    pub interrupts: BTreeMap<u32, String>,
+    /// Every CPU.
+    pub cpus: Vec<CpuEvents>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskInfo {
+    /// What it is called.
+    pub name: String,
+    /// The kernel's priority, the most urgent that it had: below 0 deadline, below 100 real-time, from 100 ordinary.
+    pub priority: i32,
+}
+
+/// The events of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuEvents {
+    /// Which.
+    pub cpu: u32,
+    /// Nothing is known of the time before.
+    pub since_ns: u64,
+    /// Nothing is known of the time after.
+    pub until_ns: u64,
+    /// Events that were lost in between.
+    pub lost: u64,
+    /// When: between the two instants of each some events are missing.
+    pub gaps: Vec<(u64, u64)>,
+    /// In the order of time.
+    pub events: Vec<Event>,
+}
+
+/// One event: when, and what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event(pub u64, pub What);
+
+/// What happened on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// One thread left it, and why; another runs on it.
+    Switch {
+        /// Who left.
+        left: u32,
+        /// Why.
+        why: Leaving,
+        /// Who runs.
+        runs: u32,
+    },
+    /// A thread was made ready.
+    Wake {
+        /// Whom.
+        woken: u32,
+        /// Who ran where that happened.
+        waker: u32,
+        /// An interrupt did it, not that thread.
+        by_interrupt: bool,
+    },
+    /// A device's interrupt began.
+    Interrupt(u32),
+    /// It ended.
+    InterruptEnd(u32),
+    /// The kernel's deferred work of a kind began.
+    SoftInterrupt(u32),
+    /// It ended.
+    SoftInterruptEnd(u32),
+}
+
+/// Why a thread left its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leaving {
+    /// It did not want to.
+    Ready,
+    /// It waits for something.
+    Asleep,
+    /// The same, and no signal wakes it.
+    Uninterruptible,
+    /// A signal or a debugger stopped it.
+    Stopped,
+    /// It ended.
+    Ended,
+}
+
+impl Trace {
+    /// When everything is known of every CPU, in the order of time.
+    pub fn known(&self) -> Vec<(u64, u64)> {
+        let since = self.cpus.iter().map(|cpu| cpu.since_ns).max();
+        let until = self.cpus.iter().map(|cpu| cpu.until_ns).min();
+        let Some((since, until)) = since.zip(until) else { return Vec::new() };
+        let mut gaps: Vec<(u64, u64)> = self.cpus.iter().flat_map(|cpu| cpu.gaps.iter().copied()).collect();
+        gaps.sort_unstable();
+        gaps.push((until, u64::MAX));
+        let (mut known, mut from) = (Vec::new(), since);
+        for (gap, end) in gaps {
+            let to = gap.min(until);
+            if from < to {
+                known.push((from, to));
+            }
+            from = from.max(end);
+        }
+        known
+    }
+
+    /// Events lost, over all CPUs.
+    pub fn lost(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.lost).sum()
+    }
+
+    /// What a thread is called, with its number.
+    pub fn name(&self, thread: u32) -> String {
+        match self.tasks.get(&thread) {
+            Some(task) => format!("{} ({thread})", task.name),
+            None => format!("thread {thread}"),
+        }
+    }
+}

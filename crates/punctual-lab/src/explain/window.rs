@@ -1,0 +1,249 @@
+//! What a measuring thread went through, in windows of time: tier 0, user space alone.
+//!
+//! A thread asks the kernel about itself between two trips, never inside one: at least every [`WINDOW_MAX`], and at once
+//! after a slow one. A window so lies close around what was slow, and costs nothing that is measured.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use punctual::{Clock, Ticks};
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::cpu::ThreadUsage;
+use punctual_machine::signal::continuations;
+use serde::{Deserialize, Serialize};
+
+use crate::scheduling::{Quotas, Steal, Throttled, certain_steal_ns};
+
+/// A window ends after so long, if nothing slow ended it before. What happened in the rest of a window may have happened in
+/// the trip, or beside it: the shorter the window, the more is certain.
+pub const WINDOW_MAX: Duration = Duration::from_millis(1);
+
+/// How often the hypervisor's share is read, unless something slow asks for it: a look costs as much as a few trips.
+const STEAL_EVERY: Duration = Duration::from_millis(100);
+
+/// What happened to one thread in one window. Times that do not fit stop at the largest number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evidence {
+    /// Counts windows, from 1.
+    pub number: u32,
+    /// How long it was.
+    pub wall_us: u32,
+    /// CPU time of the thread.
+    pub cpu_us: u32,
+    /// Time that the thread was ready to run and did not (`schedstat`).
+    pub wait_us: u32,
+    /// Time that the thread slept on purpose, before it had a trip: nothing else can have happened to it then.
+    pub idle_us: u32,
+    /// How long the control thread on the same CPU was late in it.
+    pub control_late_us: u32,
+    /// Time that quotas took, over all CPUs of the group.
+    pub throttled_us: u32,
+    /// Time that the hypervisor took of the thread's CPU, at least.
+    pub stolen_us: u32,
+    /// How long before its end the process was last continued, if that was noticed in it.
+    pub continued_age_us: Option<u32>,
+    /// Page faults without the disk.
+    pub faults_minor: u16,
+    /// Page faults with it.
+    pub faults_major: u16,
+    /// Times taken off the CPU.
+    pub switches_involuntary: u16,
+    /// Times found on another CPU.
+    pub migrations: u16,
+}
+
+/// A window of one thread, and when it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// What happened in it.
+    pub evidence: Evidence,
+    /// When it began and ended, nanoseconds of a clock that whoever keeps it knows.
+    pub span: (u64, u64),
+}
+
+/// Watches the thread that made it.
+#[derive(Debug)]
+pub struct SchedSampler {
+    /// `/proc/thread-self/schedstat`; absent where /proc is.
+    schedstat: Option<File>,
+    since: Ticks,
+    usage: ThreadUsage,
+    wait_ns: u64,
+    cpu: usize,
+    number: u32,
+    window: Ticks,
+    idle_ns: u64,
+    quotas: Quotas,
+    throttled: Throttled,
+    /// Times that quotas had run out when it began.
+    throttled_before: u64,
+    steal: Steal,
+    /// When the hypervisor's share was last read, of which CPU, and what it was.
+    stolen: Option<(Ticks, usize, u64)>,
+    steal_every: Ticks,
+    continuations: u64,
+}
+
+impl SchedSampler {
+    /// Begins to watch the calling thread.
+    pub fn of_this_thread() -> Self {
+        let clock = Clock::get();
+        let quotas = Quotas::of_this_thread();
+        let mut sampler = Self {
+            schedstat: File::open("/proc/thread-self/schedstat").ok(),
+            since: clock.now(),
+            usage: ThreadUsage::now(),
+            wait_ns: 0,
+            cpu: punctual_machine::cpu::current(),
+            number: 0,
+            window: clock.ticks(WINDOW_MAX),
+            idle_ns: 0,
+            throttled: quotas.now(),
+            throttled_before: quotas.now().times,
+            quotas,
+            steal: Steal::default(),
+            stolen: None,
+            steal_every: clock.ticks(STEAL_EVERY),
+            continuations: continuations().0,
+        };
+        sampler.wait_ns = sampler.read_wait_ns();
+        sampler.read_stolen(sampler.since, 0);
+        sampler.since = clock.now();
+        sampler
+    }
+
+    /// When the window in the making began.
+    pub fn since(&self) -> Ticks {
+        self.since
+    }
+
+    /// Whether the window has lasted long enough.
+    #[inline]
+    pub fn is_due(&self, now: Ticks) -> bool {
+        now.since(self.since) >= self.window
+    }
+
+    /// The thread slept on purpose, without a trip.
+    #[inline]
+    pub fn note_idle(&mut self, slept: Ticks) {
+        self.idle_ns += Clock::get().nanos(slept);
+    }
+
+    /// How often a quota ran out since it began to watch.
+    pub fn throttled_times(&self) -> u64 {
+        self.quotas.now().times.saturating_sub(self.throttled_before)
+    }
+
+    /// Ends the window, and begins the next. After something slow more is asked for.
+    pub fn close(&mut self, control_late_us: u32, was_slow: bool) -> Evidence {
+        let clock = Clock::get();
+        let (now, usage, wait_ns) = (clock.now(), ThreadUsage::now(), self.read_wait_ns());
+        let cpu = punctual_machine::cpu::current();
+        let passed = usage.since(self.usage);
+        let wall_ns = clock.nanos(now.since(self.since));
+        self.number = self.number.wrapping_add(1);
+        let evidence = Evidence {
+            number: self.number,
+            wall_us: micros(wall_ns),
+            cpu_us: micros(passed.cpu_ns),
+            wait_us: micros(wait_ns.saturating_sub(self.wait_ns)),
+            idle_us: micros(std::mem::take(&mut self.idle_ns)),
+            control_late_us,
+            throttled_us: self.read_throttled(),
+            stolen_us: if self.wants_stolen(now, was_slow) { self.read_stolen(now, wall_ns) } else { 0 },
+            continued_age_us: self.read_continuation(),
+            faults_minor: short(passed.faults_minor),
+            faults_major: short(passed.faults_major),
+            switches_involuntary: short(passed.switches_involuntary),
+            migrations: u16::from(cpu != self.cpu),
+        };
+        (self.since, self.usage, self.wait_ns, self.cpu) = (now, usage, wait_ns, cpu);
+        evidence
+    }
+
+    fn read_throttled(&mut self) -> u32 {
+        if self.quotas.is_empty() {
+            return 0;
+        }
+        let now = self.quotas.now();
+        let before = std::mem::replace(&mut self.throttled, now);
+        micros(now.ns.saturating_sub(before.ns))
+    }
+
+    fn wants_stolen(&self, now: Ticks, was_slow: bool) -> bool {
+        was_slow || self.stolen.is_none_or(|(at, ..)| now.since(at) >= self.steal_every)
+    }
+
+    /// What the hypervisor took in this window for certain: all of it may be of the time between the last look and the window.
+    fn read_stolen(&mut self, now: Ticks, wall_ns: u64) -> u32 {
+        let cpu = punctual_machine::cpu::current();
+        let Some(stolen_ns) = self.steal.from_cpu(cpu) else { return 0 };
+        let Some((at, of, before_ns)) = self.stolen.replace((now, cpu, stolen_ns)) else { return 0 };
+        let outside_ns = Clock::get().nanos(now.since(at)).saturating_sub(wall_ns);
+        let certain_ns = if of == cpu { certain_steal_ns(before_ns, stolen_ns) } else { 0 };
+        micros(certain_ns.saturating_sub(outside_ns))
+    }
+
+    fn read_continuation(&mut self) -> Option<u32> {
+        let (count, at_ns) = continuations();
+        let is_new = std::mem::replace(&mut self.continuations, count) != count;
+        is_new.then(|| micros(monotonic_ns().saturating_sub(at_ns)))
+    }
+
+    /// Second number of `schedstat`: time on the run queue.
+    fn read_wait_ns(&self) -> u64 {
+        let mut text = [0; 96];
+        let size = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        parse_wait_ns(&text[..size]).unwrap_or(self.wait_ns)
+    }
+}
+
+fn parse_wait_ns(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn micros(ns: u64) -> u32 {
+    u32::try_from(ns / 1000).unwrap_or(u32::MAX)
+}
+
+fn short(count: u64) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_holds_what_the_thread_did() {
+        let mut sampler = SchedSampler::of_this_thread();
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        let from = Clock::get().now();
+        std::thread::sleep(Duration::from_millis(20));
+        let now = Clock::get().now();
+        sampler.note_idle(now.since(from));
+        assert!(sampler.is_due(now));
+        let evidence = sampler.close(3, true);
+        assert_eq!((evidence.number, evidence.control_late_us), (1, 3));
+        assert!(evidence.wall_us >= 40_000, "{evidence:?}");
+        assert!(evidence.cpu_us > 0 && evidence.cpu_us < evidence.wall_us, "{evidence:?}");
+        // Falling asleep and waking are CPU time of the rest.
+        let parts_us = evidence.idle_us + evidence.cpu_us;
+        assert!(evidence.idle_us >= 20_000 && parts_us <= evidence.wall_us + 5_000, "{evidence:?}");
+        let next = sampler.close(0, false);
+        assert_eq!((next.number, next.idle_us), (2, 0));
+    }
+
+    #[test]
+    fn schedstat_is_read_by_its_second_number() {
+        assert_eq!(parse_wait_ns(b"123 456 789\n"), Some(456));
+        for wrong in [&b""[..], b"1", b"1 x", b"\xff \xff"] {
+            assert_eq!(parse_wait_ns(wrong), None);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! One place with both its ends: the client in the calling thread, the responder in another thread, process or namespace.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use punctual_lab_machine::host::steal_ticks;
+use punctual_machine::async_io::signals_delivered;
+use punctual_machine::cpu::pin_to;
+use punctual_machine::namespace::bring_up;
+use serde::{Deserialize, Serialize};
+
+use super::client::{self, ClientFacts, Trial};
+use super::clocks::Clocks;
+use super::ping::PingDetail;
+use super::recording::Recording;
+use super::responder::{ResponderFacts, respond};
+use crate::doubt::{Cause, page_faults};
+use crate::endpoint::{Addresses, EndpointPlan, Ends};
+use crate::run::{INTERFACES, Prepare, Requests, Worker, join_by_veth, leave};
+use crate::sample::Facts;
+use crate::scheduling::Quotas;
+
+/// Where both ends are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In one process.
+    Process,
+    /// In two processes of this host.
+    Host,
+    /// In two network namespaces joined by a veth pair.
+    Segment,
+}
+
+impl Place {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Process => "in one process",
+            Self::Host => "between processes of this host",
+            Self::Segment => "on an Ethernet segment",
+        }
+    }
+}
+
+/// What the responder says of a trial.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ResponderEnd {
+    /// What it went through.
+    pub facts: ResponderFacts,
+    /// Wake-ups that its node lost, and the clock made up for.
+    rescued: u64,
+    /// Interruptions by SIGIO.
+    signals: u64,
+}
+
+/// The responder: answers trial after trial until there are no more.
+pub fn serve(mut requests: Requests) -> Result<(), String> {
+    let Some(()) = requests.prepare() else { return Ok(()) };
+    let Some(addresses) = requests.recv() else { return Ok(()) };
+    let mut ends = Ends::new(addresses, 1);
+    while let Some(plan) = requests.recv::<EndpointPlan>() {
+        // On a segment the interface was put here by now. Up twice is up.
+        let _seen_when_opened = bring_up(INTERFACES[1]);
+        let mut endpoint = match ends.open(&plan) {
+            Ok(endpoint) => endpoint,
+            Err(text) => {
+                requests.answer::<()>(&Err(text))?;
+                continue;
+            }
+        };
+        requests.answer(&Ok(()))?;
+        let (rescued, signals) = (ends.rescued(&plan), signals_delivered());
+        let facts = respond(&mut *endpoint, plan.size);
+        drop(endpoint);
+        let (rescued, signals) = (ends.rescued(&plan) - rescued, signals_delivered() - signals);
+        ends.close(&plan);
+        requests.answer(&Ok(ResponderEnd { facts, rescued, signals }))?;
+    }
+    Ok(())
+}
+
+/// A trial that was made.
+#[derive(Debug)]
+pub struct MadeTrial {
+    /// Its messages.
+    pub recording: Recording<PingDetail>,
+    /// What the client went through.
+    pub client: ClientFacts,
+    /// What the responder went through.
+    pub responder: ResponderFacts,
+    /// Interruptions of both ends by SIGIO.
+    pub signals: u64,
+    /// Wake-ups lost by either end's node, and made up for by the clock.
+    rescued: u64,
+    /// CPU time that a hypervisor took from this machine meanwhile, kernel ticks.
+    steal_ticks: u64,
+    /// Times that a CPU quota ran out.
+    throttled: u64,
+    /// All clocks before and after.
+    clocks: [Clocks; 2],
+}
+
+impl MadeTrial {
+    /// Notes what happened during the trial that may have changed it.
+    pub fn note(&self, facts: &mut Facts, subject: &str) {
+        facts.cpu_ns = self.responder.cpu_ns;
+        facts.warmup = Some(self.client.warmup);
+        let named = || subject.to_owned();
+        let mut doubt = |cause: Cause| facts.doubts.push(cause.into());
+        let migrations = self.client.migrations + self.responder.migrations;
+        if migrations > 0 {
+            doubt(Cause::Migrated { subject: named(), times: migrations });
+        }
+        let faults = self.client.usage.faults_minor + self.client.usage.faults_major;
+        page_faults(subject, faults, self.recording.len() as u64).into_iter().for_each(&mut doubt);
+        if self.throttled > 0 {
+            doubt(Cause::Throttled { subject: named(), times: self.throttled });
+        }
+        if self.rescued > 0 {
+            doubt(Cause::Rescued { subject: named(), count: self.rescued });
+        }
+        if self.steal_ticks > 0 {
+            // Kernel ticks of user space are hundredths of a second.
+            doubt(Cause::Steal { subject: named(), ms: 10 * self.steal_ticks });
+        }
+        let [before, after] = self.clocks;
+        after.doubts_since(&before, subject).into_iter().for_each(doubt);
+    }
+}
+
+/// Both ends, the client's in this thread.
+#[derive(Debug)]
+pub struct Testbed {
+    ends: Ends,
+    responder: Worker,
+    number: u32,
+}
+
+impl Testbed {
+    /// Starts the responder, which is a worker in this role where it is a process. The calling thread is pinned, and leaves for a
+    /// namespace of its own where the place needs one.
+    pub fn start(addresses: Addresses, place: Place, cpus: [Option<usize>; 2]) -> Result<Self, String> {
+        if let Some(cpu) = cpus[0] {
+            pin_to(cpu).map_err(|error| error.to_string())?;
+        }
+        let apart = place == Place::Segment;
+        if apart {
+            leave()?;
+        }
+        let mut responder =
+            if place == Place::Process { Worker::in_a_thread(serve) } else { Worker::start("respond") }?;
+        let thread = responder.ask(&Prepare { apart, cpu: cpus[1] })?;
+        if apart {
+            join_by_veth(thread)?;
+        }
+        responder.send(&addresses)?;
+        Ok(Self { ends: Ends::new(addresses, 0), responder, number: 0 })
+    }
+
+    /// Where both ends meet.
+    pub fn addresses(&self) -> &Addresses {
+        &self.ends.addresses
+    }
+
+    /// Lets the responder open its end, for a plan that is numbered here.
+    pub fn begin(&mut self, plan: &EndpointPlan) -> Result<EndpointPlan, String> {
+        self.number += 1;
+        let plan = EndpointPlan { number: self.number, ..*plan };
+        self.responder.ask(&plan).map(|()| plan)
+    }
+
+    /// Waits for the responder's end of a trial.
+    pub fn ended(&mut self) -> Result<ResponderEnd, String> {
+        self.responder.recv()
+    }
+
+    /// Makes one trial.
+    pub fn make(&mut self, plan: &EndpointPlan, trial: &Trial) -> Result<MadeTrial, String> {
+        let mut recording = Recording::new(capacity(trial), 1);
+        let plan = self.begin(plan)?;
+        let mut endpoint = match self.ends.open(&plan) {
+            Ok(endpoint) => endpoint,
+            Err(text) => {
+                // The responder gives up by itself.
+                self.ended()?;
+                return Err(text);
+            }
+        };
+        let (rescued, signals) = (self.ends.rescued(&plan), signals_delivered());
+        let (steal, quotas) = (steal_ticks().unwrap_or(0), Quotas::of_this_thread());
+        let throttled = quotas.now().times;
+        let clocks = Clocks::read();
+        let client = client::run(&mut *endpoint, trial, &mut recording);
+        let clocks = [clocks, Clocks::read()];
+        let steal_ticks = steal_ticks().unwrap_or(0).saturating_sub(steal);
+        let throttled = quotas.now().times.saturating_sub(throttled);
+        let there = self.ended()?;
+        drop(endpoint);
+        let rescued = there.rescued + self.ends.rescued(&plan) - rescued;
+        let signals = there.signals + signals_delivered() - signals;
+        self.ends.close(&plan);
+        let responder = there.facts;
+        Ok(MadeTrial { recording, client, responder, signals, rescued, steal_ticks, throttled, clocks })
+    }
+}
+
+/// Room for all messages of a trial, however fast the route: none takes less than 100 ns there and back.
+fn capacity(trial: &Trial) -> usize {
+    let fastest = trial.gap.max(Duration::from_nanos(100));
+    let messages = trial.duration.as_nanos() / fastest.as_nanos() + 16;
+    trial.count_max.min(usize::try_from(messages).unwrap_or(usize::MAX)) + trial.warmup.count()
+}
+
+type Work = Box<dyn FnOnce(&mut Testbed) + Send>;
+
+/// A testbed whose client has a thread of its own, beside others in other places.
+#[derive(Debug)]
+pub struct TestbedThread {
+    orders: Option<mpsc::Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TestbedThread {
+    /// Starts both ends.
+    pub fn start(addresses: &Addresses, place: Place, cpus: [Option<usize>; 2]) -> Result<Self, String> {
+        let (orders, inbox) = mpsc::channel::<Work>();
+        let (started, start) = mpsc::channel();
+        let addresses = addresses.clone();
+        let thread = std::thread::Builder::new().name(format!("client-{place:?}")).spawn(move || {
+            let opened = Testbed::start(addresses, place, cpus);
+            let opened =
+                opened.map(|testbed| (testbed, started.send(Ok(())))).map_err(|text| started.send(Err(text)));
+            if let Ok((mut testbed, _waiting)) = opened {
+                inbox.into_iter().for_each(|work| work(&mut testbed));
+            }
+        });
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        start.recv().map_err(|_| GONE.to_owned())??;
+        Ok(Self { orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Makes one trial.
+    pub fn make(&self, plan: EndpointPlan, trial: Trial) -> Result<MadeTrial, String> {
+        let (made, result) = mpsc::channel();
+        let work: Work = Box::new(move |testbed| drop(made.send(testbed.make(&plan, &trial))));
+        self.orders.as_ref().and_then(|orders| orders.send(work).ok()).ok_or(GONE)?;
+        result.recv().map_err(|_| GONE.to_owned())?
+    }
+}
+
+const GONE: &str = "the client thread ended";
+
+impl Drop for TestbedThread {
+    fn drop(&mut self) {
+        self.orders = None;
+        let _ended = self.thread.take().map(JoinHandle::join);
+    }
+}

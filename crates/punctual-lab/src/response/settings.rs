@@ -1,0 +1,351 @@
+//! What a run of responses is asked for, and what that comes to.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use punctual_machine::socket::DSCP_MAX;
+
+use super::delay::Delay;
+use super::forward::Faults;
+use super::option::{Ends, Variant, Way};
+use super::port::{FLOWS_MAX, Stamps};
+use super::protocol::Protocol;
+use super::{neighbour, sockperf, wire};
+use crate::error::Failure;
+use crate::explain::injection::Mishap;
+use crate::file::read_text;
+use crate::run::{Common, choose_cpus};
+use crate::sample::{CellId, Load};
+use crate::scheduling::Urgency;
+use crate::units::duration;
+
+/// Options of the response.
+#[derive(Clone, Debug, Args)]
+pub struct ResponseArguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// How both ends wait and send, measured in turn [default: blocking, with --all all]
+    #[arg(long = "wake", alias = "option", value_name = "WAY", value_delimiter = ',', value_parser = ways())]
+    ways: Vec<Ways>,
+    /// Urgency of the threads, in turn: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
+    #[arg(
+        long,
+        value_name = "CLASS",
+        value_delimiter = ',',
+        default_value = "other",
+        allow_hyphen_values = true
+    )]
+    pub(super) sched: Vec<Urgency>,
+    /// Whose threads --sched makes urgent
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) urgent: Ends,
+    /// A responder elsewhere (punctual echo) [default: one in a network namespace of its own]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(super) to: Option<SocketAddr>,
+    /// What the responder speaks
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) protocol: Protocol,
+    /// Payload, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    pub(super) size: usize,
+    /// Open load with so many trips a second
+    #[arg(long, value_name = "N", conflicts_with = "gap", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(super) rate: Option<u64>,
+    /// Flows, taken in turn, each from a port of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) flows: usize,
+    /// IPv6 between the two namespaces
+    #[arg(long)]
+    pub(super) ipv6: bool,
+    /// How long an answer is waited for; then the trip is lost
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
+    pub(super) timeout: Duration,
+    /// Count answers slower than this
+    #[arg(long, value_name = "TIME", default_value = "900us", value_parser = duration)]
+    pub(super) limit: Duration,
+    /// Which of the kernel's stamps to take
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) stamps: Stamps,
+    /// How often each is measured, in turn with the others
+    #[arg(long, value_name = "N", default_value_t = 5, default_value_if("quick", ArgPredicate::IsPresent, "2"), value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: u32,
+    /// Two rounds of 4 s
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Processor of the client [default: the first that this process may use]
+    #[arg(long, value_name = "N")]
+    pub(super) client_cpu: Option<usize>,
+    /// Processor of the responder [default: the last]
+    #[arg(long, value_name = "N")]
+    pub(super) responder_cpu: Option<usize>,
+    /// Bind no thread to a processor
+    #[arg(long)]
+    pub(super) unpinned: bool,
+    /// Interface to a responder elsewhere, for packet and xdp [default: that of the route]
+    #[arg(long, value_name = "NAME")]
+    pub(super) interface: Option<String>,
+    /// Differentiated-services code point of what is sent
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=i64::from(DSCP_MAX)))]
+    pub(super) dscp: u8,
+    /// Priority in this host's queues; a VLAN interface maps it to its tag
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub(super) priority: u8,
+    /// How long the kernel polls the device, µs
+    #[arg(long, value_name = "US", default_value_t = 50)]
+    pub(super) busy_poll: u32,
+    /// Percent of packets to lose on the way
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(super) lose: Option<u32>,
+    /// Percent to double
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(super) double: Option<u32>,
+    /// Percent to hold back behind the next
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(super) reorder: Option<u32>,
+    /// Percent to change one bit of
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(super) corrupt: Option<u32>,
+    /// Measure this too, in turn: sockperf's own client and server
+    #[arg(long, value_name = "PEER", value_parser = ["sockperf"])]
+    pub(super) against: Option<String>,
+    /// Lock memory, so that it is there before it is used
+    #[arg(long)]
+    pub(super) lock_memory: bool,
+    /// Record who ran on each processor, for punctual explain (root)
+    #[arg(long)]
+    pub(super) trace: bool,
+    /// Make every trip slower by so long in one stage, to see it found: STAGE=TIME
+    #[arg(long, hide = true)]
+    pub(super) delay: Option<Delay>,
+    /// Mishaps of single trips at instants, a plan of run causes
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(super) mishaps: Option<PathBuf>,
+    /// Treat both clocks as two, as of two hosts
+    #[arg(long, hide = true)]
+    pub(super) clocks_apart: bool,
+}
+
+/// One way, or every one.
+#[derive(Clone, Copy, Debug)]
+enum Ways {
+    One(Way),
+    All,
+}
+
+/// The names of the ways, and "all".
+fn ways() -> impl TypedValueParser<Value = Ways> {
+    let names = Way::ALL.iter().filter_map(Way::to_possible_value);
+    let all = PossibleValue::new("all").help("Every way");
+    PossibleValuesParser::new(names.chain([all]))
+        .map(|name| Way::from_str(&name, false).map_or(Ways::All, Ways::One))
+}
+
+impl ResponseArguments {
+    /// What was asked for. To leave nothing out is to measure every way.
+    fn ways(&self) -> Vec<Way> {
+        let wants_all = self.ways.iter().any(|way| matches!(way, Ways::All));
+        if wants_all || (self.ways.is_empty() && self.common.all) {
+            return Way::ALL.to_vec();
+        }
+        let named: Vec<Way> = self
+            .ways
+            .iter()
+            .filter_map(|way| if let Ways::One(way) = way { Some(*way) } else { None })
+            .collect();
+        if named.is_empty() { vec![Way::Blocking] } else { named }
+    }
+}
+
+/// Percent in hundredths.
+fn percent(text: &str) -> Result<u32, String> {
+    let percent: f64 = text.parse().map_err(|_| "a number from 0 to 25 is needed".to_owned())?;
+    if (0.0..=25.0).contains(&percent) {
+        Ok((percent * 100.0).round() as u32)
+    } else {
+        Err("from 0 to 25".to_owned())
+    }
+}
+
+/// Time that all trials take, if nothing else was asked for.
+const DURATION: Duration = Duration::from_secs(50);
+const DURATION_QUICK: Duration = Duration::from_secs(8);
+/// Round trips of each choice, if nothing else was asked for.
+const COUNT: u64 = 50_000;
+
+/// What a run measures.
+#[derive(Clone, Debug)]
+pub struct ResponseSettings {
+    /// As it was asked for.
+    pub asked: ResponseArguments,
+    /// Side by side.
+    pub choices: Vec<Variant>,
+    /// When the next packet leaves.
+    pub load: Load,
+    /// Idle gap, or period.
+    pub gap: Duration,
+    /// Round trips of each choice, over all rounds.
+    pub count: usize,
+    /// Longest that all trials together take.
+    pub duration: Duration,
+    /// The interface to a responder elsewhere, for raw ways.
+    pub interface: Option<String>,
+    /// CPUs of client and responder.
+    pub cpus: [Option<usize>; 2],
+    /// Faults on the way.
+    pub faults: Option<Faults>,
+    /// Mishaps of single trips, made on purpose.
+    pub mishaps: Vec<Mishap>,
+}
+
+impl ResponseSettings {
+    /// What the options come to.
+    ///
+    /// # Errors
+    /// Options that do not go together; sockperf, where it is wanted, is not there.
+    pub fn of(arguments: &ResponseArguments) -> Result<Self, Failure> {
+        let usage = |text: String| Err(Failure::Usage(text));
+        let protocol = arguments.protocol;
+        let sizes = protocol.size_min()..=wire::SIZE_MAX;
+        if !sizes.contains(&arguments.size) {
+            let (from, to) = (sizes.start(), sizes.end());
+            return usage(format!(
+                "--size {}: from {from} (the header of --protocol {}) to {to}",
+                arguments.size,
+                protocol.name()
+            ));
+        }
+        if !(1..=FLOWS_MAX).contains(&arguments.flows) {
+            return usage(format!("--flows {}: from 1 to {FLOWS_MAX}", arguments.flows));
+        }
+        let ways = arguments.ways();
+        let mut choices = Vec::new();
+        for &urgency in &arguments.sched {
+            for &way in &ways {
+                let choice = Variant { way, urgency, ends: arguments.urgent };
+                if !choices.contains(&choice) {
+                    choices.push(choice);
+                }
+            }
+        }
+        let (load, gap) = load(arguments)?;
+        let interface = interface(arguments, &choices)?;
+        if arguments.against.is_some() && !sockperf::is_installed() {
+            return Err(Failure::Machine(
+                "--against sockperf: it is not installed (apt-get install sockperf)".to_owned(),
+            ));
+        }
+        let common = &arguments.common;
+        Ok(Self {
+            choices,
+            load,
+            gap,
+            count: usize::try_from(common.count.unwrap_or(COUNT)).unwrap_or(usize::MAX),
+            duration: common.duration.unwrap_or(usual_duration(arguments)),
+            interface,
+            cpus: cpus(arguments),
+            faults: faults(arguments)?,
+            mishaps: arguments.mishaps.as_deref().map_or_else(|| Ok(Vec::new()), mishaps)?,
+            asked: arguments.clone(),
+        })
+    }
+
+    /// The cell of one choice.
+    pub fn cell(&self, choice: Variant) -> CellId {
+        let gap_us = u64::try_from(self.gap.as_micros()).unwrap_or(u64::MAX);
+        let name = choice.to_string();
+        CellId { load: self.load, gap_us, size: self.asked.size, ..CellId::new(&name, "round_trip") }
+    }
+}
+
+/// The largest plan of mishaps that is read, bytes.
+const MISHAPS_SIZE_MAX: u64 = 1 << 20;
+
+fn mishaps(path: &Path) -> Result<Vec<Mishap>, Failure> {
+    let wrong = |reason: String| Failure::Usage(format!("--mishaps {}: {reason}", path.display()));
+    let text = read_text(path, MISHAPS_SIZE_MAX).map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+}
+
+/// The interface to a responder elsewhere, where a way needs to know it.
+fn interface(arguments: &ResponseArguments, choices: &[Variant]) -> Result<Option<String>, Failure> {
+    let raw = needs_interface(choices);
+    let Some(name) = &arguments.interface else {
+        return Ok(arguments.to.filter(|_| raw.is_some()).and_then(|to| neighbour::interface_to(to.ip())));
+    };
+    let wrong = |why: &str| Err(Failure::Usage(format!("--interface {name}: {why}")));
+    if arguments.to.is_none() {
+        return wrong("without --to both ends are on a segment of this run's own");
+    }
+    if raw.is_none() {
+        return wrong(
+            "the ways asked for leave the choice to the kernel; packet and xdp take it (--wake packet)",
+        );
+    }
+    if !std::fs::exists(format!("/sys/class/net/{name}")).unwrap_or(false) {
+        return wrong("there is none here: ip link lists them");
+    }
+    Ok(Some(name.clone()))
+}
+
+/// Time limit where a count was asked for.
+const LONG: Duration = Duration::from_secs(3600);
+
+fn usual_duration(arguments: &ResponseArguments) -> Duration {
+    match (arguments.common.count, arguments.quick) {
+        (Some(_count), _) => LONG,
+        (None, true) => DURATION_QUICK,
+        (None, false) => DURATION,
+    }
+}
+
+fn load(arguments: &ResponseArguments) -> Result<(Load, Duration), Failure> {
+    let common = &arguments.common;
+    let asked = common.load.map(Load::from);
+    match (asked, arguments.rate, common.gap) {
+        (Some(Load::Closed), Some(rate), _) => {
+            let text =
+                format!("--rate {rate}: closed load has no rate; leave out --load closed, or pass --gap");
+            Err(Failure::Usage(text))
+        }
+        (_, Some(rate), _) => Ok((Load::Open, Duration::from_nanos(1_000_000_000 / rate))),
+        (Some(Load::Open), None, Some(gap)) if gap < Duration::from_micros(1) => {
+            Err(Failure::Usage("--gap 0: open load needs a period of 1us or more".to_owned()))
+        }
+        (Some(Load::Open), None, gap) => Ok((Load::Open, gap.unwrap_or(Duration::from_millis(1)))),
+        (_, None, gap) => Ok((Load::Closed, gap.unwrap_or(Duration::ZERO))),
+    }
+}
+
+fn cpus(arguments: &ResponseArguments) -> [Option<usize>; 2] {
+    if arguments.unpinned {
+        return [None, None];
+    }
+    let [first, last] = choose_cpus();
+    [arguments.client_cpu.or(first), arguments.responder_cpu.or(last)]
+}
+
+fn faults(arguments: &ResponseArguments) -> Result<Option<Faults>, Failure> {
+    let given = [arguments.lose, arguments.double, arguments.reorder, arguments.corrupt];
+    if given.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    if let Some(to) = arguments.to {
+        let text = format!("--to {to}: faults are made between our own namespaces only; leave one out");
+        return Err(Failure::Usage(text));
+    }
+    if arguments.ways().iter().any(|way| way.is_raw()) {
+        return Err(Failure::Usage(
+            "--lose, --double, --reorder, --corrupt: not with packet and xdp".to_owned(),
+        ));
+    }
+    let [lost, doubled, reordered, changed] = given.map(|part| part.unwrap_or(0));
+    Ok(Some(Faults { lost, doubled, reordered, changed, seed: arguments.common.seed }))
+}
+
+/// Ways that need an interface of Ethernet.
+fn needs_interface(choices: &[Variant]) -> Option<Way> {
+    choices.iter().map(|choice| choice.way).find(|way| way.is_raw())
+}

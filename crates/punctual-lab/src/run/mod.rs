@@ -1,0 +1,51 @@
+//! What every experiment is made with: trials in turn, workers, and where both ends of a trial stand.
+
+mod experiment;
+mod options;
+mod place;
+mod turns;
+mod worker;
+
+pub use experiment::{Experiment, RunPlan};
+pub use options::{Common, LoadArgument};
+pub use place::{INTERFACES, free_addresses, join_by_veth, leave, make_bridge, memory_folder, plug_in};
+pub use turns::{Turns, cut_short};
+pub use worker::{Answer, Prepare, Requests, Worker};
+
+use crate::store::StoreError;
+
+/// Why a run ended early.
+#[derive(Debug)]
+pub enum RunError {
+    /// The store could not be written.
+    Store(StoreError),
+    /// The machine cannot: what is missing and what to do.
+    Machine(String),
+}
+
+impl From<StoreError> for RunError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<String> for RunError {
+    fn from(text: String) -> Self {
+        Self::Machine(text)
+    }
+}
+
+/// Which CPUs the two ends are pinned to: the first and the last that this process may use.
+pub fn choose_cpus() -> [Option<usize>; 2] {
+    let allowed = punctual_machine::cpu::allowed();
+    [allowed.first().copied(), allowed.last().copied()]
+}
+
+/// Work in a thread of its own, which may leave for another network namespace.
+pub fn in_a_thread<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        thread.join().map_err(|_| format!("the {name}'s thread failed"))
+    })
+}

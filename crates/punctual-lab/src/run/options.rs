@@ -1,0 +1,59 @@
+//! What all commands that measure take.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::sample::Load;
+use crate::units::{duration, gap};
+
+/// Options of everything that measures.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Common {
+    /// Directory of the run, new or empty [default: runs/TIME-EXPERIMENT/]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the summary as JSON to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Time for all trials together, such as 30s, 500ms, 2m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Most messages of one trial
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub count: Option<u64>,
+    /// Only this idle gap (closed load) or period (open load), such as 0, 100us, 1ms
+    #[arg(long, value_name = "TIME", value_parser = gap)]
+    pub gap: Option<Duration>,
+    /// Only this load
+    #[arg(long, value_enum)]
+    pub load: Option<LoadArgument>,
+    /// Repeats whatever is random
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Leave nothing out: print every figure of every cell too
+    #[arg(long)]
+    pub all: bool,
+    /// No progress, no table
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// [`Load`] as it is written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LoadArgument {
+    /// The next message waits for the reply
+    Closed,
+    /// Message k is due at its time, whatever is outstanding
+    Open,
+}
+
+impl From<LoadArgument> for Load {
+    fn from(load: LoadArgument) -> Self {
+        match load {
+            LoadArgument::Closed => Self::Closed,
+            LoadArgument::Open => Self::Open,
+        }
+    }
+}

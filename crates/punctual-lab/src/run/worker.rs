@@ -1,0 +1,237 @@
+//! A worker: another process of this program. It is asked by JSON lines, which rest while a trial runs, and answers each by
+//! what was asked for or by why not, in words for people.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use punctual::Clock;
+use punctual_machine::cpu::pin_to;
+use punctual_machine::event_fd::wait_readable;
+use punctual_machine::namespace::{bring_up, thread_id};
+use punctual_machine::signal::{interrupt, interrupted};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::place::leave;
+
+/// What a line holds: what was asked for, or why not.
+pub type Answer<T> = Result<T, String>;
+
+/// What every worker is told first that may leave for a network namespace of its own.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Prepare {
+    /// A namespace of its own.
+    pub apart: bool,
+    /// The CPU to run on.
+    pub cpu: Option<usize>,
+}
+
+/// Longest line that is read, bytes: what vehicles never sent, one by one, is the longest.
+const LINE_SIZE_MAX: u64 = 64 << 20;
+
+fn write_line(output: &mut dyn Write, what: &impl Serialize) -> std::io::Result<()> {
+    let line = serde_json::to_string(what)?;
+    writeln!(output, "{line}")?;
+    output.flush()
+}
+
+fn read_line<T: DeserializeOwned>(input: &mut dyn BufRead) -> Answer<T> {
+    let mut line = String::new();
+    match input.take(LINE_SIZE_MAX).read_line(&mut line) {
+        Ok(0) => Err("the responder ended".to_owned()),
+        Ok(_) if line.len() as u64 == LINE_SIZE_MAX => {
+            Err(format!("the responder said more than {LINE_SIZE_MAX} bytes in a line"))
+        }
+        Ok(_) => serde_json::from_str(&line).map_err(|error| format!("the responder said {line:?}: {error}")),
+        Err(error) => Err(format!("the responder cannot be heard: {error}")),
+    }
+}
+
+/// The worker's end: what it is asked, and where it answers.
+pub struct Requests {
+    input: Box<dyn BufRead + Send>,
+    output: Box<dyn Write + Send>,
+}
+
+impl Requests {
+    /// Of who started this process.
+    pub fn of_parent() -> Self {
+        Self::of(std::io::stdin(), std::io::stdout())
+    }
+
+    /// Of who writes there and reads here.
+    pub fn of(input: impl Read + Send + 'static, output: impl Write + Send + 'static) -> Self {
+        Self { input: Box::new(BufReader::new(input)), output: Box::new(output) }
+    }
+
+    /// The next; `None` when there will be no more.
+    pub fn recv<T: DeserializeOwned>(&mut self) -> Option<T> {
+        read_line(&mut *self.input).ok()
+    }
+
+    /// The first of a worker that stands where it is told: takes its place, and answers with its thread, to which interfaces may be
+    /// moved. `None` if it cannot, or is asked for nothing.
+    pub fn prepare(&mut self) -> Option<()> {
+        let Prepare { apart, cpu } = self.recv()?;
+        // Unpinned is slower, not wrong.
+        let _unpinned = cpu.map(pin_to);
+        // Calibrated now: the first trial's first message must not wait for it.
+        Clock::get();
+        let left = if apart { leave() } else { Ok(()) };
+        let is_ready = left.is_ok();
+        if apart && is_ready {
+            let _up = bring_up("lo");
+        }
+        self.answer(&left.map(|()| thread_id())).ok().filter(|()| is_ready)
+    }
+
+    /// Answers.
+    pub fn answer<T: Serialize>(&mut self, answer: &Answer<T>) -> Result<(), String> {
+        write_line(&mut *self.output, answer).map_err(|error| format!("nobody listens: {error}"))
+    }
+
+    /// Sends bytes behind an answer.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let sent = self.output.write_all(bytes).and_then(|()| self.output.flush());
+        sent.map_err(|error| format!("nobody listens: {error}"))
+    }
+}
+
+/// The other process, or thread. It ends with its input, and with this value.
+#[derive(Debug)]
+pub struct Worker {
+    being: Being,
+    input: Option<File>,
+    output: BufReader<File>,
+    /// That this process was interrupted.
+    is_told: bool,
+}
+
+#[derive(Debug)]
+enum Being {
+    Process(Child),
+    Thread(Option<JoinHandle<()>>),
+}
+
+/// Between two looks whether this process was interrupted while another is listened to.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+impl Worker {
+    /// Starts this program as a worker in this role, in the calling thread's network namespace.
+    pub fn start(role: &str) -> Result<Self, String> {
+        Self::start_with(role, &[])
+    }
+
+    /// The same with more variables in its environment.
+    pub fn start_with(role: &str, more: &[(&str, &str)]) -> Result<Self, String> {
+        let program =
+            std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let mut child = Command::new(program)
+            .args(["worker", role])
+            .envs(more.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start the responder: {error}"))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.ok_or("the responder has no pipes")?;
+        Ok(Self::of(Being::Process(child), input.into(), output.into()))
+    }
+
+    /// Starts a thread that serves as a worker.
+    pub fn in_a_thread(serve: fn(Requests) -> Result<(), String>) -> Result<Self, String> {
+        let pipe = || std::io::pipe().map_err(|error| format!("cannot talk to a thread: {error}"));
+        let ((requests, input), (output, answers)) = (pipe()?, pipe()?);
+        let thread = std::thread::Builder::new().name("responder".to_owned()).spawn(move || {
+            // It ends when nobody listens; why is then nobody's concern.
+            let _ended = serve(Requests::of(requests, answers));
+        });
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Self::of(Being::Thread(Some(thread)), input.into(), output.into()))
+    }
+
+    fn of(being: Being, input: OwnedFd, output: OwnedFd) -> Self {
+        let output = BufReader::new(File::from(output));
+        Self { being, input: Some(File::from(input)), output, is_told: false }
+    }
+
+    /// Asks it for something, and waits for that.
+    pub fn ask<T: DeserializeOwned>(&mut self, request: &impl Serialize) -> Result<T, String> {
+        self.send(request)?;
+        self.recv()
+    }
+
+    /// Asks it for something.
+    pub fn send(&mut self, request: &impl Serialize) -> Result<(), String> {
+        match &mut self.input {
+            Some(input) => write_line(input, request),
+            None => Err(ErrorKind::BrokenPipe.into()),
+        }
+        .map_err(|error| format!("the responder does not listen: {error}"))
+    }
+
+    /// Waits for its answer. An interrupt of this process is passed on meanwhile: only a terminal's Ctrl-C reaches both.
+    pub fn recv<T: DeserializeOwned>(&mut self) -> Result<T, String> {
+        while self.output.buffer().is_empty() && !self.is_told && !self.has_output() {
+            if interrupted() {
+                self.is_told = true;
+                if let Being::Process(child) = &self.being {
+                    interrupt(child);
+                }
+            }
+        }
+        read_line::<Answer<T>>(&mut self.output)?
+    }
+
+    /// Whether it has said something or ended; waits a moment for that. `true` if the pipe cannot be watched: then a read tells.
+    fn has_output(&self) -> bool {
+        match wait_readable(self.output.get_ref().as_fd(), Some(BETWEEN_LOOKS)) {
+            Ok(readable) => readable,
+            Err(error) => error.kind() != ErrorKind::Interrupted,
+        }
+    }
+
+    /// Takes the bytes that follow an answer.
+    pub fn recv_bytes(&mut self, size: usize) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; size];
+        let read = self.output.read_exact(&mut bytes);
+        read.map(|()| bytes).map_err(|error| format!("the responder cannot be heard: {error}"))
+    }
+}
+
+/// How long a worker may take to leave.
+const LEAVING_MAX: Duration = Duration::from_secs(3);
+
+fn ends_by_itself(child: &mut Child) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < LEAVING_MAX {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(Some(_)) => return true,
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It ends with its input, and leaves its buses first: killed, it would leave its files behind.
+        drop(self.input.take());
+        match &mut self.being {
+            Being::Process(child) => {
+                if !ends_by_itself(child) {
+                    let _ended = child.kill();
+                }
+                let _reaped = child.wait();
+            }
+            Being::Thread(thread) => {
+                let _ended = thread.take().map(JoinHandle::join);
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What explains the late messages of a trial, in a file beside its samples: two lines of JSON.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::check::check_text;
+use super::write::write_durably;
+use super::{EVIDENCE_DIR, Store, StoreError, StoredTrial};
+use crate::file::read_text;
+
+const SCHEMA: &str = "punctual.evidence.v1";
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Heading {
+    schema: String,
+    /// Over the second line.
+    check: String,
+}
+
+/// Largest file of evidence that is read, bytes.
+const SIZE_MAX: u64 = 1 << 30;
+
+impl Store {
+    /// Stores what explains a trial; `samples` is the file that [`Store::append`] wrote.
+    ///
+    /// # Errors
+    /// The disk is full or fails.
+    pub fn append_evidence(&self, samples: &Path, evidence: &impl Serialize) -> Result<(), StoreError> {
+        let path = beside(samples);
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(|error| StoreError::from_io(directory, error))?;
+        }
+        let body = serde_json::to_string(evidence).expect("every key of evidence is a string");
+        let heading = Heading { schema: SCHEMA.to_owned(), check: check_text(&body) };
+        let heading = serde_json::to_string(&heading).expect("every key is a string");
+        write_durably(&path, format!("{heading}\n{body}\n").as_bytes())
+    }
+}
+
+impl StoredTrial {
+    /// What explains it; `None` if nothing was kept.
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged, or of a version unknown here.
+    pub fn evidence<T: DeserializeOwned>(&self) -> Result<Option<T>, StoreError> {
+        let path = beside(&self.path);
+        let text = match read_text(&path, SIZE_MAX) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                return Err(StoreError::Damaged { path, reason: error.to_string() });
+            }
+            Err(error) => return Err(StoreError::from_io(&path, error)),
+        };
+        read(&text).map(Some).map_err(|reason| StoreError::Damaged { path, reason })
+    }
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let (heading, rest) = text.split_once('\n').ok_or("it has no second line")?;
+    let heading: Heading = serde_json::from_str(heading).map_err(|error| error.to_string())?;
+    if heading.schema != SCHEMA {
+        return Err(format!("it is of version `{}`, unknown here", heading.schema));
+    }
+    let body = rest.trim_end_matches('\n');
+    if check_text(body) != heading.check {
+        return Err("its check value is another".to_owned());
+    }
+    serde_json::from_str(body).map_err(|error| error.to_string())
+}
+
+/// `evidence/NAME.json` of `samples/NAME.parquet`.
+fn beside(samples: &Path) -> PathBuf {
+    let name = Path::new(samples.file_stem().unwrap_or_default()).to_owned();
+    let run = samples.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+    let mut file = name.into_os_string();
+    file.push(".json");
+    run.join(EVIDENCE_DIR).join(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{CellId, Outcome, Samples};
+    use crate::store::{Header, Run};
+
+    /// Goal: evidence comes back as it was stored, and a changed byte of it is damage, not evidence.
+    #[test]
+    fn evidence_comes_back_or_is_damaged() {
+        let place = tempfile::tempdir().expect("room");
+        let out = place.path().join("run");
+        let mut store = Store::import(Some(&out), &Header::new("response")).expect("a store");
+        let mut samples = Samples::default();
+        samples.push(0, 0, 0, 5, Outcome::Answered);
+        let path = store.append(&CellId::new("a.b", "c"), 0, &samples).expect("stored");
+        let none = Run::open(&out).expect("a run").trials[0].evidence::<Vec<u32>>();
+        assert!(matches!(none, Ok(None)), "{none:?}");
+        store.append_evidence(&path, &[1_u32, 22, 3]).expect("stored");
+        let run = Run::open(&out).expect("a run");
+        assert_eq!(run.trials[0].evidence().expect("read"), Some(vec![1_u32, 22, 3]));
+        let file = beside(&path);
+        let text = fs::read_to_string(&file).expect("a file");
+        fs::write(&file, text.replace("22", "23")).expect("room");
+        let damaged = run.trials[0].evidence::<Vec<u32>>();
+        assert!(matches!(damaged, Err(StoreError::Damaged { .. })), "{damaged:?}");
+    }
+}

@@ -1,0 +1,135 @@
+//! A communicator's end in memory: a subscription for what is for its port, and publications for what it sends.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use punctual_machine::clock::Ticks;
+use punctual_proto::{Address, Target};
+
+use super::Message;
+use super::outlet::Outlet;
+use super::sender::MemorySender;
+use crate::ledger::{Count, RowCount};
+use crate::memory::stream::Streams;
+use crate::node::CommunicatorOptions;
+use crate::publication::{Subscription, Wait};
+
+#[derive(Debug)]
+pub(super) struct MemoryEnd {
+    subscription: Subscription,
+    pub(super) outlet: Outlet,
+    buffer: Vec<u8>,
+    /// What came last is no message: somebody ended the wait. It shows as an empty message of the communicator to itself.
+    was_nudged: bool,
+    /// Its row in the node's page of counters.
+    row: usize,
+}
+
+impl MemoryEnd {
+    pub(super) fn new(subscription: Subscription, row: usize, options: &CommunicatorOptions) -> Self {
+        let streams = Arc::clone(subscription.streams());
+        let port = subscription.address().port;
+        let outlet = Outlet::new(&streams, port, Some(row), &Arc::default(), options.stamps);
+        Self { subscription, outlet, buffer: vec![0; BUFFER_SIZE], was_nudged: false, row }
+    }
+
+    pub(super) fn streams(&self) -> &Arc<Streams> {
+        self.subscription.streams()
+    }
+
+    pub(super) fn address(&self) -> Address {
+        self.subscription.address()
+    }
+
+    pub(super) fn sender(&self) -> MemorySender {
+        MemorySender { outlet: self.outlet.another(), nudges: self.subscription.nudges().clone() }
+    }
+
+    pub(super) fn seal_in(&self, group: u32) {
+        self.outlet.seals_in().set(group);
+    }
+
+    #[inline]
+    pub(super) fn try_receive(&mut self) -> bool {
+        let Self { subscription, buffer, .. } = self;
+        subscription.note_listening();
+        let found = subscription.take_growing(buffer);
+        self.was_nudged = !found && subscription.take_nudge();
+        found || self.was_nudged
+    }
+
+    #[inline]
+    pub(super) fn receive_until(&mut self, deadline: Option<Ticks>) -> bool {
+        let Self { subscription, buffer, .. } = self;
+        subscription.note_listening();
+        let take = |subscription: &mut Subscription| subscription.take_growing(buffer).then_some(());
+        let waited = subscription.wait_for(deadline, take);
+        self.was_nudged = waited == Wait::Nudged;
+        waited != Wait::Late
+    }
+
+    /// What was received last; it is delivered now.
+    #[inline]
+    pub(super) fn message(&mut self) -> Message<'_> {
+        if self.was_nudged {
+            return self.nudge();
+        }
+        let (received, target) = self.subscription.last();
+        let page = &self.subscription.streams().about.page;
+        page.row(self.row)[RowCount::Delivered as usize].add_alone(1);
+        Message {
+            source: received.source,
+            target,
+            sequence: received.sequence as u32,
+            lost_before: received.lost_before,
+            stages: self.subscription.stages(),
+            kernel_ns: None,
+            sealed_in: received.sealed_in,
+            payload: &self.buffer[..received.size],
+        }
+    }
+
+    #[cold]
+    fn nudge(&self) -> Message<'_> {
+        let source = self.address();
+        let target = Target::from(source);
+        Message {
+            source,
+            target,
+            sequence: 0,
+            lost_before: 0,
+            stages: None,
+            kernel_ns: None,
+            sealed_in: None,
+            payload: &[],
+        }
+    }
+
+    /// What has to be done from time to time, if it is time.
+    pub(super) fn keep_house(&mut self) {
+        self.subscription.keep_house();
+    }
+
+    pub(super) fn arm(&mut self) -> bool {
+        self.subscription.arm()
+    }
+}
+
+/// Size of the buffer at first, bytes. It grows with the messages.
+const BUFFER_SIZE: usize = 4096;
+
+impl AsFd for MemoryEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.subscription.as_fd()
+    }
+}
+
+impl Drop for MemoryEnd {
+    fn drop(&mut self) {
+        self.outlet.flush();
+        let unread = self.subscription.waiting();
+        let page = &self.subscription.streams().about.page;
+        page.count(Count::ClosedUnread).add(unread);
+        page.close_row(self.row, 0);
+    }
+}

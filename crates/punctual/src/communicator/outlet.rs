@@ -1,0 +1,264 @@
+//! How a component sends in memory: by a publication for each of its targets, made when a target is first used.
+
+use std::sync::Arc;
+
+use punctual_machine::clock::Ticks;
+use punctual_machine::counter::Counter;
+use punctual_proto::{Address, Port, Target};
+
+use crate::engine::SendError;
+use crate::ledger::{Count, RowCount};
+use crate::memory::stream::{
+    OfferError, Publication, PublicationClaim, PublicationOptions, StampChoice, StreamError, Streams,
+};
+
+/// In which group a component's messages are sealed, whichever the node's is; shared by all that send from its port.
+#[derive(Debug, Default)]
+pub(super) struct SealsIn(Counter);
+
+impl SealsIn {
+    pub(super) fn set(&self, group: u32) {
+        self.0.publish(u64::from(group) + 1);
+    }
+
+    #[inline]
+    fn get(&self) -> Option<u32> {
+        let group = self.0.get_published().checked_sub(1)?;
+        u32::try_from(group).ok()
+    }
+}
+
+/// One target's publication.
+#[derive(Debug)]
+struct Route {
+    target: Target,
+    publication: Publication,
+    /// When it was used last, in uses of any.
+    used: u64,
+}
+
+/// The publications of a port, by their targets.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    streams: Arc<Streams>,
+    port: Port,
+    /// Where the node counts what is sent from here; for who shares the port, where it counts for all of them.
+    row: Option<usize>,
+    seals_in: Arc<SealsIn>,
+    stamps: bool,
+    routes: Vec<Route>,
+    /// The route that was used last.
+    last: usize,
+    uses: u64,
+    /// Something was taken that readers were not told of.
+    queued: bool,
+}
+
+impl Outlet {
+    pub(super) fn new(
+        streams: &Arc<Streams>,
+        port: Port,
+        row: Option<usize>,
+        seals_in: &Arc<SealsIn>,
+        stamps: bool,
+    ) -> Self {
+        Self {
+            streams: Arc::clone(streams),
+            port,
+            row,
+            seals_in: Arc::clone(seals_in),
+            stamps,
+            routes: Vec::new(),
+            last: 0,
+            uses: 0,
+            queued: false,
+        }
+    }
+
+    pub(super) fn address(&self) -> Address {
+        Address { node: self.streams.about.node, port: self.port }
+    }
+
+    /// For another thread that sends from the same port.
+    pub(super) fn another(&self) -> Self {
+        Self::new(&self.streams, self.port, None, &self.seals_in, self.stamps)
+    }
+
+    pub(super) fn seals_in(&self) -> &Arc<SealsIn> {
+        &self.seals_in
+    }
+
+    #[inline]
+    pub(super) fn try_send(
+        &mut self,
+        target: Target,
+        payload: &[u8],
+        due: Option<Ticks>,
+    ) -> Result<(), SendError> {
+        self.take(target, payload, due)?;
+        if self.queued {
+            self.flush();
+        } else {
+            self.routes[self.last].publication.flush();
+        }
+        Ok(())
+    }
+
+    /// Takes a message, of which readers are told by the next [`Self::flush`], or by whatever is sent next.
+    pub(super) fn queue(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
+        self.take(target, payload, None)?;
+        self.queued = true;
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self, target: Target, payload: &[u8], due: Option<Ticks>) -> Result<(), SendError> {
+        self.check(payload.len())?;
+        let publication = self.publication(target)?;
+        if let Err(error) = publication.queue(payload, due) {
+            refusal(error, target, &self.streams)?;
+        }
+        count_sent(&self.streams, self.row);
+        Ok(())
+    }
+
+    /// Tells readers of all that was taken.
+    pub(super) fn flush(&mut self) {
+        if std::mem::take(&mut self.queued) {
+            self.routes.iter_mut().for_each(|route| route.publication.flush());
+        }
+    }
+
+    /// Room for a message, to be written in place.
+    pub(super) fn claim(&mut self, target: Target, size: usize) -> Result<RouteClaim<'_>, SendError> {
+        self.check(size)?;
+        self.flush();
+        self.publication(target)?;
+        let (last, row, streams) = (self.last, self.row, Arc::clone(&self.streams));
+        match self.routes[last].publication.try_claim(size) {
+            Ok(claim) => Ok(RouteClaim { claim: Some(claim), nobody: Vec::new(), streams, row }),
+            Err(error) => {
+                refusal(error, target, &streams)?;
+                Ok(RouteClaim { claim: None, nobody: vec![0; size], streams, row })
+            }
+        }
+    }
+
+    #[inline]
+    fn check(&self, size: usize) -> Result<(), SendError> {
+        let size_max = self.streams.about.payload_size_max;
+        if size > size_max { Err(SendError::TooLong { size, size_max }) } else { Ok(()) }
+    }
+
+    /// The publication for a target, made if there is none.
+    #[inline]
+    fn publication(&mut self, target: Target) -> Result<&mut Publication, SendError> {
+        if self.routes.get(self.last).is_none_or(|route| route.target != target) {
+            self.last = self.find(target)?;
+            self.uses += 1;
+            self.routes[self.last].used = self.uses;
+        }
+        let group = self.seals_in.get();
+        let publication = &mut self.routes[self.last].publication;
+        publication.seal_in(group);
+        Ok(publication)
+    }
+
+    #[cold]
+    fn find(&mut self, target: Target) -> Result<usize, SendError> {
+        match self.routes.iter().position(|route| route.target == target) {
+            Some(index) => Ok(index),
+            None => self.open(target),
+        }
+    }
+
+    fn open(&mut self, target: Target) -> Result<usize, SendError> {
+        let is_port = target.port.is_none_or(|port| !port.is_reserved());
+        if !is_port || target.node.is_some() && !self.streams.has_reader(target) {
+            return Err(SendError::Unreachable);
+        }
+        self.flush();
+        // Whom nobody can reach any more needs no ring.
+        let streams = &self.streams;
+        self.routes.retain(|route| route.target.node.is_none_or(|node| streams.has_node(node)));
+        let publication = loop {
+            match self.streams.publish(target, &self.options()) {
+                Ok(publication) => break publication,
+                Err(StreamError::TooMany { .. }) if !self.routes.is_empty() => self.close_oldest(),
+                Err(StreamError::TooMany { .. }) => return Err(SendError::TooManyNodes),
+                Err(_) => return Err(SendError::NoMemory),
+            }
+        };
+        self.routes.push(Route { target, publication, used: self.uses });
+        Ok(self.routes.len() - 1)
+    }
+
+    fn options(&self) -> PublicationOptions {
+        PublicationOptions {
+            source: self.port.get(),
+            ring_size: self.streams.ring_size,
+            stamps: if self.stamps { StampChoice::All } else { StampChoice::Never },
+            ..PublicationOptions::default()
+        }
+    }
+
+    fn close_oldest(&mut self) {
+        let oldest = self.routes.iter().enumerate().min_by_key(|(_, route)| route.used);
+        if let Some((index, _)) = oldest {
+            self.routes.swap_remove(index);
+        }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        // What was queued goes before its sender does.
+        self.flush();
+    }
+}
+
+#[inline]
+fn count_sent(streams: &Streams, row: Option<usize>) {
+    let page = &streams.about.page;
+    match row {
+        Some(row) => page.row(row)[RowCount::Sent as usize].add_alone(1),
+        None => page.count(Count::Sent).add(1),
+    }
+}
+
+/// Why a message was not taken. What is for everybody is taken, though nobody is there.
+#[cold]
+fn refusal(error: OfferError, target: Target, streams: &Streams) -> Result<(), SendError> {
+    Err(match error {
+        OfferError::Full => {
+            streams.about.page.count(Count::SendFull).add(1);
+            SendError::Full
+        }
+        OfferError::NotConnected if target.node.is_none() => return Ok(()),
+        OfferError::NotConnected => SendError::Unreachable,
+        OfferError::TooLong { size, size_max } => SendError::TooLong { size, size_max },
+        OfferError::NoKey => SendError::NoKey,
+    })
+}
+
+/// Room for a message in a publication's ring, or for one that nobody is there to read.
+#[derive(Debug)]
+pub(super) struct RouteClaim<'a> {
+    claim: Option<PublicationClaim<'a>>,
+    nobody: Vec<u8>,
+    streams: Arc<Streams>,
+    row: Option<usize>,
+}
+
+impl RouteClaim<'_> {
+    pub(super) fn payload(&mut self) -> &mut [u8] {
+        self.claim.as_mut().map_or(&mut self.nobody[..], PublicationClaim::payload)
+    }
+
+    pub(super) fn commit(self) {
+        if let Some(claim) = self.claim {
+            claim.commit();
+        }
+        count_sent(&self.streams, self.row);
+    }
+}

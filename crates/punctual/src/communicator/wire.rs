@@ -1,0 +1,253 @@
+//! A communicator's end on the kernel's media: its inbox, and its part in driving the node's engine.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, MutexGuard};
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::{Clock, Ticks, realtime_ns, stamp_age};
+use punctual_machine::doorbell::Notification;
+use punctual_machine::epoll::EpollSet;
+use punctual_proto::{Address, Target};
+
+use super::Message;
+use super::reception::{self, Reception};
+use super::sender::WireSender;
+use crate::engine::{Bell, SendError};
+use crate::ledger::RowCount;
+use crate::node::inbox::Inbox;
+use crate::node::receiving::Found;
+use crate::node::sending::{Sending, Timing};
+use crate::node::{BindError, CommunicatorOptions, Core};
+use crate::trace::{ReceiverStamps, Stages};
+use crate::wake::{Manners, Waiter, epoll_set, waiter};
+
+/// Room for a message, written in place.
+#[derive(Debug)]
+pub(super) struct WireClaim<'a> {
+    sending: MutexGuard<'a, Sending>,
+    core: &'a Core,
+    inbox: &'a Inbox,
+}
+
+impl WireClaim<'_> {
+    pub(super) fn payload(&mut self) -> &mut [u8] {
+        self.sending.payload()
+    }
+
+    pub(super) fn commit(mut self) {
+        self.sending.commit(self.core, self.inbox);
+        self.sending.flush();
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct WireEnd {
+    core: Arc<Core>,
+    reception: Reception,
+    /// The engine's descriptors and the inbox's together, for the user's own event loop.
+    own_set: EpollSet,
+    armed: bool,
+    stamps: bool,
+}
+
+impl WireEnd {
+    pub(super) fn new(
+        core: Arc<Core>,
+        inbox: &Arc<Inbox>,
+        lead: Box<dyn Waiter>,
+        options: &CommunicatorOptions,
+    ) -> Result<Self, BindError> {
+        let follow = waiter(options.wake.inside(), Manners::IN_PROCESS).map_err(BindError::CannotWait)?;
+        let (reception, own_set) = Self::open_sets(&core, inbox, lead, follow)
+            .inspect_err(|_| core.close(inbox))
+            .map_err(BindError::System)?;
+        Ok(Self { core, reception, own_set, armed: false, stamps: options.stamps })
+    }
+
+    fn open_sets(
+        core: &Core,
+        inbox: &Arc<Inbox>,
+        lead: Box<dyn Waiter>,
+        follow: Box<dyn Waiter>,
+    ) -> Result<(Reception, EpollSet), SystemError> {
+        let reception = Reception::new(core, Arc::clone(inbox), lead, follow)?;
+        let own_set = epoll_set(inbox.bell.event(), [Some(core.gate.as_fd()), None])?;
+        Ok((reception, own_set))
+    }
+
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub(super) fn address(&self) -> Address {
+        Address { node: self.core.about.node, port: self.reception.inbox.port }
+    }
+
+    pub(super) fn sender(&self) -> WireSender {
+        WireSender::new(&self.core, &self.reception.inbox, self.stamps)
+    }
+
+    pub(super) fn seal_in(&self, group: u32) {
+        self.reception.inbox.seal_in(group);
+    }
+
+    #[inline]
+    pub(super) fn try_send(
+        &mut self,
+        target: Target,
+        payload: &[u8],
+        due: Option<Ticks>,
+    ) -> Result<(), SendError> {
+        self.queue_locked(target, payload, due)?.flush();
+        Ok(())
+    }
+
+    pub(super) fn queue(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
+        self.queue_locked(target, payload, None).map(drop)
+    }
+
+    #[inline]
+    fn queue_locked(
+        &mut self,
+        target: Target,
+        payload: &[u8],
+        due: Option<Ticks>,
+    ) -> Result<MutexGuard<'_, Sending>, SendError> {
+        let timing = self.stamps.then(|| Timing { due, sent: self.core.about.clock.now() });
+        let mut sending = self.core.sending();
+        sending.take(&self.core, &self.reception.inbox, target, payload, timing)?;
+        Ok(sending)
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.core.sending().flush();
+    }
+
+    pub(super) fn claim(&mut self, target: Target, size: usize) -> Result<WireClaim<'_>, SendError> {
+        let timing = self.stamps.then(|| Timing { due: None, sent: self.core.about.clock.now() });
+        let mut sending = self.core.sending();
+        sending.claim(&self.core, &self.reception.inbox, target, size, timing)?;
+        Ok(WireClaim { sending, core: &self.core, inbox: &self.reception.inbox })
+    }
+
+    /// Lets the oldest message land, if there is one.
+    #[inline]
+    pub(super) fn try_receive(&mut self) -> bool {
+        let was_armed = self.disarm();
+        let found = self.reception.try_receive(&self.core);
+        if was_armed {
+            self.core.hand_over();
+        }
+        found
+    }
+
+    #[inline]
+    pub(super) fn receive_until(&mut self, deadline: Option<Ticks>) -> bool {
+        let was_armed = self.disarm();
+        let found = self.reception.receive_until(&self.core, deadline);
+        if was_armed {
+            self.core.hand_over();
+        }
+        found
+    }
+
+    /// The message that has landed; it is delivered now.
+    #[inline]
+    pub(super) fn message(&mut self) -> Message<'_> {
+        let landed = self.reception.landing().last();
+        let (Found { header, stamps, circumstances, payload_at, direct }, buffer) =
+            landed.expect("asked for only when something has landed");
+        let about = &self.core.about;
+        let row = about.page.row(self.reception.inbox.row);
+        row[RowCount::Delivered as usize].add_alone(1);
+        row[RowCount::Direct as usize].add_alone((*direct).into());
+        let stages = stamps.map(|sender| {
+            let delivered = about.clock.now();
+            Stages {
+                sender,
+                receiver: ReceiverStamps {
+                    kernel: kernel_instant(about.clock, delivered, circumstances.kernel_ns),
+                    listened: self.reception.listened(),
+                    woken: circumstances.woken,
+                    read: circumstances.read,
+                    opened: circumstances.read,
+                    delivered,
+                    handed_on: !*direct,
+                },
+                one_clock: sender.same_clock(about.clock.domain()),
+            }
+        });
+        let size = header.payload_size as usize;
+        Message {
+            source: header.source,
+            target: header.target,
+            sequence: header.sequence,
+            lost_before: circumstances.lost_before,
+            stages,
+            kernel_ns: Some(circumstances.kernel_ns).filter(|&ns| ns != 0),
+            sealed_in: circumstances.sealed_in,
+            payload: &buffer[*payload_at..payload_at + size],
+        }
+    }
+
+    pub(super) fn arm(&mut self) -> bool {
+        self.disarm();
+        self.armed = true;
+        if let Some(mut receiving) = self.core.try_receiving() {
+            reception::housekeep_if_due(&self.core, &mut receiving);
+        }
+        let (core, reception) = (&self.core, &self.reception);
+        let is_ready = || !core.arm() || reception.has_news();
+        if reception.inbox.bell.doorbell().arm(Notification::Descriptor, is_ready) {
+            return true;
+        }
+        self.disarm();
+        self.core.hand_over();
+        false
+    }
+
+    /// Whether it was armed. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
+    #[inline]
+    fn disarm(&mut self) -> bool {
+        let was_armed = self.armed;
+        if was_armed {
+            self.disarm_armed();
+        }
+        was_armed
+    }
+
+    #[cold]
+    fn disarm_armed(&mut self) {
+        self.armed = false;
+        self.reception.inbox.bell.doorbell().disarm();
+        self.reception.inbox.bell.event().drain();
+        self.core.disarm();
+    }
+}
+
+/// A kernel's stamp, `CLOCK_REALTIME` nanoseconds, as an instant of our clock; 0 = not known. Both clocks are read now, so that
+/// neither drift nor a calibration's error has time to grow.
+#[inline]
+fn kernel_instant(clock: &Clock, now: Ticks, kernel_ns: u64) -> Ticks {
+    if kernel_ns == 0 {
+        return Ticks::default();
+    }
+    let age = stamp_age(kernel_ns, realtime_ns());
+    age.map_or_else(Ticks::default, |age| Ticks(now.0.saturating_sub(clock.ticks(age).0)))
+}
+
+impl AsFd for WireEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.own_set.as_fd()
+    }
+}
+
+impl Drop for WireEnd {
+    fn drop(&mut self) {
+        self.disarm();
+        // What was queued goes before its sender does.
+        self.core.sending().flush();
+        self.core.close(&self.reception.inbox);
+        self.core.hand_over();
+    }
+}

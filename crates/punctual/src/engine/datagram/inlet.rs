@@ -1,0 +1,94 @@
+//! One socket of a node, and what was taken from it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use punctual_machine::counter::Counter;
+use punctual_machine::slept::Slept;
+use punctual_machine::socket::address::RawAddress;
+use punctual_machine::socket::{RecvBatch, UdpSocket};
+
+use super::cut::Cut;
+use crate::engine::Flow;
+use crate::engine::wire::RawFrame;
+
+/// One socket and what was taken from it.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    pub(super) socket: Arc<UdpSocket>,
+    pub(super) batch: RecvBatch,
+    /// The first datagram of the batch that was not shown whole yet, and how much of it was.
+    pub(super) next: usize,
+    pub(super) cut: Cut,
+    /// Largest frame with its check value, bytes.
+    pub(super) frame_size_max: usize,
+    /// The only one to be heard, also while the socket is not connected to it.
+    pub(super) peer: Option<SocketAddr>,
+    /// Where nudges come from.
+    pub(super) own: Option<SocketAddr>,
+    /// Most frames that a datagram of a node's sockets was.
+    pub(super) longest_run: Arc<Counter>,
+}
+
+/// Whether two are one; the kernel adds what only this host calls it.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && one.ip() == other.ip()
+}
+
+impl Inlet {
+    pub(super) fn has_rest(&self) -> bool {
+        self.next < self.batch.len()
+    }
+
+    #[inline]
+    pub(super) fn poll(
+        &mut self,
+        limit: usize,
+        visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow,
+    ) -> (usize, Flow) {
+        if !self.has_rest() {
+            self.next = 0;
+            // An error belongs to an earlier datagram of ours (its port was closed): there is nothing to show for it.
+            if self.socket.recv_batch(&mut self.batch, limit).unwrap_or(0) == 0 {
+                return (0, Flow::Continue);
+            }
+        }
+        let (mut shown, mut flow) = (0, Flow::Continue);
+        while shown < limit && flow == Flow::Continue {
+            let Some(datagram) = self.batch.get(self.next) else { break };
+            let piece = self.cut.next(datagram.bytes);
+            if let Some(frames) = piece.ended {
+                self.next += 1;
+                if frames > self.longest_run.get() {
+                    self.longest_run.set(frames);
+                }
+            }
+            shown += 1;
+            // While the kernel is not asked for it, the source is the peer.
+            let is_from = |one: SocketAddr| is_same(one, datagram.source.socket_addr());
+            let is_stranger = self.batch.asks_sources() && self.peer.is_some_and(|peer| !is_from(peer));
+            let is_nudge = datagram.bytes.is_empty() && self.own.is_some_and(is_from);
+            if is_stranger || is_nudge {
+                continue;
+            }
+            flow = visit(RawFrame {
+                bytes: piece.bytes,
+                source: datagram.source,
+                truncated: piece.bytes.len() > self.frame_size_max
+                    || datagram.truncated && piece.ended.is_some(),
+                kernel_ns: datagram.kernel_receive_ns,
+            });
+        }
+        (shown, flow)
+    }
+
+    /// Sleeps in the call that receives.
+    pub(super) fn sleep(&mut self) -> Slept {
+        debug_assert!(!self.has_rest(), "it was asked before");
+        self.next = 0;
+        // Whoever wakes us lets others be heard for an instant.
+        self.batch.ask_sources();
+        let received = self.socket.recv_batch_asleep(&mut self.batch);
+        if matches!(received, Ok(0)) { Slept::ToTheLimit } else { Slept::Less }
+    }
+}

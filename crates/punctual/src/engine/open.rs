@@ -1,0 +1,74 @@
+//! What a node learns, or is refused, when it opens.
+
+use std::fmt;
+
+use punctual_machine::SystemError;
+use punctual_proto::NodeId;
+use punctual_proto::limits::NAME_SIZE_MAX;
+
+/// Why an engine could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// A name, size or number that cannot be: the text says which and what can.
+    Invalid(String),
+    /// Another live node has this id: take another name.
+    NodeTaken {
+        /// The id.
+        node: NodeId,
+        /// Its process; 0 where it is not known, or of another pid namespace.
+        pid: u32,
+    },
+    /// There are as many nodes on the bus as a bus can have: take another bus for some of them.
+    BusFull {
+        /// How many that is.
+        nodes_max: usize,
+    },
+    /// The machine refused. The text names the object and what to do.
+    System {
+        /// What it said.
+        error: SystemError,
+        /// What may help.
+        advice: &'static str,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(text) => f.write_str(text),
+            Self::NodeTaken { node, pid: 0 } => {
+                write!(f, "node {node} is already on the bus (in another container): take another name")
+            }
+            Self::NodeTaken { node, pid } => {
+                write!(f, "node {node} is already on the bus (process {pid}): take another name")
+            }
+            Self::BusFull { nodes_max } => {
+                write!(
+                    f,
+                    "the bus has {nodes_max} nodes already, which is the most: take another bus for some"
+                )
+            }
+            Self::System { error, advice } => write!(f, "{error} ({advice})"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// What a node learns of itself when it joins.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined {
+    /// Which life of the node this is, as it stands in its frames.
+    pub incarnation: u16,
+}
+
+/// Whether a name can be a part of a file name.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), OpenError> {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    if plain && (1..=NAME_SIZE_MAX).contains(&name.len()) {
+        return Ok(());
+    }
+    Err(OpenError::Invalid(format!(
+        "{what} {name:?}: 1 to {NAME_SIZE_MAX} letters, digits, hyphens and underscores are needed"
+    )))
+}

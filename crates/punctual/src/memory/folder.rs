@@ -1,0 +1,444 @@
+//! Nodes of one host find each other in a folder of shared-memory files.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use punctual_machine::SystemError;
+use punctual_machine::event_fd::EventFd;
+use punctual_machine::fd_exchange::PostBox;
+use punctual_machine::life::{self, Life, LifeLock};
+use punctual_machine::memory::{Access, Mapping};
+use punctual_proto::NodeId;
+
+use super::mail::{Mail, note_of_bell, note_of_death, note_of_node, note_that_wakes};
+use super::paths::Paths;
+use super::segment::{Modes, Owner, Segment};
+use super::venue::{Found, Scope, Sight, Venue};
+use super::{SharedOptions, Sharing};
+
+/// How often a folder may vanish under who enters it. Each time somebody else has left.
+const ENTRY_TRIES_MAX: u32 = 100;
+
+/// The part of a publication's ring that is mapped at once, bytes.
+const STREAM_POPULATED: usize = 1 << 20;
+
+/// Nodes whose files are opened in one look on the way of messages.
+const LOOKS_MAX: usize = 4;
+
+/// The folder of one bus, and our own files in it.
+#[derive(Debug)]
+pub(super) struct Folder {
+    folder: PathBuf,
+    /// The same, open: a name means what it meant when we entered, whatever is mounted over it later.
+    directory: File,
+    own: Paths,
+    /// Says that we live.
+    _lock: LifeLock,
+    post: PostBox,
+    identity: (NodeId, u64),
+    modes: Modes,
+    mail: Mutex<Mail>,
+}
+
+impl Folder {
+    /// Makes the folder if need be and puts our segment into it.
+    pub(super) fn enter(
+        options: &SharedOptions,
+        owner: Owner,
+        name: &str,
+    ) -> Result<(Self, Segment), SystemError> {
+        punctual_machine::label!("folder.sweep_all");
+        sweep_others(options);
+        let mut tries = 0;
+        let (folder, own, post) = loop {
+            let entered = make_folder(options).and_then(|folder| {
+                let own = Paths::new(&folder, owner.node, owner.life);
+                punctual_machine::label!("folder.post");
+                PostBox::open(&own.post).map(|post| (folder, own, post))
+            });
+            match entered {
+                Ok(entered) => break entered,
+                // The last one out has just removed the folder that we found.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && tries < ENTRY_TRIES_MAX => {
+                    tries += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let modes = match options.sharing {
+            Sharing::Private => Modes { ring: 0o600, bell: 0o600 },
+            Sharing::Group(_) => Modes { ring: 0o640, bell: 0o660 },
+        };
+        if matches!(options.sharing, Sharing::Group(_)) {
+            punctual_machine::label!("folder.post.permissions");
+            fs::set_permissions(&own.post, fs::Permissions::from_mode(0o660)).map_err(|error| {
+                SystemError::new("set permissions of", own.post.display().to_string(), error)
+            })?;
+        }
+        punctual_machine::label!("folder.segment");
+        let made = Segment::create(&own, owner, name, modes);
+        let entered = made.and_then(|(segment, lock)| {
+            let directory = open_folder(&folder, &own)?;
+            let (identity, mail) = ((owner.node, owner.life), Mutex::default());
+            let venue = Self {
+                folder: folder.clone(),
+                directory,
+                own: own.clone(),
+                _lock: lock,
+                post,
+                identity,
+                modes,
+                mail,
+            };
+            Ok((venue, segment))
+        });
+        entered.inspect_err(|_| {
+            own.remove();
+            let _others_there = fs::remove_dir(&folder);
+        })
+    }
+
+    fn paths_of(&self, owner: &Owner) -> Paths {
+        Paths::new(&self.folder, owner.node, owner.life)
+    }
+
+    fn post_of(&self, owner: &Owner) -> PathBuf {
+        Paths::post_of(&self.folder, owner.node, owner.life)
+    }
+
+    fn life_of(&self, node: NodeId, life: u64) -> Life {
+        life::look(self.directory.as_fd(), Paths::name(node, life, "ring", &mut [0; Paths::NAME_SIZE]))
+    }
+
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in some of what others sent. They may have been sent to wake whoever sleeps here until the box can be read, which is
+    /// empty now: all are woken but who is awake at this bell.
+    fn take_in(&self, mail: &mut Mail, awake: Option<usize>) {
+        if mail.take_in(&self.post) == 0 {
+            return;
+        }
+        let own = mail.own_events.iter().filter(|(bell, _)| Some(**bell) != awake);
+        own.for_each(|(_, event)| event.ring());
+    }
+
+    /// Looks at a few of those of whom notes or the folder told.
+    fn look_at_some(&self, mail: &mut Mail, is_known: &dyn Fn(NodeId, u64) -> bool, sight: &mut Sight) {
+        mail.list_some(self.directory.as_fd(), self.identity.1);
+        let mut looks = 0;
+        while looks < LOOKS_MAX {
+            let Some((node, life, may_be_dead)) = mail.next_subject() else { return };
+            // The folder and a note may both tell of one.
+            let is_found = sight.found.iter().any(|found| found.segment.owner.life == life);
+            if !is_known(node, life) && !is_found {
+                if !self.look_at((node, life), sight) {
+                    mail.refuse(life);
+                }
+                looks += 1;
+            } else if may_be_dead {
+                sight.doubtful.push(life);
+                looks += 1;
+            }
+        }
+    }
+
+    /// Opens the files of one who is not known. `false` if they are none.
+    fn look_at(&self, (node, life): (NodeId, u64), sight: &mut Sight) -> bool {
+        match Segment::open(self.directory.as_fd(), node, life) {
+            // A file that says something else than its name is somebody's forgery.
+            Ok(Some((segment, held))) if segment.owner.node == node && segment.owner.life == life => {
+                sight.found.push(Found { segment, has_died: held == Life::Ended });
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                sight.failure = Some(error);
+                true
+            }
+        }
+    }
+}
+
+/// The folder with our ring in it, which others must be able to see that we hold.
+fn open_folder(folder: &Path, own: &Paths) -> Result<File, SystemError> {
+    let failed = |error| SystemError::new("open bus folder", folder.display().to_string(), error);
+    let directory = File::open(folder).map_err(failed)?;
+    let ring = File::open(&own.ring).map_err(failed)?;
+    match life::look_at(ring.as_fd()) {
+        Life::Held => Ok(directory),
+        _ => {
+            let text = "its file system shows no locks: nobody could tell who lives; take a tmpfs";
+            let error = std::io::Error::new(std::io::ErrorKind::Unsupported, text);
+            Err(SystemError::new("lock", own.ring.display().to_string(), error))
+        }
+    }
+}
+
+/// Removes what processes left in a folder that died: while they entered or left, or with a ring that nobody can read. A ring that
+/// is held says that its process lives; asking that costs less than asking a post box.
+fn sweep(folder: &Path) {
+    let (Ok(entries), Ok(directory)) = (fs::read_dir(folder), File::open(folder)) else { return };
+    let posts = entries.filter_map(|entry| Paths::parse_post(entry.ok()?.file_name().to_str()?));
+    for (node, life) in posts {
+        let mut name = [0; Paths::NAME_SIZE];
+        if life::look(directory.as_fd(), Paths::name(node, life, "ring", &mut name)) == Life::Held {
+            continue;
+        }
+        remove_abandoned(&Paths::new(folder, node, life));
+    }
+}
+
+/// Removes the files of a life whose post box has lost its owner.
+fn remove_abandoned(paths: &Paths) {
+    if PostBox::is_abandoned(&paths.post) {
+        punctual_machine::label!("sweep.remove");
+        paths.remove();
+        punctual_machine::label!("sweep.removed");
+    }
+}
+
+/// Does that in all other buses of this user: who was killed as the last on a bus has nobody else to tidy up. Folders that are
+/// empty go too: their maker died before it entered, or after it left, or will make another.
+fn sweep_others(options: &SharedOptions) {
+    let user = punctual_machine::process::user();
+    let own = format!("punctual.{user}.");
+    let shared = match options.sharing {
+        Sharing::Private => None,
+        Sharing::Group(group) => Some(format!("punctual.g{group}.")),
+    };
+    let entered = options.folder_name();
+    let is_other_bus = |name: &str| {
+        name != entered
+            && (name.starts_with(&own) || shared.as_ref().is_some_and(|shared| name.starts_with(shared)))
+    };
+    let Ok(entries) = fs::read_dir(&options.directory) else { return };
+    for bus in entries.filter_map(Result::ok) {
+        if !bus.file_name().to_str().is_some_and(is_other_bus) {
+            continue;
+        }
+        if bus.metadata().is_ok_and(|found| found.is_dir() && found.uid() == user) {
+            sweep(&bus.path());
+            punctual_machine::label!("sweep.folder");
+            let _others_there = fs::remove_dir(bus.path());
+            punctual_machine::label!("sweep.folder.done");
+        }
+    }
+}
+
+/// The bus's folder, owned by us or shared with a group of ours. Others' folders are refused: they could replace files.
+fn make_folder(options: &SharedOptions) -> Result<PathBuf, SystemError> {
+    let user = punctual_machine::process::user();
+    let folder = options.directory.join(options.folder_name());
+    let failed = |error| SystemError::new("make bus folder", folder.display().to_string(), error);
+    if fs::symlink_metadata(&folder).is_err() {
+        publish_folder(&folder, options, user).map_err(failed)?;
+    }
+    refuse_strangers(&folder, options, user).map_err(failed)?;
+    Ok(folder)
+}
+
+/// Makes the folder under another name and gives it its own when owner and permissions are right. That somebody else made it
+/// meanwhile is as good.
+fn publish_folder(folder: &Path, options: &SharedOptions, user: u32) -> std::io::Result<()> {
+    let life = punctual_machine::process::random();
+    // The sweep of the next opener finds it by its first part.
+    let unfinished = options.directory.join(format!("punctual.{user}.{}.{life:016x}.new", options.name));
+    punctual_machine::label!("folder.make");
+    fs::DirBuilder::new().mode(0o700).create(&unfinished)?;
+    punctual_machine::label!("folder.owner");
+    let published = match options.sharing {
+        Sharing::Private => fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o700)),
+        Sharing::Group(group) => std::os::unix::fs::chown(&unfinished, None, Some(group)).and_then(|()| {
+            punctual_machine::label!("folder.permissions");
+            fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o2770))
+        }),
+    }
+    .and_then(|()| {
+        punctual_machine::label!("folder.publish");
+        punctual_machine::memory::rename_to_free(&unfinished, folder)
+    });
+    punctual_machine::label!("folder.publish.done");
+    match published {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => fs::remove_dir(&unfinished),
+        Err(error) => {
+            let _swept_meanwhile = fs::remove_dir(&unfinished);
+            Err(error)
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+fn refuse_strangers(folder: &Path, options: &SharedOptions, user: u32) -> std::io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    let trusted = match options.sharing {
+        Sharing::Private => found.uid() == user && found.mode() & 0o077 == 0,
+        Sharing::Group(group) => found.gid() == group && found.mode() & 0o007 == 0,
+    };
+    if found.is_dir() && trusted {
+        return Ok(());
+    }
+    Err(std::io::Error::new(
+        std::io::ErrorKind::PermissionDenied,
+        "it belongs to somebody else or is open to everybody: remove it, or take another bus name",
+    ))
+}
+
+impl Venue for Folder {
+    fn look(&self, scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight {
+        let mut mail = self.mail();
+        let mut sight = Sight::default();
+        if scope != Scope::News {
+            mail.list_all();
+        }
+        if scope == Scope::AtOnce {
+            while mail.has_more_names() {
+                self.look_at_some(&mut mail, is_known, &mut sight);
+            }
+            punctual_machine::label!("folder.sweep");
+            for (node, life) in mail.take_strays() {
+                remove_abandoned(&Paths::new(&self.folder, node, life));
+            }
+        } else {
+            self.take_in(&mut mail, None);
+            self.look_at_some(&mut mail, is_known, &mut sight);
+            sight.incomplete = mail.has_more();
+        }
+        sight.present = mail.all_listed();
+        sight
+    }
+
+    fn has_died(&self, owner: &Owner) -> bool {
+        match self.life_of(owner.node, owner.life) {
+            Life::Ended => true,
+            // Who found it dead removed its files; who removed ours too wiped the folder, which says nothing of anybody.
+            Life::Absent => self.life_of(self.identity.0, self.identity.1) != Life::Absent,
+            Life::Held | Life::Unknown => false,
+        }
+    }
+
+    fn introduce(&self, to: &Owner) -> bool {
+        let text = note_of_node(self.identity.1, self.identity.0);
+        self.post.post(&self.post_of(to), &text, None).is_ok()
+    }
+
+    fn report(&self, to: &Owner, dead: &Owner) -> bool {
+        self.post.post(&self.post_of(to), &note_of_death(dead.life, dead.node), None).is_ok()
+    }
+
+    fn introduce_bell(&self, to: &Owner, bell: usize, event: &EventFd) -> bool {
+        let text = note_of_bell(self.identity.1, self.identity.0, bell);
+        self.post.post(&self.paths_of(to).post, &text, Some(event.as_fd())).is_ok()
+    }
+
+    fn keep_bell(&self, bell: usize, event: Option<&Arc<EventFd>>) {
+        let own = &mut self.mail().own_events;
+        match event {
+            Some(event) => own.insert(bell, Arc::clone(event)),
+            None => own.remove(&bell),
+        };
+    }
+
+    fn event_of(&self, owner: &Owner, bell: usize) -> Option<Arc<EventFd>> {
+        let mut mail = self.mail();
+        if owner.life == self.identity.1 {
+            return mail.own_events.get(&bell).cloned();
+        }
+        self.take_in(&mut mail, None);
+        mail.event_of(owner.life, bell)
+    }
+
+    fn wake(&self, owner: &Owner) {
+        // Full: there are notes enough to wake it. Gone: nobody is left to wake.
+        let _reached = self.post.post(&self.post_of(owner), &note_that_wakes(self.identity.1), None);
+    }
+
+    fn drain(&self, awake: usize) {
+        self.take_in(&mut self.mail(), Some(awake));
+    }
+
+    fn forget(&self, owner: &Owner, died: bool) {
+        if died {
+            self.paths_of(owner).remove();
+        }
+        self.mail().forget(owner.life);
+    }
+
+    fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError> {
+        Mapping::create(&self.own.stream(id), size, self.modes.ring).map(Arc::new)
+    }
+
+    fn open_stream(&self, owner: &Owner, id: u64) -> Option<Arc<Mapping>> {
+        let memory = Mapping::open(&self.paths_of(owner).stream(id), Access::Read).ok()?;
+        memory.populate(0, memory.size().min(STREAM_POPULATED));
+        Some(Arc::new(memory))
+    }
+
+    fn remove_stream(&self, id: u64) {
+        punctual_machine::label!("stream.remove");
+        let _gone = fs::remove_file(self.own.stream(id));
+        punctual_machine::label!("stream.removed");
+    }
+
+    fn leave(&self) {
+        punctual_machine::label!("folder.leave");
+        self.own.remove();
+        // The last one out; somebody else's files keep it.
+        punctual_machine::label!("folder.remove");
+        let _others_there = fs::remove_dir(&self.folder);
+        punctual_machine::label!("folder.removed");
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.post.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_machine::process::{ProcessIdentity, random};
+
+    /// Goal: a note that is to wake whoever sleeps until the box can be read does so, also if another thread of the node, which
+    /// wants to ring somebody, empties the box before the sleeper has run.
+    #[test]
+    fn a_note_that_another_thread_takes_still_wakes() {
+        let options = SharedOptions::new(&format!("notes-{:x}", random()));
+        let enter = |name: &str| {
+            let owner = Owner {
+                node: NodeId::named(name),
+                life: random(),
+                process: ProcessIdentity::of_self(),
+                held_back: false,
+            };
+            (Folder::enter(&options, owner, name).unwrap(), owner)
+        };
+        let ((here, _segment), here_owner) = enter("here");
+        let ((there, _other_segment), there_owner) = enter("there");
+        let events = [1, 2, 3].map(|bell| {
+            let event = Arc::new(EventFd::new().unwrap());
+            here.keep_bell(bell, Some(&event));
+            event
+        });
+        let woken = || events.each_ref().map(|event| event.drain());
+        there.wake(&here_owner);
+        assert!(here.event_of(&there_owner, 1).is_none(), "nobody has introduced himself");
+        assert_eq!(woken(), [true; 3], "the sleepers were to be woken, and their box is empty");
+        here.event_of(&there_owner, 1);
+        assert_eq!(woken(), [false; 3], "nothing has come");
+        // But for the one that has emptied the box itself.
+        there.wake(&here_owner);
+        here.drain(2);
+        assert_eq!(woken(), [true, false, true]);
+        here.keep_bell(3, None);
+        there.wake(&here_owner);
+        here.drain(2);
+        assert_eq!(woken(), [true, false, false]);
+        here.leave();
+        there.leave();
+    }
+}

@@ -1,0 +1,263 @@
+//! What reached a node of a folder by its post box, and how far it has listed the folder.
+//!
+//! Both are worked off a few at a time: whoever has messages to move never reads a whole folder, nor a whole box.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use punctual_machine::event_fd::EventFd;
+use punctual_machine::fd_exchange::{NOTE_SIZE, PostBox};
+use punctual_proto::NodeId;
+use punctual_proto::limits::NODES_MAX;
+use rustix::fs::Dir;
+
+use super::paths::Paths;
+use super::segment::SUBSCRIPTIONS_MAX;
+
+/// Notes that are taken in at a time.
+const NOTES_MAX: usize = 32;
+/// Descriptors that are kept: of each node its own, and some of subscriptions.
+const EVENTS_MAX: usize = 4 * NODES_MAX;
+/// Of as many nodes others may tell before they are looked at.
+const SUBJECTS_MAX: usize = 2 * NODES_MAX;
+/// Files that are remembered to be no rings.
+const REFUSED_MAX: usize = 1 << 14;
+/// Names that are listed at a time. A system call gives a few hundred; a name that is none of ours costs a comparison.
+const NAMES_MAX: usize = 128;
+
+/// Of whom a note or the folder tells.
+#[derive(Clone, Copy, Debug)]
+struct Subject {
+    node: NodeId,
+    life: u64,
+    /// Somebody says that it has died.
+    may_be_dead: bool,
+}
+
+/// A listing that is under way.
+#[derive(Debug)]
+struct Listing {
+    names: Dir,
+    lives: Vec<u64>,
+    posts: Vec<(NodeId, u64)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    /// Descriptors that others sent, by their life and which of their bells it is.
+    events: HashMap<(u64, usize), Arc<EventFd>>,
+    /// Those of our own subscriptions that sleep on them, by their bells.
+    pub(super) own_events: HashMap<usize, Arc<EventFd>>,
+    subjects: VecDeque<Subject>,
+    listing: Option<Listing>,
+    /// A listing is to begin, when the one that is under way has ended: that may have missed who came meanwhile.
+    listing_wanted: bool,
+    /// The lives that the last listing found, until they are asked for.
+    listed: Option<Vec<u64>>,
+    /// The post boxes that it found.
+    posts: Vec<(NodeId, u64)>,
+    /// The box was not empty.
+    has_more_notes: bool,
+    /// Files with a ring's name that are none: looked at once.
+    refused: HashSet<u64>,
+}
+
+/// In place of a bell: of a node that has come, and about a life that may have ended.
+const HAS_COME: u64 = 0;
+const MAY_BE_DEAD: u64 = u64::MAX;
+
+/// A note of a node that has come.
+pub(super) fn note_of_node(life: u64, node: NodeId) -> [u8; NOTE_SIZE] {
+    write(life, Some(node), HAS_COME)
+}
+
+/// A note about a node that may be dead.
+pub(super) fn note_of_death(life: u64, node: NodeId) -> [u8; NOTE_SIZE] {
+    write(life, Some(node), MAY_BE_DEAD)
+}
+
+/// A note that only wakes.
+pub(super) fn note_that_wakes(life: u64) -> [u8; NOTE_SIZE] {
+    write(life, None, HAS_COME)
+}
+
+/// A note with the descriptor of one of a node's bells.
+pub(super) fn note_of_bell(life: u64, node: NodeId, bell: usize) -> [u8; NOTE_SIZE] {
+    write(life, Some(node), bell as u64)
+}
+
+fn write(life: u64, node: Option<NodeId>, what: u64) -> [u8; NOTE_SIZE] {
+    let mut text = [0; NOTE_SIZE];
+    let words = [life, node.map_or(0, NodeId::get), what];
+    for (bytes, word) in text.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
+    text
+}
+
+impl Mail {
+    /// Takes in some of what others sent; returns how many notes that was.
+    pub(super) fn take_in(&mut self, post: &PostBox) -> usize {
+        self.has_more_notes = true;
+        for taken in 0..NOTES_MAX {
+            let Some(note) = post.take() else {
+                self.has_more_notes = false;
+                return taken;
+            };
+            let [life, node, what] = [0, 8, 16]
+                .map(|at| note.text[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+            let bell = usize::try_from(what).ok().filter(|bell| (1..=SUBSCRIPTIONS_MAX).contains(bell));
+            if let Some(bell) = bell {
+                let event = note.descriptor.and_then(EventFd::from_descriptor);
+                if let (Some(event), true) = (event, self.events.len() < EVENTS_MAX) {
+                    self.events.insert((life, bell), Arc::new(event));
+                }
+                continue;
+            }
+            match NodeId::new(node) {
+                // No honest bus tells of as many: the folder tells what is true of it.
+                Some(_) if self.subjects.len() >= SUBJECTS_MAX => self.listing_wanted = true,
+                Some(node) => {
+                    let may_be_dead = what == MAY_BE_DEAD;
+                    self.subjects.push_back(Subject { node, life, may_be_dead });
+                }
+                None => {}
+            }
+        }
+        NOTES_MAX
+    }
+
+    /// From now on everybody is listed, step by step.
+    pub(super) fn list_all(&mut self) {
+        self.listing_wanted = true;
+    }
+
+    /// Lists some more names, when all whom the last ones told of have been looked at.
+    pub(super) fn list_some(&mut self, folder: BorrowedFd<'_>, own_life: u64) {
+        if !self.subjects.is_empty() {
+            return;
+        }
+        if self.listing.is_none() && std::mem::replace(&mut self.listing_wanted, false) {
+            // A folder that cannot be read tells of nobody.
+            self.listing = Dir::read_from(folder).ok().map(|names| Listing {
+                names,
+                lives: Vec::new(),
+                posts: Vec::new(),
+            });
+        }
+        let Some(mut listing) = self.listing.take() else { return };
+        for _ in 0..NAMES_MAX {
+            let Some(Ok(entry)) = listing.names.read() else {
+                (self.listed, self.posts) = (Some(listing.lives), listing.posts);
+                return;
+            };
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            listing.posts.extend(Paths::parse_post(name));
+            let Some((node, life)) = Paths::parse(name) else { continue };
+            listing.lives.push(life);
+            if life != own_life && !self.refused.contains(&life) {
+                self.subjects.push_back(Subject { node, life, may_be_dead: false });
+            }
+        }
+        self.listing = Some(listing);
+    }
+
+    /// Remembers a file that is no ring. Rings appear whole: it will not become one.
+    pub(super) fn refuse(&mut self, life: u64) {
+        if self.refused.len() < REFUSED_MAX {
+            self.refused.insert(life);
+        }
+    }
+
+    /// Whether names are still to be listed, or looked at.
+    pub(super) fn has_more_names(&self) -> bool {
+        self.listing_wanted || self.listing.is_some() || !self.subjects.is_empty()
+    }
+
+    /// The next to look at, with whether it is said to be dead.
+    pub(super) fn next_subject(&mut self) -> Option<(NodeId, u64, bool)> {
+        self.subjects.pop_front().map(|subject| (subject.node, subject.life, subject.may_be_dead))
+    }
+
+    /// The lives in the folder, once, when all have been listed.
+    pub(super) fn all_listed(&mut self) -> Option<Vec<u64>> {
+        if self.has_more_names() { None } else { self.listed.take() }
+    }
+
+    /// Of the last listing, once: post boxes without a ring, or beside what is none.
+    pub(super) fn take_strays(&mut self) -> Vec<(NodeId, u64)> {
+        let mut lives = self.listed.clone().unwrap_or_default();
+        lives.sort_unstable();
+        let mut posts = std::mem::take(&mut self.posts);
+        posts.retain(|(_, life)| lives.binary_search(life).is_err() || self.refused.contains(life));
+        posts
+    }
+
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more_notes || self.has_more_names()
+    }
+
+    pub(super) fn event_of(&self, life: u64, bell: usize) -> Option<Arc<EventFd>> {
+        self.events.get(&(life, bell)).cloned()
+    }
+
+    pub(super) fn forget(&mut self, life: u64) {
+        self.events.retain(|(of, _), _| *of != life);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+
+    /// Goal: however much lies in a folder and in a box, one step takes a bounded part of it, and all are seen in the end.
+    #[test]
+    fn steps_are_bounded_and_see_all() {
+        const RINGS: u64 = 1_000;
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        for number in 1..=RINGS {
+            fs::write(folder.path().join(format!("{:016x}.{number:016x}.ring", 1)), b"").unwrap();
+            fs::write(folder.path().join(format!("junk-{number}")), b"").unwrap();
+        }
+        let opened = File::open(folder.path()).unwrap();
+        let mut mail = Mail::default();
+        mail.refuse(2);
+        mail.list_all();
+        let (mut seen, mut steps) = (Vec::new(), 0);
+        while mail.has_more_names() {
+            mail.list_some(opened.as_fd(), 1);
+            assert!(mail.subjects.len() <= NAMES_MAX);
+            while let Some((_, life, _)) = mail.next_subject() {
+                seen.push(life);
+            }
+            steps += 1;
+        }
+        assert!(steps >= 2 * RINGS as usize / NAMES_MAX, "{steps} steps");
+        let mut listed = mail.all_listed().unwrap();
+        seen.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(seen, (3..=RINGS).collect::<Vec<_>>(), "without ourselves and the refused one");
+        assert_eq!(listed, (1..=RINGS).collect::<Vec<_>>());
+    }
+
+    /// Goal: who fills the box with notes keeps nobody at reading them, and nobody who is there is missed for it.
+    #[test]
+    fn a_flood_of_notes_is_taken_in_part_and_answered_by_a_listing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+        let (sender, receiver) = (PostBox::open(&here).unwrap(), PostBox::open(&there).unwrap());
+        let mut mail = Mail::default();
+        for number in 1..=3 * SUBJECTS_MAX as u64 {
+            if sender.post(&there, &note_of_death(number, NodeId::new(1).unwrap()), None).is_err() {
+                mail.take_in(&receiver);
+                sender.post(&there, &note_of_death(number, NodeId::new(1).unwrap()), None).unwrap();
+            }
+        }
+        mail.take_in(&receiver);
+        assert_eq!(mail.subjects.len(), SUBJECTS_MAX);
+        assert!(mail.listing_wanted && mail.has_more_names());
+    }
+}

@@ -1,0 +1,449 @@
+//! What one node of a shared-memory bus shows to the others. Byte by byte in `docs/shared-memory.md`.
+//!
+//! | offset | size | what | written by |
+//! |---|---|---|---|
+//! | 0 | 4,096 | identity: magic, layout, who, how | owner |
+//! | 4,096 | 5,120 | subscriptions: (port, when it began) of each bell's | owner |
+//! | 12,288 | 4,096 | streams: (id, target) of each of its 256 publications' rings | owner |
+//! | 16,384 | 131,072 | rows: how far its subscriptions have read, 2,048 × 64 bytes | owner |
+//!
+//! Its doorbells lie in a file of their own, because peers write to them; they map all else for reading only. Pages that nobody needs
+//! are not there: tables are used from the first entry on, and the identity says how far.
+
+use std::fs::Permissions;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use punctual_machine::SystemError;
+use punctual_machine::counter::Counter;
+use punctual_machine::doorbell::Doorbell;
+use punctual_machine::life::{self, Life, LifeLock};
+use punctual_machine::memory::{Access, MappedSlice, Mapping};
+use punctual_machine::process::ProcessIdentity;
+use punctual_proto::NodeId;
+use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
+
+use super::paths::Paths;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"PUNCTUAL");
+const LAYOUT_VERSION: u64 = 3;
+
+const SUBSCRIPTIONS_AT: usize = 4096;
+const STREAMS_AT: usize = 12_288;
+const ROWS_AT: usize = 16_384;
+pub(super) const SEGMENT_SIZE: usize = ROWS_AT + ROWS_MAX * ROW_WORDS * 8;
+pub(super) const BELL_SIZE: usize = 20_480;
+
+const IDENTITY_WORDS: usize = 16;
+
+/// Publications of one node.
+pub(super) const STREAMS_MAX: usize = 256;
+/// Rings that one node's subscriptions follow: each of each.
+pub(super) const ROWS_MAX: usize = 2048;
+/// Words of a row, by index: a cache line.
+pub(super) const ROW_WORDS: usize = 8;
+pub(super) mod row {
+    /// Which ring; 0 = free.
+    pub(in super::super) const RING: usize = 0;
+    /// The bell to ring.
+    pub(in super::super) const BELL: usize = 1;
+    pub(in super::super) const POSITION: usize = 2;
+    pub(in super::super) const SEQUENCE: usize = 3;
+    pub(in super::super) const BEGIN: usize = 4;
+    pub(in super::super) const LOST: usize = 5;
+    pub(in super::super) const CORRUPT: usize = 6;
+    pub(in super::super) const REFUSED: usize = 7;
+}
+
+/// What the table of subscriptions says of one that watches for nodes: the word of the reserved port, for which no message is.
+pub(super) const WATCHER: u64 = 1 << 16;
+
+/// Doorbells of one node. The first is the node's own.
+const BELLS: usize = BELL_SIZE / size_of::<Doorbell>();
+/// Its visits say that readers of the node's rings have come or gone.
+pub(super) const READERS_BELL: usize = BELLS - 1;
+/// Its visits say that rings of others have come or gone.
+pub(super) const RINGS_BELL: usize = BELLS - 2;
+/// The others are its subscriptions'.
+pub(super) const SUBSCRIPTIONS_MAX: usize = BELLS - 3;
+const _: () = assert!(SUBSCRIPTIONS_MAX > COMMUNICATORS_MAX, "and who watches for nodes");
+const _: () = assert!(IDENTITY_WORDS * 8 <= SUBSCRIPTIONS_AT);
+const _: () = assert!(SUBSCRIPTIONS_AT + BELLS * 16 <= STREAMS_AT);
+const _: () = assert!(STREAMS_AT + STREAMS_MAX * 16 <= ROWS_AT);
+const _: () = assert!(NAME_SIZE_MAX == 32, "the name takes four words");
+
+/// Words of the identity, by index.
+mod word {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const VERSION: usize = 1;
+    pub(super) const NODE: usize = 2;
+    pub(super) const LIFE: usize = 3;
+    pub(super) const PID: usize = 4;
+    pub(super) const TICKET: usize = 5;
+    pub(super) const NAMESPACE: usize = 6;
+    pub(super) const HELD_BACK: usize = 7;
+    pub(super) const STATE: usize = 8;
+    pub(super) const SUBSCRIPTIONS: usize = 9;
+    pub(super) const STREAMS: usize = 10;
+    pub(super) const ROWS: usize = 11;
+    pub(super) const NAME: usize = 12;
+}
+
+/// Where a node's life is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It looks around and may still leave, if its id is taken.
+    Joining,
+    /// On the bus.
+    Ready,
+    /// It has left; what it wrote may still be read.
+    Closed,
+}
+
+/// Who a segment belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) node: NodeId,
+    /// Drawn at random for each life of a node; names its files and is never reused.
+    pub(super) life: u64,
+    pub(super) process: ProcessIdentity,
+    pub(super) held_back: bool,
+}
+
+impl Owner {
+    /// The part of a life that travels in frames.
+    pub(super) fn incarnation(&self) -> u16 {
+        self.life as u16
+    }
+}
+
+/// One node's segment and doorbell.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    identity: MappedSlice<Counter>,
+    subscriptions: MappedSlice<Counter>,
+    streams: MappedSlice<Counter>,
+    rows: MappedSlice<Counter>,
+    bells: MappedSlice<Doorbell>,
+    pub(super) owner: Owner,
+}
+
+/// Permissions of the two files: peers write to the bell, and only to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Modes {
+    pub(super) ring: u32,
+    pub(super) bell: u32,
+}
+
+impl Segment {
+    /// A new segment in files. The ring's file appears whole: it is made under another name.
+    pub(super) fn create(
+        paths: &Paths,
+        owner: Owner,
+        name: &str,
+        modes: Modes,
+    ) -> Result<(Self, LifeLock), SystemError> {
+        let unfinished = paths.unfinished();
+        punctual_machine::label!("segment.bell");
+        let bell = Mapping::create(&paths.bell, BELL_SIZE, modes.bell)?;
+        punctual_machine::label!("segment.ring");
+        // Closed to everybody else until it is held: who may read it could keep us from that.
+        let memory = Mapping::create(&unfinished, SEGMENT_SIZE, 0o600).inspect_err(|_| paths.remove())?;
+        let lock = LifeLock::hold(&unfinished)?;
+        punctual_machine::label!("segment.permissions");
+        std::fs::set_permissions(&unfinished, Permissions::from_mode(modes.ring)).map_err(|error| {
+            SystemError::new("set permissions of", unfinished.display().to_string(), error)
+        })?;
+        punctual_machine::label!("segment.fill");
+        let segment = Self::fill(&Arc::new(memory), &Arc::new(bell), owner, name);
+        punctual_machine::label!("segment.publish");
+        std::fs::rename(&unfinished, &paths.ring)
+            .map_err(|error| SystemError::new("publish", paths.ring.display().to_string(), error))?;
+        punctual_machine::label!("segment.publish.done");
+        Ok((segment, lock))
+    }
+
+    /// A new segment in memory of this process.
+    pub(super) fn private(owner: Owner, name: &str) -> Result<Self, SystemError> {
+        let memory = Mapping::anonymous(SEGMENT_SIZE)?;
+        let bell = Mapping::anonymous(BELL_SIZE)?;
+        Ok(Self::fill(&Arc::new(memory), &Arc::new(bell), owner, name))
+    }
+
+    pub(super) fn fill(memory: &Arc<Mapping>, bell: &Arc<Mapping>, owner: Owner, name: &str) -> Self {
+        let words: &[Counter] = memory.objects(0, IDENTITY_WORDS).expect("larger than its first page");
+        punctual_machine::label!("segment.version");
+        words[word::VERSION].set(LAYOUT_VERSION);
+        punctual_machine::label!("segment.node");
+        words[word::NODE].set(owner.node.get());
+        punctual_machine::label!("segment.life");
+        words[word::LIFE].set(owner.life);
+        punctual_machine::label!("segment.process");
+        words[word::PID].set(owner.process.pid.into());
+        words[word::NAMESPACE].set(owner.process.namespace);
+        punctual_machine::label!("segment.held_back");
+        words[word::HELD_BACK].set(owner.held_back.into());
+        for (at, part) in name.as_bytes().chunks(8).take(NAME_SIZE_MAX / 8).enumerate() {
+            let mut bytes = [0; 8];
+            bytes[..part.len()].copy_from_slice(part);
+            punctual_machine::label!("segment.name");
+            words[word::NAME + at].set(u64::from_le_bytes(bytes));
+        }
+        punctual_machine::label!("segment.magic");
+        words[word::MAGIC].publish(MAGIC);
+        punctual_machine::label!("segment.magic.done");
+        Self::assemble(memory, bell, owner).expect("the mappings were made for this layout")
+    }
+
+    /// The parts of a segment, where they lie inside of its mappings.
+    fn assemble(memory: &Arc<Mapping>, bell: &Arc<Mapping>, owner: Owner) -> Option<Self> {
+        Some(Self {
+            identity: MappedSlice::new(memory, 0, IDENTITY_WORDS)?,
+            subscriptions: MappedSlice::new(memory, SUBSCRIPTIONS_AT, 2 * BELLS)?,
+            streams: MappedSlice::new(memory, STREAMS_AT, 2 * STREAMS_MAX)?,
+            rows: MappedSlice::new(memory, ROWS_AT, ROWS_MAX * ROW_WORDS)?,
+            bells: MappedSlice::new(bell, 0, BELLS)?,
+            owner,
+        })
+    }
+
+    /// A peer's segment, by the names of its files in a folder, with what is known of its maker; `None` for files that are none,
+    /// not for us, or of a layout that is not known.
+    ///
+    /// # Errors
+    /// If this process has no descriptor or no memory left for it.
+    pub(super) fn open(
+        folder: BorrowedFd<'_>,
+        node: NodeId,
+        life: u64,
+    ) -> Result<Option<(Self, Life)>, SystemError> {
+        let open = |ending, access| {
+            let mut name = [0; Paths::NAME_SIZE];
+            match Mapping::open_in(folder, Paths::name(node, life, ending, &mut name), access) {
+                Ok((memory, file)) => Ok(Some((Arc::new(memory), file))),
+                Err(error) if error.is_exhaustion() => Err(error),
+                Err(_) => Ok(None),
+            }
+        };
+        let Some((memory, file)) = open("ring", Access::Read)? else { return Ok(None) };
+        // What has no identity needs no bell.
+        if !Self::has_identity(&memory) {
+            return Ok(None);
+        }
+        let Some((bell, _)) = open("bell", Access::ReadWrite)? else { return Ok(None) };
+        Ok(Self::read(&memory, || Some(bell)).map(|segment| (segment, life::look_at(file.as_fd()))))
+    }
+
+    fn has_identity(memory: &Mapping) -> bool {
+        memory.objects::<Counter>(0, IDENTITY_WORDS).is_some_and(|words| {
+            words[word::MAGIC].get_published() == MAGIC && words[word::VERSION].get() == LAYOUT_VERSION
+        })
+    }
+
+    /// A segment of which only its size is known. Its bell is opened when it looks like one.
+    pub(super) fn read(memory: &Arc<Mapping>, bell: impl FnOnce() -> Option<Arc<Mapping>>) -> Option<Self> {
+        let words = memory.objects::<Counter>(0, IDENTITY_WORDS).filter(|_| Self::has_identity(memory))?;
+        let owner = Owner {
+            node: NodeId::new(words[word::NODE].get())?,
+            life: words[word::LIFE].get(),
+            process: ProcessIdentity {
+                pid: u32::try_from(words[word::PID].get()).ok()?,
+                namespace: words[word::NAMESPACE].get(),
+            },
+            held_back: words[word::HELD_BACK].get() != 0,
+        };
+        Self::assemble(memory, &bell()?, owner)
+    }
+
+    pub(super) fn doorbell(&self) -> &Doorbell {
+        &self.bells[0]
+    }
+
+    /// One of the other doorbells.
+    #[inline]
+    pub(super) fn bell(&self, index: usize) -> &Doorbell {
+        &self.bells[index]
+    }
+
+    /// The table of subscriptions, by their bells: pairs of port + 1 and when they began, in ticks. 0: nobody. A time that is all
+    /// ones: not yet known.
+    pub(super) fn subscription(&self, bell: usize) -> &[Counter] {
+        &self.subscriptions[2 * bell..2 * bell + 2]
+    }
+
+    /// Of its subscriptions, the bells that were ever used.
+    pub(super) fn bells_used(&self) -> std::ops::RangeInclusive<usize> {
+        1..=self.used(word::SUBSCRIPTIONS, SUBSCRIPTIONS_MAX)
+    }
+
+    /// The table of publications, as far as it was ever used: pairs of a ring's id and its target.
+    pub(super) fn streams(&self) -> impl Iterator<Item = &[Counter]> {
+        self.streams.chunks(2).take(self.used(word::STREAMS, STREAMS_MAX))
+    }
+
+    /// How far this owner's subscriptions have read, as far as the table was ever used.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &[Counter]> {
+        self.rows.chunks(ROW_WORDS).take(self.used(word::ROWS, ROWS_MAX))
+    }
+
+    /// So many of a table's entries were ever used, by what its owner says.
+    fn used(&self, word: usize, most: usize) -> usize {
+        usize::try_from(self.identity[word].get_published()).map_or(most, |used| used.min(most))
+    }
+
+    fn note_used(&self, word: usize, count: usize) {
+        if self.identity[word].get() < count as u64 {
+            self.identity[word].publish(count as u64);
+        }
+    }
+
+    /// The bell of a free entry in our table of subscriptions, which is about to be used.
+    pub(super) fn free_subscription(&self) -> Option<usize> {
+        let bell = (1..=SUBSCRIPTIONS_MAX).find(|&bell| self.subscription(bell)[0].get() == 0)?;
+        self.note_used(word::SUBSCRIPTIONS, bell);
+        Some(bell)
+    }
+
+    /// A free entry of our table of publications, which is about to be used.
+    pub(super) fn free_stream(&self) -> Option<&[Counter]> {
+        let index = self.streams.chunks(2).position(|entry| entry[0].get() == 0)?;
+        self.note_used(word::STREAMS, index + 1);
+        Some(&self.streams[2 * index..2 * index + 2])
+    }
+
+    /// A free row of ours, which is about to be used.
+    pub(super) fn free_row(&self) -> Option<usize> {
+        let mut rows = self.rows.chunks(ROW_WORDS).take(ROWS_MAX);
+        let index = rows.position(|words| words[row::RING].get() == 0)?;
+        self.note_used(word::ROWS, index + 1);
+        Some(index)
+    }
+
+    /// One of the rows.
+    #[inline]
+    pub(super) fn row(&self, index: usize) -> &[Counter] {
+        &self.rows[index * ROW_WORDS..(index + 1) * ROW_WORDS]
+    }
+
+    /// Its owner's name, if what stands there can be one.
+    pub(super) fn name(&self) -> Option<String> {
+        let words = &self.identity[word::NAME..word::NAME + NAME_SIZE_MAX / 8];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.get().to_le_bytes()).collect();
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        bytes.truncate(end);
+        let name = String::from_utf8(bytes).ok()?;
+        super::check_name("node", &name).is_ok().then_some(name)
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self.identity[word::STATE].get_published() {
+            0 => State::Joining,
+            1 => State::Ready,
+            _ => State::Closed,
+        }
+    }
+
+    pub(super) fn set_state(&self, state: State) {
+        punctual_machine::label!("segment.state");
+        self.identity[word::STATE].publish(match state {
+            State::Joining => 0,
+            State::Ready => 1,
+            State::Closed => 2,
+        });
+    }
+
+    /// Its place among those that join, from 1 on; 0 before it has one.
+    pub(super) fn ticket(&self) -> u64 {
+        self.identity[word::TICKET].get_published()
+    }
+
+    /// What says who came first.
+    pub(super) fn order(&self) -> (u64, u64) {
+        (self.ticket(), self.owner.life)
+    }
+
+    pub(super) fn set_ticket(&self, ticket: u64) {
+        punctual_machine::label!("segment.ticket");
+        self.identity[word::TICKET].publish(ticket);
+        punctual_machine::label!("segment.ticket.done");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn write_words(path: &Path, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        /// Goal: a file of any bytes is refused, or read without harm.
+        /// Method: random words, half of them behind an identity that is nearly right; everything a reader looks at.
+        #[test]
+        fn any_file_is_refused_or_harmless(
+            words in proptest::collection::vec(any::<u64>(), 64),
+            size in prop_oneof![0_usize..4096, Just(SEGMENT_SIZE / 8), SEGMENT_SIZE / 8 - 99..SEGMENT_SIZE / 8],
+            bell_size in prop_oneof![Just(BELL_SIZE / 8), 0_usize..16],
+            likely: bool,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let paths = Paths::new(folder.path(), NodeId::named("forger"), 7);
+            let mut content: Vec<u64> = words.iter().copied().cycle().take(size).collect();
+            if likely && size > 16 {
+                content[word::MAGIC] = MAGIC;
+                content[word::VERSION] = LAYOUT_VERSION;
+                content[word::PID] >>= 32;
+            }
+            write_words(&paths.ring, &content);
+            write_words(&paths.bell, &vec![words[0]; bell_size]);
+            let opened = std::fs::File::open(folder.path()).unwrap();
+            let found = Segment::open(opened.as_fd(), NodeId::named("forger"), 7).unwrap();
+            if let Some((segment, life)) = found {
+                prop_assert_eq!(life, Life::Ended, "nobody holds it");
+                segment.state();
+                segment.name();
+                prop_assert!(segment.bells_used().all(|bell| bell <= SUBSCRIPTIONS_MAX));
+                prop_assert!(segment.streams().count() <= STREAMS_MAX && segment.rows().count() <= ROWS_MAX);
+                segment.doorbell().ring();
+            }
+        }
+    }
+
+    /// The figures of `docs/shared-memory.md`.
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let document = include_str!("../../../../docs/shared-memory.md");
+        for (at, what) in [
+            (0, "identity"),
+            (SUBSCRIPTIONS_AT, "subscriptions"),
+            (STREAMS_AT, "publications"),
+            (ROWS_AT, "rows"),
+        ] {
+            assert!(document.contains(&format!("| {at} | {what}")), "{at}: {what}");
+        }
+        for (index, what) in [
+            (word::MAGIC, "magic"),
+            (word::VERSION, "layout version"),
+            (word::NODE, "node id"),
+            (word::LIFE, "life"),
+            (word::PID, "pid"),
+            (word::TICKET, "ticket"),
+            (word::NAMESPACE, "pid namespace"),
+            (word::HELD_BACK, "held back"),
+            (word::STATE, "state"),
+            (word::SUBSCRIPTIONS, "subscriptions in use"),
+            (word::STREAMS, "publications in use"),
+            (word::ROWS, "rows in use"),
+            (word::NAME, "name"),
+        ] {
+            assert!(document.contains(&format!("| {} | {what}", 8 * index)), "{index}: {what}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Faults that were asked for, on what arrives from memory.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_proto::{Address, Target};
+
+use super::image::{Fate, Noted, StreamMessage};
+use super::payload::Payload;
+use crate::engine::faulty::{Dice, Faults, HELD_MAX, OVERTAKING_MAX};
+use crate::ledger::{Count, Page};
+
+/// A message that is held back, in memory of our own.
+#[derive(Debug)]
+struct Held {
+    source: Address,
+    target: Target,
+    sequence: u64,
+    lost_before: u64,
+    sent: Option<Ticks>,
+    sealed_in: Option<u32>,
+    noted: Option<Noted>,
+    payload: Vec<u8>,
+    /// When it is let go at the latest; at once after the next message, if it is only to be overtaken.
+    release: Ticks,
+    overtaken: bool,
+}
+
+impl Held {
+    fn shown(&self) -> StreamMessage<'_> {
+        let Self { source, target, sequence, lost_before, sent, sealed_in, noted, .. } = *self;
+        let payload = Payload::Private(&self.payload);
+        StreamMessage {
+            source,
+            target,
+            sequence,
+            lost_before,
+            sent,
+            sealed_in,
+            payload,
+            noted,
+            fate: Cell::new(Fate::Open),
+        }
+    }
+}
+
+/// What goes wrong for one subscription.
+#[derive(Debug)]
+pub(super) struct Faulty {
+    faults: Faults,
+    dice: Dice,
+    delay: Ticks,
+    held: VecDeque<Held>,
+}
+
+impl Faulty {
+    pub(super) fn new(faults: &Faults) -> Self {
+        let delay = Clock::get().ticks(faults.delay);
+        Self {
+            faults: *faults,
+            dice: Dice::seeded(faults.seed),
+            delay,
+            held: VecDeque::with_capacity(HELD_MAX),
+        }
+    }
+
+    /// When something is let go that rings nothing.
+    pub(super) fn next_due(&self) -> Option<Ticks> {
+        self.held.iter().map(|held| held.release).min()
+    }
+
+    /// Messages that are held back.
+    pub(super) fn waiting(&self) -> u64 {
+        self.held.len() as u64
+    }
+
+    /// Shows what is to be let go, at most `limit` messages.
+    pub(super) fn release(
+        &mut self,
+        now: Ticks,
+        limit: usize,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> usize {
+        let mut shown = 0;
+        while shown < limit
+            && let Some(position) = self.held.iter().position(|held| held.release <= now)
+        {
+            // It arrives now, as far as its reader can know.
+            let held = &mut self.held[position];
+            held.noted = held.noted.map(|noted| Noted { read: now, opened: now, ..noted });
+            if !take(&held.shown()) {
+                break;
+            }
+            self.held.remove(position);
+            shown += 1;
+        }
+        shown
+    }
+
+    /// What one message suffers; whether it was taken, by whomever.
+    pub(super) fn suffer(
+        &mut self,
+        message: &StreamMessage<'_>,
+        now: Ticks,
+        page: &Page,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> bool {
+        let before = self.dice;
+        let Self { faults, dice, .. } = self;
+        let lost = dice.happens(faults.loss_permille);
+        let corrupt = !lost && dice.happens(faults.corruption_permille);
+        if lost || corrupt {
+            // Bytes that were altered are found out; nobody sees them.
+            message.fate.set(Fate::Lost);
+            page.count(if corrupt { Count::LostBadFrame } else { Count::LostMedium }).add(1);
+            page.count(Count::BadFrames).add(u64::from(corrupt));
+            return true;
+        }
+        let twice = dice.happens(faults.duplication_permille);
+        let overtaken = dice.happens(faults.reordering_permille);
+        if (overtaken || self.delay.0 > 0) && self.held.len() < HELD_MAX {
+            if !self.keep(message, now, overtaken) {
+                return false;
+            }
+        } else {
+            // This one overtakes those that wait for it.
+            for waiting in self.held.iter_mut().filter(|waiting| waiting.overtaken) {
+                (waiting.release, waiting.overtaken) = (now, false);
+            }
+            if !take(message) {
+                self.dice = before;
+                return false;
+            }
+        }
+        // What arrives again is known by its number, and not delivered again.
+        page.count(Count::Duplicates).add(twice.into());
+        true
+    }
+
+    /// Holds a message back, unless it was written over while we copied.
+    fn keep(&mut self, message: &StreamMessage<'_>, now: Ticks, overtaken: bool) -> bool {
+        let payload = message.payload.to_vec();
+        if !message.is_intact() {
+            return false;
+        }
+        message.fate.set(Fate::Held);
+        let wait = if overtaken { self.delay.max(Clock::get().ticks(OVERTAKING_MAX)) } else { self.delay };
+        let StreamMessage { source, target, sequence, lost_before, sent, sealed_in, noted, .. } = *message;
+        let release = now.plus(wait);
+        self.held.push_back(Held {
+            source,
+            target,
+            sequence,
+            lost_before,
+            sent,
+            sealed_in,
+            noted,
+            payload,
+            release,
+            overtaken,
+        });
+        true
+    }
+}

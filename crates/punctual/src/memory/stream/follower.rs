@@ -1,0 +1,72 @@
+//! Who reads a publication.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use punctual_machine::event_fd::EventFd;
+
+use super::super::roster::Peer;
+use super::super::segment::row;
+use super::ring_file::RingIdentity;
+use super::{BEGINS, Streams, port_of_subscription};
+
+/// A subscription that a ring is for.
+#[derive(Debug)]
+pub(super) struct Follower {
+    pub(super) peer: Arc<Peer>,
+    pub(super) bell: usize,
+    /// What it sleeps on, once it has slept on a descriptor.
+    pub(super) event: OnceCell<Arc<EventFd>>,
+    /// Where it says how far it has read; it has not looked at the ring before there is one.
+    row: Option<usize>,
+}
+
+impl Follower {
+    /// Up to where it has read the ring.
+    pub(super) fn position(&self, ring: u64) -> u64 {
+        // It was there before the ring, and will read it from its beginning.
+        let Some(row) = self.row else { return 0 };
+        let words = self.peer.segment.row(row);
+        // It has left: its row may be another ring's by now.
+        if words[row::RING].get_published() == ring { words[row::POSITION].get_published() } else { u64::MAX }
+    }
+
+    /// Whether it has found the ring, which it then reads to its end.
+    pub(super) fn has_begun(&self) -> bool {
+        self.row.is_some()
+    }
+}
+
+/// All subscriptions that a ring is for, as they are listed now.
+pub(super) fn followers_of(streams: &Streams, about: &RingIdentity) -> Vec<Follower> {
+    let mut followers = Vec::new();
+    find_followers(streams, about, &mut followers);
+    followers
+}
+
+/// The same, in memory that may be there already.
+pub(super) fn find_followers(streams: &Streams, about: &RingIdentity, followers: &mut Vec<Follower>) {
+    followers.clear();
+    add_followers(&streams.own, about, followers);
+    streams.roster.for_each(|peer| add_followers(peer, about, followers));
+}
+
+fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Follower>) {
+    if !about.target.includes_node(peer.segment.owner.node) || peer.has_left() {
+        return;
+    }
+    for bell in peer.segment.bells_used() {
+        let entry = peer.segment.subscription(bell);
+        let port = port_of_subscription(entry[0].get_published(), about.sealed);
+        if !port.is_some_and(|port| about.is_for(peer.segment.owner.node, port)) {
+            continue;
+        }
+        let row = peer.segment.rows().position(|words| {
+            words[row::RING].get_published() == about.id && words[row::BELL].get() == bell as u64
+        });
+        // One that began later, and has no row yet, reads from where it will find us.
+        if row.is_some() || entry[1].get_published() < about.began || entry[1].get() == BEGINS {
+            followers.push(Follower { peer: Arc::clone(peer), bell, event: OnceCell::new(), row });
+        }
+    }
+}

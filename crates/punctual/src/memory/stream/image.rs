@@ -1,0 +1,479 @@
+//! One subscription's view of one publication's ring.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::ring::{Next, RingReader, frame_size_max};
+use punctual_proto::seal::Refusal;
+use punctual_proto::{Address, Header, Kind, Stamps, Target};
+
+use super::super::roster::Peer;
+use super::super::segment::{READERS_BELL, row};
+use super::Streams;
+use super::payload::Payload;
+use super::prefix::Prefix;
+use super::ring_file::RingFile;
+use super::sealing::Belief;
+use crate::engine::tap::Direction;
+use crate::ledger::Count;
+use crate::node::count_of;
+use crate::trace::{ReceiverStamps, Stages};
+
+/// The writer wrote over the message while it was read: nothing of it may be believed. It is counted as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+impl fmt::Display for Overrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("overwritten while it was read")
+    }
+}
+
+impl std::error::Error for Overrun {}
+
+/// A message where it lies, for as long as it is looked at. Its writer may write over it at any instant.
+#[derive(Debug)]
+pub struct StreamMessage<'a> {
+    /// Who sent it.
+    pub source: Address,
+    /// Whom it is for: one port, all ports, everybody.
+    pub target: Target,
+    /// Its number in its publication, from 0.
+    pub sequence: u64,
+    /// Messages of the same publication that were lost just before it.
+    pub lost_before: u64,
+    /// When it was sent, where its publication says so.
+    pub sent: Option<Ticks>,
+    /// The group in which it was sealed, on a sealed bus.
+    pub sealed_in: Option<u32>,
+    pub(super) payload: Payload<'a>,
+    pub(super) noted: Option<Noted>,
+    pub(super) fate: Cell<Fate>,
+}
+
+/// What becomes of a message that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Its reader has not asked yet whether it is whole.
+    Open,
+    /// Its reader was told that it is.
+    Whole,
+    /// Its reader was told that it was written over.
+    Overwritten,
+    /// A fault that was asked for has taken it: it counts as lost.
+    Lost,
+    /// A fault that was asked for holds it back: it is shown later, from there.
+    Held,
+}
+
+/// Of a message whose publication stamps all stages, what is known before it is delivered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noted {
+    pub(super) sender: Stamps,
+    pub(super) read: Ticks,
+    pub(super) opened: Ticks,
+}
+
+impl StreamMessage<'_> {
+    /// Where its time went until now, if its publication stamps all stages. Not divided is the time for which it lay in the ring:
+    /// whether its reader was elsewhere or slept is known to [`crate::Subscription::stages`].
+    pub fn stages(&self) -> Option<Stages> {
+        self.stages_of(Ticks::default(), Ticks::default())
+    }
+
+    /// The same, for a reader that began to listen and last woke then.
+    pub(crate) fn stages_of(&self, listened: Ticks, woken: Ticks) -> Option<Stages> {
+        let Noted { sender, read, opened } = self.noted?;
+        let clock = Clock::get();
+        let delivered = clock.now();
+        let receiver =
+            ReceiverStamps { listened, woken, read, opened, delivered, ..ReceiverStamps::default() };
+        Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
+    }
+
+    /// Size, bytes.
+    pub fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.payload.is_empty()
+    }
+
+    /// Copies the message, or as much of it as fits; returns how many bytes.
+    ///
+    /// # Errors
+    /// [`Overrun`]: what stands in `buffer` is void.
+    #[inline]
+    pub fn copy_to(&self, buffer: &mut [u8]) -> Result<usize, Overrun> {
+        let size = self.payload.copy_to(buffer);
+        if self.is_intact() { Ok(size) } else { Err(Overrun) }
+    }
+
+    /// The eight bytes from `8 * index` on as a little-endian number, if they are inside. [`Self::is_intact`] says whether what was
+    /// read so far may be believed.
+    #[inline]
+    pub fn word(&self, index: usize) -> Option<u64> {
+        self.payload.word(index)
+    }
+
+    /// Whether all that was read until now is what was sent. Ask after reading, before believing.
+    #[inline]
+    pub fn is_intact(&self) -> bool {
+        let intact = self.payload.is_intact();
+        if intact {
+            self.fate.set(Fate::Whole);
+        } else if self.fate.get() == Fate::Open {
+            self.fate.set(Fate::Overwritten);
+        }
+        intact
+    }
+
+    /// What has become of it: as its reader was told, or as it is now if that did not ask.
+    #[inline]
+    fn settle(&self) -> Fate {
+        match self.fate.get() {
+            Fate::Open if self.payload.is_intact() => Fate::Whole,
+            Fate::Open => Fate::Overwritten,
+            fate => fate,
+        }
+    }
+}
+
+/// What one subscription has had of one publication: `begin + delivered + lost + refused` is the number of the message that is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageAccount {
+    /// Whose publication.
+    pub source: Address,
+    /// The number of the first message that was to be had.
+    pub begin: u64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Messages written over before they were read.
+    pub lost: u64,
+    /// Messages that their seal forbids to believe.
+    pub refused: u64,
+    /// What stood in the ring is nothing that an honest writer leaves: it is not read any more.
+    pub corrupt: bool,
+    /// Nothing more will come: it was closed, or its node left or died.
+    pub ended: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Image {
+    streams: Arc<Streams>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) file: RingFile,
+    reader: RingReader,
+    /// Our row, by which its writer knows us.
+    row: usize,
+    begin: u64,
+    refused: u64,
+    /// Taken by faults that were asked for.
+    taken_by_faults: u64,
+    /// Of what was overwritten, how much the node's counters say.
+    overwritten_counted: u64,
+    /// Of what was lost or refused, how much the user has been told of.
+    missing_told: u64,
+    corrupt: bool,
+}
+
+/// Why a frame that was found is no message.
+enum Unreadable {
+    /// Its writer wrote over it meanwhile: its numbers say what was lost, and the next poll goes on behind it.
+    Overrun,
+    /// Its seal forbids to believe it.
+    Refused(Refusal),
+    /// No honest writer leaves such a one.
+    Corrupt,
+}
+
+impl Image {
+    /// Follows a ring: from its beginning, if the subscription began before it, else from now on. `None` if there is no row left.
+    pub(super) fn follow(
+        streams: &Arc<Streams>,
+        peer: Arc<Peer>,
+        file: RingFile,
+        (bell, began): (usize, u64),
+        belief: &mut Belief,
+    ) -> Option<Self> {
+        let is_known = began < file.about.began;
+        let memory = file.ring.clone();
+        let mut reader = if is_known { RingReader::from_start(memory) } else { RingReader::from_now(memory) };
+        if let Some(opening) = &mut belief.opening {
+            opening.make_room(frame_size_max(file.about.capacity));
+        }
+        let row = streams.take_row(file.about.id, &peer, bell, reader.position())?;
+        peer.segment.bell(READERS_BELL).announce_visit(true);
+        if !is_known {
+            // Behind a fence: from there on a writer that we hold back knows us, or what it wrote is seen here.
+            reader.move_to_now();
+        }
+        let begin = reader.sequence();
+        let words = streams.own.segment.row(row);
+        words[row::BEGIN].set(begin);
+        words[row::SEQUENCE].set(begin);
+        punctual_machine::label!("row.position");
+        words[row::POSITION].publish(reader.position());
+        punctual_machine::label!("row.position.done");
+        let streams = Arc::clone(streams);
+        Some(Self {
+            streams,
+            peer,
+            file,
+            reader,
+            row,
+            begin,
+            refused: 0,
+            taken_by_faults: 0,
+            overwritten_counted: 0,
+            missing_told: 0,
+            corrupt: false,
+        })
+    }
+
+    /// Shows at most `limit` messages, oldest first, for as long as `take` says that it has taken them. Returns how many were
+    /// delivered.
+    #[inline]
+    pub(super) fn poll(
+        &mut self,
+        limit: usize,
+        belief: &mut Belief,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> usize {
+        if self.corrupt || !self.reader.has_news() {
+            return 0;
+        }
+        self.poll_news(limit, belief, take)
+    }
+
+    #[inline]
+    fn poll_news(
+        &mut self,
+        limit: usize,
+        belief: &mut Belief,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> usize {
+        // Dropped also if `take` panics: the messages before that one were delivered.
+        let told = Told(self);
+        let image = &mut *told.0;
+        let mut delivered = 0;
+        while delivered < limit {
+            match image.reader.peek() {
+                Next::Frame => {}
+                Next::Empty => break,
+                // Its numbers say what was lost; the next poll goes on behind it.
+                Next::Overrun => {
+                    belief.was_delayed = true;
+                    break;
+                }
+                Next::Corrupt => {
+                    image.note_corrupt();
+                    break;
+                }
+            }
+            let message = match image.message(belief) {
+                Ok(message) => message,
+                Err(unreadable) => {
+                    image.handle_unreadable(&unreadable);
+                    belief.was_delayed = true;
+                    break;
+                }
+            };
+            if !take(&message) {
+                break;
+            }
+            let fate = message.settle();
+            if fate == Fate::Overwritten {
+                break;
+            }
+            if image.streams.layers.capture.is_some() {
+                image.capture(&message);
+            }
+            if let Some(opening) = &mut belief.opening {
+                opening.take();
+            }
+            image.taken_by_faults += u64::from(fate == Fate::Lost);
+            image.missing_told = image.missing();
+            image.reader.consume();
+            delivered += usize::from(fate == Fate::Whole);
+        }
+        delivered
+    }
+
+    #[cold]
+    fn handle_unreadable(&mut self, unreadable: &Unreadable) {
+        match unreadable {
+            Unreadable::Overrun => {}
+            Unreadable::Corrupt => self.note_corrupt(),
+            Unreadable::Refused(refusal) => {
+                self.refused += 1;
+                self.reader.consume();
+                let page = &self.streams.about.page;
+                page.count(count_of(*refusal)).add(1);
+                page.count(Count::LostRefused).add(1);
+            }
+        }
+    }
+
+    #[cold]
+    fn note_corrupt(&mut self) {
+        self.corrupt = true;
+        self.streams.about.page.count(Count::CorruptPeers).add(1);
+    }
+
+    /// Of all that was sent since it began, what was not delivered and never will be.
+    fn missing(&self) -> u64 {
+        self.reader.lost() + self.refused + self.taken_by_faults
+    }
+
+    /// Messages that are there and were not read.
+    pub(super) fn waiting(&self) -> u64 {
+        if self.corrupt { 0 } else { self.file.ring.sent().saturating_sub(self.reader.sequence()) }
+    }
+
+    #[cold]
+    fn capture(&self, message: &StreamMessage<'_>) {
+        let Some(capture) = &self.streams.layers.capture else { return };
+        let header = Header {
+            kind: Kind::Data,
+            incarnation: self.file.about.life as u16,
+            source: message.source,
+            target: message.target,
+            sequence: message.sequence as u32,
+            payload_size: message.len() as u32,
+            stamped: message.noted.is_some(),
+            sealed: false,
+        };
+        let stamps = message.noted.map(|noted| noted.sender);
+        capture.headed(Direction::In, &header, stamps, &message.payload.to_vec());
+    }
+
+    /// The message in the frame that was found. Two hundred bytes, which are made where they are looked at.
+    #[inline(always)]
+    fn message<'a>(&'a self, belief: &'a mut Belief) -> Result<StreamMessage<'a>, Unreadable> {
+        let (frame, flags) = (self.reader.frame(), self.reader.flags());
+        let about = &self.file.about;
+        let read = if Prefix::has_stages(flags) { Clock::get().now_after_loads() } else { Ticks::default() };
+        let (prefix, payload, sealed_in) = match &mut belief.opening {
+            None => {
+                let (prefix, bytes) = Prefix::read(flags, frame).ok_or(Unreadable::Corrupt)?;
+                (prefix, Payload::Shared { bytes, reader: &self.reader }, None)
+            }
+            Some(opening) => {
+                let unreadable =
+                    |refusal: Option<_>| refusal.map_or(Unreadable::Overrun, Unreadable::Refused);
+                let (frame, group) = opening.open(about, &self.reader, frame).map_err(unreadable)?;
+                let (prefix, bytes) = Prefix::read_private(flags, frame).ok_or(Unreadable::Corrupt)?;
+                (prefix, Payload::Private(bytes), Some(group))
+            }
+        };
+        let (sent, noted) = match prefix {
+            Prefix::Plain => (None, None),
+            Prefix::Sent(sent) => (Some(sent), None),
+            Prefix::Stages(sender) => {
+                let opened = if sealed_in.is_some() { Clock::get().now() } else { read };
+                (Some(Ticks(sender.sent)), Some(Noted { sender, read, opened }))
+            }
+        };
+        Ok(StreamMessage {
+            source: Address { node: about.node, port: about.source },
+            target: about.target,
+            sequence: self.reader.sequence(),
+            lost_before: self.missing() - self.missing_told,
+            sent,
+            sealed_in,
+            payload,
+            noted,
+            fate: Cell::new(Fate::Open),
+        })
+    }
+
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        !self.corrupt && self.reader.has_news()
+    }
+
+    /// Whether nothing more will come.
+    pub(super) fn has_ended(&self) -> bool {
+        self.file.is_closed() || self.peer.has_left()
+    }
+
+    /// Whether nothing more will come, all that came was read, and nobody finds the ring any more: it is never followed twice, and
+    /// until then its writer sees by our row that we have found it.
+    pub(super) fn is_done(&mut self) -> bool {
+        // In this order: what was written before the end is seen after it.
+        if !self.has_ended() || self.is_listed() {
+            return false;
+        }
+        let next = self.reader.peek();
+        // A look may find that something was lost.
+        self.tell();
+        self.corrupt || next == Next::Empty
+    }
+
+    fn is_listed(&self) -> bool {
+        let mut rings = self.peer.segment.streams();
+        !self.peer.has_left() && rings.any(|entry| entry[0].get_published() == self.file.about.id)
+    }
+
+    pub(super) fn account(&self) -> ImageAccount {
+        ImageAccount {
+            source: Address { node: self.file.about.node, port: self.file.about.source },
+            begin: self.begin,
+            delivered: self.reader.sequence() - self.begin - self.missing(),
+            lost: self.reader.lost() + self.taken_by_faults,
+            refused: self.refused,
+            corrupt: self.corrupt,
+            ended: self.has_ended(),
+        }
+    }
+
+    /// Tells how far we are: whoever writes, if it waits for that, and whoever looks on.
+    #[inline]
+    fn tell(&mut self) {
+        if self.reader.lost() != self.overwritten_counted {
+            self.count_overwritten();
+        }
+        let words = self.streams.own.segment.row(self.row);
+        words[row::LOST].set(self.reader.lost() + self.taken_by_faults);
+        words[row::REFUSED].set(self.refused);
+        words[row::SEQUENCE].set(self.reader.sequence());
+        if self.corrupt {
+            words[row::CORRUPT].set(1);
+        }
+        punctual_machine::label!("row.update");
+        words[row::POSITION].publish(self.reader.position());
+        punctual_machine::label!("row.update.done");
+    }
+}
+
+impl Image {
+    #[cold]
+    fn count_overwritten(&mut self) {
+        let page = &self.streams.about.page;
+        page.count(Count::Overruns).add(1);
+        page.count(Count::LostOverrun).add(self.reader.lost() - self.overwritten_counted);
+        self.overwritten_counted = self.reader.lost();
+    }
+}
+
+/// Tells how far an image is when a turn of reading ends.
+struct Told<'a>(&'a mut Image);
+
+impl Drop for Told<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.tell();
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        self.streams.give_back_row(self.row);
+        self.peer.segment.bell(READERS_BELL).announce_visit(true);
+    }
+}

@@ -1,0 +1,392 @@
+//! All rings that are for one port, as one subscription reads them.
+
+use std::collections::{HashSet, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::doorbell::Doorbell;
+use punctual_machine::event_fd::EventFd;
+use punctual_proto::seal::Refusal;
+use punctual_proto::{Address, Port};
+
+use crate::ledger::Page;
+use crate::node::count_of;
+
+use super::super::roster::{Pace, Peer};
+use super::super::segment::RINGS_BELL;
+use super::Streams;
+use super::faulty::Faulty;
+use super::image::{Image, ImageAccount, StreamMessage};
+use super::ring_file::{RingFile, may_mean};
+use super::sealing::{Belief, Opening};
+
+/// How often who waits looks after everything else: who has left, who has died, which rings were missed.
+pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
+
+/// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
+const BUSY_TURNS: u32 = 16;
+
+/// Looks in a row behind overruns, and messages that are refused.
+const AGAIN_MAX: usize = 64;
+
+/// Accounts of publications that have ended which are kept.
+const ENDED_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Images {
+    streams: Arc<Streams>,
+    port: Port,
+    bell: usize,
+    /// When it began, in ticks.
+    began: u64,
+    followed: Followed,
+    /// What goes wrong on purpose.
+    faulty: Option<Box<Faulty>>,
+    rings_seen: u32,
+    visits_seen: u32,
+    /// All nodes, our own included, as of a version of the roster.
+    members: Vec<Arc<Peer>>,
+    version_seen: u64,
+    /// Rings whose page says that they are not for us, or nothing: looked at once.
+    refused: HashSet<u64>,
+    ended: VecDeque<ImageAccount>,
+    /// Publications that are for us, and for which the node has no row left.
+    left_out: usize,
+    /// What it sleeps on, if it sleeps on a descriptor.
+    event: Arc<EventFd>,
+    /// The lives that know that descriptor; none before it is slept on.
+    introduced: Option<HashSet<u64>>,
+    housekeeping: Pace,
+}
+
+/// The rings that are followed, and whose turn it is.
+#[derive(Debug)]
+struct Followed {
+    images: Vec<Image>,
+    /// The image that had a message last, and how often in a row only that was asked.
+    busy: usize,
+    busy_turns: u32,
+    /// Where the next turn of all images begins.
+    next: usize,
+    belief: Belief,
+}
+
+impl Images {
+    pub(super) fn new(
+        streams: Arc<Streams>,
+        port: Port,
+        bell: usize,
+        (opening, event): (Option<Opening>, Arc<EventFd>),
+    ) -> Self {
+        let visits_seen = streams.roster.visits_seen();
+        let faulty = streams.layers.faults.as_ref().map(|faults| Box::new(Faulty::new(faults)));
+        let belief = Belief { opening: opening.map(Box::new), was_delayed: false };
+        Self {
+            followed: Followed { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief },
+            faulty,
+            streams,
+            port,
+            bell,
+            began: 0,
+            rings_seen: 0,
+            visits_seen,
+            members: Vec::new(),
+            // Of no roster.
+            version_seen: u64::MAX,
+            refused: HashSet::new(),
+            ended: VecDeque::new(),
+            left_out: 0,
+            event,
+            introduced: None,
+            housekeeping: Pace::new(HOUSEKEEPING_EVERY),
+        }
+    }
+
+    /// It is listed: follows all publications that are there.
+    pub(super) fn begin(&mut self, began: u64) {
+        self.began = began;
+        self.find_rings();
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address { node: self.streams.own.segment.owner.node, port: self.port }
+    }
+
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = ImageAccount> {
+        self.ended.iter().copied().chain(self.followed.images.iter().map(Image::account))
+    }
+
+    /// Publications that are for it, and are not read: its node reads as many as it can.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    pub(crate) fn page(&self) -> &Page {
+        &self.streams.about.page
+    }
+
+    pub(crate) fn streams(&self) -> &Arc<Streams> {
+        &self.streams
+    }
+
+    /// Messages that are there, or held back, and nobody has had yet.
+    pub(crate) fn waiting(&mut self) -> u64 {
+        if self.has_changed() {
+            self.find_rings();
+        }
+        let held = self.faulty.as_ref().map_or(0, |faulty| faulty.waiting());
+        held + self.followed.images.iter().map(Image::waiting).sum::<u64>()
+    }
+
+    /// When something is there that rings nothing.
+    pub(crate) fn next_due(&self) -> Option<Ticks> {
+        self.faulty.as_ref().and_then(|faulty| faulty.next_due())
+    }
+
+    /// Wakes whoever waits at this bell of our own node.
+    pub(crate) fn ring(streams: &Streams, bell: usize) {
+        streams.roster.ring(&streams.own.segment, bell);
+    }
+
+    pub(crate) fn bell_index(&self) -> usize {
+        self.bell
+    }
+
+    /// What who sends to us rings.
+    pub(crate) fn bell(&self) -> &Doorbell {
+        self.streams.own.segment.bell(self.bell)
+    }
+
+    /// From now on it may sleep on its descriptor, and on [`Self::post`]: tells all who may have something for it.
+    pub(crate) fn introduce(&mut self) {
+        if self.introduced.is_some() {
+            return;
+        }
+        self.introduced = Some(HashSet::new());
+        self.streams.roster.venue.keep_bell(self.bell, Some(&self.event));
+        for member in self.streams.members() {
+            self.introduce_to(&member);
+        }
+    }
+
+    /// Who does not get it, because its box is full, wakes us by a note instead.
+    fn introduce_to(&mut self, member: &Peer) {
+        let Some(introduced) = &mut self.introduced else { return };
+        let owner = &member.segment.owner;
+        if owner.life != self.streams.own.segment.owner.life
+            && !introduced.contains(&owner.life)
+            && self.streams.roster.venue.introduce_bell(owner, self.bell, &self.event)
+        {
+            introduced.insert(owner.life);
+        }
+    }
+
+    /// What can be read when somebody wakes us who does not have our descriptor.
+    pub(crate) fn post(&self) -> Option<BorrowedFd<'_>> {
+        self.streams.roster.venue.descriptor()
+    }
+
+    /// Awake after sleeping on descriptors: takes back what woke us.
+    #[cold]
+    pub(crate) fn handle_awake(&self) {
+        if !self.event.drain() {
+            self.streams.roster.venue.drain(self.bell);
+        }
+    }
+
+    /// Whether there may be a message, or something else to look after.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        let Followed { images, busy, .. } = &self.followed;
+        images.get(*busy).is_some_and(Image::has_news)
+            || self.has_news()
+            || self.has_changed()
+            || self.next_due().is_some_and(|due| due <= Clock::get().now())
+    }
+
+    /// Whether there may be a message.
+    pub(crate) fn has_news(&self) -> bool {
+        self.followed.images.iter().any(Image::has_news)
+    }
+
+    /// Whether rings or nodes have come or gone since we looked.
+    #[inline]
+    fn has_changed(&self) -> bool {
+        self.streams.own.segment.bell(RINGS_BELL).visits() != self.rings_seen
+            || self.streams.roster.is_visited(self.visits_seen)
+            || self.streams.roster.version() != self.version_seen
+    }
+
+    /// Shows at most `limit` messages for as long as `take` takes them; returns how many were delivered.
+    #[inline]
+    pub(crate) fn poll(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        if self.has_changed() {
+            self.find_rings();
+        }
+        match &mut self.faulty {
+            None => {
+                let delivered = self.followed.poll(limit, take);
+                if delivered == 0 && self.followed.belief.was_delayed {
+                    return self.followed.poll_again(limit, take);
+                }
+                delivered
+            }
+            Some(faulty) => {
+                let now = Clock::get().now();
+                let released = faulty.release(now, limit, take);
+                let page = &self.streams.about.page;
+                let mut suffer = |message: &StreamMessage<'_>| faulty.suffer(message, now, page, take);
+                released + self.followed.poll(limit - released, &mut suffer)
+            }
+        }
+    }
+
+    /// Looks who has left or died, and for rings that nobody told of.
+    pub(crate) fn housekeep(&mut self, now: Ticks) {
+        if self.housekeeping.is_due(now) {
+            self.streams.keep_house();
+            self.find_rings();
+        }
+    }
+
+    /// Follows what is new and forgets what is done.
+    #[cold]
+    fn find_rings(&mut self) {
+        let streams = Arc::clone(&self.streams);
+        if streams.roster.is_visited(self.visits_seen) {
+            self.visits_seen = streams.roster.handle_visits();
+        }
+        // Before the tables: what comes while they are read is seen at the next look.
+        let version = streams.roster.version();
+        if std::mem::replace(&mut self.version_seen, version) != version {
+            self.members = streams.members();
+            if let Some(introduced) = &mut self.introduced {
+                introduced
+                    .retain(|life| self.members.iter().any(|member| member.segment.owner.life == *life));
+            }
+        }
+        let members = std::mem::take(&mut self.members);
+        self.rings_seen = streams.own.segment.bell(RINGS_BELL).visits();
+        self.forget_ended();
+        self.left_out = 0;
+        let node = streams.own.segment.owner.node;
+        for member in &members {
+            let owner = member.segment.owner;
+            for entry in member.segment.streams() {
+                let id = entry[0].get_published();
+                let is_known = || self.followed.images.iter().any(|image| image.file.about.id == id);
+                if id == 0
+                    || !may_mean(entry[1].get(), node, self.port)
+                    || self.refused.contains(&id)
+                    || is_known()
+                {
+                    continue;
+                }
+                let Some(memory) = streams.roster.venue.open_stream(&owner, id) else { continue };
+                let is_for_us = |file: &RingFile| {
+                    let about = &file.about;
+                    let is_its = (about.node, about.life, about.id) == (owner.node, owner.life, id);
+                    is_its && about.is_for(node, self.port)
+                };
+                let file = RingFile::read(&memory).filter(is_for_us);
+                self.follow(id, member, file);
+            }
+        }
+        self.members = members;
+    }
+
+    /// Follows the ring of that id, if it is one for us that can be believed.
+    fn follow(&mut self, id: u64, member: &Arc<Peer>, file: Option<RingFile>) {
+        let Some(file) = file else {
+            self.refused.insert(id);
+            return;
+        };
+        let is_sealed = file.about.sealed;
+        if is_sealed != self.followed.belief.opening.is_some() {
+            self.refused.insert(id);
+            let refusal = if is_sealed { Refusal::Unexpected } else { Refusal::Unsealed };
+            self.page().count(count_of(refusal)).add(1);
+            return;
+        }
+        self.introduce_to(member);
+        let place = (self.bell, self.began);
+        let image = Image::follow(&self.streams, Arc::clone(member), file, place, &mut self.followed.belief);
+        self.left_out += usize::from(image.is_none());
+        self.followed.images.extend(image);
+    }
+
+    fn forget_ended(&mut self) {
+        let ended = &mut self.ended;
+        self.followed.images.retain_mut(|image| {
+            let is_done = image.is_done();
+            if is_done {
+                ended.push_back(image.account());
+            }
+            !is_done
+        });
+        while ended.len() > ENDED_MAX {
+            ended.pop_front();
+        }
+        (self.followed.busy, self.followed.next) = (0, 0);
+    }
+}
+
+impl Followed {
+    #[inline]
+    fn poll(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        if self.busy_turns < BUSY_TURNS
+            && let Some(image) = self.images.get_mut(self.busy)
+        {
+            let delivered = image.poll(limit, &mut self.belief, take);
+            if delivered > 0 {
+                self.busy_turns += 1;
+                return delivered;
+            }
+        }
+        self.poll_all(limit, take)
+    }
+
+    /// Looks behind what is no message, a bounded number of times.
+    #[cold]
+    fn poll_again(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        for _ in 0..AGAIN_MAX {
+            self.belief.was_delayed = false;
+            let delivered = self.poll_all(limit, take);
+            if delivered > 0 || !self.belief.was_delayed {
+                return delivered;
+            }
+        }
+        0
+    }
+
+    fn poll_all(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        self.busy_turns = 0;
+        let count = self.images.len();
+        let mut delivered = 0;
+        for turn in 0..count {
+            let index = (self.next + turn) % count;
+            let found = self.images[index].poll(limit - delivered, &mut self.belief, take);
+            if found > 0 {
+                delivered += found;
+                self.busy = index;
+            }
+            if delivered == limit {
+                self.next = (index + 1) % count;
+                break;
+            }
+        }
+        delivered
+    }
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        self.followed.images.clear();
+        if self.introduced.is_some() {
+            self.streams.roster.venue.keep_bell(self.bell, None);
+        }
+        self.streams.delist(self.bell);
+    }
+}

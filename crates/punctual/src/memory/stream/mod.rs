@@ -1,0 +1,482 @@
+//! Streams: a ring for each publication, which every subscription that it is for follows by itself.
+//!
+//! A publication owns its ring; nobody else stores to it. What does not change from message to message stands in the ring's
+//! first page, what changes in the commit word. Positions and numbers are the account: `begin + delivered + lost + refused` of
+//! a subscription's view is the number of the message that is next. Layout: `docs/shared-memory.md`.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::Clock;
+use punctual_machine::doorbell::sender_fence;
+use punctual_machine::event_fd::EventFd;
+use punctual_machine::process::random;
+use punctual_machine::ring::frame_size_max;
+use punctual_proto::{NodeId, Port, Target};
+
+use super::Entered;
+use super::roster::{Peer, Roster};
+use super::segment::{READERS_BELL, RINGS_BELL, STREAMS_MAX, SUBSCRIPTIONS_MAX, WATCHER, row};
+use crate::engine::faulty::Faults;
+use crate::engine::tap::Capture;
+use crate::ledger::Count;
+use crate::node::{About, PeerAccount};
+use crate::wake::Wake;
+use books::Books;
+use follower::{Follower, followers_of};
+use ring_file::{RingFile, RingIdentity, target_word};
+
+mod books;
+mod faulty;
+mod follower;
+mod image;
+mod images;
+mod payload;
+mod prefix;
+mod publication;
+pub(super) mod ring_file;
+mod sealing;
+
+pub use image::{ImageAccount, Overrun, StreamMessage};
+pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
+pub use prefix::StampChoice;
+pub use publication::{OfferError, Publication, PublicationClaim, PublicationOptions, Run};
+use sealing::{Opening, Sealing};
+
+/// When a subscription began that is just being listed: it may have begun before any publication.
+const BEGINS: u64 = u64::MAX;
+
+/// What the table of subscriptions says of one, beside when it began: its port + 1, and 2^32 if it takes sealed messages. One that
+/// takes none is no reader of a publication that seals, and must not hold it back.
+fn subscription_word(port: Port, sealed: bool) -> u64 {
+    (u64::from(port.get()) + 1) | (u64::from(sealed) << 32)
+}
+
+/// The port of a subscription that takes sealed messages, or of one that takes the others.
+fn port_of_subscription(word: u64, sealed: bool) -> Option<Port> {
+    let port = (word ^ u64::from(sealed) << 32).checked_sub(1)?;
+    u16::try_from(port).ok().map(Port::from)
+}
+
+/// How long a node that leaves waits at most for subscriptions to find publications that it has closed: more than the time after
+/// which one that waits looks up though nobody woke it.
+const LINGER_MAX: Duration = Duration::from_millis(200);
+
+/// Looks around that a new publication takes for nodes that join just then.
+const VISITS_MAX: usize = 64;
+
+/// Why a publication or a subscription could not be made.
+#[derive(Debug)]
+pub enum StreamError {
+    /// Only buses of memory have streams: the text says what this bus has instead.
+    NoStreams(&'static str),
+    /// The node has as many as it can have.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        most: usize,
+    },
+    /// A size or a port that cannot be: the text says which and what can.
+    Invalid(String),
+    /// Memory raises no signal: take any other way of waiting.
+    CannotWait(Wake),
+    /// The machine refused, most likely for want of memory in /dev/shm.
+    System(SystemError),
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStreams(reason) => write!(f, "no publications here: {reason}"),
+            Self::TooMany { what, most } => write!(f, "a node has at most {most} {what}"),
+            Self::Invalid(text) => f.write_str(text),
+            Self::CannotWait(wake) => {
+                write!(f, "{wake} cannot wait for publications, which come from memory: take any other way")
+            }
+            Self::System(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+/// What is done on purpose to a node's messages.
+#[derive(Debug, Default)]
+pub(crate) struct Layers {
+    pub(crate) capture: Option<Capture>,
+    pub(crate) faults: Option<Faults>,
+}
+
+/// A node on a bus of memory: its publications and subscriptions.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(crate) about: About,
+    roster: Roster,
+    own: Arc<Peer>,
+    layers: Layers,
+    /// Of the rings of communicators.
+    pub(crate) ring_size: usize,
+    /// Held while one of our places in the tables is taken or given back, never while messages move.
+    places: Mutex<()>,
+    /// Publications that have closed before all whom they were for had found them, oldest first.
+    lingering: Mutex<Vec<RingIdentity>>,
+    books: Mutex<Books>,
+}
+
+impl Streams {
+    /// The node that has entered.
+    pub(crate) fn new(entered: Entered, about: About, layers: Layers) -> Arc<Self> {
+        let Entered { roster, ring_size, .. } = entered;
+        let own = Peer::own(roster.own.clone());
+        about.page.set_in_memory();
+        Arc::new(Self {
+            about,
+            roster,
+            own,
+            layers,
+            ring_size,
+            places: Mutex::default(),
+            lingering: Mutex::default(),
+            books: Mutex::default(),
+        })
+    }
+
+    fn places(&self) -> MutexGuard<'_, ()> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All nodes on the bus, our own included.
+    fn members(&self) -> Vec<Arc<Peer>> {
+        let mut members = self.roster.peers();
+        members.push(Arc::clone(&self.own));
+        members
+    }
+
+    /// Whether a node is on the bus, as far as is known now.
+    pub(crate) fn has_node(&self, node: NodeId) -> bool {
+        self.look_for_nodes();
+        let is_it = |peer: &Arc<Peer>| peer.segment.owner.node == node && !peer.has_left();
+        is_it(&self.own) || self.roster.any(is_it)
+    }
+
+    /// Whether some subscription is what a publication for this target would be for.
+    pub(crate) fn has_reader(&self, target: Target) -> bool {
+        self.look_for_nodes();
+        let sealed = self.about.seals.is_some();
+        let reads = |peer: &Arc<Peer>| {
+            let segment = &peer.segment;
+            let mut words = segment.bells_used().map(|bell| segment.subscription(bell)[0].get_published());
+            target.includes_node(segment.owner.node)
+                && !peer.has_left()
+                && words.any(|word| {
+                    port_of_subscription(word, sealed).is_some_and(|port| target.includes_port(port))
+                })
+        };
+        reads(&self.own) || self.roster.any(reads)
+    }
+
+    /// Looks at those who have announced themselves.
+    pub(crate) fn look_for_nodes(&self) {
+        let roster = &self.roster;
+        if roster.is_visited(roster.visits_seen()) {
+            roster.handle_visits();
+        }
+    }
+
+    /// The nodes that are on the bus besides us, with their lives and names.
+    pub(crate) fn present(&self) -> Vec<Presence> {
+        let of = |peer: &Arc<Peer>| Presence {
+            node: peer.segment.owner.node,
+            life: peer.segment.owner.life,
+            name: peer.segment.name(),
+        };
+        self.roster.peers().iter().map(of).collect()
+    }
+
+    /// Changes when [`Self::present`] may have.
+    pub(crate) fn nodes_version(&self) -> u64 {
+        self.roster.version()
+    }
+
+    /// Whether a life of a node that was here has gone without a word.
+    pub(crate) fn has_died(&self, life: u64) -> bool {
+        self.roster.is_among_the_dead(life)
+    }
+
+    /// The accounts of all peers.
+    pub(crate) fn peers(&self) -> Vec<PeerAccount> {
+        let present: Vec<_> = self
+            .roster
+            .peers()
+            .iter()
+            .map(|peer| (peer.segment.owner.node, peer.segment.owner.life))
+            .collect();
+        self.books().accounts(&self.own.segment, &present)
+    }
+
+    /// Messages sent so far to one node, or to everybody.
+    pub(crate) fn sent_to(&self, target: Option<NodeId>) -> u64 {
+        self.books().sent_to(target)
+    }
+
+    /// Looks who has left or died, and does what else is due from time to time.
+    pub(crate) fn keep_house(&self) {
+        self.roster.handle_housekeeping();
+        self.housekeep();
+        self.count_nodes();
+        if let Some(seals) = &self.about.seals {
+            seals.keys().housekeep();
+        }
+        if let Some(capture) = &self.layers.capture {
+            capture.flush();
+        }
+    }
+
+    /// Enters into the page of counters who came and went.
+    pub(crate) fn count_nodes(&self) {
+        let (page, roster) = (&self.about.page, &self.roster);
+        for (count, nodes) in
+            [(Count::Joined, &roster.came), (Count::Left, &roster.went), (Count::Died, &roster.died)]
+        {
+            page.count(count).set(nodes.get());
+        }
+    }
+
+    /// A new publication. When this returns, every node of the bus has been told of it.
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        target: Target,
+        options: &PublicationOptions,
+    ) -> Result<Publication, StreamError> {
+        let seals = self.about.seals.as_ref();
+        let size = options.ring_size;
+        if !size.is_power_of_two() || !(1 << 12..=1 << 30).contains(&size) {
+            let text = format!("ring of {size} bytes: a power of two from 4096 to 1073741824 is needed");
+            return Err(StreamError::Invalid(text));
+        }
+        let owner = self.own.segment.owner;
+        let id = random().max(1);
+        let identity = RingIdentity {
+            id,
+            node: owner.node,
+            life: owner.life,
+            source: Port::from(options.source),
+            target,
+            capacity: size,
+            // Before its readers are looked for: one that is not seen then began later.
+            began: Clock::get().now().0,
+            sealed: seals.is_some(),
+        };
+        let memory =
+            self.roster.venue.create_stream(id, RingFile::size(size)).map_err(StreamError::System)?;
+        let file = RingFile::fill(&memory, identity);
+        if let Err(error) = self.enter(id, target) {
+            self.roster.venue.remove_stream(id);
+            return Err(error);
+        }
+        // A node that joins now either finds the entry, or its visit is seen here, and it is told below.
+        sender_fence();
+        let mut seen = self.roster.visits_seen();
+        for _ in 0..VISITS_MAX {
+            if !self.roster.is_visited(seen) {
+                break;
+            }
+            seen = self.roster.handle_visits();
+        }
+        self.tell_of_rings();
+        let sealing = seals.map(|seals| Sealing::new(seals.sealer_of_stream(), frame_size_max(size)));
+        self.books().open(id, target.node, file.ring.clone());
+        Ok(Publication::new(Arc::clone(self), file, sealing, options))
+    }
+
+    /// Puts a ring into the table of those that others find.
+    fn enter(&self, id: u64, target: Target) -> Result<(), StreamError> {
+        if self.own.segment.streams().filter(|entry| entry[0].get() != 0).count() == STREAMS_MAX {
+            self.end_lingering(|_| true);
+        }
+        let _alone = self.places();
+        let entry = self.own.segment.free_stream();
+        let entry = entry.ok_or(StreamError::TooMany { what: "publications", most: STREAMS_MAX })?;
+        punctual_machine::label!("stream.target");
+        entry[1].set(target_word(target));
+        punctual_machine::label!("stream.enter");
+        entry[0].publish(id);
+        punctual_machine::label!("stream.entered");
+        Ok(())
+    }
+
+    /// Its publication has closed: takes a ring out of the table. Who follows it reads it to its end. As long as it has something
+    /// for somebody who has not found it yet, it stays.
+    fn withdraw(&self, about: &RingIdentity, sent: u64) {
+        self.books().close(about.id, about.target.node, sent);
+        if sent == 0 || self.is_found(about) {
+            self.remove(about.id);
+        } else {
+            self.lingering().push(*about);
+        }
+    }
+
+    /// Whether all whom the ring is for have found it.
+    fn is_found(&self, about: &RingIdentity) -> bool {
+        followers_of(self, about).iter().all(Follower::has_begun)
+    }
+
+    fn lingering(&self) -> MutexGuard<'_, Vec<RingIdentity>> {
+        self.lingering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the rings of publications that have closed for which `is_over` says so.
+    fn end_lingering(&self, is_over: impl Fn(&RingIdentity) -> bool) {
+        let mut lingering = self.lingering();
+        let over: Vec<RingIdentity> = lingering.extract_if(.., |about| is_over(about)).collect();
+        drop(lingering);
+        over.iter().for_each(|about| self.remove(about.id));
+    }
+
+    /// Removes the rings of publications that have closed, once all have found them.
+    pub(crate) fn housekeep(&self) {
+        if !self.lingering().is_empty() {
+            self.end_lingering(|about| self.is_found(about));
+        }
+    }
+
+    fn remove(&self, id: u64) {
+        let alone = self.places();
+        for entry in self.own.segment.streams().filter(|entry| entry[0].get() == id) {
+            punctual_machine::label!("stream.withdraw");
+            entry[0].publish(0);
+            punctual_machine::label!("stream.withdrawn");
+        }
+        drop(alone);
+        self.tell_of_rings();
+        self.roster.venue.remove_stream(id);
+    }
+
+    /// Makes every subscription on the bus look at the tables of rings again.
+    fn tell_of_rings(&self) {
+        for member in self.members() {
+            punctual_machine::label!("stream.tell");
+            member.segment.bell(RINGS_BELL).announce_visit(true);
+            for bell in member.segment.bells_used() {
+                self.roster.ring(&member.segment, bell);
+            }
+        }
+    }
+
+    /// A new subscription. When this returns, it follows every publication that its node can see.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        port: Port,
+        event: &Arc<EventFd>,
+    ) -> Result<Images, StreamError> {
+        if port.is_reserved() {
+            return Err(StreamError::Invalid("port 65535 stands for all ports: take another".into()));
+        }
+        let opening = self.about.seals.as_ref().map(|seals| Opening::new(seals.opener()));
+        let (bell, began) = self.list(subscription_word(port, opening.is_some()))?;
+        let mut images = Images::new(Arc::clone(self), port, bell, (opening, Arc::clone(event)));
+        images.begin(began);
+        // Publications whose readers were looked for before know it by this.
+        self.tell_of_readers();
+        Ok(images)
+    }
+
+    /// Who is woken when nodes come and go, and reads nothing.
+    pub(crate) fn watch(self: &Arc<Self>, event: &Arc<EventFd>) -> Result<Images, StreamError> {
+        let (bell, began) = self.list(WATCHER)?;
+        let port = Port::from(u16::MAX);
+        let mut images = Images::new(Arc::clone(self), port, bell, (None, Arc::clone(event)));
+        images.begin(began);
+        Ok(images)
+    }
+
+    /// Lists a subscription at a free place; returns that place, and when it began. Who looks for readers meanwhile takes it for
+    /// one.
+    fn list(&self, word: u64) -> Result<(usize, u64), StreamError> {
+        let alone = self.places();
+        let free = self.own.segment.free_subscription();
+        let bell = free.ok_or(StreamError::TooMany { what: "subscriptions", most: SUBSCRIPTIONS_MAX })?;
+        let entry = self.own.segment.subscription(bell);
+        entry[1].set(BEGINS);
+        punctual_machine::label!("subscription.list");
+        entry[0].publish(word);
+        punctual_machine::label!("subscription.listed");
+        drop(alone);
+        // A publication that looked before this fence was made before the time below.
+        sender_fence();
+        let began = Clock::get().now().0;
+        entry[1].publish(began);
+        punctual_machine::label!("subscription.began");
+        Ok((bell, began))
+    }
+
+    fn delist(&self, bell: usize) {
+        punctual_machine::label!("subscription.delist");
+        self.own.segment.subscription(bell)[0].publish(0);
+        punctual_machine::label!("subscription.delisted");
+        self.tell_of_readers();
+    }
+
+    /// Makes every publication on the bus look for its readers again.
+    fn tell_of_readers(&self) {
+        for member in self.members() {
+            punctual_machine::label!("subscription.tell");
+            member.segment.bell(READERS_BELL).announce_visit(true);
+        }
+    }
+
+    /// A free row, with what never changes in it; it counts once its ring stands there.
+    fn take_row(&self, ring: u64, peer: &Peer, bell: usize, position: u64) -> Option<usize> {
+        let _alone = self.places();
+        let index = self.own.segment.free_row()?;
+        self.books().read(index, ring, (peer.segment.owner.node, peer.segment.owner.life));
+        let words = self.own.segment.row(index);
+        words.iter().for_each(|word| word.set(0));
+        words[row::BELL].set(bell as u64);
+        words[row::POSITION].set(position);
+        punctual_machine::label!("row.ring");
+        words[row::RING].publish(ring);
+        punctual_machine::label!("row.ring.done");
+        Some(index)
+    }
+
+    fn give_back_row(&self, index: usize) {
+        let _alone = self.places();
+        self.books().read_no_more(index, self.own.segment.row(index));
+        punctual_machine::label!("row.free");
+        self.own.segment.row(index)[row::RING].publish(0);
+        punctual_machine::label!("row.free.done");
+    }
+}
+
+/// A node that is on the bus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Presence {
+    pub(crate) node: NodeId,
+    pub(crate) life: u64,
+    pub(crate) name: Option<String>,
+}
+
+impl Drop for Streams {
+    /// Whoever sends and leaves is heard by all who look within a time.
+    fn drop(&mut self) {
+        let clock = Clock::get();
+        let give_up = clock.now().plus(clock.ticks(LINGER_MAX));
+        let mut pause = Duration::from_micros(20);
+        self.housekeep();
+        while !self.lingering().is_empty() && clock.now() < give_up {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+            self.roster.handle_housekeeping();
+            self.housekeep();
+        }
+        self.end_lingering(|_| true);
+    }
+}

@@ -1,0 +1,472 @@
+//! The sending end of a stream.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::doorbell::sender_fence;
+use punctual_machine::ring::{ClaimError, RingWriter, frame_size_max};
+use punctual_proto::seal::SEAL_SIZE;
+use punctual_proto::{Address, Header, Kind, Target};
+
+use super::super::WhenFull;
+use super::super::roster::Pace;
+use super::super::segment::READERS_BELL;
+use super::Streams;
+use super::follower::{Follower, find_followers};
+use super::prefix::{Prefix, StampChoice};
+use super::ring_file::RingFile;
+use super::sealing::Sealing;
+use crate::engine::tap::Direction;
+
+/// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
+const LIVENESS_EVERY: Duration = Duration::from_millis(10);
+
+/// After so many messages it is looked whether readers have died, where nobody waits for them: a power of two.
+const LIVENESS_MESSAGES: u64 = 1 << 16;
+
+/// A publication to be made.
+#[derive(Clone, Debug)]
+pub struct PublicationOptions {
+    /// The port that its messages say they come from; 0 by default. Nobody need be bound there.
+    pub source: u16,
+    /// Size of its ring, bytes: a power of two, 4 KiB to 1 GiB; 256 KiB by default. A message is at most a quarter of it, less 16
+    /// bytes, or 32 with all stamps, and 24 more on a sealed bus.
+    pub ring_size: usize,
+    /// What happens when a reader is too slow; by default as the bus says.
+    pub when_full: Option<WhenFull>,
+    /// What its messages say of time.
+    pub stamps: StampChoice,
+    /// Of as many messages one says so; 1 by default.
+    pub stamp_one_in: u32,
+}
+
+impl Default for PublicationOptions {
+    fn default() -> Self {
+        Self { source: 0, ring_size: 256 << 10, when_full: None, stamps: StampChoice::Never, stamp_one_in: 1 }
+    }
+}
+
+/// Why a message was not taken. It stays with the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfferError {
+    /// A reader holds the ring back: try again after it has read.
+    Full,
+    /// Nobody reads: no subscription that this publication is for is there.
+    NotConnected,
+    /// A message is larger than the ring takes ([`Publication::payload_size_max`]).
+    TooLong {
+        /// Bytes that were to be sent.
+        size: usize,
+        /// The most, bytes.
+        size_max: usize,
+    },
+    /// The bus is sealed, and there is no key to seal with: none was inserted, or its time has not come.
+    NoKey,
+}
+
+impl fmt::Display for OfferError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("no room now"),
+            Self::NotConnected => f.write_str("nobody reads this publication"),
+            Self::TooLong { size, size_max } => {
+                write!(f, "message of {size} bytes where {size_max} is the most")
+            }
+            Self::NoKey => f.write_str("no key to seal with: insert one, or wait until its time has come"),
+        }
+    }
+}
+
+impl std::error::Error for OfferError {}
+
+/// The sending end of a stream: its ring, and who reads it. One thread at a time holds it.
+///
+/// Messages of one publication arrive in order, each once, or are counted as lost. Between publications there is no order.
+///
+/// Dropped, it closes: subscriptions that have not found it yet still do, and read it to its end, for as long as its node is on the
+/// bus. A node that leaves waits for them for 200 ms at most; what one that looks later was to have is in no account.
+#[derive(Debug)]
+pub struct Publication {
+    streams: Arc<Streams>,
+    file: RingFile,
+    writer: RingWriter,
+    /// On a sealed bus.
+    sealing: Option<Box<Sealing>>,
+    /// The group in which its messages are sealed, if that is not the node's.
+    group: Option<u32>,
+    followers: Vec<Follower>,
+    /// Visits of readers that [`Self::followers`] covers, and the version of the roster.
+    readers_seen: u32,
+    version_seen: u64,
+    held_back: bool,
+    stamps: StampChoice,
+    stamp_one_in: u64,
+    clock: &'static Clock,
+    liveness: Pace,
+}
+
+impl Publication {
+    pub(super) fn new(
+        streams: Arc<Streams>,
+        file: RingFile,
+        sealing: Option<Sealing>,
+        options: &PublicationOptions,
+    ) -> Self {
+        let writer = RingWriter::new(file.ring.clone());
+        let usually = streams.own.segment.owner.held_back;
+        let held_back = options.when_full.map_or(usually, |when| when == WhenFull::HoldBack);
+        let mut publication = Self {
+            streams,
+            file,
+            writer,
+            sealing: sealing.map(Box::new),
+            group: None,
+            followers: Vec::new(),
+            readers_seen: 0,
+            version_seen: 0,
+            held_back,
+            stamps: options.stamps,
+            stamp_one_in: options.stamp_one_in.max(1).into(),
+            clock: Clock::get(),
+            liveness: Pace::new(LIVENESS_EVERY),
+        };
+        publication.find_followers();
+        publication
+    }
+
+    /// Where its messages come from.
+    pub fn source(&self) -> Address {
+        Address { node: self.file.about.node, port: self.file.about.source }
+    }
+
+    /// Whom they are for.
+    pub fn target(&self) -> Target {
+        self.file.about.target
+    }
+
+    /// Largest message, bytes.
+    pub fn payload_size_max(&self) -> usize {
+        frame_size_max(self.file.about.capacity) - Prefix::size_max(self.stamps) - self.seal_size()
+    }
+
+    #[inline]
+    fn seal_size(&self) -> usize {
+        if self.sealing.is_some() { SEAL_SIZE } else { 0 }
+    }
+
+    /// Messages taken so far: the account of each reader sums to this.
+    pub fn sent(&self) -> u64 {
+        self.writer.sequence()
+    }
+
+    /// Subscriptions that read it, as far as is known now.
+    pub fn readers(&mut self) -> usize {
+        self.look_at_readers();
+        self.followers.len()
+    }
+
+    /// Waits until so many subscriptions read it; whether they do.
+    pub fn wait_for_readers(&mut self, count: usize, timeout: Duration) -> bool {
+        let begin = Instant::now();
+        let mut pause = Duration::from_micros(10);
+        while self.readers() < count {
+            if begin.elapsed() > timeout {
+                return false;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+            self.look_who_lives();
+        }
+        true
+    }
+
+    /// Sends a copy of the message; never waits.
+    ///
+    /// # Errors
+    /// See [`OfferError`]; the message was then not sent.
+    #[inline]
+    pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
+        self.append(payload, None)?;
+        self.hand_over();
+        Ok(())
+    }
+
+    /// As [`Self::offer`], for a message that was due at an instant from which the stages then count, if all are stamped.
+    ///
+    /// # Errors
+    /// See [`OfferError`]; the message was then not sent.
+    pub fn offer_due(&mut self, payload: &[u8], due: Ticks) -> Result<(), OfferError> {
+        self.append(payload, Some(due))?;
+        self.hand_over();
+        Ok(())
+    }
+
+    /// Room for a message of `size` bytes, to be written in place. Dropped without [`PublicationClaim::commit`], nothing is sent.
+    ///
+    /// # Errors
+    /// See [`OfferError`].
+    pub fn try_claim(&mut self, size: usize) -> Result<PublicationClaim<'_>, OfferError> {
+        let prefix = self.claim(size, None)?;
+        Ok(PublicationClaim { publication: self, prefix })
+    }
+
+    /// A run of messages, for which readers are told, and woken, once: at its end.
+    #[inline]
+    pub fn run(&mut self) -> Run<'_> {
+        Run { publication: self }
+    }
+
+    /// From now on its messages are sealed in this group; in the node's, if that is none.
+    #[inline]
+    pub(crate) fn seal_in(&mut self, group: Option<u32>) {
+        self.group = group;
+    }
+
+    /// Takes a message, and tells nobody of it before the next [`Self::flush`].
+    #[inline]
+    pub(crate) fn queue(&mut self, payload: &[u8], due: Option<Ticks>) -> Result<(), OfferError> {
+        self.append(payload, due)
+    }
+
+    /// Tells of all that was taken.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        self.hand_over();
+    }
+
+    #[inline]
+    fn append(&mut self, payload: &[u8], due: Option<Ticks>) -> Result<(), OfferError> {
+        let prefix = self.claim(payload.len(), due)?;
+        match &mut self.sealing {
+            None => self.writer.write(prefix.size(), payload),
+            Some(sealing) => sealing.frame()[prefix.size()..].copy_from_slice(payload),
+        }
+        self.commit(prefix);
+        Ok(())
+    }
+
+    /// Claims a frame and writes its prefix.
+    #[inline]
+    fn claim(&mut self, size: usize, due: Option<Ticks>) -> Result<Prefix, OfferError> {
+        // Before anything is stored: the reader's copy of the line is not waited for with the clock in between.
+        let mut prefix = match self.is_stamped() {
+            false => Prefix::Plain,
+            true => Prefix::of(self.stamps, self.clock.now(), due, self.clock),
+        };
+        if self.followers.is_empty() || self.has_visitors() {
+            self.connect()?;
+        }
+        if let Some(sealing) = &mut self.sealing {
+            sealing.sealer.prepare(self.group).map_err(|_| OfferError::NoKey)?;
+        }
+        let frame_size = prefix.size() + size + self.seal_size();
+        let claimed =
+            if self.held_back { self.claim_held(frame_size) } else { self.writer.claim(frame_size) };
+        if let Err(error) = claimed {
+            self.claim_slowly(error, frame_size, size)?;
+        }
+        prefix.note_posted(self.clock);
+        match &mut self.sealing {
+            None => prefix.write(|bytes| self.writer.write(0, bytes)),
+            Some(sealing) => {
+                let frame = sealing.begin(frame_size);
+                prefix.write(|bytes| frame[..bytes.len()].copy_from_slice(bytes));
+            }
+        }
+        Ok(prefix)
+    }
+
+    #[inline]
+    fn is_stamped(&self) -> bool {
+        self.stamps != StampChoice::Never
+            && (self.stamp_one_in == 1 || self.writer.sequence().is_multiple_of(self.stamp_one_in))
+    }
+
+    /// Sends the claimed frame, and tells nobody yet.
+    #[inline]
+    fn commit(&mut self, prefix: Prefix) {
+        if let Some(sealing) = &mut self.sealing {
+            let sealed = sealing.seal(&self.file.about, self.writer.sequence(), prefix.flags());
+            self.writer.write(0, sealed);
+        }
+        if self.streams.layers.capture.is_some() {
+            self.capture(&prefix);
+        }
+        self.writer.commit_in_run(prefix.flags());
+    }
+
+    #[cold]
+    fn capture(&mut self, prefix: &Prefix) {
+        let (sealed, number) = (self.sealing.is_some(), self.writer.sequence());
+        let (source, target, seal_size) = (self.source(), self.target(), self.seal_size());
+        let frame = self.writer.claimed_bytes();
+        let stamps = match prefix {
+            Prefix::Stages(stamps) => Some(*stamps),
+            Prefix::Plain | Prefix::Sent(_) => None,
+        };
+        let body = &frame[prefix.size()..];
+        let header = Header {
+            kind: Kind::Data,
+            incarnation: self.streams.about.incarnation,
+            source,
+            target,
+            sequence: number as u32,
+            payload_size: (body.len() - seal_size) as u32,
+            stamped: stamps.is_some(),
+            sealed,
+        };
+        if let Some(capture) = &self.streams.layers.capture {
+            capture.headed(Direction::Out, &header, stamps, body);
+        }
+    }
+
+    #[inline]
+    fn claim_held(&mut self, frame_size: usize) -> Result<(), ClaimError> {
+        let Self { streams, writer, followers, readers_seen, file, .. } = self;
+        let slowest = || match streams.own.segment.bell(READERS_BELL).visits() == *readers_seen {
+            true => {
+                followers.iter().map(|follower| follower.position(file.about.id)).min().unwrap_or(u64::MAX)
+            }
+            // Somebody joins just now, and we do not know him yet: nothing is written over until we do.
+            false => 0,
+        };
+        writer.claim_held(frame_size, &mut { slowest })
+    }
+
+    /// What was refused at first: readers that came, left or died meanwhile are looked at before it is refused for good.
+    #[cold]
+    fn claim_slowly(&mut self, error: ClaimError, frame_size: usize, size: usize) -> Result<(), OfferError> {
+        if let ClaimError::TooLong { .. } = error {
+            return Err(OfferError::TooLong { size, size_max: self.payload_size_max() });
+        }
+        // Who holds the ring back may sleep over a run that was not told of.
+        self.hand_over();
+        self.look_at_readers();
+        if self.claim_held(frame_size).is_ok() {
+            return Ok(());
+        }
+        self.look_who_lives();
+        self.claim_held(frame_size).map_err(|_| OfferError::Full)
+    }
+
+    /// Whether readers or nodes have come or gone since we looked.
+    #[inline]
+    fn has_visitors(&self) -> bool {
+        self.streams.own.segment.bell(READERS_BELL).visits() != self.readers_seen
+    }
+
+    /// Looks for readers. Without any, nothing is written: it would be lost without an account.
+    #[cold]
+    fn connect(&mut self) -> Result<(), OfferError> {
+        self.look_at_readers();
+        if self.followers.is_empty() {
+            self.look_who_lives();
+        }
+        if self.followers.is_empty() { Err(OfferError::NotConnected) } else { Ok(()) }
+    }
+
+    /// Tells of all that was committed, and wakes who sleeps.
+    #[inline]
+    fn hand_over(&mut self) {
+        self.writer.publish_tail();
+        punctual_machine::label!("stream.ring");
+        // For all bells and for those who join: whoever does not see the message is seen here.
+        sender_fence();
+        for Follower { peer, bell, event, .. } in &self.followers {
+            let notification = peer.segment.bell(*bell).ring_fenced();
+            self.streams.roster.notify(notification, &peer.segment, *bell, event);
+        }
+        if self.has_visitors() || self.writer.sequence() % LIVENESS_MESSAGES == LIVENESS_MESSAGES - 1 {
+            self.look_around();
+        }
+    }
+
+    #[cold]
+    fn look_around(&mut self) {
+        self.look_at_readers();
+        self.look_who_lives();
+    }
+
+    /// Finds who reads, if that has changed.
+    fn look_at_readers(&mut self) {
+        let roster = &self.streams.roster;
+        if roster.is_visited(roster.visits_seen()) {
+            roster.handle_visits();
+        }
+        if self.has_visitors() || roster.version() != self.version_seen {
+            self.find_followers();
+        }
+    }
+
+    fn look_who_lives(&mut self) {
+        if self.liveness.is_due(self.clock.now()) {
+            self.streams.keep_house();
+            self.look_at_readers();
+        }
+    }
+
+    fn find_followers(&mut self) {
+        self.version_seen = self.streams.roster.version();
+        // Before the rows: who comes while they are read is seen at the next look.
+        self.readers_seen = self.streams.own.segment.bell(READERS_BELL).visits();
+        find_followers(&self.streams, &self.file.about, &mut self.followers);
+    }
+}
+
+impl Drop for Publication {
+    fn drop(&mut self) {
+        self.file.close();
+        self.streams.withdraw(&self.file.about, self.writer.sequence());
+    }
+}
+
+/// Room for a message, written in place: the payload is written once.
+#[derive(Debug)]
+pub struct PublicationClaim<'a> {
+    publication: &'a mut Publication,
+    prefix: Prefix,
+}
+
+impl PublicationClaim<'_> {
+    /// The payload to be written. Its bytes are whatever was there before.
+    pub fn payload(&mut self) -> &mut [u8] {
+        let Publication { writer, sealing, .. } = &mut *self.publication;
+        let frame = match sealing {
+            None => writer.claimed_bytes(),
+            // What others can reach is sealed already.
+            Some(sealing) => sealing.frame(),
+        };
+        &mut frame[self.prefix.size()..]
+    }
+
+    /// Sends it.
+    pub fn commit(self) {
+        self.publication.commit(self.prefix);
+        self.publication.hand_over();
+    }
+}
+
+/// A run of messages. Readers that are awake read each at once; others are told, and woken, when it is dropped.
+#[derive(Debug)]
+pub struct Run<'a> {
+    publication: &'a mut Publication,
+}
+
+impl Run<'_> {
+    /// Sends a copy of the message; never waits.
+    ///
+    /// # Errors
+    /// See [`OfferError`]; the message was then not sent.
+    #[inline]
+    pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
+        self.publication.append(payload, None)
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.publication.hand_over();
+    }
+}

@@ -1,0 +1,183 @@
+//! Seals of a publication's messages: what they cover, and how they are made and looked behind in memory of our own.
+
+use punctual_machine::ring::{RingReader, SharedBytes};
+use punctual_proto::seal::{Opened, Refusal, SEAL_SIZE, StreamName};
+use punctual_proto::{NodeId, Port};
+
+use super::ring_file::RingIdentity;
+use crate::seal::{NodeOpener, NodeSealer};
+
+/// What a seal covers before the frame: whose ring it is, and which place in it.
+///
+/// | word | content |
+/// |---|---|
+/// | 0, 1, 2 | node, life, ring |
+/// | 3 | source port, target port (65535 = all) × 2^16, flags of the commit word × 2^32 |
+/// | 4 | target node, 0 = all |
+/// | 5 | capacity |
+/// | 6 | when the ring was made |
+/// | 7 | number of the message |
+const HEAD_WORDS: usize = 8;
+const HEAD_SIZE: usize = 8 * HEAD_WORDS;
+
+fn write_head(record: &mut [u8], about: &RingIdentity, number: u64, flags: u8) {
+    let port = |port: Option<Port>| u64::from(port.map_or(u16::MAX, Port::get));
+    let head: [u64; HEAD_WORDS] = [
+        about.node.get(),
+        about.life,
+        about.id,
+        u64::from(about.source.get()) | port(about.target.port) << 16 | u64::from(flags) << 32,
+        about.target.node.map_or(0, NodeId::get),
+        about.capacity as u64,
+        about.began,
+        number,
+    ];
+    for (bytes, word) in record.as_chunks_mut::<8>().0.iter_mut().zip(head) {
+        *bytes = word.to_le_bytes();
+    }
+}
+
+/// A frame that is made in memory of our own: what others can reach is sealed already.
+#[derive(Debug)]
+pub(super) struct Sealing {
+    pub(super) sealer: NodeSealer,
+    /// Head, frame and seal.
+    record: Vec<u8>,
+    frame_size: usize,
+}
+
+impl Sealing {
+    pub(super) fn new(sealer: NodeSealer, frame_size_max: usize) -> Self {
+        Self { sealer, record: vec![0; HEAD_SIZE + frame_size_max], frame_size: 0 }
+    }
+
+    /// Room for a frame of this size, its seal included; what stands before the seal is to be written.
+    #[inline]
+    pub(super) fn begin(&mut self, size: usize) -> &mut [u8] {
+        self.frame_size = size;
+        self.frame()
+    }
+
+    /// The same room again.
+    #[inline]
+    pub(super) fn frame(&mut self) -> &mut [u8] {
+        &mut self.record[HEAD_SIZE..HEAD_SIZE + self.frame_size - SEAL_SIZE]
+    }
+
+    /// Seals the frame that was written last.
+    #[inline]
+    pub(super) fn seal(&mut self, about: &RingIdentity, number: u64, flags: u8) -> &[u8] {
+        write_head(&mut self.record, about, number, flags);
+        let record = &mut self.record[..HEAD_SIZE + self.frame_size];
+        self.sealer.seal(record);
+        &record[HEAD_SIZE..]
+    }
+}
+
+/// Looks behind the seals of what one subscription reads.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    opener: NodeOpener,
+    record: Vec<u8>,
+    /// What was opened last, and not taken yet.
+    opened: Option<Opened>,
+}
+
+/// What a subscription believes.
+#[derive(Debug)]
+pub(super) struct Belief {
+    /// On a sealed bus.
+    pub(super) opening: Option<Box<Opening>>,
+    /// A look ended at something that is no message: there may be one behind it.
+    pub(super) was_delayed: bool,
+}
+
+impl Opening {
+    pub(crate) fn new(opener: NodeOpener) -> Self {
+        Self { opener, record: Vec::new(), opened: None }
+    }
+
+    /// Makes room for the frames of a ring of which they are at most so large. Pages that no frame needs are not touched.
+    pub(super) fn make_room(&mut self, frame_size_max: usize) {
+        if self.record.len() < HEAD_SIZE + frame_size_max {
+            self.record = vec![0; HEAD_SIZE + frame_size_max];
+        }
+    }
+
+    /// The user has what was opened last.
+    #[inline]
+    pub(super) fn take(&mut self) {
+        if let Some(opened) = self.opened.take() {
+            self.opener.take_numbered(&opened);
+        }
+    }
+
+    /// Copies the frame out of its writer's reach, and looks behind its seal there. Returns it without its seal, and the group in
+    /// which it was sealed.
+    ///
+    /// # Errors
+    /// Why it is not believed; nothing, if its writer wrote over it meanwhile.
+    #[inline]
+    pub(super) fn open(
+        &mut self,
+        about: &RingIdentity,
+        reader: &RingReader,
+        frame: SharedBytes<'_>,
+    ) -> Result<(&[u8], u32), Option<Refusal>> {
+        let record = &mut self.record[..HEAD_SIZE + frame.len()];
+        frame.copy_to(&mut record[HEAD_SIZE..]);
+        if !reader.is_intact() {
+            return Err(None);
+        }
+        let number = reader.sequence();
+        write_head(record, about, number, reader.flags());
+        let stream = StreamName { life: about.life, id: about.id };
+        let unsealed = frame.len().checked_sub(SEAL_SIZE).ok_or(Some(Refusal::Unsealed))?;
+        let opened = self.opener.open_numbered(stream, number, record).map_err(Some)?;
+        self.opened = Some(opened);
+        Ok((&record[HEAD_SIZE..HEAD_SIZE + unsealed], opened.group))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_proto::Target;
+
+    /// Goal: two messages have one head only if they are the same message of the same ring.
+    #[test]
+    fn every_part_of_a_place_stands_in_its_head() {
+        let (a, b) = (NodeId::named("a"), NodeId::named("b"));
+        let target = Target { node: Some(b), port: Some(Port::from(4)) };
+        let ring = RingIdentity {
+            id: 1,
+            node: a,
+            life: 2,
+            source: Port::from(3),
+            target,
+            capacity: 4096,
+            began: 5,
+            sealed: true,
+        };
+        let others = [
+            RingIdentity { id: 9, ..ring },
+            RingIdentity { node: b, ..ring },
+            RingIdentity { life: 9, ..ring },
+            RingIdentity { source: Port::from(9), ..ring },
+            RingIdentity { target: Target { node: None, ..target }, ..ring },
+            RingIdentity { target: Target { port: None, ..target }, ..ring },
+            RingIdentity { capacity: 8192, ..ring },
+            RingIdentity { began: 9, ..ring },
+        ];
+        let head = |about: &RingIdentity, number, flags| {
+            let mut record = [0xFF; HEAD_SIZE];
+            write_head(&mut record, about, number, flags);
+            record
+        };
+        let mut heads = vec![head(&ring, 7, 0), head(&ring, 8, 0), head(&ring, 7, 1)];
+        heads.extend(others.iter().map(|other| head(other, 7, 0)));
+        heads.sort_unstable();
+        heads.dedup();
+        assert_eq!(heads.len(), 3 + others.len());
+    }
+}

@@ -1,0 +1,214 @@
+//! What all communicators of a node on a kernel's medium share, and who of them drives its engine.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use punctual_machine::clock::Ticks;
+use punctual_machine::counter::Counter;
+use punctual_machine::doorbell::Notification;
+use punctual_proto::Port;
+
+use super::events::Watch;
+use super::inbox::{self, Inbox};
+use super::receiving::Receiving;
+use super::registry::{Registry, Waiting};
+use super::sending::Sending;
+use super::{About, BindError, CommunicatorOptions};
+use crate::engine::{Bell, ring};
+use crate::wake::{Gate, Manners};
+
+/// What all communicators of a node on a kernel's medium share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) about: About,
+    pub(crate) registry: Registry,
+    pub(crate) watch: Watch,
+    pub(crate) bell: Arc<dyn Bell>,
+    pub(super) manners: Manners,
+    /// The medium's descriptors, for epoll sets made while somebody drives the engine.
+    pub(crate) descriptors: [Option<OwnedFd>; 2],
+    /// Wakes users' event loops, while no component drives the engine.
+    pub(crate) gate: Gate,
+    /// Threads that want the receiving half for a moment while its driver may sleep.
+    pub(super) visitors: Counter,
+    // Sending before receiving: fields are dropped in this order, and goodbye is said first.
+    pub(super) sending: Mutex<Sending>,
+    pub(super) receiving: Mutex<Receiving>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+impl Core {
+    /// The sending half, for a component that sends.
+    #[inline]
+    pub(crate) fn sending(&self) -> MutexGuard<'_, Sending> {
+        lock(&self.sending)
+    }
+
+    pub(crate) fn try_sending(&self) -> Option<MutexGuard<'_, Sending>> {
+        try_lock(&self.sending)
+    }
+
+    /// Borrows the engine's receiving half for a moment; its driver, if there is one, makes way.
+    pub(crate) fn visit<T>(&self, work: impl FnOnce(&mut Receiving) -> T) -> T {
+        self.visitors.add(1);
+        ring(&*self.bell);
+        let mut receiving = lock(&self.receiving);
+        self.visitors.add(1_u64.wrapping_neg());
+        let done = work(&mut receiving);
+        drop(receiving);
+        self.hand_over();
+        done
+    }
+
+    /// Whether the driver must make way.
+    #[inline]
+    pub(crate) fn has_visitors(&self) -> bool {
+        self.visitors.get() != 0
+    }
+
+    /// The engine's receiving half, if no other component of this node drives it. Who gives it back calls
+    /// [`Self::hand_over`]: others may have gone to sleep because it was taken.
+    #[inline]
+    pub(crate) fn try_receiving(&self) -> Option<MutexGuard<'_, Receiving>> {
+        try_lock(&self.receiving)
+    }
+
+    /// The leader has left: a follower takes over, or the engine's bell wakes the users' event loops.
+    #[inline]
+    pub(crate) fn hand_over(&self) {
+        if self.registry.is_shared() {
+            self.hand_over_to_next();
+        }
+    }
+
+    fn hand_over_to_next(&self) {
+        let mut waiting = self.registry.waiting();
+        if !self.hand_over_locked(&mut waiting) && waiting.armed > 0 {
+            ring(&*self.bell);
+        }
+    }
+
+    /// `false` if nobody drives the engine and it has something already.
+    fn hand_over_locked(&self, waiting: &mut Waiting) -> bool {
+        // Whoever goes to sleep because the engine was taken has said so before, under the lock of `waiting`: either we
+        // find him, or he finds the engine free. If it is taken again, who has it hands it over.
+        let Some(receiving) = self.try_receiving() else { return true };
+        match waiting.followers.pop() {
+            Some(next) => {
+                next.set_listed(false);
+                drop(receiving);
+                ring(&next.bell);
+                true
+            }
+            None if waiting.armed > 0 => {
+                let open = || self.gate.open(self.bell.event().as_fd(), &self.descriptors);
+                let is_ready = || !open() || receiving.is_ready();
+                self.bell.doorbell().arm(Notification::Descriptor, is_ready)
+            }
+            None => true,
+        }
+    }
+
+    /// A communicator goes to wait in its user's event loop. `false` if the engine has something already.
+    pub(crate) fn arm(&self) -> bool {
+        if !self.registry.has_event_loops.is_raised() {
+            self.registry.has_event_loops.raise();
+            // Who took the engine before it was raised would not look for us.
+            self.visit(|_| ());
+        }
+        let mut waiting = self.registry.waiting();
+        waiting.armed += 1;
+        self.hand_over_locked(&mut waiting)
+    }
+
+    /// It waits no more. Ends with [`Self::hand_over`], once it has looked for messages: others may still wait.
+    pub(crate) fn disarm(&self) {
+        self.registry.waiting().armed -= 1;
+        if let Some(mut receiving) = self.try_receiving() {
+            self.bell.doorbell().disarm();
+            receiving.handle_awake();
+        }
+    }
+
+    /// Takes back what the bell left behind for event loops: a leader that sleeps by other means never would.
+    #[inline]
+    pub(crate) fn handle_lead(&self, receiving: &mut Receiving) {
+        if self.registry.has_event_loops.is_raised() {
+            self.close_gate(receiving);
+        }
+    }
+
+    #[cold]
+    fn close_gate(&self, receiving: &mut Receiving) {
+        self.gate.close(self.bell.event().as_fd(), &self.descriptors);
+        receiving.handle_awake();
+    }
+
+    /// What has to be done from time to time, in both halves.
+    pub(crate) fn housekeep(&self, receiving: &mut Receiving, now: Ticks) {
+        receiving.housekeep(&self.about.page, now);
+        if let Some(seals) = &self.about.seals {
+            seals.keys().housekeep();
+        }
+        if let Some(mut sending) = self.try_sending() {
+            sending.housekeep(self, now);
+        }
+    }
+
+    /// The same, if nobody drives the engine just now: who does keeps house.
+    pub(crate) fn keep_house(&self) {
+        if let Some(mut receiving) = self.try_receiving() {
+            self.housekeep(&mut receiving, self.about.clock.now());
+            drop(receiving);
+            self.hand_over();
+        }
+    }
+
+    /// Forgets a communicator that closes.
+    pub(crate) fn close(&self, inbox: &Arc<Inbox>) {
+        let mut inboxes = self.registry.lock();
+        inboxes.retain(|other| !Arc::ptr_eq(other, inbox));
+        self.registry.note_change();
+        self.registry.delist(inbox);
+        inbox.close();
+        self.about.page.close_row(inbox.row, inbox.refused());
+    }
+}
+
+impl Core {
+    pub(super) fn new_inbox(
+        &self,
+        port: Port,
+        options: &CommunicatorOptions,
+    ) -> Result<Arc<Inbox>, BindError> {
+        let size = options.inbox_size.unwrap_or_else(|| inbox::size_for(self.about.payload_size_max));
+        if !size.is_power_of_two() || !(1 << 12..=1 << 30).contains(&size) {
+            let text = format!("inbox of {size} bytes: a power of two from 4096 to 1073741824 is needed");
+            return Err(BindError::Invalid(text));
+        }
+        let mut inboxes = self.registry.lock();
+        let row = self.about.page.take_row(port)?;
+        let inbox = Inbox::new(port, row, size).inspect_err(|_| self.about.page.close_row(row, 0));
+        let inbox = inbox.map_err(BindError::System)?;
+        inboxes.push(Arc::clone(&inbox));
+        self.registry.reserve();
+        self.registry.note_change();
+        drop(inboxes);
+        if self.registry.is_shared() {
+            // Who took the engine while there was one communicator would not look for another.
+            self.visit(|_| ());
+        }
+        Ok(inbox)
+    }
+}

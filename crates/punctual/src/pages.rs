@@ -1,0 +1,228 @@
+//! Pages of counters that other processes of this user find and read, without disturbing who counts: of nodes and of runtimes.
+
+use std::ffi::{CString, OsString};
+use std::ops::Deref;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use punctual_machine::SystemError;
+use punctual_machine::counter::Counter;
+use punctual_machine::life::{self, Life, LifeLock};
+use punctual_machine::memory::{Access, MappedSlice, Mapping};
+use punctual_machine::process::{ProcessIdentity, random, user};
+use punctual_proto::limits::NAME_SIZE_MAX;
+
+/// Pages of which who makes one asks whether their maker lives. Each costs opening a file; on a host with more, the others
+/// are for those who make pages later.
+const SWEPT_MAX: usize = 32;
+
+/// How often the folder may vanish under who enters it: the last one out removes it.
+const FOLDER_TRIES_MAX: u32 = 10;
+
+/// Words of eight bytes at the beginning of each page.
+const IDENTITY_WORDS: usize = 16;
+
+/// Of what a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageKind {
+    Node,
+}
+
+impl PageKind {
+    /// Its first two words: what it is, and in which version.
+    pub(crate) const fn words(self) -> [u64; 2] {
+        match self {
+            Self::Node => [u64::from_le_bytes(*b"PUNCOUNT"), 2],
+        }
+    }
+
+    /// How its file's name ends.
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::Node => "counters",
+        }
+    }
+
+    /// Whether these words are such a page's.
+    pub(crate) fn is_of(self, words: &[Counter]) -> bool {
+        let [magic, version] = self.words();
+        words.len() >= IDENTITY_WORDS && words[0].get_published() == magic && words[1].get() == version
+    }
+}
+
+/// A page of our own.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    words: MappedSlice<Counter>,
+    /// Its file, and what says that we live.
+    file: Option<(PathBuf, LifeLock)>,
+}
+
+impl Counters {
+    /// A page that other processes find, or a private one where there is no memory file system. `name` is the first part of its
+    /// file's; `fill` writes what readers need to know of it.
+    pub(crate) fn create(
+        kind: PageKind,
+        name: &str,
+        size: usize,
+        fill: impl Fn(&[Counter]),
+    ) -> Result<Self, SystemError> {
+        let folder = folder();
+        punctual_machine::label!("page.sweep");
+        sweep(&folder, kind);
+        let fill = |words: &[Counter]| {
+            punctual_machine::label!("page.fill");
+            let ([magic, version], process) = (kind.words(), ProcessIdentity::of_self());
+            words[1].set(version);
+            words[3].set(process.pid.into());
+            words[5].set(process.namespace);
+            fill(words);
+            punctual_machine::label!("page.magic");
+            words[0].publish(magic);
+            punctual_machine::label!("page.magic.done");
+        };
+        for _ in 0..FOLDER_TRIES_MAX {
+            if let Some(page) = Self::publish(&folder, &format!("{name}.{}", kind.ending()), size, &fill) {
+                return Ok(page);
+            }
+        }
+        let page = Self::of(Mapping::anonymous(size)?).expect("as large as it was made");
+        fill(&page);
+        Ok(page)
+    }
+
+    /// A page in the folder, which gets its name when it is whole: of one that its writer dies over nothing is left.
+    fn publish(folder: &Path, file_name: &str, size: usize, fill: &impl Fn(&[Counter])) -> Option<Self> {
+        make_folder(folder)?;
+        let path = folder.join(file_name);
+        punctual_machine::label!("page.create");
+        let (memory, unnamed) = Mapping::create_unnamed(folder, size, 0o600).ok()?;
+        fill(&Self::of(memory)?);
+        let lock = unnamed.publish(&path).ok()?;
+        // Without descriptors for it the page stays until the next sweep.
+        let mut page = Self::of(Mapping::open(&path, Access::ReadWrite).ok()?)?;
+        page.words.mapping().populate(0, size);
+        page.file = Some((path, lock));
+        Some(page)
+    }
+
+    fn of(memory: Mapping) -> Option<Self> {
+        Some(Self { words: all_words(memory)?, file: None })
+    }
+}
+
+impl Deref for Counters {
+    type Target = [Counter];
+
+    #[inline]
+    fn deref(&self) -> &[Counter] {
+        &self.words
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        if let Some((path, _)) = &self.file {
+            punctual_machine::label!("page.remove");
+            let _swept_meanwhile = std::fs::remove_file(path);
+            punctual_machine::label!("page.folder");
+            let _others_there = std::fs::remove_dir(folder());
+            punctual_machine::label!("page.folder.done");
+        }
+    }
+}
+
+fn all_words(memory: Mapping) -> Option<MappedSlice<Counter>> {
+    let count = memory.size() / 8;
+    MappedSlice::new(&Arc::new(memory), 0, count)
+}
+
+/// The pages of this kind whose makers live, for reading only.
+pub(crate) fn read_all(kind: PageKind) -> Vec<MappedSlice<Counter>> {
+    lives(&folder(), kind, usize::MAX)
+        .into_iter()
+        .filter(|&(_, life)| life != Life::Ended)
+        .filter_map(|(path, _)| read(&path, kind))
+        .collect()
+}
+
+fn read(path: &Path, kind: PageKind) -> Option<MappedSlice<Counter>> {
+    all_words(Mapping::open(path, Access::Read).ok()?).filter(|words| kind.is_of(words))
+}
+
+/// What is in a folder under the name of a page, with what is known of its maker. Of at most so many: anyone of them first.
+fn lives(folder: &Path, kind: PageKind, count_max: usize) -> Vec<(PathBuf, Life)> {
+    let (Ok(entries), Ok(opened)) = (std::fs::read_dir(folder), std::fs::File::open(folder)) else {
+        return Vec::new();
+    };
+    let ending = format!(".{}", kind.ending());
+    let is_page = |name: &OsString| name.as_bytes().ends_with(ending.as_bytes());
+    let mut names: Vec<OsString> =
+        entries.filter_map(|entry| Some(entry.ok()?.file_name())).filter(is_page).collect();
+    if names.len() > count_max {
+        let first = (random() % names.len() as u64) as usize;
+        names.rotate_left(first);
+        names.truncate(count_max);
+    }
+    let look = |name: OsString| {
+        let life = life::look(opened.as_fd(), &CString::new(name.as_bytes()).ok()?);
+        Some((folder.join(name), life))
+    };
+    names.into_iter().filter_map(look).collect()
+}
+
+/// Removes the pages of the dead.
+fn sweep(folder: &Path, kind: PageKind) {
+    for (path, life) in lives(folder, kind, SWEPT_MAX) {
+        if life == Life::Ended && read(&path, kind).is_some() {
+            punctual_machine::label!("page.dead");
+            let _somebody_else_did = std::fs::remove_file(path);
+            punctual_machine::label!("page.dead.done");
+        }
+    }
+}
+
+/// The process that made a page, if what stands there can be one.
+pub(crate) fn process_of(words: &[Counter]) -> Option<ProcessIdentity> {
+    Some(ProcessIdentity { pid: u32::try_from(words[3].get()).ok()?, namespace: words[5].get() })
+}
+
+/// Writes a name into four words, cut to what they hold.
+pub(crate) fn write_name(words: &[Counter], name: &str) {
+    for (word, part) in words.iter().zip(name.as_bytes().chunks(8)) {
+        let mut bytes = [0; 8];
+        bytes[..part.len()].copy_from_slice(part);
+        word.publish(u64::from_le_bytes(bytes));
+    }
+}
+
+/// The name in four words.
+pub(crate) fn read_name(words: &[Counter]) -> String {
+    let bytes: Vec<u8> =
+        words.iter().flat_map(|word| word.get_published().to_le_bytes()).take(NAME_SIZE_MAX).collect();
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    // What a page says goes to a terminal: nothing in it may move the cursor.
+    String::from_utf8_lossy(&bytes[..end])
+        .chars()
+        .map(|char| if char.is_control() { '?' } else { char })
+        .collect()
+}
+
+fn folder() -> PathBuf {
+    // The sweepers of everybody else on this host would leave nothing to die over.
+    #[cfg(labelled_stores)]
+    if let Some(folder) = std::env::var_os("PUNCTUAL_COUNTERS") {
+        return folder.into();
+    }
+    PathBuf::from(format!("/dev/shm/punctual-counters.{}", user()))
+}
+
+fn make_folder(folder: &Path) -> Option<()> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    punctual_machine::label!("page.folder.make");
+    let _exists = std::fs::DirBuilder::new().mode(0o700).create(folder);
+    let found = std::fs::symlink_metadata(folder).ok()?;
+    (found.is_dir() && found.uid() == user()).then_some(())
+}
