@@ -139,6 +139,8 @@ const EXCEPTIONS: &[Exception] = &[
     Exception {
         reason: "the emulator knows neither bpf(2) nor AF_XDP",
         tests: &[
+            ("damage", "what_the_kernel_damages_is_counted_and_not_believed"),
+            ("punctual_lab_machine", "xdp::damage::tests::what_becomes_of_a_packet_follows_from_the_seed"),
             ("punctual_lab_machine", "xdp::tests::an_echo_answers_its_port_alone"),
             ("punctual_lab_machine", "xdp::tests::frames_cross_a_veth_pair"),
         ],

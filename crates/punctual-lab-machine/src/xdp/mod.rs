@@ -9,6 +9,7 @@
 //!    receive or the completion ring; in between it is ours.
 //! 2. Of each ring we are producer or consumer. The producer writes an entry, then its position with release ordering;
 //!    the consumer reads that position with acquire ordering, then the entry, then stores its own with release ordering.
+mod damage;
 mod program;
 mod rings;
 
@@ -18,6 +19,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
+pub use damage::{Damage, DamagePlan, Damaged, Traffic};
 use program::{Echo, Redirect};
 use punctual_machine::SystemError;
 use punctual_machine::packet::{ETHERNET_HEADER_SIZE, Interface};

@@ -64,6 +64,20 @@ pub(super) const CALL: u8 = 0x85;
 pub(super) const EXIT: u8 = 0x95;
 
 /// For [`super::damage`] alone. An atomic addition that gives what was there before.
+pub(super) const ATOMIC_FETCH: i32 = 1;
+pub(super) const XDP_DROP: i32 = 1;
+pub(super) const STORE8: u8 = 0x73;
+pub(super) const MOVE32: u8 = 0xbc;
+pub(super) const ADD: u8 = 0x0f;
+pub(super) const SUBTRACT: u8 = 0x1f;
+pub(super) const MULTIPLY: u8 = 0x2f;
+pub(super) const MULTIPLY_IMMEDIATE: u8 = 0x27;
+pub(super) const REMAINDER: u8 = 0x9f;
+pub(super) const XOR: u8 = 0xaf;
+pub(super) const SHIFT_LEFT: u8 = 0x6f;
+pub(super) const SHIFT_LEFT_IMMEDIATE: u8 = 0x67;
+pub(super) const SHIFT_RIGHT_IMMEDIATE: u8 = 0x77;
+pub(super) const JUMP_NOT_LESS_IMMEDIATE: u8 = 0x35;
 
 pub(super) const fn op(code: u8, target: u8, source: u8, offset: i16, immediate: i32) -> Instruction {
     Instruction { code, registers: source << 4 | target, offset, immediate }
