@@ -46,7 +46,13 @@ pub(crate) const LONG: &Wanted = &Wanted {
 const BELOW: &[&str] = &["punctual-proto", "punctual-machine", "punctual-lab-machine"];
 
 /// Tests of seconds that take minutes under emulation, and in which nothing depends on the processor. They wait for the night.
-const SLOW: &[&str] = &[];
+const SLOW: &[&str] = &[
+    "broadcast::explored::a_view_of_three_changes_in_every_order",
+    "broadcast::explored::each_mistake_has_a_way_to_its_fault",
+    "broadcast::tests::every_mistake_is_found",
+    "broadcast::tests::groups_of_the_model_live",
+    "sim::tests::broadcast_holds",
+];
 
 /// Each takes five seconds to build and fewer to run: with the library's own tests, a minute of CI.
 const QUICK: &[&str] = &["allocation", "engines", "hostile", "stages"];

@@ -36,7 +36,7 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, &["run", "peel", "--starts", "0"], &["see punctual run peel --help"]);
     // Who gave no name, or a wrong one, is told which there are.
     refused(&place, &["run", "everything"], &["'everything'", "survey", "wakeup", "see punctual run --help"]);
-    refused(&place, &["sim"], &["punctual sim needs", "wakeup"]);
+    refused(&place, &["sim"], &["punctual sim needs", "wakeup", "broadcast"]);
     refused(&place, &["import"], &["sockperf", "see punctual import --help"]);
     assert!(!place.path("runs").exists(), "something was measured");
 }

@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod address;
+pub mod broadcast;
 pub mod classes;
 pub mod frame;
 pub mod interest;

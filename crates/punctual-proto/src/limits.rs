@@ -53,3 +53,19 @@ pub const SEAL_ALLOWANCE_NS: u64 = 2_000_000_000;
 /// a message is under way, and than the clocks lie apart.
 pub const SEAL_OVERLAP_NS: u64 = 10_000_000_000;
 const _: () = assert!(SEAL_OVERLAP_NS > 2 * SEAL_ALLOWANCE_NS);
+
+/// Members of one broadcast group. A set of them is a `u32`.
+pub const GROUP_MEMBERS_MAX: usize = 32;
+const _: () = assert!(GROUP_MEMBERS_MAX <= u32::BITS as usize);
+
+/// Frames of one origin that not all members of a broadcast group have taken. At 1 GB/s and frames of 1,448 bytes it is 6 ms.
+pub const BROADCAST_WINDOW_MAX: usize = 4096;
+
+/// Largest message of a broadcast group, bytes.
+pub const BROADCAST_MESSAGE_SIZE_MAX: usize = 64 << 20;
+
+/// Messages and repairs that a member of a broadcast group has yet to say. What does not fit is asked for again.
+pub const BROADCAST_REPAIRS_MAX: usize = 1024;
+
+/// Memory for the frames of one broadcast group at one member, bytes.
+pub const BROADCAST_MEMORY_MAX: usize = 1 << 30;

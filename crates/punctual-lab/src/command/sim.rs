@@ -42,6 +42,8 @@ pub enum Model {
     Stream(WorldArguments),
     /// Seals: whether each frame is taken once, and none that was altered or is of before
     Sealing(WorldArguments),
+    /// Broadcast: whether all of a group deliver the same in one order, whatever is lost and whoever crashes
+    Broadcast(WorldArguments),
 }
 
 /// Options of a model in a seeded world.
@@ -93,6 +95,7 @@ pub fn sim(arguments: &SimArguments) -> Result<(), Failure> {
         Model::TimeSync(world) => simulate_world("time-sync", world),
         Model::Stream(world) => simulate_world("stream", world),
         Model::Sealing(world) => simulate_world("sealing", world),
+        Model::Broadcast(world) => simulate_world("broadcast", world),
     }
 }
 

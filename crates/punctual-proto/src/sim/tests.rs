@@ -52,6 +52,21 @@ fn sealing_holds() {
     holds("sealing");
 }
 
+#[test]
+fn broadcast_holds() {
+    holds("broadcast");
+}
+
+/// Goal: what failed once holds. 1553: a change of views needed a frame of a living member, and nobody asked for it while frames
+/// of a dead one were missing. 2635: the model asked for deliveries of a life that was about to end.
+#[test]
+fn what_failed_once_holds() {
+    for seed in [1_553, 2_635] {
+        let failure = check(model("broadcast"), seed).err();
+        assert!(failure.is_none(), "{seed}: {}", failure.unwrap().violation);
+    }
+}
+
 /// A sender that counts to twenty, and a receiver that says what came.
 #[derive(Debug)]
 struct Counting {

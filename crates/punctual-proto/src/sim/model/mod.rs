@@ -1,5 +1,6 @@
 //! What is checked of a protocol in its world, seed by seed, and how a failure is made short.
 
+mod broadcast;
 mod interest;
 mod keyed_group;
 mod sealing;
@@ -15,6 +16,7 @@ use super::plan::{Fault, Plan};
 use super::record::{Line, Record};
 
 #[cfg(test)]
+pub(crate) use broadcast::Broadcast;
 #[cfg(test)]
 pub(crate) use interest::{InterestNode, KEY as INTEREST_KEY};
 #[cfg(test)]
@@ -73,6 +75,7 @@ pub const MODELS: &[&dyn Model] = &[
     &time_sync::TimeSync,
     &stream::Streams,
     &sealing::Sealing,
+    &broadcast::Broadcast::SOUND,
 ];
 
 /// A seed that fails.

@@ -1,0 +1,147 @@
+//! The frames of one origin in one view: a ring of the newest, and which of them are missing.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// What a frame says of itself besides its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// It begins a message.
+    pub(super) is_first: bool,
+    /// It ends a message.
+    pub(super) is_last: bool,
+    /// Its message may be delivered as soon as its order is known.
+    pub(super) is_agreed: bool,
+    /// Size of the whole message, bytes.
+    pub(super) message_size: u32,
+}
+
+/// No frame has this number.
+const NO_NUMBER: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    number: u64,
+    size: u32,
+    meta: Meta,
+}
+
+const EMPTY: Slot = Slot {
+    number: NO_NUMBER,
+    size: 0,
+    meta: Meta { is_first: false, is_last: false, is_agreed: false, message_size: 0 },
+};
+
+/// A ring of frames. A number's slot is taken again a window later: by then all members have taken what was in it, because the
+/// origin's credit says so.
+#[derive(Debug)]
+pub(super) struct Frames {
+    slots: Vec<Slot>,
+    bytes: Vec<u8>,
+    frame_size: usize,
+    /// All frames before this one are here, or were.
+    mark: u64,
+    /// All frames before this one are known to exist.
+    end: u64,
+}
+
+impl Frames {
+    pub(super) fn new(window: usize, frame_size: usize) -> Self {
+        Self { slots: vec![EMPTY; window], bytes: vec![0; window * frame_size], frame_size, mark: 0, end: 0 }
+    }
+
+    /// Forgets everything: a view begins.
+    pub(super) fn clear(&mut self) {
+        self.slots.fill(EMPTY);
+        (self.mark, self.end) = (0, 0);
+    }
+
+    pub(super) fn window(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    pub(super) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.window()) as usize
+    }
+
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.slots[self.place(number)].number == number
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<(Meta, &[u8])> {
+        let place = self.place(number);
+        let slot = self.slots[place];
+        let from = place * self.frame_size;
+        (slot.number == number).then(|| (slot.meta, &self.bytes[from..from + slot.size as usize]))
+    }
+
+    /// Takes a frame. `limit` is the first number for which there is no room yet. Says whether it is new.
+    pub(super) fn insert(&mut self, number: u64, meta: Meta, payload: &[u8], limit: u64) -> bool {
+        if number < self.mark || number >= limit || self.has(number) || payload.len() > self.frame_size {
+            return false;
+        }
+        let place = self.place(number);
+        self.slots[place] = Slot { number, size: payload.len() as u32, meta };
+        self.bytes[place * self.frame_size..][..payload.len()].copy_from_slice(payload);
+        self.end = self.end.max(number + 1);
+        while self.has(self.mark) {
+            self.mark += 1;
+        }
+        true
+    }
+
+    /// All before `end` exist, whoever says so.
+    pub(super) fn note_end(&mut self, end: u64, limit: u64) {
+        self.end = self.end.max(end.min(limit));
+    }
+
+    /// Whether frames that exist are missing.
+    pub(super) fn has_gap(&self) -> bool {
+        self.mark < self.end
+    }
+
+    /// Which of the 64 numbers from `base` exist and are not here, the first in the lowest bit.
+    pub(super) fn missing(&self, base: u64) -> u64 {
+        (0..64)
+            .filter(|bit| base + bit >= self.mark && base + bit < self.end && !self.has(base + bit))
+            .fold(0, |bits, bit| bits | 1 << bit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(frames: &mut Frames, number: u64) -> bool {
+        frames.insert(number, Meta::default(), &number.to_le_bytes(), 1_000)
+    }
+
+    #[test]
+    fn gaps_are_seen_and_closed() {
+        let mut frames = Frames::new(8, 8);
+        assert!(insert(&mut frames, 0) && insert(&mut frames, 3) && !insert(&mut frames, 3));
+        assert_eq!((frames.mark(), frames.end(), frames.missing(0)), (1, 4, 0b0110));
+        frames.note_end(6, 1_000);
+        assert_eq!(frames.missing(1), 0b11011);
+        [2, 1, 5, 4].into_iter().for_each(|number| assert!(insert(&mut frames, number)));
+        assert!(!frames.has_gap() && frames.mark() == 6);
+        assert_eq!(frames.get(4).map(|(_, bytes)| bytes), Some(&4_u64.to_le_bytes()[..]));
+    }
+
+    #[test]
+    fn a_window_later_the_slot_has_the_other_frame() {
+        let mut frames = Frames::new(4, 8);
+        (0..6).for_each(|number| assert!(insert(&mut frames, number)));
+        assert!(frames.get(1).is_none() && frames.has(5) && frames.has(2));
+        assert!(!insert(&mut frames, 1), "what was here once is not taken again");
+        assert!(!frames.insert(9, Meta::default(), &[], 9), "no room yet");
+    }
+}

@@ -1,0 +1,171 @@
+//! What the user is told: messages in their order, and views between them.
+
+use alloc::vec::Vec;
+
+use super::{Member, Phase};
+use crate::address::NodeId;
+use crate::broadcast::frames::Meta;
+use crate::broadcast::mutant::Mutant;
+use crate::broadcast::order::Entry;
+use crate::broadcast::view::View;
+use crate::limits::GROUP_MEMBERS_MAX;
+
+/// A message is delivered. Its bytes are [`Member::message`] until the next event is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Who broadcast it.
+    pub sender: NodeId,
+    /// In which life.
+    pub life: u64,
+    /// The view in which it was broadcast and is delivered.
+    pub view: u64,
+    /// Where its last frame stands in the order of the view.
+    pub index: u64,
+    /// Size, bytes.
+    pub size: usize,
+    /// A majority holds it.
+    pub is_uniform: bool,
+}
+
+/// What a member tells its user, in one order with the messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message.
+    Delivered(Delivery),
+    /// From here on another view. What was delivered before was delivered by all who were in both.
+    View(View),
+    /// This member is with a minority, or its view is too small. It waits.
+    Stopped,
+    /// It is with a majority again.
+    Resumed,
+    /// The others went on without this life. Whether its last messages were delivered is not known; it joins in a new one.
+    Expelled,
+    /// It has left, as was asked for.
+    Left,
+}
+
+/// A message of one origin that is put together from frames.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    bytes: Vec<u8>,
+    is_begun: bool,
+}
+
+impl Assembly {
+    pub(super) fn clear(&mut self) {
+        self.is_begun = false;
+        self.bytes.clear();
+    }
+
+    /// Adds a frame. Says whether the message is whole.
+    fn add(&mut self, meta: Meta, payload: &[u8], size_max: usize) -> bool {
+        if meta.is_first {
+            self.clear();
+            self.is_begun = true;
+        }
+        if !self.is_begun || self.bytes.len() + payload.len() > size_max {
+            self.clear();
+            return false;
+        }
+        self.bytes.extend_from_slice(payload);
+        if meta.is_last {
+            self.is_begun = false;
+        }
+        meta.is_last
+    }
+}
+
+impl Member {
+    /// The bytes of the message that was delivered last.
+    pub fn message(&self) -> &[u8] {
+        let whole = self.whole.and_then(|(origin, number)| self.frames[origin].get(number));
+        whole.map_or(&self.assemblies[self.assembled].bytes, |(_, payload)| payload)
+    }
+
+    pub(super) fn next_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if self.phase != Phase::Member {
+            return None;
+        }
+        while let Some((entry, meta)) = self.next_deliverable() {
+            self.progress.taken = self.progress.next;
+            self.progress.next += 1;
+            self.delivered[entry.origin] = entry.number + 1;
+            if entry.origin == self.own {
+                self.outgoing.note_delivered(entry.number, entry.index);
+            }
+            if let Some(delivery) = self.deliver(entry, meta) {
+                return Some(Event::Delivered(delivery));
+            }
+        }
+        self.timing.turn_due |= self.progress.taken < self.progress.next && self.outgoing.is_waiting();
+        self.progress.taken = self.progress.next;
+        if self.closing.is_some() && self.progress.next == self.order.mark() {
+            self.finish_view();
+        }
+        self.events.pop_front()
+    }
+
+    /// The next of the order, if it may be delivered.
+    fn next_deliverable(&self) -> Option<(Entry, Meta)> {
+        let next = self.progress.next;
+        let entry = self.order.get(next).filter(|_| next < self.order.mark())?;
+        let (meta, _) = self.frames[entry.origin].get(entry.number)?;
+        let may = if self.closing.is_some() {
+            true
+        } else if self.is_frozen() {
+            false
+        } else if meta.is_agreed || self.mutants.has(Mutant::DeliveredBeforeMajority) {
+            next < self.progress.held
+        } else {
+            next < self.progress.uniform.min(self.progress.held)
+        };
+        may.then_some((entry, meta))
+    }
+
+    fn deliver(&mut self, entry: Entry, meta: Meta) -> Option<Delivery> {
+        let Entry { index, origin, number } = entry;
+        let (_, payload) = self.frames[origin].get(number)?;
+        let mut size = payload.len();
+        self.whole = (meta.is_first && meta.is_last).then_some((origin, number));
+        if self.whole.is_none() {
+            let assembly = &mut self.assemblies[origin];
+            if !assembly.add(meta, payload, self.options.message_size_max) {
+                return None;
+            }
+            (size, self.assembled) = (assembly.bytes.len(), origin);
+        }
+        Some(Delivery {
+            sender: self.options.roster[origin],
+            life: self.view.lives[origin],
+            view: self.view.number,
+            index,
+            size,
+            is_uniform: self.closing.is_some() || !meta.is_agreed || index < self.progress.uniform,
+        })
+    }
+
+    /// Finds out of how much of the order the frames are here, and what a majority has.
+    pub(super) fn update_progress(&mut self) {
+        while let Some(entry) = self.order.get(self.progress.held)
+            && self.progress.held < self.order.mark()
+            && entry.number < self.frames[entry.origin].mark()
+        {
+            self.progress.held += 1;
+        }
+        let mut held = [0; GROUP_MEMBERS_MAX];
+        let mut count = 0;
+        for place in self.view.members().iter() {
+            held[count] = if place == self.own { self.progress.held } else { self.peers[place].held };
+            count += 1;
+        }
+        // What the middle one and all above it hold, more than half do.
+        let held = &mut held[..count];
+        held.sort_unstable_by(|one, other| other.cmp(one));
+        if let Some(&majority) = held.get(count / 2) {
+            self.progress.uniform = self.progress.uniform.max(majority);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! One member: what it is made of, and its doors. What it does with messages, time and its user stands in the files beside.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::change::{Acceptor, Proposal};
+use super::frames::Frames;
+use super::message::{Body, parse};
+use super::mutant::{Mutant, Mutants};
+use super::options::{GroupOptions, OptionsError};
+use super::order::OrderLog;
+use super::peer::Peer;
+use super::repair::{GapClock, Repairs};
+use super::view::View;
+use crate::address::{Address, NodeId, Target};
+use crate::protocol::{Protocol, Transmit};
+use crate::time::Nanos;
+
+mod account;
+mod deliver;
+mod membership;
+mod receive;
+mod send;
+mod timing;
+mod transmit;
+
+pub use account::Account;
+pub use deliver::{Delivery, Event};
+pub use send::{BroadcastError, Guarantee};
+
+use deliver::Assembly;
+use membership::Lead;
+use send::Outgoing;
+use transmit::Say;
+
+/// Whether a life takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// In no view yet.
+    Joining,
+    /// In a view.
+    Member,
+    /// It has left, and says nothing any more but by what its last view ended.
+    Left,
+}
+
+/// What a member holds of its view's order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// The frames of so much of the order are here.
+    held: u64,
+    /// A majority holds so much of it.
+    uniform: u64,
+    /// What `held` was when the others were told last.
+    held_said: u64,
+    /// What `taken` was then.
+    taken_said: u64,
+    /// The next of the order to be delivered.
+    next: u64,
+    /// The user has done with all before this one.
+    taken: u64,
+}
+
+/// One member of a group, in one life after another.
+#[derive(Debug)]
+pub struct Member {
+    options: GroupOptions,
+    mutants: Mutants,
+    own: usize,
+    life: u64,
+    now: Nanos,
+    phase: Phase,
+    view: View,
+    peers: Vec<Peer>,
+    /// Frames of each origin in this view.
+    frames: Vec<Frames>,
+    /// Of each origin, how many of its frames were delivered here.
+    delivered: Vec<u64>,
+    order: OrderLog,
+    progress: Progress,
+    outgoing: Outgoing,
+    assemblies: Vec<Assembly>,
+    /// The frame whose bytes are the message that was delivered last, if it was one frame.
+    whole: Option<(usize, u64)>,
+    assembled: usize,
+    gaps: GapClock,
+    repairs: Repairs,
+    timing: timing::Timing,
+    acceptor: Acceptor,
+    lead: Option<Lead>,
+    /// A proposal that is accepted as soon as all of it is here: who leads it, and its epoch.
+    pending: Option<(usize, u64, Proposal)>,
+    /// The end of this view; after it, the next.
+    closing: Option<Proposal>,
+    /// By what this view came to be.
+    installed: Option<Proposal>,
+    /// Lives that ask to join, by place, and when they did last; 0 for none.
+    joining: Vec<(u64, Nanos)>,
+    is_leaving: bool,
+    is_stopped: bool,
+    /// What follows from the last messages was not done yet.
+    is_behind: bool,
+    epoch_seen: u64,
+    account: Account,
+    say: VecDeque<Say>,
+    events: VecDeque<Event>,
+}
+
+impl Member {
+    /// A member in the life `life`, a random number that no other life has.
+    ///
+    /// # Errors
+    /// See [`OptionsError`].
+    pub fn new(options: GroupOptions, life: u64, now: Nanos) -> Result<Self, OptionsError> {
+        Self::with_mutants(options, life, now, Mutants::NONE)
+    }
+
+    pub(crate) fn with_mutants(
+        options: GroupOptions,
+        life: u64,
+        now: Nanos,
+        mutants: Mutants,
+    ) -> Result<Self, OptionsError> {
+        let own = options.check()?;
+        let (places, window) = (options.roster.len(), options.window);
+        let mut member = Self {
+            mutants,
+            own,
+            life: life.max(1),
+            now,
+            phase: Phase::Joining,
+            view: View::nobody(places),
+            peers: alloc::vec![Peer::default(); places],
+            frames: (0..places).map(|_| Frames::new(window, options.frame_size)).collect(),
+            delivered: alloc::vec![0; places],
+            order: OrderLog::new(places, window),
+            progress: Progress::default(),
+            outgoing: Outgoing::with_window(window),
+            assemblies: (0..places).map(|_| Assembly::default()).collect(),
+            whole: None,
+            assembled: own,
+            gaps: GapClock::new(options.round_trip, life),
+            repairs: Repairs::new(places, window),
+            timing: timing::Timing::starting(now),
+            acceptor: Acceptor::default(),
+            lead: None,
+            pending: None,
+            closing: None,
+            installed: None,
+            joining: alloc::vec![(0, Nanos(0)); places],
+            is_leaving: false,
+            is_stopped: false,
+            is_behind: false,
+            epoch_seen: 0,
+            account: Account::default(),
+            say: VecDeque::new(),
+            events: VecDeque::new(),
+            options,
+        };
+        if member.options.founds {
+            member.found();
+        }
+        Ok(member)
+    }
+
+    /// This life of the member.
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// The view that this life is in; its number is 0 before the first.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whether it has left.
+    pub fn has_left(&self) -> bool {
+        self.phase == Phase::Left
+    }
+
+    /// Whether its view has ended: the next begins once all that is left of it is taken, which nobody waits for to send more.
+    pub fn is_finishing_view(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// Whether it belongs to a minority, or its view is too small: nothing is taken and nothing new is uniform.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// The node at a place of the roster.
+    pub fn node(&self, place: usize) -> Option<NodeId> {
+        self.options.roster.get(place).copied()
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.acceptor.promised() > 0 && !self.mutants.has(Mutant::NotFrozen)
+    }
+
+    fn is_sequencer(&self) -> bool {
+        self.view.sequencer() == Some(self.own)
+    }
+
+    fn is_active(&self) -> bool {
+        self.phase == Phase::Member && self.closing.is_none()
+    }
+
+    /// The first frame of an origin for which there is no room: a window after what was delivered here.
+    fn limit(&self, origin: usize) -> u64 {
+        self.delivered[origin] + self.frames[origin].window()
+    }
+}
+
+impl Protocol for Member {
+    type Event = Event;
+
+    fn handle_message(&mut self, source: Address, message: &[u8], now: Nanos) {
+        self.now = now;
+        let ignores = self.mutants.has(Mutant::CheckIgnored);
+        let Some((head, body)) = parse(message, self.options.check, ignores) else { return };
+        let is_ours = head.group == self.options.group && self.node(head.place) == Some(source.node);
+        if !is_ours || head.place == self.own || self.phase == Phase::Left {
+            return;
+        }
+        // Of these many come at once, and what follows from all of them follows as well from the last.
+        let is_of_many = matches!(body, Body::Data(_) | Body::Order(..) | Body::Status(_) | Body::Gaps(_));
+        if !is_of_many {
+            self.catch_up();
+        }
+        match (&body, self.phase) {
+            (Body::Join, Phase::Member) => self.handle_join(head.place, head.life),
+            (Body::Install(proposal), _) => self.handle_install(head.place, proposal),
+            (_, Phase::Member) => self.handle_member(&head, body),
+            _ => {}
+        }
+        self.is_behind = true;
+        if !is_of_many {
+            self.catch_up();
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        self.now = now;
+        if self.phase != Phase::Left {
+            self.handle_times();
+            self.after_input();
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Nanos, buffer: &mut [u8]) -> Option<Transmit> {
+        self.now = now;
+        self.catch_up();
+        self.next_transmit(buffer)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.catch_up();
+        self.next_event()
+    }
+
+    fn poll_timeout(&self) -> Nanos {
+        self.next_timeout()
+    }
+}
+
+/// All nodes at the port of the group.
+fn everybody(options: &GroupOptions) -> Target {
+    Target::everyone_at(options.port)
+}

@@ -1,0 +1,152 @@
+//! What other members say of messages: frames, their order, what they hold and what they miss.
+
+use super::{Member, Say};
+use crate::broadcast::frames::Frames;
+use crate::broadcast::message::{Body, Data, Gaps, Head, Ranges, Status};
+use crate::broadcast::mutant::Mutant;
+
+impl Member {
+    /// A message of somebody who is, was or will be a member.
+    pub(super) fn handle_member(&mut self, head: &Head, body: Body<'_>) {
+        let place = head.place;
+        if !self.view.includes(place, head.life) {
+            if head.view < self.view.number {
+                self.push_say(Say::Install(place));
+            }
+            return;
+        }
+        if self.peers[place].hear(self.now) {
+            self.timing.status_due = true;
+        }
+        if head.view != self.view.number && !self.mutants.has(Mutant::OtherViewTaken) {
+            if head.view < self.view.number {
+                self.push_say(Say::Install(place));
+            }
+            return;
+        }
+        if self.closing.is_some() {
+            return;
+        }
+        self.note_head(head);
+        match body {
+            Body::Data(data) => self.handle_data(&data),
+            Body::Order(start, ranges) => self.handle_order(start, ranges),
+            Body::Status(status) => self.handle_status(place, &status),
+            Body::Gaps(gaps) => self.handle_gaps(place, &gaps),
+            Body::Prepare => self.handle_prepare(place, head.epoch),
+            Body::Promise(accepted, marks) => self.handle_promise(head, accepted, marks),
+            Body::Accept(proposal) => self.handle_accept(place, head.epoch, proposal),
+            Body::Accepted => self.handle_accepted(place, head.epoch),
+            Body::Join | Body::Install(_) => {}
+        }
+    }
+
+    fn note_head(&mut self, head: &Head) {
+        let peer = &mut self.peers[head.place];
+        peer.note_taken(head.taken, self.progress.uniform, self.now);
+        // What a frozen member holds now may come after its promise: only what it promised counts.
+        if head.epoch == 0 || self.mutants.has(Mutant::FrozenMarksCounted) {
+            peer.held = peer.held.max(head.held);
+        }
+        self.order.note_end(head.ordered, self.progress.taken);
+        self.note_epoch(head.epoch);
+    }
+
+    fn handle_data(&mut self, data: &Data<'_>) {
+        let Data { origin, is_repair, meta, number, payload } = *data;
+        if self.view.life(origin).is_none() || origin == self.own {
+            return;
+        }
+        let limit = self.limit(origin);
+        let is_new = self.frames[origin].insert(number, meta, payload, limit);
+        if is_new && is_repair {
+            self.account.repaired += 1;
+            self.gaps.repaired(self.now);
+        }
+        if !is_new && self.is_sequencer() && self.mutants.has(Mutant::DoubleOrdered) {
+            self.order.append(origin, number);
+        }
+        self.frames[origin].note_end(number.saturating_add(1), limit);
+    }
+
+    fn handle_order(&mut self, mut start: u64, ranges: Ranges<'_>) {
+        if self.is_sequencer() {
+            return;
+        }
+        if self.mutants.has(Mutant::OrderRecordSkipped) {
+            start = start.min(self.order.mark());
+        }
+        for range in ranges.iter() {
+            if self.view.life(range.origin).is_none() {
+                return;
+            }
+            self.order.insert(start, range, self.progress.taken);
+            let end = range.first.saturating_add(range.count.into());
+            let limit = self.limit(range.origin);
+            self.frames[range.origin].note_end(end, limit);
+            start = start.saturating_add(range.count.into());
+        }
+    }
+
+    fn handle_status(&mut self, place: usize, status: &Status<'_>) {
+        self.peers[place].suspects = status.suspects;
+        let limits = (self.limit(place), status.sent);
+        self.frames[place].note_end(limits.1, limits.0);
+        for (origin, mark) in status.marks.iter().enumerate().take(self.frames.len()) {
+            let limit = self.limit(origin);
+            self.frames[origin].note_end(mark, limit);
+        }
+        if status.asks {
+            self.push_say(Say::Status(place));
+        }
+    }
+
+    fn handle_gaps(&mut self, place: usize, gaps: &Gaps<'_>) {
+        self.repairs.add_order(place, gaps.order_from, gaps.order_to.min(self.order.mark()));
+        for list in gaps.lists() {
+            let Some(frames) = self.frames.get(list.origin) else { continue };
+            for (word, bits) in (0..).zip(list.bits.iter()) {
+                for bit in (0..64).filter(|bit| bits & (1 << bit) != 0) {
+                    let number = list.base.saturating_add(64 * word + bit);
+                    if frames.has(number) {
+                        self.repairs.add_frame(place, (list.origin, number));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The sequencer gives the next places to what it has.
+    fn order_frames(&mut self) {
+        if !self.is_sequencer() || self.is_frozen() || !self.is_active() {
+            return;
+        }
+        for origin in 0..self.frames.len() {
+            while self.order.count(origin) < self.frames[origin].mark() {
+                self.order.append(origin, self.order.count(origin));
+            }
+        }
+    }
+
+    /// Does what the last messages left to be done.
+    pub(super) fn catch_up(&mut self) {
+        if self.is_behind {
+            self.after_input();
+        }
+    }
+
+    /// What follows from whatever came in.
+    pub(super) fn after_input(&mut self) {
+        self.is_behind = false;
+        if !self.is_active() {
+            return;
+        }
+        self.number_frames();
+        self.order_frames();
+        self.update_progress();
+        let has_gap = self.order.has_gap() || self.frames.iter().any(Frames::has_gap);
+        self.gaps.note(has_gap, self.now);
+        self.update_membership();
+        self.note_settled();
+    }
+}

@@ -1,0 +1,197 @@
+//! What the user sends: cut into frames, numbered as far as the credit goes.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{Member, Phase};
+use crate::broadcast::frames::Meta;
+use crate::broadcast::mutant::Mutant;
+use crate::time::Nanos;
+
+/// When a message is delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guarantee {
+    /// When a majority holds it and all before it: whatever one member delivered, even one that crashed, all others deliver.
+    #[default]
+    Uniform,
+    /// When its order is known here: all members that go on to the next view deliver it, or none. One that crashes may have
+    /// delivered what the others never do.
+    Agreed,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BroadcastError {
+    /// The message before is not numbered yet: the slowest member has not taken enough. Try after the next event or timeout.
+    Full,
+    /// The view changes. Try after the next view.
+    Changing,
+    /// This life is in no view: it joins, or has left.
+    NoMember,
+    /// Too few members can be heard, or are in the view.
+    Stopped,
+    /// It is larger than a message may be, or empty.
+    Size,
+}
+
+impl fmt::Display for BroadcastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the message before it still waits for credit",
+            Self::Changing => "the view changes",
+            Self::NoMember => "this life is in no view",
+            Self::Stopped => "too few members can be heard",
+            Self::Size => "it is empty or too large",
+        })
+    }
+}
+
+impl core::error::Error for BroadcastError {}
+
+/// The message that is being cut into frames, and how far the own frames are.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    bytes: Vec<u8>,
+    at: usize,
+    is_agreed: bool,
+    is_active: bool,
+    /// Own frames that have numbers.
+    pub(super) sent: u64,
+    /// Own frames that were multicast.
+    pub(super) transmitted: u64,
+    /// Entries of the order that were announced.
+    pub(super) announced: u64,
+    /// Where the newest own frames stand in the order, by slot, from when they were delivered here.
+    positions: Vec<u64>,
+    /// So many own frames all users have taken.
+    stable: u64,
+}
+
+impl Outgoing {
+    /// A view begins: numbers begin anew, and so does a message of which frames are missing.
+    pub(super) fn begin(&mut self) {
+        (self.at, self.sent, self.transmitted, self.announced, self.stable) = (0, 0, 0, 0, 0);
+    }
+
+    /// Before the first message: room for a window.
+    pub(super) fn with_window(window: usize) -> Self {
+        Self { positions: alloc::vec![0; window], ..Self::default() }
+    }
+
+    /// An own frame is delivered here.
+    pub(super) fn note_delivered(&mut self, number: u64, index: u64) {
+        let slot = (number % self.positions.len() as u64) as usize;
+        self.positions[slot] = index;
+    }
+
+    /// All users have taken so much of the order, and this one so many own frames.
+    fn note_stable(&mut self, taken: u64, delivered: u64) {
+        let is_taken = |number: u64| self.positions[(number % self.positions.len() as u64) as usize] < taken;
+        while self.stable < delivered && is_taken(self.stable) {
+            self.stable += 1;
+        }
+    }
+
+    /// A message waits for credit.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_active
+    }
+
+    /// A life ends, and with it what was not sent.
+    pub(super) fn abandon(&mut self) {
+        self.is_active = false;
+    }
+}
+
+impl Member {
+    /// Takes a message to be delivered to all members, this one included; or says why not.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`]: nothing of the message was kept.
+    pub fn try_broadcast(
+        &mut self,
+        message: &[u8],
+        guarantee: Guarantee,
+        now: Nanos,
+    ) -> Result<(), BroadcastError> {
+        self.now = now;
+        self.catch_up();
+        if message.is_empty() || message.len() > self.options.message_size_max {
+            return Err(BroadcastError::Size);
+        }
+        if self.phase != Phase::Member || self.is_leaving {
+            return Err(BroadcastError::NoMember);
+        }
+        if self.is_stopped {
+            return Err(BroadcastError::Stopped);
+        }
+        if self.is_frozen() || self.closing.is_some() {
+            return Err(BroadcastError::Changing);
+        }
+        if self.outgoing.is_active {
+            return Err(BroadcastError::Full);
+        }
+        let outgoing = &mut self.outgoing;
+        outgoing.bytes.clear();
+        outgoing.bytes.extend_from_slice(message);
+        (outgoing.at, outgoing.is_active) = (0, true);
+        outgoing.is_agreed = guarantee == Guarantee::Agreed;
+        self.after_input();
+        Ok(())
+    }
+
+    /// Numbers frames of the outgoing message as far as the credit goes. Says whether there were any.
+    pub(super) fn number_frames(&mut self) -> bool {
+        if !self.is_active() || self.is_frozen() || self.is_stopped {
+            return false;
+        }
+        self.update_credit();
+        let before = self.outgoing.sent;
+        while self.outgoing.is_active && self.has_credit() {
+            self.number_frame();
+        }
+        before < self.outgoing.sent
+    }
+
+    fn has_credit(&self) -> bool {
+        let window = self.frames[self.own].window();
+        self.outgoing.sent < self.outgoing.stable + window || self.mutants.has(Mutant::CreditIgnored)
+    }
+
+    fn number_frame(&mut self) {
+        let Outgoing { bytes, at, is_agreed, sent, .. } = &mut self.outgoing;
+        let end = bytes.len().min(*at + self.options.frame_size);
+        let meta = Meta {
+            is_first: *at == 0,
+            is_last: end == bytes.len(),
+            is_agreed: *is_agreed,
+            message_size: bytes.len() as u32,
+        };
+        self.frames[self.own].insert(*sent, meta, &bytes[*at..end], u64::MAX);
+        (*at, *sent) = (end, *sent + 1);
+        self.outgoing.is_active = !meta.is_last;
+    }
+
+    /// What all users have taken needs no room any more. The slowest live member decides.
+    fn update_credit(&mut self) {
+        let slowest = self
+            .view
+            .members()
+            .iter()
+            .map(|place| self.taken_by(place))
+            .min()
+            .unwrap_or(0)
+            .min(self.progress.taken);
+        self.outgoing.note_stable(slowest, self.delivered[self.own]);
+    }
+
+    /// Everything of this member's that can be repeated was seen to be with all.
+    pub(super) fn is_settled(&self) -> bool {
+        let end = self.order.mark();
+        self.order.count(self.own) == self.outgoing.sent
+            && !self.outgoing.is_active
+            && self.progress.uniform >= end
+            && !self.order.has_gap()
+            && self.frames.iter().all(|frames| !frames.has_gap())
+    }
+}

@@ -1,0 +1,164 @@
+//! What a member does when nothing comes: heartbeats, suspicion, questions, and a look after its last messages.
+
+use super::{Member, Phase, Say};
+use crate::broadcast::view::Places;
+use crate::time::Nanos;
+
+/// What is due when.
+#[derive(Clone, Debug)]
+pub(super) struct Timing {
+    /// Something was said to all a heartbeat before.
+    heartbeat_at: Nanos,
+    /// If nothing has moved by then, the others are asked what they hold (tail probe).
+    probe_at: Nanos,
+    probe_wait: Nanos,
+    /// What was held, ordered and uniform when something moved last.
+    seen: (u64, u64, u64),
+    pub(super) join_at: Nanos,
+    /// When this member leads a change of views, if nobody does before.
+    pub(super) change_at: Option<Nanos>,
+    pub(super) status_due: bool,
+    pub(super) asks: bool,
+    /// What the user took, or a new view, has consequences.
+    pub(super) turn_due: bool,
+}
+
+impl Timing {
+    pub(super) fn starting(now: Nanos) -> Self {
+        Self {
+            heartbeat_at: now,
+            probe_at: Nanos::NEVER,
+            probe_wait: Nanos(0),
+            seen: (0, 0, 0),
+            join_at: now,
+            change_at: None,
+            status_due: false,
+            asks: false,
+            turn_due: false,
+        }
+    }
+
+    /// A view begins.
+    pub(super) fn begin(&mut self, now: Nanos) {
+        *self = Self { join_at: self.join_at, ..Self::starting(now) };
+    }
+
+    /// Nobody waits for anything.
+    pub(super) fn rest(&mut self) {
+        self.probe_at = Nanos::NEVER;
+    }
+
+    /// All were told something.
+    pub(super) fn said(&mut self, now: Nanos, heartbeat: Nanos) {
+        self.heartbeat_at = now.plus(heartbeat);
+    }
+}
+
+impl Member {
+    pub(super) fn handle_times(&mut self) {
+        let now = self.now;
+        self.timing.turn_due = false;
+        if self.phase == Phase::Joining {
+            if now >= self.timing.join_at {
+                // A user that does not even take the news of its expulsion would hold the next view up too.
+                if self.events.is_empty() {
+                    self.push_say(Say::Join);
+                }
+                self.timing.join_at = now.plus(self.options.heartbeat);
+            }
+            return;
+        }
+        for place in self.others().iter() {
+            self.timing.status_due |= self.peers[place].suspect(now, self.options.suspect_after);
+        }
+        if now >= self.timing.heartbeat_at {
+            self.timing.status_due = true;
+        }
+        if now >= self.timing.probe_at {
+            (self.timing.status_due, self.timing.asks) = (true, true);
+            self.timing.probe_wait = Nanos(2 * self.timing.probe_wait.0).min(self.options.heartbeat);
+            self.timing.probe_at = now.plus(self.timing.probe_wait);
+        }
+        if now >= self.gaps.due() {
+            self.gaps.ask(now, Places::NONE);
+            self.gaps.targets = self.holders();
+        }
+    }
+
+    /// Members but this one.
+    pub(super) fn others(&self) -> Places {
+        self.view.members().without(Places::only(self.own))
+    }
+
+    /// A member that is asked when the one who should know does not answer, another one each time.
+    fn other_holder(&self) -> usize {
+        let others = self.others();
+        let alive = others.without(self.suspects());
+        let choice = if alive.is_empty() { others } else { alive };
+        let turn = self.gaps.attempt() as usize / 2 + self.own;
+        choice.iter().nth(turn % choice.len().max(1)).unwrap_or(self.own)
+    }
+
+    /// Every other question goes to who should know: what it does not answer, others may.
+    fn asks_source(&self, place: usize) -> bool {
+        !self.gaps.attempt().is_multiple_of(2) && place != self.own && !self.peers[place].is_suspected()
+    }
+
+    pub(super) fn holder_of_frames(&self, origin: usize) -> usize {
+        if self.asks_source(origin) { origin } else { self.other_holder() }
+    }
+
+    pub(super) fn holder_of_order(&self) -> usize {
+        let sequencer = self.view.sequencer().unwrap_or(self.own);
+        if self.asks_source(sequencer) { sequencer } else { self.other_holder() }
+    }
+
+    fn holders(&self) -> Places {
+        let mut holders = Places::NONE;
+        if self.order.has_gap() {
+            holders.insert(self.holder_of_order());
+        }
+        for (origin, _) in self.frames.iter().enumerate().filter(|(_, frames)| frames.has_gap()) {
+            holders.insert(self.holder_of_frames(origin));
+        }
+        holders.without(Places::only(self.own))
+    }
+
+    /// Sets the tail probe: two round trips after something moved, if something is still under way.
+    pub(super) fn note_settled(&mut self) {
+        let seen = (self.progress.held, self.order.mark(), self.progress.uniform);
+        if self.is_settled() || self.view.size() == 1 {
+            self.timing.probe_at = Nanos::NEVER;
+        } else if seen != self.timing.seen || self.timing.probe_at == Nanos::NEVER {
+            self.timing.probe_wait = Nanos(2 * self.gaps.round_trip().0);
+            self.timing.probe_at = self.now.plus(self.timing.probe_wait);
+        }
+        self.timing.seen = seen;
+    }
+
+    /// Whether a member's user has taken nothing for too long of what there is, if such members are expelled.
+    pub(super) fn is_slow(&self, place: usize) -> bool {
+        let Some(after) = self.options.expel_slow_after else { return false };
+        let peer = &self.peers[place];
+        peer.taken < self.progress.uniform && self.now.since(peer.taken_at()) >= after
+    }
+
+    pub(super) fn next_timeout(&self) -> Nanos {
+        match self.phase {
+            Phase::Left => Nanos::NEVER,
+            Phase::Joining => self.timing.join_at,
+            Phase::Member => {
+                if self.wants_status() || self.timing.turn_due || self.is_behind {
+                    return self.now;
+                }
+                let suspicion = |place: usize| self.peers[place].suspicion_at(self.options.suspect_after);
+                let first = self.others().iter().map(suspicion).min().unwrap_or(Nanos::NEVER);
+                let timing = &self.timing;
+                let change_at = timing.change_at.unwrap_or(Nanos::NEVER);
+                let times =
+                    [timing.heartbeat_at, timing.probe_at, self.gaps.due(), change_at, self.lead_at(), first];
+                times.into_iter().min().unwrap_or(Nanos::NEVER)
+            }
+        }
+    }
+}

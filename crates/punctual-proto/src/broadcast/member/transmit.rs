@@ -1,0 +1,246 @@
+//! What a member says next: what the change of views needs, repairs, its own frames, order, gaps, and what it holds.
+
+use super::{Member, Phase, everybody};
+use crate::address::Target;
+use crate::broadcast::frames::Frames;
+use crate::broadcast::message::{Body, Data, Draft, Head};
+use crate::broadcast::mutant::Mutant;
+use crate::broadcast::view::Places;
+use crate::protocol::Transmit;
+
+/// Something to be said once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Say {
+    Join,
+    Prepare,
+    Promise(usize),
+    Accept,
+    Accepted(usize),
+    /// By what this view came to be: to one who is behind, or to all.
+    Install(usize),
+    InstallAll,
+    Status(usize),
+}
+
+/// The lowest bits that are set, as many as there is room for.
+fn first_bits(mut bits: u64, room: &mut u32) -> u64 {
+    while bits.count_ones() > *room {
+        bits &= !(1 << bits.ilog2());
+    }
+    *room -= bits.count_ones();
+    bits
+}
+
+impl Member {
+    /// Adds something to be said; twice is once.
+    pub(super) fn push_say(&mut self, say: Say) {
+        if !self.say.contains(&say) {
+            self.say.push_back(say);
+        }
+    }
+
+    fn head(&self) -> Head {
+        Head {
+            place: self.own,
+            group: self.options.group,
+            life: self.life,
+            view: self.view.number,
+            epoch: self.acceptor.promised(),
+            ordered: self.order.mark(),
+            held: self.progress.held,
+            taken: self.progress.taken,
+        }
+    }
+
+    pub(super) fn next_transmit(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let size_max = self.options.datagram_size().min(buffer.len());
+        let buffer = &mut buffer[..size_max];
+        while let Some(say) = self.say.pop_front() {
+            if let Some(transmit) = self.say(say, buffer) {
+                return Some(transmit);
+            }
+        }
+        if self.phase != Phase::Member {
+            return None;
+        }
+        self.repair(buffer)
+            .or_else(|| self.next_frame(buffer))
+            .or_else(|| self.announce(buffer))
+            .or_else(|| self.ask(buffer))
+            .or_else(|| self.next_status(buffer))
+    }
+
+    fn to(&self, place: usize) -> Target {
+        Target { node: self.node(place), port: Some(self.options.port) }
+    }
+
+    fn say(&mut self, say: Say, buffer: &mut [u8]) -> Option<Transmit> {
+        let (head, check) = (self.head(), self.options.check);
+        let all = everybody(&self.options);
+        let proposed = || self.lead.as_ref().and_then(|lead| lead.ballot.proposal.as_ref());
+        let (target, draft) = match say {
+            Say::Join => (all, Draft::bare(buffer, &head, check, &Body::Join)),
+            Say::Prepare => (all, Draft::bare(buffer, &head, check, &Body::Prepare)),
+            Say::Accept => (all, Draft::proposal(buffer, &head, check, (proposed()?, false))),
+            Say::Accepted(place) => (self.to(place), Draft::bare(buffer, &head, check, &Body::Accepted)),
+            Say::Promise(place) => {
+                let marks = self.marks();
+                (self.to(place), Draft::promise(buffer, &head, check, self.acceptor.accepted(), &marks))
+            }
+            Say::Install(_) | Say::InstallAll => {
+                let proposal = self.closing.as_ref().or(self.installed.as_ref())?;
+                let target = if let Say::Install(place) = say { self.to(place) } else { all };
+                (target, Draft::proposal(buffer, &head, check, (proposal, true)))
+            }
+            Say::Status(place) => {
+                let size = self.write_status(buffer, false)?;
+                return Some(Transmit { target: self.to(place), size });
+            }
+        };
+        draft.finish().map(|size| Transmit { target, size })
+    }
+
+    fn write_data(
+        &self,
+        buffer: &mut [u8],
+        (origin, number): (usize, u64),
+        is_repair: bool,
+    ) -> Option<usize> {
+        let (meta, payload) = self.frames[origin].get(number)?;
+        let data = Data { origin, is_repair, meta, number, payload };
+        Draft::data(buffer, &self.head(), self.options.check, &data).finish()
+    }
+
+    /// What others miss: to each of them, or to all if most miss the same.
+    fn repair(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        if let Some((place, from, to)) = self.repairs.next_order() {
+            let (end, size) = self.write_order(buffer, from, to)?;
+            if from < end && end < to {
+                self.repairs.put_back_order((place, end, to));
+            }
+            self.account.repairs_sent += 1;
+            return Some(Transmit { target: self.to(place), size });
+        }
+        while let Some((origin, number, mut askers)) = self.repairs.next_frame() {
+            let Some(size) = self.write_data(buffer, (origin, number), true) else { continue };
+            let Some(first) = askers.first() else { continue };
+            self.account.repairs_sent += 1;
+            if 2 * askers.len() > self.view.size() - 1 && askers.len() > 1 {
+                return Some(Transmit { target: everybody(&self.options), size });
+            }
+            askers.remove(first);
+            askers.iter().for_each(|place| self.repairs.add_frame(place, (origin, number)));
+            return Some(Transmit { target: self.to(first), size });
+        }
+        None
+    }
+
+    fn next_frame(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let number = self.outgoing.transmitted;
+        if number >= self.outgoing.sent {
+            return None;
+        }
+        let size = self.write_data(buffer, (self.own, number), false)?;
+        self.outgoing.transmitted += 1;
+        self.note_said();
+        Some(Transmit { target: everybody(&self.options), size })
+    }
+
+    /// Writes entries of the order; says up to where, and the size.
+    fn write_order(&self, buffer: &mut [u8], from: u64, to: u64) -> Option<(u64, usize)> {
+        let mut draft = Draft::order(buffer, &self.head(), self.options.check, from);
+        let mut at = from;
+        while at < to
+            && let Some(range) = self.order.range_at(at, to)
+            && draft.range(range)
+        {
+            at += u64::from(range.count);
+        }
+        draft.finish().map(|size| (at, size))
+    }
+
+    /// Order that nobody was told yet.
+    fn announce(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let (from, to) = (self.outgoing.announced, self.order.mark());
+        if !self.is_sequencer() || self.is_frozen() || self.closing.is_some() || from >= to {
+            return None;
+        }
+        let (end, size) = self.write_order(buffer, from, to)?;
+        self.outgoing.announced = end.max(from + 1);
+        self.note_said();
+        Some(Transmit { target: everybody(&self.options), size })
+    }
+
+    /// Asks the next of those who are to be asked for what is missing.
+    fn ask(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        if self.closing.is_some() || self.mutants.has(Mutant::GapsNotAsked) {
+            return None;
+        }
+        let target = self.gaps.targets.first()?;
+        self.gaps.targets.remove(target);
+        let wants_order = self.order.has_gap() && self.holder_of_order() == target;
+        let order = if wants_order { (self.order.mark(), self.order.end()) } else { (0, 0) };
+        let mut draft = Draft::gaps(buffer, &self.head(), self.options.check, order);
+        let mut room = self.gaps.frames_max();
+        // Another origin is the first in every other question: what nobody has any more must not take the room of what some have.
+        let origins = self.frames.len();
+        let first = (self.gaps.attempt() / 2) as usize % origins;
+        for origin in (first..origins).chain(0..first) {
+            let frames = &self.frames[origin];
+            if frames.has_gap() && self.holder_of_frames(origin) == target {
+                let base = frames.mark();
+                let words = (frames.end() - base).div_ceil(64) as usize;
+                let bits =
+                    (0..words as u64).map(|word| first_bits(frames.missing(base + 64 * word), &mut room));
+                draft.missing(origin, base, words, bits);
+            }
+        }
+        let size = draft.finish()?;
+        self.account.questions += 1;
+        Some(Transmit { target: self.to(target), size })
+    }
+
+    fn next_status(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        if !self.wants_status() {
+            return None;
+        }
+        let size = self.write_status(buffer, self.timing.asks)?;
+        (self.timing.status_due, self.timing.asks) = (false, false);
+        self.note_said();
+        Some(Transmit { target: everybody(&self.options), size })
+    }
+
+    pub(super) fn wants_status(&self) -> bool {
+        let progress = &self.progress;
+        // A user that has taken a quarter of a window may let the slowest sender go on.
+        let news = progress.held > progress.held_said
+            || progress.taken - progress.taken_said >= (self.options.window as u64).div_ceil(4);
+        self.phase == Phase::Member && (self.timing.status_due || (news && self.view.size() > 1))
+    }
+
+    fn note_said(&mut self) {
+        self.progress.held_said = self.progress.held;
+        self.progress.taken_said = self.progress.taken;
+        self.timing.said(self.now, self.options.heartbeat);
+    }
+
+    fn write_status(&self, buffer: &mut [u8], asks: bool) -> Option<usize> {
+        let marks = self.frames.iter().map(Frames::mark);
+        let status = (self.outgoing.sent, self.suspects(), asks);
+        Draft::status(buffer, &self.head(), self.options.check, status, marks).finish()
+    }
+
+    /// Whom this member suspects; itself if it wants to leave.
+    pub(super) fn suspects(&self) -> Places {
+        let mut suspects = Places::NONE;
+        let is_suspected = |place: &usize| {
+            if *place == self.own {
+                self.is_leaving
+            } else {
+                self.peers[*place].is_suspected() || self.is_slow(*place)
+            }
+        };
+        self.view.members().iter().filter(is_suspected).for_each(|place| suspects.insert(place));
+        suspects
+    }
+}

@@ -1,0 +1,429 @@
+//! What members say to each other, as the payload of a message. Little-endian. What is not known is refused.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 1 | magic, 0x2B |
+//! | 1 | 1 | version (high four bits, 1) and kind (low four bits, the table below) |
+//! | 2 | 1 | place of the sender in the roster |
+//! | 3 | 1 | 1 = it has a check value; otherwise 0 |
+//! | 4 | 4 | CRC-32C of all bytes but these four; 0 where the medium checks |
+//! | 8 | 8 | group |
+//! | 16 | 8 | life of the sender, never 0 |
+//! | 24 | 8 | view of the sender; 0 before its first |
+//! | 32 | 8 | epoch that the sender has promised in that view; 0 if the view is undisturbed |
+//! | 40 | 8 | how much of the order the sender has |
+//! | 48 | 8 | of how much of the order it has the frames too |
+//! | 56 | 8 | of how much of the order its user has taken the messages |
+//!
+//! | kind | from 64 on |
+//! |---|---|
+//! | 0 data | origin (1), flags (1): 1 first, 2 last, 4 agreed, 8 repair; 0 (2); message size (4); number (8); payload |
+//! | 1 order | index of the first entry (8); ranges of origin (1), 0 (3), count (4), first number (8) |
+//! | 2 status | own frames numbered (8); places suspected (4); flags (4): 1 answer this; of each place, frames held (8) |
+//! | 3 gaps | order wanted from (8) and to (8); lists of origin (1), words (1), 0 (6), base (8), missing (8 each) |
+//! | 4 join | nothing |
+//! | 5 prepare | nothing |
+//! | 6 promise | epoch of the accepted proposal (8), 0 if none; places (8); of each, frames held (8); the proposal |
+//! | 7 accept | proposal |
+//! | 8 accepted | nothing |
+//! | 9 install | proposal |
+//!
+//! A proposal is the number of the next view (8), how much of the order counts (8), places (8), and of each place its life in
+//! the next view (8, 0 if none) and how many of its frames belong to the old view (8).
+
+use alloc::vec::Vec;
+
+use super::change::Proposal;
+use super::check::Check;
+use super::frames::Meta;
+use super::order::Range;
+use super::view::{Places, View};
+use crate::limits::GROUP_MEMBERS_MAX;
+
+mod parts;
+#[cfg(test)]
+mod tests;
+
+use parts::{Reader, Writer};
+
+/// Size of the header, bytes.
+pub const HEADER_SIZE: usize = 64;
+
+/// What stands in front of a frame's payload, bytes.
+pub const DATA_PREFIX_SIZE: usize = HEADER_SIZE + 16;
+
+/// Size of the largest message that is no data, in a group of so many places and this window, bytes.
+pub const fn control_size_max(places: usize, window: usize) -> usize {
+    let gaps = 16 + places * (16 + 8 * window.div_ceil(64));
+    let promise = 16 + 8 * places + 24 + 16 * places;
+    HEADER_SIZE + if gaps > promise { gaps } else { promise }
+}
+
+const MAGIC: u8 = 0x2B;
+const VERSION: u8 = 1;
+const CHECK_AT: usize = 4;
+const RANGE_SIZE: usize = 16;
+
+const FIRST: u8 = 1;
+const LAST: u8 = 2;
+const AGREED: u8 = 4;
+const REPAIR: u8 = 8;
+
+/// What every message begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) place: usize,
+    pub(super) group: u64,
+    pub(super) life: u64,
+    pub(super) view: u64,
+    pub(super) epoch: u64,
+    pub(super) ordered: u64,
+    pub(super) held: u64,
+    pub(super) taken: u64,
+}
+
+/// A frame of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Data<'b> {
+    pub(super) origin: usize,
+    pub(super) is_repair: bool,
+    pub(super) meta: Meta,
+    pub(super) number: u64,
+    pub(super) payload: &'b [u8],
+}
+
+/// What a member says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Status<'b> {
+    /// Frames of its own that have numbers.
+    pub(super) sent: u64,
+    pub(super) suspects: Places,
+    /// It waits for what others hold.
+    pub(super) asks: bool,
+    pub(super) marks: Words<'b>,
+}
+
+/// Whole numbers of 64 bits, one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Words<'b>(&'b [u8]);
+
+impl Words<'_> {
+    pub(super) fn iter(self) -> impl Iterator<Item = u64> {
+        self.0.chunks_exact(8).map(|bytes| Reader(bytes).long().unwrap_or(0))
+    }
+}
+
+/// Frames of one origin that are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missing<'b> {
+    pub(super) origin: usize,
+    pub(super) base: u64,
+    pub(super) bits: Words<'b>,
+}
+
+/// What is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gaps<'b> {
+    pub(super) order_from: u64,
+    pub(super) order_to: u64,
+    lists: &'b [u8],
+}
+
+impl<'b> Gaps<'b> {
+    pub(super) fn lists(&self) -> impl Iterator<Item = Missing<'b>> {
+        let mut reader = Reader(self.lists);
+        core::iter::from_fn(move || reader.missing())
+    }
+}
+
+/// Ranges of an order record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ranges<'b>(&'b [u8]);
+
+impl Ranges<'_> {
+    pub(super) fn iter(self) -> impl Iterator<Item = Range> {
+        self.0.chunks_exact(RANGE_SIZE).filter_map(|bytes| Reader(bytes).range())
+    }
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Body<'b> {
+    Data(Data<'b>),
+    Order(u64, Ranges<'b>),
+    Status(Status<'b>),
+    Gaps(Gaps<'b>),
+    Join,
+    Prepare,
+    Promise(Option<(u64, Proposal)>, Vec<u64>),
+    Accept(Proposal),
+    Accepted,
+    Install(Proposal),
+}
+
+/// Reads a message; `None` if these bytes are none. With a `check`, one without a check value is none.
+pub(super) fn parse(bytes: &[u8], check: Option<Check>, ignores_value: bool) -> Option<(Head, Body<'_>)> {
+    let mut reader = Reader(bytes);
+    if reader.byte()? != MAGIC {
+        return None;
+    }
+    let kind = reader.byte()?.checked_sub(VERSION << 4)?;
+    let place = usize::from(reader.byte()?);
+    let has_check = reader.byte()?;
+    let value = reader.word()?;
+    let is_genuine = match check {
+        None => has_check == 0 && value == 0,
+        Some(check) => has_check == 1 && (ignores_value || value == check_value(check, bytes)),
+    };
+    let head = Head {
+        place,
+        group: reader.long()?,
+        life: reader.long()?,
+        view: reader.long()?,
+        epoch: reader.long()?,
+        ordered: reader.long()?,
+        held: reader.long()?,
+        taken: reader.long()?,
+    };
+    if !is_genuine || place >= GROUP_MEMBERS_MAX || head.life == 0 {
+        return None;
+    }
+    Some((head, reader.body(kind)?))
+}
+
+fn check_value(check: Check, message: &[u8]) -> u32 {
+    check(check(0, &message[..CHECK_AT]), &message[CHECK_AT + 4..])
+}
+
+/// A message under way into a buffer. What does not fit makes it void.
+pub(super) struct Draft<'b> {
+    writer: Writer<'b>,
+    check: Option<Check>,
+}
+
+impl<'b> Draft<'b> {
+    fn new(buffer: &'b mut [u8], kind: u8, head: &Head, check: Option<Check>) -> Self {
+        let mut writer = Writer { buffer, at: 0, is_full: false };
+        writer.bytes(&[MAGIC, VERSION << 4 | kind, head.place as u8, u8::from(check.is_some()), 0, 0, 0, 0]);
+        for field in [head.group, head.life, head.view, head.epoch, head.ordered, head.held, head.taken] {
+            writer.long(field);
+        }
+        Self { writer, check }
+    }
+
+    /// Its size, once nothing more is added; `None` if it did not fit.
+    pub(super) fn finish(self) -> Option<usize> {
+        let Writer { buffer, at, is_full } = self.writer;
+        if is_full {
+            return None;
+        }
+        if let Some(check) = self.check {
+            let value = check_value(check, &buffer[..at]);
+            buffer[CHECK_AT..CHECK_AT + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        Some(at)
+    }
+
+    pub(super) fn data(buffer: &'b mut [u8], head: &Head, check: Option<Check>, data: &Data<'_>) -> Self {
+        let mut draft = Self::new(buffer, 0, head, check);
+        let Meta { is_first, is_last, is_agreed, message_size } = data.meta;
+        let flags = [(is_first, FIRST), (is_last, LAST), (is_agreed, AGREED), (data.is_repair, REPAIR)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
+        draft.writer.bytes(&[data.origin as u8, flags, 0, 0]);
+        draft.writer.word(message_size);
+        draft.writer.long(data.number);
+        draft.writer.bytes(data.payload);
+        draft
+    }
+
+    /// An order record without ranges, which [`Self::range`] adds.
+    pub(super) fn order(buffer: &'b mut [u8], head: &Head, check: Option<Check>, start: u64) -> Self {
+        let mut draft = Self::new(buffer, 1, head, check);
+        draft.writer.long(start);
+        draft
+    }
+
+    /// Adds a range if there is room.
+    pub(super) fn range(&mut self, range: Range) -> bool {
+        if self.writer.room() < RANGE_SIZE {
+            return false;
+        }
+        self.writer.bytes(&[range.origin as u8, 0, 0, 0]);
+        self.writer.word(range.count);
+        self.writer.long(range.first);
+        true
+    }
+
+    pub(super) fn status(
+        buffer: &'b mut [u8],
+        head: &Head,
+        check: Option<Check>,
+        (sent, suspects, asks): (u64, Places, bool),
+        marks: impl Iterator<Item = u64>,
+    ) -> Self {
+        let mut draft = Self::new(buffer, 2, head, check);
+        draft.writer.long(sent);
+        draft.writer.word(suspects.0);
+        draft.writer.word(u32::from(asks));
+        marks.for_each(|mark| draft.writer.long(mark));
+        draft
+    }
+
+    /// Gaps of the order alone; [`Self::missing`] adds those of origins.
+    pub(super) fn gaps(
+        buffer: &'b mut [u8],
+        head: &Head,
+        check: Option<Check>,
+        (order_from, order_to): (u64, u64),
+    ) -> Self {
+        let mut draft = Self::new(buffer, 3, head, check);
+        draft.writer.long(order_from);
+        draft.writer.long(order_to);
+        draft
+    }
+
+    /// Adds the frames that one origin's bits say are missing, word by word.
+    pub(super) fn missing(
+        &mut self,
+        origin: usize,
+        base: u64,
+        words: usize,
+        bits: impl Iterator<Item = u64>,
+    ) {
+        self.writer.bytes(&[origin as u8, words as u8, 0, 0, 0, 0, 0, 0]);
+        self.writer.long(base);
+        bits.take(words).for_each(|word| self.writer.long(word));
+    }
+
+    /// A join, prepare or accepted: a header says it all.
+    pub(super) fn bare(buffer: &'b mut [u8], head: &Head, check: Option<Check>, body: &Body<'_>) -> Self {
+        let kind = match body {
+            Body::Join => 4,
+            Body::Prepare => 5,
+            _ => 8,
+        };
+        Self::new(buffer, kind, head, check)
+    }
+
+    pub(super) fn promise(
+        buffer: &'b mut [u8],
+        head: &Head,
+        check: Option<Check>,
+        accepted: Option<&(u64, Proposal)>,
+        marks: &[u64],
+    ) -> Self {
+        let mut draft = Self::new(buffer, 6, head, check);
+        draft.writer.long(accepted.map_or(0, |(epoch, _)| *epoch));
+        draft.writer.long(marks.len() as u64);
+        marks.iter().for_each(|&mark| draft.writer.long(mark));
+        if let Some((_, proposal)) = accepted {
+            draft.writer.proposal(proposal);
+        }
+        draft
+    }
+
+    /// A proposal to be accepted, or one that is decided.
+    pub(super) fn proposal(
+        buffer: &'b mut [u8],
+        head: &Head,
+        check: Option<Check>,
+        (proposal, is_decided): (&Proposal, bool),
+    ) -> Self {
+        let mut draft = Self::new(buffer, if is_decided { 9 } else { 7 }, head, check);
+        draft.writer.proposal(proposal);
+        draft
+    }
+}
+
+impl Writer<'_> {
+    fn proposal(&mut self, proposal: &Proposal) {
+        self.long(proposal.next.number);
+        self.long(proposal.order_end);
+        self.long(proposal.cut.len() as u64);
+        for (life, cut) in proposal.next.lives.iter().zip(&proposal.cut) {
+            self.long(*life);
+            self.long(*cut);
+        }
+    }
+}
+
+impl<'b> Reader<'b> {
+    fn body(mut self, kind: u8) -> Option<Body<'b>> {
+        let body = match kind {
+            0 => Body::Data(self.data()?),
+            1 => {
+                let start = self.long()?;
+                let is_whole = self.0.len().is_multiple_of(RANGE_SIZE);
+                return is_whole.then_some(Body::Order(start, Ranges(self.0)));
+            }
+            2 => Body::Status(self.status()?),
+            3 => {
+                let (order_from, order_to) = (self.long()?, self.long()?);
+                return Some(Body::Gaps(Gaps { order_from, order_to, lists: self.0 }));
+            }
+            4 => Body::Join,
+            5 => Body::Prepare,
+            6 => {
+                let epoch = self.long()?;
+                let count = self.places()?;
+                let marks = (0..count).map(|_| self.long()).collect::<Option<Vec<u64>>>()?;
+                let accepted = if epoch == 0 { None } else { Some((epoch, self.proposal()?)) };
+                Body::Promise(accepted, marks)
+            }
+            7 => Body::Accept(self.proposal()?),
+            8 => Body::Accepted,
+            9 => Body::Install(self.proposal()?),
+            _ => return None,
+        };
+        self.0.is_empty().then_some(body)
+    }
+
+    fn data(&mut self) -> Option<Data<'b>> {
+        let (origin, flags) = (usize::from(self.byte()?), self.byte()?);
+        let reserved = (self.byte()?, self.byte()?);
+        let message_size = self.word()?;
+        let number = self.long()?;
+        let has = |flag: u8| flags & flag != 0;
+        let meta = Meta { is_first: has(FIRST), is_last: has(LAST), is_agreed: has(AGREED), message_size };
+        let is_known = flags < 16 && reserved == (0, 0) && origin < GROUP_MEMBERS_MAX;
+        let payload = core::mem::take(&mut self.0);
+        is_known.then_some(Data { origin, is_repair: has(REPAIR), meta, number, payload })
+    }
+
+    fn status(&mut self) -> Option<Status<'b>> {
+        let (sent, suspects, asks) = (self.long()?, Places(self.word()?), self.word()? == 1);
+        let is_whole = self.0.len().is_multiple_of(8) && self.0.len() <= 8 * GROUP_MEMBERS_MAX;
+        let marks = Words(core::mem::take(&mut self.0));
+        is_whole.then_some(Status { sent, suspects, asks, marks })
+    }
+
+    fn range(&mut self) -> Option<Range> {
+        let origin = usize::from(self.byte()?);
+        self.skip(3)?;
+        let count = self.word()?;
+        Some(Range { origin, first: self.long()?, count }).filter(|_| origin < GROUP_MEMBERS_MAX)
+    }
+
+    fn missing(&mut self) -> Option<Missing<'b>> {
+        let (origin, words) = (usize::from(self.byte()?), usize::from(self.byte()?));
+        self.skip(6)?;
+        let base = self.long()?;
+        let bits = Words(self.skip(8 * words)?);
+        Some(Missing { origin, base, bits }).filter(|_| origin < GROUP_MEMBERS_MAX)
+    }
+
+    fn places(&mut self) -> Option<usize> {
+        usize::try_from(self.long()?).ok().filter(|&count| count <= GROUP_MEMBERS_MAX)
+    }
+
+    fn proposal(&mut self) -> Option<Proposal> {
+        let (number, order_end) = (self.long()?, self.long()?);
+        let count = self.places()?;
+        let (mut lives, mut cut) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for _ in 0..count {
+            lives.push(self.long()?);
+            cut.push(self.long()?);
+        }
+        Some(Proposal { next: View { number, lives }, order_end, cut })
+    }
+}

@@ -1,0 +1,137 @@
+//! What is written reads back as itself, and any bytes are read or refused.
+
+use super::*;
+use crate::broadcast::check::crc32c;
+use crate::sim::Rng;
+
+const HEAD: Head =
+    Head { place: 3, group: 9, life: 77, view: 4, epoch: 257, ordered: 30, held: 20, taken: 10 };
+
+fn proposal() -> Proposal {
+    let next = View { number: 5, lives: alloc::vec![8, 0, 77] };
+    Proposal { next, order_end: 12, cut: alloc::vec![3, 4, 5] }
+}
+
+fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
+    let mut buffer = [0; 512];
+    let meta = Meta { is_first: true, is_last: false, is_agreed: true, message_size: 4_000 };
+    let data = Data { origin: 2, is_repair: true, meta, number: 99, payload: b"some bytes" };
+    let room = &mut buffer[..];
+    let draft = match kind {
+        0 => Draft::data(room, &HEAD, check, &data),
+        1 => {
+            let mut draft = Draft::order(room, &HEAD, check, 17);
+            assert!(draft.range(Range { origin: 1, first: 6, count: 2 }));
+            assert!(draft.range(Range { origin: 0, first: 9, count: 1 }));
+            draft
+        }
+        2 => Draft::status(room, &HEAD, check, (6, Places(5), true), [1, 2, 3].into_iter()),
+        3 => {
+            let mut draft = Draft::gaps(room, &HEAD, check, (3, 8));
+            draft.missing(2, 40, 2, [5, 6].into_iter());
+            draft
+        }
+        4 => Draft::bare(room, &HEAD, check, &Body::Join),
+        5 => Draft::bare(room, &HEAD, check, &Body::Prepare),
+        6 => Draft::promise(room, &HEAD, check, Some(&(513, proposal())), &[4, 5, 6]),
+        7 => Draft::proposal(room, &HEAD, check, (&proposal(), false)),
+        8 => Draft::bare(room, &HEAD, check, &Body::Accepted),
+        _ => Draft::proposal(room, &HEAD, check, (&proposal(), true)),
+    };
+    let size = draft.finish().unwrap();
+    buffer[..size].to_vec()
+}
+
+fn is_expected(kind: u8, body: &Body<'_>) -> bool {
+    match body {
+        Body::Data(data) => {
+            let flags = (data.is_repair, data.meta.is_first, data.meta.is_last, data.meta.is_agreed);
+            kind == 0
+                && flags == (true, true, false, true)
+                && (data.origin, data.number, data.meta.message_size) == (2, 99, 4_000)
+                && data.payload == b"some bytes"
+        }
+        Body::Order(start, ranges) => {
+            let ranges: Vec<_> =
+                ranges.iter().map(|range| (range.origin, range.first, range.count)).collect();
+            kind == 1 && *start == 17 && ranges == [(1, 6, 2), (0, 9, 1)]
+        }
+        Body::Status(status) => {
+            kind == 2
+                && (status.sent, status.suspects, status.asks) == (6, Places(5), true)
+                && status.marks.iter().eq([1, 2, 3])
+        }
+        Body::Gaps(gaps) => {
+            let lists: Vec<_> =
+                gaps.lists().map(|list| (list.origin, list.base, list.bits.iter().sum::<u64>())).collect();
+            kind == 3 && (gaps.order_from, gaps.order_to) == (3, 8) && lists == [(2, 40, 11)]
+        }
+        Body::Join => kind == 4,
+        Body::Prepare => kind == 5,
+        Body::Promise(accepted, marks) => {
+            kind == 6 && *accepted == Some((513, proposal())) && *marks == [4, 5, 6]
+        }
+        Body::Accept(found) => kind == 7 && *found == proposal(),
+        Body::Accepted => kind == 8,
+        Body::Install(found) => kind == 9 && *found == proposal(),
+    }
+}
+
+#[test]
+fn what_is_written_reads_back() {
+    for (kind, check) in (0..10).flat_map(|kind| [(kind, None), (kind, Some(crc32c as Check))]) {
+        let bytes = written(kind, check);
+        let (head, body) = parse(&bytes, check, false).unwrap();
+        assert!(head == HEAD && is_expected(kind, &body), "{kind}: {head:?} {body:?}");
+        let other = check.is_none().then_some(crc32c as Check);
+        assert!(parse(&bytes, other, false).is_none(), "{kind}: both must agree who checks");
+    }
+}
+
+/// Goal: with a check value, no flipped bit is taken, wherever it is.
+#[test]
+fn every_flipped_bit_is_found() {
+    for kind in 0..10 {
+        let bytes = written(kind, Some(crc32c));
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse(&flipped, Some(crc32c), false).is_none(), "{kind}, bit {bit}");
+        }
+    }
+}
+
+/// Goal: no bytes are too bad to be refused. Method: true messages cut, altered and lengthened at random, without a check.
+#[test]
+fn any_bytes_are_read_or_refused() {
+    let mut rng = Rng::new(5);
+    let mut read = 0;
+    for round in 0..20_000 {
+        let mut bytes = written((round % 10) as u8, None);
+        for _ in 0..rng.below(4) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] = rng.number() as u8;
+        }
+        bytes.resize(rng.below(bytes.len() as u64 + 40) as usize, 0xFF);
+        if let Some((head, body)) = parse(&bytes, None, false) {
+            assert!(head.place < GROUP_MEMBERS_MAX && head.life != 0);
+            if let Body::Gaps(gaps) = &body {
+                read += gaps.lists().map(|list| list.bits.iter().count()).sum::<usize>();
+            }
+            if let Body::Order(_, ranges) = &body {
+                read += ranges.iter().count();
+            }
+            read += 1;
+        }
+    }
+    assert!(read > 100, "{read}: the altered messages are too bad to say anything");
+}
+
+#[test]
+fn what_does_not_fit_is_no_message() {
+    let mut buffer = [0; HEADER_SIZE + 20];
+    assert!(Draft::proposal(&mut buffer, &HEAD, None, (&proposal(), true)).finish().is_none());
+    let mut draft = Draft::order(&mut buffer, &HEAD, None, 1);
+    assert!(!draft.range(Range { origin: 1, first: 6, count: 2 }), "12 bytes are left");
+    assert!(draft.finish().is_some());
+}

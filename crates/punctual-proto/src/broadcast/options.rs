@@ -1,0 +1,135 @@
+//! What a member is configured with.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::check::{Check, crc32c};
+use super::message::{DATA_PREFIX_SIZE, control_size_max};
+use crate::address::{NodeId, Port};
+use crate::limits::{
+    BROADCAST_MEMORY_MAX, BROADCAST_MESSAGE_SIZE_MAX, BROADCAST_WINDOW_MAX, GROUP_MEMBERS_MAX,
+    PAYLOAD_SIZE_MAX,
+};
+use crate::time::Nanos;
+
+/// A group, and how this member takes part. All but `own` and `founds` must be equal at all members.
+#[derive(Clone, Debug)]
+pub struct GroupOptions {
+    /// Which group: messages of others are ignored.
+    pub group: u64,
+    /// All who may be members, in the order of their places.
+    pub roster: Vec<NodeId>,
+    /// Who this is.
+    pub own: NodeId,
+    /// The port of the group at every node.
+    pub port: Port,
+    /// Makes the first view, alone. Exactly one node does, once in the life of a group: a second founder makes a second group.
+    pub founds: bool,
+    /// Largest payload of a frame, bytes.
+    pub frame_size: usize,
+    /// Frames of one origin that not all have taken.
+    pub window: usize,
+    /// Largest message, bytes.
+    pub message_size_max: usize,
+    /// A member that has nothing to say says so this often.
+    pub heartbeat: Nanos,
+    /// Silence after which a member is suspected; twice as long, up to eight times, for each time that was wrong.
+    pub suspect_after: Nanos,
+    /// The round trip until one was measured.
+    pub round_trip: Nanos,
+    /// A member whose user takes nothing for so long, while others do, is expelled; without it the others wait.
+    pub expel_slow_after: Option<Nanos>,
+    /// For media without a check value of their own.
+    pub check: Option<Check>,
+}
+
+/// Why options make no group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionsError {
+    /// The roster is empty, too long, or names somebody twice.
+    Roster,
+    /// This node is not in the roster.
+    Stranger,
+    /// Frames or messages are empty or too large.
+    Size,
+    /// No window, or one that is too large.
+    Window,
+    /// A heartbeat, a suspicion or a round trip takes no time, or suspicion is faster than heartbeats.
+    Times,
+    /// All windows together need more memory than a group may have.
+    Memory,
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Roster => "the roster is empty, too long, or names somebody twice",
+            Self::Stranger => "this node is not in the roster",
+            Self::Size => "frames or messages are empty or too large",
+            Self::Window => "there is no window, or it is too large",
+            Self::Times => "heartbeat, suspicion or round trip take no time, or suspicion is too fast",
+            Self::Memory => "the windows of all members need too much memory",
+        })
+    }
+}
+
+impl core::error::Error for OptionsError {}
+
+impl GroupOptions {
+    /// Options for a local network with Ethernet's frames.
+    pub fn new(group: u64, roster: Vec<NodeId>, own: NodeId, port: Port) -> Self {
+        Self {
+            group,
+            roster,
+            own,
+            port,
+            founds: false,
+            frame_size: 1_328,
+            window: 256,
+            message_size_max: 1 << 20,
+            heartbeat: Nanos::from_millis(10),
+            suspect_after: Nanos::from_millis(100),
+            round_trip: Nanos::from_micros(200),
+            expel_slow_after: None,
+            check: Some(crc32c),
+        }
+    }
+
+    /// Largest message that a member sends or takes, bytes: the room that [`Protocol::poll_transmit`] needs.
+    ///
+    /// [`Protocol::poll_transmit`]: crate::Protocol::poll_transmit
+    pub fn datagram_size(&self) -> usize {
+        control_size_max(self.roster.len(), self.window).max(DATA_PREFIX_SIZE + self.frame_size)
+    }
+
+    /// Members without which no message is taken: more than half of the roster.
+    pub fn view_size_min(&self) -> usize {
+        self.roster.len() / 2 + 1
+    }
+
+    pub(super) fn check(&self) -> Result<usize, OptionsError> {
+        let places = self.roster.len();
+        let is_double = |place: usize| self.roster[..place].contains(&self.roster[place]);
+        if places == 0 || places > GROUP_MEMBERS_MAX || (0..places).any(is_double) {
+            return Err(OptionsError::Roster);
+        }
+        if self.window == 0 || self.window > BROADCAST_WINDOW_MAX {
+            return Err(OptionsError::Window);
+        }
+        let size_max = self.message_size_max;
+        if self.frame_size == 0 || size_max == 0 || size_max > BROADCAST_MESSAGE_SIZE_MAX {
+            return Err(OptionsError::Size);
+        }
+        if self.frame_size > PAYLOAD_SIZE_MAX - DATA_PREFIX_SIZE {
+            return Err(OptionsError::Size);
+        }
+        if places * self.window * self.frame_size > BROADCAST_MEMORY_MAX {
+            return Err(OptionsError::Memory);
+        }
+        let times = [self.heartbeat, self.suspect_after, self.round_trip];
+        if times.contains(&Nanos(0)) || self.suspect_after <= self.heartbeat {
+            return Err(OptionsError::Times);
+        }
+        self.roster.iter().position(|&node| node == self.own).ok_or(OptionsError::Stranger)
+    }
+}

@@ -1,0 +1,182 @@
+//! The order of a view: a log of frames, written by the sequencer, the same at all members as far as they have it.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// One place in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) index: u64,
+    pub(super) origin: usize,
+    pub(super) number: u64,
+}
+
+/// Frames of one origin that follow each other in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) origin: usize,
+    pub(super) first: u64,
+    pub(super) count: u32,
+}
+
+/// No entry has this index.
+const NO_INDEX: u64 = u64::MAX;
+const EMPTY: Entry = Entry { index: NO_INDEX, origin: 0, number: 0 };
+
+/// A ring of the newest entries.
+#[derive(Debug)]
+pub(super) struct OrderLog {
+    entries: Vec<Entry>,
+    /// All entries before this one are here, or were.
+    mark: u64,
+    /// All entries before this one are known to exist.
+    end: u64,
+    /// Of each origin, how many of its frames stand before `mark`.
+    counts: Vec<u64>,
+}
+
+impl OrderLog {
+    /// The log of so many origins, each of which has at most a window of frames that not all have taken.
+    pub(super) fn new(origins: usize, window: usize) -> Self {
+        Self { entries: vec![EMPTY; origins * window], mark: 0, end: 0, counts: vec![0; origins] }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.fill(EMPTY);
+        self.counts.fill(0);
+        (self.mark, self.end) = (0, 0);
+    }
+
+    pub(super) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) fn count(&self, origin: usize) -> u64 {
+        self.counts[origin]
+    }
+
+    fn place(&self, index: u64) -> usize {
+        (index % self.entries.len() as u64) as usize
+    }
+
+    pub(super) fn get(&self, index: u64) -> Option<Entry> {
+        Some(self.entries[self.place(index)]).filter(|entry| entry.index == index)
+    }
+
+    /// The sequencer's next entry.
+    pub(super) fn append(&mut self, origin: usize, number: u64) {
+        let index = self.mark;
+        let place = self.place(index);
+        self.entries[place] = Entry { index, origin, number };
+        self.advance();
+    }
+
+    /// Takes an order record: `range` stands from `start` on. What is before `taken` may have been written over.
+    pub(super) fn insert(&mut self, start: u64, range: Range, taken: u64) {
+        let limit = taken.saturating_add(self.entries.len() as u64);
+        // Whatever a record says, the work is bounded by the room.
+        let end = start.saturating_add(range.count.into()).min(limit);
+        for index in start.max(self.mark)..end {
+            let place = self.place(index);
+            let number = range.first.saturating_add(index - start);
+            self.entries[place] = Entry { index, origin: range.origin, number };
+            self.end = self.end.max(index + 1);
+        }
+        self.advance();
+    }
+
+    fn advance(&mut self) {
+        while let Some(entry) = self.get(self.mark) {
+            self.counts[entry.origin] = entry.number + 1;
+            self.mark += 1;
+        }
+        self.end = self.end.max(self.mark);
+    }
+
+    /// All before `end` exist, whoever says so.
+    pub(super) fn note_end(&mut self, end: u64, taken: u64) {
+        self.end = self.end.max(end.min(taken + self.entries.len() as u64));
+    }
+
+    pub(super) fn has_gap(&self) -> bool {
+        self.mark < self.end
+    }
+
+    /// The longest range that begins at `index`, without going beyond `end`.
+    pub(super) fn range_at(&self, index: u64, end: u64) -> Option<Range> {
+        let first = self.get(index)?;
+        let follows = |step: u64| {
+            self.get(index + step)
+                .is_some_and(|entry| (entry.origin, entry.number) == (first.origin, first.number + step))
+        };
+        let count = (1..end.saturating_sub(index)).take_while(|&step| follows(step)).count() as u32 + 1;
+        Some(Range { origin: first.origin, first: first.number, count })
+    }
+
+    /// The length of the longest beginning of which all frames stand before the `cut` of their origin.
+    pub(super) fn length_within(&self, from: u64, cut: &[u64]) -> u64 {
+        let is_within = |index: &u64| self.get(*index).is_some_and(|entry| entry.number < cut[entry.origin]);
+        from + (from..self.mark).take_while(is_within).count() as u64
+    }
+
+    /// Ends the order of a view: what stands from `length` on is forgotten; then the frames of each origin up to its `cut`
+    /// follow, origin by origin. So all who close a view by one proposal have one order.
+    pub(super) fn close(&mut self, length: u64, cut: &[u64]) {
+        for index in length..self.mark {
+            if let Some(entry) = self.get(index) {
+                self.counts[entry.origin] = self.counts[entry.origin].min(entry.number);
+            }
+        }
+        for index in length..self.end {
+            let place = self.place(index);
+            if self.entries[place].index == index {
+                self.entries[place] = EMPTY;
+            }
+        }
+        self.mark = self.mark.min(length);
+        for (origin, &cut) in cut.iter().enumerate() {
+            for number in self.counts[origin]..cut {
+                self.append(origin, number);
+            }
+        }
+        self.end = self.mark;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(origin: usize, first: u64, count: u32) -> Range {
+        Range { origin, first, count }
+    }
+
+    #[test]
+    fn records_in_any_order_make_one_log() {
+        let mut log = OrderLog::new(2, 8);
+        log.insert(3, range(1, 0, 2), 0);
+        assert_eq!((log.mark(), log.end()), (0, 5));
+        log.insert(0, range(0, 0, 3), 0);
+        assert_eq!((log.mark(), log.count(0), log.count(1)), (5, 3, 2));
+        assert_eq!((log.range_at(1, 5), log.range_at(3, 4)), (Some(range(0, 1, 2)), Some(range(1, 0, 1))));
+        assert_eq!(log.length_within(0, &[3, 1]), 4);
+    }
+
+    #[test]
+    fn closing_depends_on_the_proposal_alone() {
+        let (mut short, mut long) = (OrderLog::new(2, 8), OrderLog::new(2, 8));
+        short.insert(0, range(0, 0, 2), 0);
+        long.insert(0, range(0, 0, 2), 0);
+        long.insert(2, range(1, 0, 3), 0);
+        [&mut short, &mut long].into_iter().for_each(|log| log.close(2, &[3, 1]));
+        for log in [short, long] {
+            let order: Vec<_> = (0..log.mark()).filter_map(|index| log.get(index)).collect();
+            let order: Vec<_> = order.iter().map(|entry| (entry.origin, entry.number)).collect();
+            assert_eq!((order, log.end()), (vec![(0, 0), (0, 1), (0, 2), (1, 0)], 4));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What a member knows of another: what it holds, and whether it seems to live.
+//!
+//! Suspicion adapts as that of an eventually perfect detector does (Chandra, Toueg 1996): each time that it was wrong, it waits
+//! twice as long.
+
+use super::view::Places;
+use crate::time::Nanos;
+
+/// How often the time of suspicion doubles at most.
+const DOUBLINGS_MAX: u32 = 3;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peer {
+    heard_at: Nanos,
+    doublings: u32,
+    is_suspected: bool,
+    /// Of how much of the order it holds the frames.
+    pub(super) held: u64,
+    /// Of how much of the order its user has taken the messages.
+    pub(super) taken: u64,
+    /// When that grew, or was as much as all could take.
+    taken_at: Nanos,
+    /// Whom it suspects; itself if it wants to leave.
+    pub(super) suspects: Places,
+}
+
+impl Peer {
+    /// What is known when a view begins.
+    pub(super) fn begin(&mut self, now: Nanos) {
+        let doublings = self.doublings;
+        *self = Self { heard_at: now, taken_at: now, doublings, ..Self::default() };
+    }
+
+    /// It lives. Says whether it was suspected.
+    pub(super) fn hear(&mut self, now: Nanos) -> bool {
+        self.heard_at = now;
+        let was_suspected = core::mem::take(&mut self.is_suspected);
+        if was_suspected {
+            self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+        }
+        was_suspected
+    }
+
+    pub(super) fn is_suspected(&self) -> bool {
+        self.is_suspected
+    }
+
+    /// When it will be suspected; never if it is.
+    pub(super) fn suspicion_at(&self, after: Nanos) -> Nanos {
+        if self.is_suspected { Nanos::NEVER } else { self.heard_at.plus(Nanos(after.0 << self.doublings)) }
+    }
+
+    /// Suspects it if it was silent for too long. Says whether that is new.
+    pub(super) fn suspect(&mut self, now: Nanos, after: Nanos) -> bool {
+        let is_new = now >= self.suspicion_at(after);
+        self.is_suspected |= is_new;
+        is_new
+    }
+
+    /// Its user has taken so much, of so much that could be.
+    pub(super) fn note_taken(&mut self, taken: u64, all: u64, now: Nanos) {
+        if taken > self.taken || taken >= all {
+            self.taken_at = now;
+        }
+        self.taken = self.taken.max(taken);
+    }
+
+    /// Since when its user has taken nothing of what there is.
+    pub(super) fn taken_at(&self) -> Nanos {
+        self.taken_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_suspected_wrongly_is_given_more_time() {
+        let (mut peer, after) = (Peer::default(), Nanos(100));
+        for (now, silent) in [(0, 100), (1_000, 200), (2_000, 400), (3_000, 800), (10_000, 800)] {
+            peer.hear(Nanos(now));
+            assert!(!peer.suspect(Nanos(now + silent - 1), after), "{now}");
+            assert!(peer.suspect(Nanos(now + silent), after) && peer.is_suspected(), "{now}");
+            assert_eq!(peer.suspicion_at(after), Nanos::NEVER);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! When gaps are asked for, of whom, and what others have asked for.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::view::Places;
+use crate::limits::{BROADCAST_REPAIRS_MAX, BROADCAST_WINDOW_MAX};
+use crate::time::Nanos;
+
+/// A question is repeated after this many doublings of the round trip at most.
+const DOUBLINGS_MAX: u32 = 4;
+
+/// Frames that a question asks for at most, where questions are answered: all of a window.
+const FRAMES_ASKED_MAX: u32 = BROADCAST_WINDOW_MAX as u32;
+
+/// No round trip is taken to be shorter, so that questions have an end.
+const ROUND_TRIP_MIN: Nanos = Nanos(500);
+
+/// When to ask for what is missing. The first question goes out after a quarter of a round trip, as frames may overtake each
+/// other; the next ones after a whole one with jitter, doubled each time.
+#[derive(Clone, Debug)]
+pub(super) struct GapClock {
+    round_trip: Nanos,
+    due: Option<Nanos>,
+    asked_at: Nanos,
+    attempt: u32,
+    jitter: u64,
+    /// Who is still to be asked in this round.
+    pub(super) targets: Places,
+    /// Frames that one question asks for at most. What the medium cannot carry at once must be asked for in parts, or all of it
+    /// may be lost each time.
+    frames_max: u32,
+    /// Repairs since it was asked last.
+    repairs: u32,
+}
+
+impl GapClock {
+    pub(super) fn new(round_trip: Nanos, seed: u64) -> Self {
+        Self {
+            round_trip,
+            due: None,
+            asked_at: Nanos(0),
+            attempt: 0,
+            jitter: seed | 1,
+            targets: Places::NONE,
+            frames_max: FRAMES_ASKED_MAX,
+            repairs: 0,
+        }
+    }
+
+    /// How many frames the next question asks for at most.
+    pub(super) fn frames_max(&self) -> u32 {
+        self.frames_max
+    }
+
+    pub(super) fn round_trip(&self) -> Nanos {
+        self.round_trip
+    }
+
+    pub(super) fn due(&self) -> Nanos {
+        self.due.unwrap_or(Nanos::NEVER)
+    }
+
+    /// How often it was asked for what is missing.
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Something is missing, or nothing is.
+    pub(super) fn note(&mut self, has_gap: bool, now: Nanos) {
+        if !has_gap {
+            (self.due, self.attempt, self.targets) = (None, 0, Places::NONE);
+        } else if self.due.is_none() {
+            self.due = Some(now.plus(Nanos(self.round_trip.0 / 4)));
+        }
+    }
+
+    /// A part of the way up to `limit`, which nobody foresees.
+    pub(super) fn jitter(&mut self, limit: Nanos) -> Nanos {
+        // The multiplier of Knuth's MMIX.
+        self.jitter =
+            self.jitter.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Nanos(((u128::from(self.jitter) * u128::from(limit.0)) >> 64) as u64)
+    }
+
+    /// It is asked now.
+    pub(super) fn ask(&mut self, now: Nanos, targets: Places) {
+        let wait = Nanos(self.round_trip.0 << self.attempt.min(DOUBLINGS_MAX));
+        let jitter = self.jitter(Nanos(wait.0 / 2));
+        self.due = Some(now.plus(wait).plus(jitter));
+        if self.attempt > 0 {
+            let is_futile = core::mem::take(&mut self.repairs) == 0;
+            let frames_max = if is_futile { self.frames_max / 2 } else { self.frames_max * 2 };
+            self.frames_max = frames_max.clamp(1, FRAMES_ASKED_MAX);
+        }
+        (self.asked_at, self.attempt, self.targets) = (now, self.attempt + 1, targets);
+    }
+
+    /// A repair has come. Its time is a round trip if it was asked for once only (Karn, Partridge 1987).
+    pub(super) fn repaired(&mut self, now: Nanos) {
+        self.repairs = self.repairs.saturating_add(1);
+        if self.attempt == 1 {
+            let sample = now.since(self.asked_at).0;
+            self.round_trip = Nanos((7 * self.round_trip.0 + sample) / 8).max(ROUND_TRIP_MIN);
+        }
+    }
+}
+
+/// What others miss.
+#[derive(Debug)]
+pub(super) struct Repairs {
+    /// Of each origin and slot, who misses the frame.
+    askers: Vec<Vec<Places>>,
+    frames: VecDeque<(usize, u64)>,
+    /// Parts of the order: who misses them, from where, up to where.
+    orders: VecDeque<(usize, u64, u64)>,
+}
+
+impl Repairs {
+    pub(super) fn new(places: usize, window: usize) -> Self {
+        Self {
+            askers: vec![vec![Places::NONE; window]; places],
+            frames: VecDeque::with_capacity(BROADCAST_REPAIRS_MAX),
+            orders: VecDeque::with_capacity(places),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.askers.iter_mut().for_each(|slots| slots.fill(Places::NONE));
+        self.frames.clear();
+        self.orders.clear();
+    }
+
+    /// Somebody misses a frame. What does not fit is asked for again.
+    pub(super) fn add_frame(&mut self, place: usize, (origin, number): (usize, u64)) {
+        let slots = &mut self.askers[origin];
+        let slot = (number % slots.len() as u64) as usize;
+        if slots[slot].is_empty() {
+            if self.frames.len() == BROADCAST_REPAIRS_MAX {
+                return;
+            }
+            self.frames.push_back((origin, number));
+        }
+        slots[slot].insert(place);
+    }
+
+    /// The next frame, and who misses it.
+    pub(super) fn next_frame(&mut self) -> Option<(usize, u64, Places)> {
+        let (origin, number) = self.frames.pop_front()?;
+        let slots = &mut self.askers[origin];
+        let slot = (number % slots.len() as u64) as usize;
+        Some((origin, number, core::mem::take(&mut slots[slot])))
+    }
+
+    /// Somebody misses a part of the order; one part at a time.
+    pub(super) fn add_order(&mut self, place: usize, from: u64, to: u64) {
+        if from < to && self.orders.iter().all(|(asker, ..)| *asker != place) {
+            self.orders.push_back((place, from, to));
+        }
+    }
+
+    pub(super) fn next_order(&mut self) -> Option<(usize, u64, u64)> {
+        self.orders.pop_front()
+    }
+
+    /// The rest of a part that did not fit into one record.
+    pub(super) fn put_back_order(&mut self, rest: (usize, u64, u64)) {
+        self.orders.push_front(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_wait_longer_each_time_and_end_with_the_gap() {
+        let mut clock = GapClock::new(Nanos(1_000), 7);
+        clock.note(true, Nanos(0));
+        assert_eq!(clock.due(), Nanos(250));
+        let mut waits = Vec::new();
+        for _ in 0..6 {
+            let now = clock.due();
+            clock.ask(now, Places::only(1));
+            waits.push(clock.due().since(now).0);
+        }
+        let within = |(wait, doublings): (&u64, u32)| (1_000 << doublings..1_500 << doublings).contains(wait);
+        assert!(waits.iter().zip([0, 1, 2, 3, 4, 4]).all(within), "{waits:?}");
+        clock.note(false, Nanos(0));
+        assert_eq!((clock.due(), clock.attempt()), (Nanos::NEVER, 0));
+    }
+
+    #[test]
+    fn only_what_was_asked_once_measures_the_round_trip() {
+        let mut clock = GapClock::new(Nanos(800), 7);
+        clock.ask(Nanos(0), Places::only(1));
+        clock.repaired(Nanos(1_600));
+        assert_eq!(clock.round_trip(), Nanos(900));
+        clock.ask(Nanos(5_000), Places::only(1));
+        clock.repaired(Nanos(90_000));
+        assert_eq!(clock.round_trip(), Nanos(900));
+    }
+
+    #[test]
+    fn who_misses_the_same_frame_is_kept_together() {
+        let mut repairs = Repairs::new(2, 4);
+        [2, 0].into_iter().for_each(|place| repairs.add_frame(place, (1, 6)));
+        repairs.add_frame(0, (0, 6));
+        assert_eq!(repairs.next_frame(), Some((1, 6, Places(0b101))));
+        assert_eq!(repairs.next_frame(), Some((0, 6, Places(1))));
+        assert_eq!(repairs.next_frame(), None);
+    }
+}

@@ -1,0 +1,288 @@
+//! The model finds each mistake, by the check that is for it; no messages are too bad; slow members wait or are put out.
+
+use alloc::vec::Vec;
+
+use super::{BroadcastError, Event, GroupOptions, Guarantee, Member, Mutant};
+use crate::address::{Address, NodeId, Port};
+use crate::protocol::Protocol;
+use crate::sim::Rng;
+use crate::sim::model::Broadcast;
+use crate::sim::{Model, Record};
+use crate::time::Nanos;
+
+/// Seeds among which a mistake must be found.
+const SEEDS: u64 = 60;
+
+/// The first seed by which this check fails with this mistake.
+fn found(mutant: Mutant, check: &str) -> Option<u64> {
+    let model = Broadcast::with(mutant);
+    (0..SEEDS).find(|&seed| {
+        let outcome = model.run(&model.plan(seed), Record::counts()).outcome;
+        outcome.is_err_and(|violation| violation.check == check)
+    })
+}
+
+/// Goal: the checks of the model are no decoration. Those of agreement on a view are in `explored.rs`.
+#[test]
+fn every_mistake_is_found() {
+    for (mutant, check) in [
+        (Mutant::OrderRecordSkipped, "total order"),
+        (Mutant::DeliveredBeforeMajority, "total order"),
+        (Mutant::OtherViewTaken, "no duplication"),
+        (Mutant::LifeReused, "views follow each other"),
+        (Mutant::CheckIgnored, "no creation"),
+        (Mutant::DoubleOrdered, "no duplication"),
+        (Mutant::NotFrozen, "validity"),
+        (Mutant::GapsNotAsked, "liveness of views"),
+        (Mutant::CreditIgnored, "liveness of views"),
+    ] {
+        assert!(found(mutant, check).is_some(), "{mutant:?}: \"{check}\" holds for {SEEDS} seeds");
+    }
+}
+
+/// Goal: the promises of the model are not empty: nearly all groups live to the end, change their views, and deliver.
+#[test]
+fn groups_of_the_model_live() {
+    let census: Vec<_> = (0..100).map(|seed| Broadcast::SOUND.census(seed)).collect();
+    let viable = census.iter().filter(|(is_viable, ..)| *is_viable).count();
+    let changed = census.iter().filter(|(_, view, _)| *view > 3).count();
+    let delivered: u64 = census.iter().map(|(.., delivered)| delivered).sum();
+    assert!(viable > 95 && changed > 30 && delivered > 10_000, "{viable}, {changed}, {delivered}");
+}
+
+/// Members that hear each other at once, over messages that a test may lose or alter.
+struct Room {
+    members: Vec<Member>,
+    now: Nanos,
+}
+
+fn options(own: u64) -> GroupOptions {
+    let node = |number| NodeId::new(100 + number).unwrap();
+    let roster = (0..3).map(node).collect();
+    let group = GroupOptions::new(7, roster, node(own), Port::from(1));
+    // Without a check value altered messages are read.
+    GroupOptions { founds: own == 0, window: 8, frame_size: 64, check: None, ..group }
+}
+
+impl Room {
+    fn new(change: impl Fn(GroupOptions) -> GroupOptions) -> Self {
+        let member = |own| Member::new(change(options(own)), 11 + own, Nanos(0)).unwrap();
+        Self { members: (0..3).map(member).collect(), now: Nanos(0) }
+    }
+
+    /// Lets time pass, and everybody say and hear what there is. Each message goes through `alter` for each receiver.
+    fn run(&mut self, time: Nanos, mut alter: impl FnMut(usize, &mut Vec<u8>)) {
+        let until = self.now.plus(time);
+        let mut buffer = alloc::vec![0; options(0).datagram_size()];
+        while self.now < until {
+            self.now = self.now.plus(Nanos::from_micros(100));
+            for source in 0..3 {
+                self.members[source].handle_timeout(self.now);
+                // A step has an end, whatever altered messages make of it.
+                for _ in 0..50 {
+                    let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) else { break };
+                    let address =
+                        Address { node: self.members[source].node(source).unwrap(), port: Port::from(1) };
+                    for target in (0..3).filter(|&target| target != source) {
+                        if said.target.includes_node(self.members[target].node(target).unwrap()) {
+                            let mut message = buffer[..said.size].to_vec();
+                            alter(target, &mut message);
+                            self.members[target].handle_message(address, &message, self.now);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same over a medium on which a run of more than so many frames of one sender overruns whoever reads it: nothing of it
+    /// arrives.
+    fn run_narrow(&mut self, time: Nanos, frames_max: usize) {
+        let until = self.now.plus(time);
+        let mut buffer = alloc::vec![0; options(0).datagram_size().max(4_096)];
+        while self.now < until {
+            self.now = self.now.plus(Nanos::from_micros(100));
+            for source in 0..3 {
+                self.members[source].handle_timeout(self.now);
+                let mut run = Vec::new();
+                while let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) {
+                    run.push((said.target, buffer[..said.size].to_vec()));
+                }
+                if run.iter().filter(|(_, message)| message[1] == 0x10).count() > frames_max {
+                    continue;
+                }
+                let address =
+                    Address { node: self.members[source].node(source).unwrap(), port: Port::from(1) };
+                for (to, message) in &run {
+                    for target in (0..3).filter(|&target| target != source) {
+                        if to.includes_node(self.members[target].node(target).unwrap()) {
+                            self.members[target].handle_message(address, message, self.now);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn events(&mut self, place: usize) -> Vec<Event> {
+        core::iter::from_fn(|| self.members[place].poll_event()).collect()
+    }
+
+    /// Until all three are in one view.
+    fn gather(&mut self) {
+        for _ in 0..20 {
+            self.run(Nanos::from_millis(20), |_, _| {});
+            (0..3).for_each(|place| drop(self.events(place)));
+        }
+        assert!(self.members.iter().all(|member| member.view().size() == 3 && !member.is_stopped()));
+    }
+
+    /// Broadcasts for 300 ms, while the user of the last member takes nothing. Says how many messages were taken.
+    fn broadcast_while_one_sleeps(&mut self) -> usize {
+        let mut taken = 0;
+        for _ in 0..300 {
+            taken += usize::from(self.broadcast(0).is_ok());
+            self.run(Nanos::from_millis(1), |_, _| {});
+            [0, 1].into_iter().for_each(|place| drop(self.events(place)));
+        }
+        taken
+    }
+
+    fn broadcast(&mut self, place: usize) -> Result<(), BroadcastError> {
+        self.members[place].try_broadcast(b"a message", Guarantee::Uniform, self.now)
+    }
+}
+
+/// Goal: no sequence of messages is too bad for a member: none panics, hangs or fills memory. Method: true messages of a group at
+/// work, some bytes of which are altered, of most seeds so rarely that the group goes on.
+#[test]
+fn any_messages_are_survived() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let mut room = Room::new(|options| options);
+        room.gather();
+        for _ in 0..30 {
+            let place = rng.below(3) as usize;
+            // What is not taken was said so.
+            let _ = room.broadcast(place);
+            room.run(Nanos::from_millis(3), |_, message| {
+                if rng.happens(if seed % 3 == 0 { 500 } else { 20 }) {
+                    for _ in 0..=rng.below(3) {
+                        let at = 20 + rng.below(message.len() as u64 - 20) as usize;
+                        message[at] = if rng.happens(300) { 0xFF } else { rng.number() as u8 };
+                    }
+                    message.truncate(if rng.happens(100) { 70 } else { message.len() });
+                }
+            });
+            (0..3).for_each(|place| drop(room.events(place)));
+        }
+    }
+}
+
+/// Goal: a user that takes nothing holds the senders up after a window, for as long as it likes.
+#[test]
+fn a_slow_member_holds_the_others_up() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let taken = room.broadcast_while_one_sleeps();
+    assert_eq!(taken, 9, "a window, and one that waits for credit");
+    let delivered = room.events(2).len();
+    assert_eq!(delivered, 8);
+    room.run(Nanos::from_millis(20), |_, _| {});
+    assert_eq!((room.broadcast(0), room.events(2).len()), (Ok(()), 1), "the credit is back");
+}
+
+/// Goal: where slow members are expelled, the others go on without it, and it is told.
+#[test]
+fn a_slow_member_is_expelled_if_so_configured() {
+    let after = Some(Nanos::from_millis(50));
+    let mut room = Room::new(|options| GroupOptions { expel_slow_after: after, ..options });
+    room.gather();
+    let taken = room.broadcast_while_one_sleeps();
+    assert!(taken > 150, "{taken}");
+    assert!(room.events(2).contains(&Event::Expelled));
+    assert!(room.members[0].view().size() == 2, "it does not join before its user knows");
+    room.gather();
+}
+
+/// Goal: a minority takes nothing and says so; when it hears the others again it goes on.
+#[test]
+fn a_minority_stops_and_says_so() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    // Nobody hears anybody.
+    room.run(Nanos::from_millis(300), |_, message| message.clear());
+    for place in 0..3 {
+        assert!(room.members[place].is_stopped() && room.events(place).contains(&Event::Stopped));
+        assert_eq!(room.broadcast(place), Err(BroadcastError::Stopped));
+    }
+    room.gather();
+    assert_eq!(room.broadcast(1), Ok(()));
+    room.run(Nanos::from_millis(20), |_, _| {});
+    for place in 0..3 {
+        let delivered =
+            room.events(place).iter().filter(|event| matches!(event, Event::Delivered(_))).count();
+        assert_eq!(delivered, 1);
+    }
+}
+
+/// Goal: what most members miss is repaired by one message to all.
+#[test]
+fn what_all_miss_is_repaired_once() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    assert_eq!(room.broadcast(2), Ok(()));
+    let mut data = 0;
+    room.run(Nanos::from_millis(30), |_, message| {
+        if message[1] == 0x10 {
+            data += 1;
+            // The first copy of either receiver is lost.
+            if data <= 2 {
+                message.clear();
+            }
+        }
+    });
+    assert_eq!(data, 4, "one message to two receivers, and once more");
+}
+
+/// Goal: all may leave at once: who decides about the last view says so, though it has left by then.
+#[test]
+fn all_leave_at_once() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let now = room.now;
+    room.members.iter_mut().for_each(|member| member.leave(now));
+    let mut has_left = [false; 3];
+    for _ in 0..1_000 {
+        room.run(Nanos::from_micros(100), |_, _| {});
+        for (place, has_left) in has_left.iter_mut().enumerate() {
+            *has_left |= room.events(place).contains(&Event::Left);
+        }
+    }
+    assert_eq!(has_left, [true; 3]);
+}
+
+/// Goal: a view of too few takes no message from its first instant on.
+#[test]
+fn too_few_take_nothing_from_the_first_instant() {
+    let mut room = Room::new(|options| options);
+    assert_eq!((room.broadcast(0), room.members[0].view().number), (Err(BroadcastError::Stopped), 1));
+    assert!(matches!(room.events(0)[..], [Event::View(_), Event::Stopped]));
+}
+
+/// Goal: where the medium carries only a few frames at once, and loses all of a longer run, repairs get through nevertheless.
+#[test]
+fn repairs_fit_a_narrow_medium() {
+    let mut room = Room::new(|options| GroupOptions { window: 64, ..options });
+    room.gather();
+    assert_eq!(room.members[0].try_broadcast(&[7; 64 * 40], Guarantee::Uniform, room.now), Ok(()));
+    let mut delivered = [0; 3];
+    for _ in 0..200 {
+        room.run_narrow(Nanos::from_millis(2), 4);
+        for (place, delivered) in delivered.iter_mut().enumerate() {
+            let is_message = |event: &Event| matches!(event, Event::Delivered(_));
+            *delivered += room.events(place).iter().filter(|event| is_message(event)).count();
+        }
+    }
+    assert_eq!(delivered, [1; 3]);
+}

@@ -1,0 +1,158 @@
+//! What is known of a whole group, and what must hold of it: one named check for each promise.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::broadcast::{Delivery, View};
+use crate::sim::model::{Violation, ensure};
+use crate::sim::{Record, Rng};
+
+/// A message: the life that broadcast it, and how many that life had broadcast before.
+pub(super) type Name = (u64, u64);
+
+/// What a message begins with: its name.
+pub(super) const NAME_SIZE: usize = 16;
+
+/// The bytes of a message, which follow from its name and size.
+pub(super) fn bytes_of((life, count): Name, size: usize) -> Vec<u8> {
+    let mut bytes = alloc::vec![0; size.max(NAME_SIZE)];
+    Rng::at(&[life, count]).fill(&mut bytes);
+    bytes[..8].copy_from_slice(&life.to_le_bytes());
+    bytes[8..16].copy_from_slice(&count.to_le_bytes());
+    bytes
+}
+
+fn name_of(bytes: &[u8]) -> Option<Name> {
+    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    Some((word(0)?, word(8)?))
+}
+
+/// What one life has been told.
+#[derive(Debug, Default)]
+struct Life {
+    /// The view that it is in.
+    view: u64,
+    /// What it delivered in that view.
+    sequence: Vec<Name>,
+    seen: BTreeSet<Name>,
+    /// Of each sender, how many of its messages came.
+    counts: BTreeMap<u64, u64>,
+}
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub(super) struct Checker {
+    /// Size of each message that was taken, and the view at that time.
+    taken: BTreeMap<Name, (usize, u64)>,
+    views: BTreeMap<u64, View>,
+    /// Of each view, the longest beginning that somebody was told to be uniform.
+    uniform: BTreeMap<u64, Vec<Name>>,
+    /// Of each view, what those delivered that went on to the next.
+    closed: BTreeMap<u64, Vec<Name>>,
+    lives: BTreeMap<u64, Life>,
+    pub(super) delivered: u64,
+}
+
+/// Whether one of them begins with the other.
+fn agree(one: &[Name], other: &[Name]) -> bool {
+    let size = one.len().min(other.len());
+    one[..size] == other[..size]
+}
+
+impl Checker {
+    pub(super) fn note_taken(&mut self, name: Name, size: usize, view: u64) {
+        self.taken.insert(name, (size, view));
+    }
+
+    /// The newest view that anybody has been in.
+    pub(super) fn newest(&self) -> Option<&View> {
+        self.views.last_key_value().map(|(_, view)| view)
+    }
+
+    pub(super) fn has(&self, life: u64, name: Name) -> bool {
+        self.lives.get(&life).is_some_and(|life| life.seen.contains(&name))
+    }
+
+    /// Messages of a life.
+    pub(super) fn of(&self, life: u64) -> impl Iterator<Item = Name> + '_ {
+        self.taken.range((life, 0)..=(life, u64::MAX)).map(|(name, _)| *name)
+    }
+
+    /// A life delivers a message.
+    pub(super) fn deliver(
+        &mut self,
+        record: &mut Record,
+        own: u64,
+        (delivery, bytes): (&Delivery, &[u8]),
+    ) -> Result<(), Violation> {
+        self.delivered += 1;
+        let known = name_of(bytes).and_then(|name| Some((name, *self.taken.get(&name)?)));
+        let what = || format!("{own:x} delivers {delivery:?}");
+        let is_true = known.is_some_and(|(name, (size, _))| {
+            name.0 == delivery.life && bytes == bytes_of(name, size) && delivery.size == bytes.len()
+        });
+        ensure(record, "no creation", is_true, what)?;
+        let Some((name, (_, sent_view))) = known else { return Ok(()) };
+        let life = self.lives.entry(own).or_default();
+        ensure(record, "no duplication", life.seen.insert(name), || format!("{}, {name:x?}", what()))?;
+        let count = life.counts.entry(name.0).or_default();
+        let is_next = name.1 >= *count;
+        *count = name.1 + 1;
+        ensure(record, "senders' order", is_next, || format!("{}, {name:x?}", what()))?;
+        let is_of_view = delivery.view == life.view && delivery.view >= sent_view;
+        ensure(record, "own view", is_of_view, || format!("{}, in view {}", what(), life.view))?;
+        life.sequence.push(name);
+        if !delivery.is_uniform {
+            return Ok(());
+        }
+        let (order, own) = (self.uniform.entry(life.view).or_default(), &life.sequence);
+        let holds = agree(order, own);
+        ensure(record, "total order", holds, || format!("{}: {own:x?} beside {order:x?}", what()))?;
+        if own.len() > order.len() {
+            own[order.len()..].iter().for_each(|name| order.push(*name));
+        }
+        let Some(closed) = self.closed.get(&delivery.view) else { return Ok(()) };
+        let holds = agree(closed, own) && own.len() <= closed.len();
+        ensure(record, "uniform agreement", holds, || format!("{}: others went on with {closed:x?}", what()))
+    }
+
+    /// A life comes into a view.
+    pub(super) fn view(&mut self, record: &mut Record, own: u64, view: &View) -> Result<(), Violation> {
+        let known = self.views.entry(view.number).or_insert_with(|| view.clone());
+        let is_one = known == view && view.lives.contains(&own);
+        ensure(record, "one view", is_one, || format!("{own:x}: {view:x?} beside {known:x?}"))?;
+        let life = self.lives.entry(own).or_default();
+        let before = core::mem::replace(&mut life.view, view.number);
+        let sequence = core::mem::take(&mut life.sequence);
+        let is_step = before == 0 || before + 1 == view.number;
+        ensure(record, "views follow each other", is_step, || format!("{own:x}: {before}, {view:x?}"))?;
+        if before == 0 {
+            return Ok(());
+        }
+        let closed = self.closed.entry(before).or_insert_with(|| sequence.clone());
+        let text = || format!("{own:x} leaves view {before} with {sequence:x?}, others with {closed:x?}");
+        ensure(record, "virtual synchrony", *closed == sequence, text)?;
+        let uniform = self.uniform.get(&before).map_or(&[][..], |order| &order[..]);
+        let holds = uniform.len() <= sequence.len() && agree(uniform, &sequence);
+        ensure(record, "uniform agreement", holds, || {
+            format!("{own:x} leaves view {before} with {sequence:x?}, uniform was {uniform:x?}")
+        })
+    }
+
+    /// Those who are in the last view in the end have delivered the same there, and whatever was uniform.
+    pub(super) fn end(&self, record: &mut Record, lives: &[u64]) -> Result<(), Violation> {
+        let members: Vec<(&u64, &Life)> =
+            lives.iter().filter_map(|life| self.lives.get_key_value(life)).collect();
+        for (own, life) in &members {
+            let (_, first) = members[0];
+            let holds = life.view == first.view && life.sequence == first.sequence;
+            let text = || format!("{own:x}: {:x?} beside {:x?}", life.sequence, first.sequence);
+            ensure(record, "agreement", holds, text)?;
+            let uniform = self.uniform.get(&life.view).map_or(&[][..], |order| &order[..]);
+            let holds = uniform.len() <= life.sequence.len() && agree(uniform, &life.sequence);
+            ensure(record, "uniform agreement", holds, || format!("{own:x} lacks of {uniform:x?}"))?;
+        }
+        Ok(())
+    }
+}
