@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod adaptive_spin;
+pub mod broadcast;
 pub mod communicator;
 pub mod engine;
 #[cfg(fuzzing)]
@@ -49,3 +50,8 @@ pub use punctual_proto::{Address, Nanos, NodeId, Port, Target, unit};
 pub use seal::{Keys, KeysError};
 pub use trace::{Stage, Stages};
 pub use wake::Wake;
+
+/// Its example runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/broadcast.md")]
+struct BroadcastPage;

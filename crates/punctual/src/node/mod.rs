@@ -223,6 +223,16 @@ impl Node {
         self.about().payload_size_max
     }
 
+    /// Whether its medium is memory.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.0, Presence::Memory(_))
+    }
+
+    /// Whether what was altered on its way is found out: by the check value of a kernel's medium, or by a seal.
+    pub(crate) fn has_check(&self) -> bool {
+        !self.is_in_memory() || self.about().seals.is_some()
+    }
+
     /// A communicator at a port, that waits as [`Wake::default`] does.
     ///
     /// # Errors

@@ -1,0 +1,73 @@
+//! Broadcasting on other threads than the one that delivers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use punctual_proto::broadcast::Guarantee;
+
+use super::shared::Shared;
+use super::{BroadcastError, try_broadcast};
+use crate::communicator::Sender;
+
+/// The longest pause between two looks for credit.
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+
+/// Broadcasts from a member of a group, on any thread, while the [`Group`](super::Group) delivers on another.
+#[derive(Clone)]
+pub struct Broadcaster {
+    pub(super) shared: Arc<Shared>,
+    pub(super) sender: Sender,
+    pub(super) guarantee: Guarantee,
+    pub(super) message_size_max: usize,
+}
+
+impl fmt::Debug for Broadcaster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broadcaster").field("address", &self.sender.address()).finish_non_exhaustive()
+    }
+}
+
+impl Broadcaster {
+    /// As [`super::Group::try_broadcast`]. Where the group is dropped, [`BroadcastError::NoMember`] for ever.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`].
+    pub fn try_broadcast(&mut self, message: &[u8]) -> Result<(), BroadcastError> {
+        self.try_broadcast_as(message, self.guarantee)
+    }
+
+    /// The same with another guarantee than the group's usual one.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`].
+    pub fn try_broadcast_as(&mut self, message: &[u8], guarantee: Guarantee) -> Result<(), BroadcastError> {
+        if self.shared.is_stopped() {
+            return Err(BroadcastError::NoMember);
+        }
+        let mut driver = self.shared.visit(&mut self.sender);
+        try_broadcast(&mut driver, message, guarantee, self.message_size_max)
+    }
+
+    /// The same, and waits for credit, a view or a majority for at most `timeout`. Another thread must deliver meanwhile.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`].
+    pub fn broadcast(&mut self, message: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut pause = Duration::from_micros(10);
+        loop {
+            match self.try_broadcast(message) {
+                Err(error) if error.may_pass() && !self.shared.is_stopped() => {
+                    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        return Err(error);
+                    }
+                }
+                result => return result,
+            }
+            // What a driver hears it does not tell: looking again from time to time is what is left.
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What a member is told, and why a message was not taken.
+
+use std::fmt;
+
+use punctual_proto::NodeId;
+use punctual_proto::broadcast::{self, Guarantee};
+
+/// What comes next in the order of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery<'a> {
+    /// A message.
+    Message(Message<'a>),
+    /// From here on another view. All who were in the last one and are in this have delivered the same before it.
+    View(View),
+    /// Too few members can be heard, or are in the view: no message is taken until [`Delivery::Resumed`] or another view.
+    Stopped,
+    /// Enough can be heard again.
+    Resumed,
+    /// The others went on without this member. Whether its last messages were delivered is not known. It joins again by itself,
+    /// as a new life: the next view says when.
+    Expelled,
+}
+
+/// A message of the group, in the buffer of this member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Who broadcast it.
+    pub sender: NodeId,
+    /// In which life: one that comes back has another.
+    pub life: u64,
+    /// The view in which it was broadcast and is delivered.
+    pub view: u64,
+    /// Where its last frame stands in the order of the view, from 0.
+    pub number: u64,
+    /// What is known of it: uniform if a majority holds it, whatever was asked for.
+    pub guarantee: Guarantee,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
+/// Who belongs to the group, from one change to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Counts the views of the group from 1; 0 before the first.
+    pub number: u64,
+    /// The members in the order of the roster, each with its life. The first orders the messages.
+    pub members: Vec<(NodeId, u64)>,
+}
+
+impl View {
+    pub(super) fn new(view: &broadcast::View, node: impl Fn(usize) -> Option<NodeId>) -> Self {
+        let member = |place: usize| Some((node(place)?, view.life(place)?));
+        Self { number: view.number, members: (0..view.lives.len()).filter_map(member).collect() }
+    }
+
+    /// Whether a node is a member.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.members.iter().any(|(member, _)| *member == node)
+    }
+}
+
+/// How a member of a group fares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupAccount {
+    /// Number of the view that it is in; 0 if in none.
+    pub view: u64,
+    /// Members of that view.
+    pub members: usize,
+    /// Payload of a frame, bytes.
+    pub frame_size: usize,
+    /// Frames that it missed and got as repairs.
+    pub repaired: u64,
+    /// Messages by which it repaired what others missed.
+    pub repairs_sent: u64,
+    /// Times that it asked others for what it missed.
+    pub questions: u64,
+    /// Frames that have a place in the order and that its user has not taken.
+    pub lag: u64,
+    /// Who holds the group up: the member whose user takes least, if that is half a window behind what a majority holds.
+    pub held_up_by: Option<NodeId>,
+}
+
+/// Why nothing was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliverError {
+    /// Nothing is there now, or nothing came until the deadline.
+    Empty,
+    /// This member has left, as it asked for: nothing comes any more.
+    Left,
+}
+
+impl fmt::Display for DeliverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "nothing to deliver",
+            Self::Left => "this member has left the group: join again to take part",
+        })
+    }
+}
+
+impl std::error::Error for DeliverError {}
+
+/// Why a message was not taken; nothing of it was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BroadcastError {
+    /// The message before it waits for the slowest member, which has not taken enough. Try later.
+    Full,
+    /// The user of this member has something to take, which may be what holds it up: deliver first, then try again.
+    Undelivered,
+    /// The view changes. Try after the next view.
+    Changing,
+    /// This member is in no view yet, or no more. Try after the next view, unless it leaves.
+    NoMember,
+    /// Too few members can be heard, or are in the view. Try after [`Delivery::Resumed`] or the next view.
+    Stopped,
+    /// A message of the group has at least one byte, and at most so many as its options say.
+    Size {
+        /// Size of the message, bytes.
+        size: usize,
+        /// What can be, bytes.
+        size_max: usize,
+    },
+}
+
+impl fmt::Display for BroadcastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("the slowest member has not taken enough yet: try later"),
+            Self::Undelivered => f.write_str("this member has something to take: deliver first"),
+            Self::Changing => f.write_str("the view changes: try after the next view"),
+            Self::NoMember => f.write_str("this member is in no view: try after the next view"),
+            Self::Stopped => {
+                f.write_str("too few members can be heard: try when it resumes, or after the next view")
+            }
+            Self::Size { size, size_max } => {
+                write!(f, "message of {size} bytes: from 1 to {size_max} are possible in this group")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BroadcastError {}
+
+impl BroadcastError {
+    pub(super) fn new(error: broadcast::BroadcastError, size: usize, size_max: usize) -> Self {
+        match error {
+            broadcast::BroadcastError::Full => Self::Full,
+            broadcast::BroadcastError::Changing => Self::Changing,
+            broadcast::BroadcastError::NoMember => Self::NoMember,
+            broadcast::BroadcastError::Stopped => Self::Stopped,
+            broadcast::BroadcastError::Size => Self::Size { size, size_max },
+        }
+    }
+
+    /// Whether waiting may help.
+    pub(super) fn may_pass(self) -> bool {
+        !matches!(self, Self::Size { .. } | Self::Undelivered)
+    }
+}

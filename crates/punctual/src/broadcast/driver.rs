@@ -1,0 +1,237 @@
+//! One member and its communicator: carries messages between them. Whoever holds the lock around it drives the group.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use punctual_machine::clock::Clock;
+use punctual_proto::broadcast::{self, Event, Guarantee, Member};
+use punctual_proto::{Nanos, Protocol, Target};
+
+use super::GroupAccount;
+use crate::communicator::Communicator;
+use crate::engine::SendError;
+
+/// Messages that are taken before what they make due is done: together they are answered by less.
+const TAKEN_FIRST_MAX: usize = 64;
+
+/// Events that the user takes before the others are heard and told of it.
+const EVENTS_FIRST_MAX: u32 = 16;
+
+/// How long it waits for room at a medium that is full, and rings for nobody.
+const ROOM_WAIT: Nanos = Nanos::from_micros(50);
+
+/// A message for which the medium had no room.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    target: Target,
+    size: usize,
+    since: Nanos,
+}
+
+#[derive(Debug)]
+pub(super) struct Driver {
+    member: Member,
+    communicator: Communicator,
+    clock: &'static Clock,
+    frame_size: usize,
+    buffer: Vec<u8>,
+    held: Option<Held>,
+    /// A message that waits for room longer than this is lost: a reader that stands still must not stop the group.
+    held_max: Nanos,
+    /// What was taken from the member and not by the user yet, each with the bytes of its message.
+    kept: VecDeque<(Event, Vec<u8>)>,
+    /// All their bytes.
+    kept_size: usize,
+    /// With so many of them, the next view waits for the user.
+    kept_size_max: usize,
+    /// The bytes of the message that the user took last, if it had been kept; else room for the next to be kept.
+    bytes: Vec<u8>,
+    is_from_kept: bool,
+    /// Events since the others were heard.
+    taken: u32,
+    /// The user waits for the group's descriptor.
+    pub(super) is_armed: bool,
+    /// It was made readable, and not taken back yet.
+    pub(super) has_rung: bool,
+    /// When the user drove last.
+    pub(super) driven_at: Nanos,
+}
+
+impl Driver {
+    pub(super) fn new(
+        options: broadcast::GroupOptions,
+        life: u64,
+        communicator: Communicator,
+    ) -> Result<Self, broadcast::OptionsError> {
+        let clock = Clock::get();
+        let now = Nanos(clock.nanos(clock.now()));
+        let (buffer, held_max) = (vec![0; options.datagram_size()], options.heartbeat);
+        let frame_size = options.frame_size;
+        let kept_size_max = options.roster.len() * options.window * options.frame_size;
+        Ok(Self {
+            member: Member::new(options, life, now)?,
+            communicator,
+            clock,
+            frame_size,
+            buffer,
+            held: None,
+            held_max,
+            kept: VecDeque::new(),
+            kept_size: 0,
+            kept_size_max,
+            bytes: Vec::new(),
+            is_from_kept: false,
+            taken: 0,
+            is_armed: false,
+            has_rung: false,
+            driven_at: now,
+        })
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        Nanos(self.clock.nanos(self.clock.now()))
+    }
+
+    pub(super) fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// The next event for the user, if there is one now.
+    pub(super) fn next_event(&mut self) -> Option<Event> {
+        self.taken += 1;
+        if self.taken > EVENTS_FIRST_MAX {
+            self.turn();
+        }
+        self.is_from_kept = !self.kept.is_empty();
+        if let Some((event, bytes)) = self.kept.pop_front() {
+            self.kept_size -= bytes.len();
+            self.bytes = bytes;
+            return Some(event);
+        }
+        let event = self.member.poll_event();
+        if event.as_ref().is_some_and(|event| !matches!(event, Event::Delivered(_))) {
+            // The others must hear why the view has ended, even if the user ends now.
+            self.settle();
+        }
+        event
+    }
+
+    /// How the member fares. What is kept for the user is not taken.
+    pub(super) fn account(&self) -> GroupAccount {
+        let (member, of_frames) = (&self.member, self.member.account());
+        GroupAccount {
+            view: member.view().number,
+            members: member.view().size(),
+            frame_size: self.frame_size,
+            repaired: of_frames.repaired,
+            repairs_sent: of_frames.repairs_sent,
+            questions: of_frames.questions,
+            lag: of_frames.lag,
+            held_up_by: of_frames.slowest.and_then(|place| member.node(place)),
+        }
+    }
+
+    /// The bytes of the message that the user took last, until the next call.
+    pub(super) fn message(&self) -> &[u8] {
+        if self.is_from_kept { &self.bytes } else { self.member.message() }
+    }
+
+    /// Whether there is an event for the user.
+    pub(super) fn has_event(&mut self) -> bool {
+        !self.kept.is_empty() || self.keep()
+    }
+
+    /// Takes an event from the member for the user to take later: what the member does meanwhile does not change its bytes.
+    fn keep(&mut self) -> bool {
+        let Some(event) = self.member.poll_event() else { return false };
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        if let Event::Delivered(_) = event {
+            bytes.extend_from_slice(self.member.message());
+        }
+        self.kept_size += bytes.len();
+        self.kept.push_back((event, bytes));
+        true
+    }
+
+    /// The next view begins without the user: what is left of this one is kept for it, as far as there is room.
+    fn finish_view(&mut self) {
+        while self.member.is_finishing_view() && self.kept_size < self.kept_size_max && self.keep() {}
+    }
+
+    pub(super) fn try_broadcast(
+        &mut self,
+        message: &[u8],
+        guarantee: Guarantee,
+    ) -> Result<(), broadcast::BroadcastError> {
+        let now = self.now();
+        self.member.try_broadcast(message, guarantee, now)?;
+        self.settle();
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self) {
+        let now = self.now();
+        self.member.leave(now);
+        self.settle();
+    }
+
+    /// Does what there is to do now, without waiting.
+    pub(super) fn turn(&mut self) {
+        self.taken = 0;
+        for _ in 0..TAKEN_FIRST_MAX {
+            let now = self.now();
+            let Ok(message) = self.communicator.try_receive() else { break };
+            self.member.handle_message(message.source, message.payload, now);
+        }
+        self.settle();
+    }
+
+    /// Waits for a message, or until something is due.
+    pub(super) fn wait(&mut self, deadline: Nanos) {
+        let now = self.now();
+        let due = self.member.poll_timeout().min(deadline);
+        let due = if self.held.is_some() { due.min(now.plus(ROOM_WAIT)) } else { due };
+        let wait = self.clock.ticks(Duration::from_nanos(due.since(now).0));
+        if let Ok(message) = self.communicator.receive_until(Some(self.clock.now().plus(wait))) {
+            let now = Nanos(self.clock.nanos(self.clock.now()));
+            self.member.handle_message(message.source, message.payload, now);
+        }
+    }
+
+    /// Lets time pass, and says what there is to say.
+    fn settle(&mut self) {
+        let now = self.now();
+        self.finish_view();
+        if now >= self.member.poll_timeout() {
+            self.member.handle_timeout(now);
+        }
+        self.transmit(now);
+    }
+
+    fn transmit(&mut self, now: Nanos) {
+        if let Some(held) = self.held.take()
+            && now.since(held.since) < self.held_max
+            && !self.send(held)
+        {
+            return self.communicator.flush();
+        }
+        while let Some(message) = self.member.poll_transmit(now, &mut self.buffer) {
+            if !self.send(Held { target: message.target, size: message.size, since: now }) {
+                break;
+            }
+        }
+        self.communicator.flush();
+    }
+
+    /// Whether there was room. What nobody hears is lost as any message may be.
+    fn send(&mut self, message: Held) -> bool {
+        match self.communicator.queue(message.target, &self.buffer[..message.size]) {
+            Err(SendError::Full) => {
+                self.held = Some(message);
+                false
+            }
+            _ => true,
+        }
+    }
+}

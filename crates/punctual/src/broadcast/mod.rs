@@ -1,0 +1,347 @@
+//! Broadcast to a group: all members deliver the same messages, each once, in the same order, whoever crashes
+//! (`docs/broadcast.md`).
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//!
+//! use punctual::broadcast::{Delivery, Group, GroupOptions};
+//! use punctual::{Bus, Node};
+//!
+//! // Usually each in a process of its own, on Bus::shared, Bus::multicast, Bus::peers or Bus::ethernet.
+//! let bus = Bus::loopback("bank");
+//! let names = ["anne", "bob", "carl"];
+//! let nodes = names.map(|name| Node::open(&bus, name).expect("a free name"));
+//! let options = GroupOptions::new("accounts", &names);
+//! let mut anne = Group::join(&nodes[0], &options.clone().founding())?;
+//! let mut bob = Group::join(&nodes[1], &options)?;
+//! let mut carl = Group::join(&nodes[2], &options)?;
+//!
+//! let deadline = Instant::now() + Duration::from_secs(60);
+//! let (mut all_are_there, mut paid) = (false, None);
+//! while paid.is_none() {
+//!     if all_are_there && bob.try_broadcast(b"pay 7 to carl").is_ok() {
+//!         all_are_there = false; // once
+//!     }
+//!     if let Ok(Delivery::View(view)) = bob.try_deliver() {
+//!         all_are_there = view.members.len() == 3;
+//!     }
+//!     anne.try_deliver().ok(); // what a member does not take holds the others up
+//!     if let Ok(Delivery::Message(message)) = carl.deliver(Duration::from_millis(1)) {
+//!         paid = Some((message.sender, message.payload.to_vec()));
+//!     }
+//!     assert!(Instant::now() < deadline, "they do not meet");
+//! }
+//! assert_eq!(paid, Some((nodes[1].id(), b"pay 7 to carl".to_vec())));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **Who drives.** A member that calls [`Group::deliver`], [`Group::try_deliver`] or [`Group::broadcast`] does the group's work by
+//! the way: no thread lies between the medium and it. A member whose user does something else for a quarter of a heartbeat is
+//! driven by its *caretaker*, a thread of its own, until the user comes back. So it answers, repairs, and is suspected by nobody.
+//! But its user takes nothing: after a window the senders have no credit ([`BroadcastError::Full`]), until it does, or is expelled
+//! ([`GroupOptions::expel_slow_after`]). A new view begins for a member when its user takes it; where that is the sequencer's, the
+//! messages of all wait for it.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use punctual_machine::SystemError;
+use punctual_machine::event_fd::EventFd;
+use punctual_machine::process::random;
+use punctual_proto::broadcast::Event;
+use punctual_proto::{Nanos, NodeId};
+
+use crate::communicator::Sender;
+use crate::node::{CommunicatorOptions, Node};
+
+pub use broadcaster::Broadcaster;
+pub use delivery::{BroadcastError, DeliverError, Delivery, GroupAccount, Message, View};
+pub use options::{GROUP_PORT, GroupOptions, JoinError};
+pub use punctual_proto::broadcast::{Guarantee, OptionsError};
+
+use driver::Driver;
+use options::nanos;
+use shared::Shared;
+
+mod broadcaster;
+mod delivery;
+mod driver;
+mod options;
+mod shared;
+
+/// A member of a group. Dropped without [`Group::leave`] it crashes, for the others.
+pub struct Group {
+    name: String,
+    node: NodeId,
+    shared: Arc<Shared>,
+    sender: Sender,
+    guarantee: Guarantee,
+    message_size_max: usize,
+    /// The message that was delivered last.
+    message: Vec<u8>,
+    caretaker: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Its windows are megabytes.
+        f.debug_struct("Group").field("name", &self.name).field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Group {
+    /// Asks to join, or founds the group. The first view tells when it has.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn join(node: &Node, options: &GroupOptions) -> Result<Self, JoinError> {
+        let member = options.of_member(node)?;
+        let communicator = CommunicatorOptions::waiting(options.wake);
+        let communicator = node.bind_with(options.port, &communicator).map_err(JoinError::Bind)?;
+        let sender = communicator.sender();
+        let driver = Driver::new(member, random(), communicator)
+            .map_err(|error| JoinError::Options { group: options.name.clone(), error })?;
+        let event = EventFd::new().map_err(JoinError::System)?;
+        let shared = Arc::new(Shared::new(driver, event, options.heartbeat / 4));
+        let theirs = Arc::clone(&shared);
+        let caretaker = std::thread::Builder::new().name("caretaker".to_owned());
+        let caretaker = caretaker.spawn(move || theirs.take_care()).map_err(|error| {
+            JoinError::System(SystemError::new("start", "caretaker of a group's member", error))
+        })?;
+        let mut group = Self {
+            name: options.name.clone(),
+            node: node.id(),
+            shared,
+            sender,
+            guarantee: options.guarantee,
+            message_size_max: options.message_size_max,
+            message: Vec::new(),
+            caretaker: Some(caretaker),
+        };
+        group.drive(Driver::turn);
+        Ok(group)
+    }
+
+    /// This node.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// The view that this member is in, of which its user may not have been told yet; empty before the first, and between two
+    /// lives.
+    pub fn view(&mut self) -> View {
+        self.drive(|driver| {
+            let member = driver.member();
+            View::new(member.view(), |place| member.node(place))
+        })
+    }
+
+    /// How this member fares.
+    pub fn account(&mut self) -> GroupAccount {
+        self.drive(|driver| {
+            driver.turn();
+            driver.account()
+        })
+    }
+
+    /// Takes a message to be delivered to all members, this one included, or says why not; never waits.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`].
+    pub fn try_broadcast(&mut self, message: &[u8]) -> Result<(), BroadcastError> {
+        self.try_broadcast_as(message, self.guarantee)
+    }
+
+    /// The same with another guarantee than the group's usual one.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`].
+    pub fn try_broadcast_as(&mut self, message: &[u8], guarantee: Guarantee) -> Result<(), BroadcastError> {
+        let size_max = self.message_size_max;
+        self.drive(|driver| try_broadcast(driver, message, guarantee, size_max))
+    }
+
+    /// The same, and waits for credit, a view or a majority for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`]: at once [`BroadcastError::Undelivered`] where waiting might never end, because what this member
+    /// has not taken may be what holds it up.
+    pub fn broadcast(&mut self, message: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
+        let (size_max, guarantee) = (self.message_size_max, self.guarantee);
+        self.drive_until(timeout, |driver, is_late| {
+            let taken = driver.try_broadcast(message, guarantee);
+            let error = match taken.map_err(|error| BroadcastError::new(error, message.len(), size_max)) {
+                Err(error) if error.may_pass() => error,
+                result => return Some(result),
+            };
+            // To take a view may be all that was missing.
+            if driver.has_event() {
+                let taken = driver.try_broadcast(message, guarantee);
+                return Some(taken.map_err(|_| BroadcastError::Undelivered));
+            }
+            is_late.then_some(Err(error))
+        })
+    }
+
+    /// What comes next in the order of the group, if it is here; never waits.
+    ///
+    /// # Errors
+    /// See [`DeliverError`].
+    pub fn try_deliver(&mut self) -> Result<Delivery<'_>, DeliverError> {
+        self.deliver(Duration::ZERO)
+    }
+
+    /// What comes next in the order of the group; waits for it for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`DeliverError`].
+    pub fn deliver(&mut self, timeout: Duration) -> Result<Delivery<'_>, DeliverError> {
+        let mut buffer = std::mem::take(&mut self.message);
+        let next = self.drive_until(timeout, |driver, is_late| {
+            let Some(event) = driver.next_event() else {
+                let error = if driver.member().has_left() { DeliverError::Left } else { DeliverError::Empty };
+                return (is_late || error == DeliverError::Left).then_some(Err(error));
+            };
+            if let Event::Delivered(_) = event {
+                buffer.clear();
+                buffer.extend_from_slice(driver.message());
+            }
+            let view = match &event {
+                Event::View(view) => View::new(view, |place| driver.member().node(place)),
+                _ => View::default(),
+            };
+            Some(Ok((event, view)))
+        });
+        self.message = buffer;
+        let (event, view) = next?;
+        Ok(match event {
+            Event::Delivered(told) => Delivery::Message(Message {
+                sender: told.sender,
+                life: told.life,
+                view: told.view,
+                number: told.index,
+                guarantee: if told.is_uniform { Guarantee::Uniform } else { Guarantee::Agreed },
+                payload: &self.message,
+            }),
+            Event::View(_) => Delivery::View(view),
+            Event::Stopped => Delivery::Stopped,
+            Event::Resumed => Delivery::Resumed,
+            Event::Expelled => Delivery::Expelled,
+            Event::Left => return Err(DeliverError::Left),
+        })
+    }
+
+    /// What broadcasts from this member on another thread, while this one delivers.
+    pub fn broadcaster(&self) -> Broadcaster {
+        Broadcaster {
+            shared: Arc::clone(&self.shared),
+            sender: self.sender.clone(),
+            guarantee: self.guarantee,
+            message_size_max: self.message_size_max,
+        }
+    }
+
+    /// Asks the others to go on without this member. Deliver until [`DeliverError::Left`]: what the others deliver before they
+    /// go on, it delivers too. A member that hears too few cannot leave; it may be dropped.
+    pub fn leave(&mut self) {
+        self.drive(Driver::leave);
+    }
+
+    /// For an event loop of one's own: from now on [`Self::as_fd`] becomes readable when there is something to deliver. Returns
+    /// `false`, and arms nothing, if there is already. Deliver until [`DeliverError::Empty`], arm, wait; any other call of this
+    /// member's disarms. Meanwhile the caretaker drives.
+    pub fn arm(&mut self) -> bool {
+        let has_event = self.drive(|driver| {
+            driver.turn();
+            let has_event = driver.has_event();
+            driver.is_armed = !has_event;
+            has_event
+        });
+        if !has_event {
+            self.shared.call();
+        }
+        !has_event
+    }
+
+    /// One turn at driving.
+    fn drive<R>(&mut self, work: impl FnOnce(&mut Driver) -> R) -> R {
+        let mut driver = self.shared.visit(&mut self.sender);
+        disarm(&mut driver, &self.shared);
+        let result = work(&mut driver);
+        driver.driven_at = driver.now();
+        result
+    }
+
+    /// Drives until `work` has a result, which it must have when it is late.
+    fn drive_until<R>(
+        &mut self,
+        timeout: Duration,
+        mut work: impl FnMut(&mut Driver, bool) -> Option<R>,
+    ) -> R {
+        let mut driver = self.shared.visit(&mut self.sender);
+        disarm(&mut driver, &self.shared);
+        let deadline = driver.now().plus(nanos(timeout));
+        loop {
+            if self.shared.has_visitors() {
+                drop(driver);
+                self.shared.let_visitors_in();
+                driver = self.shared.visit(&mut self.sender);
+            }
+            if let Some(result) = work(&mut driver, false) {
+                driver.driven_at = driver.now();
+                return result;
+            }
+            driver.turn();
+            let is_late = driver.now() >= deadline && deadline != Nanos::NEVER;
+            if let Some(result) = work(&mut driver, is_late) {
+                driver.driven_at = driver.now();
+                return result;
+            }
+            driver.wait(deadline);
+        }
+    }
+}
+
+/// Takes it, if need be after a turn: what is here already may make room.
+fn try_broadcast(
+    driver: &mut Driver,
+    message: &[u8],
+    guarantee: Guarantee,
+    size_max: usize,
+) -> Result<(), BroadcastError> {
+    let refused = |error| BroadcastError::new(error, message.len(), size_max);
+    match driver.try_broadcast(message, guarantee).map_err(refused) {
+        Err(error) if error.may_pass() => {
+            driver.turn();
+            driver.try_broadcast(message, guarantee).map_err(refused)
+        }
+        result => result,
+    }
+}
+
+/// The user is back.
+fn disarm(driver: &mut MutexGuard<'_, Driver>, shared: &Shared) {
+    driver.is_armed = false;
+    if std::mem::take(&mut driver.has_rung) {
+        shared.event.drain();
+    }
+}
+
+impl AsFd for Group {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.shared.stop();
+        self.sender.nudge();
+        if let Some(caretaker) = self.caretaker.take() {
+            let _panicked_or_done = caretaker.join();
+        }
+    }
+}

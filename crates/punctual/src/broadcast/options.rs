@@ -1,0 +1,179 @@
+//! What a member is configured with, and why it cannot join.
+
+use std::fmt;
+use std::time::Duration;
+
+use punctual_machine::SystemError;
+use punctual_proto::broadcast::{DATA_PREFIX_SIZE, Guarantee, OptionsError};
+use punctual_proto::{Nanos, NodeId, Port, broadcast};
+
+use crate::node::{BindError, Node};
+use crate::wake::Wake;
+
+/// The port at which the members of a group meet, unless its options say otherwise.
+pub const GROUP_PORT: u16 = 65_533;
+
+/// Payload of a frame where the network does not cut datagrams, bytes: Ethernet's 1,500 less all heads.
+const FRAME_SIZE_WIRE: usize = 1_328;
+
+/// Payload of a frame in memory, bytes: a window of them is half of a ring.
+const FRAME_SIZE_MEMORY: usize = 2_048;
+
+/// A group, and how a node takes part. All but `founds`, `guarantee` and `wake` must be equal at all members.
+#[derive(Clone, Debug)]
+pub struct GroupOptions {
+    /// Which group: members of others at the same port are ignored.
+    pub name: String,
+    /// All who may be members, at most 32, in the same order everywhere. The first that is there orders the messages.
+    pub roster: Vec<NodeId>,
+    /// Makes the first view, alone, which the others join. Exactly one node does. One that comes back while the others go on
+    /// joins them; where a majority is lost the group has ended, and founding makes another one.
+    pub founds: bool,
+    /// The port of the group at every node.
+    pub port: u16,
+    /// What a message is delivered with, unless it is broadcast with another guarantee.
+    pub guarantee: Guarantee,
+    /// Payload of a frame, bytes. By default what Ethernet carries uncut, 2 KiB in memory, and never more than the bus carries.
+    pub frame_size: Option<usize>,
+    /// Frames of one sender that not all have taken.
+    pub window: usize,
+    /// Largest message, bytes.
+    pub message_size_max: usize,
+    /// A member that has nothing to say says so this often. After a quarter of it the caretaker takes over from a user that
+    /// does something else.
+    pub heartbeat: Duration,
+    /// Silence after which a member is suspected; up to eight times as long where that was wrong.
+    pub suspect_after: Duration,
+    /// The round trip until one was measured.
+    pub round_trip: Duration,
+    /// A member whose user takes nothing for so long, while others do, is expelled. Without it the others wait for ever.
+    pub expel_slow_after: Option<Duration>,
+    /// How whoever drives the group waits.
+    pub wake: Wake,
+}
+
+impl GroupOptions {
+    /// The group of that name among the nodes of these names. It must be [founded](Self::founding) by one of them.
+    ///
+    /// Messages have up to 1 MiB, and are uniform. Who is silent for 100 ms is suspected; whose user takes nothing for 10 s is
+    /// expelled.
+    pub fn new(name: &str, roster: &[&str]) -> Self {
+        Self {
+            name: name.to_owned(),
+            roster: roster.iter().map(|name| NodeId::named(name)).collect(),
+            founds: false,
+            port: GROUP_PORT,
+            guarantee: Guarantee::default(),
+            frame_size: None,
+            window: 256,
+            message_size_max: 1 << 20,
+            heartbeat: Duration::from_millis(10),
+            suspect_after: Duration::from_millis(100),
+            round_trip: Duration::from_micros(200),
+            expel_slow_after: Some(Duration::from_secs(10)),
+            wake: Wake::default(),
+        }
+    }
+
+    /// The same for the one node that founds the group.
+    #[must_use]
+    pub fn founding(mut self) -> Self {
+        self.founds = true;
+        self
+    }
+
+    /// What the protocol is told, at this node.
+    pub(super) fn of_member(&self, node: &Node) -> Result<broadcast::GroupOptions, JoinError> {
+        let size_max = node.payload_size_max();
+        let most = size_max.saturating_sub(DATA_PREFIX_SIZE);
+        let usual = if node.is_in_memory() { FRAME_SIZE_MEMORY } else { FRAME_SIZE_WIRE };
+        let frame_size = self.frame_size.unwrap_or(usual.min(most));
+        if frame_size > most {
+            return Err(JoinError::FrameSize { wanted: frame_size, most });
+        }
+        let group = NodeId::named(&self.name).get();
+        let member = broadcast::GroupOptions {
+            founds: self.founds,
+            frame_size,
+            window: self.window,
+            message_size_max: self.message_size_max,
+            heartbeat: nanos(self.heartbeat),
+            suspect_after: nanos(self.suspect_after),
+            round_trip: nanos(self.round_trip),
+            expel_slow_after: self.expel_slow_after.map(nanos),
+            // The kernel's media have a check value in every frame, and so has every seal.
+            check: (!node.has_check()).then_some(crc32c::crc32c_append),
+            ..broadcast::GroupOptions::new(group, self.roster.clone(), node.id(), Port::from(self.port))
+        };
+        let size = member.datagram_size();
+        if size > size_max {
+            return Err(JoinError::Window { window: self.window, size, size_max });
+        }
+        Ok(member)
+    }
+}
+
+/// A duration as the protocol takes it; what does not fit is for ever.
+pub(super) fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).map_or(Nanos::NEVER, Nanos)
+}
+
+/// Why a node cannot join a group.
+#[derive(Debug)]
+pub enum JoinError {
+    /// The options make no group.
+    Options {
+        /// The group's name.
+        group: String,
+        /// What is wrong.
+        error: OptionsError,
+    },
+    /// The bus carries no frame so large: choose a smaller one, at all members.
+    FrameSize {
+        /// What the options say, bytes.
+        wanted: usize,
+        /// What can be, bytes.
+        most: usize,
+    },
+    /// What members say of so large a window fits no message of this bus: choose a smaller one, at all members.
+    Window {
+        /// What the options say.
+        window: usize,
+        /// The largest message that this makes, bytes.
+        size: usize,
+        /// What the bus carries, bytes.
+        size_max: usize,
+    },
+    /// The group's port, most likely because the node is in a group at this port already.
+    Bind(BindError),
+    /// The machine has no thread or no descriptor left.
+    System(SystemError),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Options { group, error: OptionsError::Stranger } => write!(
+                f,
+                "group {group}: this node is not in the roster: give all members one roster that has its name"
+            ),
+            Self::Options { group, error } => write!(f, "group {group}: {error}"),
+            Self::FrameSize { wanted, most } => {
+                write!(f, "frames of {wanted} bytes: this bus carries at most {most}, at all members alike")
+            }
+            Self::Window { window, size, size_max } => write!(
+                f,
+                "window of {window} frames: messages about it have {size} bytes, where {size_max} is the most of this bus: \
+                 choose a smaller one at all members"
+            ),
+            Self::Bind(BindError::PortTaken(port)) => write!(
+                f,
+                "port {port} of this node is taken: give each group of a node a port of its own, at all members alike"
+            ),
+            Self::Bind(error) => write!(f, "{error}"),
+            Self::System(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}

@@ -1,0 +1,141 @@
+//! What the user and the caretaker of a member share: who may drive, and how one asks the other for it.
+//!
+//! 1. Who holds the lock drives.
+//! 2. Who finds it taken says so (`came`), ends the driver's wait by a nudge, and waits for the lock.
+//! 3. A driver that waits looks for visitors after each wait. If there is one it lets go of the lock until that one has had it.
+//! 4. The caretaker takes the lock only if it is free, and the user was away for a while or waits for the descriptor.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::event_fd::EventFd;
+use punctual_proto::Nanos;
+
+use super::driver::Driver;
+use super::options::nanos;
+use crate::communicator::Sender;
+
+/// How long the caretaker waits without looking at the clock of the node's housekeeping.
+const WAIT_MAX: Nanos = Nanos::from_millis(100);
+
+/// How often a driver looks whether its visitor has come, and how long it sleeps then: that one has to be woken.
+const YIELDS_MAX: u32 = 100;
+const VISITOR_WAKE: Duration = Duration::from_micros(100);
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    driver: Mutex<Driver>,
+    /// Visitors that asked for the lock, and those that have it or had it.
+    came: Counter,
+    served: Counter,
+    stop: Flag,
+    /// Whether the caretaker is to look at once.
+    called: Mutex<bool>,
+    call: Condvar,
+    /// What the user's event loop waits for.
+    pub(super) event: EventFd,
+    /// After so long without its user the caretaker drives.
+    idle_max: Duration,
+}
+
+fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(driver: Driver, event: EventFd, idle_max: Duration) -> Self {
+        Self {
+            driver: Mutex::new(driver),
+            came: Counter::default(),
+            served: Counter::default(),
+            stop: Flag::default(),
+            called: Mutex::default(),
+            call: Condvar::new(),
+            event,
+            idle_max,
+        }
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Driver>> {
+        match self.driver.try_lock() {
+            Ok(driver) => Some(driver),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The right to drive, from whoever has it.
+    pub(super) fn visit(&self, sender: &mut Sender) -> MutexGuard<'_, Driver> {
+        if let Some(driver) = self.try_lock() {
+            return driver;
+        }
+        self.came.add(1);
+        sender.nudge();
+        let driver = unpoisoned(self.driver.lock());
+        self.served.add(1);
+        driver
+    }
+
+    /// Whether somebody waits for the right to drive.
+    pub(super) fn has_visitors(&self) -> bool {
+        self.came.get() != self.served.get()
+    }
+
+    /// Lets visitors drive first, for whoever wants to drive on: the lock alone would go to who is awake.
+    pub(super) fn let_visitors_in(&self) {
+        for _ in 0..YIELDS_MAX {
+            if !self.has_visitors() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        std::thread::sleep(VISITOR_WAKE);
+    }
+
+    /// Wakes the caretaker.
+    pub(super) fn call(&self) {
+        *unpoisoned(self.called.lock()) = true;
+        self.call.notify_one();
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.raise();
+        self.call();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_raised()
+    }
+
+    /// The thread of the caretaker: drives while the user does not.
+    pub(super) fn take_care(&self) {
+        while !self.stop.is_raised() {
+            // Who waits for a delivery is likely to do so for longer.
+            let rest = if self.drive_while_idle() { self.idle_max } else { 4 * self.idle_max };
+            let called = unpoisoned(self.called.lock());
+            let rested = self.call.wait_timeout_while(called, rest, |called| !*called);
+            *unpoisoned(rested).0 = false;
+        }
+    }
+
+    /// Whether nobody else drove just now.
+    fn drive_while_idle(&self) -> bool {
+        let Some(mut driver) = self.try_lock() else { return false };
+        if !driver.is_armed && driver.now().since(driver.driven_at) < nanos(self.idle_max) {
+            return true;
+        }
+        loop {
+            driver.turn();
+            if driver.is_armed && driver.has_event() {
+                (driver.is_armed, driver.has_rung) = (false, true);
+                self.event.ring();
+            }
+            if self.stop.is_raised() || self.has_visitors() {
+                return true;
+            }
+            let until = driver.now().plus(WAIT_MAX);
+            driver.wait(until);
+        }
+    }
+}
