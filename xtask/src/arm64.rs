@@ -80,7 +80,20 @@ const NIGHTLY: &[(&str, &[&str])] = &[
     ("13 to 21 seconds each under emulation", &["gaps", "processes", "streams", "wiped"]),
     ("more than a minute under emulation", &["crowd"]),
     ("most of it is excepted below", &["containers", "echoes"]),
-    ("not timed under emulation yet", &["broadcast", "broadcast_allocation", "calls", "damage", "nodes"]),
+    (
+        "not timed under emulation yet",
+        &[
+            "broadcast",
+            "broadcast_allocation",
+            "calls",
+            "damage",
+            "nodes",
+            "runtime",
+            "runtime_awaited",
+            "runtime_net",
+            "runtime_tokio",
+        ],
+    ),
 ];
 
 /// Media of the library's tests that the emulator lacks, for `PUNCTUAL_TEST_WITHOUT`: it knows neither `IP_MULTICAST_IF` nor

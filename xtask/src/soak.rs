@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(4 * 3600);
 const MECHANISMS: [&str; 5] = ["futex", "eventfd", "epoll", "backoff", "adaptive"];
 
 /// Test programs, and the test of each that loses no wake-up.
-const SUITES: [(&str, &str); 1] = [("wakes", "no_wake_up_is_lost")];
+const SUITES: [(&str, &str); 2] = [("wakes", "no_wake_up_is_lost"), ("runtime", "no_wake_is_lost")];
 
 /// Messages of soaks that are spoilt on purpose: each lost wake-up costs a time limit. With the look too early one sleep in a
 /// hundred is lost, and who spins first seldom sleeps.

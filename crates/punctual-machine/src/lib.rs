@@ -29,6 +29,7 @@ pub mod event_fd;
 pub mod fd_exchange;
 #[cfg(not(loom))]
 pub mod filter;
+pub mod inbox;
 pub mod label;
 #[cfg(not(loom))]
 pub mod life;

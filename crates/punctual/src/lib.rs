@@ -35,6 +35,7 @@ pub mod memory;
 pub mod node;
 mod pages;
 pub mod publication;
+pub mod runtime;
 pub mod seal;
 pub mod time;
 pub mod trace;
@@ -50,6 +51,11 @@ pub use punctual_proto::{Address, Nanos, NodeId, Port, Target, unit};
 pub use seal::{Keys, KeysError};
 pub use trace::{Stage, Stages};
 pub use wake::Wake;
+
+/// Its examples run as tests.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/runtime.md")]
+struct RuntimePage;
 
 /// Its example runs as a test.
 #[cfg(doctest)]

@@ -28,6 +28,7 @@ const IDENTITY_WORDS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageKind {
     Node,
+    Runtime,
 }
 
 impl PageKind {
@@ -35,6 +36,7 @@ impl PageKind {
     pub(crate) const fn words(self) -> [u64; 2] {
         match self {
             Self::Node => [u64::from_le_bytes(*b"PUNCOUNT"), 2],
+            Self::Runtime => [u64::from_le_bytes(*b"PUNRUNTM"), 1],
         }
     }
 
@@ -42,6 +44,7 @@ impl PageKind {
     const fn ending(self) -> &'static str {
         match self {
             Self::Node => "counters",
+            Self::Runtime => "runtime",
         }
     }
 

@@ -14,7 +14,7 @@ const STRANGERS: &[(&str, &[&str])] = &[
 ];
 
 /// Modules of `punctual` that never name each other: the node puts them together.
-const SIBLINGS: &[&str] = &["engine", "wake"];
+const SIBLINGS: &[&str] = &["engine", "wake", "runtime"];
 
 /// What would make a decision depend on the real world.
 const REAL_WORLD: &[&str] = &[
@@ -174,6 +174,7 @@ mod tests {
         assert_eq!(engine("use crate::{ledger::{wake}, trace};\n"), [0; 0]);
         assert_eq!(engine("use crate::Wake;\nuse crate::SendError;\n"), [1], "by another name");
         assert_eq!(lines("crates/punctual/src/wake.rs", "use crate::engine;\n"), [1]);
+        assert_eq!(lines("crates/punctual/src/runtime/mod.rs", "use crate::wake::Wake;\n"), [1]);
         assert_eq!(lines("crates/punctual/src/node/mod.rs", "use crate::{engine, wake};\n"), [0; 0]);
     }
 }

@@ -110,6 +110,10 @@ impl MemoryEnd {
         self.subscription.keep_house();
     }
 
+    pub(super) fn is_ready(&self) -> bool {
+        self.subscription.is_ready()
+    }
+
     pub(super) fn arm(&mut self) -> bool {
         self.subscription.arm()
     }

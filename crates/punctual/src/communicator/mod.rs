@@ -315,6 +315,14 @@ impl Communicator {
         if found { Ok(self.message()) } else { Err(ReceiveError::Empty) }
     }
 
+    /// Whether there may be a message; `None` where only the kernel could say.
+    pub(crate) fn is_ready(&self) -> Option<bool> {
+        match &self.end {
+            End::Wire(_) => None,
+            End::Memory(end) => Some(end.is_ready()),
+        }
+    }
+
     /// Lets the oldest message land, if there is one: [`Self::message`].
     #[inline]
     pub(crate) fn try_land(&mut self) -> bool {

@@ -291,6 +291,11 @@ impl Subscription {
         self.take(buffer)
     }
 
+    /// Whether there may be a message, or something else to look after.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.images.is_ready() || self.nudges.count.get_published() != self.nudges_seen
+    }
+
     /// For an event loop of one's own: from now on [`Self::as_fd`] becomes readable when a message comes. Returns `false`, and
     /// arms nothing, if there may already be one. Receive or poll until there is none, arm, wait; any receive or poll disarms.
     ///

@@ -1,0 +1,164 @@
+//! What a task can ask of the worker that polls it.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread;
+
+use punctual_machine::counter::Flag;
+use punctual_machine::sync::spin_hint;
+use punctual_proto::Nanos;
+
+use super::shared::Shared;
+use super::task::Request;
+use super::worker::Worker;
+
+/// The poll that this thread is in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) request: Request,
+    /// From here on it is due to yield.
+    pub(super) due: Nanos,
+    /// For so long it pays to look for what is awaited, while the worker has nothing else to do.
+    pub(super) patience: Nanos,
+    pub(super) is_shed: bool,
+}
+
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 16;
+
+thread_local! {
+    static WORKER: RefCell<Option<(Arc<Shared>, usize)>> = const { RefCell::new(None) };
+    static TURN: Cell<Option<Turn>> = const { Cell::new(None) };
+}
+
+/// The thread is a worker until this is dropped; then what it was before.
+#[derive(Debug)]
+pub(super) struct Place {
+    before: Option<(Arc<Shared>, usize)>,
+}
+
+/// This thread is that worker from now on.
+pub(super) fn take_place(shared: &Arc<Shared>, index: usize) -> Place {
+    Place { before: WORKER.replace(Some((Arc::clone(shared), index))) }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A thread that ends is no worker any more.
+        let _ended = WORKER.try_with(|worker| worker.replace(self.before.take()));
+    }
+}
+
+/// Which worker of this runtime the thread is, if it is one.
+pub(super) fn worker_of(shared: &Shared) -> Option<usize> {
+    let is_own = |of: &Shared| std::ptr::eq(of, shared);
+    // A thread that ends has none any more.
+    let found = WORKER
+        .try_with(|worker| worker.borrow().as_ref().and_then(|(of, index)| is_own(of).then_some(*index)));
+    found.ok().flatten()
+}
+
+pub(super) fn begin_turn(turn: Turn) {
+    TURN.set(Some(turn));
+}
+
+pub(super) fn end_turn() {
+    TURN.set(None);
+}
+
+/// The request of the task that wakes another on this thread.
+pub(super) fn waking_request() -> Option<Request> {
+    TURN.try_with(Cell::get).ok().flatten().map(|turn| turn.request)
+}
+
+/// The request that the calling task serves. `None` outside of the runtime's tasks.
+#[must_use]
+pub fn request() -> Option<Request> {
+    waking_request()
+}
+
+/// Whether the deadline of the calling task's request cannot be met, in a class that sheds: answer that, and do no more.
+#[must_use]
+pub fn is_shed() -> bool {
+    TURN.get().is_some_and(|turn| turn.is_shed)
+}
+
+/// Lets the other tasks of this worker go first where they are as important.
+pub async fn yield_now() {
+    let mut is_over = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Yields if this poll has lasted for the runtime's turn: for loops that have much to do. One look at the clock if not.
+pub async fn yield_if_due() {
+    if TURN.get().is_some() && is_due() {
+        yield_now().await;
+    }
+}
+
+/// Whether the poll that this thread is in has lasted for the runtime's turn. Outside of the runtime's tasks nobody knows: then it
+/// has.
+pub(super) fn is_due() -> bool {
+    let Some(turn) = TURN.get() else { return true };
+    let now = WORKER.with_borrow(|worker| worker.as_ref().map(|(shared, _)| shared.now()));
+    now.is_none_or(|now| now >= turn.due)
+}
+
+/// Looks again and again whether something is ready, for as long as that pays and the worker has nothing else to do.
+pub(super) fn is_ready_soon(mut is_ready: impl FnMut() -> bool) -> bool {
+    let patience = TURN.get().map_or(Nanos(0), |turn| turn.patience);
+    if patience == Nanos(0) {
+        return false;
+    }
+    WORKER.with_borrow(|worker| {
+        let Some((shared, index)) = worker else { return false };
+        let until = shared.now().plus(patience);
+        loop {
+            for _ in 0..LOOKS {
+                spin_hint();
+                if is_ready() {
+                    return true;
+                }
+                if shared.has_work(*index) || shared.reactor.watch.look() {
+                    return false;
+                }
+            }
+            if shared.now() >= until {
+                return false;
+            }
+        }
+    })
+}
+
+/// Does work that blocks, and may borrow what the task has. Meanwhile another thread takes the place of this worker; starting it
+/// takes some 50 µs, so this is for work of milliseconds. Outside of workers the work is just done, and on tokio too: its
+/// `block_in_place` is for that.
+pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    let worker = WORKER.with_borrow(Clone::clone).filter(|(shared, _)| !shared.is_hosted);
+    let Some((shared, index)) = worker else { return work() };
+    let turn = TURN.take();
+    let is_done = Flag::default();
+    shared.leave();
+    let done = thread::scope(|scope| {
+        let place = || Worker::new(&shared, index).run(&is_done);
+        // Where there is no thread to be had the other workers do what they can.
+        let _substitute = thread::Builder::new().name(format!("blocking-{index}")).spawn_scoped(scope, place);
+        let done = catch_unwind(AssertUnwindSafe(work));
+        is_done.raise();
+        shared.wake_worker(index);
+        done
+    });
+    shared.enter();
+    TURN.set(turn);
+    done.unwrap_or_else(|panic| resume_unwind(panic))
+}

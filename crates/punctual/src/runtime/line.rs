@@ -1,0 +1,104 @@
+//! The tasks that are ready on one worker, in the order of its scheduler.
+
+use punctual_proto::Nanos;
+use punctual_proto::classes::{ClassOptions, ClassesError, Next, Policy, Ready, Run, Scheduler};
+
+use super::page::{OfClass, WorkerPage};
+use super::task::Task;
+
+/// Why a task is polled.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Decision {
+    /// Because it is next.
+    Run(Run),
+    /// To say that its request will not be done.
+    Shed(Ready),
+}
+
+impl Decision {
+    pub(super) fn ready(&self) -> &Ready {
+        match self {
+            Self::Run(run) => &run.ready,
+            Self::Shed(ready) => ready,
+        }
+    }
+}
+
+/// What a poll took, to be taken off what its class is owed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    pub(super) run: Run,
+    pub(super) ran: Nanos,
+}
+
+/// When the request came that has waited longest is looked for so often where it must be looked for among all of a class.
+const OLDEST_EVERY: Nanos = Nanos::from_millis(10);
+
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) scheduler: Scheduler,
+    page: WorkerPage,
+    /// By class, when that was last done.
+    searched: Vec<Nanos>,
+    /// Tasks by the number under which the scheduler has them.
+    places: Vec<Option<Task>>,
+    free: Vec<u32>,
+}
+
+impl Line {
+    pub(super) fn new(
+        classes: &[ClassOptions],
+        policy: Policy,
+        tasks_max: usize,
+        page: WorkerPage,
+    ) -> Result<Self, ClassesError> {
+        let scheduler = Scheduler::new(classes, policy, tasks_max)?;
+        let searched = vec![Nanos(0); classes.len()];
+        Ok(Self { scheduler, page, searched, places: Vec::new(), free: Vec::new() })
+    }
+
+    /// Says how many of a class wait, and since when. A request that was the oldest may be said to wait for a while after it
+    /// does not any more: [`OLDEST_EVERY`].
+    fn note_waiting(&mut self, class: u8, now: Nanos) {
+        let (page, waiting) = (self.page.class(class), self.scheduler.waiting(class));
+        page.count(OfClass::Waiting).set(waiting as u64);
+        let searched = &mut self.searched[usize::from(class)];
+        if waiting > 1 && now.since(*searched) < OLDEST_EVERY {
+            return;
+        }
+        *searched = now;
+        page.count(OfClass::Oldest).set(self.scheduler.oldest(class).map_or(0, |arrived| arrived.0 + 1));
+    }
+
+    pub(super) fn push(&mut self, task: Task, now: Nanos) {
+        let place = self.free.pop().unwrap_or(self.places.len() as u32);
+        let ready = task.metadata().ready(place);
+        let class = task.metadata().class;
+        self.scheduler
+            .push(ready, now)
+            .expect("a task is in one line at a time, and each line has room for all");
+        self.note_waiting(class, now);
+        match self.places.get_mut(place as usize) {
+            Some(free) => *free = Some(task),
+            None => self.places.push(Some(task)),
+        }
+    }
+
+    /// The next task of the classes up to this one.
+    pub(super) fn next(&mut self, last_class: u8, now: Nanos) -> Option<(Task, Decision)> {
+        let decision = match self.scheduler.next_up_to(last_class, now)? {
+            Next::Run(run) => Decision::Run(run),
+            Next::Shed(ready) => Decision::Shed(ready),
+        };
+        let place = decision.ready().task;
+        let task = self.places[place as usize].take().expect("a task stands where the scheduler was told");
+        self.free.push(place);
+        self.note_waiting(task.metadata().class, now);
+        Some((task, decision))
+    }
+
+    /// All tasks, whatever their order, for an end.
+    pub(super) fn empty(&mut self) -> Vec<Task> {
+        self.places.iter_mut().filter_map(Option::take).collect()
+    }
+}

@@ -1,0 +1,458 @@
+//! What a runtime has done, read at any time by anybody, and what is wrong with it in words.
+
+use std::fmt;
+
+use punctual_machine::counter::Counter;
+use punctual_machine::process::ProcessIdentity;
+use punctual_proto::Nanos;
+
+use super::counters::Histogram;
+use super::page::{LongPoll, OfClass, OfWorker, View, Word};
+use crate::pages::{self, PageKind};
+
+/// Counters of a runtime at an instant, or of the time between two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// The time since the runtime's start, or between the two.
+    pub time: Nanos,
+    /// Tasks that live.
+    pub tasks: usize,
+    /// Tasks that ended by a panic.
+    pub panics: u64,
+    /// What waiting for descriptors came to.
+    pub reactor: ReactorMetrics,
+    /// By worker, those of lanes first.
+    pub workers: Vec<WorkerMetrics>,
+    /// By class.
+    pub classes: Vec<ClassMetrics>,
+}
+
+/// What waiting for descriptors came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReactorMetrics {
+    /// Descriptors that tasks wait for.
+    pub sources: u64,
+    /// Looks that found something.
+    pub activations: u64,
+    /// Descriptors that were reported.
+    pub events: u64,
+    /// Processor time of waking their tasks.
+    pub cpu: Nanos,
+}
+
+/// What one worker did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerMetrics {
+    /// What the kernel says of its thread; not of threads that took its place while it blocked.
+    pub thread: ThreadMetrics,
+    /// Tasks that it polled.
+    pub polls: u64,
+    /// Polls whose task was woken while it ran.
+    pub yields: u64,
+    /// Tasks that it took from others' lines.
+    pub stolen: u64,
+    /// Sleeps.
+    pub parks: u64,
+    /// Sleeps after which there was nothing to do.
+    pub wakes_in_vain: u64,
+    /// Waits that ended while it spun.
+    pub spins_found: u64,
+    /// Waits that it spun for and then slept through.
+    pub spins_in_vain: u64,
+    /// Wakes of its tasks by itself.
+    pub woken_here: u64,
+    /// Wakes of its tasks by other threads.
+    pub woken_from_elsewhere: u64,
+    /// Waits for a line that another thread had.
+    pub lock_waits: u64,
+    /// How long they were together.
+    pub lock_wait: Nanos,
+    /// Polls that lasted longer than [`super::RuntimeOptions::long_poll`].
+    pub long_polls: u64,
+    /// The longest of them since the start.
+    pub longest: Option<LongPoll>,
+}
+
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadMetrics {
+    /// Processor time.
+    pub ran: Nanos,
+    /// Time in which it could have run and had no processor.
+    pub queued: Nanos,
+    /// Times it gave the processor up to wait.
+    pub switches_voluntary: u64,
+    /// Times it was taken off the processor.
+    pub switches_involuntary: u64,
+}
+
+/// What one class had.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassMetrics {
+    /// Tasks in line now.
+    pub waiting: usize,
+    /// How long ago the request came that has waited longest, known to 10 ms.
+    pub oldest: Option<Nanos>,
+    /// From wake to poll.
+    pub delays: Histogram,
+    /// Polls.
+    pub polls: u64,
+    /// Processor time of its polls.
+    pub ran: Nanos,
+    /// Polls that began after their request's deadline.
+    pub late: u64,
+    /// Polls that were to say that their request is not done.
+    pub shed: u64,
+    /// Polls because of its floor.
+    pub by_floor: u64,
+    /// Thousandths of each worker's time to which it is entitled.
+    pub floor_permille: u32,
+}
+
+/// Whose counters they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeOwner {
+    /// What the runtime is called ([`super::RuntimeOptions::name`]).
+    pub name: String,
+    /// Its process.
+    pub process: ProcessIdentity,
+}
+
+/// The counters of all live runtimes of this user on this host, read without disturbing them.
+#[must_use]
+pub fn read_all() -> Vec<(RuntimeOwner, Metrics)> {
+    let read = |words: &[Counter]| {
+        let (view, process) = (View::of(words)?, pages::process_of(words)?);
+        let owner = RuntimeOwner { name: view.name(), process };
+        Some((owner, Metrics::of(view, Some(&process))))
+    };
+    let mut all: Vec<_> = pages::read_all(PageKind::Runtime).iter().filter_map(|words| read(words)).collect();
+    all.sort_by(|(a, _), (b, _)| (&a.name, a.process.pid).cmp(&(&b.name, b.process.pid)));
+    all
+}
+
+impl Metrics {
+    /// Of a process, or of this one.
+    pub(super) fn of(view: View<'_>, process: Option<&ProcessIdentity>) -> Self {
+        let now = view.time();
+        // What the kernel says of threads is known by their numbers here.
+        let process = match process {
+            None => Some("self".to_owned()),
+            Some(process) => process.pid_here().map(|pid| pid.to_string()),
+        };
+        Self {
+            time: now,
+            tasks: view.get(Word::Tasks) as usize,
+            panics: view.get(Word::Panics),
+            reactor: ReactorMetrics {
+                sources: view.get(Word::Sources),
+                activations: view.get(Word::Activations),
+                events: view.get(Word::Events),
+                cpu: Nanos(view.get(Word::ReactorNs)),
+            },
+            workers: (0..view.workers)
+                .map(|worker| worker_metrics(view, worker, process.as_deref()))
+                .collect(),
+            classes: (0..view.classes).map(|class| class_metrics(view, class, now)).collect(),
+        }
+    }
+
+    /// What was done since an earlier reading of the same runtime.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let workers = self.workers.iter().zip(&earlier.workers).map(|(now, before)| now.since(before));
+        let classes = self.classes.iter().zip(&earlier.classes).map(|(now, before)| now.since(before));
+        Self {
+            time: self.time.since(earlier.time),
+            tasks: self.tasks,
+            panics: self.panics.saturating_sub(earlier.panics),
+            reactor: self.reactor.since(earlier.reactor),
+            workers: workers.collect(),
+            classes: classes.collect(),
+        }
+    }
+
+    /// Thousandths of all polls' time that a class received.
+    #[must_use]
+    pub fn share_permille(&self, class: usize) -> u64 {
+        let all = self.classes.iter().fold(0, |sum: u64, class| sum.saturating_add(class.ran.0));
+        let own = self.classes.get(class).map_or(0, |class| class.ran.0);
+        (u128::from(own) * 1_000 / u128::from(all.max(1))) as u64
+    }
+
+    /// What is wrong, the cause of others first. Of the time between two readings, not since the start.
+    #[must_use]
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let share = |time: Nanos| (u128::from(time.0) * 1_000 / u128::from(self.time.0.max(1))) as u64;
+        let mut verdicts = Vec::new();
+        for (worker, metrics) in self.workers.iter().enumerate() {
+            let (locked, queued) = (share(metrics.lock_wait), share(metrics.thread.queued));
+            let switched = metrics.thread.switches_involuntary;
+            if locked >= LOCKED_PERMILLE && switched > 0 {
+                verdicts.push(Verdict::Convoy { worker, permille: locked });
+            } else if queued >= QUEUED_PERMILLE {
+                verdicts.push(Verdict::CpuStarvation { worker, permille: queued });
+            }
+        }
+        let longest = self.workers.iter().filter(|worker| worker.long_polls > 0);
+        let longest = longest.filter_map(|worker| worker.longest.clone());
+        let long_polls =
+            self.workers.iter().fold(0, |sum: u64, worker| sum.saturating_add(worker.long_polls));
+        if let Some(longest) = longest.max_by_key(|poll| poll.ran) {
+            verdicts.push(Verdict::LongPolls { count: long_polls, longest });
+            return verdicts;
+        }
+        let starved = |&(_, class): &(usize, &ClassMetrics)| {
+            let waits = class.oldest.into_iter().chain(class.delays.quantile(990)).max();
+            waits.is_some_and(|longest| longest >= STARVED)
+        };
+        if let Some((class, _)) = self.classes.iter().enumerate().find(starved) {
+            verdicts.push(Verdict::PriorityStarvation { class });
+        }
+        verdicts
+    }
+}
+
+/// A worker that waits for locks for so many thousandths of the time does little else.
+const LOCKED_PERMILLE: u64 = 100;
+
+/// A worker that had no processor for so many thousandths of the time shares it with others.
+const QUEUED_PERMILLE: u64 = 200;
+
+/// A request that waits so long for its turn is starved, whatever its class.
+const STARVED: Nanos = Nanos::from_millis(1_000);
+
+/// What is wrong with a runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Workers wait for a lock whose holder is off the processor.
+    Convoy {
+        /// Which worker.
+        worker: usize,
+        /// Thousandths of the time in which it waited.
+        permille: u64,
+    },
+    /// A worker could run and has no processor.
+    CpuStarvation {
+        /// Which worker.
+        worker: usize,
+        /// Thousandths of the time in which it waited.
+        permille: u64,
+    },
+    /// More important classes leave too little to one.
+    PriorityStarvation {
+        /// The first such class.
+        class: usize,
+    },
+    /// Tasks keep a worker for long.
+    LongPolls {
+        /// Polls that were.
+        count: u64,
+        /// The longest.
+        longest: LongPoll,
+    },
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Convoy { worker, permille } => write!(
+                f,
+                "convoy: worker {worker} waited for a lock for {permille} ‰ of the time; use fewer workers than processors"
+            ),
+            Self::CpuStarvation { worker, permille } => write!(
+                f,
+                "CPU starvation: worker {worker} had no processor for {permille} ‰ of the time; use fewer workers, or other CPUs"
+            ),
+            Self::PriorityStarvation { class } => {
+                write!(
+                    f,
+                    "priority starvation: class {class} waits for a second and more; raise its floor, or shed"
+                )
+            }
+            Self::LongPolls { count, longest } => write!(
+                f,
+                "long polls: {count}, the longest {} ms by {:?} of class {}; yield in it, block elsewhere, or give a lane to what is urgent",
+                longest.ran.0 / 1_000_000,
+                longest.name,
+                longest.class
+            ),
+        }
+    }
+}
+
+fn worker_metrics(view: View<'_>, worker: usize, process: Option<&str>) -> WorkerMetrics {
+    let get = |count: OfWorker| view.worker(worker, count).get();
+    WorkerMetrics {
+        thread: process
+            .map_or_else(ThreadMetrics::default, |pid| ThreadMetrics::of(pid, get(OfWorker::Thread))),
+        polls: get(OfWorker::Polls),
+        yields: get(OfWorker::Yields),
+        stolen: get(OfWorker::Stolen),
+        parks: get(OfWorker::Parks),
+        wakes_in_vain: get(OfWorker::WakesInVain),
+        spins_found: get(OfWorker::SpinsFound),
+        spins_in_vain: get(OfWorker::SpinsInVain),
+        woken_here: get(OfWorker::WokenHere),
+        woken_from_elsewhere: get(OfWorker::WokenFromElsewhere),
+        lock_waits: get(OfWorker::LockWaits),
+        lock_wait: Nanos(get(OfWorker::LockWaitNs)),
+        long_polls: get(OfWorker::LongPolls),
+        longest: view.longest(worker),
+    }
+}
+
+fn class_metrics(view: View<'_>, class: usize, now: Nanos) -> ClassMetrics {
+    let mut metrics = ClassMetrics { floor_permille: view.floor_permille(class), ..ClassMetrics::default() };
+    for worker in 0..view.workers {
+        let page = view.class_of(worker, class);
+        let get = |count: OfClass| page.count(count).get();
+        metrics.waiting = metrics.waiting.saturating_add(get(OfClass::Waiting) as usize);
+        let oldest = get(OfClass::Oldest).checked_sub(1);
+        metrics.oldest = metrics.oldest.max(oldest.map(|arrived| now.since(Nanos(arrived))));
+        metrics.delays.add(page.delays());
+        for (sum, count) in [
+            (&mut metrics.polls, OfClass::Polls),
+            (&mut metrics.ran.0, OfClass::RanNs),
+            (&mut metrics.late, OfClass::Late),
+            (&mut metrics.shed, OfClass::Shed),
+            (&mut metrics.by_floor, OfClass::ByFloor),
+        ] {
+            *sum = sum.saturating_add(get(count));
+        }
+    }
+    metrics
+}
+
+impl ReactorMetrics {
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            sources: self.sources,
+            activations: self.activations.saturating_sub(earlier.activations),
+            events: self.events.saturating_sub(earlier.events),
+            cpu: self.cpu.since(earlier.cpu),
+        }
+    }
+}
+
+impl WorkerMetrics {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            thread: self.thread.since(earlier.thread),
+            polls: self.polls.saturating_sub(earlier.polls),
+            yields: self.yields.saturating_sub(earlier.yields),
+            stolen: self.stolen.saturating_sub(earlier.stolen),
+            parks: self.parks.saturating_sub(earlier.parks),
+            wakes_in_vain: self.wakes_in_vain.saturating_sub(earlier.wakes_in_vain),
+            spins_found: self.spins_found.saturating_sub(earlier.spins_found),
+            spins_in_vain: self.spins_in_vain.saturating_sub(earlier.spins_in_vain),
+            woken_here: self.woken_here.saturating_sub(earlier.woken_here),
+            woken_from_elsewhere: self.woken_from_elsewhere.saturating_sub(earlier.woken_from_elsewhere),
+            lock_waits: self.lock_waits.saturating_sub(earlier.lock_waits),
+            lock_wait: self.lock_wait.since(earlier.lock_wait),
+            long_polls: self.long_polls.saturating_sub(earlier.long_polls),
+            longest: self.longest.clone(),
+        }
+    }
+}
+
+impl ClassMetrics {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            waiting: self.waiting,
+            oldest: self.oldest,
+            delays: self.delays.since(&earlier.delays),
+            polls: self.polls.saturating_sub(earlier.polls),
+            ran: self.ran.since(earlier.ran),
+            late: self.late.saturating_sub(earlier.late),
+            shed: self.shed.saturating_sub(earlier.shed),
+            by_floor: self.by_floor.saturating_sub(earlier.by_floor),
+            floor_permille: self.floor_permille,
+        }
+    }
+}
+
+impl ThreadMetrics {
+    /// Of a thread of a process, `self` for ours; nothing where the kernel says nothing.
+    fn of(process: &str, thread: u64) -> Self {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}"));
+        let schedstat = read("schedstat").unwrap_or_default();
+        let mut times = schedstat.split_whitespace().map(|time| Nanos(time.parse().unwrap_or(0)));
+        let status = read("status").unwrap_or_default();
+        let field = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+        };
+        Self {
+            ran: times.next().unwrap_or_default(),
+            queued: times.next().unwrap_or_default(),
+            switches_voluntary: field("voluntary_ctxt_switches"),
+            switches_involuntary: field("nonvoluntary_ctxt_switches"),
+        }
+    }
+
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            ran: self.ran.since(earlier.ran),
+            queued: self.queued.since(earlier.queued),
+            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
+            switches_involuntary: self.switches_involuntary.saturating_sub(earlier.switches_involuntary),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(worker: WorkerMetrics) -> Metrics {
+        let classes = vec![ClassMetrics::default(); 2];
+        Metrics { time: Nanos(1_000_000_000), workers: vec![worker], classes, ..Metrics::default() }
+    }
+
+    fn words(metrics: &Metrics) -> Vec<String> {
+        metrics
+            .verdicts()
+            .iter()
+            .map(|verdict| verdict.to_string().split(':').next().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn each_fault_has_its_name() {
+        let thread = ThreadMetrics { switches_involuntary: 9, ..ThreadMetrics::default() };
+        let waits = WorkerMetrics { lock_wait: Nanos(100_000_000), thread, ..WorkerMetrics::default() };
+        assert_eq!(words(&second(waits.clone())), ["convoy"]);
+        let alone = WorkerMetrics { lock_wait: Nanos(99_999_999), ..waits };
+        assert_eq!(words(&second(alone)), [""; 0]);
+        let thread = ThreadMetrics { queued: Nanos(200_000_000), ..ThreadMetrics::default() };
+        let starved = WorkerMetrics { thread, ..WorkerMetrics::default() };
+        assert_eq!(words(&second(starved)), ["CPU starvation"]);
+        let poll = LongPoll { name: "report".to_owned(), class: 7, ran: Nanos(50_000_000) };
+        let held = WorkerMetrics { long_polls: 3, longest: Some(poll), ..WorkerMetrics::default() };
+        let mut metrics = second(held);
+        metrics.classes[1].oldest = Some(STARVED);
+        let said = metrics.verdicts().pop().unwrap().to_string();
+        assert!(said.starts_with("long polls: 3, the longest 50 ms by \"report\" of class 7"), "{said}");
+        metrics.workers[0].long_polls = 0;
+        assert_eq!(metrics.verdicts(), [Verdict::PriorityStarvation { class: 1 }]);
+    }
+
+    #[test]
+    fn shares_are_of_what_was_received() {
+        let mut metrics = second(WorkerMetrics::default());
+        assert_eq!(metrics.share_permille(0), 0);
+        (metrics.classes[0].ran, metrics.classes[1].ran) = (Nanos(3), Nanos(1));
+        assert_eq!([0, 1, 2].map(|class| metrics.share_permille(class)), [750, 250, 0]);
+    }
+
+    #[test]
+    fn the_kernel_knows_this_thread() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        // A thread that has just begun may not have been switched yet.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let metrics = ThreadMetrics::of("self", u64::from(own.cast_unsigned()));
+        assert!(metrics.switches_voluntary + metrics.switches_involuntary > 0 || metrics.ran > Nanos(0));
+        assert_eq!(ThreadMetrics::of("self", u64::MAX), ThreadMetrics::default());
+    }
+}

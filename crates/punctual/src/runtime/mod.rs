@@ -1,0 +1,251 @@
+//! Tasks in classes: the important ones first, none starved.
+//!
+//! A runtime polls futures on threads of its own. Each task has a class; which is next decides the pure scheduler of
+//! [`punctual_proto::classes`], for each worker by itself. Idle workers take tasks from others.
+//!
+//! ```
+//! use punctual::runtime::{Runtime, RuntimeOptions, TaskOptions};
+//!
+//! let runtime = Runtime::start(&RuntimeOptions::default())?;
+//! let report = runtime.spawn(TaskOptions::of_class(7).named("report"), async { 6 * 7 })?;
+//! let urgent = runtime.spawn(TaskOptions::of_class(0).named("urgent"), async { "now" })?;
+//! assert_eq!(runtime.block_on(urgent)?, "now");
+//! assert_eq!(runtime.block_on(report)?, 42);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | what | rule |
+//! |---|---|
+//! | order | class by class; each class has a floor, nearest deadlines are first within it |
+//! | deadline | counts from the wake that brings a request, and goes on to tasks that its task wakes |
+//! | panic | ends its task, and whoever waits for it is told |
+//! | end | dropping the runtime drops every task |
+//!
+//! `docs/runtime.md` says how to choose workers, classes and lanes.
+
+mod awaited;
+mod context;
+mod counters;
+mod line;
+mod metrics;
+mod net;
+mod options;
+mod page;
+mod polling;
+mod reactor;
+mod registry;
+mod shared;
+mod task;
+mod timers;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod watch;
+mod worker;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, LockResult, PoisonError, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use async_task::{Builder, ScheduleInfo, WithInfo};
+use punctual_machine::SystemError;
+use punctual_machine::counter::Flag;
+use punctual_proto::Nanos;
+
+pub use awaited::{Awaitable, Awaited};
+pub use context::{blocking, is_shed, request, yield_if_due, yield_now};
+pub use counters::Histogram;
+pub use metrics::{
+    ClassMetrics, Metrics, ReactorMetrics, RuntimeOwner, ThreadMetrics, Verdict, WorkerMetrics, read_all,
+};
+pub use net::{TcpListener, TcpStream, UdpSocket};
+pub use options::{Lane, RuntimeOptions, StartError, TaskOptions, Urgency, WORKERS_MAX};
+pub use page::LongPoll;
+pub use punctual_proto::classes::{ClassOptions, ClassesError, Policy};
+pub use registry::SpawnError;
+pub use task::{Join, JoinError, Request};
+pub use timers::{Elapsed, Sleep};
+
+use page::{OfWorker, Word};
+use registry::Registered;
+use shared::Shared;
+use task::{Meta, Task, contain};
+use worker::Worker;
+
+/// The value, whoever panicked while having it: what is under these locks is whole at every step.
+fn unpoisoned<T>(locked: LockResult<T>) -> T {
+    locked.unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Threads that poll tasks. Dropped, it ends them and drops every task: not from one of its own tasks, which it would wait for.
+#[derive(Debug)]
+pub struct Runtime {
+    handle: Handle,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+/// Spawns tasks on a runtime, from any thread. Does not keep the runtime.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("workers", &self.shared.seats.len()).finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// Starts the threads. They may use the processors that the calling thread may.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(options: &RuntimeOptions) -> Result<Self, StartError> {
+        let workers = options.count_workers()?;
+        let handle = Handle { shared: Arc::new(Shared::new(options, false)?) };
+        // Dropped on the way, it ends the threads that have begun.
+        let mut runtime = Self { handle, threads: Vec::with_capacity(workers) };
+        let of_lanes = options.lanes.iter().flat_map(|lane| std::iter::repeat_n(lane.urgency, lane.workers));
+        let urgencies = of_lanes.chain(std::iter::repeat_n(Urgency::Inherited, options.workers));
+        for (index, urgency) in urgencies.enumerate() {
+            let thread = start_worker(&runtime.handle.shared, index, urgency)?;
+            runtime.threads.push(thread);
+        }
+        Ok(runtime)
+    }
+
+    /// Spawns tasks, also when this has been moved elsewhere.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// As [`Handle::spawn`].
+    ///
+    /// # Errors
+    /// See [`SpawnError`].
+    pub fn spawn<F>(&self, options: TaskOptions, future: F) -> Result<Join<F::Output>, SpawnError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.handle.spawn(options, future)
+    }
+
+    /// Polls a future on the calling thread until it is done. Not from a task.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+}
+
+/// Wakes a thread that waits for a future.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Starts a worker's thread and waits for it to be as urgent as it should.
+fn start_worker(
+    shared: &Arc<Shared>,
+    index: usize,
+    urgency: Urgency,
+) -> Result<thread::JoinHandle<()>, StartError> {
+    let (said, heard) = mpsc::channel();
+    let shared = Arc::clone(shared);
+    let work = move || {
+        let taken = urgency.take();
+        let works = taken.is_ok();
+        // Nobody listens if the starting thread was killed.
+        let _nobody = said.send(taken);
+        if works {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get();
+            shared.seats[index].page.count(OfWorker::Thread).set(u64::from(thread.cast_unsigned()));
+            Worker::new(&shared, index).run(&Flag::default());
+        }
+    };
+    let failed = |error: io::Error| SystemError::new("start thread", format!("worker-{index}"), error);
+    let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(work).map_err(failed)?;
+    heard.recv().unwrap_or_else(|_| Err(failed(io::ErrorKind::BrokenPipe.into())))?;
+    Ok(thread)
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let shared = &self.handle.shared;
+        shared.stop_workers();
+        for thread in self.threads.drain(..) {
+            let is_own = thread.thread().id() == thread::current().id();
+            // A worker has no panics: tasks' are contained.
+            let _ended = if is_own { Ok(()) } else { thread.join() };
+        }
+        shared.end_tasks();
+    }
+}
+
+impl Handle {
+    /// Starts a task. It is polled by a worker that serves its class; the result is had from what is returned, or not at all.
+    ///
+    /// # Errors
+    /// See [`SpawnError`].
+    pub fn spawn<F>(&self, options: TaskOptions, future: F) -> Result<Join<F::Output>, SpawnError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let shared = &self.shared;
+        let number = unpoisoned(shared.registry.lock()).reserve()?;
+        let registered = Registered { shared: Arc::clone(shared), number };
+        let class = options.class.min((shared.classes() - 1) as u8);
+        let meta = Meta::new(&options, class, shared.home_of_new(class));
+        let whole = move |_: &Meta| async move {
+            let ended = contain(future).await;
+            registered.shared.page.count(Word::Panics).add(u64::from(ended.is_err()));
+            drop(registered);
+            ended
+        };
+        let its = Arc::clone(shared);
+        let schedule =
+            WithInfo(move |task: Task, info: ScheduleInfo| its.schedule(task, info.woken_while_running));
+        let (task, join) = Builder::new().metadata(meta).spawn(whole, schedule);
+        unpoisoned(shared.registry.lock()).keep(number, task.waker());
+        task.schedule();
+        Ok(Join::new(join.fallible()))
+    }
+
+    /// Tasks that live.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        unpoisoned(self.shared.registry.lock()).len()
+    }
+
+    /// What it has done since it started.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of(self.shared.page.view(), None)
+    }
+
+    /// From now on the next task is chosen so. Tasks in line stay.
+    pub fn set_policy(&self, policy: Policy) {
+        self.shared.set_policy(policy);
+    }
+}

@@ -1,0 +1,337 @@
+//! Descriptors and timers: what became ready wakes its task, and nothing is read here, so bytes are read in their class.
+//!
+//! One worker at a time leads: it sleeps on the descriptors or until the next timer, and the others on their doorbells. Wakes do
+//! not touch the lock by which it leads.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::thread_cpu_ns;
+use punctual_machine::counter::Counter;
+use punctual_machine::epoll::{EpollSet, Readiness, Reports};
+use punctual_machine::event_fd::EventFd;
+use punctual_proto::Nanos;
+
+use super::page::{Page, Word};
+use super::timers::Timers;
+use super::unpoisoned;
+use super::watch::{Watch, Watched};
+
+/// The event's number in the set; those of sources follow.
+const EVENT: u64 = 0;
+
+/// What a task does with a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Read,
+    Write,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Nobody has been told otherwise yet: the first try finds out.
+    is_spent: bool,
+    /// How often the kernel has reported it.
+    reports: u32,
+    waker: Option<Waker>,
+}
+
+/// A descriptor that tasks wait for: one that reads and one that writes.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    sides: [Mutex<State>; 2],
+    is_closed: punctual_machine::counter::Flag,
+}
+
+impl Source {
+    fn side(&self, side: Side) -> MutexGuard<'_, State> {
+        unpoisoned(self.sides[side as usize].lock())
+    }
+
+    /// Whether a try is worth while; a number for [`Self::spend`] if it is.
+    pub(super) fn poll_ready(&self, side: Side, context: &Context<'_>) -> Poll<u32> {
+        let mut state = self.side(side);
+        if !state.is_spent {
+            return Poll::Ready(state.reports);
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// The try found nothing, or all there was. What was reported meanwhile counts.
+    pub(super) fn spend(&self, side: Side, reports: u32) {
+        let mut state = self.side(side);
+        state.is_spent = state.reports == reports && !self.is_closed.is_raised();
+    }
+}
+
+impl Reported for Source {
+    fn handle(&self, readiness: Readiness) -> [Option<Waker>; 2] {
+        if readiness.is_closed {
+            self.is_closed.raise();
+        }
+        let of_side = |side, is_ready: bool| {
+            let mut state = self.side(side);
+            if !is_ready {
+                return None;
+            }
+            (state.is_spent, state.reports) = (false, state.reports.wrapping_add(1));
+            state.waker.take()
+        };
+        [of_side(Side::Read, readiness.is_readable), of_side(Side::Write, readiness.is_writable)]
+    }
+
+    fn forget(&self) -> [Option<Waker>; 2] {
+        [Side::Read, Side::Write].map(|side| self.side(side).waker.take())
+    }
+}
+
+/// Who is told of a descriptor.
+pub(super) trait Reported: Send + Sync + fmt::Debug {
+    /// The kernel has reported it: whom to wake.
+    fn handle(&self, readiness: Readiness) -> [Option<Waker>; 2];
+
+    /// Nothing is reported any more: who waits.
+    fn forget(&self) -> [Option<Waker>; 2];
+}
+
+#[derive(Debug, Default)]
+struct Sources {
+    sources: Vec<Option<Arc<dyn Reported>>>,
+    free: Vec<usize>,
+}
+
+/// What whoever leads has.
+#[derive(Debug, Default)]
+pub(super) struct Lead {
+    reports: Reports,
+    wakers: Vec<Waker>,
+}
+
+/// What one worker leads and all may use.
+#[derive(Debug)]
+pub(super) struct Reactor {
+    set: EpollSet,
+    /// Wakes the leader out of its sleep on descriptors.
+    event: EventFd,
+    sources: Mutex<Sources>,
+    /// How many there are.
+    pub(super) count: Counter,
+    lead: Mutex<Lead>,
+    /// The worker that led last.
+    pub(super) leader: Counter,
+    /// It sleeps, or is about to: 1. Who holds the lock of the lead without this only looks.
+    pub(super) is_led: Counter,
+    pub(super) timers: Timers,
+    /// What waits and can be looked at without a system call.
+    pub(super) watch: Watch,
+    page: Arc<Page>,
+}
+
+impl Reactor {
+    pub(super) fn new(page: &Arc<Page>) -> Result<Self, SystemError> {
+        let (set, event) = (EpollSet::new()?, EventFd::new()?);
+        set.add(event.as_fd())?;
+        Ok(Self {
+            set,
+            event,
+            sources: Mutex::default(),
+            count: Counter::default(),
+            lead: Mutex::default(),
+            leader: Counter::default(),
+            is_led: Counter::default(),
+            timers: Timers::default(),
+            watch: Watch::default(),
+            page: Arc::clone(page),
+        })
+    }
+
+    /// A descriptor from now on, under a number.
+    pub(super) fn add(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        reported: Arc<dyn Reported>,
+    ) -> Result<usize, SystemError> {
+        let mut sources = unpoisoned(self.sources.lock());
+        let number = sources.free.pop().unwrap_or(sources.sources.len());
+        if number == sources.sources.len() {
+            sources.sources.push(None);
+        }
+        sources.sources[number] = Some(reported);
+        // With the lock held: what the kernel reports of it at once must find it.
+        if let Err(error) = self.set.add_numbered(descriptor, number as u64 + EVENT + 1) {
+            sources.sources[number] = None;
+            sources.free.push(number);
+            return Err(error);
+        }
+        self.note_count(self.count.get() + 1);
+        Ok(number)
+    }
+
+    /// So many there are; the list of them is locked.
+    fn note_count(&self, count: u64) {
+        self.count.set(count);
+        self.page.count(Word::Sources).set(count);
+    }
+
+    pub(super) fn remove(&self, descriptor: BorrowedFd<'_>, number: usize) {
+        self.set.remove(descriptor);
+        let mut sources = unpoisoned(self.sources.lock());
+        let gone = sources.sources[number].take();
+        sources.free.push(number);
+        self.note_count(self.count.get() - 1);
+        drop(sources);
+        drop(gone);
+    }
+
+    /// Leads, unless another does. Whoever only looks is waited for: it may be one that is not to lead, and when all others sleep
+    /// nobody would.
+    pub(super) fn lead_unless_led(&self) -> Option<MutexGuard<'_, Lead>> {
+        loop {
+            if let Some(lead) = self.lead() {
+                self.is_led.publish(1);
+                return Some(lead);
+            }
+            if self.is_led.get_published() != 0 {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Has it looked at until something comes. Who is to be woken at once, because something is there.
+    pub(super) fn watch(&self, watched: Arc<dyn Watched>) -> Option<Waker> {
+        self.watch.add(watched, || self.is_led.get_published() != 0)
+    }
+
+    fn lead(&self) -> Option<MutexGuard<'_, Lead>> {
+        match self.lead.try_lock() {
+            Ok(lead) => Some(lead),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(super) fn ring(&self) {
+        self.event.ring();
+    }
+
+    /// Sleeps on the descriptors, for so long at most.
+    pub(super) fn wait(&self, lead: &mut Lead, timeout: Option<Duration>) {
+        self.set.wait_for(&mut lead.reports, timeout);
+    }
+
+    /// Wakes those whose descriptors were reported, and whose time has come. Whether there were any.
+    pub(super) fn dispatch(&self, lead: &mut Lead, now: Nanos) -> bool {
+        let Lead { reports, wakers } = lead;
+        let mut events = 0;
+        let sources = unpoisoned(self.sources.lock());
+        for readiness in reports.iter() {
+            let Some(number) = readiness.number.checked_sub(EVENT + 1) else {
+                self.event.drain();
+                continue;
+            };
+            events += 1;
+            if let Some(Some(source)) = sources.sources.get(number as usize) {
+                wakers.extend(source.handle(readiness).into_iter().flatten());
+            }
+        }
+        drop(sources);
+        *reports = Reports::default();
+        self.timers.take_due(now, wakers);
+        if events > 0 {
+            let began = thread_cpu_ns();
+            self.page.count(Word::Activations).add_alone(1);
+            self.page.count(Word::Events).add_alone(events);
+            let any = wake_all(wakers);
+            self.page.count(Word::ReactorNs).add_alone(thread_cpu_ns() - began);
+            return any;
+        }
+        wake_all(wakers)
+    }
+
+    /// Looks without sleeping, if there is something to look at. Whether anybody was woken.
+    pub(super) fn look(&self, now: Nanos) -> bool {
+        let woken = self.watch.look();
+        let has_sources = self.count.get() > 0;
+        if !has_sources && self.timers.next() > now {
+            return woken;
+        }
+        let Some(mut lead) = self.lead() else { return woken };
+        if has_sources {
+            self.wait(&mut lead, Some(Duration::ZERO));
+        }
+        // Also if somebody was woken: messages without end keep no descriptor waiting.
+        self.dispatch(&mut lead, now) || woken
+    }
+
+    /// Nobody is woken any more.
+    pub(super) fn forget(&self) -> Vec<Waker> {
+        let sources: Vec<_> = unpoisoned(self.sources.lock()).sources.iter().flatten().cloned().collect();
+        let waiting = sources.iter().flat_map(|source| source.forget());
+        waiting.flatten().chain(self.timers.forget()).collect()
+    }
+}
+
+fn wake_all(wakers: &mut Vec<Waker>) -> bool {
+    let any = !wakers.is_empty();
+    wakers.drain(..).for_each(Waker::wake);
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::RuntimeOptions;
+    use super::*;
+    use punctual_machine::clock::Ticks;
+    use std::task::Wake;
+
+    /// Has something at every look.
+    #[derive(Debug)]
+    struct Endless;
+
+    impl Watched for Endless {
+        fn look(&self) -> Option<Option<Waker>> {
+            Some(Some(Waker::noop().clone()))
+        }
+
+        fn arm(&self) -> Option<Waker> {
+            None
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Woken(Counter);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.add(1);
+        }
+    }
+
+    /// Goal: who has messages without end keeps no descriptor waiting.
+    #[test]
+    fn what_is_watched_delays_no_descriptor() {
+        let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();
+        let (reactor, event) = (Reactor::new(&page).unwrap(), EventFd::new().unwrap());
+        let (source, woken) = (Arc::new(Source::default()), Arc::new(Woken::default()));
+        reactor.add(event.as_fd(), Arc::clone(&source) as _).unwrap();
+        // What is reported at first, that it can be written to, is past.
+        let _nobody_waits = reactor.look(Nanos(0));
+        let reports = source.side(Side::Read).reports;
+        source.spend(Side::Read, reports);
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(source.poll_ready(Side::Read, &Context::from_waker(&waker)).is_pending());
+        event.ring();
+        assert!(reactor.watch(Arc::new(Endless)).is_none());
+        assert!(reactor.look(Nanos(0)));
+        assert_eq!(woken.0.get(), 1);
+    }
+}

@@ -1,0 +1,397 @@
+//! What the threads of a runtime share, and the way of a wake: into the waking worker's own line, or by the inbox of the worker
+//! that the task belongs to. Neither takes a lock that an idle worker holds, as an idle worker holds none.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::task::Waker;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::doorbell::{Doorbell, Notification, sender_fence};
+use punctual_machine::inbox::Inbox;
+use punctual_proto::Nanos;
+use punctual_proto::classes::Policy;
+
+use super::line::{Charge, Decision, Line};
+use super::options::{RuntimeOptions, StartError};
+use super::page::{OfWorker, Page, WorkerPage};
+use super::reactor::{Reactor, Reported};
+use super::registry::Registry;
+use super::task::Task;
+use super::{context, nanos, unpoisoned};
+
+/// In place of a class where no task waits.
+const NOBODY: u64 = u64::MAX;
+
+/// A worker as the others see it.
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// The last class that it serves.
+    pub(super) last_class: u8,
+    inbox: Inbox<Task>,
+    pub(super) bell: Doorbell,
+    /// Whom the bell wakes where a worker is a task of another runtime.
+    sleeper: Mutex<Option<Waker>>,
+    line: Mutex<Line>,
+    /// The most important class in its line, or [`NOBODY`]. A hint: who acts on it takes the line.
+    first_class: Counter,
+    pub(super) page: WorkerPage,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    clock: &'static Clock,
+    started: Ticks,
+    pub(super) seats: Vec<Seat>,
+    /// By class: the workers to which its tasks belong.
+    homes: Vec<Range<usize>>,
+    pub(super) page: Arc<Page>,
+    /// Processors that the threads may use: so many awake workers are enough.
+    processors: u64,
+    awake: Counter,
+    pub(super) stop: Flag,
+    /// The workers are tasks of another runtime, which has descriptors and timers of its own.
+    pub(super) is_hosted: bool,
+    pub(super) reactor: Reactor,
+    /// Workers that wait for descriptors and timers: of lanes, where there are any.
+    leaders: usize,
+    pub(super) registry: Mutex<Registry>,
+    spawned: Counter,
+    pub(super) turn: Nanos,
+    pub(super) long_poll: Nanos,
+}
+
+impl Seat {
+    fn new(options: &RuntimeOptions, page: WorkerPage, last_class: u8) -> Result<Self, StartError> {
+        let line = Line::new(&options.classes, options.policy, options.tasks_max, page.clone())
+            .map_err(StartError::Classes)?;
+        let seat = Self {
+            last_class,
+            inbox: Inbox::default(),
+            bell: Doorbell::default(),
+            sleeper: Mutex::default(),
+            line: Mutex::new(line),
+            first_class: Counter::default(),
+            page,
+        };
+        seat.first_class.set(NOBODY);
+        Ok(seat)
+    }
+
+    /// The line. How long that took is counted where somebody else had it.
+    fn lock(&self, shared: &Shared, page: &WorkerPage) -> MutexGuard<'_, Line> {
+        match self.line.try_lock() {
+            Ok(line) => line,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let began = shared.now();
+                let line = unpoisoned(self.line.lock());
+                page.count(OfWorker::LockWaits).add(1);
+                page.count(OfWorker::LockWaitNs).add(shared.now().since(began).0);
+                line
+            }
+        }
+    }
+
+    /// Whether it may have a task of these classes.
+    pub(super) fn has_up_to(&self, last_class: u8) -> bool {
+        !self.inbox.is_empty() || self.first_class.get() <= u64::from(last_class)
+    }
+
+    /// Puts what came by the inbox into the line, which the caller holds.
+    fn sort(&self, line: &mut Line, now: Nanos) {
+        if self.inbox.is_empty() {
+            return;
+        }
+        for mut entry in self.inbox.take_all() {
+            if let Some(task) = entry.take() {
+                task.metadata().keep_entry(entry);
+                line.push(task, now);
+            }
+        }
+    }
+
+    fn note_first(&self, line: &Line) {
+        self.first_class.set(line.scheduler.first_waiting().map_or(NOBODY, u64::from));
+    }
+
+    /// Everything that is ready, for an end.
+    pub(super) fn empty(&self) -> Vec<Task> {
+        let mut tasks = unpoisoned(self.line.lock()).empty();
+        tasks.extend(self.inbox.take_all().filter_map(|mut entry| entry.take()));
+        tasks
+    }
+}
+
+impl Shared {
+    /// What workers share that are threads, or tasks of another runtime.
+    pub(super) fn new(options: &RuntimeOptions, is_hosted: bool) -> Result<Self, StartError> {
+        let mut last_classes = Vec::new();
+        let mut homes = vec![0..0; options.classes.len()];
+        let lanes = options.lanes.iter().map(|lane| (lane.workers, lane.last_class));
+        for (workers, last_class) in lanes.chain([(options.workers, u8::MAX)]) {
+            let range = last_classes.len()..last_classes.len() + workers;
+            last_classes.extend(std::iter::repeat_n(last_class, workers));
+            for home in homes.iter_mut().take(usize::from(last_class) + 1).filter(|home| home.end == 0) {
+                *home = range.clone();
+            }
+        }
+        let reserved = last_classes.len() - options.workers;
+        let clock = Clock::get();
+        let started = clock.now();
+        let page = Page::create(options, last_classes.len(), started)?;
+        let seat = |(index, last_class)| Seat::new(options, WorkerPage::new(&page, index), last_class);
+        let seats: Vec<Seat> = last_classes.into_iter().enumerate().map(seat).collect::<Result<_, _>>()?;
+        let leaders = if reserved > 0 { reserved } else { seats.len() };
+        Ok(Self {
+            clock,
+            started,
+            homes,
+            seats,
+            processors: punctual_machine::cpu::allowed().len() as u64,
+            awake: Counter::default(),
+            stop: Flag::default(),
+            is_hosted,
+            reactor: Reactor::new(&page)?,
+            leaders,
+            registry: Mutex::new(Registry::new(options.tasks_max, &page)),
+            spawned: Counter::default(),
+            turn: nanos(options.turn),
+            long_poll: nanos(options.long_poll),
+            page,
+        })
+    }
+
+    /// The time since the start.
+    pub(super) fn now(&self) -> Nanos {
+        Nanos(self.clock.nanos(self.clock.now().since(self.started)))
+    }
+
+    /// Classes from 0.
+    pub(super) fn classes(&self) -> usize {
+        self.homes.len()
+    }
+
+    fn homes(&self, class: u8) -> &Range<usize> {
+        &self.homes[usize::from(class).min(self.homes.len() - 1)]
+    }
+
+    /// The worker of a new task: this one if it serves the class, else one after the other.
+    pub(super) fn home_of_new(&self, class: u8) -> usize {
+        let homes = self.homes(class);
+        match context::worker_of(self).filter(|worker| homes.contains(worker)) {
+            Some(worker) => worker,
+            None => {
+                self.spawned.add(1);
+                homes.start + self.spawned.get() as usize % homes.len()
+            }
+        }
+    }
+
+    /// A task was woken.
+    pub(super) fn schedule(&self, task: Task, is_running: bool) {
+        let now = self.now();
+        let meta = task.metadata();
+        meta.handle_wake(now, is_running, context::waking_request());
+        let class = meta.class;
+        match context::worker_of(self).filter(|worker| self.homes(class).contains(worker)) {
+            Some(worker) => self.push_here(worker, task, now),
+            None => self.push_there(task),
+        }
+    }
+
+    /// Onto the line of the worker whose thread this is.
+    fn push_here(&self, worker: usize, task: Task, now: Nanos) {
+        let seat = &self.seats[worker];
+        let class = task.metadata().class;
+        task.metadata().home.set(worker as u64);
+        seat.page.count(OfWorker::WokenHere).add(1);
+        let mut line = seat.lock(self, &seat.page);
+        line.push(task, now);
+        seat.note_first(&line);
+        drop(line);
+        if self.seats.len() > 1 {
+            sender_fence();
+            self.wake_idle(class, worker);
+        }
+    }
+
+    /// Into the inbox of the worker to which the task belongs.
+    fn push_there(&self, task: Task) {
+        let meta = task.metadata();
+        let (class, home) = (meta.class, meta.home.get() as usize);
+        let entry = meta.take_entry();
+        let seat = &self.seats[home];
+        seat.page.count(OfWorker::WokenFromElsewhere).add(1);
+        seat.inbox.push(entry, task);
+        if !self.wake_worker(home) && self.seats.len() > 1 {
+            self.wake_idle(class, home);
+        }
+    }
+
+    /// Wakes a worker if it sleeps; whether it did.
+    pub(super) fn wake_worker(&self, worker: usize) -> bool {
+        self.notify(worker, self.seats[worker].bell.ring())
+    }
+
+    /// Whether a worker may lead.
+    pub(super) fn may_lead(&self, worker: usize) -> bool {
+        worker < self.leaders
+    }
+
+    /// A descriptor from now on, under a number.
+    pub(super) fn add_descriptor(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        reported: Arc<dyn Reported>,
+    ) -> io::Result<usize> {
+        let number = self.reactor.add(descriptor, reported).map_err(io::Error::other)?;
+        // Who leads may sleep as where there are no descriptors.
+        if self.reactor.count.get() == 1 {
+            self.wake_leader();
+        }
+        Ok(number)
+    }
+
+    /// There is a first descriptor, or an earlier timer: whoever sleeps over both begins anew.
+    pub(super) fn wake_leader(&self) {
+        sender_fence();
+        self.wake_worker(self.reactor.leader.get() as usize);
+    }
+
+    fn notify(&self, worker: usize, notification: Option<Notification>) -> bool {
+        match notification {
+            None => return false,
+            Some(Notification::Futex) => self.seats[worker].bell.wake_futex(),
+            Some(Notification::Descriptor) if self.is_hosted => {
+                unpoisoned(self.seats[worker].sleeper.lock()).take().into_iter().for_each(Waker::wake);
+            }
+            Some(Notification::Descriptor) => self.reactor.ring(),
+        }
+        true
+    }
+
+    /// Behind a fence: wakes another worker that may take a task of this class, if one sleeps and a processor may be free.
+    fn wake_idle(&self, class: u8, except: usize) {
+        if self.awake.get() >= self.processors {
+            return;
+        }
+        for (worker, seat) in self.seats.iter().enumerate() {
+            let serves = worker != except && class <= seat.last_class;
+            if serves && self.notify(worker, seat.bell.ring_fenced()) {
+                return;
+            }
+        }
+    }
+
+    /// The next task of this worker; what the last one took is charged first.
+    pub(super) fn next(&self, worker: usize, charge: Option<Charge>, now: Nanos) -> Option<(Task, Decision)> {
+        let seat = &self.seats[worker];
+        let mut line = seat.lock(self, &seat.page);
+        if let Some(Charge { run, ran }) = charge {
+            line.scheduler.charge(&run, ran);
+        }
+        seat.sort(&mut line, now);
+        let next = line.next(seat.last_class, now);
+        seat.note_first(&line);
+        let first = line.scheduler.first_waiting();
+        drop(line);
+        // Whoever takes one and leaves others sees to it that a worker without work comes for them.
+        if let Some(first) = first.filter(|_| self.seats.len() > 1) {
+            sender_fence();
+            self.wake_idle(first, worker);
+        }
+        next
+    }
+
+    /// A task of another worker's line, for one that has none.
+    pub(super) fn steal(&self, worker: usize, now: Nanos) -> Option<(Task, Decision)> {
+        // One processor for two workers would be given from the one to the other in the middle of polls.
+        if self.awake.get() > self.processors {
+            return None;
+        }
+        let own = &self.seats[worker];
+        let others = (1..self.seats.len()).map(|distance| (worker + distance) % self.seats.len());
+        for other in others {
+            let seat = &self.seats[other];
+            if !seat.has_up_to(own.last_class) {
+                continue;
+            }
+            let mut line = seat.lock(self, &own.page);
+            seat.sort(&mut line, now);
+            let next = line.next(own.last_class, now);
+            seat.note_first(&line);
+            drop(line);
+            if let Some((task, _)) = &next {
+                let meta = task.metadata();
+                if self.homes(meta.class).contains(&worker) {
+                    meta.home.set(worker as u64);
+                }
+                own.page.count(OfWorker::Stolen).add_alone(1);
+                return next;
+            }
+        }
+        None
+    }
+
+    /// Whether a worker that is about to sleep has anything to do.
+    pub(super) fn has_work(&self, worker: usize) -> bool {
+        let own = &self.seats[worker];
+        let may_steal = || self.awake.get() < self.processors;
+        let others = || self.seats.iter().enumerate().filter(|(other, _)| *other != worker);
+        own.has_up_to(own.last_class)
+            || self.stop.is_raised()
+            || may_steal() && others().any(|(_, seat)| seat.has_up_to(own.last_class))
+    }
+
+    /// One more worker is awake.
+    pub(super) fn enter(&self) {
+        self.awake.add(1);
+    }
+
+    /// One worker fewer is.
+    pub(super) fn leave(&self) {
+        self.awake.add(u64::MAX);
+    }
+
+    /// From now on the bell of a worker wakes this one.
+    #[cfg(feature = "tokio")]
+    pub(super) fn keep_sleeper(&self, worker: usize, sleeper: &Waker) {
+        let mut kept = unpoisoned(self.seats[worker].sleeper.lock());
+        match &mut *kept {
+            Some(known) => known.clone_from(sleeper),
+            none => *none = Some(sleeper.clone()),
+        }
+    }
+
+    /// All workers end as soon as their polls do.
+    pub(super) fn stop_workers(&self) {
+        self.stop.raise();
+        for worker in 0..self.seats.len() {
+            self.wake_worker(worker);
+        }
+    }
+
+    /// Drops every task, when no worker polls any more, and refuses those that come.
+    pub(super) fn end_tasks(&self) {
+        // Woken, each task that waits comes into some inbox, from where it is dropped. That may wake others.
+        let wakers = unpoisoned(self.registry.lock()).close();
+        wakers.into_iter().chain(self.reactor.forget()).for_each(Waker::wake);
+        loop {
+            let tasks: Vec<Task> = self.seats.iter().flat_map(Seat::empty).collect();
+            if tasks.is_empty() {
+                break;
+            }
+            drop(tasks);
+        }
+    }
+
+    /// From now on every worker chooses so.
+    pub(super) fn set_policy(&self, policy: Policy) {
+        for seat in &self.seats {
+            unpoisoned(seat.line.lock()).scheduler.set_policy(policy);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One task: what its worker knows of it, and how another waits for its end.
+
+use std::any::Any;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use async_task::{FallibleTask, Runnable};
+use punctual_machine::counter::Counter;
+use punctual_machine::inbox::Entry;
+use punctual_proto::Nanos;
+use punctual_proto::classes::Ready;
+
+use super::options::TaskOptions;
+use super::unpoisoned;
+
+/// A task that is ready to run.
+pub(super) type Task = Runnable<Meta>;
+
+/// A request on its way through tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When it came, by the runtime's clock.
+    pub arrived: Nanos,
+    /// When it is to be done; [`Nanos::NEVER`] if that does not matter.
+    pub deadline: Nanos,
+}
+
+/// What the runtime knows of a task. Only who has the runnable writes to it: one thread at a time.
+#[derive(Debug)]
+pub(super) struct Meta {
+    pub(super) class: u8,
+    pub(super) name: &'static str,
+    deadline_after: Option<Nanos>,
+    inherits: bool,
+    /// The worker that it goes back to.
+    pub(super) home: Counter,
+    /// When it was woken.
+    pub(super) woken: Counter,
+    arrived: Counter,
+    deadline: Counter,
+    /// Carries it into an inbox, so that a wake allocates nothing.
+    entry: Mutex<Option<Box<Entry<Task>>>>,
+}
+
+impl Meta {
+    pub(super) fn new(options: &TaskOptions, class: u8, home: usize) -> Self {
+        let counter = |value: u64| {
+            let counter = Counter::default();
+            counter.set(value);
+            counter
+        };
+        let ns = |time: std::time::Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        Self {
+            class,
+            name: options.name,
+            deadline_after: options.deadline.map(ns),
+            inherits: options.inherits,
+            home: counter(home as u64),
+            woken: Counter::default(),
+            arrived: Counter::default(),
+            deadline: counter(Nanos::NEVER.0),
+            entry: Mutex::new(Some(Entry::new())),
+        }
+    }
+
+    /// It is woken. A request that is under way, its own or its waker's, keeps its instants.
+    pub(super) fn handle_wake(&self, now: Nanos, is_running: bool, waker: Option<Request>) {
+        self.woken.set(now.0);
+        if is_running {
+            return;
+        }
+        let fresh = || Request {
+            arrived: now,
+            deadline: self.deadline_after.map_or(Nanos::NEVER, |after| now.plus(after)),
+        };
+        let taken = waker.filter(|request| self.inherits && request.deadline != Nanos::NEVER);
+        let request = taken.unwrap_or_else(fresh);
+        self.arrived.set(request.arrived.0);
+        self.deadline.set(request.deadline.0);
+    }
+
+    pub(super) fn request(&self) -> Request {
+        Request { arrived: Nanos(self.arrived.get()), deadline: Nanos(self.deadline.get()) }
+    }
+
+    /// What the scheduler is told of it.
+    pub(super) fn ready(&self, task: u32) -> Ready {
+        let Request { arrived, deadline } = self.request();
+        Ready { task, class: self.class, arrived, deadline }
+    }
+
+    /// Its entry, for one way through an inbox.
+    pub(super) fn take_entry(&self) -> Box<Entry<Task>> {
+        unpoisoned(self.entry.lock()).take().unwrap_or_else(Entry::new)
+    }
+
+    /// The entry is back.
+    pub(super) fn keep_entry(&self, entry: Box<Entry<Task>>) {
+        *unpoisoned(self.entry.lock()) = Some(entry);
+    }
+}
+
+/// What a task panicked with.
+pub(super) type Panic = Box<dyn Any + Send>;
+
+/// The future, or what it panicked with: a panic ends one task and no worker.
+pub(super) async fn contain<F: Future>(future: F) -> Result<F::Output, Panic> {
+    let mut future = pin!(future);
+    let poll = |cx: &mut Context<'_>| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    };
+    poll_fn(poll).await
+}
+
+/// Why a task has no result.
+pub enum JoinError {
+    /// It was cancelled, or its runtime was dropped.
+    Cancelled,
+    /// It panicked with this.
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Panicked(panic) = self else { return f.write_str("the task was cancelled") };
+        let words = panic.downcast_ref::<&str>().copied();
+        let words = words.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        write!(f, "the task panicked: {}", words.unwrap_or("without words"))
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// The end of a task, to be waited for. Dropped, it lets the task go on alone.
+#[derive(Debug)]
+#[must_use = "the task goes on alone; `drop` says that this is meant"]
+pub struct Join<T> {
+    /// `None` only while it is dropped or cancelled.
+    task: Option<FallibleTask<Result<T, Panic>, Meta>>,
+}
+
+impl<T> Join<T> {
+    pub(super) fn new(task: FallibleTask<Result<T, Panic>, Meta>) -> Self {
+        Self { task: Some(task) }
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.task.as_ref().is_none_or(FallibleTask::is_finished)
+    }
+
+    /// Ends it at the point where it waits, and waits until it is gone. Its result, if it was done before.
+    ///
+    /// # Errors
+    /// [`JoinError`]: mostly that it was cancelled.
+    pub async fn cancel(mut self) -> Result<T, JoinError> {
+        match self.task.take() {
+            Some(task) => outcome(task.cancel().await),
+            None => Err(JoinError::Cancelled),
+        }
+    }
+}
+
+fn outcome<T>(ended: Option<Result<T, Panic>>) -> Result<T, JoinError> {
+    ended.ok_or(JoinError::Cancelled)?.map_err(JoinError::Panicked)
+}
+
+impl<T> Future for Join<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.task.as_mut() {
+            Some(task) => Pin::new(task).poll(cx).map(outcome),
+            None => Poll::Ready(Err(JoinError::Cancelled)),
+        }
+    }
+}
+
+impl<T> Drop for Join<T> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.detach();
+        }
+    }
+}

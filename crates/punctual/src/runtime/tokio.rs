@@ -1,0 +1,222 @@
+//! Classes for tasks of a tokio program: the second host of the scheduler.
+//!
+//! Each worker is one task of the program's tokio runtime, and polls the classes' tasks within it. So they use tokio's sockets and
+//! timers, and everything that is built on tokio works in them.
+//!
+//! ```
+//! use punctual::runtime::tokio::Classes;
+//! use punctual::runtime::{RuntimeOptions, TaskOptions};
+//!
+//! # let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+//! # runtime.block_on(async {
+//! let classes = Classes::start(&RuntimeOptions { workers: 2, ..RuntimeOptions::default() })?;
+//! let batch = classes.spawn(TaskOptions::of_class(7), async { 6 * 7 })?;
+//! let urgent = classes.spawn(TaskOptions::of_class(0), async { "now" })?;
+//! assert_eq!((urgent.await?, batch.await?), ("now", 42));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::tokio::task::{unconstrained, yield_now};
+use punctual_machine::doorbell::Notification;
+use punctual_proto::classes::Policy;
+
+use super::context;
+use super::page::OfWorker;
+use super::polling::{LOOK_AFTER, Polling};
+use super::shared::Shared;
+use super::{Handle, Join, Metrics, RuntimeOptions, SpawnError, StartError, TaskOptions, Urgency};
+
+/// Classes within a tokio runtime. Dropped, they end: every task is dropped at the point where it waits.
+#[derive(Debug)]
+pub struct Classes {
+    spawner: Spawner,
+}
+
+/// Spawns tasks in classes, from any thread. Does not keep the classes.
+#[derive(Clone)]
+pub struct Spawner {
+    handle: Handle,
+}
+
+impl fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawner").field("workers", &self.handle.shared.seats.len()).finish_non_exhaustive()
+    }
+}
+
+impl Classes {
+    /// Starts the workers as tasks of the tokio runtime that the calling thread is in. As many as that has threads are enough; a
+    /// lane's workers are more of them that important classes never share.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Lanes have no urgency of their own, as the threads are tokio's.
+    pub fn start(options: &RuntimeOptions) -> Result<Self, StartError> {
+        let host = ::tokio::runtime::Handle::try_current().map_err(|_none| StartError::NoTokio)?;
+        let workers = options.count_workers()?;
+        if options.lanes.iter().any(|lane| lane.urgency != Urgency::Inherited) {
+            return Err(StartError::UrgencyOnTokio);
+        }
+        let shared = Arc::new(Shared::new(options, true)?);
+        let end = Arc::new(End(Arc::clone(&shared)));
+        for index in 0..workers {
+            let worker = HostedWorker {
+                polling: Polling::new(&shared, index),
+                is_awake: false,
+                _end: Arc::clone(&end),
+            };
+            // What the tasks use of tokio is bounded by their own turns: its budget counts for the worker as a whole.
+            drop(host.spawn(unconstrained(worker.run())));
+        }
+        Ok(Self { spawner: Spawner { handle: Handle { shared } } })
+    }
+
+    /// Spawns tasks, also where these classes cannot be.
+    #[must_use]
+    pub fn spawner(&self) -> &Spawner {
+        &self.spawner
+    }
+
+    /// As [`Spawner::spawn`].
+    ///
+    /// # Errors
+    /// See [`SpawnError`].
+    pub fn spawn<F>(&self, options: TaskOptions, future: F) -> Result<Join<F::Output>, SpawnError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.spawner.spawn(options, future)
+    }
+}
+
+impl Drop for Classes {
+    fn drop(&mut self) {
+        // The last worker that ends drops the tasks.
+        self.spawner.handle.shared.stop_workers();
+    }
+}
+
+impl Spawner {
+    /// Starts a task, as [`Handle::spawn`] does.
+    ///
+    /// # Errors
+    /// See [`SpawnError`].
+    pub fn spawn<F>(&self, options: TaskOptions, future: F) -> Result<Join<F::Output>, SpawnError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.handle.spawn(options, future)
+    }
+
+    /// Tasks that live.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.handle.tasks()
+    }
+
+    /// What the workers have done since they started. Of their threads nothing: those are tokio's.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.handle.metrics()
+    }
+
+    /// From now on the next task is chosen so. Tasks in line stay.
+    pub fn set_policy(&self, policy: Policy) {
+        self.handle.set_policy(policy);
+    }
+}
+
+/// Drops all tasks when the last worker has ended, be it that the classes or that tokio's runtime ends.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.end_tasks();
+    }
+}
+
+/// Why a worker lets tokio do something else.
+enum Pause {
+    /// Its turn is over.
+    Due,
+    /// The classes have ended.
+    Ended,
+}
+
+/// A worker that is a task of tokio's.
+struct HostedWorker {
+    polling: Polling,
+    /// It counts among those that are awake.
+    is_awake: bool,
+    _end: Arc<End>,
+}
+
+impl HostedWorker {
+    async fn run(mut self) {
+        while let Pause::Due = poll_fn(|context| self.poll(context)).await {
+            // Behind tokio's other tasks, and behind a look at its descriptors.
+            yield_now().await;
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Pause> {
+        let shared = Arc::clone(&self.polling.shared);
+        let index = self.polling.index;
+        let _place = context::take_place(&shared, index);
+        if !self.is_awake {
+            self.is_awake = true;
+            shared.enter();
+            shared.seats[index].bell.disarm();
+        }
+        let due = shared.now().plus(LOOK_AFTER);
+        loop {
+            if shared.stop.is_raised() {
+                return Poll::Ready(Pause::Ended);
+            }
+            let now = shared.now();
+            if self.polling.poll_next(now) {
+                if shared.now() >= due {
+                    return Poll::Ready(Pause::Due);
+                }
+                continue;
+            }
+            if self.sleeps(&shared, context) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Whether there is nothing to do, so that who brings something wakes it.
+    fn sleeps(&mut self, shared: &Shared, context: &Context<'_>) -> bool {
+        let index = self.polling.index;
+        let bell = &shared.seats[index].bell;
+        shared.keep_sleeper(index, context.waker());
+        self.is_awake = false;
+        shared.leave();
+        let sleeps = bell.arm(Notification::Descriptor, || shared.has_work(index));
+        if sleeps {
+            self.polling.page().count(OfWorker::Parks).add_alone(1);
+        } else {
+            bell.disarm();
+            self.is_awake = true;
+            shared.enter();
+        }
+        sleeps
+    }
+}
+
+impl Drop for HostedWorker {
+    fn drop(&mut self) {
+        if self.is_awake {
+            self.polling.shared.leave();
+        }
+    }
+}

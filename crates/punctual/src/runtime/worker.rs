@@ -1,0 +1,163 @@
+//! A worker: polls one task after the other, and passes the time while there is none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_machine::counter::Flag;
+use punctual_machine::doorbell::Notification;
+use punctual_machine::sleep_cost::SleepCost;
+use punctual_machine::sync::spin_hint;
+use punctual_proto::Nanos;
+
+use super::context;
+use super::page::{OfWorker, WorkerPage};
+use super::polling::{LOOK_AFTER, Polling};
+use super::reactor::Lead;
+use super::shared::Shared;
+use crate::adaptive_spin::{AdaptiveSpin, Spun};
+
+/// Looks for work between two looks at the clock, while it spins.
+const LOOKS: u32 = 16;
+
+/// So much time between two looks at the clock: the thread did not run.
+const AWAY: Nanos = Nanos::from_millis(1);
+
+/// A task looks no longer for what it awaits: its class is charged for that.
+const PATIENCE_MAX: Nanos = Nanos::from_micros(5);
+
+/// One thread's part in a runtime.
+#[derive(Debug)]
+pub(super) struct Worker<'s> {
+    shared: &'s Arc<Shared>,
+    spin: AdaptiveSpin,
+    polling: Polling,
+}
+
+impl<'s> Worker<'s> {
+    pub(super) fn new(shared: &'s Arc<Shared>, index: usize) -> Self {
+        Self {
+            shared,
+            spin: AdaptiveSpin::new(SleepCost::of_this_machine()),
+            polling: Polling::new(shared, index),
+        }
+    }
+
+    fn page(&self) -> &WorkerPage {
+        self.polling.page()
+    }
+
+    /// Works until the runtime ends, or this flag is raised and rung for.
+    pub(super) fn run(mut self, until: &Flag) {
+        let _place = context::take_place(self.shared, self.polling.index);
+        self.shared.enter();
+        while !self.shared.stop.is_raised() && !until.is_raised() {
+            if !self.turn() && !self.polling.look(self.shared.now()) {
+                self.idle(until);
+            }
+        }
+        self.shared.leave();
+    }
+
+    /// Polls one task. Whether there was one.
+    fn turn(&mut self) -> bool {
+        let now = self.shared.now();
+        if now.since(self.polling.looked) >= LOOK_AFTER {
+            self.polling.look(now);
+        }
+        self.polling.patience = Nanos(self.spin.spin_ns().into()).min(PATIENCE_MAX);
+        self.polling.poll_next(now)
+    }
+
+    /// Passes the time until there may be something to do.
+    fn idle(&mut self, until: &Flag) {
+        let began = self.shared.now();
+        let spun = self.spin(began, until);
+        match spun {
+            Spun::Found => self.page().count(OfWorker::SpinsFound).add_alone(1),
+            Spun::Not => self.park(until),
+            Spun::InVain | Spun::Preempted => {
+                self.page().count(OfWorker::SpinsInVain).add_alone(1);
+                self.park(until);
+            }
+        }
+        self.spin.note(self.shared.now().since(began).0, spun);
+    }
+
+    fn is_ready(&self, until: &Flag) -> bool {
+        self.shared.has_work(self.polling.index) || until.is_raised()
+    }
+
+    /// Looks again and again, for as long as that is worth while.
+    fn spin(&mut self, began: Nanos, until: &Flag) -> Spun {
+        let limit = Nanos(self.spin.spin_ns().into());
+        let mut last = began;
+        while last.since(began) < limit {
+            for _ in 0..LOOKS {
+                spin_hint();
+                if self.is_ready(until) || self.shared.reactor.watch.look() {
+                    return Spun::Found;
+                }
+            }
+            let now = self.shared.now();
+            if self.polling.look(now) {
+                return Spun::Found;
+            }
+            if now.since(last) > AWAY {
+                return Spun::Preempted;
+            }
+            last = now;
+        }
+        if limit == Nanos(0) { Spun::Not } else { Spun::InVain }
+    }
+
+    /// Sleeps until somebody rings; if it leads, until a descriptor is ready or a timer due, too.
+    fn park(&mut self, until: &Flag) {
+        let shared = self.shared;
+        let lead = if shared.may_lead(self.polling.index) { shared.reactor.lead_unless_led() } else { None };
+        shared.leave();
+        let slept = match lead {
+            Some(mut lead) => {
+                let slept = self.sleep_leading(&mut lead, until);
+                shared.reactor.is_led.publish(0);
+                slept
+            }
+            None => {
+                let bell = &shared.seats[self.polling.index].bell;
+                let is_ready = |worker: &mut Self| worker.is_ready(until);
+                bell.sleep(Notification::Futex, self, is_ready, |_| bell.sleep_futex(None)).slept.is_some()
+            }
+        };
+        shared.enter();
+        if slept {
+            self.page().count(OfWorker::Parks).add_alone(1);
+            let in_vain = !self.is_ready(until);
+            self.page().count(OfWorker::WakesInVain).add_alone(u64::from(in_vain));
+        }
+    }
+
+    /// Sleeps on descriptors if there are any, and no longer than the next timer lets it. Whether it slept.
+    fn sleep_leading(&mut self, lead: &mut Lead, until: &Flag) -> bool {
+        let shared = self.shared;
+        let (reactor, bell) = (&shared.reactor, &shared.seats[self.polling.index].bell);
+        reactor.leader.set(self.polling.index as u64);
+        let on_descriptors = reactor.count.get() > 0;
+        let how = if on_descriptors { Notification::Descriptor } else { Notification::Futex };
+        let is_ready = |worker: &mut Self| {
+            // Whoever is woken by that is in a line then.
+            let _woken = reactor.watch.arm();
+            worker.is_ready(until) || !on_descriptors && worker.shared.reactor.count.get() > 0
+        };
+        let slept = bell.sleep(how, self, is_ready, |_| {
+            let due = reactor.timers.next();
+            let left = || Duration::from_nanos(due.since(shared.now()).0);
+            let timeout = (due != Nanos::NEVER).then(left);
+            if on_descriptors {
+                reactor.wait(lead, timeout);
+            } else {
+                bell.sleep_futex(timeout);
+            }
+        });
+        reactor.dispatch(lead, shared.now());
+        slept.slept.is_some()
+    }
+}

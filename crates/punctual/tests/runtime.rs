@@ -1,0 +1,526 @@
+//! Tasks in classes: order, ends of every kind, and no wake that is lost.
+
+mod common;
+
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use common::{Dice, Role, unique, watchdog};
+use punctual::runtime::{
+    JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError, TaskOptions, Urgency, blocking,
+    read_all, request, yield_if_due, yield_now,
+};
+use punctual_machine::counter::{Counter, Flag};
+
+/// Longer than any test takes on a busy machine.
+const LIMIT_S: u64 = 120;
+
+fn workers(workers: usize) -> RuntimeOptions {
+    RuntimeOptions { workers, ..RuntimeOptions::default() }
+}
+
+fn class(class: u8) -> TaskOptions {
+    TaskOptions::of_class(class)
+}
+
+/// An instant that any thread may bring about, and one task waits for.
+#[derive(Default)]
+struct Event(Mutex<(bool, Option<Waker>)>);
+
+impl Event {
+    fn bring_about(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.0 = true;
+        let waker = state.1.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for it, and begins anew.
+    async fn wait(&self) {
+        poll_fn(|cx| {
+            let mut state = self.0.lock().unwrap();
+            if std::mem::take(&mut state.0) {
+                return Poll::Ready(());
+            }
+            state.1 = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// How many tasks have not dropped their share of this.
+fn alive(all: &Arc<()>) -> usize {
+    Arc::strong_count(all) - 1
+}
+
+/// Occupies the only worker until the sender is dropped.
+fn occupy(runtime: &Runtime) -> mpsc::Sender<()> {
+    let (go, wait) = mpsc::channel::<()>();
+    let (begun, begins) = mpsc::channel();
+    let work = async move {
+        begun.send(()).unwrap();
+        let _gone = wait.recv();
+    };
+    drop(runtime.spawn(class(0).named("occupied"), work).unwrap());
+    begins.recv().unwrap();
+    go
+}
+
+#[test]
+fn impossible_runtimes_are_refused() {
+    let start = |options: &RuntimeOptions| Runtime::start(options).err().map(|error| error.to_string());
+    assert!(matches!(Runtime::start(&workers(0)), Err(StartError::Workers(0))));
+    assert!(start(&workers(65)).unwrap().starts_with("65 workers: 1 to 64"));
+    let none = RuntimeOptions { classes: vec![], ..workers(1) };
+    assert!(start(&none).unwrap().starts_with("0 classes"));
+    let lane = Lane { workers: 1, last_class: 0, urgency: Urgency::Nice(99) };
+    assert!(
+        start(&RuntimeOptions { lanes: vec![lane], ..workers(1) }).unwrap().starts_with("set nice value 99")
+    );
+}
+
+/// Goal: what waits is done class by class, in each policy's order. Method: the only worker is busy while they come.
+#[test]
+fn the_important_come_first() {
+    let _alive = watchdog(LIMIT_S);
+    for (policy, expected) in [(Policy::Strict, [0, 1, 2, 3]), (Policy::Fifo, [3, 1, 0, 2])] {
+        let runtime = Runtime::start(&workers(1)).unwrap();
+        runtime.handle().set_policy(policy);
+        let busy = occupy(&runtime);
+        let (said, order) = mpsc::channel();
+        for number in [3, 1, 0, 2] {
+            let said = said.clone();
+            drop(runtime.spawn(class(number), async move { said.send(number).unwrap() }).unwrap());
+        }
+        drop((busy, said));
+        assert_eq!(order.iter().collect::<Vec<_>>(), expected, "{policy:?}");
+    }
+}
+
+/// Goal: within a class the nearest deadline is first, and a task that is woken by a request's task takes its deadline over.
+#[test]
+fn deadlines_order_a_class_and_travel() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let busy = occupy(&runtime);
+    let (said, order) = mpsc::channel();
+    for ms in [3_000, 1_000, 2_000] {
+        let said = said.clone();
+        let options = class(2).within(Duration::from_millis(ms));
+        drop(runtime.spawn(options, async move { said.send(ms).unwrap() }).unwrap());
+    }
+    drop((busy, said));
+    assert_eq!(order.iter().collect::<Vec<_>>(), [1_000, 2_000, 3_000]);
+
+    let event = Arc::new(Event::default());
+    let theirs = Arc::clone(&event);
+    let (waits, is_waiting) = mpsc::channel();
+    let second = async move {
+        waits.send(()).unwrap();
+        theirs.wait().await;
+        request().unwrap()
+    };
+    let second = runtime.spawn(class(5).within(Duration::from_secs(1)), second).unwrap();
+    is_waiting.recv().unwrap();
+    let first = async move {
+        event.bring_about();
+        request().unwrap()
+    };
+    let first = runtime.spawn(class(1).within(Duration::from_secs(5)), first).unwrap();
+    let (first, second) = (runtime.block_on(first).unwrap(), runtime.block_on(second).unwrap());
+    assert_eq!(first, second);
+    assert_eq!(first.deadline - first.arrived, 5_000_000_000);
+    assert_eq!(request(), None, "outside of tasks");
+}
+
+#[test]
+fn a_panic_ends_its_task_alone() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let fails = runtime.spawn(class(0), async { panic!("on {}", String::from("purpose")) }).unwrap();
+    let lives = runtime.spawn(class(0), async { 1 }).unwrap();
+    let Err(JoinError::Panicked(panic)) = runtime.block_on(fails) else { panic!("it panicked") };
+    assert_eq!(panic.downcast_ref::<String>().unwrap(), "on purpose");
+    assert_eq!(runtime.block_on(lives).unwrap(), 1);
+    assert_eq!(runtime.handle().tasks(), 0);
+    let shows = runtime.spawn(class(0), async { panic!("&str") }).unwrap();
+    assert_eq!(runtime.block_on(shows).unwrap_err().to_string(), "the task panicked: &str");
+}
+
+/// A future with three points at which it waits: before, between, behind two yields and an event that never comes.
+async fn three_waits(steps: mpsc::Sender<u32>, share: Arc<()>) {
+    for step in 0..3 {
+        steps.send(step).unwrap();
+        yield_now().await;
+    }
+    steps.send(3).unwrap();
+    pending::<()>().await;
+    drop(share);
+}
+
+/// Goal: a task that is cancelled drops all that it has, wherever it waits. Method: at each point, polled by hand first, then by
+/// a runtime whose only worker is stopped there.
+#[test]
+fn cancellation_at_every_await_point_leaves_nothing() {
+    let _alive = watchdog(LIMIT_S);
+    let all = Arc::new(());
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    for stop_at in 0..=3 {
+        let (said, steps) = mpsc::channel();
+        let (go, gate) = mpsc::channel::<()>();
+        let (reached, is_reached) = mpsc::channel();
+        let share = Arc::clone(&all);
+        let mut gate = Some((gate, reached));
+        let mut inner = Box::pin(three_waits(said, share));
+        let task = poll_fn(move |cx: &mut Context<'_>| {
+            let polled = inner.as_mut().poll(cx);
+            if steps.try_iter().any(|step| step == stop_at)
+                && let Some((gate, reached)) = gate.take()
+            {
+                reached.send(()).unwrap();
+                let _cancelled = gate.recv();
+            }
+            polled
+        });
+        let task = runtime.spawn(class(1), task).unwrap();
+        is_reached.recv().unwrap();
+        assert_eq!(alive(&all), 1);
+        // Cancelled while it is polled; the worker goes on when that has been said.
+        let mut cancels = Box::pin(task.cancel());
+        let waker = Waker::noop();
+        assert!(cancels.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        drop(go);
+        assert!(matches!(runtime.block_on(cancels), Err(JoinError::Cancelled)));
+        assert_eq!(alive(&all), 0, "stopped at {stop_at}");
+    }
+    assert_eq!(runtime.handle().tasks(), 0);
+}
+
+/// Goal: a task that was never polled, one that is done and one that waits can be cancelled; the done one keeps its result.
+#[test]
+fn whatever_its_state_a_task_can_be_cancelled() {
+    let _alive = watchdog(LIMIT_S);
+    let all = Arc::new(());
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let busy = occupy(&runtime);
+    let share = Arc::clone(&all);
+    let never = runtime.spawn(class(1), async move { drop(share) }).unwrap();
+    let mut cancels = Box::pin(never.cancel());
+    assert!(cancels.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(busy);
+    assert!(runtime.block_on(cancels).is_err());
+    assert_eq!(alive(&all), 0);
+    let mut done = runtime.spawn(class(1), async { 5 }).unwrap();
+    runtime.block_on(poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        if done.is_finished() { Poll::Ready(()) } else { Poll::Pending }
+    }));
+    assert_eq!(runtime.block_on(Pin::new(&mut done)).unwrap(), 5);
+    let done = runtime.spawn(class(1), async { 6 }).unwrap();
+    while !done.is_finished() {
+        std::thread::yield_now();
+    }
+    assert_eq!(runtime.block_on(done.cancel()).unwrap(), 6);
+}
+
+/// Goal: a runtime that ends takes all tasks with it: those that wait, those in line, those that hold each other.
+#[test]
+fn the_end_of_a_runtime_is_the_end_of_its_tasks() {
+    let _alive = watchdog(LIMIT_S);
+    let all = Arc::new(());
+    let runtime = Runtime::start(&workers(2)).unwrap();
+    let handle = runtime.handle().clone();
+    for number in 0..100 {
+        let (share, handle) = (Arc::clone(&all), handle.clone());
+        let waits = async move {
+            let child = handle.spawn(class(7), pending::<()>()).unwrap();
+            if number % 2 == 0 {
+                yield_now().await;
+            }
+            let _never = child.await;
+            drop(share);
+        };
+        drop(runtime.spawn(class(number % 8), waits).unwrap());
+    }
+    drop(runtime);
+    assert_eq!((alive(&all), handle.tasks()), (0, 0));
+    let refused = handle.spawn(class(0), async {}).err();
+    assert_eq!(refused, Some(SpawnError::Closed));
+}
+
+#[test]
+fn no_more_tasks_than_may_live() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&RuntimeOptions { tasks_max: 2, ..workers(1) }).unwrap();
+    let waits = || runtime.spawn(class(0), pending::<()>());
+    let (one, _two) = (waits().unwrap(), waits().unwrap());
+    assert_eq!(waits().err(), Some(SpawnError::Full));
+    assert!(runtime.block_on(one.cancel()).is_err());
+    drop(waits().unwrap());
+}
+
+/// Goal: who blocks keeps nobody from being served, may borrow, and passes its panic on.
+#[test]
+fn blocking_work_lets_others_go_on() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let (said, heard) = mpsc::channel();
+    let blocks = async move {
+        let words = String::from("borrowed");
+        // Waits for a task that only this runtime's only worker can serve.
+        let length = blocking(|| heard.recv().map(|()| words.len()).unwrap());
+        yield_now().await;
+        length
+    };
+    let blocks = runtime.spawn(class(0), blocks).unwrap();
+    let serves = runtime.spawn(class(7), async move { said.send(()).unwrap() }).unwrap();
+    runtime.block_on(serves).unwrap();
+    assert_eq!(runtime.block_on(blocks).unwrap(), 8);
+    let fails = runtime.spawn(class(0), async { blocking(|| panic!("blocked")) }).unwrap();
+    assert_eq!(runtime.block_on(fails).unwrap_err().to_string(), "the task panicked: blocked");
+    assert_eq!(blocking(|| 1), 1, "outside of tasks it is a call");
+}
+
+/// Goal: long work that yields when it is due lets a more important task in, in the middle.
+#[test]
+fn long_work_yields_when_it_is_due() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&RuntimeOptions { turn: Duration::from_micros(1), ..workers(1) }).unwrap();
+    let stop = Arc::new(Flag::default());
+    let theirs = Arc::clone(&stop);
+    let long = async move {
+        while !theirs.is_raised() {
+            yield_if_due().await;
+        }
+    };
+    let long = runtime.spawn(class(7), long).unwrap();
+    let urgent = runtime.spawn(class(0), async move { stop.raise() }).unwrap();
+    runtime.block_on(urgent).unwrap();
+    runtime.block_on(long).unwrap();
+}
+
+/// Goal: an important task is served by its lane while another class holds the other worker.
+#[test]
+fn a_lane_serves_while_others_are_held() {
+    let _alive = watchdog(LIMIT_S);
+    let lane = Lane { workers: 1, last_class: 1, urgency: Urgency::Inherited };
+    let runtime = Runtime::start(&RuntimeOptions { lanes: vec![lane], ..workers(1) }).unwrap();
+    let (go, gate) = mpsc::channel::<()>();
+    let (held, is_held) = mpsc::channel();
+    let holds = async move {
+        held.send(()).unwrap();
+        let _gone = gate.recv();
+    };
+    let holds = runtime.spawn(class(7), holds).unwrap();
+    is_held.recv().unwrap();
+    for important in [0, 1] {
+        let served =
+            runtime.spawn(class(important), async { std::thread::current().name().map(str::to_owned) });
+        assert_eq!(runtime.block_on(served.unwrap()).unwrap().as_deref(), Some("worker-0"));
+    }
+    let waits = runtime.spawn(class(2), async {}).unwrap();
+    assert!(!waits.is_finished(), "the lane serves no other class");
+    drop(go);
+    runtime.block_on(holds).unwrap();
+    runtime.block_on(waits).unwrap();
+}
+
+/// Goal: no wake is lost and none makes a task run twice at once, however many come at once and from wherever.
+/// Method: each round is one wake of each task, from threads and from tasks; the next round waits for all.
+#[test]
+fn storms_of_wakes_reach_every_task() {
+    let _alive = watchdog(LIMIT_S);
+    const TASKS: usize = 64;
+    const ROUNDS: u64 = 300;
+    for count in [1, 2, 4] {
+        let runtime = Runtime::start(&workers(count)).unwrap();
+        let events: Arc<Vec<Event>> = Arc::new((0..TASKS).map(|_| Event::default()).collect());
+        let rounds: Arc<Vec<Counter>> = Arc::new((0..TASKS).map(|_| Counter::default()).collect());
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|number| {
+                let (events, rounds) = (Arc::clone(&events), Arc::clone(&rounds));
+                let follows = async move {
+                    for _ in 0..ROUNDS {
+                        events[number].wait().await;
+                        rounds[number].add_alone(1);
+                        // Each of the second half is woken by one of the first.
+                        if number < TASKS / 2 {
+                            events[number + TASKS / 2].bring_about();
+                        }
+                    }
+                };
+                runtime.spawn(class((number % 8) as u8), follows).unwrap()
+            })
+            .collect();
+        let mut dice = Dice(count as u64);
+        for round in 1..=ROUNDS {
+            events[..TASKS / 2].iter().for_each(Event::bring_about);
+            while rounds.iter().any(|done| done.get() < round) {
+                dice.pause();
+            }
+        }
+        tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+    }
+}
+
+/// Goal: a worker that sleeps is woken by every message. Method: tasks of two runtimes answer each other, with delays.
+#[test]
+fn no_wake_is_lost() {
+    let _alive = watchdog(30);
+    const ROUNDS: u64 = 3_000;
+    let runtimes = [Runtime::start(&workers(1)).unwrap(), Runtime::start(&workers(2)).unwrap()];
+    let events = Arc::new([Event::default(), Event::default()]);
+    let players: Vec<_> = (0..2)
+        .map(|side| {
+            let events = Arc::clone(&events);
+            let plays = async move {
+                let mut dice = Dice(side as u64 + 7);
+                for _ in 0..ROUNDS {
+                    events[side].wait().await;
+                    dice.pause();
+                    events[1 - side].bring_about();
+                }
+            };
+            runtimes[side].spawn(class(0), plays).unwrap()
+        })
+        .collect();
+    events[0].bring_about();
+    for (runtime, player) in runtimes.iter().zip(players) {
+        runtime.block_on(player).unwrap();
+    }
+}
+
+/// Goal: what was done is counted where it was done, and a poll that lasts is named.
+#[test]
+fn metrics_say_what_was_done() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime =
+        Runtime::start(&RuntimeOptions { long_poll: Duration::from_millis(2), ..workers(1) }).unwrap();
+    let before = runtime.handle().metrics();
+    let long = async { std::thread::sleep(Duration::from_millis(3)) };
+    let long = runtime.spawn(class(6).named("sleeper"), long).unwrap();
+    runtime.block_on(long).unwrap();
+    let late = runtime.spawn(class(1).within(Duration::ZERO), yield_now()).unwrap();
+    runtime.block_on(late).unwrap();
+    let fails = runtime.spawn(class(0), async { panic!("on purpose") }).unwrap();
+    assert!(runtime.block_on(fails).is_err());
+    let busy = occupy(&runtime);
+    drop(runtime.spawn(class(3), async {}).unwrap());
+    let spent = runtime.handle().metrics().since(&before);
+    drop(busy);
+    assert_eq!(spent.panics, 1);
+    // The last two are still being polled, or in line.
+    assert_eq!([1, 3, 6].map(|class| spent.classes[class].polls), [2, 0, 1]);
+    assert!(spent.classes[1].late >= 1 && spent.classes[6].ran.0 >= 3_000_000);
+    assert_eq!(spent.classes[6].delays.count(), 1);
+    assert_eq!(spent.workers[0].yields, 1);
+    assert!(spent.workers[0].woken_from_elsewhere >= 4, "{spent:?}");
+    let long = spent.workers[0].longest.clone().unwrap();
+    assert_eq!((long.name.as_str(), long.class), ("sleeper", 6));
+    assert!(spent.verdicts().iter().any(|verdict| verdict.to_string().contains("\"sleeper\"")));
+}
+
+/// Another process with a runtime of that name, of which one task has ended and one lives.
+#[test]
+fn role() {
+    let (Ok(role), Ok(name)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
+    else {
+        return;
+    };
+    assert_eq!(role, "counts");
+    punctual_machine::signal::end_with_parent();
+    let runtime = Runtime::start(&RuntimeOptions { name, ..workers(2) }).unwrap();
+    let ended = runtime.spawn(class(5).named("ended"), async {}).unwrap();
+    runtime.block_on(ended).unwrap();
+    runtime.block_on(runtime.spawn(class(2), pending::<()>()).unwrap()).unwrap();
+}
+
+/// Goal: others read what a runtime counts while it lives, and it is gone with its process, however that ends.
+#[test]
+fn others_read_what_a_runtime_counts() {
+    let _alive = watchdog(LIMIT_S);
+    let name = unique("runtime");
+    let found = || read_all().into_iter().find(|(owner, _)| owner.name == name);
+    assert!(found().is_none());
+    let other = Role::start("counts", &name);
+    let metrics = loop {
+        match found() {
+            Some((owner, metrics)) if metrics.classes[2].polls > 0 => {
+                assert_ne!(owner.process.pid_here(), Some(std::process::id()));
+                break metrics;
+            }
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    assert_eq!((metrics.tasks, metrics.workers.len(), metrics.classes.len()), (1, 2, 8));
+    assert_eq!(metrics.classes[5].delays.count(), 1);
+    assert_eq!(metrics.classes[5].floor_permille, 20);
+    other.kill();
+    assert!(found().is_none(), "its process is no more");
+    let own = Runtime::start(&RuntimeOptions { name: name.clone(), ..workers(1) }).unwrap();
+    assert_eq!(found().unwrap().0.process.pid_here(), Some(std::process::id()));
+    drop(own);
+    assert!(found().is_none());
+}
+
+/// Goal: how long the oldest of a class has waited is known while a task keeps the worker.
+#[test]
+fn who_waits_is_counted() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let again = runtime.handle().clone();
+    // Spawned by a task, they stand in its worker's line at once.
+    let first = runtime.spawn(class(1), async move {
+        let waiting: Vec<_> = (0..3).map(|_| again.spawn(class(4), async {}).unwrap()).collect();
+        std::thread::sleep(Duration::from_millis(2));
+        (again.metrics(), waiting)
+    });
+    let (metrics, waiting) = runtime.block_on(first.unwrap()).unwrap();
+    assert_eq!(metrics.classes[4].waiting, 3);
+    assert!(
+        metrics.classes[4].oldest.is_some_and(|oldest| oldest.0 >= 1_000_000),
+        "{:?}",
+        metrics.classes[4]
+    );
+    for task in waiting {
+        runtime.block_on(task).unwrap();
+    }
+    let metrics = runtime.handle().metrics();
+    assert_eq!((metrics.classes[4].waiting, metrics.classes[4].oldest), (0, None));
+}
+
+/// Goal: many tasks live at once, all are woken, all end. `PUNCTUAL_TASKS=1000000` has a million of them.
+#[test]
+fn many_tasks_live_at_once() {
+    let _alive = watchdog(600);
+    let count = std::env::var("PUNCTUAL_TASKS").map_or(20_000, |tasks| tasks.parse().unwrap());
+    let runtime = Runtime::start(&RuntimeOptions { tasks_max: count, ..workers(2) }).unwrap();
+    let (gate, ended) = (Arc::new(Mutex::new(Some(Vec::<Waker>::new()))), Arc::new(Counter::default()));
+    for number in 0..count {
+        let (gate, ended) = (Arc::clone(&gate), Arc::clone(&ended));
+        let waits = async move {
+            poll_fn(|cx| match &mut *gate.lock().unwrap() {
+                Some(wakers) => {
+                    wakers.push(cx.waker().clone());
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            })
+            .await;
+            ended.add(1);
+        };
+        drop(runtime.spawn(class((number % 8) as u8), waits).unwrap());
+    }
+    assert_eq!(runtime.handle().tasks(), count);
+    let wakers = gate.lock().unwrap().take().unwrap();
+    wakers.into_iter().for_each(Waker::wake);
+    while runtime.handle().tasks() > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(ended.get(), count as u64);
+}

@@ -1,0 +1,267 @@
+//! Descriptors and timers of the runtime: bytes in their class, no report that is lost, no timer that is.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use common::{Dice, watchdog};
+use punctual::Nanos;
+use punctual::runtime::{
+    Handle, Lane, Policy, Runtime, RuntimeOptions, TaskOptions, TcpListener, TcpStream, UdpSocket, Urgency,
+    request, yield_now,
+};
+use punctual_machine::counter::Counter;
+
+/// Bytes that sockets of loopback hold, whatever else they do.
+const ON_THE_WAY_MAX: usize = 60_000;
+
+/// Longer than any test takes on a busy machine.
+const LIMIT_S: u64 = 120;
+
+fn start(workers: usize) -> Runtime {
+    Runtime::start(&RuntimeOptions { workers, ..RuntimeOptions::default() }).unwrap()
+}
+
+fn class(class: u8) -> TaskOptions {
+    TaskOptions::of_class(class)
+}
+
+fn anywhere() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// Sends back what comes, until the other end has no more.
+async fn echo(stream: TcpStream) {
+    let mut buffer = [0; 1_024];
+    loop {
+        match stream.read(&mut buffer).await.unwrap() {
+            0 => return,
+            count => stream.write_all(&buffer[..count]).await.unwrap(),
+        }
+    }
+}
+
+/// A server that echoes on every connection, one class after the other.
+fn serve(handle: &Handle) -> SocketAddr {
+    let listener = TcpListener::bind(handle, anywhere()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let tasks = handle.clone();
+    let accepts = async move {
+        for number in 0.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            drop(tasks.spawn(class(number % 8), echo(stream)).unwrap());
+        }
+    };
+    drop(handle.spawn(class(0), accepts).unwrap());
+    address
+}
+
+/// Goal: every byte comes back, whoever sleeps where. Method: clients outside and inside, with pauses, on one to three workers and
+/// with a lane.
+#[test]
+fn bytes_go_there_and_back() {
+    let _alive = watchdog(LIMIT_S);
+    let lane = Lane { workers: 1, last_class: 2, urgency: Urgency::Inherited };
+    let with_lane = RuntimeOptions { lanes: vec![lane], ..RuntimeOptions::default() };
+    for runtime in [start(1), start(3), Runtime::start(&with_lane).unwrap()] {
+        let address = serve(runtime.handle());
+        let outside: Vec<_> = (0..4)
+            .map(|seed| {
+                std::thread::spawn(move || {
+                    let mut stream = std::net::TcpStream::connect(address).unwrap();
+                    let mut dice = Dice(seed + 1);
+                    for round in 0..200_u64 {
+                        stream.write_all(&round.to_le_bytes()).unwrap();
+                        let mut back = [0; 8];
+                        stream.read_exact(&mut back).unwrap();
+                        assert_eq!(u64::from_le_bytes(back), round);
+                        dice.pause();
+                    }
+                })
+            })
+            .collect();
+        let handle = runtime.handle().clone();
+        let inside = async move {
+            let stream = TcpStream::connect(&handle, address).await.unwrap();
+            let large = vec![7; 1 << 20];
+            let mut back = 0;
+            let mut sent = 0;
+            let mut buffer = [0; 10_000];
+            while back < large.len() {
+                // A little, then as much as has come. More on the way than sockets hold would stop both ends for good: each writes,
+                // and neither reads.
+                let end = large.len().min(sent + 5_000).min(back + ON_THE_WAY_MAX);
+                let part = &large[sent..end.max(sent)];
+                stream.write_all(part).await.unwrap();
+                sent += part.len();
+                let count = stream.read(&mut buffer).await.unwrap();
+                assert!(buffer[..count].iter().all(|&byte| byte == 7));
+                back += count;
+            }
+            stream.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(stream.read(&mut buffer).await.unwrap(), 0);
+        };
+        let inside = runtime.spawn(class(3), inside).unwrap();
+        runtime.block_on(inside).unwrap();
+        outside.into_iter().for_each(|client| client.join().unwrap());
+    }
+}
+
+#[test]
+fn who_is_refused_is_told() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(1);
+    let handle = runtime.handle().clone();
+    let free = std::net::TcpListener::bind(anywhere()).unwrap().local_addr().unwrap();
+    let connects = runtime.spawn(class(0), async move { TcpStream::connect(&handle, free).await.map(drop) });
+    let error = runtime.block_on(connects.unwrap()).unwrap().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn datagrams_go_there_and_back() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(2);
+    let sockets = [(); 2].map(|()| UdpSocket::bind(runtime.handle(), anywhere()).unwrap());
+    let [here, there] = sockets;
+    let target = there.as_std().local_addr().unwrap();
+    let answers = async move {
+        let mut buffer = [0; 64];
+        for _ in 0..500 {
+            let (count, source) = there.recv_from(&mut buffer).await.unwrap();
+            there.send_to(&buffer[..count], source).await.unwrap();
+        }
+    };
+    let asks = async move {
+        let mut buffer = [0; 64];
+        for round in 0..500_u32 {
+            here.send_to(&round.to_le_bytes(), target).await.unwrap();
+            let (count, source) = here.recv_from(&mut buffer).await.unwrap();
+            assert_eq!((&buffer[..count], source), (&round.to_le_bytes()[..], target));
+        }
+    };
+    drop(runtime.spawn(class(1), answers).unwrap());
+    let asks = runtime.spawn(class(0), asks).unwrap();
+    runtime.block_on(asks).unwrap();
+}
+
+/// Goal: bytes are read in their class, not as they come. Method: the worker is busy while they come, last class first.
+#[test]
+fn bytes_are_read_in_their_class() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(1);
+    let handle = runtime.handle();
+    // By the default policy the first of each class may come out of its floor.
+    handle.set_policy(Policy::Strict);
+    let (said, order) = mpsc::channel();
+    let (waits, is_waiting) = mpsc::channel();
+    let sockets: Vec<_> = (0..4_u8)
+        .map(|number| {
+            let socket = UdpSocket::bind(handle, anywhere()).unwrap();
+            let address = socket.as_std().local_addr().unwrap();
+            let (said, waits) = (said.clone(), waits.clone());
+            let reads = async move {
+                waits.send(()).unwrap();
+                socket.recv_from(&mut [0]).await.unwrap();
+                said.send((number, request().unwrap())).unwrap();
+            };
+            drop(handle.spawn(class(number).within(Duration::from_secs(1)), reads).unwrap());
+            address
+        })
+        .collect();
+    drop(said);
+    // Each has tried once and found nothing: it waits for a report when the next one begins to try, or this task does.
+    (0..4).for_each(|_| is_waiting.recv().unwrap());
+    let sends = async move {
+        yield_now().await;
+        let socket = std::net::UdpSocket::bind(anywhere()).unwrap();
+        for address in sockets.iter().rev() {
+            socket.send_to(b"x", address).unwrap();
+        }
+    };
+    runtime.block_on(handle.spawn(class(7), sends).unwrap()).unwrap();
+    let order: Vec<_> = order.iter().collect();
+    let classes: Vec<u8> = order.iter().map(|(number, _)| *number).collect();
+    assert_eq!(classes, [0, 1, 2, 3]);
+    assert!(order.iter().all(|(_, request)| request.deadline - request.arrived == 1_000_000_000));
+}
+
+/// Goal: no timer goes off early, none is forgotten, and the earlier one goes off first.
+#[test]
+fn timers_go_off_after_their_time() {
+    let _alive = watchdog(LIMIT_S);
+    for runtime in [start(1), start(2)] {
+        let handle = runtime.handle().clone();
+        let began = Instant::now();
+        let (said, order) = mpsc::channel();
+        // The worker sleeps until the first when the second comes, which is earlier.
+        for ms in [60, 20, 40] {
+            let (said, handle) = (said.clone(), handle.clone());
+            let waits = async move {
+                let due = handle.now().plus(Nanos::from_millis(ms));
+                handle.sleep(Duration::from_millis(ms.into())).await;
+                assert!(handle.now() >= due);
+                said.send(ms).unwrap();
+            };
+            drop(runtime.spawn(class(0), waits).unwrap());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop(said);
+        let mut all: Vec<u32> = order.iter().collect();
+        all.sort_unstable();
+        assert_eq!(all, [20, 40, 60]);
+        assert!(began.elapsed() >= Duration::from_millis(60));
+        let early = handle.clone();
+        let waits = async move {
+            let never = early.within(Duration::from_millis(5), std::future::pending::<()>()).await;
+            (never.is_err(), early.within(Duration::from_secs(600), async { 3 }).await)
+        };
+        let waits = runtime.spawn(class(0), waits).unwrap();
+        assert_eq!(runtime.block_on(waits).unwrap(), (true, Ok(3)));
+    }
+}
+
+/// Goal: as many timers as there are go off, once each. `PUNCTUAL_TIMERS=100000` has more of them.
+#[test]
+fn many_timers_go_off_once() {
+    let _alive = watchdog(600);
+    let count = std::env::var("PUNCTUAL_TIMERS").map_or(5_000, |timers| timers.parse().unwrap());
+    let runtime =
+        Runtime::start(&RuntimeOptions { workers: 2, tasks_max: count, ..RuntimeOptions::default() });
+    let runtime = runtime.unwrap();
+    let ended = Arc::new(Counter::default());
+    let mut dice = Dice(count as u64);
+    let tasks: Vec<_> = (0..count)
+        .map(|_| {
+            let (ended, handle) = (Arc::clone(&ended), runtime.handle().clone());
+            let wait = Duration::from_micros(dice.below(100_000));
+            let waits = async move {
+                handle.sleep(wait).await;
+                ended.add(1);
+            };
+            runtime.spawn(class(dice.below(8) as u8), waits).unwrap()
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+    assert_eq!(ended.get(), count as u64);
+}
+
+/// Goal: a runtime ends with tasks that wait for descriptors and timers, and closes the descriptors.
+#[test]
+fn the_end_closes_connections() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(2);
+    let address = serve(runtime.handle());
+    let handle = runtime.handle().clone();
+    let forever = async move { handle.sleep(Duration::from_secs(3_600)).await };
+    drop(runtime.spawn(class(4), forever).unwrap());
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.write_all(b"x").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    assert!(runtime.handle().metrics().reactor.sources >= 2);
+    drop(runtime);
+    assert_eq!(client.read(&mut [0]).unwrap_or(0), 0, "closed, or reset");
+}
