@@ -34,6 +34,7 @@ pub mod ledger;
 pub mod memory;
 pub mod node;
 mod pages;
+mod prometheus;
 pub mod publication;
 pub mod runtime;
 pub mod seal;
@@ -45,6 +46,7 @@ pub use communicator::{Claim, Communicator, Message, Observer, ReceiveError, Sen
 pub use engine::SendError;
 pub use ledger::Ledger;
 pub use node::{BindError, Bus, CommunicatorOptions, Node, NodeOptions, OpenError, PeerAccount};
+pub use prometheus::prometheus;
 pub use publication::{Publication, PublicationOptions, Subscription, SubscriptionOptions};
 pub use punctual_machine::clock::{Clock, Ticks};
 pub use punctual_proto::{Address, Nanos, NodeId, Port, Target, unit};

@@ -14,6 +14,7 @@ mod progress;
 mod report;
 mod response;
 mod run;
+mod serve;
 mod sim;
 mod stat;
 mod survey;

@@ -1,20 +1,23 @@
 //! `punctual stat`: the live counters, read from shared memory without disturbing anyone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use punctual::Ledger;
-use punctual::ledger::{PageOwner, read_all};
+use punctual::ledger::PageOwner;
+use punctual::runtime::{Metrics, RuntimeOwner, WorkerMetrics};
 use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde_json::{Value, json};
 
 use super::print;
+use super::serve::serve;
 use crate::error::Failure;
 use crate::report::section::{Block, Cell, Column, Item, Section, Table, Tone, numbers};
 use crate::report::text::{self, Screen};
-use crate::units::{count, dash, duration, grouped};
+use crate::units::{count, dash, duration, grouped, micros_or_dash};
 
 /// Options of the live counters.
 #[derive(Debug, Args)]
@@ -25,45 +28,69 @@ pub struct StatArguments {
     /// As JSON, an object for each look
     #[arg(long)]
     pub json: bool,
+    /// Answer a Prometheus server at this address instead (`--serve` alone: 127.0.0.1:9464)
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9464")]
+    #[arg(conflicts_with_all = ["once", "json", "every"])]
+    pub serve: Option<SocketAddr>,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub every: Duration,
 }
 
-/// What was seen at the look before, by node.
-type Earlier = HashMap<u64, Ledger>;
-
-/// Shows every node of this user on this host: once, or again and again until Ctrl-C, or until none is open.
-///
-/// # Errors
-/// When standard output cannot be written.
-pub fn stat(arguments: &StatArguments) -> Result<(), Failure> {
-    catch_interrupts().map_err(|error| Failure::Machine(error.to_string()))?;
-    watch(arguments, read_all)
+/// What is seen at one look.
+#[derive(Default)]
+struct Look {
+    nodes: Vec<(PageOwner, Ledger)>,
+    runtimes: Vec<(RuntimeOwner, Metrics)>,
 }
 
-fn watch(
-    arguments: &StatArguments,
-    mut read: impl FnMut() -> Vec<(PageOwner, Ledger)>,
-) -> Result<(), Failure> {
-    let mut earlier: Earlier = HashMap::new();
+impl Look {
+    fn now() -> Self {
+        Self { nodes: punctual::ledger::read_all(), runtimes: punctual::runtime::read_all() }
+    }
+
+    /// The same node at this look.
+    fn node(&self, owner: &PageOwner) -> Option<&Ledger> {
+        self.nodes.iter().find(|(other, _)| other.node == owner.node).map(|(_, ledger)| ledger)
+    }
+
+    /// The same runtime at this look.
+    fn runtime(&self, owner: &RuntimeOwner) -> Option<&Metrics> {
+        self.runtimes.iter().find(|(other, _)| other == owner).map(|(_, metrics)| metrics)
+    }
+}
+
+/// Shows every node of this user on this host: once, or again and again until Ctrl-C, or until none is open.
+pub fn stat(arguments: &StatArguments) -> Result<(), Failure> {
+    catch_interrupts()?;
+    match arguments.serve {
+        Some(address) => serve(address, || {
+            let look = Look::now();
+            punctual::prometheus(&look.nodes, &look.runtimes)
+        }),
+        None => watch(arguments, Look::now),
+    }
+}
+
+fn watch(arguments: &StatArguments, mut read: impl FnMut() -> Look) -> Result<(), Failure> {
+    let mut earlier = Look::default();
     let mut last = Instant::now();
     let clears = std::io::stdout().is_terminal() && !arguments.once && !arguments.json;
     // By hand: console clears by a write of its own, and a screen that is empty between two writes flickers.
     let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
     loop {
-        let nodes = read();
+        let look = read();
         let shown = if arguments.json {
-            format!("{}\n", object(&nodes, &earlier, last.elapsed()))
+            format!("{}\n", object(&look, &earlier, last.elapsed()))
         } else {
-            format!("{clear}{}", page(&nodes, &earlier, last.elapsed(), Screen::stdout()))
+            format!("{clear}{}", page(&look, &earlier, last.elapsed(), Screen::stdout()))
         };
         print(&shown)?;
-        if arguments.once || nodes.is_empty() {
+        if arguments.once || look.nodes.is_empty() && look.runtimes.is_empty() {
             return Ok(());
         }
         last = Instant::now();
-        earlier = nodes.into_iter().map(|(owner, ledger)| (owner.node.get(), ledger)).collect();
+        earlier = look;
         while last.elapsed() < arguments.every {
             if interrupted() {
                 return Ok(());
@@ -74,8 +101,8 @@ fn watch(
 }
 
 /// Messages of a node in a second, sent and delivered; `None` at the first look.
-fn rate(owner: &PageOwner, ledger: &Ledger, earlier: &Earlier, passed: Duration) -> Option<f64> {
-    let before = earlier.get(&owner.node.get())?;
+fn rate(owner: &PageOwner, ledger: &Ledger, earlier: &Look, passed: Duration) -> Option<f64> {
+    let before = earlier.node(owner)?;
     let new = ledger.delivered.saturating_sub(before.delivered) + ledger.sent.saturating_sub(before.sent);
     Some(new as f64 / passed.as_secs_f64().max(1e-3))
 }
@@ -85,10 +112,21 @@ fn undelivered(ledger: &Ledger) -> u64 {
     ledger.lost() + ledger.no_such_port + ledger.inbox_full + ledger.unread
 }
 
-fn page(nodes: &[(PageOwner, Ledger)], earlier: &Earlier, passed: Duration, screen: Screen) -> String {
-    if nodes.is_empty() {
-        return "no node of this user is open on this host\n".to_owned();
+fn page(look: &Look, earlier: &Look, passed: Duration, screen: Screen) -> String {
+    let mut sections = Vec::new();
+    if !look.nodes.is_empty() {
+        sections.extend(node_sections(&look.nodes, earlier, passed));
     }
+    if !look.runtimes.is_empty() {
+        sections.extend(runtime_sections(look, earlier));
+    }
+    if sections.is_empty() {
+        return "no node of this user is open on this host, and no runtime\n".to_owned();
+    }
+    text::page(&sections, screen)
+}
+
+fn node_sections(nodes: &[(PageOwner, Ledger)], earlier: &Look, passed: Duration) -> Vec<Section> {
     let mut columns = vec![Column::name("bus"), Column::name("node"), Column::number("pid")];
     columns.extend(numbers(["sent", "delivered", "msg/s", "waiting", "lost"]));
     let mut table = Table::new(columns).keyed(3);
@@ -112,15 +150,76 @@ fn page(nodes: &[(PageOwner, Ledger)], earlier: &Earlier, passed: Duration, scre
     let nodes = Section::new("Nodes of this user on this host").table(table);
     let besides = Section::new("Besides, of each node").items(lost);
     let besides = Some(besides).filter(|section| section.blocks != [Block::Items(Vec::new())]);
-    text::page(&[nodes].into_iter().chain(besides).collect::<Vec<_>>(), screen)
+    [nodes].into_iter().chain(besides).collect()
+}
+
+/// Runtimes, and of each the classes that had anything to do. Since the look before, or since their start.
+fn runtime_sections(look: &Look, earlier: &Look) -> Vec<Section> {
+    let mut columns = vec![Column::name("runtime"), Column::number("pid")];
+    columns.extend(numbers(["workers", "tasks", "polls/s", "stolen", "sleeps", "in vain", "long"]));
+    let mut runtimes = Table::new(columns).keyed(2);
+    let mut columns = vec![Column::name("runtime"), Column::number("class")];
+    columns.extend(numbers(["waiting", "oldest, ms", "wait p50, µs", "p99, µs", "share, ‰", "floor, ‰"]));
+    columns.extend(numbers(["by floor", "late", "shed"]));
+    let mut classes = Table::new(columns).keyed(2);
+    let mut verdicts = Vec::new();
+    for (owner, metrics) in &look.runtimes {
+        let spent = earlier.runtime(owner).map_or_else(|| metrics.clone(), |before| metrics.since(before));
+        let sum = |of: fn(&WorkerMetrics) -> u64| count(spent.workers.iter().map(of).sum());
+        let polls: u64 = spent.workers.iter().map(|worker| worker.polls).sum();
+        let rate = polls as f64 / (spent.time.0 as f64 / 1e9).max(1e-3);
+        let pid = owner.process.pid_here().map_or_else(dash, |pid| pid.to_string());
+        let numbers =
+            [count(metrics.workers.len() as u64), count(metrics.tasks as u64), grouped(rate as i64)];
+        let mut cells: Vec<Cell> = vec![owner.name.as_str().into(), pid.into()];
+        cells.extend(numbers.map(Cell::from));
+        let of_workers: [fn(&WorkerMetrics) -> u64; 4] = [
+            |worker| worker.stolen,
+            |worker| worker.parks,
+            |worker| worker.wakes_in_vain,
+            |worker| worker.long_polls,
+        ];
+        cells.extend(of_workers.map(|of| Cell::from(sum(of))));
+        runtimes.row(cells);
+        for (index, class) in spent.classes.iter().enumerate() {
+            if class.polls > 0 || class.waiting > 0 {
+                classes.row(class_cells(owner, &spent, index));
+            }
+        }
+        let words =
+            spent.verdicts().into_iter().map(|verdict| Item::new(format!("{}: {verdict}", owner.name)));
+        verdicts.extend(words);
+    }
+    let mut sections = vec![
+        Section::new("Runtimes of this user on this host").table(runtimes),
+        Section::new("Their classes").table(classes),
+    ];
+    if !verdicts.is_empty() {
+        sections.push(Section::new("What is wrong").items(verdicts));
+    }
+    sections
+}
+
+fn class_cells(owner: &RuntimeOwner, spent: &Metrics, index: usize) -> Vec<Cell> {
+    let class = &spent.classes[index];
+    let delay = |permille| micros_or_dash(class.delays.quantile(permille).map(|delay| delay.0));
+    let oldest = class.oldest.map_or_else(dash, |oldest| count(oldest.0 / 1_000_000));
+    let mut cells: Vec<Cell> = vec![owner.name.as_str().into(), index.to_string().into()];
+    cells.extend([count(class.waiting as u64), oldest, delay(500), delay(990)].map(Cell::from));
+    cells.extend(
+        [spent.share_permille(index), class.floor_permille.into()].map(|share| Cell::from(count(share))),
+    );
+    cells.extend([class.by_floor, class.late, class.shed].map(|number| Cell::from(count(number))));
+    cells
 }
 
 /// The value of `schema` in what `--json` writes.
 const SCHEMA: &str = "punctual.stat.v1";
 
-/// One look, for scripts: every counter of every node.
-fn object(nodes: &[(PageOwner, Ledger)], earlier: &Earlier, passed: Duration) -> Value {
-    let nodes: Vec<Value> = nodes
+/// One look, for scripts: every counter of every node and runtime.
+fn object(look: &Look, earlier: &Look, passed: Duration) -> Value {
+    let nodes: Vec<Value> = look
+        .nodes
         .iter()
         .map(|(owner, ledger)| {
             let counters: BTreeMap<&str, u64> = ledger.entries().into_iter().collect();
@@ -134,7 +233,63 @@ fn object(nodes: &[(PageOwner, Ledger)], earlier: &Earlier, passed: Duration) ->
             })
         })
         .collect();
-    json!({ "schema": SCHEMA, "nodes": nodes })
+    let runtimes: Vec<Value> = look.runtimes.iter().map(|(owner, metrics)| runtime(owner, metrics)).collect();
+    json!({ "schema": SCHEMA, "nodes": nodes, "runtimes": runtimes })
+}
+
+/// A runtime since its start. Times are nanoseconds.
+fn runtime(owner: &RuntimeOwner, metrics: &Metrics) -> Value {
+    let workers: Vec<Value> = metrics
+        .workers
+        .iter()
+        .map(|worker| {
+            json!({
+                "polls": worker.polls,
+                "yields": worker.yields,
+                "stolen": worker.stolen,
+                "parks": worker.parks,
+                "wakes_in_vain": worker.wakes_in_vain,
+                "spins_found": worker.spins_found,
+                "spins_in_vain": worker.spins_in_vain,
+                "woken_here": worker.woken_here,
+                "woken_from_elsewhere": worker.woken_from_elsewhere,
+                "lock_wait_ns": worker.lock_wait.0,
+                "long_polls": worker.long_polls,
+                "cpu_ns": worker.thread.ran.0,
+                "queued_ns": worker.thread.queued.0,
+            })
+        })
+        .collect();
+    let classes: Vec<Value> = metrics
+        .classes
+        .iter()
+        .enumerate()
+        .map(|(index, class)| {
+            json!({
+                "waiting": class.waiting,
+                "oldest_ns": class.oldest.map(|oldest| oldest.0),
+                "delay_p50_ns": class.delays.quantile(500).map(|delay| delay.0),
+                "delay_p99_ns": class.delays.quantile(990).map(|delay| delay.0),
+                "polls": class.polls,
+                "ran_ns": class.ran.0,
+                "share_permille": metrics.share_permille(index),
+                "floor_permille": class.floor_permille,
+                "by_floor": class.by_floor,
+                "late": class.late,
+                "shed": class.shed,
+            })
+        })
+        .collect();
+    json!({
+        "name": owner.name,
+        "pid": owner.process.pid_here(),
+        "time_ns": metrics.time.0,
+        "tasks": metrics.tasks,
+        "panics": metrics.panics,
+        "workers": workers,
+        "classes": classes,
+        "verdicts": metrics.verdicts().iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
 }
 
 /// Everything besides the columns that is not zero.
@@ -146,20 +301,23 @@ fn causes(ledger: &Ledger) -> impl Iterator<Item = (&'static str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual::NodeId;
+    use punctual::runtime::ClassMetrics;
+    use punctual::{Nanos, NodeId};
     use punctual_machine::process::ProcessIdentity;
 
     /// Goal: it ends when there is nobody whose counters could change.
     #[test]
     fn without_a_node_it_ends() {
-        let arguments = StatArguments { once: false, json: false, every: Duration::from_millis(1) };
+        let arguments =
+            StatArguments { once: false, json: false, serve: None, every: Duration::from_millis(1) };
         let owner = PageOwner {
             node: NodeId::named("radar"),
             name: "radar".to_owned(),
             bus: "shared:car".to_owned(),
             process: ProcessIdentity::of_self(),
         };
-        let mut looks = vec![vec![], vec![(owner, Ledger::default())]];
+        let there = Look { nodes: vec![(owner, Ledger::default())], runtimes: Vec::new() };
+        let mut looks = vec![Look::default(), there];
         watch(&arguments, || looks.pop().expect("it ends with the first look that finds nobody"))
             .expect("output");
         assert!(looks.is_empty(), "it ended although a node was there");
@@ -174,13 +332,35 @@ mod tests {
             process: ProcessIdentity::of_self(),
         };
         let ledger = Ledger { sent: 12_345, lost_overrun: 7, inbox_full: 2, ..Ledger::default() };
-        let nodes = [(owner, ledger)];
-        let page = page(&nodes, &HashMap::new(), Duration::from_secs(1), Screen::default());
+        let look = Look { nodes: vec![(owner, ledger)], runtimes: Vec::new() };
+        let page = page(&look, &Look::default(), Duration::from_secs(1), Screen::default());
         assert!(page.contains("12,345") && page.contains("inbox_full 2, lost_overrun 7"), "{page}");
         assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
-        let object = object(&nodes, &HashMap::new(), Duration::from_secs(1));
+        let object = object(&look, &Look::default(), Duration::from_secs(1));
         assert_eq!((&object["schema"], &object["nodes"][0]["undelivered"]), (&json!(SCHEMA), &json!(9)));
         assert_eq!(object["nodes"][0]["counters"]["lost_overrun"], 7);
         assert!(object["nodes"][0]["messages_per_second"].is_null(), "{object}");
+    }
+    /// Goal: a runtime shows the classes that had something to do, since the look before, and what is wrong.
+    #[test]
+    fn a_runtime_shows_its_classes() {
+        let owner = RuntimeOwner { name: "server".to_owned(), process: ProcessIdentity::of_self() };
+        let mut metrics = Metrics { time: Nanos(1_000_000_000), tasks: 12, ..Metrics::default() };
+        metrics.workers = vec![WorkerMetrics { polls: 4_321, ..WorkerMetrics::default() }];
+        metrics.classes = vec![ClassMetrics::default(); 8];
+        (metrics.classes[3].polls, metrics.classes[3].late) = (80, 77);
+        (metrics.classes[7].waiting, metrics.classes[7].oldest) = (2, Some(Nanos(2_500_000_000)));
+        let mut later = metrics.clone();
+        later.time = Nanos(3_000_000_000);
+        later.workers[0].polls += 2_468;
+        let look = |metrics: Metrics| Look { nodes: Vec::new(), runtimes: vec![(owner.clone(), metrics)] };
+        let first = page(&look(metrics.clone()), &Look::default(), Duration::from_secs(1), Screen::default());
+        assert!(first.contains("4,321") && first.contains("77") && !first.contains("1,234"), "{first}");
+        let second = page(&look(later), &look(metrics), Duration::from_secs(2), Screen::default());
+        assert!(second.contains("1,234") && !second.contains("77"), "{second}");
+        assert!(
+            second.contains("2,500") && second.contains("server: priority starvation: class 7"),
+            "{second}"
+        );
     }
 }

@@ -1,0 +1,273 @@
+//! Counters as Prometheus reads them.
+
+use std::fmt::{Display, Write};
+
+use punctual_proto::Nanos;
+
+use crate::ledger::{Ledger, PageOwner};
+use crate::runtime::{Metrics, RuntimeOwner};
+
+/// The counters of nodes and runtimes in Prometheus' text format, version 0.0.4: counters end in `_total`, times are seconds.
+///
+/// ```
+/// let text = punctual::prometheus(&punctual::ledger::read_all(), &punctual::runtime::read_all());
+/// assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("punctual_")));
+/// ```
+#[must_use]
+pub fn prometheus(nodes: &[(PageOwner, Ledger)], runtimes: &[(RuntimeOwner, Metrics)]) -> String {
+    let mut page = Page::default();
+    page.nodes(nodes);
+    page.runtimes(runtimes);
+    page.workers(runtimes);
+    page.classes(runtimes);
+    page.delays(runtimes);
+    page.0
+}
+
+/// What stands in a ledger and goes down as well.
+const GAUGES: [&str; 1] = ["waiting"];
+
+/// The limits of queue delays' buckets: 1,024 ns, and four times as much each. Powers of two are counted exactly.
+fn limits() -> impl Iterator<Item = Nanos> {
+    (10..=30).step_by(2).map(|power| Nanos(1 << power))
+}
+
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _infallible = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _infallible = writeln!(self.0, "{name}{{{labels}}} {value}");
+    }
+
+    fn nodes(&mut self, nodes: &[(PageOwner, Ledger)]) {
+        let labels: Vec<String> = nodes.iter().map(|(owner, _)| node_labels(owner)).collect();
+        // The same names in the same order for every ledger.
+        for (index, (counter, _)) in Ledger::default().entries().into_iter().enumerate() {
+            let is_gauge = GAUGES.contains(&counter);
+            let (ending, kind) = if is_gauge { ("", "gauge") } else { ("_total", "counter") };
+            let name = format!("punctual_node_{counter}{ending}");
+            if nodes.is_empty() {
+                continue;
+            }
+            self.head(&name, kind, &format!("The ledger's {counter}, of each node."));
+            for ((_, ledger), labels) in nodes.iter().zip(&labels) {
+                self.line(&name, labels, ledger.entries()[index].1);
+            }
+        }
+    }
+
+    fn runtimes(&mut self, runtimes: &[(RuntimeOwner, Metrics)]) {
+        type Of = fn(&Metrics) -> String;
+        let rows: [(&str, &str, &str, Of); 6] = [
+            ("tasks", "gauge", "Tasks that live.", |metrics| metrics.tasks.to_string()),
+            ("panics_total", "counter", "Tasks that ended by a panic.", |metrics| metrics.panics.to_string()),
+            ("descriptors", "gauge", "Descriptors that tasks wait for.", |metrics| {
+                metrics.reactor.sources.to_string()
+            }),
+            ("activations_total", "counter", "Looks at descriptors that found something.", |metrics| {
+                metrics.reactor.activations.to_string()
+            }),
+            ("events_total", "counter", "Descriptors that were reported.", |metrics| {
+                metrics.reactor.events.to_string()
+            }),
+            ("reactor_cpu_seconds_total", "counter", "Processor time of waking their tasks.", |metrics| {
+                seconds(metrics.reactor.cpu)
+            }),
+        ];
+        for (name, kind, help, value) in rows {
+            self.rows(&format!("punctual_runtime_{name}"), kind, help, runtimes, |metrics| {
+                vec![(String::new(), value(metrics))]
+            });
+        }
+    }
+
+    fn workers(&mut self, runtimes: &[(RuntimeOwner, Metrics)]) {
+        type Of = fn(&crate::runtime::WorkerMetrics) -> String;
+        let rows: [(&str, &str, Of); 15] = [
+            ("cpu_seconds_total", "Processor time of its thread.", |worker| seconds(worker.thread.ran)),
+            (
+                "queued_seconds_total",
+                "Time in which its thread could have run and had no processor.",
+                |worker| seconds(worker.thread.queued),
+            ),
+            ("switches_voluntary_total", "Times it gave the processor up to wait.", |worker| {
+                worker.thread.switches_voluntary.to_string()
+            }),
+            ("switches_involuntary_total", "Times it was taken off the processor.", |worker| {
+                worker.thread.switches_involuntary.to_string()
+            }),
+            ("polls_total", "Tasks that it polled.", |worker| worker.polls.to_string()),
+            ("yields_total", "Polls whose task was woken while it ran.", |worker| worker.yields.to_string()),
+            ("stolen_total", "Tasks that it took from others' lines.", |worker| worker.stolen.to_string()),
+            ("parks_total", "Sleeps.", |worker| worker.parks.to_string()),
+            ("wakes_in_vain_total", "Sleeps after which there was nothing to do.", |worker| {
+                worker.wakes_in_vain.to_string()
+            }),
+            ("spins_found_total", "Waits that ended while it spun.", |worker| worker.spins_found.to_string()),
+            ("spins_in_vain_total", "Waits that it spun for and then slept through.", |worker| {
+                worker.spins_in_vain.to_string()
+            }),
+            ("woken_here_total", "Wakes of its tasks by itself.", |worker| worker.woken_here.to_string()),
+            ("woken_from_elsewhere_total", "Wakes of its tasks by other threads.", |worker| {
+                worker.woken_from_elsewhere.to_string()
+            }),
+            ("lock_wait_seconds_total", "Time it waited for lines that other threads had.", |worker| {
+                seconds(worker.lock_wait)
+            }),
+            ("long_polls_total", "Polls longer than the runtime's limit.", |worker| {
+                worker.long_polls.to_string()
+            }),
+        ];
+        for (name, help, value) in rows {
+            self.rows(&format!("punctual_worker_{name}"), "counter", help, runtimes, |metrics| {
+                let workers = metrics.workers.iter().enumerate();
+                workers.map(|(index, worker)| (format!(",worker=\"{index}\""), value(worker))).collect()
+            });
+        }
+    }
+
+    fn classes(&mut self, runtimes: &[(RuntimeOwner, Metrics)]) {
+        type Of = fn(&crate::runtime::ClassMetrics) -> String;
+        let rows: [(&str, &str, &str, Of); 8] = [
+            ("waiting", "gauge", "Tasks in line.", |class| class.waiting.to_string()),
+            (
+                "oldest_seconds",
+                "gauge",
+                "Age of the request that has waited longest; 0 if none waits.",
+                |class| seconds(class.oldest.unwrap_or_default()),
+            ),
+            ("polls_total", "counter", "Polls.", |class| class.polls.to_string()),
+            ("cpu_seconds_total", "counter", "Time of its polls.", |class| seconds(class.ran)),
+            ("late_total", "counter", "Polls that began after their request's deadline.", |class| {
+                class.late.to_string()
+            }),
+            ("shed_total", "counter", "Requests that were shed.", |class| class.shed.to_string()),
+            ("by_floor_total", "counter", "Polls because of its floor.", |class| class.by_floor.to_string()),
+            ("floor_ratio", "gauge", "Share of each worker's time to which it is entitled.", |class| {
+                format!("{:.3}", f64::from(class.floor_permille) / 1e3)
+            }),
+        ];
+        for (name, kind, help, value) in rows {
+            self.rows(&format!("punctual_class_{name}"), kind, help, runtimes, |metrics| {
+                let classes = metrics.classes.iter().enumerate();
+                classes.map(|(index, class)| (format!(",class=\"{index}\""), value(class))).collect()
+            });
+        }
+    }
+
+    fn delays(&mut self, runtimes: &[(RuntimeOwner, Metrics)]) {
+        let name = "punctual_class_queue_delay_seconds";
+        if runtimes.is_empty() {
+            return;
+        }
+        self.head(
+            name,
+            "histogram",
+            "From a wake to the poll; the sum is that of the buckets' limits, an eighth more at most.",
+        );
+        for (owner, metrics) in runtimes {
+            for (index, class) in metrics.classes.iter().enumerate() {
+                let labels = format!("{},class=\"{index}\"", runtime_labels(owner));
+                for limit in limits() {
+                    let labels = format!("{labels},le=\"{}\"", seconds(limit));
+                    self.line(&format!("{name}_bucket"), &labels, class.delays.count_below(limit));
+                }
+                let count = class.delays.count();
+                self.line(&format!("{name}_bucket"), &format!("{labels},le=\"+Inf\""), count);
+                self.line(&format!("{name}_sum"), &labels, seconds(class.delays.sum()));
+                self.line(&format!("{name}_count"), &labels, count);
+            }
+        }
+    }
+
+    /// A metric with the values that each runtime has of it, by the labels that tell them apart.
+    fn rows(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        runtimes: &[(RuntimeOwner, Metrics)],
+        values: impl Fn(&Metrics) -> Vec<(String, String)>,
+    ) {
+        if runtimes.is_empty() {
+            return;
+        }
+        self.head(name, kind, help);
+        for (owner, metrics) in runtimes {
+            let labels = runtime_labels(owner);
+            for (more, value) in values(metrics) {
+                self.line(name, &format!("{labels}{more}"), value);
+            }
+        }
+    }
+}
+
+fn seconds(time: Nanos) -> String {
+    format!("{}.{:09}", time.0 / 1_000_000_000, time.0 % 1_000_000_000)
+}
+
+fn node_labels(owner: &PageOwner) -> String {
+    let pid = owner.process.pid_here().map_or_else(String::new, |pid| pid.to_string());
+    format!("bus=\"{}\",node=\"{}\",pid=\"{pid}\"", escaped(&owner.bus), escaped(&owner.name))
+}
+
+fn runtime_labels(owner: &RuntimeOwner) -> String {
+    let pid = owner.process.pid_here().map_or_else(String::new, |pid| pid.to_string());
+    format!("runtime=\"{}\",pid=\"{pid}\"", escaped(&owner.name))
+}
+
+/// As a label's value is written; control characters are not in names.
+fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_machine::process::ProcessIdentity;
+    use punctual_proto::NodeId;
+
+    /// Goal: every line is one that Prometheus reads, whatever a node is called, and each name has one head.
+    #[test]
+    fn every_line_is_well_formed() {
+        let process = ProcessIdentity::of_self();
+        let owner = PageOwner {
+            node: NodeId::named("a"),
+            name: "a\"b\\c".to_owned(),
+            bus: "shared:x".to_owned(),
+            process,
+        };
+        let ledger = Ledger { sent: 3, waiting: 1, ..Ledger::default() };
+        let runtime = crate::runtime::Runtime::start(&crate::runtime::RuntimeOptions::default()).unwrap();
+        let done = runtime.spawn(crate::runtime::TaskOptions::of_class(1), async {}).unwrap();
+        runtime.block_on(done).unwrap();
+        let owner_of_runtime = RuntimeOwner { name: "r".to_owned(), process };
+        let metrics = runtime.handle().metrics();
+        let text = prometheus(&[(owner.clone(), ledger), (owner, ledger)], &[(owner_of_runtime, metrics)]);
+        let mut heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        let count = heads.len();
+        heads.dedup();
+        assert_eq!(heads.len(), count);
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once("} ").unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            let name = name.split('{').next().unwrap();
+            let family =
+                ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            assert!(
+                text.contains(&format!("# TYPE {name} ")) || text.contains(&format!("# TYPE {family} ")),
+                "{line}"
+            );
+        }
+        assert!(text.contains("node=\"a\\\"b\\\\c\""), "{text}");
+        assert!(
+            text.contains("# TYPE punctual_node_waiting gauge") && text.contains("punctual_node_sent_total{")
+        );
+        assert_eq!(prometheus(&[], &[]), "");
+    }
+}
