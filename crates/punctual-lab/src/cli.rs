@@ -46,6 +46,8 @@ enum Verb {
     },
     /// Write the page of a run again, from its store
     Report(command::ReportArguments),
+    /// Say what was late in a run, where, why, and what to try
+    Explain(command::ExplainArguments),
     /// Show the live counters of this user's nodes on this host, while there are any
     Stat(command::StatArguments),
     /// Show the facts that make numbers comparable, and what this process can use here
@@ -132,6 +134,7 @@ pub fn main() -> ExitCode {
         Verb::Compare(compare) => command::compare(&compare),
         Verb::CompareCalibrate { runs } => command::calibrate(&runs),
         Verb::Report(report) => command::report(&report),
+        Verb::Explain(explain) => command::explain(&explain),
         Verb::Stat(stat) => command::stat(&stat),
         Verb::Host(host) => command::host(&host),
         Verb::Completions(wanted) => command::completions(&wanted, public()),

@@ -7,7 +7,7 @@ use std::fs;
 use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 19] = [
+const VERBS: [&[&str]; 20] = [
     &[],
     &["survey"],
     &["run"],
@@ -24,6 +24,7 @@ const VERBS: [&[&str]; 19] = [
     &["import", "sockperf"],
     &["compare"],
     &["report"],
+    &["explain"],
     &["stat"],
     &["completions"],
     &["man"],

@@ -2,6 +2,7 @@
 
 mod compare;
 mod echo;
+mod explain;
 mod groups;
 mod host;
 mod import;
@@ -24,6 +25,7 @@ mod wakeup;
 
 pub use compare::{CompareArguments, calibrate, compare};
 pub use echo::{EchoArguments, echo};
+pub use explain::{ExplainArguments, explain};
 pub use groups::{GroupsArguments, groups};
 pub use host::{HostArguments, host};
 pub use import::{ImportArguments, import};

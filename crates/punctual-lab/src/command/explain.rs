@@ -1,0 +1,120 @@
+//! `punctual explain`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::print;
+use crate::error::Failure;
+use crate::explain::evidence::TrialEvidence;
+use crate::explain::finding;
+use crate::explain::text::{TrialExplained, message, sections};
+use crate::report::section::Section;
+use crate::report::text::{self, Screen};
+use crate::store::{Run, StoreError, StoredTrial};
+
+/// Options of the explanation.
+#[derive(Debug, Args)]
+pub struct ExplainArguments {
+    /// The run
+    run: PathBuf,
+    /// Draw one message: its stages, and what the thread of its slowest went through
+    #[arg(long, value_name = "N")]
+    message: Option<u64>,
+    /// What user space saw alone (0), or with the kernel's trace (1)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    tier: u8,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Every stall, however short
+    #[arg(long)]
+    all: bool,
+}
+
+/// Stalls that are shown one by one, if not all are asked for.
+const SHOWN_MAX: usize = 10;
+
+/// Says what was late, where, why, and what to try, from the store.
+pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
+    let run = Run::open(&arguments.run)?;
+    if let Some(number) = arguments.message {
+        return one_message(&run, number, arguments.tier);
+    }
+    let mut trials = Vec::new();
+    let mut notes: Vec<String> = run.doubts.iter().map(|doubt| doubt.what.clone()).collect();
+    for trial in &run.trials {
+        let evidence = evidence(trial, arguments.tier, &mut notes)?;
+        let samples = trial.load()?;
+        let found = finding::explain(&samples, trial.cell.load, evidence.as_ref());
+        trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, found });
+    }
+    if arguments.json {
+        let whole = json!({
+            "schema": "punctual.explain.v1",
+            "experiment": run.header.experiment,
+            "started": run.header.started,
+            "tier": arguments.tier,
+            "findings": trials.iter().flat_map(findings).collect::<Vec<Value>>(),
+            "notes": notes,
+        });
+        return print(&format!("{whole:#}\n"));
+    }
+    let shown_max = if arguments.all { usize::MAX } else { SHOWN_MAX };
+    let mut all = sections(&trials, shown_max);
+    if !notes.is_empty() {
+        all.push(notes.into_iter().fold(Section::new("What could not be read"), Section::note));
+    }
+    print(&text::page(&all, Screen::stdout()))
+}
+
+/// The evidence of a trial; what is damaged is noted, and does without.
+fn evidence(
+    trial: &StoredTrial,
+    tier: u8,
+    notes: &mut Vec<String>,
+) -> Result<Option<TrialEvidence>, StoreError> {
+    let mut evidence: Option<TrialEvidence> = match trial.evidence() {
+        Ok(evidence) => evidence,
+        Err(StoreError::Damaged { path, reason }) => {
+            notes.push(format!("{}: {reason}", path.display()));
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    if let Some(evidence) = evidence.as_mut().filter(|_| tier == 0) {
+        evidence.dumps.clear();
+    }
+    Ok(evidence)
+}
+
+fn findings(trial: &TrialExplained) -> Vec<Value> {
+    let cell = &trial.cell;
+    let one = |found: &finding::Explained| {
+        let mut value = json!(found);
+        if let Some(object) = value.as_object_mut() {
+            object.insert("name".to_owned(), json!(cell.name));
+            object.insert("trial".to_owned(), json!(trial.trial));
+            object.insert("cause".to_owned(), json!(found.cause()));
+        }
+        value
+    };
+    trial.found.iter().map(one).collect()
+}
+
+fn one_message(run: &Run, number: u64, tier: u8) -> Result<(), Failure> {
+    let (mut all, mut notes) = (Vec::new(), Vec::new());
+    for trial in &run.trials {
+        let samples = trial.load()?;
+        let Some(row) = samples.index.iter().position(|&index| index == number) else { continue };
+        let evidence = evidence(trial, tier, &mut notes)?;
+        all.extend(message(&trial.cell, trial.trial, &samples, row, evidence.as_ref()));
+    }
+    if all.is_empty() {
+        let text = format!("--message {number}: no trial of {} has it", run.path.display());
+        return Err(Failure::Usage(text));
+    }
+    all.extend(notes.into_iter().map(|note| Section::new("What could not be read").note(note)));
+    print(&text::page(&all, Screen::stdout()))
+}

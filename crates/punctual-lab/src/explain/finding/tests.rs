@@ -1,0 +1,115 @@
+//! Stalls of a trial made by hand, with every kind of evidence and with none.
+use super::*;
+use crate::explain::evidence::EvidenceDump;
+use crate::explain::stage::StageOwner;
+use crate::explain::trace::{CpuEvents, Event, Leaving, Trace, What};
+use crate::explain::window::{Evidence, Window};
+use crate::sample::{Outcome, StageColumn};
+
+const LATE: u32 = 7;
+const MS: u64 = 1_000_000;
+
+/// Twenty trips of 20 µs, a millisecond apart; the responder held one of them for so long.
+fn samples(held_ns: u64) -> Samples {
+    let mut samples = Samples::default();
+    let mut held = Vec::new();
+    for index in 0..20 {
+        let ns = if index == 10 { held_ns } else { 10_000 };
+        held.push(ns);
+        samples.push(index, index * MS, index * MS, ns + 10_000, Outcome::Answered);
+    }
+    let way = vec![5_000; 20];
+    let names = [("request.woken", way.clone()), ("responder", held), ("reply.woken", way)];
+    samples.stages = names.map(|(name, ns)| StageColumn { name: name.to_owned(), ns }).into();
+    samples
+}
+
+fn evidence() -> TrialEvidence {
+    let owner = |stage: &str, side, role: &str| StageOwner {
+        stage: stage.to_owned(),
+        side,
+        role: Some(role.to_owned()),
+    };
+    let thread = |role: &str, thread| EvidenceThread {
+        role: role.to_owned(),
+        thread,
+        cpu: Some(0),
+        urgency: Urgency::Other,
+        windows: Vec::new(),
+    };
+    TrialEvidence {
+        threads: vec![thread("client", Some(6)), thread("responder", Some(LATE))],
+        stages: vec![
+            owner("request.woken", Side::Responder, "responder"),
+            owner("responder", Side::Responder, "responder"),
+            owner("reply.woken", Side::Client, "client"),
+        ],
+        recording: Recording::On { skipped: 0 },
+        dumps: Vec::new(),
+        fault_ns: FAULT_NS_MIN,
+    }
+}
+
+/// From just before the late trip: another thread has the CPU for 3 ms of it.
+fn dump() -> EvidenceDump {
+    let begin = 10 * MS + 5_000;
+    let switch = |at, left, runs| Event(at, What::Switch { left, why: Leaving::Ready, runs });
+    let events = vec![switch(begin + MS, LATE, 9), switch(begin + 4 * MS, 9, LATE)];
+    let cpu = CpuEvents { since_ns: 9 * MS, until_ns: 20 * MS, events, ..CpuEvents::default() };
+    EvidenceDump { span: (10 * MS, 14 * MS), trace: Trace { cpus: vec![cpu], ..Trace::default() } }
+}
+
+/// Goal: the stall is found once, in its stage, with the parts of its thread and the time that each cause took.
+#[test]
+fn a_trace_accounts_for_a_stall() {
+    let samples = samples(4 * MS + 10_000);
+    let kept = TrialEvidence { dumps: vec![dump()], ..evidence() };
+    let found = explain(&samples, Load::Closed, Some(&kept));
+    let [one] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!((one.stall.first_index, one.instant_ns, one.excess_ns), (10, 10 * MS, 4 * MS));
+    assert_eq!((one.stage.as_deref(), one.side), (Some("responder"), Some(Side::Responder)));
+    let parts: Vec<(&str, u64)> = one.parts.iter().map(|part| (part.part.as_str(), part.ns)).collect();
+    assert_eq!(parts, [("ready while thread 9 ran", 3 * MS), ("ran", MS + 10_000)]);
+    assert_eq!((one.cause(), one.causes[0].ns, one.causes[1].ns), (Cause::named("run_queue"), 3 * MS, MS));
+    assert_eq!((one.unexplained_ns, one.would_help.as_ref()), (0, None));
+    let json = serde_json::to_string(&kept).expect("keys are strings");
+    let again: TrialEvidence = serde_json::from_str(&json).expect("as it was written");
+    assert_eq!(explain(&samples, Load::Closed, Some(&again)), found, "the same from the store");
+}
+
+/// Goal: where the recorder lost events nothing is claimed of that time, and it is said.
+#[test]
+fn lost_events_lower_the_verdict() {
+    let mut dump = dump();
+    dump.trace.cpus[0].gaps = vec![(10 * MS, 14 * MS)];
+    dump.trace.cpus[0].lost = 12;
+    let kept = TrialEvidence { dumps: vec![dump], ..evidence() };
+    let found = explain(&samples(4 * MS + 10_000), Load::Closed, Some(&kept));
+    assert_eq!((found[0].cause(), found[0].unexplained_ns), (Cause::UNEXPLAINED, 4 * MS - 5_000));
+    assert!(found[0].would_help.as_ref().is_some_and(|text| text.contains("lost 12 events")), "{found:?}");
+}
+
+/// Goal: less evidence says less, and what would help; it never says something else.
+#[test]
+fn less_evidence_says_less() {
+    let samples = samples(4 * MS + 10_000);
+    let found = |evidence: Option<&TrialEvidence>| explain(&samples, Load::Closed, evidence).remove(0);
+    let nothing = found(None);
+    assert_eq!((nothing.cause(), nothing.side, nothing.unexplained_ns), (Cause::UNEXPLAINED, None, 4 * MS));
+    assert_eq!(nothing.stage.as_deref(), Some("responder"));
+    assert!(nothing.would_help.is_some_and(|text| text.contains("no evidence")));
+    let mut kept = TrialEvidence { recording: Recording::Off, ..evidence() };
+    let off = found(Some(&kept));
+    assert_eq!((off.cause(), off.side), (Cause::UNEXPLAINED, Some(Side::Responder)));
+    assert!(off.would_help.is_some_and(|text| text.contains("--trace")));
+    let ready = Evidence { wall_us: 4_500, wait_us: 4_000, ..Evidence::default() };
+    kept.threads[1].windows = vec![Window { evidence: ready, span: (10 * MS, 14 * MS + 500_000) }];
+    let seen = found(Some(&kept));
+    assert_eq!((seen.cause(), seen.parts.len()), (Cause::named("run_queue"), 0));
+    assert!(seen.would_help.is_some(), "a trace would say who ran");
+    kept.threads[1].thread = None;
+    kept.threads[1].windows.clear();
+    let elsewhere = found(Some(&kept));
+    assert_eq!(elsewhere.cause(), Cause::UNEXPLAINED);
+    assert!(elsewhere.would_help.is_some_and(|text| text.contains("another host")));
+}

@@ -1,0 +1,211 @@
+//! What an explanation says, as sections: each stall once, and one message in full.
+
+use super::evidence::TrialEvidence;
+use super::finding::{Explained, LateStage, PartTime, late_stage};
+use super::naming::part_words;
+use crate::report::section::{Cell, Column, Item, Section, Table};
+use crate::sample::{ABSENT_NS, CellId, Load, Samples};
+use crate::units::{count, micros};
+
+/// The stalls of one trial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrialExplained {
+    /// What was measured.
+    pub cell: CellId,
+    /// Which time.
+    pub trial: u32,
+    /// Longest first.
+    pub found: Vec<Explained>,
+}
+
+/// Parts and causes below this share are not shown.
+const SHARE_MIN: f64 = 0.02;
+
+/// All stalls, worst first; `shown_max` of them one by one.
+pub fn sections(trials: &[TrialExplained], shown_max: usize) -> Vec<Section> {
+    let mut all: Vec<(&TrialExplained, &Explained)> =
+        trials.iter().flat_map(|trial| trial.found.iter().map(move |one| (trial, one))).collect();
+    all.sort_by_key(|(_, one)| std::cmp::Reverse(one.stall.longest_ns));
+    let section = Section::new("What was late");
+    if all.is_empty() {
+        return vec![section.note("No message was late enough to be a stall.")];
+    }
+    let messages: u64 = all.iter().map(|(_, one)| one.stall.messages).sum();
+    let items = all.iter().take(shown_max).map(|(trial, one)| item(trial, one)).collect();
+    let number = count(all.len() as u64);
+    let mut list = section
+        .note(format!("{} late messages are {number} stalls; the longest first.", count(messages)))
+        .items(items);
+    if all.len() > shown_max {
+        let more = count((all.len() - shown_max) as u64);
+        list = list.note(format!("… and {more} shorter ones (--all)."));
+    }
+    vec![causes(&all), list]
+}
+
+/// How much each cause took.
+fn causes(all: &[(&TrialExplained, &Explained)]) -> Section {
+    let mut sums: Vec<(String, u64, u64)> = Vec::new();
+    let mut add = |words: String, ns: u64| match sums.iter_mut().find(|(other, ..)| *other == words) {
+        Some((_, stalls, sum)) => (*stalls, *sum) = (*stalls + 1, *sum + ns),
+        None => sums.push((words, 1, ns)),
+    };
+    let mut behind = 0;
+    for (_, one) in all {
+        if one.behind.is_some() {
+            behind += 1;
+            continue;
+        }
+        let role = one.role.as_deref().unwrap_or("nobody's");
+        one.causes.iter().for_each(|cause| add(format!("{role}: {}", cause.name), cause.ns));
+        if one.unexplained_ns > 0 {
+            add("unexplained".to_owned(), one.unexplained_ns);
+        }
+    }
+    sums.sort_by_key(|(words, _, ns)| (std::cmp::Reverse(*ns), words.clone()));
+    let whole: u64 = sums.iter().map(|(.., ns)| ns).sum();
+    let mut table = Table::new(vec![
+        Column::prose("cause"),
+        Column::number("in stalls"),
+        Column::number("took, µs"),
+        Column::number("share"),
+    ]);
+    for (words, stalls, ns) in sums {
+        let share = format!("{:.0} %", 100.0 * ns as f64 / whole.max(1) as f64);
+        table.row([words.into(), count(stalls).into(), micros(ns as f64).into(), Cell::from(share)]);
+    }
+    let section = Section::new("Why").table(table);
+    match behind {
+        0 => section,
+        _ => section.note(format!("{} stalls only waited behind an earlier one.", count(behind))),
+    }
+}
+
+fn item(trial: &TrialExplained, one: &Explained) -> Item {
+    let (longest, excess) = (micros(one.stall.longest_ns as f64), micros(one.excess_ns as f64));
+    let more = match one.stall.messages {
+        1 => String::new(),
+        messages => format!(", {} messages", count(messages)),
+    };
+    let mut item = Item::new(format!(
+        "{:.6} s, {} trial {}, message {}{more}: {longest} µs, {excess} more than usual",
+        one.instant_ns as f64 / 1e9,
+        trial.cell.name,
+        trial.trial,
+        count(one.stall.first_index),
+    ));
+    let side = one.side.map_or_else(String::new, |side| format!(" ({side})"));
+    if let Some(stage) = &one.stage {
+        let parts = parts_words(&one.parts);
+        let excess = micros(one.stage_excess_ns as f64);
+        item.lines.push(format!(
+            "{stage}{side}, {excess} µs too long{}{parts}",
+            if parts.is_empty() { "" } else { ": " }
+        ));
+    }
+    item.lines.push(cause_words(one));
+    let largest = one.causes.first().filter(|cause| one.behind.is_none() && cause.share >= SHARE_MIN);
+    let fix = largest.map(|cause| format!("try: {}", cause.fix));
+    let helps = one.would_help.as_ref().map(|what| format!("more certain with: {what}"));
+    item.then = match (fix, helps) {
+        (Some(fix), Some(helps)) => Some(format!("{fix}; {helps}")),
+        (fix, helps) => fix.or(helps),
+    };
+    item
+}
+
+fn parts_words(parts: &[PartTime]) -> String {
+    let whole: u64 = parts.iter().map(|part| part.ns).sum();
+    let is_shown = |part: &&PartTime| part.ns as f64 >= SHARE_MIN * whole as f64;
+    let shown =
+        parts.iter().filter(is_shown).map(|part| format!("{} {} µs", part.part, micros(part.ns as f64)));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+fn cause_words(one: &Explained) -> String {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let mut words: Vec<String> = Vec::new();
+    if let Some(behind) = one.behind {
+        words.push(format!("waited its turn behind message {}", count(behind)));
+    }
+    for cause in one.causes.iter().filter(|cause| cause.share >= SHARE_MIN) {
+        let evidence =
+            if cause.evidence.is_empty() { String::new() } else { format!(" ({})", cause.evidence) };
+        words.push(format!("{} {}{evidence}", percent(cause.share), cause.name));
+    }
+    let share = one.unexplained_ns as f64 / one.excess_ns.max(1) as f64;
+    if share >= SHARE_MIN {
+        words.push(format!("{} unexplained", percent(share)));
+    }
+    words.join("; ")
+}
+
+/// One message in full: its stages, and what the thread of its slowest went through.
+pub fn message(
+    cell: &CellId,
+    trial: u32,
+    samples: &Samples,
+    row: usize,
+    evidence: Option<&TrialEvidence>,
+) -> Vec<Section> {
+    let title = format!("Message {} of {}, trial {trial}", count(samples.index[row]), cell.name);
+    let total = micros(samples.total_ns[row] as f64);
+    let at = samples.start_ns(row, cell.load) as f64 / 1e9;
+    let stages = Section::new(title)
+        .note(format!("It began {at:.6} s after the start of the run and took {total} µs."))
+        .table(stages(samples, row, evidence));
+    let mut sections = vec![stages];
+    if let Some(late) = late_stage(samples, row, cell.load, evidence) {
+        sections.push(slowest(samples, row, cell.load, &late));
+    }
+    sections
+}
+
+fn stages(samples: &Samples, row: usize, evidence: Option<&TrialEvidence>) -> Table {
+    let mut table = Table::new(vec![
+        Column::name("stage"),
+        Column::name("whose"),
+        Column::number("µs"),
+        Column::name(""),
+    ]);
+    let total = samples.total_ns[row].max(1);
+    for stage in samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS) {
+        let ns = stage.ns[row];
+        let owner = evidence.and_then(|evidence| evidence.owner(&stage.name));
+        let whose = owner.map_or_else(String::new, |owner| owner.side.to_string());
+        table.row([Cell::from(&stage.name), whose.into(), micros(ns as f64).into(), bar(ns, total).into()]);
+    }
+    table
+}
+
+/// As long as its share of the whole, of thirty.
+fn bar(ns: u64, whole_ns: u64) -> String {
+    let length = (30.0 * ns as f64 / whole_ns as f64).round();
+    "█".repeat((length as usize).min(30))
+}
+
+fn slowest(samples: &Samples, row: usize, load: Load, late: &LateStage<'_>) -> Section {
+    let stage = &samples.stages[late.place].name;
+    let role = late.thread.map_or("no thread that is known", |thread| &thread.role);
+    let section = Section::new(format!("{stage}, the slowest stage: {role}"));
+    let Some((dump, account)) = &late.traced else {
+        return section.note("No trace of the kernel covers it.");
+    };
+    let start = samples.start_ns(row, load);
+    let mut table = Table::new(vec![
+        Column::number("at, µs"),
+        Column::number("µs"),
+        Column::name(""),
+        Column::prose("its thread"),
+    ]);
+    for piece in &account.pieces {
+        let ns = piece.to_ns - piece.from_ns;
+        table.row([
+            micros(piece.from_ns.saturating_sub(start) as f64).into(),
+            micros(ns as f64).into(),
+            bar(ns, account.total_ns().max(1)).into(),
+            Cell::from(part_words(piece.part, &dump.trace)),
+        ]);
+    }
+    section.table(table)
+}

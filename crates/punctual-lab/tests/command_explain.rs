@@ -1,0 +1,63 @@
+//! `punctual explain RUN`: what it says of a run, of one message, of less evidence, and of evidence that is damaged.
+
+mod common;
+
+use std::fs;
+
+use common::{Place, alone};
+use serde_json::Value;
+
+/// A run of a second, with evidence.
+fn run(place: &Place, more: &[&str]) {
+    let arguments = ["run", "response", "--quiet", "--rounds", "1", "--duration", "1s", "--out", "run"];
+    // On a busy machine a trip may be lost, which ends it with 1.
+    let ended = place.punctual(&[&arguments[..], more].concat());
+    assert!(fs::metadata(place.path("run/summary.json")).is_ok(), "{}", ended.err);
+}
+
+fn explained(place: &Place, more: &[&str]) -> Value {
+    let arguments = [&["explain", "run", "--json"][..], more].concat();
+    serde_json::from_str(&place.punctual(&arguments).with(0).out).expect("JSON")
+}
+
+/// Goal: each finding accounts for its whole excess, and text, message and JSON come from the store alone.
+#[test]
+fn a_run_is_explained_from_its_store() {
+    let _turn = alone();
+    let place = Place::new();
+    run(&place, &["--trace"]);
+    let said = explained(&place, &[]);
+    assert_eq!(said["schema"], "punctual.explain.v1");
+    for finding in said["findings"].as_array().expect("a list") {
+        let ns = |value: &Value| value.as_u64().expect("a count");
+        let causes = finding["causes"].as_array().expect("a list");
+        let named: u64 = causes.iter().map(|cause| ns(&cause["ns"])).sum();
+        assert_eq!(named + ns(&finding["unexplained_ns"]), ns(&finding["excess_ns"]), "{finding:#}");
+    }
+    let text = place.punctual(&["explain", "run"]).with(0).out;
+    assert_eq!(place.punctual(&["explain", "run"]).with(0).out, text);
+    let first = place.punctual(&["explain", "run", "--message", "0"]).with(0).out;
+    assert!(first.contains("Message 0") && first.contains("request"), "{first}");
+    let error = place.punctual(&["explain", "run", "--message", "99999999"]).with(2).err;
+    assert!(error.contains("--message 99999999"), "{error}");
+    let less = explained(&place, &["--tier", "0"]);
+    let parts = |finding: &Value| finding["parts"].as_array().map_or(0, Vec::len);
+    assert!(less["findings"].as_array().expect("a list").iter().all(|finding| parts(finding) == 0));
+}
+
+/// Goal: evidence that is damaged, or gone, costs certainty and not the explanation.
+#[test]
+fn damaged_evidence_is_said() {
+    let _turn = alone();
+    let place = Place::new();
+    run(&place, &[]);
+    let file = fs::read_dir(place.path("run/evidence")).expect("a directory").next();
+    let file = file.expect("a file").expect("an entry").path();
+    let text = fs::read_to_string(&file).expect("text");
+    fs::write(&file, text.replace("responder", "respondes")).expect("room");
+    let said = explained(&place, &[]);
+    assert!(said["notes"][0].as_str().is_some_and(|note| note.contains("check value")), "{said:#}");
+    assert!(place.punctual(&["explain", "run"]).with(0).out.contains("check value"));
+    fs::remove_file(&file).expect("ours");
+    assert_eq!(explained(&place, &[])["notes"], serde_json::json!([]));
+}
