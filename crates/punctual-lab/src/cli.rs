@@ -48,6 +48,8 @@ enum Verb {
     Report(command::ReportArguments),
     /// Say what was late in a run, where, why, and what to try
     Explain(command::ExplainArguments),
+    /// Measure a run again with a fix and without, in turn, and say whether it helped
+    Verify(command::VerifyArguments),
     /// Show the live counters of this user's nodes on this host, while there are any
     Stat(command::StatArguments),
     /// Show the facts that make numbers comparable, and what this process can use here
@@ -135,6 +137,7 @@ pub fn main() -> ExitCode {
         Verb::CompareCalibrate { runs } => command::calibrate(&runs),
         Verb::Report(report) => command::report(&report),
         Verb::Explain(explain) => command::explain(&explain),
+        Verb::Verify(verify) => command::verify(&verify),
         Verb::Stat(stat) => command::stat(&stat),
         Verb::Host(host) => command::host(&host),
         Verb::Completions(wanted) => command::completions(&wanted, public()),

@@ -33,6 +33,7 @@ mod surroundings;
 pub mod survey;
 pub mod units;
 pub mod vehicles;
+pub mod verify;
 pub mod wakeup;
 
 /// The examples of the how-tos, as tests.

@@ -7,7 +7,7 @@ use std::fs;
 use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 20] = [
+const VERBS: [&[&str]; 21] = [
     &[],
     &["survey"],
     &["run"],
@@ -25,6 +25,7 @@ const VERBS: [&[&str]; 20] = [
     &["compare"],
     &["report"],
     &["explain"],
+    &["verify"],
     &["stat"],
     &["completions"],
     &["man"],

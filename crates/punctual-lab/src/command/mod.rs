@@ -21,6 +21,7 @@ mod stat;
 mod survey;
 mod tasks;
 mod vehicles;
+mod verify;
 mod wakeup;
 
 pub use compare::{CompareArguments, calibrate, compare};
@@ -41,6 +42,7 @@ pub use stat::{StatArguments, stat};
 pub use survey::{SurveyArguments, survey};
 pub use tasks::tasks;
 pub use vehicles::vehicles;
+pub use verify::{VerifyArguments, verify};
 pub use wakeup::{WakeupArguments, wakeup};
 
 use std::io::{ErrorKind, Write};

@@ -15,7 +15,7 @@ const TASKS: [(&str, &str); 14] = [
     ("how long one way takes, to another host too", "punctual run oneway"),
     ("fifteen processes that publish to each other", "punctual run vehicles"),
     ("vehicles that change groups while driving", "punctual run groups"),
-    ("did it become faster", "punctual compare"),
+    ("did it become faster, does a fix help", "punctual compare, punctual verify"),
     ("a run as a page or as text; sockperf's too", "punctual report, import sockperf"),
     ("what is open now, and what was lost", "punctual stat"),
     ("what this machine can do, what limits it", "punctual host"),

@@ -1,0 +1,122 @@
+//! `punctual verify`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::interleave::{MadeRuns, Turns, play};
+use super::{print, try_json, write_json};
+use crate::compare::{Order, PAIRS_MIN, RunComparison, compare_runs};
+use crate::error::Failure;
+use crate::report::parts;
+use crate::report::section::Section;
+use crate::report::text::{self, Screen};
+use crate::store::{Run, StoreError};
+use crate::units::duration;
+use crate::verify::again::Again;
+use crate::verify::fix::Fix;
+use crate::verify::outlier::{Outlier, outliers, sections};
+
+/// Options of the verification.
+#[derive(Debug, Args)]
+pub struct VerifyArguments {
+    /// The run whose cells are measured again, of run response
+    run: PathBuf,
+    /// What is tried: pin, class, nice, wake=WAY, prefault, awake, quota
+    #[arg(long, value_name = "FIX")]
+    fix: Fix,
+    /// Pairs of runs, without it and with it, 5 to 1000
+    #[arg(long, value_name = "N", default_value_t = PAIRS_MIN, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(5..=1_000))]
+    pairs: usize,
+    /// Time of each run
+    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = duration)]
+    duration: Duration,
+    /// Record who ran on each processor, so that more causes are named (root)
+    #[arg(long)]
+    trace: bool,
+    /// Directory of the runs, new or empty [default: runs/TIME-verify/]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write the verdict as JSON to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The value of `schema` in what `--json` writes.
+const SCHEMA: &str = "punctual.verify.v1";
+
+/// Makes runs without the fix and with it, in turn, and says what differs and who is late only with it.
+pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
+    let run = Run::open(&arguments.run)?;
+    let shown = arguments.run.display();
+    let again = Again::of(&run, arguments.duration, arguments.trace)
+        .map_err(|reason| Failure::Usage(format!("{shown}: {reason}")))?;
+    let fix = &arguments.fix;
+    let with = fix.applied(&again).map_err(|reason| Failure::Usage(format!("--fix: {reason}")))?;
+    // Whether the host can be changed is found out now, and taken back.
+    drop(fix.hold().map_err(Failure::Machine)?);
+    try_json(arguments.json.as_deref())?;
+    let made = play(&Turns {
+        commands: [&again.command(), &with.command()],
+        pairs: Some(arguments.pairs),
+        out: arguments.out.as_deref(),
+        name: "verify",
+        wanted: &|_| Ok(arguments.pairs),
+        held: &|side| if side == 1 { fix.hold().map_err(Failure::Machine) } else { Ok(None) },
+    })?;
+    let [a, mut b] = [open(&made[0])?, open(&made[1])?];
+    call_alike(&a, &mut b);
+    let comparison = compare_runs(&a, &b, &[], Order::Interleaved)?;
+    if comparison.cells.is_empty() {
+        let text = format!("nothing was measured with the fix: {}", fix.words());
+        return Err(Failure::Machine(text));
+    }
+    let outliers = outliers(&a, &b)?;
+    show(&comparison, &outliers, &made, arguments)
+}
+
+fn open(paths: &[PathBuf]) -> Result<Vec<Run>, StoreError> {
+    paths.iter().map(|path| Run::open(path)).collect()
+}
+
+/// A fix may change a cell's name. Its cells are compared in their order, each with the one in its place.
+fn call_alike(a: &[Run], b: &mut [Run]) {
+    let Some(first) = a.first() else { return };
+    let names = first.cells();
+    for run in b {
+        let own = run.cells();
+        for trial in &mut run.trials {
+            let place = own.iter().position(|cell| *cell == trial.cell);
+            if let Some(cell) = place.and_then(|place| names.get(place)) {
+                trial.cell.clone_from(cell);
+            }
+        }
+    }
+}
+
+fn show(
+    comparison: &RunComparison,
+    outliers: &[Outlier],
+    made: &MadeRuns,
+    arguments: &VerifyArguments,
+) -> Result<(), Failure> {
+    let words = arguments.fix.words();
+    let new: Vec<&Outlier> = outliers.iter().filter(|one| one.is_new).collect();
+    let value = json!({
+        "schema": SCHEMA, "fix": words, "without": made[0], "with": made[1],
+        "comparison": comparison, "late": outliers, "new_outliers": new,
+    });
+    if write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
+        return Ok(());
+    }
+    let mut verdict = Section::new(format!("With the fix: {words}"));
+    for cell in &comparison.cells {
+        verdict = verdict.words(format!("{}: {}", cell.cell.name, cell.comparison.sentence));
+    }
+    let mut all = vec![verdict.note("A is without it, B with it, in turn; what was changed is taken back.")];
+    all.extend(parts::run_comparison(comparison));
+    all.extend(sections(outliers));
+    print(&text::page(&all, Screen::stdout()))
+}

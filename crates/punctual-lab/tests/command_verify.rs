@@ -1,0 +1,105 @@
+//! `punctual verify RUN --fix FIX`: a verdict on pairs in turn, what it changes of the host is put back, and what cannot be is said.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Place, alone};
+use serde_json::Value;
+
+/// A short run to be verified.
+fn run(place: &Place) {
+    let arguments = ["run", "response", "--quiet", "--rounds", "1", "--duration", "300ms", "--out", "run"];
+    let ended = place.punctual(&arguments);
+    // On a busy machine a trip may be lost, which ends it with 1.
+    assert!(place.path("run/summary.json").is_file(), "{}", ended.err);
+}
+
+/// Goal: five pairs are made, each with the same cell with and without the fix, and the verdict says what of.
+#[test]
+fn a_fix_is_judged_by_pairs_in_turn() {
+    let _turn = alone();
+    let place = Place::new();
+    run(&place);
+    let arguments = ["verify", "run", "--fix", "wake=epoll", "--duration", "200ms", "--json", "verdict"];
+    let text = place.punctual(&[&arguments[..], &["--out", "pairs"]].concat()).with(0).out;
+    assert!(text.contains("--wake epoll") && text.contains("New with the fix"), "{text}");
+    let said = fs::read_to_string(place.path("verdict")).expect("written");
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(said["schema"], "punctual.verify.v1");
+    assert_eq!(said["comparison"]["runs"], serde_json::json!([5, 5, 0]));
+    assert_eq!(said["comparison"]["order"], "interleaved");
+    assert_eq!(said["comparison"]["cells"].as_array().expect("cells").len(), 1);
+    assert!(said["new_outliers"].is_array() && said["late"].is_array());
+    let option = |side: &str| {
+        let header = fs::read_to_string(place.path(&format!("pairs/{side}/001/run.json"))).expect("a run");
+        serde_json::from_str::<Value>(&header).expect("JSON")["plan"]["options"].clone()
+    };
+    assert_eq!([option("a"), option("b")], [serde_json::json!(["blocking"]), serde_json::json!(["epoll"])]);
+}
+
+/// Goal: what cannot be tried is said before anything is measured.
+#[test]
+fn what_cannot_be_tried_is_said() {
+    let _turn = alone();
+    let place = Place::new();
+    run(&place);
+    for (fix, said) in [("luck", "pin, class, nice"), ("pin", "already"), ("wake=blocking", "already")] {
+        let error = place.punctual(&["verify", "run", "--fix", fix]).with(2).err;
+        assert!(error.contains(said), "{fix}: {error}");
+    }
+    let error = place.punctual(&["verify", "nowhere", "--fix", "nice"]).with(2).err;
+    assert!(error.contains("nowhere"), "{error}");
+}
+
+/// A control group with a quota, removed when dropped.
+struct Group {
+    directory: PathBuf,
+    file: &'static str,
+}
+
+impl Group {
+    fn new() -> Option<Self> {
+        let is_second = Path::new("/sys/fs/cgroup/cgroup.subtree_control").exists();
+        let (parent, file, quota) = match is_second {
+            true => ("/sys/fs/cgroup", "cpu.max", "900000 100000"),
+            false => ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "900000"),
+        };
+        let directory = Path::new(parent).join(format!("punctual-verify-{}", std::process::id()));
+        let made = fs::create_dir(&directory).and_then(|()| fs::write(directory.join(file), quota));
+        if let Err(error) = made {
+            eprintln!("SKIPPED: no control group with a quota can be made here: {error}");
+            let _none = fs::remove_dir(&directory);
+            return None;
+        }
+        Some(Self { directory, file })
+    }
+
+    fn quota(&self) -> String {
+        fs::read_to_string(self.directory.join(self.file)).expect("a quota").trim().to_owned()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _emptied = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Goal: a quota that is lifted for the runs with the fix stands again as it was, also after Ctrl-C in the midst of them.
+#[test]
+fn a_quota_is_put_back() {
+    let _turn = alone();
+    let Some(group) = Group::new() else { return };
+    let place = Place::new();
+    run(&place);
+    let before = group.quota();
+    let way = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.directory.display());
+    let arguments = ["verify", "run", "--fix", "quota", "--duration", "300ms", "--json", "-"];
+    let mut started = place.start(common::punctual_by(&["sh", "-c", &way], &arguments));
+    started.has("a lifted quota", || group.quota() != before);
+    started.signal_group("-INT");
+    started.end();
+    assert_eq!(group.quota(), before);
+}
