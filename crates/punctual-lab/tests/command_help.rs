@@ -7,10 +7,11 @@ use std::fs;
 use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 21] = [
+const VERBS: [&[&str]; 22] = [
     &[],
     &["survey"],
     &["run"],
+    &["run", "causes"],
     &["run", "groups"],
     &["run", "oneway"],
     &["run", "peel"],

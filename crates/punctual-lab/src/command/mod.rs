@@ -1,5 +1,6 @@
 //! What each verb does.
 
+mod causes;
 mod compare;
 mod echo;
 mod explain;
@@ -24,6 +25,7 @@ mod vehicles;
 mod verify;
 mod wakeup;
 
+pub use causes::{CausesArguments, causes};
 pub use compare::{CompareArguments, calibrate, compare};
 pub use echo::{EchoArguments, echo};
 pub use explain::{ExplainArguments, explain};

@@ -17,6 +17,8 @@ pub struct RunArguments {
 /// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum RunCommand {
+    /// Causes of lateness made on purpose, and what each is called (two minutes)
+    Causes(super::CausesArguments),
     /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell
     Groups(super::GroupsArguments),
     /// How long a message takes to another host, each way by itself, with the bound of its error
@@ -37,6 +39,7 @@ pub enum RunCommand {
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let Some(experiment) = &arguments.experiment else { return super::tasks() };
     match experiment {
+        RunCommand::Causes(causes) => super::causes(causes),
         RunCommand::Groups(groups) => super::groups(groups),
         RunCommand::Oneway(oneway) => super::oneway(oneway),
         RunCommand::Peel(peel) => super::peel(peel),

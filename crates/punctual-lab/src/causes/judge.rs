@@ -1,0 +1,156 @@
+//! What each injection was called: the stall that it overlaps most, as the run's own evidence explains it, by each tier.
+
+use super::plan::{ROLES, Row};
+use super::scene::{MadeInjection, Played};
+use crate::explain::cause::Cause;
+use crate::explain::evidence::{Recording, TrialEvidence};
+use crate::explain::finding::{Explained, explain};
+use crate::run::RunError;
+
+/// What an explanation rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// What user space sees.
+    Windows,
+    /// The kernel's trace too.
+    Trace,
+}
+
+impl Tier {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Windows, Self::Trace];
+}
+
+/// One injection, and what each tier called it.
+#[derive(Clone, Debug)]
+pub(super) struct Judged {
+    pub(super) row: Row,
+    /// By tier; `None` where nothing was late.
+    pub(super) called: Option<[Called; 2]>,
+}
+
+/// What a stall was called.
+#[derive(Clone, Debug)]
+pub(super) struct Called {
+    pub(super) cause: Cause,
+    pub(super) is_right: bool,
+    pub(super) excess_ns: u64,
+    pub(super) named_ns: u64,
+}
+
+/// A stall in which nothing was injected.
+#[derive(Clone, Debug)]
+pub(super) struct Clean {
+    /// By tier.
+    pub(super) causes: [Cause; 2],
+    /// What user space named took no tenth of it by the trace, where there is one.
+    pub(super) is_refuted: bool,
+}
+
+/// A run, judged.
+#[derive(Debug, Default)]
+pub(super) struct JudgedRun {
+    pub(super) injections: Vec<Judged>,
+    pub(super) clean: Vec<Clean>,
+    /// Why there is no trace.
+    pub(super) without_trace: Option<String>,
+}
+
+/// A stall belongs to what has half of its excess.
+const OVERLAP_MIN: f64 = 0.5;
+
+/// Time behind an injection in which what is late may be its doing: a backlog, a cache that is cold, a scheduler that makes up.
+const AFTER_NS: u64 = 30_000_000;
+
+pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
+    let mut judged = JudgedRun::default();
+    let summary = played.run.summary.as_ref();
+    let began_ns = summary.and_then(|summary| summary.more.get("response")?.get("began_ns")?.as_u64());
+    let (Some(began_ns), Some(trial)) = (began_ns, played.run.trials.first()) else {
+        return Err(RunError::Machine("a run was cut short".to_owned()));
+    };
+    let samples = trial.load()?;
+    let evidence: Option<TrialEvidence> = trial.evidence()?;
+    judged.without_trace = match evidence.as_ref().map(|evidence| &evidence.recording) {
+        Some(Recording::On { .. }) => None,
+        Some(Recording::Missing { reason }) => Some(reason.clone()),
+        Some(Recording::Off) | None => Some("it was not asked for".to_owned()),
+    };
+    let traced = explain(&samples, trial.cell.load, evidence.as_ref());
+    let without = evidence.map(|mut evidence| {
+        evidence.dumps.clear();
+        evidence
+    });
+    let seen = explain(&samples, trial.cell.load, without.as_ref());
+    // Both are of the same stalls.
+    let stalls: Vec<Stalled<'_>> = traced
+        .iter()
+        .filter_map(|one| {
+            let same = seen.iter().find(|other| other.stall.first_index == one.stall.first_index)?;
+            let end = began_ns + one.stall.release_ns;
+            Some(Stalled { span: (end - one.stall.longest_ns.min(end), end), tiers: [same, one] })
+        })
+        .collect();
+    judged.injections = played.made.iter().map(|made| call(made, &stalls)).collect();
+    let is_clean = |stalled: &&Stalled<'_>| {
+        let near = |made: &MadeInjection| overlap((made.span.0, made.span.1 + AFTER_NS), stalled.span) > 0;
+        !played.made.iter().any(near) && stalled.tiers[1].behind.is_none()
+    };
+    let warm_ns = played.made.first().map_or(u64::MAX, |made| made.span.0);
+    judged.clean = stalls
+        .iter()
+        .filter(is_clean)
+        .filter(|stalled| stalled.span.0 > warm_ns)
+        .map(Stalled::clean)
+        .collect();
+    Ok(judged)
+}
+
+/// A stall at instants of `CLOCK_MONOTONIC`, explained by each tier.
+struct Stalled<'a> {
+    span: (u64, u64),
+    tiers: [&'a Explained; 2],
+}
+
+impl Stalled<'_> {
+    fn clean(&self) -> Clean {
+        let causes = self.tiers.map(Explained::cause);
+        let of_trace = |cause: Cause| self.tiers[1].causes.iter().find(|named| named.name == cause);
+        let is_small = of_trace(causes[0]).is_none_or(|named| named.share < 0.1);
+        let has_trace = !self.tiers[1].parts.is_empty();
+        Clean { causes, is_refuted: causes[0] != Cause::UNEXPLAINED && has_trace && is_small }
+    }
+}
+
+fn overlap(one: (u64, u64), other: (u64, u64)) -> u64 {
+    one.1.min(other.1).saturating_sub(one.0.max(other.0))
+}
+
+fn call(made: &MadeInjection, stalls: &[Stalled<'_>]) -> Judged {
+    let of = |stalled: &Stalled<'_>| {
+        let ns = overlap(made.span, stalled.span);
+        let excess_ns = stalled.tiers[1].excess_ns.max(1);
+        (ns as f64 / excess_ns as f64 >= OVERLAP_MIN && stalled.tiers[1].behind.is_none()).then_some(ns)
+    };
+    let most = stalls.iter().filter_map(|stalled| Some((of(stalled)?, stalled))).max_by_key(|(ns, _)| *ns);
+    let called = most.map(|(_, stalled)| {
+        let one = |tier: usize| {
+            let explained = stalled.tiers[tier];
+            let cause = explained.cause();
+            let expected = if tier == 0 { made.row.cause.without_trace } else { None };
+            let is_named = cause.name() == expected.unwrap_or(made.row.cause.name);
+            let is_side = made.row.side.is_none_or(|side| explained.role.as_deref() == Some(ROLES[side]));
+            Called {
+                cause,
+                is_right: is_named && is_side,
+                excess_ns: explained.excess_ns,
+                named_ns: explained.causes.iter().map(|cause| cause.ns).sum(),
+            }
+        };
+        [one(0), one(1)]
+    });
+    Judged { row: made.row, called }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Stalls made by hand, and which injection each belongs to.
+use super::*;
+use crate::causes::matrix::Matrix;
+use crate::explain::naming::NamedCause;
+use crate::explain::stage::Side;
+use crate::stall::Stall;
+
+const MS: u64 = 1_000_000;
+
+fn row(name: &str, side: usize) -> Row {
+    let found = Row::all().into_iter().find(|row| row.injection.name == name && row.side == Some(side));
+    found.expect("it is injected")
+}
+
+fn explained(name: &str, role: &str, excess_ns: u64) -> Explained {
+    let named = NamedCause {
+        name: Cause::named(name),
+        ns: excess_ns,
+        share: 1.0,
+        evidence: String::new(),
+        fix: String::new(),
+        verify: String::new(),
+    };
+    Explained {
+        instant_ns: 0,
+        stall: Stall { release_ns: 0, first_index: 0, messages: 1, longest_ns: excess_ns },
+        excess_ns,
+        stage: None,
+        stage_excess_ns: excess_ns,
+        side: Some(Side::Responder),
+        role: Some(role.to_owned()),
+        parts: Vec::new(),
+        causes: vec![named],
+        unexplained_ns: 0,
+        behind: None,
+        would_help: None,
+    }
+}
+
+/// Goal: of the stalls that an injection overlaps the one counts that it has most of, and it must be named with its side; user space
+/// is not blamed for what it cannot tell.
+#[test]
+fn an_injection_has_the_stall_that_it_made() {
+    let [seen, traced] = ["run_queue", "urgent_neighbour"].map(|name| explained(name, "client", 10 * MS));
+    let other = explained("busy", "client", 40 * MS);
+    let stalls = [
+        Stalled { span: (100 * MS, 110 * MS), tiers: [&seen, &traced] },
+        // The injection has an eighth of this one.
+        Stalled { span: (105 * MS, 145 * MS), tiers: [&other, &other] },
+    ];
+    let made = |side| MadeInjection { row: row("real-time-hog", side), span: (100 * MS, 110 * MS) };
+    let is_right = |side| {
+        let judged = call(&made(side), &stalls);
+        judged.called.map(|called| called.map(|called| called.is_right))
+    };
+    assert_eq!(is_right(0), Some([true, true]));
+    assert_eq!(is_right(1), Some([false, false]), "the other side");
+    let nothing = MadeInjection { span: (500 * MS, 510 * MS), ..made(0) };
+    assert!(call(&nothing, &stalls).called.is_none());
+    let mut matrix = Matrix::new(7, &[row("real-time-hog", 0)]);
+    let injections = [made(0), nothing].map(|made| call(&made, &stalls)).into();
+    matrix.add(&JudgedRun { injections, clean: vec![stalls[1].clean()], without_trace: None });
+    let counted = (matrix.rows[0].made, matrix.rows[0].no_stall, matrix.rows[0].right);
+    assert_eq!(counted, (2, 1, [1, 1]));
+    assert_eq!((matrix.right(Tier::Trace), matrix.clean.stalls, matrix.clean.refuted), ((1, 1), 1, 0));
+    let json = serde_json::to_string(&matrix).expect("keys are strings");
+    assert!(json.contains("\"urgent_neighbour\":1"), "{json}");
+}

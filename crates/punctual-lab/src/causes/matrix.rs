@@ -1,0 +1,194 @@
+//! The confusion matrix: what was injected against what was named, by each tier, and what was named where nothing was injected.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::judge::{JudgedRun, Tier};
+use super::plan::Row;
+use crate::report::section::{Cell, Column, Section, Table};
+use crate::summary::Skipped;
+use crate::units::{count, percent};
+
+/// What injections of one kind were called.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowCounts {
+    /// What was injected, and to whom.
+    pub injected: String,
+    /// What it must be called.
+    pub cause: &'static str,
+    /// How often it was made.
+    pub made: u64,
+    /// How often nothing was late by it.
+    pub no_stall: u64,
+    /// By tier 0 and tier 1: how often which name.
+    pub named: [BTreeMap<&'static str, u64>; 2],
+    /// By tier: the right name, at the right side.
+    pub right: [u64; 2],
+}
+
+/// Stalls in which nothing was injected.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CleanCounts {
+    /// All.
+    pub stalls: u64,
+    /// By tier 0 and tier 1: how often which name.
+    pub named: [BTreeMap<&'static str, u64>; 2],
+    /// Named by tier 0 what by the trace took less than a tenth.
+    pub refuted: u64,
+}
+
+/// All that was counted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Matrix {
+    /// What it was drawn by.
+    pub seed: u64,
+    /// Per injection and side.
+    pub rows: Vec<RowCounts>,
+    /// Among the injections.
+    pub clean: CleanCounts,
+    /// Excess of the stalls that injections made, nanoseconds.
+    pub excess_ns: u64,
+    /// By tier: what of it was attributed to any cause.
+    pub attributed_ns: [u64; 2],
+    /// Why there is no trace.
+    pub without_trace: Option<String>,
+    /// What was not injected, and why.
+    pub skipped: Vec<Skipped>,
+    /// Runs that could not be made.
+    pub failed: Vec<String>,
+}
+
+impl Matrix {
+    pub(super) fn new(seed: u64, rows: &[Row]) -> Self {
+        let row = |row: &Row| RowCounts {
+            injected: row.name(),
+            cause: row.cause.name,
+            made: 0,
+            no_stall: 0,
+            named: [BTreeMap::new(), BTreeMap::new()],
+            right: [0; 2],
+        };
+        Self {
+            seed,
+            rows: rows.iter().map(row).collect(),
+            clean: CleanCounts::default(),
+            excess_ns: 0,
+            attributed_ns: [0; 2],
+            without_trace: None,
+            skipped: Vec::new(),
+            failed: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, run: &JudgedRun) {
+        self.without_trace = self.without_trace.take().or_else(|| run.without_trace.clone());
+        for judged in &run.injections {
+            let name = judged.row.name();
+            let Some(row) = self.rows.iter_mut().find(|row| row.injected == name) else { continue };
+            row.made += 1;
+            let Some(called) = &judged.called else {
+                row.no_stall += 1;
+                continue;
+            };
+            self.excess_ns += called[1].excess_ns;
+            for (tier, called) in called.iter().enumerate() {
+                *row.named[tier].entry(called.cause.name()).or_default() += 1;
+                row.right[tier] += u64::from(called.is_right);
+                self.attributed_ns[tier] += called.named_ns.min(called.excess_ns);
+            }
+        }
+        for stall in &run.clean {
+            self.clean.stalls += 1;
+            self.clean.refuted += u64::from(stall.is_refuted);
+            for (named, cause) in self.clean.named.iter_mut().zip(stall.causes) {
+                *named.entry(cause.name()).or_default() += 1;
+            }
+        }
+    }
+
+    /// By a tier: stalls that injections made and that were called rightly, and all of them.
+    pub fn right(&self, tier: Tier) -> (u64, u64) {
+        let made = self.rows.iter().map(|row| row.made - row.no_stall).sum();
+        (self.rows.iter().map(|row| row.right[tier as usize]).sum(), made)
+    }
+
+    /// As tables.
+    pub fn sections(&self) -> Vec<Section> {
+        let tiers: &[Tier] = if self.has_trace() { &[Tier::Trace, Tier::Windows] } else { &[Tier::Windows] };
+        let mut sections: Vec<Section> = tiers.iter().map(|&tier| self.section(tier)).collect();
+        sections.push(self.clean_section());
+        sections
+    }
+
+    fn has_trace(&self) -> bool {
+        self.without_trace.is_none()
+    }
+
+    fn section(&self, tier: Tier) -> Section {
+        let (title, place) = match tier {
+            Tier::Trace => ("Injected and named, by the kernel's trace (tier 1)", 1),
+            Tier::Windows => ("Injected and named, by what user space sees (tier 0)", 0),
+        };
+        let mut names: Vec<&str> =
+            self.rows.iter().flat_map(|row| row.named[place].keys().copied()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut columns = vec![Column::name("injected"), Column::number("late"), Column::number("right")];
+        columns.extend(names.iter().map(|&name| Column::number(name)));
+        let mut table = Table::new(columns).keyed(1);
+        for row in self.rows.iter().filter(|row| row.made > 0) {
+            let late = format!("{} of {}", count(row.made - row.no_stall), count(row.made));
+            let mut cells: Vec<Cell> =
+                vec![row.injected.clone().into(), late.into(), count(row.right[place]).into()];
+            cells.extend(names.iter().map(|name| {
+                Cell::from(row.named[place].get(name).map_or_else(String::new, |&times| count(times)))
+            }));
+            table.row(cells);
+        }
+        let (right, all) = self.right(tier);
+        let share = |part: u64, whole: u64| percent(part as f64 / whole.max(1) as f64);
+        let mut section = Section::new(title).table(table).words(format!(
+            "{} of {} stalls are called rightly, of the right side ({}); {} of their excess is attributed. Seed {}.",
+            count(right),
+            count(all),
+            share(right, all),
+            share(self.attributed_ns[place], self.excess_ns),
+            self.seed,
+        ));
+        if let (Tier::Windows, Some(reason)) = (tier, &self.without_trace) {
+            section = section.note(format!("Without the kernel's trace: {reason}"));
+        }
+        section
+    }
+
+    fn clean_section(&self) -> Section {
+        let named = |place: usize| {
+            let one = |(name, times): (&&str, &u64)| format!("{name} {}", count(*times));
+            self.clean.named[place].iter().map(one).collect::<Vec<_>>().join(", ")
+        };
+        let section = Section::new("Where nothing was injected");
+        let mut section = match self.clean.stalls {
+            0 => section.words("No message was late there."),
+            stalls => section.words(format!("{} stalls.", count(stalls))),
+        };
+        if self.clean.stalls > 0 {
+            if self.has_trace() {
+                section = section.note(format!("By the trace: {}.", named(1))).note(format!(
+                    "By user space: {}; {} of them took less than a tenth by the trace.",
+                    named(0),
+                    count(self.clean.refuted)
+                ));
+            } else {
+                section = section.note(format!("By user space: {}.", named(0)));
+            }
+        }
+        for skipped in &self.skipped {
+            section = section.note(format!("Not injected: {}: {}", skipped.what, skipped.reason));
+        }
+        for reason in &self.failed {
+            section = section.note(format!("A run failed: {reason}"));
+        }
+        section
+    }
+}

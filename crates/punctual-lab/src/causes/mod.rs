@@ -1,0 +1,91 @@
+//! Causes made on purpose, and what each is called: injections at random instants into a run of another experiment, among clean
+//! stretches, and a table of what was made against what was named.
+//!
+//! `plan` draws what is made when, by a seed · `scene` starts the run and makes it · `judge` finds each in what the run's evidence
+//! explains · `matrix` counts and shows.
+
+mod judge;
+mod matrix;
+mod plan;
+mod scene;
+
+use std::path::PathBuf;
+
+use indicatif::ProgressBar;
+use punctual_machine::signal::interrupted;
+use punctual_proto::sim::Rng;
+
+pub use judge::Tier;
+pub use matrix::{CleanCounts, Matrix, RowCounts};
+pub use plan::Row;
+
+use crate::run::RunError;
+use crate::scheduling::QuotaGroup;
+use crate::summary::Skipped;
+
+/// What is made.
+#[derive(Clone, Debug)]
+pub struct CausesSettings {
+    /// What is injected.
+    pub rows: Vec<Row>,
+    /// Each so often.
+    pub injections: usize,
+    /// Repeats what is drawn.
+    pub seed: u64,
+    /// Record the kernel's trace.
+    pub trace: bool,
+    /// Where the runs are stored.
+    pub folder: PathBuf,
+}
+
+/// Injections of one run: its evidence holds no more dumps than twice as many.
+const OF_A_RUN: usize = 24;
+
+/// Runs that fail one after the other are the machine's, not chance.
+const FAILURES_MAX: usize = 3;
+
+/// Makes all, run after run, and counts.
+///
+/// # Errors
+/// No run can be made here, or none can be read.
+pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunError> {
+    let mut matrix = Matrix::new(settings.seed, &settings.rows);
+    let group = match QuotaGroup::new("causes") {
+        Ok(group) => Some(group),
+        Err(reason) => {
+            let quotas = settings.rows.iter().filter(|row| row.side.is_none());
+            matrix.skipped.extend(quotas.map(|row| Skipped { what: row.name(), reason: reason.clone() }));
+            None
+        }
+    };
+    let mut rng = Rng::at(&[settings.seed]);
+    let (alone, both): (Vec<Row>, Vec<Row>) = settings.rows.iter().partition(|row| row.side.is_some());
+    let mut plans = vec![plan::draw(&mut rng, &alone, settings.injections)];
+    if group.is_some() {
+        plans.push(plan::draw(&mut rng, &both, settings.injections));
+    }
+    bar.set_length(plans.iter().map(Vec::len).sum::<usize>() as u64);
+    let mut scene = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, group };
+    let mut failures = 0;
+    // A member of a group shares the CPU otherwise than one of none: what needs the group is in runs of its own.
+    for (number, part) in plans.iter().flat_map(|plan| plan.chunks(OF_A_RUN)).enumerate() {
+        if interrupted() {
+            break;
+        }
+        match scene.play(number, part) {
+            Ok(played) => {
+                failures = 0;
+                matrix.add(&judge::judge(&played)?);
+            }
+            Err(reason) => {
+                failures += 1;
+                if failures == FAILURES_MAX {
+                    return Err(RunError::Machine(reason));
+                }
+                matrix.failed.push(reason);
+            }
+        }
+        bar.inc(part.len() as u64);
+    }
+    Ok(matrix)
+}

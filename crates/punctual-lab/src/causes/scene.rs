@@ -1,0 +1,237 @@
+//! One run of another experiment, in a process of its own, and what is done to it while it goes on.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::cpu::{SchedulingClass, pin_to, set_scheduling_class};
+use punctual_machine::scheduling::sleep_until;
+use punctual_machine::signal::{interrupt, interrupted};
+
+use super::plan::{Planned, ROLES, Row, cpus};
+use crate::explain::injection::{How, Mishap, Scene};
+use crate::scheduling::{Job, QuotaGroup};
+use crate::store::Run;
+
+/// Where runs are made.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) folder: PathBuf,
+    pub(super) trace: bool,
+    pub(super) group: Option<QuotaGroup>,
+}
+
+/// One injection that was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MadeInjection {
+    pub(super) row: Row,
+    /// From when to when, instants of `CLOCK_MONOTONIC`.
+    pub(super) span: (u64, u64),
+}
+
+/// A run, and what was done to it.
+#[derive(Debug)]
+pub(super) struct Played {
+    pub(super) run: Run,
+    pub(super) made: Vec<MadeInjection>,
+}
+
+/// A run opens its ends within this; a plan begins then.
+const OPENING_NS: u64 = 1_500_000_000;
+
+/// The first trips are the slowest in any case.
+const WARMING_NS: u64 = 200_000_000;
+
+/// How long a run may take to open its ends, and to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Trips of a run: as many as there is time for.
+const COUNT: &str = "10000000";
+
+/// A run that is being made. It is ended when dropped.
+struct Running(Child);
+
+impl Running {
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Waits until something is so; whether it is, before the run ended and within patience.
+    fn waits_until<T>(&mut self, mut is_so: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE && !interrupted() {
+            if let Some(found) = is_so(self.0.id()) {
+                return Some(found);
+            }
+            if self.has_ended() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    fn ends(&mut self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if self.has_ended() {
+                return true;
+            }
+            if interrupted() {
+                interrupt(&self.0);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            let _gone = self.0.kill();
+            let _reaped = self.0.wait();
+        }
+    }
+}
+
+/// Threads that compute on both CPUs when nobody else wants them. An idle CPU sleeps, and under some kernels its idle task is in no
+/// trace: who ran next is then unknown.
+fn soakers(cpus: [usize; 2]) -> Job<()> {
+    let end = Instant::now() + PATIENCE;
+    // Without it CPUs sleep, and less is known.
+    Job::on_each("soaker", &cpus, move |cpu, stop| {
+        // In any other class, or elsewhere, it would be a neighbour.
+        if pin_to(cpu).is_err() || set_scheduling_class(SchedulingClass::Idle).is_err() {
+            return;
+        }
+        while !stop.is_raised() && Instant::now() < end {
+            // Who never enters the kernel keeps the CPU until the next tick, where preemption is lazy.
+            std::thread::yield_now();
+        }
+    })
+}
+
+impl Stage {
+    /// Makes a run, and all of a part of the plan while it goes on.
+    pub(super) fn play(&mut self, number: usize, part: &[Planned]) -> Result<Played, String> {
+        let cpus = cpus().ok_or("two processors are needed, so that a side can be late without the other")?;
+        let out = self.folder.join(format!("{number:03}"));
+        let begin_ns = monotonic_ns() + OPENING_NS;
+        let (timed, end_ns) = timed(part, begin_ns);
+        let lasts = Duration::from_nanos(end_ns - begin_ns + OPENING_NS);
+        let in_group = part.iter().any(|planned| planned.row.side.is_none());
+        let mut running = self.start(&out, &timed, lasts, in_group)?;
+        let processes = running.waits_until(|run| Some([run, opened(run)?]));
+        let processes = processes.ok_or("the run did not begin: punctual run response says why")?;
+        let ready_ns = monotonic_ns() + WARMING_NS;
+        let _awake = (!in_group).then(|| soakers(cpus));
+        let mut scene = Scene { processes, cpus, quota: self.group.take() };
+        let made = inject(&scene, &timed, ready_ns);
+        let has_ended = running.ends();
+        self.group = scene.quota.take();
+        let made = made?;
+        if !has_ended {
+            return Err("the run did not end".to_owned());
+        }
+        let run = Run::open(&out).map_err(|error| error.to_string())?;
+        Ok(Played { run, made })
+    }
+
+    fn start(
+        &self,
+        out: &Path,
+        timed: &[Mishap],
+        lasts: Duration,
+        in_group: bool,
+    ) -> Result<Running, String> {
+        let plan = out.with_extension("plan.json");
+        let text = serde_json::to_string(timed).map_err(|error| error.to_string())?;
+        std::fs::write(&plan, text).map_err(|error| format!("cannot write {}: {error}", plan.display()))?;
+        let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let mut command = match self.group.as_ref().filter(|_| in_group) {
+            Some(group) => {
+                let mut shell = Command::new("sh");
+                let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", group.members().display());
+                shell.args(["-c", &enter]).arg(own);
+                shell
+            }
+            None => Command::new(own),
+        };
+        let duration = format!("{}ms", lasts.as_millis());
+        command.args(["run", "response", "--quiet", "--rounds", "1", "--timeout", "2s", "--count", COUNT]);
+        command.args(["--duration", &duration]).arg("--out").arg(out).arg("--mishaps").arg(&plan);
+        if self.trace {
+            command.arg("--trace");
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let started = command.spawn().map_err(|error| format!("cannot start a run: {error}"))?;
+        Ok(Running(started))
+    }
+}
+
+/// A part of a plan at instants, and when it is over.
+fn timed(part: &[Planned], begin_ns: u64) -> (Vec<Mishap>, u64) {
+    let mut at_ns = begin_ns;
+    let mishaps = part.iter().map(|planned| {
+        at_ns += planned.rest_ns;
+        let until_ns = at_ns + planned.lasts_ns;
+        let injection = planned.row.injection.name.to_owned();
+        let mishap = Mishap { injection, side: planned.row.side.unwrap_or(0), at_ns, until_ns };
+        at_ns = until_ns;
+        mishap
+    });
+    let mishaps = mishaps.collect();
+    (mishaps, at_ns)
+}
+
+/// Makes what is made from outside, and lets happen what the threads make themselves. What would have been before the run was ready
+/// is left out.
+fn inject(scene: &Scene, timed: &[Mishap], ready_ns: u64) -> Result<Vec<MadeInjection>, String> {
+    let rows = Row::all();
+    let mut made = Vec::new();
+    for mishap in timed {
+        let side = |row: &&Row| row.side.is_none_or(|side| side == mishap.side);
+        let row = rows.iter().filter(side).find(|row| row.injection.name == mishap.injection);
+        let Some(&row) = row.filter(|_| !interrupted()) else { continue };
+        sleep_until(mishap.at_ns);
+        let lasts_ns = mishap.until_ns - mishap.at_ns;
+        let span = match row.injection.how {
+            How::Inside(_) => {
+                sleep_until(mishap.until_ns);
+                (mishap.at_ns, mishap.until_ns)
+            }
+            How::Outside(make) => make(scene, mishap.side, lasts_ns)?,
+            How::OutsideBoth(make) => make(scene, lasts_ns)?,
+        };
+        if span.0 >= ready_ns {
+            made.push(MadeInjection { row, span });
+        }
+    }
+    Ok(made)
+}
+
+/// The process of the responder, once both ends' threads are there.
+fn opened(run: u32) -> Option<u32> {
+    let responder = children(run).find(|&child| has_thread(child, ROLES[1]))?;
+    has_thread(run, ROLES[0]).then_some(responder)
+}
+
+fn tasks(process: u32) -> impl Iterator<Item = PathBuf> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    tasks.into_iter().flatten().flatten().map(|task| task.path())
+}
+
+fn children(process: u32) -> impl Iterator<Item = u32> {
+    let children = tasks(process).filter_map(|task| std::fs::read_to_string(task.join("children")).ok());
+    let numbers: Vec<u32> = children
+        .flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .collect();
+    numbers.into_iter()
+}
+
+fn has_thread(process: u32, name: &str) -> bool {
+    tasks(process)
+        .any(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|found| found.trim() == name))
+}

@@ -1,0 +1,108 @@
+//! `punctual run causes`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use punctual_machine::signal::{catch_interrupts, interrupted};
+use serde_json::{Value, json};
+
+use super::progress::progress;
+use super::{print, try_json, write_json};
+use crate::causes::{self, CausesSettings, Matrix, Row};
+use crate::error::Failure;
+use crate::explain::injection::Injection;
+use crate::report::text::{self, Screen};
+use crate::run::in_a_thread;
+use crate::units::now_utc;
+
+/// Options of the injections.
+#[derive(Debug, Args)]
+pub struct CausesArguments {
+    /// Only these injections, to each side [default: all]
+    #[arg(long = "cause", value_name = "NAME", value_delimiter = ',', value_parser = names())]
+    names: Vec<String>,
+    /// Each so often
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    injections: usize,
+    /// What user space saw alone (0), or with the kernel's trace too (1, root)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    tier: u8,
+    /// Repeats the order, instants and lengths
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Directory of the runs, new or empty [default: runs/TIME-causes/]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write the matrix as JSON to a file, or to standard output with "-"
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// No progress, no table
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// The value of `schema` in what `--json` writes.
+const SCHEMA: &str = "punctual.causes.v1";
+
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(Injection::all().map(|(_, injection)| injection.name))
+}
+
+/// Injects, and shows what each was called.
+pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
+    catch_interrupts()?;
+    try_json(arguments.json.as_deref())?;
+    let mut rows = Row::all();
+    rows.retain(|row| {
+        arguments.names.is_empty() || arguments.names.iter().any(|name| *name == row.injection.name)
+    });
+    let settings = CausesSettings {
+        rows,
+        injections: arguments.injections,
+        seed: arguments.seed,
+        trace: arguments.tier == 1,
+        folder: folder(arguments.out.as_deref())?,
+    };
+    let bar = progress(arguments.quiet);
+    let matrix = in_a_thread("experiment", || causes::run(&settings, &bar))??;
+    bar.finish_and_clear();
+    show(&matrix, &settings, arguments)?;
+    if matrix.rows.iter().all(|row| row.made == 0) {
+        let mut reasons: Vec<String> =
+            matrix.skipped.iter().map(|skipped| format!("{}: {}", skipped.what, skipped.reason)).collect();
+        reasons.extend(matrix.failed.iter().cloned());
+        if interrupted() {
+            reasons.push("interrupted".to_owned());
+        }
+        return Err(Failure::Machine(format!("nothing could be injected here: {}", reasons.join("; "))));
+    }
+    Ok(())
+}
+
+fn show(matrix: &Matrix, settings: &CausesSettings, arguments: &CausesArguments) -> Result<(), Failure> {
+    let mut value = json!(matrix);
+    if let Value::Object(object) = &mut value {
+        object.insert("schema".to_owned(), json!(SCHEMA));
+        object.insert("runs".to_owned(), json!(settings.folder));
+    }
+    let to_stdout = write_json(arguments.json.as_deref(), &format!("{value:#}\n"))?;
+    if arguments.quiet || to_stdout {
+        return Ok(());
+    }
+    print(&text::page(&matrix.sections(), Screen::stdout()))?;
+    print(&format!("runs     {}\n", settings.folder.display()))
+}
+
+fn folder(out: Option<&Path>) -> Result<PathBuf, Failure> {
+    let named = || PathBuf::from("runs").join(format!("{}-causes", now_utc().replace(':', "")));
+    let folder = out.map_or_else(named, Path::to_owned);
+    if std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
+        let text = format!("{} is not empty: choose a new directory with --out", folder.display());
+        return Err(Failure::Usage(text));
+    }
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        Failure::Machine(format!("{}: {error}: choose another directory with --out", folder.display()))
+    })?;
+    Ok(folder)
+}

@@ -1,0 +1,67 @@
+//! `punctual run causes`: what is injected is late, and is called what it is, in some run of a few; a seed is a plan.
+
+mod common;
+
+use common::{Place, alone};
+use serde_json::Value;
+
+/// On a busy machine another cause may have more of a stall: of some runs one names all.
+const RUNS_MAX: usize = 5;
+
+fn matrix(place: &Place, run: usize, more: &[&str]) -> Option<Value> {
+    let out = format!("causes-{run}");
+    let arguments = ["run", "causes", "--injections", "2", "--json", "-", "--out", &out];
+    let ended = place.punctual(&[&arguments[..], more].concat());
+    if ended.code == Some(3) {
+        eprintln!("SKIPPED: {}", ended.err);
+        return None;
+    }
+    Some(serde_json::from_str(&ended.with(0).out).expect("JSON"))
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().expect("a count")
+}
+
+/// Goal: a computing thread is called busy and a stopped process stopped, of the side that it was, by both tiers where there is a trace;
+/// every injection is in one column.
+#[test]
+fn injections_are_named() {
+    let _turn = alone();
+    if punctual_machine::cpu::allowed().len() < 2 {
+        eprintln!("SKIPPED: two processors are needed, so that a side can be late without the other");
+        return;
+    }
+    let place = Place::new();
+    for run in 0..RUNS_MAX {
+        let Some(said) = matrix(&place, run, &["--cause", "compute,stop"]) else { return };
+        assert_eq!(said["schema"], "punctual.causes.v1");
+        let rows = said["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 4, "{said:#}");
+        let tier = usize::from(said["without_trace"].is_null());
+        for row in rows {
+            let named: u64 = row["named"][tier].as_object().expect("names").values().map(count).sum();
+            assert_eq!(named + count(&row["no_stall"]), count(&row["made"]), "{row:#}");
+        }
+        let is_named = |name: &str| {
+            rows.iter()
+                .any(|row| row["cause"] == name && (0..=tier).all(|tier| count(&row["right"][tier]) > 0))
+        };
+        if is_named("busy") && is_named("stopped") {
+            return;
+        }
+        eprintln!("run {run}: not all were named: {said:#}");
+    }
+    panic!("in {RUNS_MAX} runs not all were named");
+}
+
+/// Goal: what is asked for wrongly is said before anything is injected.
+#[test]
+fn what_is_no_injection_is_said() {
+    let place = Place::new();
+    let error = place.punctual(&["run", "causes", "--cause", "gremlins"]).with(2).err;
+    assert!(error.contains("gremlins") && error.contains("stop"), "{error}");
+    std::fs::write(place.path("taken"), "").expect("room");
+    let error = place.punctual(&["run", "causes", "--out", "."]).with(2).err;
+    assert!(error.contains("not empty"), "{error}");
+}
