@@ -5,7 +5,7 @@ use crate::report::text::Screen;
 use crate::report::{self, Headline};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
-use crate::{oneway, peel, response, survey, vehicles, wakeup};
+use crate::{oneway, peel, response, server, survey, vehicles, wakeup};
 
 /// All that is to be said.
 pub fn sections(summary: &Summary) -> Vec<Section> {
@@ -15,6 +15,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         "oneway" => oneway::sections(summary),
         "vehicles" => vehicles::overview::sections(summary),
         "peel" => peel::overview::sections(summary),
+        "server" => server::overview::sections(summary),
         "wakeup" => wakeup::sections(summary),
         _ => report::parts::summary(summary),
     }

@@ -26,6 +26,7 @@ pub mod run;
 
 pub mod sample;
 pub mod scheduling;
+pub mod server;
 pub mod stall;
 pub mod stats;
 pub mod store;

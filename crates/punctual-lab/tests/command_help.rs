@@ -7,7 +7,7 @@ use std::fs;
 use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 22] = [
+const VERBS: [&[&str]; 23] = [
     &[],
     &["survey"],
     &["run"],
@@ -15,6 +15,7 @@ const VERBS: [&[&str]; 22] = [
     &["run", "groups"],
     &["run", "oneway"],
     &["run", "peel"],
+    &["run", "server"],
     &["run", "response"],
     &["run", "survey"],
     &["run", "vehicles"],
@@ -63,7 +64,7 @@ fn pages_without_a_run_fit_eighty_columns() {
         &["stat", "--once"],
         &["sim", "wakeup"],
         &["sim", "wakeup", "--list"],
-        &["sim"],
+        &["sim", "server"],
         &["sim", "wakeup", "--variant", "h1"],
     ] {
         fits(&place.punctual(call).with(0).out, call);
@@ -76,7 +77,7 @@ fn the_list_of_tasks_fits_a_terminal() {
     let list = Place::new().punctual(&["run"]).with(0).out;
     fits(&list, &["run"]);
     assert!(list.lines().count() <= 22, "it runs out of a terminal of 24 lines:\n{list}");
-    for experiment in ["survey", "response", "wakeup", "peel", "oneway", "vehicles", "groups"] {
+    for experiment in ["survey", "response", "wakeup", "peel", "oneway", "vehicles", "groups", "server"] {
         assert!(list.contains(experiment), "{experiment}: {list}");
     }
     for word in ["Gap:", "Open load:", "Stall:", "Route:"] {

@@ -12,7 +12,7 @@ const LABORATORY: &str = "crates/punctual-lab/src";
 const KNOWN: &[&str] = &["sample", "store", "summary", "stall", "doubt", "stats"];
 
 const EXPERIMENTS: &[&str] =
-    &["survey", "wakeup", "response", "oneway", "peel", "vehicles", "groups", "causes"];
+    &["survey", "wakeup", "response", "oneway", "peel", "vehicles", "groups", "server", "causes"];
 
 /// Those who choose among the experiments.
 const CHOOSERS: &[&str] = &["experiment", "command"];

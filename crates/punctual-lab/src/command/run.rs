@@ -27,6 +27,8 @@ pub enum RunCommand {
     Peel(super::PeelArguments),
     /// How fast a host answers a UDP packet, where the time goes, and who was late
     Response(Box<ResponseArguments>),
+    /// A TCP server whose stages are threads, or tasks in classes, beside the published tables
+    Server(Box<super::ServerArguments>),
     /// The main job: the same as punctual survey
     Survey(super::SurveyArguments),
     /// Fifteen processes that publish to each other on one medium, beside the published tables
@@ -44,6 +46,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         RunCommand::Oneway(oneway) => super::oneway(oneway),
         RunCommand::Peel(peel) => super::peel(peel),
         RunCommand::Response(response) => super::response(response),
+        RunCommand::Server(server) => super::server(server),
         RunCommand::Survey(survey) => super::survey(survey),
         RunCommand::Vehicles(vehicles) => super::vehicles(vehicles),
         RunCommand::Wakeup(wakeup) => super::wakeup(wakeup),

@@ -1,0 +1,148 @@
+//! The server's process: one server after the other, each for one trial.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use punctual::runtime::Metrics;
+use punctual_machine::clock::process_cpu_ns;
+use punctual_machine::counter::Flag;
+use punctual_machine::cpu::pin_to;
+use serde::{Deserialize, Serialize};
+
+use super::model::ServerModel;
+use super::tasks::Server;
+use super::threads::accept;
+use super::work::{ORIGINAL_MATRIX, dilation, time_of};
+use crate::run::{Answer, Requests};
+
+/// What the server is asked for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ServerRequest {
+    /// To go to this processor, and find out how long the work takes: [`WorkTimes`].
+    Calibrate {
+        cpu: Option<usize>,
+        /// Whether the work is to take as long as the original's.
+        dilates: bool,
+        matrices: Vec<usize>,
+    },
+    /// To serve: its address.
+    Serve {
+        model: ServerModel,
+        /// Where the model has any.
+        workers: usize,
+    },
+    /// To end, as all connections are closed: [`Served`].
+    End,
+}
+
+/// How long the work takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkTimes {
+    /// A request of 20 × 20, once.
+    pub native_ns: u64,
+    /// How often it is done.
+    pub repeats: u32,
+    /// By matrix: the whole work of a request.
+    pub service_ns: Vec<(usize, u64)>,
+}
+
+/// What the server did in a trial.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// Processor time of its process.
+    pub cpu_ns: u64,
+    /// Wakes of tasks; 0 where there are none.
+    pub wakes: u64,
+    /// Polls because of a class's floor.
+    pub by_floor: u64,
+    /// What it says is wrong.
+    pub verdicts: Vec<String>,
+}
+
+/// Serves until nothing is asked for any more.
+pub fn serve(mut requests: Requests) -> Result<(), String> {
+    let mut repeats = 1;
+    while let Some(request) = requests.recv::<ServerRequest>() {
+        match request {
+            ServerRequest::Calibrate { cpu, dilates, matrices } => {
+                // Unpinned is slower, not wrong.
+                let _unpinned = cpu.map(pin_to);
+                repeats = if dilates { dilation() } else { 1 };
+                let times = matrices.iter().map(|&matrix| (matrix, time_of(matrix, repeats)));
+                let calibration = WorkTimes {
+                    native_ns: time_of(ORIGINAL_MATRIX, 1),
+                    repeats,
+                    service_ns: times.collect(),
+                };
+                requests.answer(&Ok(calibration))?;
+            }
+            ServerRequest::Serve { model, workers } => {
+                let ended = one_trial(model, workers, repeats, |address| {
+                    requests.answer(&Ok(address))?;
+                    match requests.recv::<ServerRequest>() {
+                        Some(ServerRequest::End) | None => Ok(()),
+                        Some(other) => Err(format!("asked for {other:?} while it serves")),
+                    }
+                });
+                requests.answer(&ended)?;
+            }
+            ServerRequest::End => requests.answer(&Answer::<Served>::Err("nothing is served".to_owned()))?,
+        }
+    }
+    Ok(())
+}
+
+fn one_trial(
+    model: ServerModel,
+    workers: usize,
+    repeats: u32,
+    during: impl FnOnce(SocketAddr) -> Result<(), String>,
+) -> Result<Served, String> {
+    let before = process_cpu_ns();
+    let mut served = match model {
+        ServerModel::Classes | ServerModel::ClassesOnTokio | ServerModel::Tokio => {
+            let server = match model {
+                ServerModel::Classes => Server::on_own_threads(workers, repeats),
+                _ => Server::on_tokio(workers, model == ServerModel::ClassesOnTokio, repeats),
+            }?;
+            during(server.address)?;
+            server.metrics().as_ref().map_or_else(Served::default, told)
+        }
+        ServerModel::ThreadsBlocking | ServerModel::ThreadsYield => {
+            with_threads(model == ServerModel::ThreadsYield, repeats, during)?;
+            Served::default()
+        }
+    };
+    served.cpu_ns = process_cpu_ns() - before;
+    Ok(served)
+}
+
+/// What the classes' counters say.
+fn told(metrics: &Metrics) -> Served {
+    let wakes = metrics.workers.iter().map(|worker| worker.woken_here + worker.woken_from_elsewhere);
+    Served {
+        wakes: wakes.sum(),
+        by_floor: metrics.classes.iter().map(|class| class.by_floor).sum(),
+        verdicts: metrics.verdicts().iter().map(ToString::to_string).collect(),
+        ..Served::default()
+    }
+}
+
+fn with_threads(
+    yields: bool,
+    repeats: u32,
+    during: impl FnOnce(SocketAddr) -> Result<(), String>,
+) -> Result<(), String> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| error.to_string())?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let stop = Arc::new(Flag::default());
+    let theirs = Arc::clone(&stop);
+    let thread = thread::spawn(move || accept(&listener, &theirs, repeats, yields));
+    let ended = during(address);
+    stop.raise();
+    // Shows the flag to who waits for a connection.
+    let _shown = TcpStream::connect(address);
+    let _panicked = thread.join();
+    ended
+}

@@ -1,0 +1,14 @@
+//! Threads against tasks in classes: a TCP server whose connections have three stages each, under a load from another process.
+//!
+//! The experiment that is reproduced served matrices: a text of n × n numbers comes, is multiplied by itself, and goes back.
+//! Receiving, serving and sending are three threads, or three tasks, for each connection.
+
+pub mod client;
+pub mod experiment;
+pub mod host;
+pub mod model;
+pub mod overview;
+mod published;
+mod tasks;
+mod threads;
+mod work;

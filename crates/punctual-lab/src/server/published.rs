@@ -1,0 +1,26 @@
+//! The tables that are reproduced: requests completed in 5 s, and the mean until the first bytes of the reply.
+
+/// Connections of the columns.
+pub(super) const CONNECTIONS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
+/// One row: model, matrix, requests.
+pub(super) type Row = (&'static str, usize, [u64; 8]);
+
+/// Think time 100 ms.
+pub(super) const REQUESTS: [Row; 4] = [
+    ("threads", 1, [50, 100, 189, 347, 342, 298, 285, 301]),
+    ("coroutines", 1, [50, 100, 200, 399, 792, 1_546, 2_421, 2_656]),
+    ("threads", 20, [50, 100, 182, 327, 370, 289, 282, 292]),
+    ("coroutines", 20, [50, 100, 196, 393, 761, 1_478, 2_363, 2_091]),
+];
+
+/// Requests of classes 0 to 7, 16 connections each, think time 50 ms, matrix 20, by poll threads.
+pub(super) const CLASSES: [(usize, [u64; 8]); 4] = [
+    (1, [1_538, 1_521, 1_479, 1_315, 835, 213, 32, 16]),
+    (2, [1_511, 1_504, 1_484, 1_459, 1_380, 1_251, 940, 375]),
+    (3, [1_481, 1_468, 1_471, 1_451, 1_437, 1_412, 1_315, 1_130]),
+    (4, [521, 508, 496, 440, 404, 390, 360, 290]),
+];
+
+/// How long it ran, seconds.
+pub(super) const DURATION_S: f64 = 5.0;
