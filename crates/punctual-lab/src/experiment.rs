@@ -5,12 +5,13 @@ use crate::report::text::Screen;
 use crate::report::{self, Headline};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
-use crate::{oneway, peel, response, server, survey, vehicles, wakeup};
+use crate::{broadcast, oneway, peel, response, server, survey, vehicles, wakeup};
 
 /// All that is to be said.
 pub fn sections(summary: &Summary) -> Vec<Section> {
     match summary.experiment.as_str() {
         "survey" => survey::sections(summary),
+        "broadcast" => broadcast::overview::sections(summary),
         "response" => response::overview::sections(summary),
         "oneway" => oneway::sections(summary),
         "vehicles" => vehicles::overview::sections(summary),

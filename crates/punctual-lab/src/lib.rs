@@ -5,6 +5,7 @@
 //! An error that is a `String` is in words for people: what is missing, and what to do.
 #![forbid(unsafe_code)]
 
+pub mod broadcast;
 pub mod causes;
 pub mod cli;
 pub mod command;

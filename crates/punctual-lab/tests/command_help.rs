@@ -7,10 +7,11 @@ use std::fs;
 use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 23] = [
+const VERBS: [&[&str]; 24] = [
     &[],
     &["survey"],
     &["run"],
+    &["run", "broadcast"],
     &["run", "causes"],
     &["run", "groups"],
     &["run", "oneway"],
@@ -77,7 +78,9 @@ fn the_list_of_tasks_fits_a_terminal() {
     let list = Place::new().punctual(&["run"]).with(0).out;
     fits(&list, &["run"]);
     assert!(list.lines().count() <= 22, "it runs out of a terminal of 24 lines:\n{list}");
-    for experiment in ["survey", "response", "wakeup", "peel", "oneway", "vehicles", "groups", "server"] {
+    for experiment in
+        ["survey", "response", "wakeup", "peel", "oneway", "vehicles", "groups", "server", "broadcast"]
+    {
         assert!(list.contains(experiment), "{experiment}: {list}");
     }
     for word in ["Gap:", "Open load:", "Stall:", "Route:"] {

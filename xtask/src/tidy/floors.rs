@@ -11,8 +11,18 @@ const LABORATORY: &str = "crates/punctual-lab/src";
 /// Modules that hold what is known, whoever shows it.
 const KNOWN: &[&str] = &["sample", "store", "summary", "stall", "doubt", "stats"];
 
-const EXPERIMENTS: &[&str] =
-    &["survey", "wakeup", "response", "oneway", "peel", "vehicles", "groups", "server", "causes"];
+const EXPERIMENTS: &[&str] = &[
+    "survey",
+    "wakeup",
+    "response",
+    "oneway",
+    "peel",
+    "vehicles",
+    "groups",
+    "server",
+    "causes",
+    "broadcast",
+];
 
 /// Those who choose among the experiments.
 const CHOOSERS: &[&str] = &["experiment", "command"];

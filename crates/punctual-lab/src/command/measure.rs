@@ -15,7 +15,7 @@ use crate::report::text::{self, Screen};
 use crate::run::{Common, Experiment, Requests, RunError, RunPlan, in_a_thread};
 use crate::store::{Header, Run, Store};
 use crate::summary::Summary;
-use crate::{facts, load, peel, response, server, vehicles, wakeup};
+use crate::{broadcast, facts, load, peel, response, server, vehicles, wakeup};
 
 /// Measures, stores, concludes, shows.
 pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) -> Result<(), Failure> {
@@ -90,6 +90,8 @@ pub enum Role {
     Reader,
     /// Is an end of a soak
     Soak,
+    /// Is a member of a group
+    Member,
     /// Serves matrices
     Server,
     /// Publishes and subscribes
@@ -109,6 +111,7 @@ pub fn worker(role: Role) -> Result<(), Failure> {
         Role::Start => peel::startup::serve(requests),
         Role::Reader => wakeup::serve_reader(requests),
         Role::Soak => wakeup::serve_soak(requests),
+        Role::Member => broadcast::member::serve(requests),
         Role::Server => server::host::serve(requests),
         Role::Vehicle => vehicles::process::serve(requests),
     };

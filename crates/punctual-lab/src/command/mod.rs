@@ -1,5 +1,6 @@
 //! What each verb does.
 
+mod broadcast;
 mod causes;
 mod compare;
 mod echo;
@@ -26,6 +27,7 @@ mod vehicles;
 mod verify;
 mod wakeup;
 
+pub use broadcast::{BroadcastArguments, broadcast};
 pub use causes::{CausesArguments, causes};
 pub use compare::{CompareArguments, calibrate, compare};
 pub use echo::{EchoArguments, echo};

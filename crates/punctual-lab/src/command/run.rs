@@ -17,6 +17,8 @@ pub struct RunArguments {
 /// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum RunCommand {
+    /// Broadcast to a group in one order, whatever receivers lose, beside bare multicast and the published table
+    Broadcast(super::BroadcastArguments),
     /// Causes of lateness made on purpose, and what each is called (two minutes)
     Causes(super::CausesArguments),
     /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell
@@ -41,6 +43,7 @@ pub enum RunCommand {
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let Some(experiment) = &arguments.experiment else { return super::tasks() };
     match experiment {
+        RunCommand::Broadcast(broadcast) => super::broadcast(broadcast),
         RunCommand::Causes(causes) => super::causes(causes),
         RunCommand::Groups(groups) => super::groups(groups),
         RunCommand::Oneway(oneway) => super::oneway(oneway),

@@ -7,7 +7,7 @@ use crate::report::section::{Cell, Column, Section, Table};
 use crate::report::text::{Screen, page};
 
 /// What there is to ask, and what answers: with its heading and its words, it fits a terminal of 24 lines.
-const TASKS: [(&str, &str); 15] = [
+const TASKS: [(&str, &str); 16] = [
     ("how fast is this machine, what should I use", "punctual survey (--quick: 15 s)"),
     ("who was late, at which stage, and why", "punctual run response"),
     ("what it costs to wake a sleeping reader", "punctual run wakeup"),
@@ -16,6 +16,7 @@ const TASKS: [(&str, &str); 15] = [
     ("fifteen processes that publish to each other", "punctual run vehicles"),
     ("vehicles that change groups while driving", "punctual run groups"),
     ("threads against tasks in classes", "punctual run server"),
+    ("one order for a group, whatever is lost", "punctual run broadcast"),
     ("did it become faster, does a fix help", "punctual compare, punctual verify"),
     ("a run as a page or as text; sockperf's too", "punctual report, import sockperf"),
     ("what is open now, and what was lost", "punctual stat"),

@@ -4,6 +4,7 @@ use super::code::code_of;
 use super::section::{Cell, Column, Item, Output, Section, Table, Tone, numbers};
 use crate::compare::{Aspect, Comparison, Difference, Measure, Order, RunComparison};
 use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
+use crate::sample::Kind;
 use crate::summary::{CellResult, Recommendation, Skipped, Summary};
 use crate::units::{count, dash, micros, micros_or_dash, rate};
 
@@ -75,7 +76,8 @@ pub fn advice(recommendation: &Recommendation) -> Section {
 pub fn results(results: &[CellResult]) -> Vec<Section> {
     let mut sections = Vec::new();
     let mut done: Vec<(&str, String)> = Vec::new();
-    for result in results {
+    // Nobody waits for a throughput: the experiment shows it.
+    for result in results.iter().filter(|result| result.cell.kind != Kind::Throughput) {
         let key = (result.cell.engine.as_str(), result.cell.conditions());
         if done.contains(&key) {
             continue;

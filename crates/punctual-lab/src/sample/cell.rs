@@ -12,6 +12,8 @@ pub enum Kind {
     RoundTrip,
     /// From the sender's clock to the receiver's, which are one clock.
     OneWay,
+    /// No interval: bytes a second at the slowest receiver. Such a row stands in the summary, and has no samples.
+    Throughput,
 }
 
 impl Kind {
@@ -20,6 +22,7 @@ impl Kind {
         match self {
             Self::RoundTrip => "round_trip",
             Self::OneWay => "one_way",
+            Self::Throughput => "throughput",
         }
     }
 }
@@ -88,6 +91,7 @@ impl CellId {
         let kind = match self.kind {
             Kind::RoundTrip => "round trip",
             Kind::OneWay => "one way",
+            Kind::Throughput => "throughput",
         };
         let neighbour = if self.neighbour { " · busy neighbours" } else { "" };
         format!("{kind} · {} load · {} B{neighbour}", self.load.as_str(), self.size)

@@ -86,7 +86,7 @@ pub struct CellResult {
     /// Of the steady state.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Always `ns`.
+    /// `ns`; `B/s` of a throughput.
     pub unit: String,
     /// Messages that never came.
     pub lost: u64,
@@ -167,6 +167,22 @@ impl CellResult {
             ledger: None,
             more: BTreeMap::new(),
         }
+    }
+
+    /// A throughput, from the speeds of its runs, bytes a second. Its figures are those of the runs: the middle one is `p50`.
+    pub fn of_speeds(cell: &CellId, speeds: &[f64]) -> Self {
+        let mut sorted: Vec<u64> = speeds.iter().map(|speed| speed.round() as u64).collect();
+        sorted.sort_unstable();
+        let figures = Figures {
+            count: sorted.len() as u64,
+            min: sorted.first().copied(),
+            mean: (!speeds.is_empty()).then(|| (speeds.iter().sum::<f64>() / speeds.len() as f64).round()),
+            p50: sorted.get(sorted.len().saturating_sub(1) / 2).copied(),
+            max: sorted.last().copied(),
+            ..Figures::default()
+        };
+        let (unit, trials) = ("B/s".to_owned(), speeds.len() as u64);
+        Self { figures, unit, trials, ..Self::of(cell, &[], 0) }
     }
 
     /// Everything sent came once, right and in order, and the ledger sums.

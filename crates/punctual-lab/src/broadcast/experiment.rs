@@ -1,0 +1,301 @@
+//! All trials in turn: bare multicast, then engines and faults, for each size of the group.
+
+use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::judge::judge;
+use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, FaultProfile, Senders};
+use super::protocol::{FloorEnd, MemberEnd};
+use super::testbed::{BroadcastTestbed, MTU, TrialPlan};
+use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
+use crate::sample::{CellId, Kind};
+use crate::store::{Store, StoreError};
+use crate::summary::{CellResult, Skipped, Summary};
+
+/// Payload of a bare datagram where nothing else is said: what a frame of the library carries on Ethernet.
+const FLOOR_SIZE: usize = 1_328;
+
+/// Messages at the start of each trial that count apart: rings, buffers and windows are touched for the first time.
+const WARMUP: u64 = 64;
+
+/// What is made in a turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Turn {
+    /// Bare multicast to so many members.
+    Floor(usize),
+    /// A group.
+    Group(TrialPlan),
+}
+
+/// One trial with a group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BroadcastTrial {
+    /// What carried frames.
+    pub engine: BroadcastEngine,
+    /// What was promised.
+    pub kind: BroadcastKind,
+    /// Members.
+    pub members: usize,
+    /// What each receiver suffered.
+    pub faults: FaultProfile,
+    /// By which it is repeated.
+    pub seed: u64,
+    /// Payload of a frame, bytes.
+    pub frame: usize,
+    /// Messages that every member delivered.
+    pub messages: u64,
+    /// Payload that every member delivered, bytes.
+    pub bytes: u64,
+    /// From the first broadcast until the slowest member had everything.
+    pub duration_ns: u64,
+    /// Messages that some member did not deliver as they were sent.
+    pub altered: u64,
+    /// Places of the order at which members differ.
+    pub misordered: u64,
+    /// Bus messages that all members sent, of any kind.
+    pub frames_sent: u64,
+    /// That arrived, at all members.
+    pub frames_arrived: u64,
+    /// That were lost or altered before they arrived, at all members.
+    pub frames_lost: u64,
+    /// Frames that members got as repairs.
+    pub repaired: u64,
+    /// Times that members asked for what they lacked.
+    pub questions: u64,
+    /// Views that began meanwhile: members that were suspected.
+    pub views: u64,
+    /// CPU time of all members.
+    pub cpu_ns: u64,
+}
+
+/// One trial of bare multicast.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FloorTrial {
+    /// Processes; the first one sends.
+    pub members: usize,
+    /// Payload of a datagram, bytes.
+    pub size: usize,
+    /// Datagrams that were sent.
+    pub sent: u64,
+    /// That the slowest receiver got.
+    pub received: u64,
+    /// From the first one until its last one.
+    pub duration_ns: u64,
+    /// Whether runs were sent as one, and came as one.
+    pub merged: [bool; 2],
+}
+
+/// What stands in the summary under `broadcast`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BroadcastOverall {
+    /// Who broadcast.
+    pub senders: Senders,
+    /// Size of a message, bytes.
+    pub message: usize,
+    /// Largest packet of the interfaces, bytes.
+    pub mtu: usize,
+    /// In the order in which they were made.
+    pub trials: Vec<BroadcastTrial>,
+    /// The same, of bare multicast.
+    pub floors: Vec<FloorTrial>,
+}
+
+impl BroadcastTrial {
+    pub(super) fn wake(&self) -> String {
+        format!("{}/n{}/{}", self.kind.name(), self.members, self.faults.in_names())
+    }
+
+    /// Payload a second at the slowest member.
+    pub fn speed(&self) -> f64 {
+        self.bytes as f64 * 1e9 / self.duration_ns.max(1) as f64
+    }
+}
+
+impl FloorTrial {
+    /// Payload a second at the slowest receiver: what it lost does not count.
+    pub fn speed(&self) -> f64 {
+        self.received as f64 * self.size as f64 * 1e9 / self.duration_ns.max(1) as f64
+    }
+}
+
+fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
+    let has_network = settings.engines.iter().any(|engine| engine.is_of_a_network());
+    let mut turns = Vec::new();
+    for &members in &settings.members {
+        turns.extend(has_network.then_some(Turn::Floor(members)));
+        for &faults in &settings.faults {
+            let group = |&engine| Turn::Group(TrialPlan { engine, members, faults, seed: settings.seed });
+            turns.extend(settings.engines.iter().map(group));
+        }
+    }
+    turns
+}
+
+fn name(turn: &Turn) -> String {
+    match turn {
+        Turn::Floor(members) => format!("floor/multicast/n{members}"),
+        Turn::Group(TrialPlan { engine, members, faults, .. }) => {
+            format!("{}, {members} members, {faults}", engine.name())
+        }
+    }
+}
+
+/// Makes all trials. Each is in the store before the next.
+fn run(
+    settings: &BroadcastSettings,
+    store: &mut Store,
+    bar: &ProgressBar,
+) -> Result<(BroadcastOverall, Vec<Skipped>), RunError> {
+    let most = settings.members.iter().copied().max().unwrap_or(0);
+    let turns = turns(settings);
+    let wants_network = turns.iter().any(|turn| matches!(turn, Turn::Floor(_)));
+    let mut testbed = BroadcastTestbed::start(most, wants_network)?;
+    let mut overall = BroadcastOverall {
+        senders: settings.senders,
+        message: settings.message,
+        mtu: MTU,
+        trials: Vec::new(),
+        floors: Vec::new(),
+    };
+    let mut skipped = Vec::new();
+    Turns::new(settings.runs, turns.len(), bar).all(&turns, name, &mut skipped, |turn, round, _| {
+        match turn {
+            Turn::Floor(members) => overall.floors.push(floor(&mut testbed, settings, *members)?),
+            Turn::Group(plan) => {
+                let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
+                overall.trials.push(group(&mut testbed, settings, &plan, (store, round))?);
+            }
+        }
+        Ok(true)
+    })?;
+    Ok((overall, skipped))
+}
+
+fn group(
+    testbed: &mut BroadcastTestbed,
+    settings: &BroadcastSettings,
+    plan: &TrialPlan,
+    (store, round): (&mut Store, u32),
+) -> Result<BroadcastTrial, RunError> {
+    let made = testbed.make(settings, plan)?;
+    let judged = judge(&made.members, made.started_ns);
+    let sum = |of: fn(&MemberEnd) -> u64| made.members.iter().map(|(end, _)| of(end)).sum::<u64>();
+    let fewest = |of: fn(&MemberEnd) -> u64| made.members.iter().map(|(end, _)| of(end)).min().unwrap_or(0);
+    let ended_ns = made.members.iter().map(|(end, _)| end.ended_ns).max().unwrap_or(0);
+    let bytes = fewest(|end| end.bytes);
+    let trial = BroadcastTrial {
+        engine: plan.engine,
+        kind: settings.kind,
+        members: plan.members,
+        faults: plan.faults,
+        seed: plan.seed,
+        frame: made.frame,
+        messages: bytes / settings.message as u64,
+        bytes,
+        duration_ns: ended_ns.saturating_sub(made.started_ns),
+        altered: judged.altered,
+        misordered: judged.misordered,
+        frames_sent: sum(|end| end.frames_sent),
+        frames_arrived: sum(|end| end.frames_arrived),
+        frames_lost: sum(|end| end.frames_lost),
+        repaired: sum(|end| end.repaired),
+        questions: sum(|end| end.questions),
+        views: made.members.iter().map(|(end, _)| end.views).max().unwrap_or(0),
+        cpu_ns: sum(|end| end.cpu_ns),
+    };
+    let cell = CellId {
+        kind: Kind::OneWay,
+        size: settings.message,
+        ..CellId::new(plan.engine.name(), &trial.wake())
+    };
+    store.append(&cell, round, &judged.samples)?;
+    Ok(trial)
+}
+
+fn floor(
+    testbed: &mut BroadcastTestbed,
+    settings: &BroadcastSettings,
+    members: usize,
+) -> Result<FloorTrial, RunError> {
+    let size = settings.frame.unwrap_or(FLOOR_SIZE).min(FLOOR_SIZE);
+    let (started_ns, ends) = testbed.floor(members, settings.bytes.div_ceil(size as u64), size)?;
+    let [sender, receivers @ ..] = &ends[..] else {
+        return Err(RunError::Machine("bare multicast needs a sender".to_owned()));
+    };
+    let slowest = receivers.iter().min_by(|one, other| {
+        let speed = |end: &FloorEnd| end.count as f64 / end.ended_ns.saturating_sub(started_ns).max(1) as f64;
+        speed(one).total_cmp(&speed(other))
+    });
+    let slowest = slowest.copied().unwrap_or_default();
+    Ok(FloorTrial {
+        members,
+        size,
+        sent: sender.count,
+        received: slowest.count,
+        duration_ns: slowest.ended_ns.saturating_sub(started_ns),
+        merged: [sender.merged, slowest.merged],
+    })
+}
+
+/// The middle one of what all runs of one thing had.
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
+/// A row of the summary for each thing whose speed was measured.
+fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
+    let mut rows: Vec<(CellId, Vec<f64>)> = Vec::new();
+    let mut add = |engine: &str, wake: &str, size: usize, speed: f64| {
+        let cell = CellId { kind: Kind::Throughput, size, ..CellId::new(engine, wake) };
+        match rows.iter_mut().find(|(of, _)| *of == cell) {
+            Some((_, speeds)) => speeds.push(speed),
+            None => rows.push((cell, vec![speed])),
+        }
+    };
+    for trial in &overall.trials {
+        add(trial.engine.name(), &trial.wake(), overall.message, trial.speed());
+    }
+    for floor in &overall.floors {
+        add("floor", &format!("multicast/n{}", floor.members), floor.size, floor.speed());
+    }
+    rows.iter().map(|(cell, speeds)| CellResult::of_speeds(cell, speeds)).collect()
+}
+
+impl Experiment for BroadcastSettings {
+    type Made = (BroadcastOverall, Vec<Skipped>);
+
+    const BROKEN: &'static str =
+        "a promise did not hold: members did not deliver the same as was sent, in one order; see the doubts";
+
+    fn plan(&self) -> RunPlan {
+        let described = json!({
+            "members": self.members,
+            "senders": self.senders,
+            "kind": self.kind,
+            "bytes": self.bytes,
+            "message": self.message,
+            "frame": self.frame,
+            "window": self.window,
+            "faults": self.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "engines": self.engines,
+            "runs": self.runs,
+            "order": "bare multicast and engines in turn, then faults, then members, run by run",
+        });
+        RunPlan { name: "broadcast", warmup: WARMUP, cpus: Vec::new(), described }
+    }
+
+    fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<Self::Made, RunError> {
+        run(self, store, bar)
+    }
+
+    fn summarise(&self, (overall, skipped): &Self::Made, store: &Store) -> Result<Summary, StoreError> {
+        let mut summary = store.summary()?;
+        cut_short(&mut summary, overall.trials.len());
+        summary.results.extend(speeds(overall));
+        summary.skipped.extend(skipped.iter().cloned());
+        summary.more.insert("broadcast".to_owned(), json!(overall));
+        Ok(summary)
+    }
+}

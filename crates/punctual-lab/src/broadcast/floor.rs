@@ -1,0 +1,96 @@
+//! The floor: bare multicast, `sendmmsg` and `recvmmsg` with datagrams as large as the frames, merged runs both ways, receivers that
+//! nap. Nothing is numbered, nobody waits for anybody: what a receiver has no room for is lost.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::socket::{
+    MulticastInterface, RECEIVE_BUFFER_SIZE, RecvBatch, SendBatch, UdpOptions, UdpSocket,
+};
+
+use super::protocol::{FloorEnd, FloorPlan};
+
+/// Datagrams of a run.
+const RUN: usize = 32;
+/// Largest run that a receiver takes, bytes.
+const RUN_SIZE_MAX: usize = 65_535;
+/// Receivers nap so that there is company when they look.
+const NAP: Duration = Duration::from_micros(50);
+/// Without anything for so long, what is missing is lost.
+const SILENCE: Duration = Duration::from_millis(200);
+
+pub(super) struct Floor {
+    plan: FloorPlan,
+    socket: UdpSocket,
+}
+
+impl Floor {
+    pub(super) fn open(plan: &FloorPlan) -> Result<Self, String> {
+        let options = UdpOptions {
+            receive_buffer: Some(RECEIVE_BUFFER_SIZE),
+            segmentation: true,
+            merged: true,
+            reuse_address: true,
+            ..UdpOptions::default()
+        };
+        let interface = MulticastInterface::Address(plan.interface);
+        let local = if plan.sends { SocketAddr::new(plan.interface.into(), 0) } else { plan.group };
+        let opened = UdpSocket::bind(local, &options).and_then(|socket| {
+            if plan.sends {
+                socket.set_multicast_interface(interface)?;
+            } else {
+                socket.join_multicast(plan.group.ip(), interface)?;
+            }
+            Ok(socket)
+        });
+        Ok(Self { plan: plan.clone(), socket: opened.map_err(|error| error.to_string())? })
+    }
+
+    pub(super) fn travel(&self, at_ns: u64) -> Result<FloorEnd, String> {
+        if let Some(rest) = at_ns.checked_sub(monotonic_ns()) {
+            std::thread::sleep(Duration::from_nanos(rest));
+        }
+        if self.plan.sends { self.send() } else { self.receive() }
+    }
+
+    fn send(&self) -> Result<FloorEnd, String> {
+        let FloorPlan { group, count, size, .. } = self.plan;
+        let mut batch = SendBatch::new(RUN, size);
+        let mut sent = 0;
+        while sent < count {
+            while sent + (batch.len() as u64) < count
+                && let Some(bytes) = batch.claim(size)
+            {
+                bytes[..8].copy_from_slice(&sent.to_le_bytes());
+                batch.commit(group);
+            }
+            match self.socket.send_batch(&mut batch) {
+                Ok(taken) => sent += taken as u64,
+                Err(error) => return Err(format!("bare multicast: {error}")),
+            }
+        }
+        Ok(FloorEnd { ended_ns: monotonic_ns(), count: sent, merged: batch.is_merging() })
+    }
+
+    fn receive(&self) -> Result<FloorEnd, String> {
+        let FloorPlan { count, size, .. } = self.plan;
+        let mut batch = RecvBatch::new(RUN, RUN_SIZE_MAX);
+        let mut end = FloorEnd { ended_ns: monotonic_ns(), count: 0, merged: false };
+        while end.count < count {
+            let taken = self.socket.recv_batch(&mut batch, RUN);
+            if taken.map_err(|error| format!("bare multicast: {error}"))? > 0 {
+                for datagram in batch.iter() {
+                    end.count += (datagram.bytes.len() / size) as u64;
+                    end.merged |= datagram.bytes.len() > size;
+                }
+                end.ended_ns = monotonic_ns();
+            } else if monotonic_ns() - end.ended_ns > SILENCE.as_nanos() as u64 {
+                break;
+            } else {
+                std::thread::sleep(NAP);
+            }
+        }
+        Ok(end)
+    }
+}

@@ -1,0 +1,287 @@
+//! A member's process: joins, broadcasts its share, and delivers until it has everything. What it delivers it hashes.
+
+use std::time::{Duration, Instant};
+
+use punctual::broadcast::{BroadcastError, Delivery, Group, GroupAccount, GroupOptions};
+use punctual::engine::faulty::Faults;
+use punctual::{Ledger, Node, NodeId, NodeOptions};
+use punctual_machine::clock::{monotonic_ns, process_cpu_ns};
+use punctual_machine::namespace::{add_address, bring_up};
+use punctual_proto::sim::Rng;
+use twox_hash::XxHash3_128;
+
+use super::floor::Floor;
+use super::option::Planted;
+use super::protocol::{Joined, MemberEnd, MemberPlan, MemberRequest, ROWS_MAX, Row};
+use super::testbed::{INTERFACE, PREFIX};
+use crate::run::Requests;
+
+/// How long all may take to meet, and how long nothing may come while messages are missing.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// On a machine with few processors some members do not run for a while: whoever is silent for less is not suspected.
+const SUSPECT_AFTER: Duration = Duration::from_secs(3);
+
+/// How long a sender without credit waits for something to deliver before it tries again.
+const BETWEEN_TRIES: Duration = Duration::from_micros(200);
+
+/// Number and instant in front of each message.
+pub(super) const PREFIX_SIZE: usize = 16;
+
+/// Random bytes from which messages are cut.
+const POOL_SIZE: usize = 1 << 20;
+
+/// Does as told.
+pub fn serve(mut requests: Requests) -> Result<(), String> {
+    let Some(()) = requests.prepare() else { return Ok(()) };
+    let (mut running, mut floor) = (None::<Running>, None::<Floor>);
+    while let Some(request) = requests.recv() {
+        match request {
+            MemberRequest::Settle { address } => {
+                let address = format!("{address}/{PREFIX}");
+                let settled = bring_up(INTERFACE).and_then(|()| add_address(INTERFACE, &address));
+                requests.answer(&settled.map_err(|error| error.to_string()))?;
+            }
+            MemberRequest::Open(plan) => {
+                let opened = Running::open(*plan);
+                let joined = opened.map(|(opened, joined)| (running.insert(opened), joined).1);
+                requests.answer(&joined)?;
+            }
+            MemberRequest::Floor(plan) => {
+                let opened = Floor::open(&plan).map(|opened| floor = Some(opened));
+                requests.answer(&opened)?;
+            }
+            MemberRequest::Go { at_ns } => match (&mut running, floor.take()) {
+                (Some(running), _) => match running.travel(at_ns) {
+                    Ok((end, bytes)) => {
+                        requests.answer(&Ok(end))?;
+                        requests.send_bytes(&bytes)?;
+                    }
+                    Err(text) => requests.answer::<MemberEnd>(&Err(text))?,
+                },
+                (None, Some(floor)) => requests.answer(&floor.travel(at_ns))?,
+                (None, None) => requests.answer::<MemberEnd>(&Err("nothing is open".to_owned()))?,
+            },
+            MemberRequest::Close => {
+                running = None;
+                requests.answer(&Ok(()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The name of a member's node.
+fn name(place: usize) -> String {
+    format!("member-{place}")
+}
+
+/// What was delivered, one message after the other.
+#[derive(Debug, Default)]
+struct Digest {
+    content: u128,
+    order: u128,
+}
+
+impl Digest {
+    /// Odd, so that no message is forgotten however many follow (the golden ratio's fraction).
+    const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+
+    fn add(&mut self, sender: u64, payload: &[u8]) -> u64 {
+        let hash = XxHash3_128::oneshot_with_seed(sender, payload);
+        self.content = self.content.wrapping_add(hash);
+        self.order = self.order.wrapping_mul(Self::FACTOR).wrapping_add(hash);
+        hash as u64
+    }
+}
+
+/// As two words.
+fn words(digest: u128) -> [u64; 2] {
+    [digest as u64, (digest >> 64) as u64]
+}
+
+/// A member that has joined.
+struct Running {
+    plan: MemberPlan,
+    group: Group,
+    node: Node,
+    roster: Vec<NodeId>,
+    pool: Vec<u8>,
+}
+
+/// What came of a trial until now.
+#[derive(Default)]
+struct Progress {
+    sent: u64,
+    delivered: u64,
+    views: u64,
+    bytes: u64,
+    digest: Digest,
+    own: Digest,
+    rows: Vec<Row>,
+    hashes: Vec<u64>,
+    message: Vec<u8>,
+    /// The message that is delivered after the one behind it, on purpose.
+    exchanged: Option<(u64, Vec<u8>, u64)>,
+}
+
+impl Running {
+    fn open(plan: MemberPlan) -> Result<(Self, Joined), String> {
+        let faults =
+            Faults::seeded(plan.seed).loss(plan.faults.loss_permille).corruption(plan.faults.flips_permille);
+        let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&plan.bus.bus());
+        let node = node.map_err(|error| error.to_string())?;
+        let names: Vec<String> = (0..plan.members).map(name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let usual = GroupOptions::new("broadcast", &names);
+        let options = GroupOptions {
+            founds: plan.place == 0,
+            guarantee: plan.kind.guarantee(),
+            frame_size: plan.frame,
+            window: plan.window.unwrap_or(usual.window),
+            message_size_max: plan.message,
+            suspect_after: SUSPECT_AFTER,
+            expel_slow_after: None,
+            ..usual
+        };
+        let mut group = Group::join(&node, &options).map_err(|error| error.to_string())?;
+        let began = Instant::now();
+        while group.view().members.len() < plan.members {
+            if began.elapsed() > PATIENCE {
+                return Err(format!("{} of {} members met", group.view().members.len(), plan.members));
+            }
+            let _told = group.deliver(Duration::from_millis(5));
+        }
+        let mut rng = Rng::new(plan.seed);
+        let pool = (0..POOL_SIZE + plan.message).map(|_| rng.number() as u8).collect();
+        let joined = Joined { frame: group.account().frame_size };
+        Ok((Self { plan, group, node, roster: options.roster, pool }, joined))
+    }
+
+    fn travel(&mut self, at_ns: u64) -> Result<(MemberEnd, Vec<u8>), String> {
+        let all = self.plan.senders as u64 * self.plan.each;
+        let (ledger, account) = (self.node.ledger(), self.group.account());
+        let cpu_ns = process_cpu_ns();
+        let mut progress = Progress::default();
+        // Whoever is told later delivers meanwhile: it has the others' first messages then.
+        while let Some(rest) = at_ns.checked_sub(monotonic_ns()).filter(|&rest| rest > 0) {
+            self.deliver(&mut progress, Duration::from_nanos(rest))?;
+        }
+        let mut last = Instant::now();
+        while progress.delivered < all {
+            let before = (progress.delivered, progress.sent);
+            let may_send = self.plan.place < self.plan.senders && progress.sent < self.plan.each;
+            if may_send {
+                self.broadcast(&mut progress)?;
+            }
+            let wait = if may_send { BETWEEN_TRIES } else { Duration::from_millis(50) };
+            self.deliver(&mut progress, wait)?;
+            if before != (progress.delivered, progress.sent) {
+                last = Instant::now();
+            } else if last.elapsed() > PATIENCE {
+                let Progress { delivered, .. } = progress;
+                return Err(format!(
+                    "member {}: nothing comes after {delivered} of {all} messages",
+                    self.plan.place
+                ));
+            }
+        }
+        let end = self.end(&mut progress, (&ledger, &account), process_cpu_ns() - cpu_ns);
+        let mut bytes = Vec::with_capacity(64 * progress.rows.len());
+        progress.rows.iter().for_each(|row| row.write(&mut bytes));
+        progress.hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.to_le_bytes()));
+        Ok((end, bytes))
+    }
+
+    fn end(&mut self, progress: &mut Progress, before: (&Ledger, &GroupAccount), cpu_ns: u64) -> MemberEnd {
+        let ended_ns = monotonic_ns();
+        let (ledger, account) = (self.node.ledger(), self.group.account());
+        MemberEnd {
+            ended_ns,
+            bytes: progress.bytes,
+            content: words(progress.digest.content),
+            order: words(progress.digest.order),
+            sent: words(progress.own.content),
+            cpu_ns,
+            frames_sent: ledger.sent - before.0.sent,
+            frames_arrived: ledger.arrived - before.0.arrived,
+            frames_lost: ledger.lost().saturating_sub(before.0.lost()),
+            repaired: account.repaired - before.1.repaired,
+            questions: account.questions - before.1.questions,
+            views: progress.views,
+            rows: progress.rows.len(),
+            hashes: progress.hashes.len(),
+        }
+    }
+
+    /// As many messages as the group takes.
+    fn broadcast(&mut self, progress: &mut Progress) -> Result<(), String> {
+        while progress.sent < self.plan.each {
+            let offset = (progress.sent.wrapping_mul(7_919) % POOL_SIZE as u64) as usize;
+            progress.message.clear();
+            progress.message.extend_from_slice(&self.pool[offset..offset + self.plan.message]);
+            progress.message[..8].copy_from_slice(&progress.sent.to_le_bytes());
+            progress.message[8..PREFIX_SIZE].copy_from_slice(&monotonic_ns().to_le_bytes());
+            match self.group.try_broadcast(&progress.message) {
+                Ok(()) => {}
+                Err(BroadcastError::Full | BroadcastError::Changing | BroadcastError::Stopped) => break,
+                Err(error) => return Err(format!("member {}: {error}", self.plan.place)),
+            }
+            let hash = progress.own.add(self.plan.place as u64, &progress.message);
+            if progress.hashes.len() < ROWS_MAX {
+                progress.hashes.push(hash);
+            }
+            progress.sent += 1;
+        }
+        Ok(())
+    }
+
+    /// What comes next, if something does.
+    fn deliver(&mut self, progress: &mut Progress, timeout: Duration) -> Result<(), String> {
+        match self.group.deliver(timeout) {
+            Ok(Delivery::Message(message)) => {
+                let sender = self.roster.iter().position(|&node| node == message.sender);
+                let sender = sender.ok_or("a message of nobody in the roster")? as u64;
+                progress.take(&self.plan, sender, message.payload, monotonic_ns());
+            }
+            Ok(Delivery::View(_)) => progress.views += 1,
+            Ok(Delivery::Expelled) => return Err(format!("member {} was expelled", self.plan.place)),
+            Ok(Delivery::Stopped | Delivery::Resumed) | Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Progress {
+    fn take(&mut self, plan: &MemberPlan, sender: u64, payload: &[u8], at_ns: u64) {
+        let middle = plan.senders as u64 * plan.each / 2;
+        match plan.planted.filter(|_| self.delivered == middle) {
+            None => self.add(sender, payload, at_ns),
+            Some(Planted::Content) => {
+                let mut altered = payload.to_vec();
+                *altered.last_mut().expect("no message is empty") ^= 1;
+                self.add(sender, &altered, at_ns);
+            }
+            Some(Planted::Order) => self.exchanged = Some((sender, payload.to_vec(), at_ns)),
+        }
+        if self.delivered > middle
+            && let Some((sender, payload, at_ns)) = self.exchanged.take()
+        {
+            self.add(sender, &payload, at_ns);
+        }
+        self.delivered += 1;
+        self.bytes += payload.len() as u64;
+    }
+
+    fn add(&mut self, sender: u64, payload: &[u8], at_ns: u64) {
+        let hash = self.digest.add(sender, payload);
+        if self.rows.len() < ROWS_MAX {
+            let word = |at: usize| {
+                payload
+                    .get(at..at + 8)
+                    .map_or(u64::MAX, |word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+            };
+            self.rows.push(Row { sender, number: word(0), hash, sent_ns: word(8), at_ns });
+        }
+    }
+}

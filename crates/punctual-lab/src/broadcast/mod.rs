@@ -1,0 +1,15 @@
+//! Broadcast to a group, measured: members in processes of their own, faults at each receiver, content and order compared at all
+//! of them, beside bare multicast and the published table.
+//!
+//! `option` says what is measured · `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
+//! sends bare datagrams · `judge` compares what they delivered · `experiment` makes the trials in turn · `overview` shows them.
+
+pub mod experiment;
+mod floor;
+mod judge;
+pub mod member;
+pub mod option;
+pub mod overview;
+mod protocol;
+mod published;
+mod testbed;

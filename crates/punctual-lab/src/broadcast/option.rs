@@ -1,0 +1,208 @@
+//! What is measured.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use punctual::broadcast::Guarantee;
+use serde::{Deserialize, Serialize};
+
+/// What carries frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum BroadcastEngine {
+    /// Shared memory
+    Shared,
+    /// UDP, each frame for all sent once
+    Multicast,
+    /// UDP, each frame for all sent to each
+    Udp,
+    /// Raw Ethernet
+    Ethernet,
+}
+
+impl BroadcastEngine {
+    /// As it is written in options and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Multicast => "multicast",
+            Self::Udp => "udp",
+            Self::Ethernet => "ethernet",
+        }
+    }
+
+    /// Whether members stand in network namespaces of their own.
+    pub fn is_of_a_network(self) -> bool {
+        self != Self::Shared
+    }
+}
+
+/// What is promised of a message. Best effort and reliable delivery without an order are kinds that the library does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum BroadcastKind {
+    /// Atomic broadcast: one order, delivered when a majority holds it (uniform)
+    Ab,
+    /// One order, delivered when that is known
+    Agreed,
+}
+
+impl BroadcastKind {
+    /// As it is written in options and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ab => "ab",
+            Self::Agreed => "agreed",
+        }
+    }
+
+    pub(super) fn guarantee(self) -> Guarantee {
+        match self {
+            Self::Ab => Guarantee::Uniform,
+            Self::Agreed => Guarantee::Agreed,
+        }
+    }
+}
+
+/// Who broadcasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Senders {
+    /// The member that orders the messages
+    #[value(name = "1")]
+    One,
+    /// All members, the same share each
+    All,
+}
+
+impl Senders {
+    pub(super) fn count(self, members: usize) -> usize {
+        match self {
+            Self::One => 1,
+            Self::All => members,
+        }
+    }
+}
+
+/// Faults at each receiver, on every datagram of every kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultProfile {
+    /// Of a thousand, so many vanish.
+    pub loss_permille: u32,
+    /// Of a thousand others, so many are altered, which the check value tells.
+    pub flips_permille: u32,
+}
+
+/// Hundredths, with one digit behind the point where there is one.
+fn percent(permille: u32) -> String {
+    if permille.is_multiple_of(10) {
+        (permille / 10).to_string()
+    } else {
+        format!("{}.{}", permille / 10, permille % 10)
+    }
+}
+
+impl fmt::Display for FaultProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", percent(self.loss_permille), percent(self.flips_permille))
+    }
+}
+
+impl FaultProfile {
+    /// As part of a cell's name, where a slash separates.
+    pub(super) fn in_names(self) -> String {
+        self.to_string().replace('/', "-")
+    }
+}
+
+impl FromStr for FaultProfile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let permille = |text: &str| {
+            let percent: f64 = text.parse().ok()?;
+            (0.0..=50.0).contains(&percent).then(|| (percent * 10.0).round() as u32)
+        };
+        let both = text.split_once('/').and_then(|(loss, flips)| permille(loss).zip(permille(flips)));
+        let (loss_permille, flips_permille) =
+            both.ok_or("LOSS/FLIPS is needed, each from 0 to 50 hundredths, such as 3/1")?;
+        Ok(Self { loss_permille, flips_permille })
+    }
+}
+
+/// Bytes, such as 30000, 64k, 20M, 1G; thousands, and a B may follow.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let number = text.strip_suffix('B').unwrap_or(text);
+    let (number, factor) = match number.char_indices().last() {
+        Some((at, 'k')) => (&number[..at], 1_000),
+        Some((at, 'M')) => (&number[..at], 1_000_000),
+        Some((at, 'G')) => (&number[..at], 1_000_000_000),
+        _ => (number, 1),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    bytes.filter(|bytes| (1..=100_000_000_000).contains(bytes)).ok_or_else(|| "from 1 to 100G".to_owned())
+}
+
+/// What goes wrong on purpose at the last member, after delivery: to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Planted {
+    /// A bit of a message differs
+    Content,
+    /// Two messages are exchanged
+    Order,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct BroadcastSettings {
+    /// Sizes of groups, in turn.
+    pub members: Vec<usize>,
+    /// Who broadcasts.
+    pub senders: Senders,
+    /// What is promised.
+    pub kind: BroadcastKind,
+    /// Payload bytes of one trial, delivered at every member.
+    pub bytes: u64,
+    /// Size of a message.
+    pub message: usize,
+    /// Payload of a frame, where it is not the library's.
+    pub frame: Option<usize>,
+    /// Frames of one sender that not all have taken, where it is not the library's.
+    pub window: Option<usize>,
+    /// Faults, in turn.
+    pub faults: Vec<FaultProfile>,
+    /// Media, in turn.
+    pub engines: Vec<BroadcastEngine>,
+    /// Rounds of all trials.
+    pub runs: u32,
+    /// Repeats whatever is random.
+    pub seed: u64,
+    /// What goes wrong on purpose.
+    pub planted: Option<Planted>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_read_back() {
+        for text in ["0/0", "3/1", "0.5/12.5"] {
+            assert_eq!(text.parse::<FaultProfile>().map(|profile| profile.to_string()), Ok(text.to_owned()));
+        }
+        for wrong in ["", "3", "3/", "-1/0", "51/0", "a/b", "1/1/1"] {
+            assert!(wrong.parse::<FaultProfile>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        let read = ["30000", "64k", "20M", "1G", "1GB"].map(|text| bytes(text).unwrap());
+        assert_eq!(read, [30_000, 64_000, 20_000_000, 1_000_000_000, 1_000_000_000]);
+        for wrong in ["", "0", "k", "1T", "-1", "101G", "18446744073709551615G"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What `punctual run broadcast` says: speed beside bare multicast and the published table, and what it took.
+
+use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial, median};
+use super::option::Senders;
+use super::published;
+use crate::report::parts::{self, tail_cells};
+use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
+use crate::sample::Kind;
+use crate::summary::Summary;
+use crate::units::{count, dash, fixed};
+
+/// What the summary holds of it.
+fn overall(summary: &Summary) -> Option<BroadcastOverall> {
+    serde_json::from_value(summary.more.get("broadcast")?.clone()).ok()
+}
+
+/// The whole answer.
+pub fn sections(summary: &Summary) -> Vec<Section> {
+    let mut sections = Vec::new();
+    if let Some(all) = overall(summary) {
+        let groups = groups(&all);
+        if !groups.is_empty() {
+            sections.push(speeds(&all, &groups, summary));
+            sections.push(costs(&groups));
+        }
+        sections.extend(floors(&all));
+    }
+    sections.extend(parts::rest(summary));
+    sections
+}
+
+/// Trials of one thing, all runs.
+type Trials<'a> = Vec<&'a BroadcastTrial>;
+
+fn is_same(one: &BroadcastTrial, other: &BroadcastTrial) -> bool {
+    (one.engine, one.members, one.faults) == (other.engine, other.members, other.faults)
+}
+
+/// By group and engine, the fewest faults first.
+fn groups(all: &BroadcastOverall) -> Vec<Trials<'_>> {
+    let mut groups: Vec<Trials<'_>> = Vec::new();
+    for trial in &all.trials {
+        match groups.iter_mut().find(|group| is_same(group[0], trial)) {
+            Some(group) => group.push(trial),
+            None => groups.push(vec![trial]),
+        }
+    }
+    let place = |trial: &BroadcastTrial| all.trials.iter().position(|other| other.engine == trial.engine);
+    groups.sort_by_key(|group| (place(group[0]), group[0].members));
+    groups
+}
+
+fn speed_of(group: &[&BroadcastTrial]) -> f64 {
+    median(group.iter().map(|trial| trial.speed()).collect()).unwrap_or(0.0)
+}
+
+/// MB/s, thousands of thousands of bytes.
+fn mega(speed: f64) -> String {
+    fixed(speed / 1e6, if speed < 100e6 { 1 } else { 0 })
+}
+
+fn floor_of(all: &BroadcastOverall, members: usize) -> Option<f64> {
+    let of = all.floors.iter().filter(|floor| floor.members == members);
+    median(of.map(FloorTrial::speed).collect())
+}
+
+fn key(trial: &BroadcastTrial) -> [Cell; 3] {
+    [trial.engine.name().into(), trial.members.to_string().into(), trial.faults.to_string().into()]
+}
+
+fn keys() -> Vec<Column> {
+    vec![Column::name("engine"), Column::number("members"), Column::number("loss/flips %")]
+}
+
+fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> Section {
+    let mut columns = keys();
+    columns.extend(numbers(["frame", "MB/s", "of floor", "of 0/0", "printed", "× printed", "messages/s"]));
+    columns.extend(["p50", "p99", "max"].map(|head| Column::number(head).over("latency")));
+    let mut table = Table::new(columns).keyed(3);
+    for group in groups {
+        let (first, speed) = (group[0], speed_of(group));
+        let printed = published::speed(first.members, first.faults);
+        let mut row: Vec<Cell> = key(first).into();
+        row.push(count(first.frame as u64).into());
+        row.push(Cell::toned(mega(speed), Tone::Strong));
+        row.extend(shares(all, groups, (first, speed)));
+        row.push(printed.map_or_else(dash, |printed| fixed(printed, 2)).into());
+        row.push(printed.map_or_else(dash, |printed| fixed(speed / 1e6 / printed, 1)).into());
+        row.push(count((speed / all.message as f64).round() as u64).into());
+        row.extend(latencies(summary, first));
+        table.row(row);
+    }
+    let who = match all.senders {
+        Senders::One => "the member that orders broadcasts",
+        Senders::All => "all members broadcast",
+    };
+    let about = format!(
+        "payload at the slowest member; messages of {} B, {who}; MTU {}, not in memory",
+        count(all.message as u64),
+        count(all.mtu as u64)
+    );
+    let note = "Content and order were compared at all members. Latency: from broadcast to delivery at the last member, under this \
+                load, µs; runs pooled. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
+                Faults: at each receiver, on every datagram of every kind, below the check value.";
+    Section::new("How fast a group delivers").about(about).table(table.without_empty()).note(note)
+}
+
+/// Its share of the floor, and of the same without faults.
+fn shares(
+    all: &BroadcastOverall,
+    groups: &[Trials<'_>],
+    (trial, speed): (&BroadcastTrial, f64),
+) -> [Cell; 2] {
+    let share = |of: Option<f64>| Cell::from(of.map_or_else(dash, |of| fixed(speed / of, 2)));
+    let clean = groups.iter().find(|group| {
+        let is_clean = group[0].faults.loss_permille + group[0].faults.flips_permille == 0;
+        is_clean && group[0].engine == trial.engine && group[0].members == trial.members
+    });
+    let floor = floor_of(all, trial.members).filter(|_| trial.engine.is_of_a_network());
+    [share(floor), share(clean.map(|group| speed_of(group)))]
+}
+
+fn latencies(summary: &Summary, trial: &BroadcastTrial) -> [Cell; 3] {
+    let name = format!("{}/{}", trial.engine.name(), trial.wake());
+    let of = summary.results.iter().find(|row| row.cell.kind == Kind::OneWay && row.cell.name == name);
+    of.map_or_else(
+        || [dash(), dash(), dash()].map(Cell::from),
+        |row| {
+            let [p50, _, p99, _, max] = tail_cells(row);
+            [p50, p99, max]
+        },
+    )
+}
+
+/// What it took, for each message.
+fn costs(groups: &[Trials<'_>]) -> Section {
+    let mut columns = keys();
+    columns
+        .extend(numbers(["sent", "repairs", "questions"]).into_iter().map(|column| column.over("a message")));
+    columns.extend(numbers(["lost %", "CPU s/GB", "views", "altered", "misordered", "runs"]));
+    let mut table = Table::new(columns).keyed(3);
+    for group in groups {
+        let sum = |of: fn(&BroadcastTrial) -> u64| group.iter().map(|trial| of(trial)).sum::<u64>();
+        let messages = sum(|trial| trial.messages).max(1) as f64;
+        let each = |of: u64| Cell::from(fixed(of as f64 / messages, 2));
+        let came = sum(|trial| trial.frames_arrived) + sum(|trial| trial.frames_lost);
+        let mut row: Vec<Cell> = key(group[0]).into();
+        row.extend([each(sum(|trial| trial.frames_sent)), each(sum(|trial| trial.repaired))]);
+        row.push(each(sum(|trial| trial.questions)));
+        row.push(fixed(100.0 * sum(|trial| trial.frames_lost) as f64 / came.max(1) as f64, 2).into());
+        row.push(fixed(sum(|trial| trial.cpu_ns) as f64 / sum(|trial| trial.bytes).max(1) as f64, 1).into());
+        row.push(Cell::broken(sum(|trial| trial.views)));
+        row.extend([Cell::broken(sum(|trial| trial.altered)), Cell::broken(sum(|trial| trial.misordered))]);
+        row.push(group.len().to_string().into());
+        table.row(row);
+    }
+    let about = "all members together";
+    let note = "Sent: messages on the bus, of any kind. Repairs: frames that a member lacked and got. Lost: of what was to arrive, \
+                by faults and by full buffers. CPU: of all members, for each GB delivered at each of them.";
+    Section::new("What it took").about(about).table(table).note(note)
+}
+
+fn floors(all: &BroadcastOverall) -> Option<Section> {
+    let columns = [vec![Column::number("members")], numbers(["datagram", "MB/s", "lost %", "merged"])];
+    let mut table = Table::new(columns.concat());
+    for floor in &all.floors {
+        let lost = floor.sent.saturating_sub(floor.received);
+        let merged = match floor.merged {
+            [true, true] => "both ways",
+            [true, false] => "sent",
+            [false, _] => "no",
+        };
+        table.row([
+            floor.members.to_string().into(),
+            count(floor.size as u64).into(),
+            Cell::toned(mega(floor.speed()), Tone::Strong),
+            fixed(100.0 * lost as f64 / floor.sent.max(1) as f64, 1).into(),
+            merged.into(),
+        ]);
+    }
+    let note = "Nobody waits for a receiver here: what it has no room for is lost, and does not count.";
+    let section = Section::new("Bare multicast").about("floor/multicast: payload at the slowest receiver");
+    (!all.floors.is_empty()).then(|| section.table(table).note(note))
+}

@@ -1,0 +1,157 @@
+//! What the experiment and its members tell each other, a JSON line at a time; nothing is said while messages travel.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use super::option::{BroadcastKind, FaultProfile, Planted};
+use crate::endpoint::BusPlan;
+
+/// One trial, as one member sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct MemberPlan {
+    /// Its place in the roster; the first founds the group and orders the messages.
+    pub(super) place: usize,
+    /// Places of the roster.
+    pub(super) members: usize,
+    /// So many of the first places broadcast.
+    pub(super) senders: usize,
+    /// Messages of each of these.
+    pub(super) each: u64,
+    /// Size of a message.
+    pub(super) message: usize,
+    /// Payload of a frame, where it is not the library's.
+    pub(super) frame: Option<usize>,
+    /// Frames of one sender that not all have taken, where it is not the library's.
+    pub(super) window: Option<usize>,
+    /// What is promised.
+    pub(super) kind: BroadcastKind,
+    /// What arrives here suffers this.
+    pub(super) faults: FaultProfile,
+    /// Of faults and content.
+    pub(super) seed: u64,
+    /// What carries frames.
+    pub(super) bus: BusPlan,
+    /// What goes wrong here on purpose.
+    pub(super) planted: Option<Planted>,
+}
+
+/// Bare multicast, as one process sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct FloorPlan {
+    /// The group, and the address of the interface.
+    pub(super) group: SocketAddr,
+    pub(super) interface: Ipv4Addr,
+    /// Whether it sends, or receives.
+    pub(super) sends: bool,
+    /// Datagrams, and the payload of each.
+    pub(super) count: u64,
+    pub(super) size: usize,
+}
+
+/// What a member is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum MemberRequest {
+    /// Take this address on the interface that was put here.
+    Settle { address: Ipv4Addr },
+    /// Open a node, join, and wait until all have.
+    Open(Box<MemberPlan>),
+    /// From this instant of `CLOCK_MONOTONIC` on, broadcast and deliver until all messages are there.
+    Go { at_ns: u64 },
+    /// Leave.
+    Close,
+    /// Open a socket for bare datagrams; they travel at the next `Go`.
+    Floor(FloorPlan),
+}
+
+/// What a member says when it has joined.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Joined {
+    /// Payload of a frame.
+    pub(super) frame: usize,
+}
+
+/// What a member brings back. Rows of its messages follow as bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct MemberEnd {
+    /// When it had delivered everything, on `CLOCK_MONOTONIC`.
+    pub(super) ended_ns: u64,
+    /// Payload that it delivered.
+    pub(super) bytes: u64,
+    /// Of all that it delivered, whatever the order.
+    pub(super) content: [u64; 2],
+    /// Of all that it delivered, in its order.
+    pub(super) order: [u64; 2],
+    /// As `content`, of all that it broadcast.
+    pub(super) sent: [u64; 2],
+    /// CPU time of its process.
+    pub(super) cpu_ns: u64,
+    /// Bus messages that it sent, and that arrived here.
+    pub(super) frames_sent: u64,
+    pub(super) frames_arrived: u64,
+    /// That were lost or altered on the way here.
+    pub(super) frames_lost: u64,
+    /// Frames that it got as repairs.
+    pub(super) repaired: u64,
+    /// Times that it asked for what it lacked.
+    pub(super) questions: u64,
+    /// Views that began meanwhile.
+    pub(super) views: u64,
+    /// Sizes of what follows: rows, and hashes of what it broadcast.
+    pub(super) rows: usize,
+    pub(super) hashes: usize,
+}
+
+/// What a process brings back from bare multicast.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct FloorEnd {
+    /// When the last datagram was sent or came.
+    pub(super) ended_ns: u64,
+    /// Datagrams.
+    pub(super) count: u64,
+    /// Whether runs were sent as one.
+    pub(super) merged: bool,
+}
+
+/// One delivered message, of the first so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) sender: u64,
+    pub(super) number: u64,
+    pub(super) hash: u64,
+    pub(super) sent_ns: u64,
+    pub(super) at_ns: u64,
+}
+
+/// Bytes of a row.
+const ROW_SIZE: usize = 40;
+
+/// Messages of which rows are kept: the digests are of all.
+pub(super) const ROWS_MAX: usize = 50_000;
+
+impl Row {
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        for word in [self.sender, self.number, self.hash, self.sent_ns, self.at_ns] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// The words of what follows an answer: rows, then hashes. `None` if there are not so many.
+pub(super) fn read_rows(bytes: &[u8], rows: usize) -> Option<(Vec<Row>, Vec<u64>)> {
+    let (rows, hashes) = bytes.split_at_checked(rows * ROW_SIZE)?;
+    let words = |bytes: &[u8]| -> Vec<u64> {
+        let word = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        bytes.chunks_exact(8).map(word).collect()
+    };
+    let row = |row: &[u8]| {
+        let words = words(row);
+        Row { sender: words[0], number: words[1], hash: words[2], sent_ns: words[3], at_ns: words[4] }
+    };
+    Some((rows.chunks_exact(ROW_SIZE).map(row).collect(), words(hashes)))
+}
+
+/// Bytes that follow an end.
+pub(super) fn size_behind(end: &MemberEnd) -> usize {
+    end.rows * ROW_SIZE + end.hashes * 8
+}

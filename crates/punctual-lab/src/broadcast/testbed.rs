@@ -1,0 +1,195 @@
+//! Members in processes of their own, and what joins them: shared memory; or a bridge with a veth pair for each, all in network
+//! namespaces that nobody else has.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use punctual_machine::clock::monotonic_ns;
+use serde::de::DeserializeOwned;
+
+use super::judge::Delivered;
+use super::option::{BroadcastEngine, BroadcastSettings, FaultProfile};
+use super::protocol::{
+    FloorEnd, FloorPlan, Joined, MemberEnd, MemberPlan, MemberRequest, read_rows, size_behind,
+};
+use crate::endpoint::BusPlan;
+use crate::run::{Prepare, Worker, leave, make_bridge, plug_in};
+
+/// The bridge, and the interface that each member has.
+const BRIDGE: &str = "hall";
+pub(super) const INTERFACE: &str = "seat";
+/// Bits of an address that all members share.
+pub(super) const PREFIX: u8 = 24;
+/// Largest packet of these interfaces, bytes.
+pub(super) const MTU: usize = 1_500;
+/// Multicast group, of the block for local use (RFC 2365), and its port. Bare datagrams have another port.
+const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 79, 5, 15)), 9_945);
+const GROUP_BARE: SocketAddr = SocketAddr::new(GROUP.ip(), 9_946);
+/// Port of members that know each other's addresses.
+const PORT: u16 = 9_947;
+
+/// After the last member was told, so long until the first message: all are awake by then.
+const START_AFTER_NS: u64 = 20_000_000;
+
+/// One trial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct TrialPlan {
+    pub(super) engine: BroadcastEngine,
+    pub(super) members: usize,
+    pub(super) faults: FaultProfile,
+    pub(super) seed: u64,
+}
+
+/// What a trial brought.
+pub(super) struct Travelled {
+    pub(super) started_ns: u64,
+    pub(super) frame: usize,
+    pub(super) members: Vec<(MemberEnd, Delivered)>,
+}
+
+/// All processes.
+#[derive(Debug)]
+pub(super) struct BroadcastTestbed {
+    workers: Vec<Worker>,
+    /// Why there is no network, if there is none.
+    without_network: Option<String>,
+    number: u32,
+}
+
+fn address(place: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 79, 5, place as u8 + 1)
+}
+
+impl BroadcastTestbed {
+    /// Starts so many members; with a network if one is asked for and can be had. The calling thread leaves for a namespace.
+    pub(super) fn start(count: usize, wants_network: bool) -> Result<Self, String> {
+        let made = if wants_network {
+            leave().and_then(|()| make_bridge(BRIDGE))
+        } else {
+            Err("no medium of a network was asked for".to_owned())
+        };
+        let without_network =
+            made.err().map(|reason| format!("members need network namespaces: {reason}; run it as root"));
+        let mut testbed = Self { workers: Vec::new(), without_network, number: 0 };
+        let apart = testbed.without_network.is_none();
+        for _ in 0..count {
+            testbed.workers.push(Worker::start("member")?);
+        }
+        for (place, worker) in testbed.workers.iter_mut().enumerate() {
+            let thread = worker.ask(&Prepare { apart, cpu: None })?;
+            if apart {
+                plug_in(BRIDGE, &format!("hall{place}"), INTERFACE, thread)?;
+                worker.ask::<()>(&MemberRequest::Settle { address: address(place) })?;
+            }
+        }
+        Ok(testbed)
+    }
+
+    fn check_network(&self) -> Result<(), String> {
+        self.without_network.clone().map_or(Ok(()), Err)
+    }
+
+    fn bus(&self, engine: BroadcastEngine, place: usize, members: usize) -> BusPlan {
+        let at = |place: usize| SocketAddr::new(address(place).into(), PORT);
+        match engine {
+            BroadcastEngine::Shared => {
+                BusPlan::Shared(format!("broadcast-{}-{}", std::process::id(), self.number))
+            }
+            BroadcastEngine::Multicast => BusPlan::Multicast { group: GROUP, interface: address(place) },
+            BroadcastEngine::Udp => {
+                let peers = (0..members).filter(|&other| other != place).map(at).collect();
+                BusPlan::Peers { local: at(place), peers }
+            }
+            BroadcastEngine::Ethernet => BusPlan::Ethernet { interface: INTERFACE.to_owned(), frames: None },
+        }
+    }
+
+    /// Makes one trial: a group that is founded, and ends with it.
+    pub(super) fn make(
+        &mut self,
+        settings: &BroadcastSettings,
+        trial: &TrialPlan,
+    ) -> Result<Travelled, String> {
+        if trial.engine.is_of_a_network() {
+            self.check_network()?;
+        }
+        self.number += 1;
+        let travelled = self.travel(settings, trial);
+        // Also after a failure: the next trial founds a group of its own.
+        let count = trial.members;
+        let closed: Result<Vec<()>, String> = self.ask_all(count, |_| MemberRequest::Close);
+        closed.and(travelled)
+    }
+
+    fn travel(&mut self, settings: &BroadcastSettings, trial: &TrialPlan) -> Result<Travelled, String> {
+        let members = trial.members;
+        let senders = settings.senders.count(members);
+        let messages = settings.bytes.div_ceil(settings.message as u64);
+        let plans: Vec<MemberPlan> = (0..members)
+            .map(|place| MemberPlan {
+                place,
+                members,
+                senders,
+                each: messages.div_ceil(senders as u64),
+                message: settings.message,
+                frame: settings.frame,
+                window: settings.window,
+                kind: settings.kind,
+                faults: trial.faults,
+                seed: trial.seed.wrapping_mul(1_000).wrapping_add(place as u64 + 1),
+                bus: self.bus(trial.engine, place, members),
+                planted: settings.planted.filter(|_| place + 1 == members),
+            })
+            .collect();
+        let open = |place: usize| MemberRequest::Open(Box::new(MemberPlan::clone(&plans[place])));
+        let joined: Vec<Joined> = self.ask_all(members, open)?;
+        let at_ns = monotonic_ns() + START_AFTER_NS;
+        self.tell_all(members, |_| MemberRequest::Go { at_ns })?;
+        let mut ends = Vec::new();
+        for worker in &mut self.workers[..members] {
+            // All are heard, also after one that failed: their answers would meet the next question.
+            ends.push(end_of(worker));
+        }
+        let members = ends.into_iter().collect::<Result<Vec<_>, String>>()?;
+        Ok(Travelled { started_ns: at_ns, frame: joined[0].frame, members })
+    }
+
+    /// Bare multicast from the first to the others: of each, what it sent or received, and since when.
+    pub(super) fn floor(
+        &mut self,
+        members: usize,
+        count: u64,
+        size: usize,
+    ) -> Result<(u64, Vec<FloorEnd>), String> {
+        self.check_network()?;
+        let plan = |place: usize| {
+            let (group, interface) = (GROUP_BARE, address(place));
+            MemberRequest::Floor(FloorPlan { group, interface, sends: place == 0, count, size })
+        };
+        let _opened: Vec<()> = self.ask_all(members, plan)?;
+        let at_ns = monotonic_ns() + START_AFTER_NS;
+        Ok((at_ns, self.ask_all(members, |_| MemberRequest::Go { at_ns })?))
+    }
+
+    fn tell_all(&mut self, members: usize, what: impl Fn(usize) -> MemberRequest) -> Result<(), String> {
+        let mut workers = self.workers[..members].iter_mut().enumerate();
+        workers.try_for_each(|(place, worker)| worker.send(&what(place)))
+    }
+
+    /// Asks the first so many at once.
+    fn ask_all<T: DeserializeOwned>(
+        &mut self,
+        members: usize,
+        what: impl Fn(usize) -> MemberRequest,
+    ) -> Result<Vec<T>, String> {
+        self.tell_all(members, what)?;
+        let answers: Vec<Result<T, String>> = self.workers[..members].iter_mut().map(Worker::recv).collect();
+        answers.into_iter().collect()
+    }
+}
+
+fn end_of(worker: &mut Worker) -> Result<(MemberEnd, Delivered), String> {
+    let end: MemberEnd = worker.recv()?;
+    let bytes = worker.recv_bytes(size_behind(&end))?;
+    let (rows, hashes) = read_rows(&bytes, end.rows).ok_or("a member brought too few rows")?;
+    Ok((end, Delivered { rows, hashes }))
+}

@@ -1,0 +1,110 @@
+//! `punctual run broadcast`, as scripts and people call it. Short runs: what is looked at is what members delivered, never how fast.
+
+mod common;
+
+use common::{Place, alone, is_root, summary_of, text};
+use serde_json::Value;
+
+/// Three members and few messages on these engines.
+fn short<'a>(engines: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["run", "broadcast", "--members", "3", "--bytes", "600k", "--message", "5000"];
+    arguments.extend(["--engine", engines, "--json", "summary.json", "--out", "run"]);
+    arguments.extend(more);
+    arguments
+}
+
+fn trials(summary: &Value) -> Vec<Value> {
+    summary["broadcast"]["trials"].as_array().expect("trials").clone()
+}
+
+fn summary(place: &Place) -> Value {
+    summary_of(&text(&place.path("summary.json")))
+}
+
+/// Goal: every member delivers all that was sent, in one order, also where receivers lose and alter much of it; and that is in
+/// the summary, in the store and in words.
+#[test]
+fn all_members_deliver_the_same() {
+    let _turn = alone();
+    let place = Place::new();
+    let ended =
+        place.punctual(&short("shared,multicast", &["--senders", "all", "--faults", "0/0,5/5"])).with(0);
+    for words in ["How fast a group delivers", "What it took", "altered"] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    let summary = summary(&place);
+    if is_root() && summary["skipped"].is_null() {
+        assert!(ended.out.contains("Bare multicast"), "{}", ended.out);
+    } else {
+        eprintln!("SKIPPED: {}", summary["skipped"]);
+    }
+    let trials = trials(&summary);
+    assert!([2, 4].contains(&trials.len()), "{trials:#?}");
+    for trial in &trials {
+        let count = |field: &str| trial[field].as_u64().expect("a count");
+        assert_eq!([count("altered"), count("misordered")], [0; 2], "{trial:#}");
+        assert_eq!((count("messages"), count("bytes")), (120, 600_000), "{trial:#}");
+        let has_faults = trial["faults"]["loss_permille"] != 0;
+        assert!(!has_faults || count("frames_lost") > 0 && count("repaired") > 0, "{trial:#}");
+    }
+    let results = summary["results"].as_array().expect("results");
+    for (kind, unit) in [("one_way", "ns"), ("throughput", "B/s")] {
+        let row = |row: &&Value| row["name"] == "shared/ab/n3/5-5" && row["kind"] == kind;
+        let row = results.iter().find(row).expect("a result");
+        assert_eq!((&row["unit"], &row["mismatched"]), (&unit.into(), &0.into()), "{row:#}");
+        assert!(row["p50"].as_u64() > Some(0), "{row:#}");
+    }
+    let again = place.punctual(&["report", "run", "--text"]).with(0).out;
+    assert!(again.contains("How fast a group delivers"), "{again}");
+}
+
+/// Goal: a member that has another message, or another order, is found, and told by the exit code.
+#[test]
+fn what_differs_is_reported() {
+    let _turn = alone();
+    for (planted, altered, misordered, counter) in
+        [("content", 1, 0, "mismatched"), ("order", 0, 2, "reordered")]
+    {
+        let place = Place::new();
+        let said = place.punctual(&short("shared", &["--faults", "0/0", "--plant", planted])).with(1).err;
+        assert!(said.contains("in one order"), "{said}");
+        let summary = summary(&place);
+        let trial = &trials(&summary)[0];
+        assert_eq!(
+            (&trial["altered"], &trial["misordered"]),
+            (&altered.into(), &misordered.into()),
+            "{trial:#}"
+        );
+        let results = summary["results"].as_array().expect("results");
+        assert!(results.iter().any(|row| row[counter].as_u64() > Some(0)), "{results:#?}");
+    }
+}
+
+/// Goal: what the machine cannot do is said, and the rest is measured.
+#[test]
+fn without_privileges_the_network_is_skipped() {
+    let _turn = alone();
+    let place = Place::world_writable();
+    let Some(command) = common::unprivileged(&short("shared,multicast", &["--faults", "0/0"])) else {
+        return;
+    };
+    let ended = place.start(command).end().with(0);
+    assert!(ended.out.contains("run it as root"), "{}", ended.out);
+    assert_eq!(trials(&summary(&place)).len(), 1);
+}
+
+#[test]
+fn bad_options_are_named() {
+    let place = Place::new();
+    for (arguments, words) in [
+        (&["--faults", "60/0"][..], "--faults"),
+        (&["--members", "1"], "--members"),
+        (&["--bytes", "1T"], "--bytes"),
+        (&["--message", "15"], "--message"),
+        (&["--kind", "beb"], "--kind"),
+        (&["--duration", "1s"], "--duration"),
+    ] {
+        let said = place.punctual(&[&["run", "broadcast"], arguments].concat()).with(2).err;
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+}
