@@ -8,6 +8,9 @@ use serde_json::Value;
 /// On a busy machine another cause may have more of a stall: of some runs one names all.
 const RUNS_MAX: usize = 5;
 
+/// Stalls of clean runs that waited for a processor: so many have neighbours who compute all the while.
+const CROWDED: u64 = 100;
+
 fn matrix(place: &Place, run: usize, more: &[&str]) -> Option<Value> {
     let out = format!("causes-{run}");
     let arguments = ["run", "causes", "--injections", "2", "--json", "-", "--out", &out];
@@ -33,6 +36,7 @@ fn injections_are_named() {
         return;
     }
     let place = Place::new();
+    let mut crowded = 0;
     for run in 0..RUNS_MAX {
         let Some(said) = matrix(&place, run, &["--cause", "compute,stop"]) else { return };
         assert_eq!(said["schema"], "punctual.causes.v1");
@@ -50,7 +54,12 @@ fn injections_are_named() {
         if is_named("busy") && is_named("stopped") {
             return;
         }
+        crowded += usize::from(said["clean"]["named"][tier]["run_queue"].as_u64() > Some(CROWDED));
         eprintln!("run {run}: not all were named: {said:#}");
+    }
+    if crowded == RUNS_MAX {
+        eprintln!("SKIPPED: the processors are never free, and what is injected is not what is late");
+        return;
     }
     panic!("in {RUNS_MAX} runs not all were named");
 }

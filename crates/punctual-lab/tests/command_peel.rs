@@ -9,7 +9,8 @@ use serde_json::Value;
 
 fn peel(place: &Place, more: &[&str]) -> Ended {
     let mut arguments = vec!["run", "peel", "--json", "-", "--out", "run", "--count", "300"];
-    arguments.extend(["--duration", "10s", "--rounds", "3", "--starts", "4"]);
+    // Trials end by their count; the duration is for a machine that is busy elsewhere.
+    arguments.extend(["--duration", "10m", "--rounds", "3", "--starts", "4"]);
     arguments.extend(more);
     let ended = place.punctual(&arguments);
     if ended.code == Some(3) && ended.err.contains("two processors") {
@@ -70,24 +71,25 @@ fn number(value: &Value, name: &str) -> f64 {
 fn each_mistake_shows_where_it_belongs() {
     let _turn = alone();
     let place = Place::new();
-    let with = "pools-in-constructor,cold-crypto,crowd-at-start";
+    let with = "pools-in-constructor,cold-crypto";
     let ended = peel(&place, &["--engine", "datagram", "--with", with]);
     if ended.code == Some(3) {
         return;
     }
     let summary = summary_of(&ended.out);
-    let pools = found(&summary, "pools-in-constructor");
-    assert_eq!(number(pools, "without"), 0.0, "no pool is made on the way: {pools:#}");
-    assert!(number(pools, "with") > 0.0, "{pools:#}");
-    let crypto = found(&summary, "cold-crypto");
-    assert!(number(crypto, "with") > 0.0, "{crypto:#}");
-    for (culprit, figure) in [("pools-in-constructor", "keys_on_path_ns"), ("cold-crypto", "node_on_path_ns")]
+    let places = ["node_on_path_ns", "keys_on_path_ns"];
+    for (culprit, [own, figure]) in
+        [("pools-in-constructor", places), ("cold-crypto", [places[1], places[0]])]
     {
         // It shows there and not in the other's place.
         let all = summary["peel"]["starts_with"].as_array().expect("a list");
         let with = &all.iter().find(|pair| pair[0] == culprit).expect("its starts")[1];
         for start in with.as_array().expect("starts") {
             assert_eq!((number(start, figure), number(start, "lost")), (0.0, 0.0), "{culprit}: {start:#}");
+            assert!(number(start, own) > 0.0, "{culprit}: {start:#}");
+        }
+        for start in summary["peel"]["starts"].as_array().expect("starts") {
+            assert_eq!(number(start, own), 0.0, "nothing is made on the way: {start:#}");
         }
     }
     // What a start consists of is named, and is all of it; the first message is the library's own, stage by stage.
@@ -98,8 +100,26 @@ fn each_mistake_shows_where_it_belongs() {
     assert!(ranks.is_sorted_by(|a, b| a >= b), "{ranks:?}");
     let stages = summary["peel"]["starts"][0]["first_stages_ns"].as_array().expect("stages");
     assert!(stages.iter().any(|stage| stage.as_u64() > Some(0)), "{stages:?}");
-    let crowd = found(&summary, "crowd-at-start");
-    assert!(number(crowd, "with") > number(crowd, "without"), "{crowd:#}");
+}
+
+/// Goal: a crowd of starting processes makes each of them wait for a processor.
+#[test]
+fn a_crowd_shows_where_it_belongs() {
+    let _turn = alone();
+    let mut seen = Vec::new();
+    // A neighbour that comes in the middle may hide it, but hardly each time.
+    for _ in 0..5 {
+        let ended = peel(&Place::new(), &["--engine", "datagram", "--with", "crowd-at-start"]);
+        if ended.code == Some(3) {
+            return;
+        }
+        let crowd = found(&summary_of(&ended.out), "crowd-at-start").clone();
+        if number(&crowd, "with") > number(&crowd, "without") {
+            return;
+        }
+        seen.push(crowd);
+    }
+    panic!("{seen:#?}");
 }
 
 /// Goal: O_ASYNC from the start is seen by what it does: an interruption for nearly every frame, at both ends.

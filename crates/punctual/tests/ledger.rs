@@ -132,7 +132,7 @@ fn an_overrun_is_to_blame_while_the_writer_goes_on() {
         });
         while there.ledger().overruns < OVERRUNS {
             std::thread::sleep(Duration::from_millis(1));
-            for _ in 0..40 {
+            for _ in 0..10 {
                 let _nothing_there = receiver.try_receive();
             }
         }
