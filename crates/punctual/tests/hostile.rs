@@ -101,7 +101,7 @@ fn a_truncator_ends_nobody() {
     let here = Node::open(&Bus::shared(&bus), "here").unwrap();
     let honest = Node::open(&Bus::shared(&bus), "honest").unwrap();
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), honest.bind(1).unwrap());
-    let truncator = Role::start("truncator", &bus);
+    let mut truncator = Role::start("truncator", &bus);
     assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"still honest");
     receiver.send_timeout(Target::port("scribbler", 1), b"read", PATIENCE).unwrap();
     let end = Instant::now() + Duration::from_millis(250);
@@ -111,6 +111,7 @@ fn a_truncator_ends_nobody() {
         sender.send_timeout(Target::EVERYONE, &0_u64.to_le_bytes(), PATIENCE).unwrap();
         assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, 0_u64.to_le_bytes());
     }
+    assert_eq!(truncator.ended(), None, "it ended before its harm was done");
     truncator.kill();
     exchange((&mut sender, &mut receiver), honest.id(), 50, || {});
     let account = honest.peers().into_iter().find(|account| account.node == here.id()).unwrap();
@@ -150,7 +151,7 @@ fn a_scribbler_harms_nobody_else() {
         let here = Node::open(&Bus::shared(&bus), "here").unwrap();
         let honest = Node::open(&Bus::shared(&bus), "honest").unwrap();
         let (mut sender, mut receiver) = (here.bind(1).unwrap(), honest.bind(1).unwrap());
-        let scribbler = Role::start("scribbler", &bus);
+        let mut scribbler = Role::start("scribbler", &bus);
         let message = receiver.receive_timeout(PATIENCE).unwrap();
         assert_eq!(message.payload, b"still honest");
         receiver.send_timeout(Target::port("scribbler", 1), b"read", PATIENCE).unwrap();
@@ -158,6 +159,7 @@ fn a_scribbler_harms_nobody_else() {
         while Instant::now() < end {
             exchange((&mut sender, &mut receiver), honest.id(), 50, || {});
         }
+        assert_eq!(scribbler.ended(), None, "it ended before its harm was done");
         scribbler.kill();
         exchange((&mut sender, &mut receiver), honest.id(), 50, || {});
         let account = honest.peers().into_iter().find(|account| account.node == here.id()).unwrap();
