@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_machine::SystemError;
+use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
 use punctual_machine::life::{self, Life, LifeLock};
 use punctual_machine::memory::{Access, MappedSlice, Mapping};
 use punctual_machine::process::{ProcessIdentity, random, user};
+use punctual_proto::Nanos;
 use punctual_proto::limits::NAME_SIZE_MAX;
 
 /// Pages of which who makes one asks whether their maker lives. Each costs opening a file; on a host with more, the others
@@ -213,6 +215,32 @@ pub(crate) fn read_name(words: &[Counter]) -> String {
         .collect()
 }
 
+/// Writes words that belong together. `version` is odd meanwhile; one thread at a time does this. Each word is published, as it
+/// must not be seen before the odd version is.
+#[inline]
+pub(crate) fn write_whole(version: &Counter, write: impl FnOnce()) {
+    version.publish(version.get() + 1);
+    write();
+    version.publish(version.get() + 1);
+}
+
+/// What `read` makes of these words, each read as published; `None` if they were never written, or were meanwhile.
+pub(crate) fn read_whole<T>(version: &Counter, read: impl FnOnce() -> T) -> Option<T> {
+    let before = version.get_published();
+    let words = read();
+    let is_whole = before != 0 && before.is_multiple_of(2) && version.get_published() == before;
+    is_whole.then_some(words)
+}
+
+/// The time since an instant of the clock of that domain; 0 where ours is another.
+pub(crate) fn time_since(instant: Ticks, domain: u64) -> Nanos {
+    let clock = Clock::get();
+    if domain != u64::from(clock.domain()) {
+        return Nanos(0);
+    }
+    Nanos(clock.nanos(clock.now().since(instant)))
+}
+
 fn folder() -> PathBuf {
     // The sweepers of everybody else on this host would leave nothing to die over.
     #[cfg(labelled_stores)]
@@ -228,4 +256,24 @@ fn make_folder(folder: &Path) -> Option<()> {
     let _exists = std::fs::DirBuilder::new().mode(0o700).create(folder);
     let found = std::fs::symlink_metadata(folder).ok()?;
     (found.is_dir() && found.uid() == user()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: words that are being written, or were never, are not read as if they belonged together.
+    #[test]
+    fn words_are_read_whole_or_not_at_all() {
+        let (version, word) = (Counter::default(), Counter::default());
+        let read = || read_whole(&version, || word.get_published());
+        assert_eq!(read(), None, "never written");
+        write_whole(&version, || {
+            word.publish(7);
+            assert_eq!(read(), None, "being written");
+        });
+        assert_eq!(read(), Some(7));
+        let overtaken = read_whole(&version, || write_whole(&version, || word.publish(8)));
+        assert_eq!(overtaken, None, "written meanwhile");
+    }
 }

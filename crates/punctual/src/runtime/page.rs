@@ -12,7 +12,7 @@ use punctual_proto::limits::CLASSES_MAX;
 
 use super::counters::{BUCKETS, bucket};
 use super::options::{RuntimeOptions, WORKERS_MAX};
-use crate::pages::{Counters, PageKind, read_name, write_name};
+use crate::pages::{Counters, PageKind, read_name, read_whole, time_since, write_name, write_whole};
 
 /// Words of the whole runtime, by index, behind those that every page has.
 #[derive(Clone, Copy, Debug)]
@@ -174,16 +174,14 @@ impl WorkerPage {
         if ran.0 <= self.count(OfWorker::LongestNs).get() {
             return;
         }
-        let version = self.count(OfWorker::LongestVersion);
-        version.publish(version.get() + 1);
-        let words = self.page.view().of_worker(self.worker);
-        let name_words = &words[OfWorker::LongestName as usize..][..NAME_WORDS];
-        // Published each, as they must not be seen before the odd version is.
-        name_words.iter().for_each(|word| word.publish(0));
-        write_name(name_words, name);
-        self.count(OfWorker::LongestClass).publish(class.into());
-        self.count(OfWorker::LongestNs).publish(ran.0);
-        version.publish(version.get() + 1);
+        write_whole(self.count(OfWorker::LongestVersion), || {
+            let words = self.page.view().of_worker(self.worker);
+            let name_words = &words[OfWorker::LongestName as usize..][..NAME_WORDS];
+            name_words.iter().for_each(|word| word.publish(0));
+            write_name(name_words, name);
+            self.count(OfWorker::LongestClass).publish(class.into());
+            self.count(OfWorker::LongestNs).publish(ran.0);
+        });
     }
 }
 
@@ -262,22 +260,16 @@ impl<'a> View<'a> {
 
     /// The worker's longest poll, if there was one and it is not being written.
     pub(super) fn longest(self, worker: usize) -> Option<LongPoll> {
-        let version = || self.worker(worker, OfWorker::LongestVersion).get_published();
-        let before = version();
-        let ran = self.worker(worker, OfWorker::LongestNs).get_published();
-        let class = self.worker(worker, OfWorker::LongestClass).get_published() as u8;
-        let name = read_name(&self.of_worker(worker)[OfWorker::LongestName as usize..][..NAME_WORDS]);
-        let is_whole = before != 0 && before.is_multiple_of(2) && version() == before;
-        is_whole.then_some(LongPoll { name, class, ran: Nanos(ran) })
+        read_whole(self.worker(worker, OfWorker::LongestVersion), || LongPoll {
+            name: read_name(&self.of_worker(worker)[OfWorker::LongestName as usize..][..NAME_WORDS]),
+            class: self.worker(worker, OfWorker::LongestClass).get_published() as u8,
+            ran: Nanos(self.worker(worker, OfWorker::LongestNs).get_published()),
+        })
     }
 
     /// The time since the runtime began; 0 where its clock is another than ours.
     pub(super) fn time(self) -> Nanos {
-        let clock = Clock::get();
-        if self.get(Word::Domain) != u64::from(clock.domain()) {
-            return Nanos(0);
-        }
-        Nanos(clock.nanos(clock.now().since(Ticks(self.get(Word::Started)))))
+        time_since(Ticks(self.get(Word::Started)), self.get(Word::Domain))
     }
 }
 
