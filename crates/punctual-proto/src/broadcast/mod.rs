@@ -32,7 +32,7 @@ mod explored;
 mod tests;
 
 pub use check::{Check, crc32c};
-pub use member::{Account, BroadcastError, Delivery, Event, Guarantee, Member};
+pub use member::{Account, Behind, BroadcastError, Delivery, Event, Guarantee, Member};
 pub use message::{DATA_PREFIX_SIZE, HEADER_SIZE, control_size_max};
 pub use options::{GroupOptions, OptionsError};
 pub use view::{Places, View};

@@ -192,6 +192,43 @@ fn a_slow_member_holds_the_others_up() {
     assert_eq!((room.broadcast(0), room.events(2).len()), (Ok(()), 1), "the credit is back");
 }
 
+/// Goal: who keeps a message from its order, or from its majority, holds the group up while nothing moves, and no longer.
+#[test]
+fn who_keeps_all_from_moving_is_named() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let deaf = |deaf: [usize; 2]| {
+        move |target: usize, message: &mut Vec<u8>| {
+            if deaf.contains(&target) {
+                message.clear();
+            }
+        }
+    };
+    assert_eq!(room.members[1].account().slowest, None);
+    // The sequencer hears nothing of the frame that it should order; then two of three hear nothing of the sequencer's.
+    for (sender, who_is_deaf, named) in [(1, [0, 0], 0), (0, [1, 2], 1)] {
+        room.broadcast(sender).unwrap();
+        room.run(Nanos::from_millis(2), deaf(who_is_deaf));
+        assert_eq!(room.members[sender].account().slowest, None, "it may be under way");
+        room.run(Nanos::from_millis(30), deaf(who_is_deaf));
+        assert_eq!(
+            room.members[sender].account().slowest,
+            Some(named),
+            "{:?}",
+            room.members[sender].account()
+        );
+        room.run(Nanos::from_millis(30), |_, _| {});
+        let delivered = [0, 1, 2].map(|place| room.events(place).len());
+        assert_eq!((room.members[sender].account().slowest, delivered), (None, [1; 3]));
+    }
+    room.broadcast(0).unwrap();
+    room.run(Nanos::from_millis(5), deaf([2, 2]));
+    let behind = |place| room.members[0].behind(place).unwrap();
+    assert_eq!([behind(1).missing, behind(2).missing], [0, 1]);
+    assert!(behind(2).lag >= 1, "as far as is known");
+    assert_eq!(room.members[0].account().slowest, None, "a majority has it: nobody waits");
+}
+
 /// Goal: where slow members are expelled, the others go on without it, and it is told.
 #[test]
 fn a_slow_member_is_expelled_if_so_configured() {
@@ -201,6 +238,7 @@ fn a_slow_member_is_expelled_if_so_configured() {
     let taken = room.broadcast_while_one_sleeps();
     assert!(taken > 150, "{taken}");
     assert!(room.events(2).contains(&Event::Expelled));
+    assert_eq!([0, 2].map(|place| room.members[place].account().expelled), [0, 1]);
     assert!(room.members[0].view().size() == 2, "it does not join before its user knows");
     room.gather();
 }

@@ -1,6 +1,6 @@
-//! How a member fares: for those who watch it.
+//! How a member fares, and the others as far as it knows: for those who watch it.
 
-use super::Member;
+use super::{Member, Phase};
 
 /// What a member has repaired and asked, and how far its user is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,17 +11,49 @@ pub struct Account {
     pub repairs_sent: u64,
     /// Times that it asked others for what it missed.
     pub questions: u64,
+    /// Times that the others went on without it.
+    pub expelled: u64,
+    /// So much of the view's order is known here.
+    pub ordered: u64,
+    /// So much of it a majority holds.
+    pub uniform: u64,
+    /// So much of it the user has taken.
+    pub taken: u64,
     /// So much of the order that is known here its user has not taken.
     pub lag: u64,
-    /// The place whose user takes least, if that is half a window behind what a majority holds: soon all wait for it, or do.
+    /// The place of who holds the group up. That is the member whose user takes least, if it is half a window behind what a
+    /// majority holds: soon all wait for it, or do. Otherwise, if nothing has moved for a heartbeat and several round trips,
+    /// it is who should have ordered this member's frames, or who holds least of what is ordered.
     pub slowest: Option<usize>,
+}
+
+/// How far a member of the view is, as far as another one knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Behind {
+    /// So much of the order that is known here its user has not taken.
+    pub lag: u64,
+    /// Of so much of that order it lacks frames, or has not said that it holds them.
+    pub missing: u64,
 }
 
 impl Member {
     /// How it fares, over all its lives.
     pub fn account(&self) -> Account {
-        let lag = self.order.mark().saturating_sub(self.progress.taken);
-        Account { lag, slowest: self.slowest(), ..self.account }
+        Account {
+            ordered: self.order.mark(),
+            uniform: self.progress.uniform,
+            taken: self.progress.taken,
+            lag: self.order.mark().saturating_sub(self.progress.taken),
+            slowest: self.slowest(),
+            ..self.account
+        }
+    }
+
+    /// How far the member at a place is; `None` if nobody is there.
+    pub fn behind(&self, place: usize) -> Option<Behind> {
+        self.view.life(place)?;
+        let behind = |mark: u64| self.order.mark().saturating_sub(mark);
+        Some(Behind { lag: behind(self.taken_by(place)), missing: behind(self.held_by(place)) })
     }
 
     /// So much of the order the user of a member has taken, as far as is known here.
@@ -29,9 +61,25 @@ impl Member {
         if place == self.own { self.progress.taken } else { self.peers[place].taken }
     }
 
+    /// Of so much of the order a member holds the frames, as far as is known here.
+    pub(super) fn held_by(&self, place: usize) -> u64 {
+        if place == self.own { self.progress.held } else { self.peers[place].held }
+    }
+
     fn slowest(&self) -> Option<usize> {
-        let slowest = self.view.members().iter().min_by_key(|&place| self.taken_by(place))?;
+        let members = self.view.members();
+        let slowest = members.iter().min_by_key(|&place| self.taken_by(place))?;
         let behind = self.progress.uniform.saturating_sub(self.taken_by(slowest));
-        (2 * behind >= self.options.window as u64).then_some(slowest)
+        if 2 * behind >= self.options.window as u64 {
+            return Some(slowest);
+        }
+        if self.phase != Phase::Member || !self.is_stuck() {
+            return None;
+        }
+        if self.order.count(self.own) < self.outgoing.sent {
+            return self.view.sequencer().filter(|&sequencer| sequencer != self.own);
+        }
+        let least = members.iter().min_by_key(|&place| self.held_by(place))?;
+        (self.held_by(least) < self.order.mark()).then_some(least)
     }
 }

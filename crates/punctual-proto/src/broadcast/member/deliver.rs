@@ -158,7 +158,7 @@ impl Member {
         let mut held = [0; GROUP_MEMBERS_MAX];
         let mut count = 0;
         for place in self.view.members().iter() {
-            held[count] = if place == self.own { self.progress.held } else { self.peers[place].held };
+            held[count] = self.held_by(place);
             count += 1;
         }
         // What the middle one and all above it hold, more than half do.

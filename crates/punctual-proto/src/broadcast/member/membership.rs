@@ -406,6 +406,7 @@ impl Member {
         if self.is_leaving {
             return self.end();
         }
+        self.account.expelled += 1;
         self.outgoing.abandon();
         self.joining.fill((0, Nanos(0)));
         (self.phase, self.is_stopped, self.installed) = (Phase::Joining, false, None);

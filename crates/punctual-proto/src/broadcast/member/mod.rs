@@ -24,7 +24,7 @@ mod send;
 mod timing;
 mod transmit;
 
-pub use account::Account;
+pub use account::{Account, Behind};
 pub use deliver::{Delivery, Event};
 pub use send::{BroadcastError, Guarantee};
 
@@ -186,6 +186,16 @@ impl Member {
     /// Whether it belongs to a minority, or its view is too small: nothing is taken and nothing new is uniform.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
+    }
+
+    /// The epoch that it has promised in its view: 0 if the view is undisturbed.
+    pub fn epoch(&self) -> u64 {
+        self.acceptor.promised()
+    }
+
+    /// Its own place in the roster.
+    pub fn place(&self) -> usize {
+        self.own
     }
 
     /// The node at a place of the roster.

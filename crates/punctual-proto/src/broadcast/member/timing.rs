@@ -12,6 +12,8 @@ pub(super) struct Timing {
     /// If nothing has moved by then, the others are asked what they hold (tail probe).
     probe_at: Nanos,
     probe_wait: Nanos,
+    /// When something moved last, or everything was settled.
+    moved_at: Nanos,
     /// What was held, ordered and uniform when something moved last.
     seen: (u64, u64, u64),
     pub(super) join_at: Nanos,
@@ -29,6 +31,7 @@ impl Timing {
             heartbeat_at: now,
             probe_at: Nanos::NEVER,
             probe_wait: Nanos(0),
+            moved_at: now,
             seen: (0, 0, 0),
             join_at: now,
             change_at: None,
@@ -128,12 +131,18 @@ impl Member {
     pub(super) fn note_settled(&mut self) {
         let seen = (self.progress.held, self.order.mark(), self.progress.uniform);
         if self.is_settled() || self.view.size() == 1 {
-            self.timing.probe_at = Nanos::NEVER;
+            (self.timing.probe_at, self.timing.moved_at) = (Nanos::NEVER, self.now);
         } else if seen != self.timing.seen || self.timing.probe_at == Nanos::NEVER {
             self.timing.probe_wait = Nanos(2 * self.gaps.round_trip().0);
-            self.timing.probe_at = self.now.plus(self.timing.probe_wait);
+            (self.timing.probe_at, self.timing.moved_at) = (self.now.plus(self.timing.probe_wait), self.now);
         }
         self.timing.seen = seen;
+    }
+
+    /// Whether something is under way and nothing of it has moved for so long that somebody must hold it up.
+    pub(super) fn is_stuck(&self) -> bool {
+        let usual = self.options.heartbeat.max(Nanos(4 * self.gaps.round_trip().0));
+        self.timing.probe_at != Nanos::NEVER && self.now.since(self.timing.moved_at) >= usual
     }
 
     /// Whether a member's user has taken nothing for too long of what there is, if such members are expelled.
