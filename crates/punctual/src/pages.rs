@@ -1,4 +1,4 @@
-//! Pages of counters that other processes of this user find and read, without disturbing who counts: of nodes and of runtimes.
+//! Pages of counters that other processes of this user find and read, without disturbing who counts: of nodes, runtimes and members of groups.
 
 use std::ffi::{CString, OsString};
 use std::ops::Deref;
@@ -31,6 +31,8 @@ const IDENTITY_WORDS: usize = 16;
 pub(crate) enum PageKind {
     Node,
     Runtime,
+    /// A member of a group.
+    Group,
 }
 
 impl PageKind {
@@ -39,6 +41,7 @@ impl PageKind {
         match self {
             Self::Node => [u64::from_le_bytes(*b"PUNCOUNT"), 2],
             Self::Runtime => [u64::from_le_bytes(*b"PUNRUNTM"), 1],
+            Self::Group => [u64::from_le_bytes(*b"PUNGROUP"), 1],
         }
     }
 
@@ -47,6 +50,7 @@ impl PageKind {
         match self {
             Self::Node => "counters",
             Self::Runtime => "runtime",
+            Self::Group => "group",
         }
     }
 

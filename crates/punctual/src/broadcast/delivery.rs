@@ -59,27 +59,6 @@ impl View {
     }
 }
 
-/// How a member of a group fares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupAccount {
-    /// Number of the view that it is in; 0 if in none.
-    pub view: u64,
-    /// Members of that view.
-    pub members: usize,
-    /// Payload of a frame, bytes.
-    pub frame_size: usize,
-    /// Frames that it missed and got as repairs.
-    pub repaired: u64,
-    /// Messages by which it repaired what others missed.
-    pub repairs_sent: u64,
-    /// Times that it asked others for what it missed.
-    pub questions: u64,
-    /// Frames that have a place in the order and that its user has not taken.
-    pub lag: u64,
-    /// Who holds the group up: the member whose user takes least, if that is half a window behind what a majority holds.
-    pub held_up_by: Option<NodeId>,
-}
-
 /// Why nothing was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliverError {

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use punctual_machine::clock::Clock;
+use punctual_machine::process::random;
 use punctual_proto::broadcast::{self, Event, Guarantee, Member};
 use punctual_proto::{Nanos, Protocol, Target};
 
-use super::GroupAccount;
+use super::page::{Exchanged, Page};
+use super::{GroupAccount, JoinError};
 use crate::communicator::Communicator;
 use crate::engine::SendError;
 
@@ -19,6 +21,11 @@ const EVENTS_FIRST_MAX: u32 = 16;
 
 /// How long it waits for room at a medium that is full, and rings for nobody.
 const ROOM_WAIT: Nanos = Nanos::from_micros(50);
+
+/// How old what others read of a member is while it is busy; one that has nothing to do writes with each heartbeat. Whoever looks
+/// does so with eyes, or once in seconds. To write takes 26 ns for a roster of three and 155 ns for one of 32 (release build,
+/// Intel Xeon): less than two hundredths of a per cent of the time, whatever the load. Otherwise a turn costs one comparison.
+const PAGE_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// A message for which the medium had no room.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +40,11 @@ pub(super) struct Driver {
     member: Member,
     communicator: Communicator,
     clock: &'static Clock,
-    frame_size: usize,
+    /// Where others read how the member fares.
+    page: Page,
+    /// When that is written again.
+    page_due: Nanos,
+    exchanged: Exchanged,
     buffer: Vec<u8>,
     held: Option<Held>,
     /// A message that waits for room longer than this is lost: a reader that stands still must not stop the group.
@@ -58,21 +69,26 @@ pub(super) struct Driver {
 }
 
 impl Driver {
+    /// `page` makes the page of a member whose frames have so many bytes.
     pub(super) fn new(
         options: broadcast::GroupOptions,
-        life: u64,
         communicator: Communicator,
-    ) -> Result<Self, broadcast::OptionsError> {
+        page: impl FnOnce(&Member, usize) -> Result<Page, JoinError>,
+        refused: impl FnOnce(broadcast::OptionsError) -> JoinError,
+    ) -> Result<Self, JoinError> {
         let clock = Clock::get();
         let now = Nanos(clock.nanos(clock.now()));
         let (buffer, held_max) = (vec![0; options.datagram_size()], options.heartbeat);
         let frame_size = options.frame_size;
         let kept_size_max = options.roster.len() * options.window * options.frame_size;
+        let member = Member::new(options, random(), now).map_err(refused)?;
         Ok(Self {
-            member: Member::new(options, life, now)?,
+            page: page(&member, frame_size)?,
+            page_due: now,
+            exchanged: Exchanged::default(),
+            member,
             communicator,
             clock,
-            frame_size,
             buffer,
             held: None,
             held_max,
@@ -98,6 +114,12 @@ impl Driver {
 
     /// The next event for the user, if there is one now.
     pub(super) fn next_event(&mut self) -> Option<Event> {
+        let event = self.take_event();
+        self.exchanged.delivered += u64::from(matches!(event, Some(Event::Delivered(_))));
+        event
+    }
+
+    fn take_event(&mut self) -> Option<Event> {
         self.taken += 1;
         if self.taken > EVENTS_FIRST_MAX {
             self.turn();
@@ -116,19 +138,10 @@ impl Driver {
         event
     }
 
-    /// How the member fares. What is kept for the user is not taken.
-    pub(super) fn account(&self) -> GroupAccount {
-        let (member, of_frames) = (&self.member, self.member.account());
-        GroupAccount {
-            view: member.view().number,
-            members: member.view().size(),
-            frame_size: self.frame_size,
-            repaired: of_frames.repaired,
-            repairs_sent: of_frames.repairs_sent,
-            questions: of_frames.questions,
-            lag: of_frames.lag,
-            held_up_by: of_frames.slowest.and_then(|place| member.node(place)),
-        }
+    /// How the member fares, as its page says it to all.
+    pub(super) fn account(&mut self) -> GroupAccount {
+        self.write_page(self.now());
+        self.page.view().account()
     }
 
     /// The bytes of the message that the user took last, until the next call.
@@ -166,6 +179,7 @@ impl Driver {
     ) -> Result<(), broadcast::BroadcastError> {
         let now = self.now();
         self.member.try_broadcast(message, guarantee, now)?;
+        self.exchanged.broadcast += 1;
         self.settle();
         Ok(())
     }
@@ -207,6 +221,14 @@ impl Driver {
             self.member.handle_timeout(now);
         }
         self.transmit(now);
+        if now >= self.page_due {
+            self.write_page(now);
+        }
+    }
+
+    fn write_page(&mut self, now: Nanos) {
+        self.page.write(&self.member, self.exchanged);
+        self.page_due = now.plus(PAGE_INTERVAL);
     }
 
     fn transmit(&mut self, now: Nanos) {

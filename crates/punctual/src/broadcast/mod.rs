@@ -50,26 +50,29 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::event_fd::EventFd;
-use punctual_machine::process::random;
-use punctual_proto::broadcast::Event;
+use punctual_proto::broadcast::{Event, Member};
 use punctual_proto::{Nanos, NodeId};
 
 use crate::communicator::Sender;
 use crate::node::{CommunicatorOptions, Node};
 
+pub use account::{GroupAccount, GroupOwner, GroupState, MemberAccount, read_all};
 pub use broadcaster::Broadcaster;
-pub use delivery::{BroadcastError, DeliverError, Delivery, GroupAccount, Message, View};
+pub use delivery::{BroadcastError, DeliverError, Delivery, Message, View};
 pub use options::{GROUP_PORT, GroupOptions, JoinError};
 pub use punctual_proto::broadcast::{Guarantee, OptionsError};
 
 use driver::Driver;
 use options::nanos;
+use page::Page;
 use shared::Shared;
 
+mod account;
 mod broadcaster;
 mod delivery;
 mod driver;
 mod options;
+mod page;
 mod shared;
 
 /// A member of a group. Dropped without [`Group::leave`] it crashes, for the others.
@@ -102,8 +105,11 @@ impl Group {
         let communicator = CommunicatorOptions::waiting(options.wake);
         let communicator = node.bind_with(options.port, &communicator).map_err(JoinError::Bind)?;
         let sender = communicator.sender();
-        let driver = Driver::new(member, random(), communicator)
-            .map_err(|error| JoinError::Options { group: options.name.clone(), error })?;
+        let page = |member: &Member, frame_size| {
+            Page::create(&options.name, node.page_owner(), (member, frame_size)).map_err(JoinError::System)
+        };
+        let refused = |error| JoinError::Options { group: options.name.clone(), error };
+        let driver = Driver::new(member, communicator, page, refused)?;
         let event = EventFd::new().map_err(JoinError::System)?;
         let shared = Arc::new(Shared::new(driver, event, options.heartbeat / 4));
         let theirs = Arc::clone(&shared);
@@ -139,7 +145,7 @@ impl Group {
         })
     }
 
-    /// How this member fares.
+    /// How this member fares. Other processes read the same by [`read_all`].
     pub fn account(&mut self) -> GroupAccount {
         self.drive(|driver| {
             driver.turn();

@@ -17,6 +17,8 @@ pub(crate) struct About {
     pub(crate) incarnation: u16,
     pub(crate) clock: &'static Clock,
     pub(crate) page: Page,
+    /// Whose page that is.
+    pub(crate) owner: PageOwner,
     /// Largest message, bytes.
     pub(crate) payload_size_max: usize,
     /// On a sealed bus.
@@ -41,6 +43,6 @@ impl About {
             .map_err(|error| OpenError::System { error, advice: "counters need a little memory" })?;
         let seal_size = if seals.is_some() { SEAL_SIZE } else { 0 };
         let payload_size_max = size_max.saturating_sub(seal_size);
-        Ok(Self { node, incarnation, clock: Clock::get(), page, payload_size_max, seals })
+        Ok(Self { node, incarnation, clock: Clock::get(), page, owner, payload_size_max, seals })
     }
 }

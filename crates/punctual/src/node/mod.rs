@@ -12,7 +12,7 @@ use punctual_proto::{NodeId, Port, Target};
 
 use crate::communicator::Communicator;
 use crate::engine::{Engine, Joined, Receive, SLEEP_MAX};
-use crate::ledger::{Ledger, RowError};
+use crate::ledger::{Ledger, PageOwner, RowError};
 use crate::memory::Entered;
 use crate::memory::stream::{Layers, Streams};
 use crate::publication::{Publication, PublicationOptions, StreamError, Subscription, SubscriptionOptions};
@@ -216,6 +216,11 @@ impl Node {
     /// This node's id.
     pub fn id(&self) -> NodeId {
         self.about().node
+    }
+
+    /// What its pages say of whose they are.
+    pub(crate) fn page_owner(&self) -> &PageOwner {
+        &self.about().owner
     }
 
     /// Largest message of this bus, bytes.

@@ -1,0 +1,167 @@
+//! How members of groups fare, read at any time by anybody.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use punctual_machine::counter::Counter;
+use punctual_proto::broadcast::Member;
+use punctual_proto::{Nanos, NodeId};
+
+use super::page::View;
+use crate::ledger::PageOwner;
+use crate::pages::{self, PageKind};
+
+/// How a member of a group fares. Positions count frames in the order of its view, from 0 in each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupAccount {
+    /// How long ago this was so: a member that runs says it once in a heartbeat at least.
+    pub age: Nanos,
+    /// Whether it takes part.
+    pub state: GroupState,
+    /// Number of the view that it is in; 0 if in none.
+    pub view: u64,
+    /// The epoch in which that view is being changed; 0 if it is not.
+    pub epoch: u64,
+    /// Members of that view.
+    pub members: usize,
+    /// Who orders its messages.
+    pub sequencer: Option<NodeId>,
+    /// Payload of a frame, bytes.
+    pub frame_size: usize,
+    /// So much of the order is known to this member.
+    pub ordered: u64,
+    /// So much of it a majority holds.
+    pub uniform: u64,
+    /// So much of it this member's user has taken.
+    pub taken: u64,
+    /// Frames that have a place in the order and that its user has not taken.
+    pub lag: u64,
+    /// Messages of its user's, over all views.
+    pub broadcast: u64,
+    /// Messages that its user was given, over all views.
+    pub delivered: u64,
+    /// Frames that it missed and got as repairs.
+    pub repaired: u64,
+    /// Messages by which it repaired what others missed.
+    pub repairs_sent: u64,
+    /// Times that it asked others for what it missed.
+    pub questions: u64,
+    /// Times that the others went on without it.
+    pub expelled: u64,
+    /// Who holds the group up: the member whose user takes least, if that is half a window behind what a majority holds. If
+    /// nothing moves, who should order this member's messages, or holds least of what is ordered.
+    pub held_up_by: Option<NodeId>,
+    /// The members in the order of the roster, as far as this one knows.
+    pub each: Vec<MemberAccount>,
+}
+
+/// How far a member is, as far as another one knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberAccount {
+    /// The member.
+    pub node: NodeId,
+    /// What [`read_all`] found that it is called; its number where it found nothing, as of members on other hosts.
+    pub name: String,
+    /// Frames that have a place in the order and that its user has not taken.
+    pub lag: u64,
+    /// Of so many of the order it lacks the frames, or has not said that it holds them.
+    pub missing: u64,
+}
+
+/// Whether a member takes part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupState {
+    /// It is in no view.
+    #[default]
+    Joining,
+    /// It is in a view.
+    Member,
+    /// Its view ends.
+    Changing,
+    /// It hears too few, or its view is too small.
+    Stopped,
+    /// It has left, as was asked for.
+    Left,
+}
+
+impl GroupState {
+    const ALL: [Self; 5] = [Self::Joining, Self::Member, Self::Changing, Self::Stopped, Self::Left];
+
+    pub(super) fn of(member: &Member) -> Self {
+        if member.has_left() {
+            Self::Left
+        } else if member.view().number == 0 {
+            Self::Joining
+        } else if member.is_stopped() {
+            Self::Stopped
+        } else if member.epoch() != 0 || member.is_finishing_view() {
+            Self::Changing
+        } else {
+            Self::Member
+        }
+    }
+
+    /// That of a number in a page; what is none is the first.
+    pub(super) fn numbered(number: u64) -> Self {
+        Self::ALL.into_iter().find(|&state| state as u64 == number).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for GroupState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Joining => "joining",
+            Self::Member => "member",
+            Self::Changing => "changing",
+            Self::Stopped => "stopped",
+            Self::Left => "left",
+        })
+    }
+}
+
+/// Whose account it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupOwner {
+    /// The group's name, cut to 32 bytes.
+    pub group: String,
+    /// The node that is a member, on which bus, in which process.
+    pub node: PageOwner,
+}
+
+impl GroupAccount {
+    /// What the member of that node is called.
+    #[must_use]
+    pub fn name(&self, node: NodeId) -> String {
+        let member = self.each.iter().find(|member| member.node == node);
+        member.map_or_else(|| node.to_string(), |member| member.name.clone())
+    }
+
+    /// The member that holds the group up, and how far it is.
+    #[must_use]
+    pub fn slowest(&self) -> Option<&MemberAccount> {
+        self.each.iter().find(|member| Some(member.node) == self.held_up_by)
+    }
+}
+
+/// The accounts of all live members of groups of this user on this host, read without disturbing them.
+#[must_use]
+pub fn read_all() -> Vec<(GroupOwner, GroupAccount)> {
+    let read = |words: &[Counter]| {
+        let view = View::of(words)?;
+        Some((view.owner()?, view.account()))
+    };
+    let mut all: Vec<_> = pages::read_all(PageKind::Group).iter().filter_map(|words| read(words)).collect();
+    let key = |owner: &GroupOwner| {
+        let PageOwner { name, bus, process, .. } = &owner.node;
+        (bus.clone(), owner.group.clone(), name.clone(), process.pid)
+    };
+    all.sort_by_cached_key(|(owner, _)| key(owner));
+    let names: BTreeMap<NodeId, String> =
+        all.iter().map(|(owner, _)| (owner.node.node, owner.node.name.clone())).collect();
+    for member in all.iter_mut().flat_map(|(_, account)| &mut account.each) {
+        if let Some(name) = names.get(&member.node) {
+            member.name.clone_from(name);
+        }
+    }
+    all
+}
