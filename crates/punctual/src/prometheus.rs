@@ -4,23 +4,33 @@ use std::fmt::{Display, Write};
 
 use punctual_proto::Nanos;
 
+use crate::broadcast::{GroupAccount, GroupOwner, GroupState, MemberAccount};
 use crate::ledger::{Ledger, PageOwner};
 use crate::runtime::{Metrics, RuntimeOwner};
 
-/// The counters of nodes and runtimes in Prometheus' text format, version 0.0.4: counters end in `_total`, times are seconds.
+/// The counters of nodes, runtimes and members of groups in Prometheus' text format, version 0.0.4: counters end in `_total`,
+/// times are seconds.
 ///
 /// ```
-/// let text = punctual::prometheus(&punctual::ledger::read_all(), &punctual::runtime::read_all());
+/// use punctual::{broadcast, ledger, runtime};
+///
+/// let text = punctual::prometheus(&ledger::read_all(), &runtime::read_all(), &broadcast::read_all());
 /// assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("punctual_")));
 /// ```
 #[must_use]
-pub fn prometheus(nodes: &[(PageOwner, Ledger)], runtimes: &[(RuntimeOwner, Metrics)]) -> String {
+pub fn prometheus(
+    nodes: &[(PageOwner, Ledger)],
+    runtimes: &[(RuntimeOwner, Metrics)],
+    groups: &[(GroupOwner, GroupAccount)],
+) -> String {
     let mut page = Page::default();
     page.nodes(nodes);
     page.runtimes(runtimes);
     page.workers(runtimes);
     page.classes(runtimes);
     page.delays(runtimes);
+    page.groups(groups);
+    page.members(groups);
     page.0
 }
 
@@ -45,7 +55,7 @@ impl Page {
     }
 
     fn nodes(&mut self, nodes: &[(PageOwner, Ledger)]) {
-        let labels: Vec<String> = nodes.iter().map(|(owner, _)| node_labels(owner)).collect();
+        let labels: Vec<String> = nodes.iter().map(|(owner, _)| owner.labels()).collect();
         // The same names in the same order for every ledger.
         for (index, (counter, _)) in Ledger::default().entries().into_iter().enumerate() {
             let is_gauge = GAUGES.contains(&counter);
@@ -172,7 +182,7 @@ impl Page {
         );
         for (owner, metrics) in runtimes {
             for (index, class) in metrics.classes.iter().enumerate() {
-                let labels = format!("{},class=\"{index}\"", runtime_labels(owner));
+                let labels = format!("{},class=\"{index}\"", owner.labels());
                 for limit in limits() {
                     let labels = format!("{labels},le=\"{}\"", seconds(limit));
                     self.line(&format!("{name}_bucket"), &labels, class.delays.count_below(limit));
@@ -185,22 +195,83 @@ impl Page {
         }
     }
 
-    /// A metric with the values that each runtime has of it, by the labels that tell them apart.
-    fn rows(
+    fn groups(&mut self, groups: &[(GroupOwner, GroupAccount)]) {
+        type Of = fn(&GroupAccount) -> u64;
+        let rows: [(&str, &str, &str, Of); 14] = [
+            ("in_view", "gauge", "1 if it is in a view and not stopped.", |account| {
+                u64::from(matches!(account.state, GroupState::Member | GroupState::Changing))
+            }),
+            ("view", "gauge", "Number of its view; 0 if it is in none.", |account| account.view),
+            ("epoch", "gauge", "The epoch in which its view is changed; 0 if it is not.", |account| {
+                account.epoch
+            }),
+            ("members", "gauge", "Members of its view.", |account| account.members as u64),
+            ("ordered", "gauge", "Frames with a place in the order of its view.", |account| account.ordered),
+            ("uniform", "gauge", "Those of them that a majority holds.", |account| account.uniform),
+            ("taken", "gauge", "Those of them that its user has taken.", |account| account.taken),
+            ("lag", "gauge", "Those of them that its user has not taken.", |account| account.lag),
+            ("broadcast_total", "counter", "Messages of its user's.", |account| account.broadcast),
+            ("delivered_total", "counter", "Messages that its user was given.", |account| account.delivered),
+            ("repaired_total", "counter", "Frames that it missed and got as repairs.", |account| {
+                account.repaired
+            }),
+            (
+                "repairs_sent_total",
+                "counter",
+                "Messages by which it repaired what others missed.",
+                |account| account.repairs_sent,
+            ),
+            ("questions_total", "counter", "Times that it asked for what it missed.", |account| {
+                account.questions
+            }),
+            ("expelled_total", "counter", "Times that the others went on without it.", |account| {
+                account.expelled
+            }),
+        ];
+        for (name, kind, help, value) in rows {
+            self.rows(&format!("punctual_group_{name}"), kind, help, groups, |account| {
+                vec![(String::new(), value(account).to_string())]
+            });
+        }
+        let (name, help) = ("punctual_group_age_seconds", "How long ago it said all this.");
+        self.rows(name, "gauge", help, groups, |account| vec![(String::new(), seconds(account.age))]);
+    }
+
+    /// What each member of a group knows of each.
+    fn members(&mut self, groups: &[(GroupOwner, GroupAccount)]) {
+        type Of = fn(&GroupAccount, &MemberAccount) -> u64;
+        let rows: [(&str, &str, Of); 3] = [
+            ("lag", "Frames with a place in the order that its user has not taken.", |_, member| member.lag),
+            ("missing", "Frames with a place in the order that it lacks.", |_, member| member.missing),
+            ("holds_up", "1 if it holds the group up.", |account, member| {
+                u64::from(account.held_up_by == Some(member.node))
+            }),
+        ];
+        for (name, help, value) in rows {
+            self.rows(&format!("punctual_group_member_{name}"), "gauge", help, groups, |account| {
+                let each = account.each.iter();
+                let label = |member: &MemberAccount| format!(",member=\"{}\"", escaped(&member.name));
+                each.map(|member| (label(member), value(account, member).to_string())).collect()
+            });
+        }
+    }
+
+    /// A metric with the values that each owner has of it, by the labels that tell them apart.
+    fn rows<O: Labels, C>(
         &mut self,
         name: &str,
         kind: &str,
         help: &str,
-        runtimes: &[(RuntimeOwner, Metrics)],
-        values: impl Fn(&Metrics) -> Vec<(String, String)>,
+        all: &[(O, C)],
+        values: impl Fn(&C) -> Vec<(String, String)>,
     ) {
-        if runtimes.is_empty() {
+        if all.is_empty() {
             return;
         }
         self.head(name, kind, help);
-        for (owner, metrics) in runtimes {
-            let labels = runtime_labels(owner);
-            for (more, value) in values(metrics) {
+        for (owner, counters) in all {
+            let labels = owner.labels();
+            for (more, value) in values(counters) {
                 self.line(name, &format!("{labels}{more}"), value);
             }
         }
@@ -211,14 +282,29 @@ fn seconds(time: Nanos) -> String {
     format!("{}.{:09}", time.0 / 1_000_000_000, time.0 % 1_000_000_000)
 }
 
-fn node_labels(owner: &PageOwner) -> String {
-    let pid = owner.process.pid_here().map_or_else(String::new, |pid| pid.to_string());
-    format!("bus=\"{}\",node=\"{}\",pid=\"{pid}\"", escaped(&owner.bus), escaped(&owner.name))
+/// Whose counters they are, as labels.
+trait Labels {
+    fn labels(&self) -> String;
 }
 
-fn runtime_labels(owner: &RuntimeOwner) -> String {
-    let pid = owner.process.pid_here().map_or_else(String::new, |pid| pid.to_string());
-    format!("runtime=\"{}\",pid=\"{pid}\"", escaped(&owner.name))
+impl Labels for PageOwner {
+    fn labels(&self) -> String {
+        let pid = self.process.pid_here().map_or_else(String::new, |pid| pid.to_string());
+        format!("bus=\"{}\",node=\"{}\",pid=\"{pid}\"", escaped(&self.bus), escaped(&self.name))
+    }
+}
+
+impl Labels for RuntimeOwner {
+    fn labels(&self) -> String {
+        let pid = self.process.pid_here().map_or_else(String::new, |pid| pid.to_string());
+        format!("runtime=\"{}\",pid=\"{pid}\"", escaped(&self.name))
+    }
+}
+
+impl Labels for GroupOwner {
+    fn labels(&self) -> String {
+        format!("group=\"{}\",{}", escaped(&self.group), self.node.labels())
+    }
 }
 
 /// As a label's value is written; control characters are not in names.
@@ -248,7 +334,22 @@ mod tests {
         runtime.block_on(done).unwrap();
         let owner_of_runtime = RuntimeOwner { name: "r".to_owned(), process };
         let metrics = runtime.handle().metrics();
-        let text = prometheus(&[(owner.clone(), ledger), (owner, ledger)], &[(owner_of_runtime, metrics)]);
+        let node = PageOwner { name: "b\"".to_owned(), ..owner.clone() };
+        let member = |name: &str, lag| MemberAccount {
+            node: NodeId::named(name),
+            name: name.to_owned(),
+            lag,
+            missing: 0,
+        };
+        let account = GroupAccount {
+            held_up_by: Some(NodeId::named("y\"")),
+            each: vec![member("x", 3), member("y\"", 4)],
+            repaired: 5,
+            ..GroupAccount::default()
+        };
+        let groups = [(GroupOwner { group: "g\\".to_owned(), node }, account)];
+        let nodes = [(owner.clone(), ledger), (owner, ledger)];
+        let text = prometheus(&nodes, &[(owner_of_runtime, metrics)], &groups);
         let mut heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let count = heads.len();
         heads.dedup();
@@ -268,6 +369,13 @@ mod tests {
         assert!(
             text.contains("# TYPE punctual_node_waiting gauge") && text.contains("punctual_node_sent_total{")
         );
-        assert_eq!(prometheus(&[], &[]), "");
+        let labels = "{group=\"g\\\\\",bus=\"shared:x\",node=\"b\\\"\",pid=\"";
+        let is_there = |name: &str, end: &str| {
+            let begin = format!("punctual_group_{name}{labels}");
+            text.lines().any(|line| line.starts_with(&begin) && line.ends_with(end))
+        };
+        assert!(is_there("repaired_total", "\"} 5") && is_there("member_lag", ",member=\"x\"} 3"), "{text}");
+        assert!(is_there("member_holds_up", ",member=\"y\\\"\"} 1") && is_there("in_view", "} 0"), "{text}");
+        assert_eq!(prometheus(&[], &[], &[]), "");
     }
 }

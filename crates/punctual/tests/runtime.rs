@@ -458,7 +458,7 @@ fn others_read_what_a_runtime_counts() {
     assert_eq!((metrics.tasks, metrics.workers.len(), metrics.classes.len()), (1, 2, 8));
     assert_eq!(metrics.classes[5].delays.count(), 1);
     assert_eq!(metrics.classes[5].floor_permille, 20);
-    let text = punctual::prometheus(&[], &read_all());
+    let text = punctual::prometheus(&[], &read_all(), &[]);
     assert!(text.contains(&format!("punctual_runtime_tasks{{runtime=\"{name}\"")), "{text}");
     other.kill();
     assert!(found().is_none(), "its process is no more");

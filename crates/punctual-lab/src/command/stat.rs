@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use punctual::Ledger;
+use punctual::broadcast::{GroupAccount, GroupOwner};
 use punctual::ledger::PageOwner;
 use punctual::runtime::{Metrics, RuntimeOwner, WorkerMetrics};
 use punctual_machine::signal::{catch_interrupts, interrupted};
@@ -18,6 +19,8 @@ use crate::error::Failure;
 use crate::report::section::{Block, Cell, Column, Item, Section, Table, Tone, numbers};
 use crate::report::text::{self, Screen};
 use crate::units::{count, dash, duration, grouped, micros_or_dash};
+
+mod groups;
 
 /// Options of the live counters.
 #[derive(Debug, Args)]
@@ -42,11 +45,21 @@ pub struct StatArguments {
 struct Look {
     nodes: Vec<(PageOwner, Ledger)>,
     runtimes: Vec<(RuntimeOwner, Metrics)>,
+    groups: Vec<(GroupOwner, GroupAccount)>,
 }
 
 impl Look {
     fn now() -> Self {
-        Self { nodes: punctual::ledger::read_all(), runtimes: punctual::runtime::read_all() }
+        Self {
+            nodes: punctual::ledger::read_all(),
+            runtimes: punctual::runtime::read_all(),
+            groups: punctual::broadcast::read_all(),
+        }
+    }
+
+    /// Whether there is nobody whose counters could change. A member of a group has a node.
+    fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.runtimes.is_empty()
     }
 
     /// The same node at this look.
@@ -66,7 +79,7 @@ pub fn stat(arguments: &StatArguments) -> Result<(), Failure> {
     match arguments.serve {
         Some(address) => serve(address, || {
             let look = Look::now();
-            punctual::prometheus(&look.nodes, &look.runtimes)
+            punctual::prometheus(&look.nodes, &look.runtimes, &look.groups)
         }),
         None => watch(arguments, Look::now),
     }
@@ -86,7 +99,7 @@ fn watch(arguments: &StatArguments, mut read: impl FnMut() -> Look) -> Result<()
             format!("{clear}{}", page(&look, &earlier, last.elapsed(), Screen::stdout()))
         };
         print(&shown)?;
-        if arguments.once || look.nodes.is_empty() && look.runtimes.is_empty() {
+        if arguments.once || look.is_empty() {
             return Ok(());
         }
         last = Instant::now();
@@ -119,6 +132,9 @@ fn page(look: &Look, earlier: &Look, passed: Duration, screen: Screen) -> String
     }
     if !look.runtimes.is_empty() {
         sections.extend(runtime_sections(look, earlier));
+    }
+    if !look.groups.is_empty() {
+        sections.extend(groups::sections(&look.groups));
     }
     if sections.is_empty() {
         return "no node of this user is open on this host, and no runtime\n".to_owned();
@@ -216,7 +232,7 @@ fn class_cells(owner: &RuntimeOwner, spent: &Metrics, index: usize) -> Vec<Cell>
 /// The value of `schema` in what `--json` writes.
 const SCHEMA: &str = "punctual.stat.v1";
 
-/// One look, for scripts: every counter of every node and runtime.
+/// One look, for scripts: every counter of every node, runtime and member of a group.
 fn object(look: &Look, earlier: &Look, passed: Duration) -> Value {
     let nodes: Vec<Value> = look
         .nodes
@@ -234,7 +250,9 @@ fn object(look: &Look, earlier: &Look, passed: Duration) -> Value {
         })
         .collect();
     let runtimes: Vec<Value> = look.runtimes.iter().map(|(owner, metrics)| runtime(owner, metrics)).collect();
-    json!({ "schema": SCHEMA, "nodes": nodes, "runtimes": runtimes })
+    let groups: Vec<Value> =
+        look.groups.iter().map(|(owner, account)| groups::object(owner, account)).collect();
+    json!({ "schema": SCHEMA, "nodes": nodes, "runtimes": runtimes, "groups": groups })
 }
 
 /// A runtime since its start. Times are nanoseconds.
@@ -316,7 +334,7 @@ mod tests {
             bus: "shared:car".to_owned(),
             process: ProcessIdentity::of_self(),
         };
-        let there = Look { nodes: vec![(owner, Ledger::default())], runtimes: Vec::new() };
+        let there = Look { nodes: vec![(owner, Ledger::default())], ..Look::default() };
         let mut looks = vec![Look::default(), there];
         watch(&arguments, || looks.pop().expect("it ends with the first look that finds nobody"))
             .expect("output");
@@ -332,7 +350,7 @@ mod tests {
             process: ProcessIdentity::of_self(),
         };
         let ledger = Ledger { sent: 12_345, lost_overrun: 7, inbox_full: 2, ..Ledger::default() };
-        let look = Look { nodes: vec![(owner, ledger)], runtimes: Vec::new() };
+        let look = Look { nodes: vec![(owner, ledger)], ..Look::default() };
         let page = page(&look, &Look::default(), Duration::from_secs(1), Screen::default());
         assert!(page.contains("12,345") && page.contains("inbox_full 2, lost_overrun 7"), "{page}");
         assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
@@ -355,7 +373,7 @@ mod tests {
         let mut later = metrics.clone();
         later.time = Nanos(3_000_000_000);
         later.workers[0].polls += 2_468;
-        let look = |metrics: Metrics| Look { nodes: Vec::new(), runtimes: vec![(owner.clone(), metrics)] };
+        let look = |metrics: Metrics| Look { runtimes: vec![(owner.clone(), metrics)], ..Look::default() };
         let first = page(&look(metrics.clone()), &Look::default(), Duration::from_secs(1), Screen::default());
         assert!(first.contains("4,321") && first.contains("77") && !first.contains("1,234"), "{first}");
         let second = page(&look(later), &look(metrics), Duration::from_secs(2), Screen::default());

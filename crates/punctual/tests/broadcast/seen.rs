@@ -84,6 +84,8 @@ fn others_see_how_members_fare() {
         assert_eq!((account.state, account.epoch), (GroupState::Member, 0));
         assert!(account.taken <= account.ordered && account.uniform > 0, "{account:?}");
     }
+    let text = punctual::prometheus(&[], &[], &all);
+    assert!(text.contains(&format!("punctual_group_repaired_total{{group=\"{name}\"")), "{text}");
     File::create(folder.path().join("stop")).unwrap();
     await_all(&name, |all| {
         let broadcast: u64 = all.iter().map(|(_, account)| account.broadcast).sum();
