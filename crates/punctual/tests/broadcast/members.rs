@@ -337,7 +337,9 @@ fn members_say_who_holds_the_group_up() {
         groups[..2].iter_mut().for_each(|group| while next(group, Duration::from_millis(1)).is_some() {});
         let accounts: Vec<_> = groups.iter_mut().map(Group::account).collect();
         let is_told = |account: &GroupAccount| {
-            (account.view, account.members, account.held_up_by) == (view, 3, Some(NodeId::named(NAMES[2])))
+            let named = (account.view, account.members, account.held_up_by);
+            let is_behind = account.slowest().is_some_and(|member| member.lag >= 8 && member.missing == 0);
+            named == (view, 3, Some(NodeId::named(NAMES[2]))) && is_behind
         };
         is_seen = accounts.iter().all(is_told) && accounts[2].lag >= 8;
     }
