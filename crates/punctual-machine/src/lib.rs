@@ -26,6 +26,8 @@ pub mod error;
 #[cfg(not(loom))]
 pub mod event_fd;
 #[cfg(not(loom))]
+pub mod fault_cost;
+#[cfg(not(loom))]
 pub mod fd_exchange;
 #[cfg(not(loom))]
 pub mod filter;
@@ -57,6 +59,10 @@ pub mod socket;
 pub mod sync;
 #[cfg(not(loom))]
 mod truncation;
+#[cfg(not(loom))]
+pub mod window;
+#[cfg(not(loom))]
+pub mod withheld;
 
 pub use error::SystemError;
 #[cfg(loom)]

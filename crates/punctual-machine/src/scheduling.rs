@@ -69,6 +69,24 @@ pub fn set_deadline(reservation: Reservation) -> Result<(), SystemError> {
     }
 }
 
+/// How urgent the calling thread is, as `nice:N`, `fifo:N`, `rr:N`, `deadline:RUNTIME/PERIOD` in microseconds; `other` for all else.
+pub fn urgency() -> String {
+    let mut found = Attributes::default();
+    let size = size_of::<Attributes>() as u32;
+    // SAFETY: the pointer is to a live structure of the size that is stated; pid 0 is the calling thread.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, size, 0) };
+    match i32::try_from(found.policy) {
+        _ if answer == -1 => "other".to_owned(),
+        Ok(libc::SCHED_FIFO) => format!("fifo:{}", found.priority),
+        Ok(libc::SCHED_RR) => format!("rr:{}", found.priority),
+        _ if found.policy == POLICY_DEADLINE => {
+            format!("deadline:{}/{}", found.runtime / 1000, found.period / 1000)
+        }
+        Ok(libc::SCHED_OTHER) if found.nice != 0 => format!("nice:{}", found.nice),
+        _ => "other".to_owned(),
+    }
+}
+
 /// Lets the calling thread's sleeps end as near to their time as the kernel can: ordinary ones may be 50 µs late.
 pub fn sleep_precisely() {
     // SAFETY: PR_SET_TIMERSLACK takes a number and no pointer; it cannot fail for a positive one.
@@ -98,7 +116,11 @@ mod tests {
     #[test]
     fn nice_values_outside_the_range_are_refused() {
         assert!(set_nice(20).unwrap_err().to_string().starts_with("set nice value 20"));
-        std::thread::spawn(|| set_nice(5).unwrap()).join().unwrap();
+        let nice = std::thread::spawn(|| {
+            set_nice(5).unwrap();
+            urgency()
+        });
+        assert_eq!(nice.join().unwrap(), "nice:5");
     }
 
     #[test]

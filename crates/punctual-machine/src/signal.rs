@@ -73,6 +73,8 @@ fn send(process: u32, signal: rustix::process::Signal, what: &'static str) -> Re
 
 static CONTINUATIONS: AtomicU64 = AtomicU64::new(0);
 static CONTINUED_NS: AtomicU64 = AtomicU64::new(0);
+/// They are counted.
+static COUNTS: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note_continuation(_signal: libc::c_int) {
     CONTINUED_NS.store(monotonic_ns(), Ordering::Relaxed);
@@ -81,6 +83,7 @@ extern "C" fn note_continuation(_signal: libc::c_int) {
 
 /// From now on every SIGCONT is counted, and with it the ends of stops: whoever stops a process must continue it.
 pub fn count_continuations() -> Result<(), SystemError> {
+    COUNTS.store(true, Ordering::Relaxed);
     // SAFETY: `sigaction` is plain data for which all zeroes is a value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = note_continuation as extern "C" fn(libc::c_int) as usize;
@@ -90,6 +93,18 @@ pub fn count_continuations() -> Result<(), SystemError> {
         return Err(SystemError::last("catch signal", "SIGCONT"));
     }
     Ok(())
+}
+
+/// As [`count_continuations`], unless the program has a handler of its own. Whether they are counted.
+pub fn count_continuations_unless_handled() -> bool {
+    if COUNTS.load(Ordering::Relaxed) {
+        return true;
+    }
+    // SAFETY: `sigaction` is plain data for which all zeroes is a value.
+    let mut present: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: no handler is given, and the structure that is filled is live.
+    let answer = unsafe { libc::sigaction(libc::SIGCONT, core::ptr::null(), &raw mut present) };
+    answer == 0 && present.sa_sigaction == libc::SIG_DFL && count_continuations().is_ok()
 }
 
 /// How often the process was continued since [`count_continuations`], and when last, nanoseconds of `CLOCK_MONOTONIC`.

@@ -1,10 +1,11 @@
 //! What is stored of a trial to explain it: its threads, whose each stage is, and what was seen around late messages.
 
+use punctual_machine::fault_cost::FAULT_NS_MIN;
+use punctual_machine::window::Window;
 use serde::{Deserialize, Serialize};
 
 use super::stage::StageOwner;
 use super::trace::Trace;
-use super::window::Window;
 use crate::scheduling::Urgency;
 
 /// The evidence of one trial. All instants are those of its samples: nanoseconds since the start of the run.
@@ -22,9 +23,6 @@ pub struct TrialEvidence {
     #[serde(default = "fault_ns_min")]
     pub fault_ns: u64,
 }
-
-/// A page fault takes no less on any processor.
-pub const FAULT_NS_MIN: u64 = 250;
 
 fn fault_ns_min() -> u64 {
     FAULT_NS_MIN

@@ -4,13 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Part, account};
 use super::cause::Cause;
-use super::evidence::{EvidenceDump, EvidenceThread, FAULT_NS_MIN, Recording, TrialEvidence};
+use super::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence};
 use super::naming::{Excess, NamedCause, from_account, from_windows, part_words};
 use super::seen::{PART_MIN, Seen, over};
 use super::stage::{Side, interval, rule_for, typical, worst_stage};
 use crate::sample::{Load, Samples};
 use crate::scheduling::Urgency;
 use crate::stall::{self, Stall};
+use punctual_machine::fault_cost::FAULT_NS_MIN;
 
 /// One stall, explained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

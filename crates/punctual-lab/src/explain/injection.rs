@@ -14,8 +14,8 @@ use punctual_machine::signal::{resume, stop};
 use serde::{Deserialize, Serialize};
 
 use super::cause::{Definition, KNOWN};
-use super::fault_cost::{FRESH_SIZE, PAGE_SIZE};
 use crate::scheduling::{QuotaGroup, Urgency};
+use punctual_machine::fault_cost::{FRESH_SIZE, PAGE_SIZE};
 
 /// No injection lasts longer: a real-time thread that spins keeps its CPU from everybody.
 pub const LASTS_MAX: Duration = Duration::from_millis(100);

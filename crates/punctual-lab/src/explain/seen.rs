@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
 use super::clue::{Excess, Glance};
-use super::window::{Evidence, Window};
 use crate::units::count;
+use punctual_machine::window::{Evidence, Window};
 
 /// What a thread went through in a span of time, in bounds: its windows are wider. The least of all that excludes one another
 /// fits into the span together.

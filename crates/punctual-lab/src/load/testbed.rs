@@ -19,7 +19,7 @@ use crate::doubt::{Cause, page_faults};
 use crate::endpoint::{Addresses, EndpointPlan, Ends};
 use crate::run::{INTERFACES, Prepare, Requests, Worker, join_by_veth, leave};
 use crate::sample::Facts;
-use crate::scheduling::Quotas;
+use punctual_machine::withheld::Quotas;
 
 /// Where both ends are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -19,10 +19,10 @@ use super::trips::{RoundTrips, Seen, Trip};
 use super::wire::{self, PacketHeader, PacketKind, Past, Record, TripId};
 use crate::explain::injection::{Mishap, Mishaps};
 use crate::explain::recorder::LateRecorder;
-use crate::explain::window::{Evidence, SchedSampler, Window};
 use crate::load::pace::Client;
 use crate::sample::Load;
 use crate::scheduling::Control;
+use punctual_machine::window::{Evidence, SchedSampler, Window};
 
 /// What one trial sends.
 #[derive(Clone, Debug)]

@@ -11,13 +11,13 @@ use super::client::ClientTrace;
 use super::trips::{BEYOND, RoundTrips, Trip, WIRE};
 use crate::explain::cause::Cause;
 use crate::explain::clue::Excess;
-use crate::explain::fault_cost::fault_ns;
 use crate::explain::seen::{PART_MIN, Seen, cause_of, over};
 pub use crate::explain::stage::Side;
 use crate::explain::stage::{typical, worst_stage};
 use crate::sample::{Load, RESPONDER, Samples};
 use crate::scheduling::Urgency;
 use crate::stall::{self, Stall, StallRule};
+use punctual_machine::fault_cost::fault_ns;
 
 /// One stall, explained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,11 +7,11 @@ use super::option::Variant;
 use super::settings::ResponseSettings;
 use super::trips::{BEYOND, NAMES, WIRE};
 use crate::explain::evidence::{EvidenceThread, Recording, TrialEvidence};
-use crate::explain::fault_cost::fault_ns;
 use crate::explain::recorder::LateRecorder;
 use crate::explain::stage::{StageOwner, rule_for};
-use crate::explain::window::Window;
 use crate::sample::{Load, Samples};
+use punctual_machine::fault_cost::fault_ns;
+use punctual_machine::window::Window;
 
 /// The kernel's clock and ours at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +130,7 @@ fn run_ns([first, last]: [ClockPair; 2], start: Ticks, monotonic_ns: u64) -> u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::window::Evidence;
+    use punctual_machine::window::Evidence;
 
     /// Goal: instants of the kernel's clock become instants of the run, between both readings and beyond them.
     #[test]

@@ -11,8 +11,8 @@ use super::port::{Arrival, Port};
 use super::protocol::{Protocol, SockperfRequest, answer_sockperf};
 use super::wire::{self, PacketHeader, PacketKind, Past, Record};
 use crate::explain::injection::Mishaps;
-use crate::explain::window::{Evidence, SchedSampler};
 use crate::scheduling::Control;
+use punctual_machine::window::{Evidence, SchedSampler};
 
 /// A wake-up or a reply that took longer is asked about at once.
 const SLOW: Duration = Duration::from_micros(200);

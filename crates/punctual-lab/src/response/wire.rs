@@ -25,7 +25,7 @@
 //! | 112 | 4 | CRC-32C of bytes 0 to 111 |
 //! | 116 | | filler that follows from run and sequence number, compared whole |
 
-use crate::explain::window::Evidence;
+use punctual_machine::window::Evidence;
 
 /// Smallest packet, bytes: the header.
 pub const SIZE_MIN: usize = 116;
@@ -240,6 +240,8 @@ fn read_evidence(head: &[u8]) -> Option<Past> {
         throttled_us: get32(head, 92)?,
         stolen_us: get32(head, 96)?,
         continued_age_us: get32(head, 100).filter(|&age_us| age_us != NEVER_US),
+        // It has no room here.
+        switches_voluntary: 0,
     };
     Some(Past { evidence, age_us: get32(head, 60)? })
 }
@@ -292,6 +294,7 @@ mod tests {
                 faults_major: short[1],
                 switches_involuntary: short[2],
                 migrations: short[3],
+                switches_voluntary: 0,
             },
             age_us: long[1],
         })

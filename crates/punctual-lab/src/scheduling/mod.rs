@@ -4,10 +4,8 @@ mod control;
 mod job;
 mod quota_group;
 mod urgency;
-mod withheld;
 
 pub use control::Control;
 pub use job::Job;
 pub use quota_group::{LiftedQuotas, QuotaGroup, lift_quotas};
 pub use urgency::Urgency;
-pub use withheld::{Quotas, Steal, Throttled, certain_steal_ns};

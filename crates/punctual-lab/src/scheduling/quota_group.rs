@@ -74,7 +74,7 @@ pub struct LiftedQuotas {
 /// There is none, or it may not be changed. What was lifted until then is put back.
 pub fn lift_quotas() -> Result<LiftedQuotas, String> {
     let mut lifted = LiftedQuotas { before: Vec::new() };
-    let limits = super::withheld::limits();
+    let limits = punctual_machine::withheld::limits();
     if limits.is_empty() {
         return Err("no control group of this process has a CPU quota: start it in one that has".to_owned());
     }

@@ -17,7 +17,7 @@ use super::protocol::{Account, Assignment, Done, Facts, Heard, Opening, Part, Sk
 use super::value::{RECORD_SIZE, Record};
 use crate::endpoint::BusPlan;
 use crate::run::Requests;
-use crate::scheduling::Quotas;
+use punctual_machine::withheld::Quotas;
 
 /// How long the others on the bus are waited for before the barrier.
 const JOINING_MAX: Duration = Duration::from_secs(20);

@@ -6,8 +6,8 @@ use crate::explain::injection::How;
 use crate::explain::seen::{PART_MIN, Seen, over};
 use crate::explain::stage::Side;
 use crate::explain::trace::{TaskInfo, Trace};
-use crate::explain::window::{Evidence, Window};
 use crate::scheduling::Urgency;
+use punctual_machine::window::{Evidence, Window};
 
 const ORDINARY: u32 = 1;
 const URGENT: u32 = 2;

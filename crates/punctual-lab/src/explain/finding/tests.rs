@@ -3,8 +3,8 @@ use super::*;
 use crate::explain::evidence::EvidenceDump;
 use crate::explain::stage::StageOwner;
 use crate::explain::trace::{CpuEvents, Event, Leaving, Trace, What};
-use crate::explain::window::{Evidence, Window};
 use crate::sample::{Outcome, StageColumn};
+use punctual_machine::window::{Evidence, Window};
 
 const LATE: u32 = 7;
 const MS: u64 = 1_000_000;

@@ -105,7 +105,7 @@ fn mount_of(line: &str, is_second: bool) -> Option<(PathBuf, PathBuf)> {
 }
 
 /// The files of the quotas that the calling thread's control groups have, its own and those above, and what they say.
-pub(super) fn limits() -> Vec<(PathBuf, String)> {
+pub fn limits() -> Vec<(PathBuf, String)> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let groups = groups(&read("/proc/thread-self/cgroup"), &read("/proc/self/mountinfo"));
     groups.iter().flat_map(Group::levels).filter_map(limit).collect()
@@ -204,7 +204,7 @@ mod tests {
     fn this_machine_can_be_asked() {
         let quotas = Quotas::of_this_thread();
         assert!(quotas.now().times >= quotas.now().times.min(1) || quotas.is_empty());
-        let cpu = punctual_machine::cpu::current();
+        let cpu = crate::cpu::current();
         let mut steal = Steal::default();
         assert!(steal.from_cpu(cpu) <= steal.from_cpu(cpu));
         assert_eq!(steal.from_cpu(usize::MAX), None);

@@ -1,19 +1,16 @@
-//! What a measuring thread went through, in windows of time: tier 0, user space alone.
+//! What a thread went through, in windows of time: by what the kernel tells it of itself, user space alone.
 //!
-//! A thread asks the kernel about itself between two trips, never inside one: at least every [`WINDOW_MAX`], and at once
-//! after a slow one. A window so lies close around what was slow, and costs nothing that is measured.
+//! A thread asks between two messages, never inside one: at least every [`WINDOW_MAX`], and at once after a slow one. A window so lies close around what was slow, and costs nothing that is measured.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use punctual::{Clock, Ticks};
-use punctual_machine::clock::monotonic_ns;
-use punctual_machine::cpu::ThreadUsage;
-use punctual_machine::signal::continuations;
-use serde::{Deserialize, Serialize};
-
-use crate::scheduling::{Quotas, Steal, Throttled, certain_steal_ns};
+use crate::clock::{Clock, Ticks, monotonic_ns};
+use crate::cpu::ThreadUsage;
+use crate::namespace::thread_id;
+use crate::signal::continuations;
+use crate::withheld::{Quotas, Steal, Throttled, certain_steal_ns};
 
 /// A window ends after so long, if nothing slow ended it before. What happened in the rest of a window may have happened in
 /// the trip, or beside it: the shorter the window, the more is certain.
@@ -23,8 +20,8 @@ pub const WINDOW_MAX: Duration = Duration::from_millis(1);
 const STEAL_EVERY: Duration = Duration::from_millis(100);
 
 /// What happened to one thread in one window. Times that do not fit stop at the largest number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Evidence {
     /// Counts windows, from 1.
     pub number: u32,
@@ -48,6 +45,8 @@ pub struct Evidence {
     pub faults_minor: u16,
     /// Page faults with it.
     pub faults_major: u16,
+    /// Times that it gave the CPU up to wait for something.
+    pub switches_voluntary: u16,
     /// Times taken off the CPU.
     pub switches_involuntary: u16,
     /// Times found on another CPU.
@@ -55,7 +54,8 @@ pub struct Evidence {
 }
 
 /// A window of one thread, and when it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Window {
     /// What happened in it.
     pub evidence: Evidence,
@@ -66,6 +66,8 @@ pub struct Window {
 /// Watches the thread that made it.
 #[derive(Debug)]
 pub struct SchedSampler {
+    /// Whom it watches, by the kernel's number.
+    thread: u32,
     /// `/proc/thread-self/schedstat`; absent where /proc is.
     schedstat: Option<File>,
     since: Ticks,
@@ -92,11 +94,12 @@ impl SchedSampler {
         let clock = Clock::get();
         let quotas = Quotas::of_this_thread();
         let mut sampler = Self {
+            thread: thread_id(),
             schedstat: File::open("/proc/thread-self/schedstat").ok(),
             since: clock.now(),
             usage: ThreadUsage::now(),
             wait_ns: 0,
-            cpu: punctual_machine::cpu::current(),
+            cpu: crate::cpu::current(),
             number: 0,
             window: clock.ticks(WINDOW_MAX),
             idle_ns: 0,
@@ -112,6 +115,11 @@ impl SchedSampler {
         sampler.read_stolen(sampler.since, 0);
         sampler.since = clock.now();
         sampler
+    }
+
+    /// Whom it watches, by the kernel's number.
+    pub fn thread(&self) -> u32 {
+        self.thread
     }
 
     /// When the window in the making began.
@@ -140,7 +148,7 @@ impl SchedSampler {
     pub fn close(&mut self, control_late_us: u32, was_slow: bool) -> Evidence {
         let clock = Clock::get();
         let (now, usage, wait_ns) = (clock.now(), ThreadUsage::now(), self.read_wait_ns());
-        let cpu = punctual_machine::cpu::current();
+        let cpu = crate::cpu::current();
         let passed = usage.since(self.usage);
         let wall_ns = clock.nanos(now.since(self.since));
         self.number = self.number.wrapping_add(1);
@@ -156,6 +164,7 @@ impl SchedSampler {
             continued_age_us: self.read_continuation(),
             faults_minor: short(passed.faults_minor),
             faults_major: short(passed.faults_major),
+            switches_voluntary: short(passed.switches_voluntary),
             switches_involuntary: short(passed.switches_involuntary),
             migrations: u16::from(cpu != self.cpu),
         };
@@ -178,7 +187,7 @@ impl SchedSampler {
 
     /// What the hypervisor took in this window for certain: all of it may be of the time between the last look and the window.
     fn read_stolen(&mut self, now: Ticks, wall_ns: u64) -> u32 {
-        let cpu = punctual_machine::cpu::current();
+        let cpu = crate::cpu::current();
         let Some(stolen_ns) = self.steal.from_cpu(cpu) else { return 0 };
         let Some((at, of, before_ns)) = self.stolen.replace((now, cpu, stolen_ns)) else { return 0 };
         let outside_ns = Clock::get().nanos(now.since(at)).saturating_sub(wall_ns);
