@@ -19,6 +19,12 @@ pub const WINDOW_MAX: Duration = Duration::from_millis(1);
 /// How often the hypervisor's share is read, unless something slow asks for it: a look costs as much as a few trips.
 const STEAL_EVERY: Duration = Duration::from_millis(100);
 
+/// Something came between two readings of a thread's counters if they took this much longer than they can.
+const READING_SLACK: Duration = Duration::from_micros(40);
+
+/// So often they are read anew then.
+const READINGS_MAX: u32 = 4;
+
 /// What happened to one thread in one window. Times that do not fit stop at the largest number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
@@ -77,6 +83,8 @@ pub struct SchedSampler {
     number: u32,
     window: Ticks,
     idle_ns: u64,
+    /// What reading the counters takes at most, if nothing comes between.
+    reading: Ticks,
     quotas: Quotas,
     throttled: Throttled,
     /// Times that quotas had run out when it began.
@@ -86,6 +94,14 @@ pub struct SchedSampler {
     stolen: Option<(Ticks, usize, u64)>,
     steal_every: Ticks,
     continuations: u64,
+}
+
+/// What a thread's counters were at one instant.
+struct Counters {
+    now: Ticks,
+    usage: ThreadUsage,
+    wait_ns: u64,
+    throttled: Throttled,
 }
 
 impl SchedSampler {
@@ -103,6 +119,7 @@ impl SchedSampler {
             number: 0,
             window: clock.ticks(WINDOW_MAX),
             idle_ns: 0,
+            reading: Ticks(u64::MAX),
             throttled: quotas.now(),
             throttled_before: quotas.now().times,
             quotas,
@@ -111,7 +128,13 @@ impl SchedSampler {
             steal_every: clock.ticks(STEAL_EVERY),
             continuations: continuations().0,
         };
-        sampler.wait_ns = sampler.read_wait_ns();
+        let reading = (0..READINGS_MAX).map(|_| {
+            let from = clock.now();
+            sampler.wait_ns = sampler.read().wait_ns;
+            clock.now().since(from)
+        });
+        let fastest = reading.min().unwrap_or_default();
+        sampler.reading = fastest.plus(fastest).plus(clock.ticks(READING_SLACK));
         sampler.read_stolen(sampler.since, 0);
         sampler.since = clock.now();
         sampler
@@ -147,7 +170,7 @@ impl SchedSampler {
     /// Ends the window, and begins the next. After something slow more is asked for.
     pub fn close(&mut self, control_late_us: u32, was_slow: bool) -> Evidence {
         let clock = Clock::get();
-        let (now, usage, wait_ns) = (clock.now(), ThreadUsage::now(), self.read_wait_ns());
+        let Counters { now, usage, wait_ns, throttled } = self.read();
         let cpu = crate::cpu::current();
         let passed = usage.since(self.usage);
         let wall_ns = clock.nanos(now.since(self.since));
@@ -159,7 +182,7 @@ impl SchedSampler {
             wait_us: micros(wait_ns.saturating_sub(self.wait_ns)),
             idle_us: micros(std::mem::take(&mut self.idle_ns)),
             control_late_us,
-            throttled_us: self.read_throttled(),
+            throttled_us: micros(throttled.ns.saturating_sub(self.throttled.ns)),
             stolen_us: if self.wants_stolen(now, was_slow) { self.read_stolen(now, wall_ns) } else { 0 },
             continued_age_us: self.read_continuation(),
             faults_minor: short(passed.faults_minor),
@@ -169,16 +192,24 @@ impl SchedSampler {
             migrations: u16::from(cpu != self.cpu),
         };
         (self.since, self.usage, self.wait_ns, self.cpu) = (now, usage, wait_ns, cpu);
+        self.throttled = throttled;
         evidence
     }
 
-    fn read_throttled(&mut self) -> u32 {
-        if self.quotas.is_empty() {
-            return 0;
+    /// The counters at one instant. A thread is taken off its CPU, and its quota runs out, above all where it leaves the kernel:
+    /// between two of these readings. What was waited there would stand in one window, and the time of it in the next.
+    fn read(&self) -> Counters {
+        let clock = Clock::get();
+        let mut left = READINGS_MAX;
+        loop {
+            let now = clock.now();
+            let (usage, wait_ns) = (ThreadUsage::now(), self.read_wait_ns());
+            let throttled = if self.quotas.is_empty() { self.throttled } else { self.quotas.now() };
+            left -= 1;
+            if left == 0 || clock.now().since(now) <= self.reading {
+                return Counters { now, usage, wait_ns, throttled };
+            }
         }
-        let now = self.quotas.now();
-        let before = std::mem::replace(&mut self.throttled, now);
-        micros(now.ns.saturating_sub(before.ns))
     }
 
     fn wants_stolen(&self, now: Ticks, was_slow: bool) -> bool {
@@ -224,6 +255,7 @@ fn short(count: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counter::Flag;
 
     #[test]
     fn a_window_holds_what_the_thread_did() {
@@ -246,6 +278,43 @@ mod tests {
         assert!(evidence.idle_us >= 20_000 && parts_us <= evidence.wall_us + 5_000, "{evidence:?}");
         let next = sampler.close(0, false);
         assert_eq!((next.number, next.idle_us), (2, 0));
+    }
+
+    /// Goal: a wait stands in the window whose time it took, although a thread is taken off its CPU where it leaves the kernel,
+    /// which is while it reads its counters.
+    #[test]
+    fn a_wait_stands_in_the_window_that_it_took() {
+        let cpu = crate::cpu::allowed()[0];
+        let hogs_end = Flag::default();
+        let mut waits = Vec::new();
+        std::thread::scope(|scope| {
+            let hog = || {
+                crate::cpu::pin_to(cpu).expect("it may run there");
+                while !hogs_end.is_raised() {
+                    std::hint::spin_loop();
+                }
+            };
+            (0..6).for_each(|_| drop(scope.spawn(hog)));
+            scope.spawn(|| {
+                crate::cpu::pin_to(cpu).expect("it may run there");
+                let mut sampler = SchedSampler::of_this_thread();
+                let begin = std::time::Instant::now();
+                while waits.len() < 20 && begin.elapsed() < Duration::from_secs(10) {
+                    if sampler.is_due(Clock::get().now()) {
+                        let window = sampler.close(0, false);
+                        let is_taken = window.wall_us >= 5000 && window.switches_involuntary > 0;
+                        waits.extend(is_taken.then_some((window.wait_us, window.wall_us)));
+                    }
+                }
+                hogs_end.raise();
+            });
+        });
+        let Ok(_) = std::fs::metadata("/proc/thread-self/schedstat") else {
+            eprintln!("SKIPPED: this kernel has no schedstat");
+            return;
+        };
+        let right = waits.iter().filter(|(wait_us, wall_us)| wait_us * 2 > *wall_us).count();
+        assert!(waits.len() >= 10 && right * 2 > waits.len(), "{waits:?}");
     }
 
     #[test]
