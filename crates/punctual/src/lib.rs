@@ -30,6 +30,7 @@ pub mod engine;
 pub mod fuzzing;
 pub mod group;
 pub mod interest;
+pub mod late;
 pub mod ledger;
 pub mod memory;
 pub mod node;
@@ -44,6 +45,7 @@ pub mod wake;
 
 pub use communicator::{Claim, Communicator, Message, Observer, ReceiveError, Sender};
 pub use engine::SendError;
+pub use late::{LateAccount, LateLog};
 pub use ledger::Ledger;
 pub use node::{BindError, Bus, CommunicatorOptions, Node, NodeOptions, OpenError, PeerAccount};
 pub use prometheus::prometheus;

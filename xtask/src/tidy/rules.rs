@@ -40,6 +40,7 @@ const UNSAFE: &[&str] = &["crates/punctual-machine", "crates/punctual-lab-machin
 const WALL_CLOCK: &[&str] = &[
     "crates/punctual/src/communicator/wire.rs",
     "crates/punctual/src/engine/tap.rs",
+    "crates/punctual/src/late/line.rs",
     "crates/punctual/src/seal/mod.rs",
     "crates/punctual/src/seal/node.rs",
     "crates/punctual/src/time/kernel_time.rs",

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use super::print;
 use crate::error::Failure;
 use crate::explain::evidence::TrialEvidence;
-use crate::explain::finding;
-use crate::explain::text::{TrialExplained, message, sections};
+use crate::explain::finding::{self, Explained};
+use crate::explain::late_log;
+use crate::explain::text::{PlaceExplained, message, sections};
+use crate::file;
 use crate::report::section::Section;
 use crate::report::text::{self, Screen};
 use crate::store::{Run, StoreError, StoredTrial};
@@ -17,7 +19,8 @@ use crate::store::{Run, StoreError, StoredTrial};
 /// Options of the explanation.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// The run
+    /// The run, or a log of late messages that a program left
+    #[arg(value_name = "RUN|FILE")]
     run: PathBuf,
     /// Draw one message: its stages, and what the thread of its slowest went through
     #[arg(long, value_name = "N")]
@@ -38,17 +41,22 @@ const SHOWN_MAX: usize = 10;
 
 /// Says what was late, where, why, and what to try, from the store.
 pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
+    if arguments.run.is_file() {
+        return late_log(arguments);
+    }
     let run = Run::open(&arguments.run)?;
     if let Some(number) = arguments.message {
         return one_message(&run, number, arguments.tier);
     }
-    let mut trials = Vec::new();
+    let (mut places, mut findings) = (Vec::new(), Vec::new());
     let mut notes: Vec<String> = run.doubts.iter().map(|doubt| doubt.what.clone()).collect();
     for trial in &run.trials {
         let evidence = evidence(trial, arguments.tier, &mut notes)?;
         let samples = trial.load()?;
         let found = finding::explain(&samples, trial.cell.load, evidence.as_ref());
-        trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, found });
+        let of_trial = json!({ "name": trial.cell.name, "trial": trial.trial });
+        findings.extend(found.iter().map(|one| finding_json(one, &of_trial)));
+        places.push(PlaceExplained { place: format!("{} trial {}", trial.cell.name, trial.trial), found });
     }
     if arguments.json {
         let whole = json!({
@@ -56,16 +64,52 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
             "experiment": run.header.experiment,
             "started": run.header.started,
             "tier": arguments.tier,
-            "findings": trials.iter().flat_map(findings).collect::<Vec<Value>>(),
+            "findings": findings,
             "notes": notes,
         });
         return print(&format!("{whole:#}\n"));
     }
     let shown_max = if arguments.all { usize::MAX } else { SHOWN_MAX };
-    let mut all = sections(&trials, shown_max);
+    let mut all = sections(&places, shown_max);
     if !notes.is_empty() {
         all.push(notes.into_iter().fold(Section::new("What could not be read"), Section::note));
     }
+    print(&text::page(&all, Screen::stdout()))
+}
+
+/// The same of a log that a program left.
+fn late_log(arguments: &ExplainArguments) -> Result<(), Failure> {
+    let path = arguments.run.display();
+    let off = |reason: &dyn std::fmt::Display| Failure::Usage(format!("{path}: {reason}"));
+    let bytes = file::read(&arguments.run, late_log::LOG_SIZE_MAX).map_err(|error| off(&error))?;
+    let log = late_log::parse(&bytes).map_err(|error| off(&error))?;
+    if let Some(number) = arguments.message {
+        let record = log.as_ref().and_then(|log| log.records.get(usize::try_from(number).ok()?));
+        let record = record.ok_or_else(|| off(&format!("--message {number}: it has none of that number")))?;
+        return print(&text::page(&late_log::text::message(record), Screen::stdout()));
+    }
+    let found = log.as_ref().map_or_else(Vec::new, late_log::explain);
+    if arguments.json {
+        let receiver = |one: &Explained| {
+            log.as_ref()
+                .and_then(|log| log.records.get(one.stall.first_index as usize))
+                .map(|late| &late.receiver)
+        };
+        let findings = found.iter().map(|one| finding_json(one, &json!({ "receiver": receiver(one) })));
+        let whole = json!({
+            "schema": "punctual.explain.v1",
+            "program": log.as_ref().map(|log| &log.head.program),
+            "tier": 0,
+            "findings": findings.collect::<Vec<Value>>(),
+            "notes": log.as_ref().map_or_else(Vec::new, late_log::text::left_out),
+        });
+        return print(&format!("{whole:#}\n"));
+    }
+    let shown_max = if arguments.all { usize::MAX } else { SHOWN_MAX };
+    let all = match &log {
+        Some(log) => late_log::text::sections(log, &found, shown_max),
+        None => vec![Section::new("What was late").note("No message was late.")],
+    };
     print(&text::page(&all, Screen::stdout()))
 }
 
@@ -89,18 +133,14 @@ fn evidence(
     Ok(evidence)
 }
 
-fn findings(trial: &TrialExplained) -> Vec<Value> {
-    let cell = &trial.cell;
-    let one = |found: &finding::Explained| {
-        let mut value = json!(found);
-        if let Some(object) = value.as_object_mut() {
-            object.insert("name".to_owned(), json!(cell.name));
-            object.insert("trial".to_owned(), json!(trial.trial));
-            object.insert("cause".to_owned(), json!(found.cause()));
-        }
-        value
-    };
-    trial.found.iter().map(one).collect()
+/// A finding with its cause, and where it was.
+fn finding_json(found: &Explained, place: &Value) -> Value {
+    let mut value = json!(found);
+    if let Some(object) = value.as_object_mut() {
+        object.extend(place.as_object().cloned().unwrap_or_default());
+        object.insert("cause".to_owned(), json!(found.cause()));
+    }
+    value
 }
 
 fn one_message(run: &Run, number: u64, tier: u8) -> Result<(), Failure> {

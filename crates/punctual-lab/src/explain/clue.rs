@@ -221,9 +221,23 @@ impl Glance<'_> {
         faults_us(self.seen, self.excess).min(self.seen.cpu_us)
     }
 
+    /// Neither ran nor was ready nor was anything withheld, at least, while its program did not listen: it waited in code of its own.
+    /// The stage of that name is of programs; both ends of a run of the laboratory say where they wait.
+    pub fn blocked_us(&self) -> u32 {
+        let Seen { wall_us, cpu_us_most, wait_us_most, throttled_us_most, stolen_us, .. } = *self.seen;
+        let is_known =
+            self.excess.stage == "elsewhere" && self.seen.stopped_us == 0 && self.seen.switches_voluntary > 0;
+        let present = [cpu_us_most, wait_us_most, throttled_us_most, stolen_us];
+        if is_known { present.into_iter().fold(wall_us, u32::saturating_sub) } else { 0 }
+    }
+
     /// It ran for its own work, at least. Before it was woken it slept: what it computed then is not what it was waited for.
     pub fn work_us(&self) -> u32 {
-        if self.excess.stage.ends_with("woken") { 0 } else { self.seen.cpu_us - self.faults_us() }
+        if self.excess.stage.ends_with("woken") || self.excess.stage == "medium" {
+            0
+        } else {
+            self.seen.cpu_us - self.faults_us()
+        }
     }
 }
 

@@ -213,7 +213,7 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
 
 /// Whoever moves again after a stall takes its backlog message by message, each a stall by the rule. A message that was on its
 /// way before the first release belongs to the first stall, unless its own evidence names something else.
-fn charge_backlog(found: &mut [Explained]) {
+pub(super) fn charge_backlog(found: &mut [Explained]) {
     found.sort_by_key(|one| one.stall.release_ns);
     for place in 1..found.len() {
         let (earlier, later) = found.split_at_mut(place);

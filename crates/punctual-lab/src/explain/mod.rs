@@ -9,6 +9,7 @@ pub mod clue;
 pub mod evidence;
 pub mod finding;
 pub mod injection;
+pub mod late_log;
 pub mod naming;
 pub mod recorder;
 pub mod seen;

@@ -41,6 +41,8 @@ pub struct Seen {
     pub faults_minor: u16,
     /// Page faults with it, at most.
     pub faults_major: u16,
+    /// Times that it waited for something, at most.
+    pub switches_voluntary: u16,
     /// Times taken off the CPU, at most.
     pub switches_involuntary: u16,
     /// Times found on another CPU, at most.
@@ -129,6 +131,7 @@ impl Seen {
         grow(&mut self.control_late_us, evidence.control_late_us.min(overlap_us));
         self.faults_minor = self.faults_minor.saturating_add(evidence.faults_minor);
         self.faults_major = self.faults_major.saturating_add(evidence.faults_major);
+        self.switches_voluntary = self.switches_voluntary.saturating_add(evidence.switches_voluntary);
         self.switches_involuntary = self.switches_involuntary.saturating_add(evidence.switches_involuntary);
         self.migrations = self.migrations.saturating_add(evidence.migrations);
     }

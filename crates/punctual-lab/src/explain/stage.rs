@@ -19,6 +19,12 @@ pub enum Side {
     Responder,
     /// No stamp tells the wire from the responder.
     WireOrResponder,
+    /// Who sent the message, of a program of its own.
+    Sender,
+    /// Between sender and receiver.
+    Medium,
+    /// Who received it.
+    Receiver,
 }
 
 impl fmt::Display for Side {
@@ -28,6 +34,9 @@ impl fmt::Display for Side {
             Self::Wire => "wire",
             Self::Responder => "responder",
             Self::WireOrResponder => "wire or responder",
+            Self::Sender => "sender",
+            Self::Medium => "medium",
+            Self::Receiver => "receiver",
         })
     }
 }

@@ -7,14 +7,12 @@ use crate::report::section::{Cell, Column, Item, Section, Table};
 use crate::sample::{ABSENT_NS, CellId, Load, Samples};
 use crate::units::{count, micros};
 
-/// The stalls of one trial.
+/// The stalls of one trial, or of one receiver.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TrialExplained {
-    /// What was measured.
-    pub cell: CellId,
-    /// Which time.
-    pub trial: u32,
-    /// Longest first.
+pub struct PlaceExplained {
+    /// Which, in words.
+    pub place: String,
+    /// In any order.
     pub found: Vec<Explained>,
 }
 
@@ -22,16 +20,16 @@ pub struct TrialExplained {
 const SHARE_MIN: f64 = 0.02;
 
 /// All stalls, worst first; `shown_max` of them one by one.
-pub fn sections(trials: &[TrialExplained], shown_max: usize) -> Vec<Section> {
-    let mut all: Vec<(&TrialExplained, &Explained)> =
-        trials.iter().flat_map(|trial| trial.found.iter().map(move |one| (trial, one))).collect();
+pub fn sections(places: &[PlaceExplained], shown_max: usize) -> Vec<Section> {
+    let mut all: Vec<(&str, &Explained)> =
+        places.iter().flat_map(|one| one.found.iter().map(|found| (one.place.as_str(), found))).collect();
     all.sort_by_key(|(_, one)| std::cmp::Reverse(one.stall.longest_ns));
     let section = Section::new("What was late");
     if all.is_empty() {
         return vec![section.note("No message was late enough to be a stall.")];
     }
     let messages: u64 = all.iter().map(|(_, one)| one.stall.messages).sum();
-    let items = all.iter().take(shown_max).map(|(trial, one)| item(trial, one)).collect();
+    let items = all.iter().take(shown_max).map(|&(place, one)| item(place, one)).collect();
     let number = count(all.len() as u64);
     let mut list = section
         .note(format!("{} late messages are {number} stalls; the longest first.", count(messages)))
@@ -44,7 +42,7 @@ pub fn sections(trials: &[TrialExplained], shown_max: usize) -> Vec<Section> {
 }
 
 /// How much each cause took.
-fn causes(all: &[(&TrialExplained, &Explained)]) -> Section {
+fn causes(all: &[(&str, &Explained)]) -> Section {
     let mut sums: Vec<(String, u64, u64)> = Vec::new();
     let mut add = |words: String, ns: u64| match sums.iter_mut().find(|(other, ..)| *other == words) {
         Some((_, stalls, sum)) => (*stalls, *sum) = (*stalls + 1, *sum + ns),
@@ -81,17 +79,15 @@ fn causes(all: &[(&TrialExplained, &Explained)]) -> Section {
     }
 }
 
-fn item(trial: &TrialExplained, one: &Explained) -> Item {
+fn item(place: &str, one: &Explained) -> Item {
     let (longest, excess) = (micros(one.stall.longest_ns as f64), micros(one.excess_ns as f64));
     let more = match one.stall.messages {
         1 => String::new(),
         messages => format!(", {} messages", count(messages)),
     };
     let mut item = Item::new(format!(
-        "{:.6} s, {} trial {}, message {}{more}: {longest} µs, {excess} more than usual",
+        "{:.6} s, {place}, message {}{more}: {longest} µs, {excess} more than usual",
         one.instant_ns as f64 / 1e9,
-        trial.cell.name,
-        trial.trial,
         count(one.stall.first_index),
     ));
     let side = one.side.map_or_else(String::new, |side| format!(" ({side})"));
@@ -179,7 +175,7 @@ fn stages(samples: &Samples, row: usize, evidence: Option<&TrialEvidence>) -> Ta
 }
 
 /// As long as its share of the whole, of thirty.
-fn bar(ns: u64, whole_ns: u64) -> String {
+pub(super) fn bar(ns: u64, whole_ns: u64) -> String {
     let length = (30.0 * ns as f64 / whole_ns as f64).round();
     "█".repeat((length as usize).min(30))
 }

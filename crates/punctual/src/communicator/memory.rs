@@ -68,6 +68,11 @@ impl MemoryEnd {
         waited != Wait::Late
     }
 
+    /// Waits end at this instant too, or a little later.
+    pub(super) fn pause_at(&mut self, instant: Ticks) {
+        self.subscription.pause_at(instant);
+    }
+
     /// What was received last; it is delivered now.
     #[inline]
     pub(super) fn message(&mut self) -> Message<'_> {

@@ -9,6 +9,7 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::{Address, Target};
 
 use crate::engine::SendError;
+use crate::late::Watch;
 use crate::node::inbox::Inbox;
 use crate::node::{About, BindError, CommunicatorOptions, Core};
 use crate::publication::Subscription;
@@ -110,6 +111,7 @@ enum End {
 pub struct Communicator {
     end: End,
     recorder: Recorder,
+    watch: Option<Box<Watch>>,
 }
 
 impl fmt::Debug for Communicator {
@@ -127,12 +129,21 @@ impl Communicator {
         options: &CommunicatorOptions,
     ) -> Result<Self, BindError> {
         let end = End::Wire(Box::new(WireEnd::new(core, inbox, lead, options)?));
-        Ok(Self { end, recorder: Recorder::new(options.recorded) })
+        Ok(Self::new(end, options))
     }
 
     pub(crate) fn memory(subscription: Subscription, row: usize, options: &CommunicatorOptions) -> Self {
         let end = End::Memory(Box::new(MemoryEnd::new(subscription, row, options)));
-        Self { end, recorder: Recorder::new(options.recorded) }
+        Self::new(end, options)
+    }
+
+    fn new(end: End, options: &CommunicatorOptions) -> Self {
+        let mut new = Self { end, recorder: Recorder::new(options.recorded), watch: None };
+        if let Some(log) = &options.late {
+            let receiver = format!("{}:{}", new.about().owner.name, new.address().port);
+            new.watch = Some(Box::new(Watch::new(log, receiver)));
+        }
+        new
     }
 
     fn about(&self) -> &About {
@@ -281,6 +292,9 @@ impl Communicator {
     /// [`ReceiveError::Empty`].
     #[inline]
     pub fn try_receive(&mut self) -> Result<Message<'_>, ReceiveError> {
+        if self.watch.is_some() {
+            return self.try_receive_watched();
+        }
         if self.try_land() { Ok(self.message()) } else { Err(ReceiveError::Empty) }
     }
 
@@ -308,11 +322,70 @@ impl Communicator {
     /// [`ReceiveError::Empty`] when it has passed.
     #[inline]
     pub fn receive_until(&mut self, deadline: Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
-        let found = match &mut self.end {
+        if self.watch.is_some() {
+            return self.receive_until_watched(deadline);
+        }
+        if self.land_until(deadline) { Ok(self.message()) } else { Err(ReceiveError::Empty) }
+    }
+
+    /// Lets the oldest message land; waits for one.
+    #[inline(always)]
+    fn land_until(&mut self, deadline: Option<Ticks>) -> bool {
+        match &mut self.end {
             End::Wire(end) => end.receive_until(deadline),
             End::Memory(end) => end.receive_until(deadline),
-        };
-        if found { Ok(self.message()) } else { Err(ReceiveError::Empty) }
+        }
+    }
+
+    #[inline(never)]
+    fn try_receive_watched(&mut self) -> Result<Message<'_>, ReceiveError> {
+        if self.try_land_watched() { Ok(self.message()) } else { Err(ReceiveError::Empty) }
+    }
+
+    #[inline(never)]
+    fn receive_until_watched(&mut self, deadline: Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
+        if self.land_until_watched(deadline) { Ok(self.message()) } else { Err(ReceiveError::Empty) }
+    }
+
+    /// The same as [`Self::land_until`], with looks at this thread while there is no message.
+    fn land_until_watched(&mut self, deadline: Option<Ticks>) -> bool {
+        let wants_look = self.watch.as_ref().is_some_and(|watch| watch.wants_look());
+        if wants_look && self.try_land_watched() {
+            return true;
+        }
+        loop {
+            if self.land_until(deadline) {
+                return true;
+            }
+            let now = Clock::get().now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return false;
+            }
+            self.look();
+        }
+    }
+
+    /// Lets the oldest message land, if there is one; if there is none, that is the time to look at this thread.
+    fn try_land_watched(&mut self) -> bool {
+        if self.watch.as_ref().is_some_and(|watch| watch.wants_look() && watch.is_overdue()) {
+            self.look();
+        }
+        let found = self.try_land();
+        if !found && self.watch.as_mut().is_some_and(|watch| watch.handle_empty()) {
+            self.look();
+        }
+        found
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        watch.look();
+        let due_at = watch.due_at();
+        match &mut self.end {
+            End::Wire(end) => end.pause_at(due_at),
+            End::Memory(end) => end.pause_at(due_at),
+        }
     }
 
     /// Whether there may be a message; `None` where only the kernel could say.
@@ -341,8 +414,12 @@ impl Communicator {
             End::Wire(end) => end.message(),
             End::Memory(end) => end.message(),
         };
-        if let Some(stages) = message.stages {
-            self.recorder.record(Record { source: message.source, sequence: message.sequence, stages });
+        if let Some(stages) = &message.stages {
+            let record = || Record { source: message.source, sequence: message.sequence, stages: *stages };
+            if let Some(watch) = &mut self.watch {
+                watch.note(&record());
+            }
+            self.recorder.record(record());
         }
         message
     }

@@ -52,6 +52,8 @@ pub(super) struct Reception {
     has_waited: bool,
     /// When the receive began, if the message before carried stamps: then this one may.
     listened: Ticks,
+    /// A wait ends without a message when a look at the clock finds that it is later than this.
+    pub(super) pause_at: Ticks,
 }
 
 /// Whose turn it is after waiting for another component that drives the engine.
@@ -97,6 +99,7 @@ impl Reception {
             seen: 0,
             has_waited: false,
             listened: Ticks::default(),
+            pause_at: Ticks(u64::MAX),
             inbox,
         })
     }
@@ -299,7 +302,7 @@ impl Reception {
         {
             core.housekeep(receiving, now);
         }
-        deadline.is_some_and(|deadline| now >= deadline)
+        now >= self.pause_at || deadline.is_some_and(|deadline| now >= deadline)
     }
 
     #[inline]

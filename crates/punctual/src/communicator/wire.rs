@@ -130,6 +130,11 @@ impl WireEnd {
         Ok(WireClaim { sending, core: &self.core, inbox: &self.reception.inbox })
     }
 
+    /// Waits end at this instant too, or a little later.
+    pub(super) fn pause_at(&mut self, instant: Ticks) {
+        self.reception.pause_at = instant;
+    }
+
     /// Lets the oldest message land, if there is one.
     #[inline]
     pub(super) fn try_receive(&mut self) -> bool {
@@ -152,7 +157,7 @@ impl WireEnd {
     }
 
     /// The message that has landed; it is delivered now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn message(&mut self) -> Message<'_> {
         let landed = self.reception.landing().last();
         let (Found { header, stamps, circumstances, payload_at, direct }, buffer) =

@@ -12,6 +12,7 @@ use crate::engine::faulty::{self, Faults};
 use crate::engine::packet::{self, PacketBusOptions};
 use crate::engine::tap::{self, Capture};
 use crate::engine::{Engine, Joined, check_name};
+use crate::late::LateLog;
 use crate::memory::stream::Layers;
 use crate::memory::{self, Entered, SharedOptions, Sharing};
 use crate::seal::{Keys, Seals};
@@ -258,6 +259,8 @@ pub struct CommunicatorOptions {
     pub stamps: bool,
     /// Messages whose stages are kept for [`crate::Communicator::recorded`].
     pub recorded: usize,
+    /// Where messages that it receives late are written, with what its thread went through. Their senders stamp them.
+    pub late: Option<LateLog>,
     /// On the kernel's media, size of its inbox, bytes, a power of two; by default four of the largest messages.
     pub inbox_size: Option<usize>,
 }
@@ -279,6 +282,13 @@ impl CommunicatorOptions {
     #[must_use]
     pub fn recording(mut self, messages: usize) -> Self {
         self.recorded = messages;
+        self
+    }
+
+    /// Writing there what it receives late, if its senders stamp it ([`Self::stamped`]).
+    #[must_use]
+    pub fn noting_late(mut self, log: &LateLog) -> Self {
+        self.late = Some(log.clone());
         self
     }
 }

@@ -110,6 +110,8 @@ pub struct Subscription {
     nudges: Nudges,
     nudges_seen: u64,
     takes: u32,
+    /// A wait ends without a message when a look at the clock finds that it is later than this.
+    pause_at: Ticks,
 }
 
 /// Ends a subscription's waits, from any thread.
@@ -184,6 +186,7 @@ impl Subscription {
             nudges: Nudges { count: Arc::default(), streams, bell },
             nudges_seen: 0,
             takes: 0,
+            pause_at: Ticks(u64::MAX),
             images,
             waiter,
             event,
@@ -243,6 +246,12 @@ impl Subscription {
     /// Messages that are there and nobody has had.
     pub(crate) fn waiting(&mut self) -> u64 {
         self.images.waiting()
+    }
+
+    /// Waits end at this instant too, or a little later: whoever waits looks at the clock now and then.
+    #[inline]
+    pub(crate) fn pause_at(&mut self, instant: Ticks) {
+        self.pause_at = instant;
     }
 
     /// What has to be done from time to time, if it is time.
@@ -445,6 +454,9 @@ impl Subscription {
                 (limit, is_deadline) = (limit.min(left), left < limit);
             }
             self.images.housekeep(now);
+            if now >= self.pause_at {
+                return true;
+            }
         }
         if let Some(due) = self.images.next_due() {
             let left = self.clock.duration(due.since(self.clock.now()));

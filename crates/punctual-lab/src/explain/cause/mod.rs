@@ -15,6 +15,7 @@ use super::injection::Injection;
 mod busy;
 mod cpu_asleep;
 mod faults_minor;
+mod handler_blocked;
 mod interrupts;
 mod real_time_limit;
 mod run_queue;
@@ -27,10 +28,11 @@ mod urgent_neighbour;
 mod waited;
 
 /// All of them.
-pub static KNOWN: [&Definition; 13] = [
+pub static KNOWN: [&Definition; 14] = [
     &busy::DEFINITION,
     &cpu_asleep::DEFINITION,
     &faults_minor::DEFINITION,
+    &handler_blocked::DEFINITION,
     &interrupts::DEFINITION,
     &real_time_limit::DEFINITION,
     &run_queue::DEFINITION,

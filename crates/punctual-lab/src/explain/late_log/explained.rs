@@ -1,0 +1,139 @@
+//! Stalls of a log, each with the stage that held it and the causes that the receiver's windows show.
+
+use punctual_machine::window::Window;
+
+use super::{LateRecord, LateStageRecord, Log, LogHead};
+use crate::explain::cause::Cause;
+use crate::explain::clue::Excess;
+use crate::explain::finding::{Explained, charge_backlog};
+use crate::explain::naming::from_windows;
+use crate::explain::seen::over;
+use crate::explain::stage::Side;
+use crate::scheduling::Urgency;
+use crate::stall::Stall;
+
+/// Messages delivered no further apart belong to one stall.
+const GAP_NS: u64 = 1_000_000;
+
+impl LateRecord {
+    /// When it was under way, nanoseconds of `CLOCK_MONOTONIC`.
+    pub(super) fn span(&self) -> (u64, u64) {
+        let from = self.stages.first().map_or(0, |stage| stage.from_ns);
+        (from, self.stages.last().map_or(from, |stage| stage.to_ns))
+    }
+
+    /// The stage that exceeds what is usual by most.
+    fn worst(&self) -> Option<&LateStageRecord> {
+        self.stages.iter().max_by_key(|stage| stage.excess_ns())
+    }
+
+    /// Whose a stage is, and whether the receiver's thread can tell of it. In memory no kernel holds a message: a receiver that
+    /// listened and did not take it was kept from that.
+    pub(super) fn owner(&self, stage: &str) -> (Side, bool) {
+        match stage {
+            "sent" | "sealed" | "posted" => (Side::Sender, false),
+            "medium" => (Side::Medium, !self.kernel_stamp),
+            _ => (Side::Receiver, true),
+        }
+    }
+}
+
+impl LateStageRecord {
+    fn excess_ns(&self) -> u64 {
+        (self.to_ns - self.from_ns).saturating_sub(self.usual_ns)
+    }
+}
+
+/// The stalls of a log, in the order of time; of the messages of one the longest is explained.
+pub fn explain(log: &Log) -> Vec<Explained> {
+    let Log { head, records, .. } = log;
+    let mut order: Vec<usize> = (0..records.len()).collect();
+    order.sort_by_key(|&place| (&records[place].receiver, records[place].span().1));
+    let is_one = |&one: &usize, &next: &usize| {
+        let (one, next) = (&records[one], &records[next]);
+        one.receiver == next.receiver && next.span().1 - one.span().1 <= GAP_NS
+    };
+    let mut found: Vec<Explained> = Vec::new();
+    for together in order.chunk_by(is_one) {
+        let longest = together.iter().copied().max_by_key(|&place| records[place].total_ns);
+        let last = together.last().copied();
+        let Some((longest, last)) = longest.zip(last) else { continue };
+        let stall = Stall {
+            release_ns: records[last].span().1,
+            first_index: records[longest].number,
+            messages: together.len() as u64,
+            longest_ns: records[longest].total_ns,
+        };
+        found.push(one(head, &records[longest], stall));
+    }
+    charge_backlog(&mut found);
+    found.sort_by_key(|one| one.instant_ns);
+    for one in &mut found {
+        one.instant_ns = one.instant_ns.saturating_sub(head.monotonic_ns);
+        one.stall.release_ns = one.stall.release_ns.saturating_sub(head.monotonic_ns);
+    }
+    found
+}
+
+fn one(head: &LogHead, record: &LateRecord, stall: Stall) -> Explained {
+    let excess_ns = record.total_ns.saturating_sub(record.usual_ns);
+    let mut explained = Explained {
+        instant_ns: record.span().0,
+        stall,
+        excess_ns,
+        stage: None,
+        stage_excess_ns: 0,
+        side: None,
+        role: None,
+        parts: Vec::new(),
+        causes: Vec::new(),
+        unexplained_ns: excess_ns,
+        behind: None,
+        would_help: None,
+    };
+    let Some(stage) = record.worst() else { return explained };
+    let (side, has_thread) = record.owner(&stage.stage);
+    explained.stage = Some(stage.stage.clone());
+    explained.stage_excess_ns = stage.excess_ns();
+    explained.side = Some(side);
+    if !has_thread {
+        explained.role = Some(record.source.clone());
+        explained.would_help =
+            Some("the log is of the receiver's thread: the sender's is not in it".to_owned());
+        return explained;
+    }
+    let windows: Vec<Window> = record
+        .windows
+        .iter()
+        .map(|window| Window { evidence: window.evidence, span: (window.from_ns, window.to_ns) })
+        .collect();
+    let excess = Excess {
+        message_ns: excess_ns,
+        stage_ns: stage.excess_ns(),
+        usual_ns: stage.usual_ns,
+        stage: &stage.stage,
+        side,
+        urgency: record.urgency.parse().unwrap_or(Urgency::Other),
+        fault_ns: head.fault_ns,
+    };
+    if let Some(seen) = over(&windows, (stage.from_ns, stage.to_ns)) {
+        explained.causes = from_windows(&seen, &excess);
+        if !head.counts_continuations {
+            // Whether it was stopped nobody noticed.
+            explained.causes.retain(|cause| cause.name != Cause::named("handler_blocked"));
+        }
+        explained.causes.iter_mut().for_each(|cause| cause.evidence = seen.to_string());
+    }
+    let named: u64 = explained.causes.iter().map(|cause| cause.ns).sum();
+    explained.unexplained_ns = excess_ns.saturating_sub(named);
+    let is_receivers = side == Side::Receiver || explained.cause() != Cause::UNEXPLAINED;
+    if is_receivers {
+        explained.side = Some(Side::Receiver);
+    }
+    explained.role = Some(record.receiver.clone()).filter(|_| is_receivers);
+    if explained.cause() == Cause::UNEXPLAINED {
+        explained.would_help =
+            Some("the kernel's trace, as punctual run response --trace records it".to_owned());
+    }
+    explained
+}

@@ -1,0 +1,160 @@
+//! A log of late messages that a program left (`docs/explain.md`): read and checked here, explained as messages of runs are.
+
+mod explained;
+pub mod text;
+
+use std::fmt;
+
+use punctual_machine::window::Evidence;
+use serde::Deserialize;
+
+pub use explained::explain;
+
+/// Bytes of a log that are read: twice what the library writes.
+pub const LOG_SIZE_MAX: u64 = 32 << 20;
+
+const SCHEMA: &str = "punctual.late.v1";
+
+/// The first line.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct LogHead {
+    /// The version of the format.
+    pub schema: String,
+    /// What ran.
+    pub program: String,
+    /// When the log was made, nanoseconds of `CLOCK_MONOTONIC`.
+    pub monotonic_ns: u64,
+    /// What a page fault takes there.
+    pub fault_ns: u64,
+    /// Whether ends of stops were noticed.
+    pub counts_continuations: bool,
+}
+
+/// A late message.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct LateRecord {
+    /// Its place in the log, from 0.
+    pub number: u64,
+    /// Who received it.
+    pub receiver: String,
+    /// Who sent it.
+    pub source: String,
+    /// Its number among those of its sender.
+    pub sequence: u32,
+    /// How long it took.
+    pub total_ns: u64,
+    /// How long those in time took.
+    pub usual_ns: u64,
+    /// The kernel said when it had it.
+    pub kernel_stamp: bool,
+    /// In the order of time.
+    pub stages: Vec<LateStageRecord>,
+    /// How urgent the receiver's thread was.
+    pub urgency: String,
+    /// What that thread went through, in the order of time.
+    pub windows: Vec<LateWindow>,
+    /// Late messages that were left out until then.
+    pub skipped: u64,
+    /// Those that the disk did not take.
+    pub unwritten: u64,
+}
+
+/// A stage of it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct LateStageRecord {
+    /// Its name.
+    pub stage: String,
+    /// When it began.
+    pub from_ns: u64,
+    /// When it ended.
+    pub to_ns: u64,
+    /// What it takes usually.
+    pub usual_ns: u64,
+}
+
+/// A window of the thread.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct LateWindow {
+    /// When it began.
+    pub from_ns: u64,
+    /// When it ended.
+    pub to_ns: u64,
+    /// What happened in it.
+    #[serde(flatten)]
+    pub evidence: Evidence,
+}
+
+/// A line that is none.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadLine {
+    /// Which, from 1.
+    pub line: usize,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
+    }
+}
+
+/// A log, as far as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// What it says of the process.
+    pub head: LogHead,
+    /// In the order in which they were written.
+    pub records: Vec<LateRecord>,
+    /// Its last line has no end: the process was killed, or the disk was full, while it was written.
+    pub is_cut: bool,
+}
+
+/// Reads a log; an empty file is that of a program in which nothing was late.
+///
+/// # Errors
+/// The first whole line that is not as the format says.
+pub fn parse(bytes: &[u8]) -> Result<Option<Log>, BadLine> {
+    let bad = |line: usize, reason: String| BadLine { line, reason };
+    let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') else {
+        let reason = "no log of late messages: it has no whole line".to_owned();
+        return if bytes.is_empty() { Ok(None) } else { Err(bad(1, reason)) };
+    };
+    let mut lines = bytes[..end].split(|&byte| byte == b'\n');
+    let head: LogHead = serde_json::from_slice(lines.next().unwrap_or_default())
+        .map_err(|error| bad(1, format!("no log of late messages: {error}")))?;
+    if head.schema != SCHEMA {
+        return Err(bad(1, format!("its schema is {:?}, and {SCHEMA} is known", head.schema)));
+    }
+    let mut records = Vec::new();
+    for (place, text) in lines.enumerate() {
+        let record: LateRecord =
+            serde_json::from_slice(text).map_err(|error| bad(place + 2, error.to_string()))?;
+        record.check(place).map_err(|reason| bad(place + 2, reason.to_owned()))?;
+        records.push(record);
+    }
+    Ok(Some(Log { head, records, is_cut: end + 1 < bytes.len() }))
+}
+
+fn in_order(mut spans: impl Iterator<Item = (u64, u64)>) -> bool {
+    let mut at = 0;
+    spans.all(|(from, to)| std::mem::replace(&mut at, to) <= from && from <= to)
+}
+
+impl LateRecord {
+    fn check(&self, place: usize) -> Result<(), &'static str> {
+        if self.number != place as u64 {
+            return Err("its number is not its place");
+        }
+        if !in_order(self.stages.iter().map(|stage| (stage.from_ns, stage.to_ns))) {
+            return Err("its stages are not in the order of time");
+        }
+        if !in_order(self.windows.iter().map(|window| (window.from_ns, window.to_ns))) {
+            return Err("its windows are not in the order of time");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Logs as the library writes them, and as nobody writes them.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::explain::cause::Cause;
+use crate::explain::stage::Side;
+use crate::report::text::{Screen, page};
+
+const HEAD: &str = r#"{"schema":"punctual.late.v1","program":"radar","pid":7,"cpus":2,"kernel":"6.18","clock":1,
+"monotonic_ns":1000000,"realtime_ns":5,"threshold_ns":1000000,"fault_ns":250,"counts_continuations":true}"#;
+
+const MS: u64 = 1_000_000;
+
+/// A message of 40 ms from 10 ms on, all of it in one stage, and one window around it.
+fn record(number: u64, stage: &str, evidence: &Value) -> Value {
+    let mut window = json!({ "from_ns": 10 * MS, "to_ns": 51 * MS, "wall_us": 41_000 });
+    window.as_object_mut().expect("an object").extend(evidence.as_object().cloned().expect("an object"));
+    json!({
+        "number": number, "receiver": "radar:1", "source": "camera:2", "sequence": 9, "total_ns": 40 * MS,
+        "usual_ns": 20_000, "kernel_stamp": false, "urgency": "other", "skipped": 0, "unwritten": 0,
+        "stages": [{ "stage": stage, "from_ns": 10 * MS, "to_ns": 50 * MS, "usual_ns": 1000 }],
+        "windows": [window],
+    })
+}
+
+fn log_of(records: &[Value]) -> String {
+    let lines = records.iter().map(|record| format!("{record}\n"));
+    format!("{}\n{}", HEAD.replace('\n', ""), lines.collect::<String>())
+}
+
+fn read(text: &str) -> Log {
+    parse(text.as_bytes()).expect("a log").expect("a head")
+}
+
+/// The cause of the one stall in a log, and whose it is.
+fn named(stage: &str, evidence: &Value) -> (Cause, Option<Side>) {
+    let found = explain(&read(&log_of(&[record(0, stage, evidence)])));
+    assert_eq!(found.len(), 1, "{found:?}");
+    (found[0].cause(), found[0].side)
+}
+
+/// Goal: what the receiver's thread went through names the cause, in the stage that waited for it.
+#[test]
+fn windows_name_the_cause() {
+    let receiver = Some(Side::Receiver);
+    let ready = json!({ "wait_us": 40_000, "cpu_us": 500 });
+    assert_eq!(named("medium", &ready), (Cause::named("run_queue"), receiver));
+    let computed = json!({ "cpu_us": 40_900 });
+    assert_eq!(named("elsewhere", &computed), (Cause::named("busy"), receiver));
+    let slept = json!({ "cpu_us": 100, "switches_voluntary": 1 });
+    assert_eq!(named("elsewhere", &slept), (Cause::named("handler_blocked"), receiver));
+    let stopped = json!({ "cpu_us": 100, "continued_age_us": 1_050 });
+    assert_eq!(named("woken", &stopped), (Cause::named("stopped"), receiver));
+    // Who looked for messages all the time computed, and is not why none came; who slept for one did not block elsewhere.
+    assert_eq!(named("medium", &computed), (Cause::UNEXPLAINED, Some(Side::Medium)));
+    assert_eq!(named("woken", &slept), (Cause::UNEXPLAINED, receiver));
+    // The receiver's thread says nothing of the sender's.
+    assert_eq!(named("posted", &computed), (Cause::UNEXPLAINED, Some(Side::Sender)));
+}
+
+/// Goal: nobody noticed ends of stops, so none of sleep and stop is named.
+#[test]
+fn a_stop_that_nobody_could_notice_is_no_sleep() {
+    let slept = json!({ "cpu_us": 100, "switches_voluntary": 1 });
+    let text =
+        log_of(&[record(0, "elsewhere", &slept)]).replace("continuations\":true", "continuations\":false");
+    assert_eq!(explain(&read(&text))[0].cause(), Cause::UNEXPLAINED);
+}
+
+/// Goal: messages released together are one stall, and its longest is the one that is explained.
+#[test]
+fn together_is_one_stall() {
+    let evidence = json!({ "wait_us": 40_000 });
+    let (first, mut second, mut later) =
+        (record(0, "medium", &evidence), record(1, "medium", &evidence), record(2, "medium", &evidence));
+    (second["total_ns"], second["stages"][0]["from_ns"]) = (json!(30 * MS), json!(20 * MS));
+    (later["stages"][0]["from_ns"], later["stages"][0]["to_ns"]) = (json!(60 * MS), json!(90 * MS));
+    let found = explain(&read(&log_of(&[first, second, later])));
+    let stalls: Vec<_> = found.iter().map(|one| (one.stall.first_index, one.stall.messages)).collect();
+    assert_eq!(stalls, [(0, 2), (2, 1)]);
+    assert_eq!(found[0].instant_ns, 9 * MS);
+}
+
+/// Goal: a program that was killed while it wrote leaves what it had written, and that is said.
+#[test]
+fn a_cut_log_is_read_as_far_as_it_goes() {
+    let text = log_of(&[record(0, "medium", &json!({})), record(1, "medium", &json!({}))]);
+    let log = read(&text[..text.len() - 20]);
+    assert_eq!((log.records.len(), log.is_cut), (1, true));
+    let said = page(&text::sections(&log, &explain(&log), 10), Screen::default());
+    assert!(said.contains("Its last line has no end"), "{said}");
+    assert!(said.contains("radar:1, message 0"), "{said}");
+    assert_eq!(parse(b""), Ok(None));
+}
+
+#[test]
+fn what_is_no_log_is_refused_by_its_line() {
+    let reason = |text: &str| parse(text.as_bytes()).expect_err("no log").to_string();
+    assert!(reason("hello").starts_with("line 1: no log of late messages"), "{}", reason("hello"));
+    assert!(reason("hello\n").starts_with("line 1: no log of late messages"));
+    let other = log_of(&[]).replace("late.v1", "late.v9");
+    assert!(reason(&other).contains("punctual.late.v9"), "{}", reason(&other));
+    assert!(reason(&log_of(&[record(1, "medium", &json!({}))])).starts_with("line 2: its number"));
+    let mut backwards = record(1, "medium", &json!({}));
+    backwards["stages"][0]["to_ns"] = json!(3);
+    let text = log_of(&[record(0, "medium", &json!({})), backwards]);
+    assert_eq!(reason(&text), "line 3: its stages are not in the order of time");
+}
+
+/// Goal: a message is drawn with its stages and the windows of its receiver's thread.
+#[test]
+fn a_message_is_drawn() {
+    let text = log_of(&[record(0, "woken", &json!({ "wait_us": 40_000, "continued_age_us": 7 }))]);
+    let said = page(&text::message(&read(&text).records[0]), Screen::default());
+    for words in ["Message 0 of radar:1", "message 9 of camera:2", "woken", "40,000", "7 µs before its end"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("stolen"), "{said}");
+}
+
+proptest! {
+    /// Goal: bytes from outside are refused, or read; nothing of them makes it panic.
+    #[test]
+    fn no_bytes_make_it_panic(
+        place in 0..3000_usize, with in any::<u8>(), end in 0..3000_usize, numbers in any::<[u64; 8]>(),
+    ) {
+        let [a, b, c, d, total, usual, wall, age] = numbers;
+        let mut wild = record(1, "medium", &json!({ "cpu_us": wall >> 32, "continued_age_us": age >> 32 }));
+        (wild["stages"][0]["from_ns"], wild["stages"][0]["to_ns"]) = (json!(a.min(b)), json!(a.max(b)));
+        (wild["windows"][0]["from_ns"], wild["windows"][0]["to_ns"]) = (json!(c.min(d)), json!(c.max(d)));
+        (wild["total_ns"], wild["usual_ns"]) = (json!(total), json!(usual));
+        let mut bytes = log_of(&[record(0, "elsewhere", &json!({ "cpu_us": 9 })), wild]).into_bytes();
+        let whole = parse(&bytes).expect("a log").expect("a head");
+        let found = explain(&whole);
+        let _said = page(&text::sections(&whole, &found, 10), Screen::default());
+        for record in &whole.records {
+            let _drawn = page(&text::message(record), Screen::default());
+        }
+        for one in &found {
+            let named: u64 = one.causes.iter().map(|cause| cause.ns).sum();
+            prop_assert!(named <= one.excess_ns);
+        }
+        let place = place % bytes.len();
+        bytes[place] = with;
+        bytes.truncate(end.max(1));
+        if let Ok(Some(log)) = parse(&bytes) {
+            let _found = explain(&log);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a log of late messages says, as sections.
+
+use super::{LateRecord, Log};
+use crate::explain::finding::Explained;
+use crate::explain::text::{self, PlaceExplained, bar};
+use crate::report::section::{Cell, Column, Section, Table};
+use crate::units::{count, micros};
+
+/// All stalls, worst first; `shown_max` of them one by one.
+pub fn sections(log: &Log, found: &[Explained], shown_max: usize) -> Vec<Section> {
+    let receiver =
+        |one: &Explained| log.records.get(one.stall.first_index as usize).map(|late| &late.receiver);
+    let mut places: Vec<PlaceExplained> = Vec::new();
+    for one in found {
+        let place = receiver(one).cloned().unwrap_or_default();
+        match places.iter_mut().find(|other| other.place == place) {
+            Some(other) => other.found.push(one.clone()),
+            None => places.push(PlaceExplained { place, found: vec![one.clone()] }),
+        }
+    }
+    let mut sections = text::sections(&places, shown_max);
+    let left_out = left_out(log);
+    if !left_out.is_empty() {
+        sections.push(left_out.into_iter().fold(Section::new("What is not in the log"), Section::note));
+    }
+    sections
+}
+
+/// What is missing, in words.
+pub fn left_out(log: &Log) -> Vec<String> {
+    let (skipped, unwritten) = log.records.last().map_or((0, 0), |last| (last.skipped, last.unwritten));
+    let mut notes = Vec::new();
+    if skipped > 0 {
+        notes.push(format!("{} late messages were left out: there were too many.", count(skipped)));
+    }
+    if unwritten > 0 {
+        notes.push(format!("{} late messages could not be written; the disk may be full.", count(unwritten)));
+    }
+    if log.is_cut {
+        notes.push("Its last line has no end: the program ended while it was written.".to_owned());
+    }
+    notes
+}
+
+/// One message in full: its stages, and what the thread of its receiver went through around it.
+pub fn message(record: &LateRecord) -> Vec<Section> {
+    let LateRecord { number, receiver, source, sequence, total_ns, .. } = record;
+    let (total, usual) = (micros(*total_ns as f64), micros(record.usual_ns as f64));
+    let title = format!("Message {} of {receiver}", count(*number));
+    let of = format!("It is message {} of {source}.", count((*sequence).into()));
+    let stages = Section::new(title)
+        .note(format!("{of} It took {total} µs, of which {usual} µs are usual."))
+        .table(stages(record));
+    if record.windows.is_empty() {
+        return vec![stages.note("Nothing is known of its receiver's thread.")];
+    }
+    vec![stages, Section::new(format!("What the thread of {receiver} went through")).table(windows(record))]
+}
+
+fn stages(record: &LateRecord) -> Table {
+    let mut table = Table::new(vec![
+        Column::name("stage"),
+        Column::name("whose"),
+        Column::number("µs"),
+        Column::number("usual, µs"),
+        Column::name(""),
+    ]);
+    for stage in &record.stages {
+        let ns = stage.to_ns - stage.from_ns;
+        table.row([
+            Cell::from(&stage.stage),
+            record.owner(&stage.stage).0.to_string().into(),
+            micros(ns as f64).into(),
+            micros(stage.usual_ns as f64).into(),
+            bar(ns, record.total_ns.max(1)).into(),
+        ]);
+    }
+    table
+}
+
+/// A row for each window; instants are from the message's beginning.
+fn windows(record: &LateRecord) -> Table {
+    let heads = ["from, µs", "to, µs", "ran, µs", "ready, µs", "stolen, µs", "throttled, µs", "faults"];
+    let mut columns: Vec<Column> = heads.map(Column::number).into();
+    columns.push(Column::prose("continued"));
+    let mut table = Table::new(columns);
+    let begin_ns = record.span().0 as f64;
+    // A column in which nothing happened is left out.
+    let if_any = |number: u64| if number == 0 { String::new() } else { count(number) };
+    for window in &record.windows {
+        let evidence = &window.evidence;
+        let faults = u64::from(evidence.faults_minor) + u64::from(evidence.faults_major);
+        let continued = evidence
+            .continued_age_us
+            .map_or_else(String::new, |age_us| format!("{} µs before its end", count(age_us.into())));
+        table.row([
+            micros(window.from_ns as f64 - begin_ns).into(),
+            micros(window.to_ns as f64 - begin_ns).into(),
+            count(evidence.cpu_us.into()).into(),
+            if_any(evidence.wait_us.into()).into(),
+            if_any(evidence.stolen_us.into()).into(),
+            if_any(evidence.throttled_us.into()).into(),
+            if_any(faults).into(),
+            continued.into(),
+        ]);
+    }
+    table.without_empty()
+}

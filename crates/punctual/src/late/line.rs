@@ -1,0 +1,211 @@
+//! Lines of a log of late messages, as JSON: the formats of `docs/explain.md`.
+
+use std::fmt::{self, Write};
+
+use punctual_machine::clock::{Clock, Ticks, monotonic_ns, realtime_ns};
+use punctual_machine::cpu::{allowed, count_online};
+use punctual_machine::fault_cost::fault_ns;
+use punctual_machine::scheduling::urgency;
+use punctual_machine::window::{Evidence, Window};
+
+use super::LateAccount;
+use crate::trace::{Record, Stage, Stages};
+
+/// The first line: the process, its host and its clocks.
+pub(super) fn head(threshold_ns: u64, counts_continuations: bool) -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.file_name().unwrap_or_default().to_string_lossy();
+    let (pid, cpus, domain) = (std::process::id(), count_online(), Clock::get().domain());
+    let name = rustix::system::uname();
+    let kernel = name.release().to_string_lossy();
+    format!(
+        "{{\"schema\":\"punctual.late.v1\",\"program\":{},\"pid\":{pid},\"cpus\":{cpus},\"kernel\":{},\
+         \"clock\":{domain},\"monotonic_ns\":{},\"realtime_ns\":{},\"threshold_ns\":{threshold_ns},\
+         \"fault_ns\":{},\"counts_continuations\":{counts_continuations}}}\n",
+        Quoted(&program),
+        Quoted(&kernel),
+        monotonic_ns(),
+        realtime_ns(),
+        fault_ns(),
+    )
+}
+
+/// Text as JSON has it.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for character in self.0.chars() {
+            match character {
+                '"' | '\\' => write!(f, "\\{character}")?,
+                '\0'..='\x1f' => write!(f, "\\u{:04x}", u32::from(character))?,
+                _ => f.write_char(character)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+/// Instants of our clock as those of `CLOCK_MONOTONIC`, by a reading of both.
+struct Instants {
+    clock: &'static Clock,
+    now: Ticks,
+    now_ns: u64,
+}
+
+impl Instants {
+    fn read() -> Self {
+        let clock = Clock::get();
+        Self { clock, now: clock.now(), now_ns: monotonic_ns() }
+    }
+
+    fn ns(&self, instant: Ticks) -> u64 {
+        self.now_ns.saturating_sub(self.clock.nanos(self.now.since(instant)))
+    }
+}
+
+/// What is written of one late message.
+pub(super) struct LateMessage<'a> {
+    /// Name and port.
+    pub(super) receiver: &'a str,
+    pub(super) record: &'a Record,
+    pub(super) thread: u32,
+    /// Stages of messages that were in time.
+    pub(super) usual: &'a [Stages],
+    /// In the order of time; spans are ticks.
+    pub(super) windows: &'a [Window],
+    /// Of this communicator, besides what the log counts.
+    pub(super) skipped: u64,
+}
+
+/// From when on a message counts as under way, and which of its stages this clock knows.
+pub(super) fn began(stages: &Stages) -> (Ticks, &'static [Stage]) {
+    if stages.one_clock {
+        (Ticks(stages.sender.due()), &Stage::ALL)
+    } else {
+        (stages.receiver.kernel, &Stage::ALL[4..])
+    }
+}
+
+/// How long it took, as far as this clock knows.
+#[inline]
+pub(super) fn took(stages: &Stages) -> Ticks {
+    let delivered = stages.receiver.delivered;
+    if stages.one_clock {
+        delivered.since(Ticks(stages.sender.due()))
+    } else if stages.receiver.kernel.0 != 0 {
+        delivered.since(stages.receiver.kernel)
+    } else {
+        Ticks(0)
+    }
+}
+
+/// What a tenth of these took less than.
+fn usual_ns(clock: &Clock, ticks: impl Iterator<Item = Ticks>) -> u64 {
+    let mut all: Vec<u64> = ticks.map(|ticks| clock.nanos(ticks)).collect();
+    all.sort_unstable();
+    all.get(all.len() / 10).copied().unwrap_or(0)
+}
+
+pub(super) fn write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) {
+    // A string takes whatever is written to it.
+    let _always = try_write(text, late, account);
+}
+
+fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) -> fmt::Result {
+    let instants = Instants::read();
+    let (clock, stages) = (instants.clock, &late.record.stages);
+    write!(
+        text,
+        "{{\"number\":{},\"receiver\":{},\"source\":\"{}\",\"sequence\":{},\"total_ns\":{},\"usual_ns\":{},\
+         \"kernel_stamp\":{},\"stages\":[",
+        account.written,
+        Quoted(late.receiver),
+        late.record.source,
+        late.record.sequence,
+        clock.nanos(took(stages)),
+        usual_ns(clock, late.usual.iter().map(took)),
+        stages.receiver.kernel.0 != 0,
+    )?;
+    let (began, known) = began(stages);
+    let mut at_ns = instants.ns(began);
+    for (place, &stage) in known.iter().enumerate() {
+        let ns = clock.nanos(stages.time_in(stage).unwrap_or_default());
+        let usual = usual_ns(clock, late.usual.iter().filter_map(|stages| stages.time_in(stage)));
+        let comma = if place == 0 { "" } else { "," };
+        write!(text, "{comma}{{\"stage\":\"{}\",\"from_ns\":{at_ns},", stage.name())?;
+        at_ns += ns;
+        write!(text, "\"to_ns\":{at_ns},\"usual_ns\":{usual}}}")?;
+    }
+    write!(
+        text,
+        "],\"thread\":{},\"cpus\":{:?},\"urgency\":\"{}\",\"windows\":[",
+        late.thread,
+        allowed(),
+        urgency()
+    )?;
+    let delivered = stages.receiver.delivered;
+    let is_around = |window: &&Window| window.span.1 > began.0 && window.span.0 < delivered.0;
+    for (place, window) in late.windows.iter().filter(is_around).enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        let [from, to] = [window.span.0, window.span.1].map(|ticks| instants.ns(Ticks(ticks)));
+        write!(text, "{comma}{{\"from_ns\":{from},\"to_ns\":{to}")?;
+        write_counters(text, &window.evidence)?;
+        text.push('}');
+    }
+    let skipped = account.skipped + late.skipped;
+    writeln!(text, "],\"skipped\":{skipped},\"unwritten\":{}}}", account.unwritten)
+}
+
+/// What is not 0.
+fn write_counters(text: &mut String, evidence: &Evidence) -> fmt::Result {
+    // Every field: what is added to windows is asked for here.
+    let Evidence {
+        number,
+        wall_us,
+        cpu_us,
+        wait_us,
+        idle_us,
+        control_late_us,
+        throttled_us,
+        stolen_us,
+        continued_age_us,
+        faults_minor,
+        faults_major,
+        switches_voluntary,
+        switches_involuntary,
+        migrations,
+    } = *evidence;
+    for (name, count) in [
+        ("number", number),
+        ("wall_us", wall_us),
+        ("cpu_us", cpu_us),
+        ("wait_us", wait_us),
+        ("idle_us", idle_us),
+        ("control_late_us", control_late_us),
+        ("throttled_us", throttled_us),
+        ("stolen_us", stolen_us),
+        ("faults_minor", faults_minor.into()),
+        ("faults_major", faults_major.into()),
+        ("switches_voluntary", switches_voluntary.into()),
+        ("switches_involuntary", switches_involuntary.into()),
+        ("migrations", migrations.into()),
+    ] {
+        if count > 0 {
+            write!(text, ",\"{name}\":{count}")?;
+        }
+    }
+    // Just now is an age too.
+    continued_age_us.map_or(Ok(()), |age_us| write!(text, ",\"continued_age_us\":{age_us}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_quoted() {
+        assert_eq!(Quoted("a\"b\\c\n").to_string(), "\"a\\\"b\\\\c\\u000a\"");
+    }
+}

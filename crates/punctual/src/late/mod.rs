@@ -1,0 +1,182 @@
+//! Late messages on file: what `punctual explain FILE` reads ([docs/explain.md](../../../../docs/explain.md)).
+//!
+//! A communicator that keeps such a log asks the kernel about its thread between messages: when it finds none, at least every
+//! millisecond. A message later than the threshold leaves one line: its stages, and what the thread went through around it.
+
+mod line;
+mod watch;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use punctual_machine::SystemError;
+use punctual_machine::clock::{Clock, Ticks, monotonic_ns};
+use punctual_machine::signal::count_continuations_unless_handled;
+
+pub(crate) use watch::Watch;
+
+/// Largest file, bytes: some ten thousand late messages.
+const FILE_SIZE_MAX: u64 = 16 << 20;
+
+/// Messages of one second that are written, at most.
+const RECORDS_PER_SECOND_MAX: u32 = 100;
+
+/// Room for a line, bytes: one with as many windows as are kept.
+const LINE_SIZE: usize = 16 << 10;
+
+/// A file that late messages are written to, of any number of communicators of this process.
+///
+/// ```
+/// use std::time::Duration;
+/// use punctual::{Bus, CommunicatorOptions, LateLog, Node, Target};
+///
+/// let file = std::env::temp_dir().join(format!("late-{}.jsonl", std::process::id()));
+/// let late = LateLog::create(&file, Duration::from_millis(5))?;
+/// let options = CommunicatorOptions::default().stamped().noting_late(&late);
+/// let node = Node::open(&Bus::loopback("late-log"), "here")?;
+/// let mut port = node.bind_with(1, &options)?;
+/// port.send(Target::port("here", 1), b"in time")?;
+/// port.receive()?;
+/// # drop(port);
+/// # std::fs::remove_file(&file)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LateLog(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    threshold: Ticks,
+    file: Mutex<LateFile>,
+}
+
+/// What became of late messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LateAccount {
+    /// They stand in the file.
+    pub written: u64,
+    /// There were too many at once, or the file is as large as it may be.
+    pub skipped: u64,
+    /// The file could not be written to: the disk is full, for instance.
+    pub unwritten: u64,
+}
+
+impl LateLog {
+    /// Makes the file, empty, in place of what was there. Messages that take longer than `threshold` are late. It takes a
+    /// millisecond: what a page fault costs here is measured. From then on the process counts SIGCONT, unless it has a handler.
+    ///
+    /// # Errors
+    /// The folder is not there, or may not be written to.
+    pub fn create(path: impl AsRef<Path>, threshold: Duration) -> Result<Self, SystemError> {
+        let path = path.as_ref();
+        let file = File::create(path).map_err(|error| {
+            SystemError::new("create log of late messages", path.display().to_string(), error)
+        })?;
+        let counts_continuations = count_continuations_unless_handled();
+        let threshold_ns = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
+        let file = LateFile {
+            file,
+            head: line::head(threshold_ns, counts_continuations),
+            text: String::with_capacity(LINE_SIZE),
+            size: 0,
+            account: LateAccount::default(),
+            second: 0,
+            in_second: 0,
+        };
+        Ok(Self(Arc::new(Shared { threshold: Clock::get().ticks(threshold), file: Mutex::new(file) })))
+    }
+
+    /// What became of late messages until now.
+    pub fn account(&self) -> LateAccount {
+        self.lock().account
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LateFile> {
+        self.0.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct LateFile {
+    file: File,
+    /// The first line, until it is written.
+    head: String,
+    text: String,
+    /// What is written, bytes.
+    size: u64,
+    account: LateAccount,
+    /// Seconds of `CLOCK_MONOTONIC`, and messages written in this one.
+    second: u64,
+    in_second: u32,
+}
+
+impl LateFile {
+    /// One more message, if there is room for it. `write` says it, by its number and what was left out until then.
+    fn add(&mut self, write: impl FnOnce(&mut String, LateAccount)) {
+        let second = monotonic_ns() / 1_000_000_000;
+        if std::mem::replace(&mut self.second, second) != second {
+            self.in_second = 0;
+        }
+        if self.in_second >= RECORDS_PER_SECOND_MAX || self.size >= FILE_SIZE_MAX {
+            self.account.skipped += 1;
+            return;
+        }
+        self.in_second += 1;
+        self.text.clear();
+        if self.size == 0 {
+            self.text.push_str(&self.head);
+        }
+        write(&mut self.text, self.account);
+        match self.file.write_all(self.text.as_bytes()) {
+            Ok(()) => {
+                self.size += self.text.len() as u64;
+                self.account.written += 1;
+            }
+            Err(_) => {
+                self.account.unwritten += 1;
+                // No half of a line: what was written before stays readable.
+                let _still_full = self.file.set_len(self.size);
+                let _still_there = std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.size));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a folder that is not there is an error at once; a disk that is full is counted and leaves no half of a line.
+    #[test]
+    fn what_cannot_be_written_is_said_or_counted() {
+        let second = Duration::from_secs(1);
+        let error = LateLog::create("/nowhere/at/all.jsonl", second).expect_err("no folder");
+        assert!(
+            error.to_string().starts_with("create log of late messages /nowhere/at/all.jsonl"),
+            "{error}"
+        );
+        let full = LateLog::create("/dev/full", second).expect("it opens");
+        full.lock().add(|text, _| text.push_str("a line\n"));
+        assert_eq!(full.account(), LateAccount { unwritten: 1, ..LateAccount::default() });
+    }
+
+    /// Goal: a flood of late messages is bounded in rate, what is beyond is counted, and the head comes first, once.
+    #[test]
+    fn a_flood_is_bounded_and_counted() {
+        let file = tempfile::NamedTempFile::new().expect("room");
+        let log = LateLog::create(file.path(), Duration::from_secs(1)).expect("room");
+        assert_eq!(std::fs::metadata(file.path()).expect("a file").len(), 0);
+        let count = u64::from(RECORDS_PER_SECOND_MAX) * 3;
+        (0..count).for_each(|_| log.lock().add(|text, _| text.push_str("a line\n")));
+        let account = log.account();
+        assert_eq!(account.written + account.skipped, count);
+        // They may lie in two seconds.
+        assert!(account.skipped >= u64::from(RECORDS_PER_SECOND_MAX), "{account:?}");
+        let text = std::fs::read_to_string(file.path()).expect("text");
+        assert!(text.starts_with("{\"schema\":\"punctual.late.v1\""), "{text}");
+        assert_eq!(text.lines().count() as u64, account.written + 1);
+    }
+}

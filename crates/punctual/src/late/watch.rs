@@ -1,0 +1,185 @@
+//! Watches the thread of one communicator, between its messages.
+
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::namespace::thread_id;
+use punctual_machine::window::{SchedSampler, WINDOW_MAX, Window};
+
+use super::LateLog;
+use super::line::{self, LateMessage, took};
+use crate::trace::{Record, Stage, Stages};
+
+/// Windows kept: what happened longer ago belongs to no message that comes now, for windows end while messages are waited for.
+const WINDOWS: usize = 32;
+
+/// Late messages between two looks that are kept; those that come later waited behind them.
+const PENDING_MAX: usize = 16;
+
+/// Messages in time whose stages tell what is usual.
+const USUAL: usize = 32;
+
+/// Who waits may spin for so long before sleeping: that time is not known to be idle.
+const SPIN_MAX: Duration = Duration::from_micros(100);
+
+/// A port that is never empty is looked away from after so long.
+const OVERDUE: Duration = Duration::from_millis(100);
+
+/// Vain tries between two looks at the clock.
+const TRIES_PER_LOOK: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct Watch {
+    log: LateLog,
+    /// Name and port.
+    receiver: String,
+    threshold: Ticks,
+    /// Once a message is delivered later than this, it is time to look. Waiters that look at the clock see it too.
+    due_at: Ticks,
+    /// It is time to look when nothing waits.
+    wants_look: bool,
+    tries: u32,
+    sampler: Option<SchedSampler>,
+    /// The newest, in the order of time; spans are ticks.
+    windows: Vec<Window>,
+    pending: Vec<Record>,
+    usual: Vec<Stages>,
+    /// Place of the oldest of those.
+    oldest: usize,
+    skipped: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(log: &LateLog, receiver: String) -> Self {
+        Self {
+            log: log.clone(),
+            receiver,
+            threshold: log.0.threshold,
+            due_at: Ticks(0),
+            wants_look: true,
+            tries: 0,
+            sampler: None,
+            windows: Vec::with_capacity(WINDOWS),
+            pending: Vec::with_capacity(PENDING_MAX),
+            usual: Vec::with_capacity(USUAL),
+            oldest: 0,
+            skipped: 0,
+        }
+    }
+
+    pub(crate) fn due_at(&self) -> Ticks {
+        self.due_at
+    }
+
+    /// It is time to look when nothing waits.
+    #[inline]
+    pub(crate) fn wants_look(&self) -> bool {
+        self.wants_look
+    }
+
+    /// It was time to look long ago.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let clock = Clock::get();
+        clock.now() >= self.due_at.plus(clock.ticks(OVERDUE))
+    }
+
+    /// Nothing was there: whether it is time to look.
+    #[inline]
+    pub(crate) fn handle_empty(&mut self) -> bool {
+        self.tries = self.tries.wrapping_add(1);
+        self.wants_look || self.tries.is_multiple_of(TRIES_PER_LOOK) && Clock::get().now() >= self.due_at
+    }
+
+    /// A message is delivered.
+    #[inline(never)]
+    pub(crate) fn note(&mut self, record: &Record) {
+        if took(&record.stages) > self.threshold || record.stages.receiver.delivered >= self.due_at {
+            self.note_it(record);
+        }
+    }
+
+    #[cold]
+    fn note_it(&mut self, record: &Record) {
+        self.wants_look = true;
+        self.note_idle(&record.stages);
+        if took(&record.stages) > self.threshold {
+            if self.pending.len() < PENDING_MAX {
+                self.pending.push(*record);
+            } else {
+                self.skipped += 1;
+            }
+        } else if self.usual.len() < USUAL {
+            self.usual.push(record.stages);
+        } else {
+            self.usual[self.oldest] = record.stages;
+            self.oldest = (self.oldest + 1) % USUAL;
+        }
+    }
+
+    /// Who slept for this message had nothing to do before it was there.
+    fn note_idle(&mut self, stages: &Stages) {
+        let Some(sampler) = &mut self.sampler else { return };
+        let receiver = &stages.receiver;
+        let slept = stages.time_in(Stage::Woken).is_some_and(|woken| woken.0 > 0);
+        if !slept || receiver.listened.0 == 0 || receiver.handed_on {
+            return;
+        }
+        let posted = if stages.one_clock { Ticks(stages.sender.posted()) } else { receiver.kernel };
+        let there = receiver.kernel.max(posted);
+        let spun = Clock::get().ticks(SPIN_MAX);
+        let idle = there.since(receiver.listened.max(sampler.since())).since(spun);
+        sampler.note_idle(idle);
+    }
+
+    /// Asks the kernel about this thread, and writes what was late. Between messages only.
+    #[cold]
+    pub(crate) fn look(&mut self) {
+        match &mut self.sampler {
+            Some(sampler) if sampler.thread() == thread_id() => {
+                let from = sampler.since();
+                let evidence = sampler.close(0, !self.pending.is_empty());
+                if self.windows.len() == WINDOWS {
+                    self.windows.remove(0);
+                }
+                self.windows.push(Window { evidence, span: (from.0, sampler.since().0) });
+                self.write();
+            }
+            _ => {
+                // It has moved to this thread: the windows are those of another.
+                self.write();
+                self.windows.clear();
+                self.sampler = Some(SchedSampler::of_this_thread());
+            }
+        }
+        let since = self.sampler.as_ref().map_or(Ticks(0), SchedSampler::since);
+        self.due_at = since.plus(Clock::get().ticks(WINDOW_MAX));
+        self.wants_look = false;
+    }
+
+    fn write(&mut self) {
+        for record in &self.pending {
+            let thread = self.sampler.as_ref().map_or(0, SchedSampler::thread);
+            self.log.lock().add(|text, account| {
+                let late = LateMessage {
+                    receiver: &self.receiver,
+                    record,
+                    thread,
+                    usual: &self.usual,
+                    windows: &self.windows,
+                    skipped: self.skipped,
+                };
+                line::write(text, &late, account);
+            });
+        }
+        self.pending.clear();
+    }
+}
+
+impl Drop for Watch {
+    /// What is still to be written.
+    fn drop(&mut self) {
+        if !self.pending.is_empty() {
+            self.look();
+        }
+    }
+}
