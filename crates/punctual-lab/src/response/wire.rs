@@ -25,6 +25,7 @@
 //! | 112 | 4 | CRC-32C of bytes 0 to 111 |
 //! | 116 | | filler that follows from run and sequence number, compared whole |
 
+use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::window::Evidence;
 
 /// Smallest packet, bytes: the header.
@@ -89,8 +90,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// When its thread ran, nanoseconds of its own clock.
+    /// When its thread ran, nanoseconds of our clock if it read the same, else of its own. Processes measure what a tick lasts each
+    /// for itself, and `tick_fs` is exact to some millionths: of the hours since a host began those are milliseconds.
     pub fn woken_ns(&self) -> u64 {
+        let clock = Clock::get();
+        if self.domain != 0 && self.domain == clock.domain() {
+            return clock.nanos(Ticks(self.woken));
+        }
         let fs = u128::from(self.woken) * u128::from(self.tick_fs);
         u64::try_from(fs / 1_000_000).unwrap_or(u64::MAX)
     }
@@ -325,6 +331,20 @@ mod tests {
                 },
             }
         })
+    }
+
+    /// Goal: on a host that has been up for long, what the responder stamped by the same clock is not moved by the rate that it says.
+    #[test]
+    fn one_clock_has_one_rate() {
+        let clock = Clock::get();
+        let woken = clock.ticks(std::time::Duration::from_secs(30 * 24 * 3600));
+        let tick_fs = u32::try_from(clock.nanos(Ticks(1_000_000))).expect("a tick is no microsecond") + 1;
+        let record = |domain| Record { domain, woken: woken.0, tick_fs, ..Record::default() };
+        assert_eq!(record(clock.domain()).woken_ns(), clock.nanos(woken));
+        // Another host's rate is all that is known of its clock.
+        for other in [0, clock.domain().wrapping_add(1)] {
+            assert!(record(other).woken_ns().abs_diff(clock.nanos(woken)) > 1_000_000);
+        }
     }
 
     proptest! {
