@@ -7,6 +7,7 @@ use super::account::{Absence, Part};
 use super::seen::Seen;
 use super::stage::Side;
 use super::trace::Trace;
+use crate::sample::RESPONDER;
 use crate::scheduling::Urgency;
 
 /// What is to be explained.
@@ -222,13 +223,25 @@ impl Glance<'_> {
     }
 
     /// Neither ran nor was ready nor was anything withheld, at least, while its program did not listen: it waited in code of its own.
-    /// The stage of that name is of programs; both ends of a run of the laboratory say where they wait.
+    /// Where its CPU was taken away by what nobody tells it, such as a quota of a group that it cannot see, it was not there
+    /// either: then the control thread was late too, or, where there is none, it did not give the CPU up by itself alone.
     pub fn blocked_us(&self) -> u32 {
         let Seen { wall_us, cpu_us_most, wait_us_most, throttled_us_most, stolen_us, .. } = *self.seen;
-        let is_known =
-            self.excess.stage == "elsewhere" && self.seen.stopped_us == 0 && self.seen.switches_voluntary > 0;
         let present = [cpu_us_most, wait_us_most, throttled_us_most, stolen_us];
-        if is_known { present.into_iter().fold(wall_us, u32::saturating_sub) } else { 0 }
+        let absent_us = present.into_iter().fold(wall_us, u32::saturating_sub);
+        let has_control = matches!(self.excess.side, Side::Client | Side::Responder);
+        let is_free = if has_control {
+            self.seen.control_late_us < absent_us / 2
+        } else {
+            self.seen.switches_involuntary == 0
+        };
+        let is_by_itself = self.seen.stopped_us == 0 && self.seen.switches_voluntary > 0;
+        if self.is_in_own_code() && is_by_itself && is_free { absent_us } else { 0 }
+    }
+
+    /// The stage is one in which its program does not wait for a message.
+    fn is_in_own_code(&self) -> bool {
+        self.excess.stage == RESPONDER || self.excess.stage.ends_with("elsewhere")
     }
 
     /// It ran for its own work, at least. Before it was woken it slept: what it computed then is not what it was waited for.

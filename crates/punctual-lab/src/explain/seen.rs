@@ -213,6 +213,24 @@ mod tests {
         assert_eq!(limited.0, Cause::named("real_time_limit"));
     }
 
+    /// Goal: who waited in code of its own is told from who waited for a message, and from whose CPU was taken away unseen.
+    #[test]
+    fn a_handler_that_waits_is_no_idle_thread() {
+        let waited = Evidence { cpu_us: 100, switches_voluntary: 1, ..Evidence::default() };
+        for stage in [RESPONDER, "reply.elsewhere"] {
+            assert_eq!(in_a_trip(waited, stage), Cause::named("handler_blocked"), "{stage}");
+        }
+        assert_eq!(in_a_trip(waited, "request.woken"), Cause::UNEXPLAINED);
+        let others = [
+            Evidence { control_late_us: 3900, ..waited },
+            Evidence { switches_voluntary: 0, ..waited },
+            Evidence { stolen_us: 2500, cpu_us: 1500, ..waited },
+        ];
+        for evidence in others {
+            assert_ne!(in_a_trip(evidence, RESPONDER), Cause::named("handler_blocked"), "{evidence:?}");
+        }
+    }
+
     /// Goal: a quota is not the neighbour, whether the kernel counts a throttled thread as ready or as away.
     #[test]
     fn a_quota_is_no_neighbour() {

@@ -6,7 +6,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 4 | magic `PRSP` |
-//! | 4 | 1 | version, 2 |
+//! | 4 | 1 | version, 3 |
 //! | 5 | 1 | kind: 0 request, 1 reply, 2 end of a trial |
 //! | 6 | 2 | flags: 1 `stack_ns` is known, 2 `previous` is known, 4 evidence is there |
 //! | 8 | 4 | run: a random number of the trial |
@@ -34,7 +34,7 @@ pub const SIZE_MIN: usize = 116;
 pub const SIZE_MAX: usize = punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 const MAGIC: [u8; 4] = *b"PRSP";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const CHECK_AT: usize = 112;
 
 /// The process was not continued in a window.
@@ -194,7 +194,8 @@ fn write_evidence(bytes: &mut [u8], Past { evidence, age_us }: &Past) {
     put16(bytes, 80, evidence.faults_minor);
     put16(bytes, 82, evidence.faults_major);
     put16(bytes, 84, evidence.switches_involuntary);
-    put16(bytes, 86, evidence.migrations);
+    bytes[86] = short(evidence.migrations);
+    bytes[87] = short(evidence.switches_voluntary);
     put32(bytes, 88, evidence.idle_us);
     put32(bytes, 92, evidence.throttled_us);
     put32(bytes, 96, evidence.stolen_us);
@@ -231,6 +232,11 @@ pub fn read_header(bytes: &[u8]) -> Option<PacketHeader> {
     Some(PacketHeader { kind, trip, record })
 }
 
+/// A count of which no more is asked than whether it is more than some.
+fn short(count: u16) -> u8 {
+    u8::try_from(count).unwrap_or(u8::MAX)
+}
+
 fn read_evidence(head: &[u8]) -> Option<Past> {
     let evidence = Evidence {
         number: get32(head, 56)?,
@@ -241,13 +247,12 @@ fn read_evidence(head: &[u8]) -> Option<Past> {
         faults_minor: get16(head, 80)?,
         faults_major: get16(head, 82)?,
         switches_involuntary: get16(head, 84)?,
-        migrations: get16(head, 86)?,
+        migrations: u16::from(*head.get(86)?),
+        switches_voluntary: u16::from(*head.get(87)?),
         idle_us: get32(head, 88)?,
         throttled_us: get32(head, 92)?,
         stolen_us: get32(head, 96)?,
         continued_age_us: get32(head, 100).filter(|&age_us| age_us != NEVER_US),
-        // It has no room here.
-        switches_voluntary: 0,
     };
     Some(Past { evidence, age_us: get32(head, 60)? })
 }
@@ -299,8 +304,8 @@ mod tests {
                 faults_minor: short[0],
                 faults_major: short[1],
                 switches_involuntary: short[2],
-                migrations: short[3],
-                switches_voluntary: 0,
+                migrations: short[3] & 0xFF,
+                switches_voluntary: short[3] >> 8,
             },
             age_us: long[1],
         })

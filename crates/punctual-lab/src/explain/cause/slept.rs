@@ -15,7 +15,7 @@ pub(super) static DEFINITION: Definition = Definition {
         clue.awaited().filter(|by| by.is_interrupt && !by.is_uninterruptible).map(|_| String::new())
     },
     in_windows: |_| 0,
-    without_trace: None,
+    without_trace: Some("handler_blocked"),
     traits: Traits { is_work: false, is_of_class: false },
     injections: &[Injection { name: "sleep", how: How::Inside(|_, until_ns| sleep_until(until_ns)) }],
 };

@@ -16,7 +16,7 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "run it again, and punctual compare RUN RUN",
     in_trace,
     in_windows: |_| 0,
-    without_trace: None,
+    without_trace: Some("handler_blocked"),
     traits: Traits { is_work: false, is_of_class: false },
     injections: &[Injection { name: "sync", how: How::Inside(sync) }],
 };

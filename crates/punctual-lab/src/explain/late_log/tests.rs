@@ -56,6 +56,9 @@ fn windows_name_the_cause() {
     // Who looked for messages all the time computed, and is not why none came; who slept for one did not block elsewhere.
     assert_eq!(named("medium", &computed), (Cause::UNEXPLAINED, Some(Side::Medium)));
     assert_eq!(named("woken", &slept), (Cause::UNEXPLAINED, receiver));
+    // Taken off its CPU, and nobody says why: a quota that it cannot see, for instance.
+    let taken = json!({ "cpu_us": 100, "switches_voluntary": 1, "switches_involuntary": 1 });
+    assert_eq!(named("elsewhere", &taken), (Cause::UNEXPLAINED, receiver));
     // The receiver's thread says nothing of the sender's.
     assert_eq!(named("posted", &computed), (Cause::UNEXPLAINED, Some(Side::Sender)));
 }
