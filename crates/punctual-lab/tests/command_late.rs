@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Place, count, punctual, text};
+use common::{Place, alone, count, punctual, text};
 use punctual::{Bus, CommunicatorOptions, LateLog, Node, Target, Wake};
 use punctual_machine::counter::Flag;
 use punctual_machine::cpu::{ThreadUsage, allowed, pin_to};
@@ -107,8 +107,8 @@ impl Receiver {
         (0..kinds.len()).map(answer).collect()
     }
 
-    /// Lets it end, and asks what was late.
-    fn explained(mut self) -> Value {
+    /// Lets it end, and asks what was late; whether its thread was ever taken off the CPU around that.
+    fn explained(mut self) -> (Value, bool) {
         self.send(b"e", Duration::ZERO, |_| {});
         assert!(self.child.wait().expect("our child").success());
         let said = self.place.punctual(&["explain", "late.jsonl", "--json"]).with(0).out;
@@ -121,7 +121,7 @@ impl Receiver {
             let number = count(&finding["stall"], "first_index").to_string();
             self.place.punctual(&["explain", "late.jsonl", "--message", &number]).with(0);
         }
-        said
+        (said, text(&self.place.path("late.jsonl")).contains("\"switches_involuntary\""))
     }
 }
 
@@ -145,9 +145,15 @@ fn found(said: &Value, cause: &str) -> usize {
     findings.iter().filter(is_it).count()
 }
 
+/// All findings of that cause.
+fn named(said: &Value, cause: &str) -> usize {
+    said["findings"].as_array().expect("a list").iter().filter(|finding| finding["cause"] == cause).count()
+}
+
 /// Goal: a receiver that was stopped says so, whether it slept for messages or looked for them.
 #[test]
 fn a_stopped_receiver_is_found_stopped() {
+    let _turn = alone();
     for wake in [Wake::Futex, Wake::Spin] {
         let receiver = Receiver::start(wake);
         receiver.send(b"mmmmmmmm", Duration::from_millis(5), |place| {
@@ -159,7 +165,7 @@ fn a_stopped_receiver_is_found_stopped() {
                 receiver.signal("-CONT");
             }
         });
-        let said = receiver.explained();
+        let (said, _) = receiver.explained();
         assert_eq!(found(&said, "stopped"), 1, "{wake}: {said:#}");
     }
 }
@@ -167,23 +173,28 @@ fn a_stopped_receiver_is_found_stopped() {
 /// Goal: what a handler kept waiting is named by what it did: it slept, or it computed.
 #[test]
 fn a_handler_that_sleeps_is_told_from_one_that_computes() {
-    for (kind, cause) in [(b's', "handler_blocked"), (b'c', "busy")] {
-        let receiver = Receiver::start(Wake::Futex);
-        let late_us = receiver.send(&[b'm', kind, b'm', b'm'], Duration::from_millis(5), |_| {});
-        let said = receiver.explained();
-        if late_us[1] > HARM.as_micros() as u64 / 4 {
-            eprintln!("SKIPPED: others had the CPU for {} µs of its handler's time", late_us[1]);
-            continue;
+    let _turn = alone();
+    for (kind, cause, other) in [(b's', "handler_blocked", "busy"), (b'c', "busy", "handler_blocked")] {
+        let is_found = (0..5).any(|_| {
+            let receiver = Receiver::start(Wake::Futex);
+            let late_us = receiver.send(&[b'm', kind, b'm', b'm'], Duration::from_millis(5), |_| {});
+            let (said, is_taken) = receiver.explained();
+            assert_eq!(found(&said, other), 0, "{said:#}");
+            let is_crowded = is_taken || late_us[1] > HARM.as_micros() as u64 / 4;
+            let is_found = found(&said, cause) == 1;
+            assert!(is_found || is_crowded, "{said:#}");
+            is_found
+        });
+        if !is_found {
+            eprintln!("SKIPPED: others had the CPU whenever a handler was to be {cause}");
         }
-        assert_eq!(found(&said, cause), 1, "{said:#}");
-        let finding = said["findings"].as_array().expect("a list").iter().find(|one| one["cause"] == cause);
-        assert_eq!(finding.expect("found")["stage"], "elsewhere");
     }
 }
 
 /// Goal: a receiver that looks for messages all the time, and whose CPU others have too, is found ready to run.
 #[test]
 fn a_crowded_receiver_is_found_ready() {
+    let _turn = alone();
     let done = Flag::default();
     let said = std::thread::scope(|scope| {
         let hog = || {
@@ -195,18 +206,14 @@ fn a_crowded_receiver_is_found_ready() {
         let asks = scope.spawn(|| {
             let receiver = Receiver::start(Wake::Spin);
             receiver.send(&[b'm'; 100], Duration::from_millis(10), |_| {});
-            receiver.explained()
+            receiver.explained().0
         });
         let ended = asks.join();
         done.raise();
         ended.expect("it says something")
     });
-    let named = |cause: &str| {
-        let findings = said["findings"].as_array().expect("a list");
-        findings.iter().filter(|one| one["cause"] == cause).count()
-    };
     let all = said["findings"].as_array().expect("a list").len();
-    assert!(all > 0 && 2 * named("run_queue") > all, "{} of {all}: {said:#}", named("run_queue"));
+    assert!(all > 0 && 2 * named(&said, "run_queue") > all, "{all}: {said:#}");
 }
 
 /// Goal: where nothing was late the log is empty, and that is said.
