@@ -83,7 +83,6 @@ extern "C" fn note_continuation(_signal: libc::c_int) {
 
 /// From now on every SIGCONT is counted, and with it the ends of stops: whoever stops a process must continue it.
 pub fn count_continuations() -> Result<(), SystemError> {
-    COUNTS.store(true, Ordering::Relaxed);
     // SAFETY: `sigaction` is plain data for which all zeroes is a value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = note_continuation as extern "C" fn(libc::c_int) as usize;
@@ -92,6 +91,7 @@ pub fn count_continuations() -> Result<(), SystemError> {
     if unsafe { libc::sigaction(libc::SIGCONT, &raw const action, core::ptr::null_mut()) } == -1 {
         return Err(SystemError::last("catch signal", "SIGCONT"));
     }
+    COUNTS.store(true, Ordering::Relaxed);
     Ok(())
 }
 

@@ -65,3 +65,8 @@ struct RuntimePage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/broadcast.md")]
 struct BroadcastPage;
+
+/// Its example runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/explain.md")]
+struct ExplainPage;

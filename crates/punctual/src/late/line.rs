@@ -75,8 +75,6 @@ pub(super) struct LateMessage<'a> {
     pub(super) usual: &'a [Stages],
     /// In the order of time; spans are ticks.
     pub(super) windows: &'a [Window],
-    /// Of this communicator, besides what the log counts.
-    pub(super) skipped: u64,
 }
 
 /// From when on a message counts as under way, and which of its stages this clock knows.
@@ -154,8 +152,7 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
         write_counters(text, &window.evidence)?;
         text.push('}');
     }
-    let skipped = account.skipped + late.skipped;
-    writeln!(text, "],\"skipped\":{skipped},\"unwritten\":{}}}", account.unwritten)
+    writeln!(text, "],\"skipped\":{},\"unwritten\":{}}}", account.skipped, account.unwritten)
 }
 
 /// What is not 0.

@@ -147,7 +147,14 @@ impl LateFile {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use punctual_machine::namespace::thread_id;
+    use punctual_machine::process::random;
+    use punctual_proto::Target;
+
     use super::*;
+    use crate::{Bus, Communicator, CommunicatorOptions, Node, Wake};
 
     /// Goal: a folder that is not there is an error at once; a disk that is full is counted and leaves no half of a line.
     #[test]
@@ -178,5 +185,60 @@ mod tests {
         let text = std::fs::read_to_string(file.path()).expect("text");
         assert!(text.starts_with("{\"schema\":\"punctual.late.v1\""), "{text}");
         assert_eq!(text.lines().count() as u64, account.written + 1);
+    }
+
+    /// A port whose messages are all late, and the log of it.
+    fn port(bus: &str) -> (Communicator, LateLog, tempfile::NamedTempFile) {
+        let file = tempfile::NamedTempFile::new().expect("room");
+        let log = LateLog::create(file.path(), Duration::ZERO).expect("room");
+        let options = CommunicatorOptions::waiting(Wake::Spin).stamped().noting_late(&log);
+        let node = Node::open(&Bus::loopback(&format!("{bus}-{:x}", random())), "here").expect("a bus");
+        (node.bind_with(1, &options).expect("a port"), log, file)
+    }
+
+    fn send(port: &mut Communicator) {
+        port.send(Target::port("here", 1), b"late").expect("room");
+    }
+
+    /// Goal: who never finds its port empty still learns what was late; what it cannot remember until then is counted.
+    #[test]
+    fn a_port_that_is_never_empty_is_looked_away_from() {
+        let (mut port, log, _file) = port("never-empty");
+        (0..16).for_each(|_| send(&mut port));
+        let (begin, mut received) = (Instant::now(), 0_u64);
+        while log.account().written == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{received} messages, and nothing is written");
+            port.receive().expect("never empty");
+            received += 1;
+            send(&mut port);
+        }
+        let LateAccount { written, skipped, .. } = log.account();
+        let all = written + skipped;
+        assert!(
+            skipped > 0 && all <= received && 2 * all > received,
+            "{written} and {skipped} of {received}"
+        );
+    }
+
+    /// Goal: a communicator that moves to another thread says what that thread went through.
+    #[test]
+    fn the_thread_is_that_which_receives() {
+        let (mut port, log, file) = port("moves");
+        let one = |port: &mut Communicator| {
+            send(port);
+            port.receive().expect("a message");
+            port.try_receive().expect_err("there is one only");
+            thread_id()
+        };
+        let here = one(&mut port);
+        let there =
+            std::thread::spawn(move || [one(&mut port), one(&mut port)][1]).join().expect("it receives");
+        let text = std::fs::read_to_string(file.path()).expect("text");
+        let threads: Vec<&str> =
+            text.lines().skip(1).filter_map(|line| line.split("\"thread\":").nth(1)).collect();
+        assert_eq!(log.account().written, 3, "{text}");
+        for (thread, number) in threads.iter().zip([here, there, there]) {
+            assert!(thread.starts_with(&format!("{number},")), "{number}: {text}");
+        }
     }
 }

@@ -145,10 +145,10 @@ impl Watch {
                 self.write();
             }
             _ => {
-                // It has moved to this thread: the windows are those of another.
-                self.write();
+                // It has moved to this thread: of what is late now, windows of another thread say nothing.
                 self.windows.clear();
                 self.sampler = Some(SchedSampler::of_this_thread());
+                self.write();
             }
         }
         let since = self.sampler.as_ref().map_or(Ticks(0), SchedSampler::since);
@@ -157,6 +157,9 @@ impl Watch {
     }
 
     fn write(&mut self) {
+        if self.skipped > 0 {
+            self.log.lock().account.skipped += std::mem::take(&mut self.skipped);
+        }
         for record in &self.pending {
             let thread = self.sampler.as_ref().map_or(0, SchedSampler::thread);
             self.log.lock().add(|text, account| {
@@ -166,7 +169,6 @@ impl Watch {
                     thread,
                     usual: &self.usual,
                     windows: &self.windows,
-                    skipped: self.skipped,
                 };
                 line::write(text, &late, account);
             });

@@ -79,6 +79,7 @@ fn together_is_one_stall() {
     let (first, mut second, mut later) =
         (record(0, "medium", &evidence), record(1, "medium", &evidence), record(2, "medium", &evidence));
     (second["total_ns"], second["stages"][0]["from_ns"]) = (json!(30 * MS), json!(20 * MS));
+    second["stages"][0]["to_ns"] = json!(50 * MS + MS / 2);
     (later["stages"][0]["from_ns"], later["stages"][0]["to_ns"]) = (json!(60 * MS), json!(90 * MS));
     let found = explain(&read(&log_of(&[first, second, later])));
     let stalls: Vec<_> = found.iter().map(|one| (one.stall.first_index, one.stall.messages)).collect();
