@@ -10,7 +10,7 @@ use crate::clock::{Clock, Ticks, monotonic_ns};
 use crate::cpu::ThreadUsage;
 use crate::namespace::thread_id;
 use crate::signal::continuations;
-use crate::withheld::{Quotas, Steal, Throttled, certain_steal_ns};
+use crate::withheld::{Freezer, Quotas, Steal, Throttled, certain_steal_ns};
 
 /// A window ends after so long, if nothing slow ended it before. What happened in the rest of a window may have happened in
 /// the trip, or beside it: the shorter the window, the more is certain.
@@ -18,6 +18,9 @@ pub const WINDOW_MAX: Duration = Duration::from_millis(1);
 
 /// How often the hypervisor's share is read, unless something slow asks for it: a look costs as much as a few trips.
 const STEAL_EVERY: Duration = Duration::from_millis(100);
+
+/// Whoever was frozen ends its window late. After a shorter one its freezer is not asked.
+const FROZEN_MIN: Duration = WINDOW_MAX.saturating_mul(2);
 
 /// Something came between two readings of a thread's counters if they took this much longer than they can.
 const READING_SLACK: Duration = Duration::from_micros(40);
@@ -43,6 +46,8 @@ pub struct Evidence {
     pub control_late_us: u32,
     /// Time that quotas took, over all CPUs of the group.
     pub throttled_us: u32,
+    /// Time that its control group was frozen, at most.
+    pub frozen_us: u32,
     /// Time that the hypervisor took of the thread's CPU, at least.
     pub stolen_us: u32,
     /// How long before its end the process was last continued, if that was noticed in it.
@@ -89,6 +94,8 @@ pub struct SchedSampler {
     throttled: Throttled,
     /// Times that quotas had run out when it began.
     throttled_before: u64,
+    freezer: Freezer,
+    frozen_ns: u64,
     steal: Steal,
     /// When the hypervisor's share was last read, of which CPU, and what it was.
     stolen: Option<(Ticks, usize, u64)>,
@@ -123,6 +130,8 @@ impl SchedSampler {
             throttled: quotas.now(),
             throttled_before: quotas.now().times,
             quotas,
+            freezer: Freezer::of_this_thread(),
+            frozen_ns: 0,
             steal: Steal::default(),
             stolen: None,
             steal_every: clock.ticks(STEAL_EVERY),
@@ -135,6 +144,7 @@ impl SchedSampler {
         });
         let fastest = reading.min().unwrap_or_default();
         sampler.reading = fastest.plus(fastest).plus(clock.ticks(READING_SLACK));
+        sampler.frozen_ns = sampler.freezer.frozen_ns().unwrap_or(0);
         sampler.read_stolen(sampler.since, 0);
         sampler.since = clock.now();
         sampler
@@ -183,6 +193,7 @@ impl SchedSampler {
             idle_us: micros(std::mem::take(&mut self.idle_ns)),
             control_late_us,
             throttled_us: micros(throttled.ns.saturating_sub(self.throttled.ns)),
+            frozen_us: self.read_frozen(wall_ns),
             stolen_us: if self.wants_stolen(now, was_slow) { self.read_stolen(now, wall_ns) } else { 0 },
             continued_age_us: self.read_continuation(),
             faults_minor: short(passed.faults_minor),
@@ -224,6 +235,16 @@ impl SchedSampler {
         let outside_ns = Clock::get().nanos(now.since(at)).saturating_sub(wall_ns);
         let certain_ns = if of == cpu { certain_steal_ns(before_ns, stolen_ns) } else { 0 };
         micros(certain_ns.saturating_sub(outside_ns))
+    }
+
+    /// What was frozen since the last look is of this window, unless it was too short to be looked at before.
+    fn read_frozen(&mut self, wall_ns: u64) -> u32 {
+        if u128::from(wall_ns) < FROZEN_MIN.as_nanos() {
+            return 0;
+        }
+        let Some(now_ns) = self.freezer.frozen_ns() else { return 0 };
+        let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.frozen_ns, now_ns));
+        micros(passed_ns.min(wall_ns))
     }
 
     fn read_continuation(&mut self) -> Option<u32> {

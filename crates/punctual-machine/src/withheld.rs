@@ -1,7 +1,9 @@
-//! CPU time that was withheld from a thread although it wanted it: by the quota of a control group, by the hypervisor.
+//! CPU time that was withheld from a thread although it wanted it: by the quota of a control group, by its freezer, by the
+//! hypervisor.
 //!
-//! Both are the kernel's own counters, read through descriptors that stay open. A quota is read at the end of every window,
-//! where there is one; the hypervisor's share seldom, for its file is that of the whole machine.
+//! All are the kernel's own counters, read through descriptors that stay open. A quota is read at the end of every window,
+//! where there is one; the freezer's counter only after a long window, for nobody ends a short one while it is frozen; the
+//! hypervisor's share seldom, for its file is that of the whole machine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -58,11 +60,40 @@ fn parse_throttled(text: &str) -> Throttled {
     Throttled { times: value("nr_throttled").unwrap_or(0), ns: ns.unwrap_or(0) }
 }
 
+/// How long the calling thread's control group was frozen, of version 2, with all above it. Linux tells it from 6.18 on.
+#[derive(Debug)]
+pub struct Freezer {
+    stat: Option<File>,
+}
+
+impl Freezer {
+    /// That of the calling thread now.
+    pub fn of_this_thread() -> Self {
+        let groups = own_groups();
+        let own = groups.iter().find(|group| group.is_second);
+        Self { stat: own.and_then(|group| File::open(group.path.join("cgroup.stat.local")).ok()) }
+    }
+
+    /// Time until now, nanoseconds; `None` where the kernel does not tell.
+    pub fn frozen_ns(&self) -> Option<u64> {
+        let mut text = [0; 256];
+        let size = self.stat.as_ref()?.read_at(&mut text, 0).ok()?;
+        parse_frozen(std::str::from_utf8(&text[..size]).ok()?)
+    }
+}
+
+fn parse_frozen(text: &str) -> Option<u64> {
+    let us: u64 = text.lines().find_map(|line| line.strip_prefix("frozen_usec "))?.trim().parse().ok()?;
+    Some(us.saturating_mul(1000))
+}
+
 /// A control group that distributes CPU time: where its hierarchy is mounted, and its directory there.
 #[derive(Debug, PartialEq, Eq)]
 struct Group {
     mount: PathBuf,
     path: PathBuf,
+    /// Of version 2.
+    is_second: bool,
 }
 
 impl Group {
@@ -85,7 +116,7 @@ fn groups(cgroup: &str, mounts: &str) -> Vec<Group> {
         // Seen from inside of a namespace, the mount's own root is left out of the path.
         let below = Path::new(inside).strip_prefix(&root).unwrap_or(Path::new(inside));
         let path = mount.join(below.strip_prefix("/").unwrap_or(below));
-        Some(Group { mount, path })
+        Some(Group { mount, path, is_second })
     });
     found.collect()
 }
@@ -106,9 +137,13 @@ fn mount_of(line: &str, is_second: bool) -> Option<(PathBuf, PathBuf)> {
 
 /// The files of the quotas that the calling thread's control groups have, its own and those above, and what they say.
 pub fn limits() -> Vec<(PathBuf, String)> {
+    own_groups().iter().flat_map(Group::levels).filter_map(limit).collect()
+}
+
+/// Those of the calling thread.
+fn own_groups() -> Vec<Group> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let groups = groups(&read("/proc/thread-self/cgroup"), &read("/proc/self/mountinfo"));
-    groups.iter().flat_map(Group::levels).filter_map(limit).collect()
+    groups(&read("/proc/thread-self/cgroup"), &read("/proc/self/mountinfo"))
 }
 
 /// The file of a group's quota, if it has one, and what it says.
@@ -176,6 +211,7 @@ mod tests {
         assert_eq!(paths, [Path::new("/sys/fs/cgroup/cpu/box/in"), Path::new("/sys/fs/cgroup/unified/")]);
         let levels: Vec<&str> = found[0].levels().filter_map(Path::to_str).collect();
         assert_eq!(levels, ["/sys/fs/cgroup/cpu/box/in", "/sys/fs/cgroup/cpu/box", "/sys/fs/cgroup/cpu"]);
+        assert_eq!(found.iter().map(|group| group.is_second).collect::<Vec<bool>>(), [false, true]);
         assert_eq!(groups("", MOUNTS), []);
         assert_eq!(groups(FIRST, ""), []);
     }
@@ -188,6 +224,15 @@ mod tests {
             assert_eq!(parse_throttled(text), Throttled { times: 7, ns: 3_209_000_000 });
         }
         assert_eq!(parse_throttled("usage_usec 5\n"), Throttled::default());
+    }
+
+    #[test]
+    fn the_freezer_counts_microseconds() {
+        assert_eq!(parse_frozen("frozen_usec 20345\n"), Some(20_345_000));
+        assert_eq!(parse_frozen("other 1\nfrozen_usec 7\n"), Some(7000));
+        for unknown in ["", "frozen_usec\n", "frozen_usec x\n"] {
+            assert_eq!(parse_frozen(unknown), None);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 4 | magic `PRSP` |
-//! | 4 | 1 | version, 3 |
+//! | 4 | 1 | version, 4 |
 //! | 5 | 1 | kind: 0 request, 1 reply, 2 end of a trial |
 //! | 6 | 2 | flags: 1 `stack_ns` is known, 2 `previous` is known, 4 evidence is there |
 //! | 8 | 4 | run: a random number of the trial |
@@ -22,20 +22,21 @@
 //! | 56 | 48 | evidence: what the responder's thread went through in one window ([`Evidence`]), and how long before `woken` that ended, µs, in place of its second number |
 //! | 104 | 4 | `tick_fs`: how long a tick of the responder's clock lasts, femtoseconds |
 //! | 108 | 4 | `listened_ns`: the responder began to listen → `woken` |
-//! | 112 | 4 | CRC-32C of bytes 0 to 111 |
-//! | 116 | | filler that follows from run and sequence number, compared whole |
+//! | 112 | 4 | evidence: how long its control group was frozen, µs |
+//! | 116 | 4 | CRC-32C of bytes 0 to 115 |
+//! | 120 | | filler that follows from run and sequence number, compared whole |
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::window::Evidence;
 
 /// Smallest packet, bytes: the header.
-pub const SIZE_MIN: usize = 116;
+pub const SIZE_MIN: usize = 120;
 /// Largest: what fits in a UDP datagram over IPv4.
 pub const SIZE_MAX: usize = punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 const MAGIC: [u8; 4] = *b"PRSP";
-const VERSION: u8 = 3;
-const CHECK_AT: usize = 112;
+const VERSION: u8 = 4;
+const CHECK_AT: usize = 116;
 
 /// The process was not continued in a window.
 const NEVER_US: u32 = u32::MAX;
@@ -200,6 +201,7 @@ fn write_evidence(bytes: &mut [u8], Past { evidence, age_us }: &Past) {
     put32(bytes, 92, evidence.throttled_us);
     put32(bytes, 96, evidence.stolen_us);
     put32(bytes, 100, evidence.continued_age_us.unwrap_or(NEVER_US));
+    put32(bytes, 112, evidence.frozen_us);
 }
 
 /// The header of a packet that is ours, whole and of our version; `None` for anything else.
@@ -251,6 +253,7 @@ fn read_evidence(head: &[u8]) -> Option<Past> {
         switches_voluntary: u16::from(*head.get(87)?),
         idle_us: get32(head, 88)?,
         throttled_us: get32(head, 92)?,
+        frozen_us: get32(head, 112)?,
         stolen_us: get32(head, 96)?,
         continued_age_us: get32(head, 100).filter(|&age_us| age_us != NEVER_US),
     };
@@ -290,10 +293,11 @@ mod tests {
     use super::*;
 
     fn evidence() -> impl Strategy<Value = Past> {
-        (any::<[u32; 10]>(), any::<[u16; 4]>()).prop_map(|(long, short)| Past {
+        (any::<[u32; 11]>(), any::<[u16; 4]>()).prop_map(|(long, short)| Past {
             evidence: Evidence {
                 idle_us: long[6],
                 throttled_us: long[7],
+                frozen_us: long[10],
                 stolen_us: long[8],
                 continued_age_us: Some(long[9]).filter(|&age_us| age_us != NEVER_US),
                 number: long[0],
