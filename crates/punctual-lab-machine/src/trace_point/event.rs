@@ -30,8 +30,10 @@ pub enum TaskState {
     Asleep,
     /// The same, and no signal wakes it: mostly a device or a lock of the kernel.
     Uninterruptible,
-    /// A signal or a debugger stopped it.
+    /// A signal stopped it.
     Stopped,
+    /// A debugger holds it.
+    Traced,
     /// It ended.
     Ended,
 }

@@ -145,11 +145,13 @@ fn switch(fields: &Fields<'_>) -> Option<TraceEvent> {
 
 /// Of a thread that leaves its CPU: the bits are those that the tracepoint prints, and the kernel keeps them.
 fn state(bits: i64) -> TaskState {
-    const STOPPED_OR_TRACED: i64 = 0x4 | 0x8;
+    const STOPPED: i64 = 0x4;
+    const TRACED: i64 = 0x8;
     const DEAD_OR_ZOMBIE: i64 = 0x10 | 0x20;
     match bits & 0xff {
         0 => TaskState::Ready,
-        bits if bits & STOPPED_OR_TRACED != 0 => TaskState::Stopped,
+        bits if bits & TRACED != 0 => TaskState::Traced,
+        bits if bits & STOPPED != 0 => TaskState::Stopped,
         bits if bits & DEAD_OR_ZOMBIE != 0 => TaskState::Ended,
         bits if bits & 1 != 0 => TaskState::Asleep,
         _ => TaskState::Uninterruptible,
@@ -375,9 +377,9 @@ print fmt: \"prev_comm=%s\"
     #[test]
     fn the_state_says_why_a_thread_left() {
         let states = [0, 0x100, 1, 2, 4, 8, 0x10, 0x20, 0x80].map(state);
-        use TaskState::{Asleep, Ended, Ready, Stopped, Uninterruptible};
+        use TaskState::{Asleep, Ended, Ready, Stopped, Traced, Uninterruptible};
         let expected =
-            [Ready, Ready, Asleep, Uninterruptible, Stopped, Stopped, Ended, Ended, Uninterruptible];
+            [Ready, Ready, Asleep, Uninterruptible, Stopped, Traced, Ended, Ended, Uninterruptible];
         assert_eq!(states, expected);
     }
 

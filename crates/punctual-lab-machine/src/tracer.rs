@@ -1,0 +1,122 @@
+//! Holds a process as a debugger does: every thread of it stands still until it is let go.
+//!
+//! # Who may touch what
+//! `ptrace` is asked only to seize, to interrupt and to let go: no memory and no register of the process is read or written.
+
+use std::collections::BTreeSet;
+use std::ptr;
+
+use punctual_machine::SystemError;
+
+/// A process whose threads stand still. They go on when it is dropped, or when the thread that holds them ends.
+#[derive(Debug)]
+pub struct HeldProcess {
+    threads: BTreeSet<i32>,
+}
+
+impl HeldProcess {
+    /// Seizes every thread, and waits until each stands still.
+    ///
+    /// # Errors
+    /// The process is gone, is traced by another, or may not be traced by this one.
+    pub fn hold(process: u32) -> Result<Self, SystemError> {
+        let mut held = Self { threads: BTreeSet::new() };
+        // A thread may have started another before it was seized.
+        loop {
+            let mut is_new = false;
+            for thread in threads(process).filter_map(|thread| i32::try_from(thread).ok()) {
+                if !held.threads.contains(&thread) {
+                    is_new |= held.seize(process, thread)?;
+                }
+            }
+            if !is_new {
+                break;
+            }
+        }
+        if held.threads.is_empty() {
+            let gone = std::io::Error::from_raw_os_error(libc::ESRCH);
+            return Err(SystemError::new("trace", format!("process {process}"), gone));
+        }
+        Ok(held)
+    }
+
+    /// Whether the thread was there to be seized.
+    fn seize(&mut self, process: u32, thread: i32) -> Result<bool, SystemError> {
+        match ask(libc::PTRACE_SEIZE, thread) {
+            Err(libc::ESRCH) => return Ok(false),
+            Err(number) => {
+                let error = std::io::Error::from_raw_os_error(number);
+                return Err(SystemError::new(
+                    "trace",
+                    format!("thread {thread} of process {process}"),
+                    error,
+                ));
+            }
+            Ok(()) => self.threads.insert(thread),
+        };
+        // It may end meanwhile: then the wait says so.
+        let _ended = ask(libc::PTRACE_INTERRUPT, thread);
+        let mut status = 0;
+        // SAFETY: the status is live and ours; the kernel keeps no pointer to it.
+        let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+        if waited == -1 || !libc::WIFSTOPPED(status) {
+            self.threads.remove(&thread);
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for HeldProcess {
+    fn drop(&mut self) {
+        for &thread in &self.threads {
+            // One that was killed meanwhile has gone.
+            let _gone = ask(libc::PTRACE_DETACH, thread);
+        }
+    }
+}
+
+/// A request that has neither address nor data; the number of the error.
+fn ask(request: libc::c_uint, thread: i32) -> Result<(), i32> {
+    // SAFETY: of these requests the kernel reads the thread's number only; the signal to go on with is none.
+    let answered = unsafe { libc::ptrace(request, thread, ptr::null_mut::<u8>(), ptr::null_mut::<u8>()) };
+    match answered {
+        -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+        _ => Ok(()),
+    }
+}
+
+fn threads(process: u32) -> impl Iterator<Item = u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    tasks.into_iter().flatten().flatten().filter_map(|task| task.file_name().to_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn state(process: u32) -> Option<char> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+
+    /// Goal: a held process stands still, goes on afterwards, and the dead cannot be held.
+    #[test]
+    fn a_held_process_stands_still_and_goes_on() {
+        let sleep = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn();
+        let mut sleep = sleep.expect("sleep is there");
+        match HeldProcess::hold(sleep.id()) {
+            Ok(held) => {
+                assert_eq!(state(sleep.id()), Some('t'));
+                drop(held);
+                assert_ne!(state(sleep.id()), Some('t'));
+            }
+            Err(error) => eprintln!("SKIPPED: {error}"),
+        }
+        sleep.kill().expect("it is ours");
+        sleep.wait().expect("it is ours");
+        let error = HeldProcess::hold(sleep.id()).expect_err("it is gone");
+        assert!(error.to_string().contains(&sleep.id().to_string()), "{error}");
+    }
+}
