@@ -1,4 +1,4 @@
-//! Pages of a file that are not in memory: to touch one waits for the disk.
+//! Pages of files that are not in memory: to touch one waits for the disk.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,79 +6,94 @@ use std::path::Path;
 use std::ptr;
 
 use punctual_machine::SystemError;
+use punctual_machine::clock::monotonic_ns;
 use rustix::fs::{Advice, fadvise};
 use rustix::mm::{Advice as MapAdvice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// The kernel reads a file by this much.
-const PAGE_SIZE: usize = 4096;
+/// Bytes of a file. Where a page is touched the kernel reads what lies around it, some MiB if it may: no more than the file has.
+const FILE_SIZE: usize = 512 << 10;
 
-/// A file on a disk, mapped, and nowhere in memory. It is unlinked: no other process can cut it short.
+/// Files on a disk, mapped, and nowhere in memory.
 #[derive(Debug)]
 pub struct ColdPages {
+    files: Vec<ColdFile>,
+    /// Which is touched next.
+    next: usize,
+}
+
+/// One of them. It is unlinked: no other process can cut it short.
+#[derive(Debug)]
+struct ColdFile {
     file: File,
     begin: *const u8,
-    pages: usize,
-    /// Pages that were touched since they were put out.
-    touched: usize,
+    is_cold: bool,
 }
 
 impl ColdPages {
-    /// Writes so many pages into a file of this directory, and puts them out of memory.
+    /// Writes so many files of half a MiB into this directory, and puts them out of memory.
     ///
     /// # Errors
-    /// The directory takes no file, or its file system cannot be mapped.
-    pub fn new(directory: &Path, pages: usize) -> Result<Self, SystemError> {
+    /// The directory takes no files, or its file system cannot be mapped.
+    pub fn new(directory: &Path, files: usize) -> Result<Self, SystemError> {
+        let files = (0..files).map(|_| ColdFile::new(directory)).collect::<Result<_, SystemError>>()?;
+        Ok(Self { files, next: 0 })
+    }
+
+    /// Touches a page of the next file: about a millisecond of a disk.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be put out of memory again.
+    pub fn touch(&mut self) -> Result<u8, SystemError> {
+        let place = self.next % self.files.len().max(1);
+        self.next = place + 1;
+        let none = || SystemError::new("touch", "cold pages", rustix::io::Errno::NOENT);
+        self.files.get_mut(place).ok_or_else(none)?.touch()
+    }
+}
+
+impl ColdFile {
+    fn new(directory: &Path) -> Result<Self, SystemError> {
         let off = |error: std::io::Error| {
-            SystemError::new("make cold pages in", directory.display().to_string(), error)
+            SystemError::new("make a file in", directory.display().to_string(), error)
         };
-        let name =
-            format!("punctual-cold-{}-{}", std::process::id(), punctual_machine::clock::monotonic_ns());
-        let path = directory.join(name);
+        let path = directory.join(format!("punctual-cold-{}-{}", std::process::id(), monotonic_ns()));
         let mut file = File::options().read(true).write(true).create_new(true).open(&path).map_err(off)?;
         let _gone = std::fs::remove_file(&path);
-        let page = [1; PAGE_SIZE];
-        (0..pages).try_for_each(|_| file.write_all(&page)).map_err(off)?;
-        let size = pages * PAGE_SIZE;
+        file.write_all(&vec![1; FILE_SIZE]).map_err(off)?;
         // SAFETY: a new mapping at a place that the kernel chooses. The file is ours alone, as long as the mapping and never cut.
-        let mapped = unsafe { mmap(ptr::null_mut(), size, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
+        let mapped = unsafe { mmap(ptr::null_mut(), FILE_SIZE, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
         let begin = mapped.map_err(|error| off(error.into()))?.cast_const().cast();
-        let cold = Self { file, begin, pages, touched: 0 };
-        // SAFETY: the whole of our mapping; it says how pages are read, and changes none of them.
-        unsafe { madvise(cold.begin.cast_mut().cast(), size, MapAdvice::Random) }
-            .map_err(|error| off(error.into()))?;
-        cold.put_out().map_err(off)?;
+        let mut cold = Self { file, begin, is_cold: false };
+        cold.put_out()?;
         Ok(cold)
     }
 
-    /// Touches the next page, and puts all out of memory again when each was touched.
-    ///
-    /// # Errors
-    /// The file cannot be written back.
-    pub fn touch(&mut self) -> Result<u8, SystemError> {
-        if self.touched == self.pages {
-            self.put_out().map_err(|error| SystemError::new("put out", "cold pages", error))?;
-            self.touched = 0;
+    fn touch(&mut self) -> Result<u8, SystemError> {
+        if !self.is_cold {
+            self.put_out()?;
         }
-        let place = self.touched * PAGE_SIZE;
-        self.touched += 1;
-        // SAFETY: `place` lies within the mapping, whose file has as many bytes; nobody writes it. Volatile: the read is the point.
-        Ok(unsafe { ptr::read_volatile(self.begin.add(place)) })
+        self.is_cold = false;
+        // SAFETY: the place lies within the mapping, whose file has as many bytes; nobody writes it. Volatile: the read is the point.
+        Ok(unsafe { ptr::read_volatile(self.begin.add(FILE_SIZE / 2)) })
     }
 
-    fn put_out(&self) -> Result<(), std::io::Error> {
+    fn put_out(&mut self) -> Result<(), SystemError> {
+        let off = |error: std::io::Error| SystemError::new("put out of memory", "a file", error);
         // Only clean pages that nobody maps leave memory.
-        self.file.sync_data()?;
+        self.file.sync_data().map_err(off)?;
         // SAFETY: the whole of our mapping, of a file: what is dropped is read again when it is touched.
-        unsafe { madvise(self.begin.cast_mut().cast(), self.pages * PAGE_SIZE, MapAdvice::LinuxDontNeed) }?;
-        fadvise(&self.file, 0, None, Advice::DontNeed)?;
+        unsafe { madvise(self.begin.cast_mut().cast(), FILE_SIZE, MapAdvice::LinuxDontNeed) }
+            .map_err(|error| off(error.into()))?;
+        fadvise(&self.file, 0, None, Advice::DontNeed).map_err(|error| off(error.into()))?;
+        self.is_cold = true;
         Ok(())
     }
 }
 
-impl Drop for ColdPages {
+impl Drop for ColdFile {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no reference into it was given away.
-        let _unmapped = unsafe { munmap(self.begin.cast_mut().cast(), self.pages * PAGE_SIZE) };
+        let _unmapped = unsafe { munmap(self.begin.cast_mut().cast(), FILE_SIZE) };
     }
 }
 
@@ -104,14 +119,15 @@ mod tests {
             eprintln!("SKIPPED: {} is in memory", directory.display());
             return;
         }
-        let mut cold = ColdPages::new(&directory, 64).expect("a file can be made");
+        let mut cold = ColdPages::new(&directory, 8).expect("files can be made");
         for round in 0..2 {
             let before = ThreadUsage::now();
-            (0..64).for_each(|_| assert_eq!(cold.touch().expect("it is written"), 1));
+            (0..8).for_each(|_| assert_eq!(cold.touch().expect("it is written"), 1));
             let faults = ThreadUsage::now().since(before).faults_major;
-            assert!(faults >= 32, "round {round}: {faults} of 64");
+            assert!(faults >= 4, "round {round}: {faults} of 8");
         }
         let missing = ColdPages::new(Path::new("/nowhere"), 1).expect_err("no such directory");
         assert!(missing.to_string().contains("/nowhere"), "{missing}");
+        assert!(ColdPages::new(&directory, 0).expect("nothing to make").touch().is_err());
     }
 }

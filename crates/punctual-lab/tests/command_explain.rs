@@ -61,3 +61,26 @@ fn damaged_evidence_is_said() {
     fs::remove_file(&file).expect("ours");
     assert_eq!(explained(&place, &[])["notes"], serde_json::json!([]));
 }
+
+/// Goal: the drawing is written for Perfetto's viewer, small enough to be opened, and what cannot be drawn is said.
+#[test]
+fn a_run_is_drawn_for_perfetto() {
+    let _turn = alone();
+    let place = Place::new();
+    run(&place, &["--trace"]);
+    let said = place.punctual(&["explain", "run", "--perfetto", "late.json"]).with(0).out;
+    assert!(said.contains("late.json") && said.contains("ui.perfetto.dev"), "{said}");
+    let text = fs::read_to_string(place.path("late.json")).expect("it is written");
+    let drawing: Value = serde_json::from_str(&text).expect("JSON");
+    let events = drawing["traceEvents"].as_array().expect("a list");
+    assert!(events.iter().any(|event| event["name"] == "process_name"), "{text}");
+    let findings = explained(&place, &[])["findings"].as_array().expect("a list").len();
+    let is_late = |event: &&Value| event["ph"] == "X" && event["args"]["message"].is_u64();
+    assert_eq!(events.iter().filter(is_late).count(), findings);
+    assert_eq!(place.punctual(&["explain", "run", "--perfetto", "-"]).with(0).out, text);
+    let error = place.punctual(&["explain", "run", "--perfetto", "nowhere/late.json"]).with(1).err;
+    assert!(error.contains("nowhere/late.json"), "{error}");
+    fs::write(place.path("late.jsonl"), "").expect("room");
+    let error = place.punctual(&["explain", "late.jsonl", "--perfetto", "late.json"]).with(2).err;
+    assert!(error.contains("--perfetto"), "{error}");
+}

@@ -29,6 +29,26 @@ pub(super) struct Judged {
     pub(super) called: Option<[Called; 2]>,
 }
 
+/// Two injections at once, and what the kernel's trace called them.
+#[derive(Clone, Debug)]
+pub(super) struct JudgedPair {
+    /// The longer, and the shorter.
+    pub(super) rows: [Row; 2],
+    /// Nothing if nothing was late.
+    pub(super) called: Option<PairCalled>,
+}
+
+/// What two were called.
+#[derive(Clone, Debug)]
+pub(super) struct PairCalled {
+    /// Both are named, at their side.
+    pub(super) both: bool,
+    /// The longer is named before the shorter.
+    pub(super) is_longer_first: bool,
+    /// What was named in fact.
+    pub(super) names: Vec<&'static str>,
+}
+
 /// What a stall was called.
 #[derive(Clone, Debug)]
 pub(super) struct Called {
@@ -51,6 +71,7 @@ pub(super) struct Clean {
 #[derive(Debug, Default)]
 pub(super) struct JudgedRun {
     pub(super) injections: Vec<Judged>,
+    pub(super) pairs: Vec<JudgedPair>,
     pub(super) clean: Vec<Clean>,
     /// Why there is no trace.
     pub(super) without_trace: Option<String>,
@@ -91,7 +112,12 @@ pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
             Some(Stalled { span: (end - one.stall.longest_ns.min(end), end), tiers: [same, one] })
         })
         .collect();
-    judged.injections = played.made.iter().map(|made| call(made, &stalls)).collect();
+    for made in &played.made {
+        match made.with {
+            Some(with) => judged.pairs.push(call_pair(made, with, &stalls)),
+            None => judged.injections.push(call(made, &stalls)),
+        }
+    }
     let is_clean = |stalled: &&Stalled<'_>| {
         let near = |made: &MadeInjection| overlap((made.span.0, made.span.1 + AFTER_NS), stalled.span) > 0;
         !played.made.iter().any(near) && stalled.tiers[1].behind.is_none()
@@ -126,14 +152,36 @@ fn overlap(one: (u64, u64), other: (u64, u64)) -> u64 {
     one.1.min(other.1).saturating_sub(one.0.max(other.0))
 }
 
-fn call(made: &MadeInjection, stalls: &[Stalled<'_>]) -> Judged {
+/// The stall that an injection made: of those of which it has half, the one that it overlaps most.
+fn stall_of<'a, 'b>(made: &MadeInjection, stalls: &'b [Stalled<'a>]) -> Option<&'b Stalled<'a>> {
     let of = |stalled: &Stalled<'_>| {
         let ns = overlap(made.span, stalled.span);
         let excess_ns = stalled.tiers[1].excess_ns.max(1);
         (ns as f64 / excess_ns as f64 >= OVERLAP_MIN && stalled.tiers[1].behind.is_none()).then_some(ns)
     };
     let most = stalls.iter().filter_map(|stalled| Some((of(stalled)?, stalled))).max_by_key(|(ns, _)| *ns);
-    let called = most.map(|(_, stalled)| {
+    most.map(|(_, stalled)| stalled)
+}
+
+/// A cause that took less is not called named.
+const NAMED_MIN: f64 = 0.1;
+
+fn call_pair(made: &MadeInjection, with: Row, stalls: &[Stalled<'_>]) -> JudgedPair {
+    let called = stall_of(made, stalls).map(|stalled| {
+        let explained = stalled.tiers[1];
+        let is_side = made.row.side.is_some_and(|side| explained.role.as_deref() == Some(ROLES[side]));
+        let named = explained.causes.iter().filter(|named| named.share >= NAMED_MIN);
+        let names: Vec<&'static str> = named.map(|named| named.name.name()).collect();
+        let place = |row: &Row| names.iter().position(|&name| name == row.cause.name);
+        let places = place(&made.row).zip(place(&with)).filter(|_| is_side);
+        let is_longer_first = places.is_some_and(|(longer, shorter)| longer < shorter);
+        PairCalled { both: places.is_some(), is_longer_first, names }
+    });
+    JudgedPair { rows: [made.row, with], called }
+}
+
+fn call(made: &MadeInjection, stalls: &[Stalled<'_>]) -> Judged {
+    let called = stall_of(made, stalls).map(|stalled| {
         let one = |tier: usize| {
             let explained = stalled.tiers[tier];
             let cause = explained.cause();

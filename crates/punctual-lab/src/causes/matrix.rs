@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::judge::{JudgedRun, Tier};
+use super::judge::{JudgedPair, JudgedRun, Tier};
 use super::plan::Row;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::summary::Skipped;
@@ -38,6 +38,37 @@ pub struct CleanCounts {
     pub refuted: u64,
 }
 
+/// Two injections at once, by the kernel's trace.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PairCounts {
+    /// How often two were made at once.
+    pub made: u64,
+    /// How often nothing was late by it.
+    pub no_stall: u64,
+    /// How often both were named, at their side.
+    pub both: u64,
+    /// How often the longer was named before the shorter.
+    pub longer_first: u64,
+    /// Those of which one was not named, or the shorter first: what was made, and what was named.
+    pub wrong: Vec<String>,
+}
+
+impl PairCounts {
+    fn add(&mut self, pair: &JudgedPair) {
+        self.made += 1;
+        let Some(called) = &pair.called else {
+            self.no_stall += 1;
+            return;
+        };
+        self.both += u64::from(called.both);
+        self.longer_first += u64::from(called.is_longer_first);
+        if !called.is_longer_first {
+            let [longer, shorter] = pair.rows;
+            self.wrong.push(format!("{longer} and {shorter}: {}", called.names.join(", ")));
+        }
+    }
+}
+
 /// All that was counted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Matrix {
@@ -45,6 +76,8 @@ pub struct Matrix {
     pub seed: u64,
     /// Per injection and side.
     pub rows: Vec<RowCounts>,
+    /// Two at once.
+    pub pairs: PairCounts,
     /// Among the injections.
     pub clean: CleanCounts,
     /// Excess of the stalls that injections made, nanoseconds.
@@ -57,6 +90,10 @@ pub struct Matrix {
     pub skipped: Vec<Skipped>,
     /// Runs that could not be made.
     pub failed: Vec<String>,
+}
+
+fn share(part: u64, whole: u64) -> String {
+    percent(part as f64 / whole.max(1) as f64)
 }
 
 impl Matrix {
@@ -72,6 +109,7 @@ impl Matrix {
         Self {
             seed,
             rows: rows.iter().map(row).collect(),
+            pairs: PairCounts::default(),
             clean: CleanCounts::default(),
             excess_ns: 0,
             attributed_ns: [0; 2],
@@ -98,6 +136,7 @@ impl Matrix {
                 self.attributed_ns[tier] += called.named_ns.min(called.excess_ns);
             }
         }
+        run.pairs.iter().for_each(|pair| self.pairs.add(pair));
         for stall in &run.clean {
             self.clean.stalls += 1;
             self.clean.refuted += u64::from(stall.is_refuted);
@@ -117,8 +156,26 @@ impl Matrix {
     pub fn sections(&self) -> Vec<Section> {
         let tiers: &[Tier] = if self.has_trace() { &[Tier::Trace, Tier::Windows] } else { &[Tier::Windows] };
         let mut sections: Vec<Section> = tiers.iter().map(|&tier| self.section(tier)).collect();
+        if self.pairs.made > 0 {
+            sections.push(self.pairs_section());
+        }
         sections.push(self.clean_section());
         sections
+    }
+
+    fn pairs_section(&self) -> Section {
+        let PairCounts { made, no_stall, both, longer_first, wrong } = &self.pairs;
+        let late = made - no_stall;
+        let section =
+            Section::new("Two at once, the one three times as long as the other (tier 1)").words(format!(
+                "Of {} that made a message late both are named of {} ({}), the longer first of {} ({}).",
+                count(late),
+                count(*both),
+                share(*both, late),
+                count(*longer_first),
+                share(*longer_first, late),
+            ));
+        wrong.iter().fold(section, |section, pair| section.note(format!("Otherwise: {pair}")))
     }
 
     fn has_trace(&self) -> bool {
@@ -147,7 +204,6 @@ impl Matrix {
             table.row(cells);
         }
         let (right, all) = self.right(tier);
-        let share = |part: u64, whole: u64| percent(part as f64 / whole.max(1) as f64);
         let mut section = Section::new(title).table(table).words(format!(
             "{} of {} stalls are called rightly, of the right side ({}); {} of their excess is attributed. Seed {}.",
             count(right),

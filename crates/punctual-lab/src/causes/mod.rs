@@ -16,11 +16,11 @@ use punctual_machine::signal::interrupted;
 use punctual_proto::sim::Rng;
 
 pub use judge::Tier;
-pub use matrix::{CleanCounts, Matrix, RowCounts};
+pub use matrix::{CleanCounts, Matrix, PairCounts, RowCounts};
 pub use plan::Row;
 
 use crate::run::RunError;
-use crate::scheduling::QuotaGroup;
+use crate::scheduling::ControlGroup;
 use crate::summary::Skipped;
 
 /// What is made.
@@ -30,6 +30,8 @@ pub struct CausesSettings {
     pub rows: Vec<Row>,
     /// Each so often.
     pub injections: usize,
+    /// Two at once so often, where the kernel's trace is recorded: user space alone names what has half of the time.
+    pub pairs: usize,
     /// Repeats what is drawn.
     pub seed: u64,
     /// Record the kernel's trace.
@@ -49,25 +51,29 @@ const FAILURES_MAX: usize = 3;
 /// # Errors
 /// No run can be made here, or none can be read.
 pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunError> {
-    let mut matrix = Matrix::new(settings.seed, &settings.rows);
-    let group = match QuotaGroup::new("causes") {
-        Ok(group) => Some(group),
+    let group = ControlGroup::new("causes");
+    let mut rows = settings.rows.clone();
+    let mut skipped = Vec::new();
+    rows.retain(|row| match row.injection.needs.are_met(&group) {
+        Ok(()) => true,
         Err(reason) => {
-            let quotas = settings.rows.iter().filter(|row| row.side.is_none());
-            matrix.skipped.extend(quotas.map(|row| Skipped { what: row.name(), reason: reason.clone() }));
-            None
+            skipped.push(Skipped { what: row.name(), reason });
+            false
         }
-    };
+    });
+    let mut matrix = Matrix::new(settings.seed, &rows);
+    matrix.skipped = skipped;
     let mut rng = Rng::at(&[settings.seed]);
-    let (alone, both): (Vec<Row>, Vec<Row>) = settings.rows.iter().partition(|row| row.side.is_some());
-    let mut plans = vec![plan::draw(&mut rng, &alone, settings.injections)];
-    if group.is_some() {
-        plans.push(plan::draw(&mut rng, &both, settings.injections));
-    }
+    let (alone, both): (Vec<Row>, Vec<Row>) = rows.iter().partition(|row| row.side.is_some());
+    let plans = [
+        plan::draw(&mut rng, &alone, settings.injections),
+        plan::draw_pairs(&mut rng, &alone, if settings.trace { settings.pairs } else { 0 }),
+        // A member of a group shares the CPU otherwise than one of none: what needs the group is in runs of its own.
+        plan::draw(&mut rng, &both, settings.injections),
+    ];
     bar.set_length(plans.iter().map(Vec::len).sum::<usize>() as u64);
     let mut scene = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, group };
     let mut failures = 0;
-    // A member of a group shares the CPU otherwise than one of none: what needs the group is in runs of its own.
     for (number, part) in plans.iter().flat_map(|plan| plan.chunks(OF_A_RUN)).enumerate() {
         if interrupted() {
             break;

@@ -9,9 +9,9 @@ use punctual_machine::cpu::{SchedulingClass, pin_to, set_scheduling_class};
 use punctual_machine::scheduling::sleep_until;
 use punctual_machine::signal::{interrupt, interrupted};
 
-use super::plan::{Planned, ROLES, Row, cpus};
+use super::plan::{Planned, ROLES, Row, Timed, cpus, timed};
 use crate::explain::injection::{How, Mishap, Scene};
-use crate::scheduling::{Job, QuotaGroup};
+use crate::scheduling::{ControlGroup, Job};
 use crate::store::Run;
 
 /// Where runs are made.
@@ -19,13 +19,15 @@ use crate::store::Run;
 pub(super) struct Stage {
     pub(super) folder: PathBuf,
     pub(super) trace: bool,
-    pub(super) group: Option<QuotaGroup>,
+    pub(super) group: ControlGroup,
 }
 
-/// One injection that was made.
+/// One injection that was made, or two at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MadeInjection {
     pub(super) row: Row,
+    /// With it, for a third of its time.
+    pub(super) with: Option<Row>,
     /// From when to when, instants of `CLOCK_MONOTONIC`.
     pub(super) span: (u64, u64),
 }
@@ -127,10 +129,10 @@ impl Stage {
         let processes = processes.ok_or("the run did not begin: punctual run response says why")?;
         let ready_ns = monotonic_ns() + WARMING_NS;
         let _awake = (!in_group).then(|| soakers(cpus));
-        let mut scene = Scene { processes, cpus, quota: self.group.take() };
+        let mut scene = Scene { processes, cpus, group: std::mem::take(&mut self.group) };
         let made = inject(&scene, &timed, ready_ns);
         let has_ended = running.ends();
-        self.group = scene.quota.take();
+        self.group = std::mem::take(&mut scene.group);
         let made = made?;
         if !has_ended {
             return Err("the run did not end".to_owned());
@@ -139,25 +141,20 @@ impl Stage {
         Ok(Played { run, made })
     }
 
-    fn start(
-        &self,
-        out: &Path,
-        timed: &[Mishap],
-        lasts: Duration,
-        in_group: bool,
-    ) -> Result<Running, String> {
+    fn start(&self, out: &Path, timed: &[Timed], lasts: Duration, in_group: bool) -> Result<Running, String> {
         let plan = out.with_extension("plan.json");
-        let text = serde_json::to_string(timed).map_err(|error| error.to_string())?;
+        let mishaps: Vec<&Mishap> = timed.iter().flat_map(|timed| &timed.mishaps).collect();
+        let text = serde_json::to_string(&mishaps).map_err(|error| error.to_string())?;
         std::fs::write(&plan, text).map_err(|error| format!("cannot write {}: {error}", plan.display()))?;
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let mut command = match self.group.as_ref().filter(|_| in_group) {
-            Some(group) => {
-                let mut shell = Command::new("sh");
-                let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", group.members().display());
-                shell.args(["-c", &enter]).arg(own);
-                shell
-            }
-            None => Command::new(own),
+        let mut command = if in_group {
+            let mut shell = Command::new("sh");
+            let enter = |file: PathBuf| format!("echo $$ > {} && ", file.display());
+            let enter: String = self.group.members().into_iter().map(enter).collect();
+            shell.args(["-c", &format!("{enter}exec \"$0\" \"$@\"")]).arg(own);
+            shell
+        } else {
+            Command::new(own)
         };
         let duration = format!("{}ms", lasts.as_millis());
         command.args(["run", "response", "--quiet", "--rounds", "1", "--timeout", "2s", "--count", COUNT]);
@@ -171,42 +168,34 @@ impl Stage {
     }
 }
 
-/// A part of a plan at instants, and when it is over.
-fn timed(part: &[Planned], begin_ns: u64) -> (Vec<Mishap>, u64) {
-    let mut at_ns = begin_ns;
-    let mishaps = part.iter().map(|planned| {
-        at_ns += planned.rest_ns;
-        let until_ns = at_ns + planned.lasts_ns;
-        let injection = planned.row.injection.name.to_owned();
-        let mishap = Mishap { injection, side: planned.row.side.unwrap_or(0), at_ns, until_ns };
-        at_ns = until_ns;
-        mishap
-    });
-    let mishaps = mishaps.collect();
-    (mishaps, at_ns)
-}
-
 /// Makes what is made from outside, and lets happen what the threads make themselves. What would have been before the run was ready
 /// is left out.
-fn inject(scene: &Scene, timed: &[Mishap], ready_ns: u64) -> Result<Vec<MadeInjection>, String> {
-    let rows = Row::all();
+fn inject(scene: &Scene, timed: &[Timed], ready_ns: u64) -> Result<Vec<MadeInjection>, String> {
     let mut made = Vec::new();
-    for mishap in timed {
-        let side = |row: &&Row| row.side.is_none_or(|side| side == mishap.side);
-        let row = rows.iter().filter(side).find(|row| row.injection.name == mishap.injection);
-        let Some(&row) = row.filter(|_| !interrupted()) else { continue };
-        sleep_until(mishap.at_ns);
-        let lasts_ns = mishap.until_ns - mishap.at_ns;
-        let span = match row.injection.how {
-            How::Inside(_) => {
-                sleep_until(mishap.until_ns);
-                (mishap.at_ns, mishap.until_ns)
-            }
-            How::Outside(make) => make(scene, mishap.side, lasts_ns)?,
-            How::OutsideBoth(make) => make(scene, lasts_ns)?,
-        };
+    for Timed { planned, mishaps, until_ns } in timed {
+        if interrupted() {
+            break;
+        }
+        let from_ns = mishaps.iter().map(|mishap| mishap.at_ns).min().unwrap_or(*until_ns);
+        let mut span = (from_ns, *until_ns);
+        for (row, mishap) in std::iter::once(&planned.row).chain(&planned.with).zip(mishaps) {
+            let lasts_ns = mishap.until_ns - mishap.at_ns;
+            let from_outside = match row.injection.how {
+                How::Inside(_) => continue,
+                How::Outside(make) => {
+                    sleep_until(mishap.at_ns);
+                    make(scene, mishap.side, lasts_ns)?
+                }
+                How::OutsideBoth(make) => {
+                    sleep_until(mishap.at_ns);
+                    make(scene, lasts_ns)?
+                }
+            };
+            span = if planned.with.is_none() { from_outside } else { (span.0, span.1.max(from_outside.1)) };
+        }
+        sleep_until(*until_ns);
         if span.0 >= ready_ns {
-            made.push(MadeInjection { row, span });
+            made.push(MadeInjection { row: planned.row, with: planned.with, span });
         }
     }
     Ok(made)

@@ -25,6 +25,9 @@ pub struct CausesArguments {
     /// Each so often
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
     injections: usize,
+    /// Two at once so often, by tier 1 [default: twice as often as --injections]
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=10000))]
+    pairs: Option<usize>,
     /// What user space saw alone (0), or with the kernel's trace too (1, root)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     tier: u8,
@@ -60,6 +63,7 @@ pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
     let settings = CausesSettings {
         rows,
         injections: arguments.injections,
+        pairs: arguments.pairs.unwrap_or(2 * arguments.injections),
         seed: arguments.seed,
         trace: arguments.tier == 1,
         folder: folder(arguments.out.as_deref())?,

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::print;
+use super::{print, try_json, write_json};
 use crate::error::Failure;
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::{self, Explained};
 use crate::explain::late_log;
+use crate::explain::perfetto::{DrawnTrial, drawing};
 use crate::explain::text::{PlaceExplained, message, sections};
 use crate::file;
 use crate::report::section::Section;
@@ -28,6 +29,9 @@ pub struct ExplainArguments {
     /// What user space saw alone (0), or with the kernel's trace (1)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     tier: u8,
+    /// Write what the trace saw around late messages, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["message", "json"])]
+    perfetto: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -42,11 +46,18 @@ const SHOWN_MAX: usize = 10;
 /// Says what was late, where, why, and what to try, from the store.
 pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     if arguments.run.is_file() {
+        if arguments.perfetto.is_some() {
+            let text = "--perfetto draws a run: a log holds no trace of the kernel";
+            return Err(Failure::Usage(format!("{}: {text}", arguments.run.display())));
+        }
         return late_log(arguments);
     }
     let run = Run::open(&arguments.run)?;
     if let Some(number) = arguments.message {
         return one_message(&run, number, arguments.tier);
+    }
+    if arguments.perfetto.is_some() {
+        return draw(&run, arguments);
     }
     let (mut places, mut findings) = (Vec::new(), Vec::new());
     let mut notes: Vec<String> = run.doubts.iter().map(|doubt| doubt.what.clone()).collect();
@@ -75,6 +86,32 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         all.push(notes.into_iter().fold(Section::new("What could not be read"), Section::note));
     }
     print(&text::page(&all, Screen::stdout()))
+}
+
+/// Writes the drawing, and says what to do with it.
+fn draw(run: &Run, arguments: &ExplainArguments) -> Result<(), Failure> {
+    try_json(arguments.perfetto.as_deref())?;
+    let (mut trials, mut notes) = (Vec::new(), Vec::new());
+    for trial in &run.trials {
+        let evidence = evidence(trial, arguments.tier, &mut notes)?;
+        let (samples, load) = (trial.load()?, trial.cell.load);
+        let found = finding::explain(&samples, load, evidence.as_ref());
+        let name = format!("{} trial {}", trial.cell.name, trial.trial);
+        trials.push(DrawnTrial { name, samples, load, evidence, found });
+    }
+    let text = format!("{}\n", drawing(&trials));
+    if write_json(arguments.perfetto.as_deref(), &text)? {
+        return Ok(());
+    }
+    let has_trace = |trial: &DrawnTrial| trial.evidence.as_ref().is_some_and(|one| !one.dumps.is_empty());
+    if !trials.iter().any(has_trace) {
+        notes.push(
+            "no trace of the kernel is stored, so that only messages are drawn: --trace, as root".to_owned(),
+        );
+    }
+    let path = arguments.perfetto.as_ref().map_or_else(String::new, |path| path.display().to_string());
+    let section = Section::new(format!("{path}: open it in https://ui.perfetto.dev"));
+    print(&text::page(&[notes.into_iter().fold(section, Section::note)], Screen::stdout()))
 }
 
 /// The same of a log that a program left.

@@ -37,8 +37,10 @@ pub enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Absence {
-    /// A signal or a debugger had stopped it.
+    /// A signal had stopped it.
     Stopped,
+    /// A debugger held it.
+    Traced,
     /// It was woken, and its CPU idled on: on its way out of a sleep of the processor, or not given time by a hypervisor.
     CpuAsleep,
     /// It was taken off its CPU, which then idled: a quota withholds it, for instance.
@@ -78,9 +80,15 @@ impl Account {
         sums
     }
 
+    /// When the thread was in this part, and how often.
+    pub fn spans(&self, part: Part) -> impl Iterator<Item = (u64, u64)> {
+        let of = self.pieces.iter().filter(move |piece| piece.part == part);
+        of.map(|piece| (piece.from_ns, piece.to_ns))
+    }
+
     /// How long one part took.
     pub fn time_of(&self, part: Part) -> u64 {
-        self.pieces.iter().filter(|piece| piece.part == part).map(|piece| piece.to_ns - piece.from_ns).sum()
+        self.spans(part).map(|(from, to)| to - from).sum()
     }
 
     /// All of it.
@@ -151,7 +159,10 @@ fn divide(trace: &Trace, known: (u64, u64), state: Stretch<State>, tiling: &mut 
             let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);
             tiling.put(from_ns, to_ns, Part::Blocked { woken_by, is_interrupt, is_uninterruptible });
         }
-        State::Stopped => tiling.put(from_ns, to_ns, Part::NotThere(Absence::Stopped)),
+        State::Stopped { is_traced } => {
+            let absence = if is_traced { Absence::Traced } else { Absence::Stopped };
+            tiling.put(from_ns, to_ns, Part::NotThere(absence));
+        }
         State::Unknown => {}
     }
 }

@@ -7,6 +7,7 @@ use super::account::{Absence, Part};
 use super::seen::Seen;
 use super::stage::Side;
 use super::trace::Trace;
+use super::waker::Chain;
 use crate::sample::RESPONDER;
 use crate::scheduling::Urgency;
 
@@ -58,6 +59,10 @@ pub struct Clue<'a> {
     pub kind: Kind,
     /// How long, all of its kind together.
     pub ns: u64,
+    /// In so many pieces.
+    pub times: usize,
+    /// If it waited, whom for.
+    pub chain: &'a Chain,
     /// What the kernel did.
     pub trace: &'a Trace,
     /// What is to be explained.
@@ -120,24 +125,49 @@ impl Clue<'_> {
     /// It was not there, or an ordinary thread ran, and the group's own counter says that its quota had run out for half of that
     /// time: who has no quota is not run, whoever else is.
     pub fn is_throttled(&self) -> bool {
-        let is_absent = self.absence().is_some_and(|absence| absence != Absence::Stopped);
+        let is_held = |absence| [Absence::Stopped, Absence::Traced].contains(&absence);
+        let is_absent = self.absence().is_some_and(|absence| !is_held(absence));
         let is_passed_over =
             self.neighbour().is_some_and(|thread| self.is_ordinary(thread) && !self.is_limited());
         (is_absent || is_passed_over)
             && self.seen.is_some_and(|seen| u64::from(seen.throttled_us_most) * 2000 >= self.ns)
     }
 
-    /// It waited, and not for its packet to come over the wire: who woke it, whether an interrupt did while he ran, and whether
-    /// no signal would have.
+    /// It waited, and not for its packet to come over the wire: for what.
     pub fn awaited(&self) -> Option<Awaited> {
-        match self.kind {
-            Kind::Part(Part::Blocked { woken_by: Some(waker), is_interrupt, is_uninterruptible })
-                if !self.excess.is_on_wire() =>
-            {
-                Some(Awaited { waker, is_interrupt, is_uninterruptible })
-            }
-            _ => None,
+        let Kind::Part(Part::Blocked { woken_by: Some(waker), is_interrupt, is_uninterruptible }) = self.kind
+        else {
+            return None;
+        };
+        if self.excess.is_on_wire() {
+            return None;
         }
+        let is_kernel = || self.trace.tasks.get(&waker).is_some_and(|task| task.is_kernel);
+        Some(match (is_uninterruptible, is_interrupt) {
+            (true, _) if (is_interrupt || is_kernel()) && self.is_of_faults() => Awaited::Page,
+            (true, _) if is_interrupt || is_kernel() => Awaited::Device,
+            (true, _) => Awaited::KernelLock,
+            (false, true) => Awaited::Interrupt,
+            (false, false) if self.is_frozen() => Awaited::Thaw,
+            (false, false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
+            (false, false) => Awaited::Thread,
+        })
+    }
+
+    /// The control group's own counter says that it was frozen for half of that time.
+    fn is_frozen(&self) -> bool {
+        self.seen.is_some_and(|seen| u64::from(seen.frozen_us_most) * 2000 >= self.ns)
+    }
+
+    /// It waited no more than twice as often as it had page faults with the disk.
+    fn is_of_faults(&self) -> bool {
+        self.seen
+            .is_some_and(|seen| usize::from(seen.faults_major) * 2 >= self.times && seen.faults_major > 0)
+    }
+
+    /// Whom it waited for, in words.
+    pub fn wakers(&self) -> String {
+        self.chain.words(self.trace)
     }
 
     /// How readily this time is taken for the hypervisor's, if it may be: what nothing explains first, then a CPU that seems to
@@ -148,7 +178,7 @@ impl Clue<'_> {
             Kind::Part(Part::NotThere(absence)) if !self.is_throttled() => match absence {
                 Absence::Withheld => (!self.is_at_limit()).then_some(0),
                 Absence::CpuAsleep => Some(1),
-                Absence::Stopped => None,
+                Absence::Stopped | Absence::Traced => None,
             },
             Kind::Part(Part::Running) if self.is_own_work() => Some(2),
             Kind::Part(Part::Running) => Some(0),
@@ -184,13 +214,21 @@ impl Clue<'_> {
 
 /// What a thread waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
-    /// Who woke it, or ran when an interrupt did.
-    pub waker: u32,
-    /// An interrupt did.
-    pub is_interrupt: bool,
-    /// No signal would have.
-    pub is_uninterruptible: bool,
+pub enum Awaited {
+    /// Another thread, who did something else meanwhile.
+    Thread,
+    /// Another thread, whose CPU another had.
+    PreemptedThread,
+    /// An interrupt, of a timer or of a device.
+    Interrupt,
+    /// Its control group was frozen, and was thawed.
+    Thaw,
+    /// A lock of the kernel: another program's thread ended a wait that no signal ends.
+    KernelLock,
+    /// A device or the kernel's own thread, where no signal wakes.
+    Device,
+    /// The same, to have a page that was not in memory.
+    Page,
 }
 
 /// What a thread's own windows say of the stage.
@@ -208,8 +246,8 @@ const LIMIT_MS: std::ops::RangeInclusive<u64> = 40..=60;
 impl Glance<'_> {
     /// Ready while another thread ran, at least: what a quota or the hypervisor took may be counted as ready too.
     pub fn ready_us(&self) -> u32 {
-        let Seen { throttled_us_most, stolen_us, wait_us, .. } = *self.seen;
-        [throttled_us_most, stolen_us].into_iter().fold(wait_us, u32::saturating_sub)
+        let Seen { throttled_us_most, frozen_us_most, stolen_us, wait_us, .. } = *self.seen;
+        [throttled_us_most, frozen_us_most, stolen_us].into_iter().fold(wait_us, u32::saturating_sub)
     }
 
     /// As long as a real-time thread must leave the CPU to others.
@@ -226,8 +264,9 @@ impl Glance<'_> {
     /// Where its CPU was taken away by what nobody tells it, such as a quota of a group that it cannot see, it was not there
     /// either: then the control thread was late too, or, where there is none, it did not give the CPU up by itself alone.
     pub fn blocked_us(&self) -> u32 {
-        let Seen { wall_us, cpu_us_most, wait_us_most, throttled_us_most, stolen_us, .. } = *self.seen;
-        let present = [cpu_us_most, wait_us_most, throttled_us_most, stolen_us];
+        let Seen { wall_us, cpu_us_most, wait_us_most, throttled_us_most, frozen_us_most, stolen_us, .. } =
+            *self.seen;
+        let present = [cpu_us_most, wait_us_most, throttled_us_most, frozen_us_most, stolen_us];
         let absent_us = present.into_iter().fold(wall_us, u32::saturating_sub);
         let has_control = matches!(self.excess.side, Side::Client | Side::Responder);
         let is_free = if has_control {

@@ -229,4 +229,4 @@ pub(super) fn charge_backlog(found: &mut [Explained]) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,19 +3,19 @@
 //! What is made inside of the late thread follows a plan of instants that it is given before; what is made from outside is made by
 //! whoever has the plan. Every one ends by the clock, and none lasts longer than [`LASTS_MAX`].
 
-use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+mod scene;
+mod scratch;
+
 use std::time::Duration;
 
+use punctual_lab_machine::cold_pages::is_on_disk;
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::cpu::pin_to;
-use punctual_machine::scheduling::sleep_until;
-use punctual_machine::signal::{resume, stop};
 use serde::{Deserialize, Serialize};
 
 use super::cause::{Definition, KNOWN};
-use crate::scheduling::{QuotaGroup, Urgency};
-use punctual_machine::fault_cost::{FRESH_SIZE, PAGE_SIZE};
+use crate::scheduling::ControlGroup;
+pub use scene::{Hog, Scene};
+pub use scratch::Scratch;
 
 /// No injection lasts longer: a real-time thread that spins keeps its CPU from everybody.
 pub const LASTS_MAX: Duration = Duration::from_millis(100);
@@ -27,6 +27,53 @@ pub struct Injection {
     pub name: &'static str,
     /// How.
     pub how: How,
+    /// What it is not possible without.
+    pub needs: Needs,
+}
+
+/// What an injection is not possible without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// It is possible everywhere.
+    Nothing,
+    /// A control group whose quota can be set.
+    Quota,
+    /// A control group that can be frozen, and that tells for how long.
+    Freezer,
+    /// To trace a child's child as a debugger does.
+    Tracing,
+    /// Files of the temporary directory are on a disk.
+    Disk,
+}
+
+impl Needs {
+    /// Why it is not possible here.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn are_met(self, group: &ControlGroup) -> Result<(), String> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Quota => group.has_quota(),
+            Self::Freezer => group.has_freezer(),
+            Self::Tracing => may_trace(),
+            Self::Disk => {
+                let directory = std::env::temp_dir();
+                let memory = || format!("{} is in memory: set TMPDIR to a disk's", directory.display());
+                is_on_disk(&directory).then_some(()).ok_or_else(memory)
+            }
+        }
+    }
+}
+
+/// Yama limits who may trace: from 2 on only who has the privilege, from 3 on nobody.
+fn may_trace() -> Result<(), String> {
+    const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+    let scope = std::fs::read_to_string(SCOPE).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    match scope {
+        Some(scope @ 2..) => Err(format!("{SCOPE} is {scope}: write 1")),
+        _ => Ok(()),
+    }
 }
 
 /// Makes it in the calling thread until an instant of `CLOCK_MONOTONIC`.
@@ -55,55 +102,6 @@ impl Injection {
     /// The one of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         Self::all().map(|(_, injection)| injection).find(|injection| injection.name == name)
-    }
-}
-
-/// What a thread that makes injections inside of itself keeps from one to the next.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    memory: Vec<Vec<u8>>,
-    /// Bytes of the last that were touched.
-    touched: usize,
-    file: Option<File>,
-}
-
-impl Scratch {
-    /// A byte of a page that nobody touched.
-    pub fn fresh_page(&mut self) -> &mut u8 {
-        if self.memory.is_empty() || self.touched + PAGE_SIZE > FRESH_SIZE {
-            self.memory.push(vec![0; FRESH_SIZE]);
-            self.touched = 0;
-        }
-        self.touched += PAGE_SIZE;
-        let last = self.memory.last_mut().expect("pushed above");
-        &mut last[self.touched - PAGE_SIZE]
-    }
-
-    /// A file that is gone when it is closed.
-    pub fn file(&mut self) -> Option<&mut File> {
-        if self.file.is_none() {
-            let path =
-                std::env::temp_dir().join(format!("punctual-{}-{}", std::process::id(), monotonic_ns()));
-            self.file = File::create_new(&path).ok();
-            let _gone = std::fs::remove_file(&path);
-        }
-        self.file.as_mut()
-    }
-
-    /// Waits for a lock that another thread holds until then.
-    pub fn lock(&mut self, until_ns: u64) {
-        let lock = Arc::new(Mutex::new(()));
-        let (held, is_held) = std::sync::mpsc::channel();
-        let holders = Arc::clone(&lock);
-        let holder = std::thread::Builder::new().name("holder".to_owned()).spawn(move || {
-            let guard = holders.lock().unwrap_or_else(PoisonError::into_inner);
-            let _waiting = held.send(());
-            sleep_until(until_ns);
-            drop(guard);
-        });
-        if holder.is_ok() && is_held.recv().is_ok() {
-            drop(lock.lock().unwrap_or_else(PoisonError::into_inner));
-        }
     }
 }
 
@@ -136,8 +134,14 @@ impl Mishaps {
             How::Outside(_) | How::OutsideBoth(_) => None,
         };
         let mut ahead: Vec<_> = plan.iter().filter(|mishap| mishap.side == side).filter_map(inside).collect();
-        ahead.sort_by_key(|(mishap, _)| std::cmp::Reverse(mishap.at_ns));
-        Self { ahead, scratch: Scratch::default() }
+        // Of two at one instant the one that ends first is made first.
+        ahead.sort_by_key(|(mishap, _)| std::cmp::Reverse((mishap.at_ns, mishap.until_ns)));
+        let mut scratch = Scratch::default();
+        let needs = |mishap: &Mishap| Injection::named(&mishap.injection).map(|injection| injection.needs);
+        if ahead.iter().any(|(mishap, _)| needs(mishap) == Some(Needs::Disk)) {
+            scratch.prepare_cold();
+        }
+        Self { ahead, scratch }
     }
 
     /// Makes what is due. What could not be made until it had to end is left out.
@@ -156,84 +160,6 @@ impl Mishaps {
                 make(&mut self.scratch, mishap.until_ns);
             }
         }
-    }
-}
-
-/// What injections from outside work on.
-#[derive(Debug)]
-pub struct Scene {
-    /// The processes of client and responder.
-    pub processes: [u32; 2],
-    /// Their CPUs.
-    pub cpus: [usize; 2],
-    /// The control group of both, if one could be made.
-    pub quota: Option<QuotaGroup>,
-}
-
-/// Threads that compute.
-#[derive(Clone, Copy, Debug)]
-pub struct Hog {
-    /// So many.
-    pub count: usize,
-    /// As urgent as this.
-    pub urgency: Urgency,
-}
-
-impl Scene {
-    /// Computes on the CPU of a side. Each thread ends by itself, by the clock.
-    ///
-    /// # Errors
-    /// Threads may not be so urgent here, or nowhere on that CPU.
-    pub fn hogs(&self, side: usize, lasts_ns: u64, hog: &Hog) -> Made {
-        let (cpu, from_ns) = (self.cpus[side], monotonic_ns());
-        let until_ns = from_ns + lasts_ns.min(LASTS_MAX.as_nanos() as u64);
-        let compute = move |urgency: Urgency| {
-            // Never unpinned: a real-time thread would take any CPU.
-            pin_to(cpu).map_err(|error| error.to_string())?;
-            urgency.apply().map_err(|error| urgency.advise(&error))?;
-            while monotonic_ns() < until_ns {
-                std::hint::spin_loop();
-            }
-            Ok(())
-        };
-        let hog = *hog;
-        let threads = (0..hog.count).map(|_| {
-            let thread = std::thread::Builder::new().name("hog".to_owned());
-            thread
-                .spawn(move || compute(hog.urgency))
-                .map_err(|error| format!("cannot start a thread: {error}"))
-        });
-        let threads: Vec<_> = threads.collect();
-        let ended =
-            threads.into_iter().map(|thread| thread?.join().map_err(|_| "a hog failed".to_owned())?);
-        ended.collect::<Vec<Result<(), String>>>().into_iter().collect::<Result<(), String>>()?;
-        Ok((from_ns, monotonic_ns()))
-    }
-
-    /// Stops a side, and continues it.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn stop(&self, side: usize, lasts_ns: u64) -> Made {
-        let text = |error: punctual_machine::SystemError| error.to_string();
-        let from_ns = monotonic_ns();
-        stop(self.processes[side]).map_err(text)?;
-        sleep_until(from_ns + lasts_ns.min(LASTS_MAX.as_nanos() as u64));
-        resume(self.processes[side]).map_err(text)?;
-        Ok((from_ns, monotonic_ns()))
-    }
-
-    /// Lets the quota of both run out, and raises it again.
-    ///
-    /// # Errors
-    /// There is no group.
-    pub fn throttle(&self, lasts_ns: u64) -> Made {
-        let group = self.quota.as_ref().ok_or("no control group with a quota can be made here")?;
-        let from_ns = monotonic_ns();
-        group.allow_us(QuotaGroup::LEAST_US)?;
-        sleep_until(from_ns + lasts_ns.min(LASTS_MAX.as_nanos() as u64));
-        group.allow_us(QuotaGroup::PLENTY_US)?;
-        Ok((from_ns, monotonic_ns()))
     }
 }
 

@@ -8,6 +8,7 @@ pub use super::clue::Excess;
 use super::clue::{Clue, Kind, faults_us};
 use super::seen::{Seen, cause_of};
 use super::trace::Trace;
+use super::waker::Chain;
 use crate::units::micros;
 
 /// A cause, and what it took.
@@ -37,9 +38,16 @@ pub fn from_account(
     excess: &Excess<'_>,
     seen: Option<&Seen>,
 ) -> Vec<NamedCause> {
-    let clue = |kind: Kind, ns: u64| Clue { kind, ns, trace, excess, seen };
-    let mut clues: Vec<Clue<'_>> =
-        beyond_usual(account, excess).into_iter().map(|(part, ns)| clue(Kind::Part(part), ns)).collect();
+    let nobody = Chain::default();
+    let clue = |kind: Kind, ns: u64| Clue { kind, ns, times: 1, chain: &nobody, trace, excess, seen };
+    let beyond = beyond_usual(account, excess);
+    let chains: Vec<Chain> = beyond.iter().map(|&(part, ns)| chain(account, trace, (part, ns))).collect();
+    let of_part = |(&(part, ns), chain)| Clue {
+        times: account.spans(part).count(),
+        chain,
+        ..clue(Kind::Part(part), ns)
+    };
+    let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();
     if let Some(seen) = seen {
         let faulting_ns = charge_faults(&mut clues, seen);
         let stolen_ns = charge_steal(&mut clues, seen);
@@ -51,6 +59,11 @@ pub fn from_account(
         (cause, clue.ns, who)
     });
     named(taken.collect(), excess)
+}
+
+/// Whom it waited for, if some of that time is beyond the usual.
+fn chain(account: &Account, trace: &Trace, (part, ns): (Part, u64)) -> Chain {
+    if ns == 0 { Chain::default() } else { Chain::behind(trace, account, part) }
 }
 
 /// What each part took beyond the usual time of the stage.
@@ -185,6 +198,7 @@ pub fn part_words(part: Part, trace: &Trace) -> String {
         }
         Part::Blocked { woken_by: Some(waker), .. } => format!("waited for {}", trace.name(waker)),
         Part::NotThere(Absence::Stopped) => "stopped".to_owned(),
+        Part::NotThere(Absence::Traced) => "held by a debugger".to_owned(),
         Part::NotThere(Absence::CpuAsleep) => "woken, its CPU idle".to_owned(),
         Part::NotThere(Absence::Withheld) => "ready, its CPU idle".to_owned(),
         Part::Unexplained => "unexplained".to_owned(),

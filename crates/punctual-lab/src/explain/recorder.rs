@@ -8,7 +8,7 @@ use punctual_lab_machine::trace_point::{
 use punctual_machine::clock::monotonic_ns;
 
 use super::evidence::{EvidenceDump, Recording};
-use super::trace::{CpuEvents, Event, Leaving, TaskInfo, Trace, What};
+use super::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, What};
 
 /// Time before a late message that is dumped too: what a thread did last tells what it did then. Who was stopped while it waited for
 /// the message was so before the message was sent.
@@ -94,6 +94,18 @@ impl LateRecorder {
     }
 }
 
+/// The parent of all of them.
+const KERNEL_THREADS: u32 = 2;
+
+/// Whether it is one of the kernel's own. One that has gone was none: those stay.
+fn is_kernel_thread(thread: u32) -> bool {
+    let parent = || {
+        let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    [IDLE, KERNEL_THREADS].contains(&thread) || parent() == Some(KERNEL_THREADS)
+}
+
 fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
     let mut trace = Trace::default();
     for cpu in cpus {
@@ -115,8 +127,14 @@ fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
 
 fn what_of(event: &TraceEvent, trace: &mut Trace) -> What {
     let mut known = |task: &punctual_lab_machine::trace_point::Task| {
-        let info = || TaskInfo { name: task.name.clone(), priority: task.priority };
+        let info = || TaskInfo {
+            name: task.name.clone(),
+            priority: task.priority,
+            is_kernel: is_kernel_thread(task.thread),
+        };
         let known = trace.tasks.entry(task.thread).or_insert_with(info);
+        // A thread begins with the name of whoever started it.
+        known.name.clone_from(&task.name);
         // A thread that becomes urgent began as an ordinary one.
         known.priority = known.priority.min(task.priority);
         task.thread
@@ -128,6 +146,7 @@ fn what_of(event: &TraceEvent, trace: &mut Trace) -> What {
                 TaskState::Asleep => Leaving::Asleep,
                 TaskState::Uninterruptible => Leaving::Uninterruptible,
                 TaskState::Stopped => Leaving::Stopped,
+                TaskState::Traced => Leaving::Traced,
                 TaskState::Ended => Leaving::Ended,
             };
             What::Switch { left: known(previous), why, runs: known(next) }

@@ -33,6 +33,10 @@ pub struct Seen {
     pub throttled_us: u32,
     /// At most.
     pub throttled_us_most: u32,
+    /// Time that the control group was frozen, at least.
+    pub frozen_us: u32,
+    /// At most.
+    pub frozen_us_most: u32,
     /// Time that the hypervisor took, at least.
     pub stolen_us: u32,
     /// How late the control thread on its CPU was, at most.
@@ -54,9 +58,12 @@ impl fmt::Display for Seen {
         let Self { wall_us, cpu_us, cpu_us_most, wait_us, wait_us_most, .. } = self;
         write!(f, "of {} µs ran {}", count((*wall_us).into()), Between(*cpu_us, *cpu_us_most))?;
         write!(f, ", ready {}", Between(*wait_us, *wait_us_most))?;
-        for (name, us) in
-            [("stopped", self.stopped_us), ("throttled", self.throttled_us), ("stolen", self.stolen_us)]
-        {
+        for (name, us) in [
+            ("stopped", self.stopped_us),
+            ("throttled", self.throttled_us),
+            ("frozen", self.frozen_us),
+            ("stolen", self.stolen_us),
+        ] {
             if us > 0 {
                 write!(f, ", {name} at least {}", count(us.into()))?;
             }
@@ -127,6 +134,8 @@ impl Seen {
         // A quota may run out, and the hypervisor may take the CPU, while a thread sleeps on purpose.
         grow(&mut self.throttled_us, least(evidence.throttled_us, outside_us).min(off_us));
         grow(&mut self.throttled_us_most, evidence.throttled_us.min(overlap_us));
+        grow(&mut self.frozen_us, least(evidence.frozen_us, outside_us).min(off_us));
+        grow(&mut self.frozen_us_most, evidence.frozen_us.min(overlap_us));
         grow(&mut self.stolen_us, least(evidence.stolen_us, outside_us).min(off_us));
         grow(&mut self.control_late_us, evidence.control_late_us.min(overlap_us));
         self.faults_minor = self.faults_minor.saturating_add(evidence.faults_minor);
@@ -136,9 +145,9 @@ impl Seen {
         self.migrations = self.migrations.saturating_add(evidence.migrations);
     }
 
-    /// Neither running nor ready nor throttled, for certain, in the first so many microseconds.
+    /// Neither running nor ready nor throttled nor frozen, for certain, in the first so many microseconds.
     fn absent_us_until(&self, us: u32) -> u32 {
-        let present = [self.cpu_us_most, self.wait_us_most, self.throttled_us_most];
+        let present = [self.cpu_us_most, self.wait_us_most, self.throttled_us_most, self.frozen_us_most];
         present.into_iter().fold(us.min(self.wall_us), u32::saturating_sub)
     }
 }
@@ -200,6 +209,10 @@ mod tests {
         assert_eq!(in_a_trip(ran(3900, 0), RESPONDER), Cause::named("busy"));
         let faults = Evidence { faults_minor: 9000, ..ran(3900, 0) };
         assert_eq!(in_a_trip(faults, RESPONDER), Cause::named("faults_minor"));
+        let frozen = Evidence { frozen_us: 3900, switches_voluntary: 1, ..ran(100, 0) };
+        for stage in ["reply.woken", RESPONDER] {
+            assert_eq!(in_a_trip(frozen, stage), Cause::named("frozen"), "{stage}");
+        }
         let stolen = Evidence { stolen_us: 3900, ..ran(100, 0) };
         assert_eq!(in_a_trip(stolen, "reply.woken"), Cause::named("steal"));
         // Continued 0.6 ms before the window's end, which is right before the trip's.
@@ -283,14 +296,14 @@ mod tests {
         /// Goal: what is said never exceeds the time there was, whatever the counters say.
         #[test]
         fn ran_and_ready_never_exceed_the_span(
-            counters in proptest::collection::vec((1..20_000_u32, any::<[u16; 6]>()), 1..6),
+            counters in proptest::collection::vec((1..20_000_u32, any::<[u16; 7]>()), 1..6),
             from in 0..50_000_u64, lasts in 1..100_000_u64,
         ) {
             let mut start = 0;
-            let windows: Vec<Window> = counters.iter().map(|&(wall_us, [cpu, wait, idle, late, throttled, age])| {
+            let windows: Vec<Window> = counters.iter().map(|&(wall_us, [cpu, wait, idle, late, throttled, age, frozen])| {
                 let evidence = Evidence {
                     wall_us, cpu_us: cpu.into(), wait_us: wait.into(), idle_us: idle.into(),
-                    control_late_us: late.into(), throttled_us: throttled.into(), stolen_us: age.into(),
+                    frozen_us: frozen.into(), control_late_us: late.into(), throttled_us: throttled.into(), stolen_us: age.into(),
                     continued_age_us: Some(age.into()), ..Evidence::default()
                 };
                 let window = window(start, evidence);
@@ -300,7 +313,7 @@ mod tests {
             if let Some(seen) = over(&windows, (from * 1000, (from + lasts) * 1000)) {
                 prop_assert!(seen.cpu_us + seen.wait_us <= seen.wall_us, "{seen:?}");
                 prop_assert!(u64::from(seen.wall_us) <= lasts);
-                for us in [seen.stopped_us, seen.throttled_us, seen.stolen_us] {
+                for us in [seen.stopped_us, seen.throttled_us, seen.frozen_us, seen.stolen_us] {
                     prop_assert!(seen.cpu_us + us <= seen.wall_us, "{seen:?}");
                 }
                 prop_assert!(seen.cpu_us <= seen.cpu_us_most && seen.wait_us <= seen.wait_us_most);

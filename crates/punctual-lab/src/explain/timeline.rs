@@ -26,8 +26,8 @@ pub(super) enum State {
     Ready { cpu: Option<u32>, was_woken: bool },
     /// It waits for something, and who ends that.
     Blocked { waker: Option<Waker>, is_uninterruptible: bool },
-    /// It is stopped.
-    Stopped,
+    /// It is stopped: by a debugger, or by a signal.
+    Stopped { is_traced: bool },
     /// The trace does not tell.
     Unknown,
 }
@@ -121,9 +121,10 @@ fn next_state(state: State, turn: Turn, later: &[(u64, Turn)]) -> State {
         Turn::Leaves(cpu, Leaving::Ready) => State::Ready { cpu: next_cpu().or(Some(cpu)), was_woken: false },
         Turn::Leaves(_, Leaving::Asleep) => asleep(false),
         Turn::Leaves(_, Leaving::Uninterruptible) => asleep(true),
-        Turn::Leaves(_, Leaving::Stopped) => State::Stopped,
+        Turn::Leaves(_, Leaving::Stopped) => State::Stopped { is_traced: false },
+        Turn::Leaves(_, Leaving::Traced) => State::Stopped { is_traced: true },
         Turn::Leaves(_, Leaving::Ended) => State::Unknown,
-        Turn::Woken(_) if matches!(state, State::Blocked { .. } | State::Stopped) => {
+        Turn::Woken(_) if matches!(state, State::Blocked { .. } | State::Stopped { .. }) => {
             State::Ready { cpu: next_cpu(), was_woken: true }
         }
         Turn::Woken(_) => state,

@@ -25,6 +25,9 @@ pub struct TaskInfo {
     pub name: String,
     /// The kernel's priority, the most urgent that it had: below 0 deadline, below 100 real-time, from 100 ordinary.
     pub priority: i32,
+    /// It is one of the kernel's own.
+    #[serde(default)]
+    pub is_kernel: bool,
 }
 
 /// The events of one CPU.
@@ -90,8 +93,10 @@ pub enum Leaving {
     Asleep,
     /// The same, and no signal wakes it.
     Uninterruptible,
-    /// A signal or a debugger stopped it.
+    /// A signal stopped it.
     Stopped,
+    /// A debugger holds it.
+    Traced,
     /// It ended.
     Ended,
 }

@@ -1,11 +1,11 @@
 //! What the scheduler gives to threads: how urgent they are, what is withheld from them, and how late it is.
 
 mod control;
+mod control_group;
 mod job;
-mod quota_group;
 mod urgency;
 
 pub use control::Control;
+pub use control_group::{ControlGroup, LiftedQuotas, lift_quotas};
 pub use job::Job;
-pub use quota_group::{LiftedQuotas, QuotaGroup, lift_quotas};
 pub use urgency::Urgency;

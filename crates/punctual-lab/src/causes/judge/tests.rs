@@ -48,7 +48,8 @@ fn an_injection_has_the_stall_that_it_made() {
         // The injection has an eighth of this one.
         Stalled { span: (105 * MS, 145 * MS), tiers: [&other, &other] },
     ];
-    let made = |side| MadeInjection { row: row("real-time-hog", side), span: (100 * MS, 110 * MS) };
+    let made =
+        |side| MadeInjection { row: row("real-time-hog", side), with: None, span: (100 * MS, 110 * MS) };
     let is_right = |side| {
         let judged = call(&made(side), &stalls);
         judged.called.map(|called| called.map(|called| called.is_right))
@@ -59,10 +60,35 @@ fn an_injection_has_the_stall_that_it_made() {
     assert!(call(&nothing, &stalls).called.is_none());
     let mut matrix = Matrix::new(7, &[row("real-time-hog", 0)]);
     let injections = [made(0), nothing].map(|made| call(&made, &stalls)).into();
-    matrix.add(&JudgedRun { injections, clean: vec![stalls[1].clean()], without_trace: None });
+    matrix.add(&JudgedRun { injections, clean: vec![stalls[1].clean()], ..JudgedRun::default() });
     let counted = (matrix.rows[0].made, matrix.rows[0].no_stall, matrix.rows[0].right);
     assert_eq!(counted, (2, 1, [1, 1]));
     assert_eq!((matrix.right(Tier::Trace), matrix.clean.stalls, matrix.clean.refuted), ((1, 1), 1, 0));
     let json = serde_json::to_string(&matrix).expect("keys are strings");
     assert!(json.contains("\"urgent_neighbour\":1"), "{json}");
+}
+
+/// Goal: of two at once both must be named, of their side, and the longer first.
+#[test]
+fn of_two_at_once_both_are_named() {
+    let mut both = explained("busy", "client", 20 * MS);
+    both.causes[0].share = 0.7;
+    both.causes.push(NamedCause { name: Cause::named("slept"), share: 0.3, ..both.causes[0].clone() });
+    let mut little = both.clone();
+    little.causes[1].share = 0.05;
+    let elsewhere = Explained { role: Some("responder".to_owned()), ..both.clone() };
+    let called = |explained: &Explained, [longer, shorter]: [&str; 2]| {
+        let stalls = [Stalled { span: (100 * MS, 120 * MS), tiers: [explained, explained] }];
+        let made =
+            MadeInjection { row: row(longer, 0), with: Some(row(shorter, 0)), span: (100 * MS, 120 * MS) };
+        let pair = call_pair(&made, row(shorter, 0), &stalls);
+        let mut matrix = Matrix::new(7, &[]);
+        matrix.add(&JudgedRun { pairs: vec![pair], ..JudgedRun::default() });
+        (matrix.pairs.both, matrix.pairs.longer_first, matrix.pairs.wrong.len())
+    };
+    assert_eq!(called(&both, ["compute", "sleep"]), (1, 1, 0));
+    assert_eq!(called(&both, ["sleep", "compute"]), (1, 0, 1));
+    assert_eq!(called(&both, ["compute", "lock"]), (0, 0, 1), "another was named");
+    assert_eq!(called(&little, ["compute", "sleep"]), (0, 0, 1), "too little of it");
+    assert_eq!(called(&elsewhere, ["compute", "sleep"]), (0, 0, 1), "the other side");
 }

@@ -100,6 +100,8 @@ fn absences_differ() {
             (100, Part::Running),
         ],
     );
+    let traced = vec![switch(100, LATE, Leaving::Traced, IDLE), switch(900, IDLE, Leaving::Ready, LATE)];
+    divided(&trace(vec![cpu(0, traced)]), &[(800, Part::NotThere(Absence::Traced))]);
     let withheld = vec![switch(200, LATE, Leaving::Ready, IDLE), switch(900, IDLE, Leaving::Ready, LATE)];
     divided(
         &trace(vec![cpu(0, withheld)]),
@@ -198,6 +200,7 @@ fn any_event() -> impl Strategy<Value = What> {
         Just(Leaving::Asleep),
         Just(Leaving::Uninterruptible),
         Just(Leaving::Stopped),
+        Just(Leaving::Traced),
         Just(Leaving::Ended)
     ];
     prop_oneof![

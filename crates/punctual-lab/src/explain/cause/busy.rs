@@ -3,7 +3,7 @@
 use punctual_machine::clock::monotonic_ns;
 
 use super::{Definition, Traits};
-use crate::explain::injection::{How, Injection, Scratch};
+use crate::explain::injection::{How, Injection, Needs, Scratch};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "busy",
@@ -15,7 +15,7 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |glance| glance.work_us(),
     without_trace: None,
     traits: Traits { is_work: true, is_of_class: false },
-    injections: &[Injection { name: "compute", how: How::Inside(compute) }],
+    injections: &[Injection { name: "compute", how: How::Inside(compute), needs: Needs::Nothing }],
 };
 
 fn compute(_scratch: &mut Scratch, until_ns: u64) {

@@ -3,7 +3,7 @@
 use punctual_machine::clock::monotonic_ns;
 
 use super::{Definition, Traits};
-use crate::explain::injection::{How, Injection, Scratch};
+use crate::explain::injection::{How, Injection, Needs, Scratch};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "faults_minor",
@@ -15,7 +15,7 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |glance| glance.faults_us(),
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "first-touch", how: How::Inside(touch) }],
+    injections: &[Injection { name: "first-touch", how: How::Inside(touch), needs: Needs::Nothing }],
 };
 
 /// The memory stays until the trial is over: to give it back takes time that is no fault's.

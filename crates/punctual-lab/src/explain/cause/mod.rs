@@ -14,9 +14,13 @@ use super::injection::Injection;
 
 mod busy;
 mod cpu_asleep;
+mod faults_major;
 mod faults_minor;
+mod frozen;
 mod handler_blocked;
+mod holder_preempted;
 mod interrupts;
+mod kernel_lock;
 mod real_time_limit;
 mod run_queue;
 mod slept;
@@ -24,16 +28,21 @@ mod steal;
 mod stopped;
 mod storage;
 mod throttled;
+mod traced;
 mod urgent_neighbour;
 mod waited;
 
 /// All of them.
-pub static KNOWN: [&Definition; 14] = [
+pub static KNOWN: [&Definition; 19] = [
     &busy::DEFINITION,
     &cpu_asleep::DEFINITION,
+    &faults_major::DEFINITION,
     &faults_minor::DEFINITION,
+    &frozen::DEFINITION,
     &handler_blocked::DEFINITION,
+    &holder_preempted::DEFINITION,
     &interrupts::DEFINITION,
+    &kernel_lock::DEFINITION,
     &real_time_limit::DEFINITION,
     &run_queue::DEFINITION,
     &slept::DEFINITION,
@@ -41,6 +50,7 @@ pub static KNOWN: [&Definition; 14] = [
     &stopped::DEFINITION,
     &storage::DEFINITION,
     &throttled::DEFINITION,
+    &traced::DEFINITION,
     &urgent_neighbour::DEFINITION,
     &waited::DEFINITION,
 ];
@@ -62,7 +72,7 @@ pub struct Definition {
     pub in_trace: fn(&Clue<'_>) -> Option<String>,
     /// Tier 0: the time that it took for certain, microseconds.
     pub in_windows: fn(&Glance<'_>) -> u32,
-    /// What it is called where only user space sees it, if that is another's name.
+    /// What it is called where only user space sees it, if that is another's name, or unexplained.
     pub without_trace: Option<&'static str>,
     /// What it is to a backlog, and to a class of scheduling.
     pub traits: Traits,
@@ -83,7 +93,8 @@ pub struct Traits {
 #[derive(Clone, Copy, Debug)]
 pub struct Cause(Option<&'static Definition>);
 
-const UNEXPLAINED: &str = "unexplained";
+/// The name of what nothing accounts for.
+pub const UNEXPLAINED: &str = "unexplained";
 
 impl Cause {
     /// Nothing that is known accounts for it.

@@ -1,7 +1,7 @@
 //! Run queue: ready to run, and others ran.
 
 use super::{Definition, Traits};
-use crate::explain::injection::{Hog, How, Injection, Made, Scene};
+use crate::explain::injection::{Hog, How, Injection, Made, Needs, Scene};
 use crate::scheduling::Urgency;
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -15,8 +15,8 @@ pub(super) static DEFINITION: Definition = Definition {
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
     injections: &[
-        Injection { name: "hog", how: How::Outside(hog) },
-        Injection { name: "favoured-hog", how: How::Outside(favoured) },
+        Injection { name: "hog", how: How::Outside(hog), needs: Needs::Nothing },
+        Injection { name: "favoured-hog", how: How::Outside(favoured), needs: Needs::Nothing },
     ],
 };
 

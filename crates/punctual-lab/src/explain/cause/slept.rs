@@ -3,7 +3,8 @@
 use punctual_machine::scheduling::sleep_until;
 
 use super::{Definition, Traits};
-use crate::explain::injection::{How, Injection};
+use crate::explain::clue::Awaited;
+use crate::explain::injection::{How, Injection, Needs};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "slept",
@@ -11,11 +12,13 @@ pub(super) static DEFINITION: Definition = Definition {
     evidence: "it went to sleep by itself and an interrupt woke it (sched_switch, sched_waking)",
     fix: "let another thread sleep and wait: no sleep, timeout or retry on the path of a message",
     verify: "run it again, and punctual compare RUN RUN",
-    in_trace: |clue| {
-        clue.awaited().filter(|by| by.is_interrupt && !by.is_uninterruptible).map(|_| String::new())
-    },
+    in_trace: |clue| (clue.awaited() == Some(Awaited::Interrupt)).then(String::new),
     in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "sleep", how: How::Inside(|_, until_ns| sleep_until(until_ns)) }],
+    injections: &[Injection {
+        name: "sleep",
+        how: How::Inside(|_, until_ns| sleep_until(until_ns)),
+        needs: Needs::Nothing,
+    }],
 };

@@ -2,17 +2,17 @@
 
 use super::{Definition, Traits};
 use crate::explain::account::Absence;
-use crate::explain::injection::{How, Injection, Scene};
+use crate::explain::injection::{How, Injection, Needs, Scene};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "stopped",
     words: "stopped, until a signal continued it",
     evidence: "it left its CPU stopped (sched_switch); neither ran nor was ready until SIGCONT came",
-    fix: "find who stops it: SIGSTOP, a debugger, job control of a shell",
+    fix: "find who stops it: SIGSTOP, job control of a shell",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.absence_without_quota() == Some(Absence::Stopped)).then(String::new),
     in_windows: |glance| glance.seen.stopped_us.saturating_sub(glance.seen.stolen_us),
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "stop", how: How::Outside(Scene::stop) }],
+    injections: &[Injection { name: "stop", how: How::Outside(Scene::stop), needs: Needs::Nothing }],
 };

@@ -1,30 +1,25 @@
-//! Storage: the thread waited in the kernel where no signal wakes, as for a disk.
+//! Storage: the thread waited for a disk, in the kernel where no signal wakes.
 
 use std::io::Write;
 
 use punctual_machine::clock::monotonic_ns;
 
 use super::{Definition, Traits};
-use crate::explain::clue::Clue;
-use crate::explain::injection::{How, Injection, Scratch};
+use crate::explain::clue::Awaited;
+use crate::explain::injection::{How, Injection, Needs, Scratch};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "storage",
-    words: "waited for storage, or for a lock of the kernel, where no signal wakes",
-    evidence: "it left its CPU in the uninterruptible state (sched_switch)",
+    words: "waited for storage: to write, to sync or to read a file",
+    evidence: "it left its CPU in the uninterruptible state, and an interrupt or a thread of the kernel woke it (sched_switch, sched_waking)",
     fix: "write and sync files in another thread (logs, journals), or keep them in memory (/dev/shm)",
     verify: "run it again, and punctual compare RUN RUN",
-    in_trace,
+    in_trace: |clue| (clue.awaited() == Some(Awaited::Device)).then(|| clue.wakers()),
     in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "sync", how: How::Inside(sync) }],
+    injections: &[Injection { name: "sync", how: How::Inside(sync), needs: Needs::Nothing }],
 };
-
-fn in_trace(clue: &Clue<'_>) -> Option<String> {
-    let by = clue.awaited().filter(|by| by.is_uninterruptible)?;
-    Some(format!("woken by {}", clue.trace.name(by.waker)))
-}
 
 /// Bytes of one write: as many as take a disk longer than they take the processor.
 const SIZE: usize = 256 << 10;

@@ -1,7 +1,7 @@
 //! Throttled: the CPU quota of the thread's control group had run out.
 
 use super::{Definition, Traits};
-use crate::explain::injection::{How, Injection, Scene};
+use crate::explain::injection::{How, Injection, Needs, Scene};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "throttled",
@@ -10,9 +10,12 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "raise the quota of the control group (cpu.max, cpu.cfs_quota_us), or sleep where it spins",
     verify: "punctual verify RUN --fix quota",
     in_trace: |clue| clue.is_throttled().then(String::new),
-    // The hypervisor may have had the CPU meanwhile: the counter is of all CPUs.
-    in_windows: |glance| glance.seen.throttled_us.saturating_sub(glance.seen.stolen_us),
+    // The counter is of all CPUs: the hypervisor may have had this one meanwhile, and who is frozen wants none.
+    in_windows: |glance| {
+        let seen = glance.seen;
+        seen.throttled_us.saturating_sub(seen.stolen_us).saturating_sub(seen.frozen_us_most)
+    },
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "quota", how: How::OutsideBoth(Scene::throttle) }],
+    injections: &[Injection { name: "quota", how: How::OutsideBoth(Scene::throttle), needs: Needs::Quota }],
 };

@@ -1,7 +1,7 @@
 //! Urgent neighbour: ready to run, and a real-time thread ran. User space alone does not see which thread ran.
 
 use super::{Definition, Traits};
-use crate::explain::injection::{Hog, How, Injection, Made, Scene};
+use crate::explain::injection::{Hog, How, Injection, Made, Needs, Scene};
 use crate::scheduling::Urgency;
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -14,7 +14,7 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |_| 0,
     without_trace: Some("run_queue"),
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "real-time-hog", how: How::Outside(hog) }],
+    injections: &[Injection { name: "real-time-hog", how: How::Outside(hog), needs: Needs::Nothing }],
 };
 
 fn hog(scene: &Scene, side: usize, lasts_ns: u64) -> Made {

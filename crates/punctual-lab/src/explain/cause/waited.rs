@@ -1,8 +1,8 @@
 //! Waited: the thread slept until another woke it, as who holds a lock does.
 
 use super::{Definition, Traits};
-use crate::explain::clue::Clue;
-use crate::explain::injection::{How, Injection, Scratch};
+use crate::explain::clue::Awaited;
+use crate::explain::injection::{How, Injection, Needs, Scratch};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "waited",
@@ -10,14 +10,9 @@ pub(super) static DEFINITION: Definition = Definition {
     evidence: "it went to sleep by itself and a thread woke it (sched_switch, sched_waking)",
     fix: "see what the one was doing who woke it; hold locks for shorter, or give them priority inheritance",
     verify: "run it again, and punctual compare RUN RUN",
-    in_trace,
+    in_trace: |clue| (clue.awaited() == Some(Awaited::Thread)).then(|| clue.wakers()),
     in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "lock", how: How::Inside(Scratch::lock) }],
+    injections: &[Injection { name: "lock", how: How::Inside(Scratch::lock), needs: Needs::Nothing }],
 };
-
-fn in_trace(clue: &Clue<'_>) -> Option<String> {
-    let by = clue.awaited().filter(|by| !by.is_interrupt && !by.is_uninterruptible)?;
-    Some(format!("woken by {}", clue.trace.name(by.waker)))
-}

@@ -31,12 +31,50 @@ fn mishaps_are_made_once_and_until_their_end() {
 #[test]
 fn injections_last_until_their_end() {
     let mut scratch = Scratch::default();
+    scratch.prepare_cold();
     for (cause, injection) in Injection::all() {
         if let How::Inside(make) = injection.how {
             let until_ns = monotonic_ns() + 3 * MS;
             make(&mut scratch, until_ns);
-            assert!(monotonic_ns() >= until_ns, "{} {}", cause.name, injection.name);
+            let is_possible = injection.needs.are_met(&ControlGroup::default()).is_ok();
+            assert!(!is_possible || monotonic_ns() >= until_ns, "{} {}", cause.name, injection.name);
         }
     }
     assert!(Injection::named("no such").is_none());
+}
+
+/// Goal: what is not possible here is said in words before it is tried, and a group of both kinds is made and removed.
+#[test]
+fn what_is_missing_is_said() {
+    let none = ControlGroup::default();
+    assert!(Needs::Quota.are_met(&none).is_err() && Needs::Freezer.are_met(&none).is_err());
+    assert_eq!(Needs::Nothing.are_met(&none), Ok(()));
+    let group = ControlGroup::new("injection-test");
+    for (needs, has) in [(Needs::Quota, group.has_quota()), (Needs::Freezer, group.has_freezer())] {
+        assert_eq!(needs.are_met(&group), has);
+        match has {
+            Ok(()) => assert!(!group.members().is_empty()),
+            Err(reason) => eprintln!("SKIPPED: {needs:?}: {reason}"),
+        }
+    }
+    let members = group.members();
+    drop(group);
+    assert!(members.iter().all(|file| !file.exists()), "{members:?}");
+}
+
+/// Goal: of two at one instant the one that ends first is made first, and the other goes on to its end.
+#[test]
+fn two_at_one_instant_follow_each_other() {
+    let now_ns = monotonic_ns();
+    let mishap = |name: &str, lasts_ns| Mishap {
+        injection: name.to_owned(),
+        side: 0,
+        at_ns: now_ns,
+        until_ns: now_ns + lasts_ns,
+    };
+    let mut mishaps = Mishaps::of(&[mishap("compute", 8 * MS), mishap("sleep", 4 * MS)], 0);
+    let ahead: Vec<&str> = mishaps.ahead.iter().map(|(mishap, _)| mishap.injection.as_str()).collect();
+    assert_eq!(ahead, ["compute", "sleep"], "the last first");
+    mishaps.make();
+    assert!(monotonic_ns() >= now_ns + 8 * MS && mishaps.ahead.is_empty());
 }

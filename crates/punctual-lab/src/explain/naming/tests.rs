@@ -7,6 +7,7 @@ use crate::scheduling::Urgency;
 
 const LATE: u32 = 7;
 const OTHER: u32 = 9;
+const JOURNAL: u32 = 11;
 const MS: u64 = 1_000_000;
 
 fn excess(stage: &str, side: Side) -> Excess<'_> {
@@ -23,8 +24,10 @@ fn excess(stage: &str, side: Side) -> Excess<'_> {
 }
 
 fn trace(priority: i32) -> Trace {
-    let task = |name: &str| TaskInfo { name: name.to_owned(), priority };
-    Trace { tasks: [(OTHER, task("hog")), (IDLE, task("swapper"))].into(), ..Trace::default() }
+    let task = |name: &str, is_kernel| TaskInfo { name: name.to_owned(), priority, is_kernel };
+    let tasks =
+        [(OTHER, task("hog", false)), (JOURNAL, task("jbd2/vda-8", true)), (IDLE, task("swapper", true))];
+    Trace { tasks: tasks.into(), ..Trace::default() }
 }
 
 /// A hundred milliseconds of one part, of which one is usual.
@@ -49,6 +52,7 @@ fn parts_have_their_causes() {
         (Part::Ready { instead: OTHER }, Cause::named("run_queue")),
         (Part::Interrupted(Interruption::Deferred(3)), Cause::named("interrupts")),
         (Part::NotThere(Absence::Stopped), Cause::named("stopped")),
+        (Part::NotThere(Absence::Traced), Cause::named("traced")),
         (Part::NotThere(Absence::CpuAsleep), Cause::named("cpu_asleep")),
         (waited, Cause::named("waited")),
     ] {
@@ -140,4 +144,38 @@ fn two_causes_are_both_named() {
     assert_eq!(found[0].evidence, "hog (9) 60,000 µs");
     assert_eq!(found[1].evidence, "softirq NET_RX 30,000 µs");
     assert!(found.iter().map(|cause| cause.share).sum::<f64>() <= 1.0);
+}
+
+/// Goal: a wait that no signal ends is told by who ended it, and by page faults as often as waits; a frozen group by its counter.
+#[test]
+fn waits_are_told_apart() {
+    let here = excess("responder", Side::Responder);
+    let wait = |woken_by, is_interrupt, is_uninterruptible| Part::Blocked {
+        woken_by: Some(woken_by),
+        is_interrupt,
+        is_uninterruptible,
+    };
+    let (faulted, frozen) =
+        (Seen { faults_major: 1, ..Seen::default() }, Seen { frozen_us_most: 60_000, ..Seen::default() });
+    for (part, seen, cause) in [
+        (wait(OTHER, false, true), None, "kernel_lock"),
+        (wait(OTHER, false, true), Some(&faulted), "kernel_lock"),
+        (wait(OTHER, true, true), None, "storage"),
+        (wait(JOURNAL, false, true), None, "storage"),
+        (wait(IDLE, true, true), Some(&faulted), "faults_major"),
+        (wait(IDLE, true, false), Some(&faulted), "slept"),
+        (wait(OTHER, false, false), Some(&faulted), "waited"),
+        (wait(OTHER, false, false), Some(&frozen), "frozen"),
+        (wait(OTHER, true, false), Some(&frozen), "slept"),
+    ] {
+        is_named(part, &here, seen, &[(Cause::named(cause), 99)]);
+    }
+    // A page fault among many waits is not what they were for, and a group frozen for less than half is not the cause.
+    let mut often = of_part(wait(IDLE, true, true));
+    let between = Piece { from_ns: 100 * MS, to_ns: 100 * MS + 1, part: Part::Running };
+    often.pieces = std::iter::repeat_n([often.pieces[0], between], 3).flatten().collect();
+    let found = from_account(&often, &trace(120), &here, Some(&faulted));
+    assert_eq!(found[0].name, Cause::named("storage"));
+    let little = Seen { frozen_us_most: 40_000, ..Seen::default() };
+    is_named(wait(OTHER, false, false), &here, Some(&little), &[(Cause::named("waited"), 99)]);
 }

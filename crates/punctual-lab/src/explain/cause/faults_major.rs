@@ -1,0 +1,22 @@
+//! Major faults: memory was touched that had to be read from the disk.
+
+use super::{Definition, Traits};
+use crate::explain::clue::Awaited;
+use crate::explain::injection::{How, Injection, Needs, Scratch};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "faults_major",
+    words: "memory was touched that was not there: it was read from the disk",
+    evidence: "uninterruptible waits of the thread, half as many major page faults or more (sched_switch, getrusage)",
+    fix: "lock the memory (mlockall), read files before they are needed, or turn swap off",
+    verify: "punctual verify RUN --fix prefault",
+    in_trace: |clue| (clue.awaited() == Some(Awaited::Page)).then(|| clue.wakers()),
+    in_windows: |_| 0,
+    without_trace: Some("handler_blocked"),
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[Injection {
+        name: "cold-pages",
+        how: How::Inside(Scratch::touch_cold),
+        needs: Needs::Disk,
+    }],
+};

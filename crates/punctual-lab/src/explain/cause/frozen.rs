@@ -1,0 +1,18 @@
+//! Frozen: the control group of the thread was frozen, and thawed.
+
+use super::{Definition, Traits};
+use crate::explain::clue::Awaited;
+use crate::explain::injection::{How, Injection, Needs, Scene};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "frozen",
+    words: "frozen: its control group was frozen until somebody thawed it",
+    evidence: "asleep until another thread woke it, while cgroup.stat.local counts the group as frozen (Linux 6.18)",
+    fix: "find who freezes it: a container that is paused, a checkpoint, a manager of background programs",
+    verify: "run it again, and punctual compare RUN RUN",
+    in_trace: |clue| (clue.awaited() == Some(Awaited::Thaw)).then(|| clue.wakers()),
+    in_windows: |glance| glance.seen.frozen_us.saturating_sub(glance.seen.stolen_us),
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[Injection { name: "freeze", how: How::OutsideBoth(Scene::freeze), needs: Needs::Freezer }],
+};

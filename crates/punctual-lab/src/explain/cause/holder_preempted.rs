@@ -1,0 +1,22 @@
+//! Holder preempted: the thread waited for another, whose CPU a third one had.
+
+use super::{Definition, Traits};
+use crate::explain::clue::Awaited;
+use crate::explain::injection::{How, Injection, Needs, Scratch};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "holder_preempted",
+    words: "waited for another thread, which was ready to run but had no CPU",
+    evidence: "it went to sleep by itself; who woke it was ready for most of that time while others ran (sched_switch, sched_waking)",
+    fix: "a mutex with priority inheritance, or the same urgency for whoever holds the lock",
+    verify: "run it again, and punctual compare RUN RUN",
+    in_trace: |clue| (clue.awaited() == Some(Awaited::PreemptedThread)).then(|| clue.wakers()),
+    in_windows: |_| 0,
+    without_trace: Some("handler_blocked"),
+    traits: Traits { is_work: false, is_of_class: false },
+    injections: &[Injection {
+        name: "preempted-holder",
+        how: How::Inside(Scratch::lock_of_preempted),
+        needs: Needs::Nothing,
+    }],
+};

@@ -1,0 +1,82 @@
+//! Whom a thread waited for, and what that one went through meanwhile: followed from waker to waker.
+
+use super::account::{Account, Part, account};
+use super::naming::part_words;
+use super::trace::Trace;
+
+/// Who keeps whom waiting, no further than this.
+const LINKS_MAX: usize = 4;
+
+/// Of many short waits the longest are looked at.
+const SPANS_MAX: usize = 32;
+
+/// One of those who were waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Who.
+    pub thread: u32,
+    /// What it went through for most of the time that it was waited for.
+    pub part: Part,
+    /// How long.
+    pub ns: u64,
+    /// How long it was waited for.
+    pub of_ns: u64,
+}
+
+/// Whoever was waited for, first the one who woke the late thread, then the one who woke him.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chain(Vec<Link>);
+
+impl Chain {
+    /// Behind the waits of this kind in an account.
+    pub fn behind(trace: &Trace, late: &Account, part: Part) -> Self {
+        let mut links: Vec<Link> = Vec::new();
+        let (mut part, mut spans) = (part, longest(late.spans(part).collect()));
+        while let Part::Blocked { woken_by: Some(thread), is_interrupt: false, .. } = part {
+            if links.len() == LINKS_MAX || links.iter().any(|link| link.thread == thread) {
+                break;
+            }
+            let pieces = spans.iter().flat_map(|&span| account(trace, thread, span).pieces).collect();
+            let waker = Account { pieces };
+            let Some(&(most, ns)) = waker.sums().first() else { break };
+            links.push(Link { thread, part: most, ns, of_ns: waker.total_ns() });
+            (part, spans) = (most, longest(waker.spans(most).collect()));
+        }
+        Self(links)
+    }
+
+    /// The last of them was ready for most of the time and another thread had its CPU: who.
+    pub fn is_preempted_by(&self) -> Option<u32> {
+        let last = self.0.last().filter(|last| last.ns * 2 >= last.of_ns)?;
+        if let Part::Ready { instead } = last.part { Some(instead) } else { None }
+    }
+
+    /// "woken by holder (12), mostly ready while hog (13) ran".
+    pub fn words(&self, trace: &Trace) -> String {
+        let mut words = String::new();
+        for (place, link) in self.0.iter().enumerate() {
+            let by = if place == 0 { "woken by " } else { ", itself woken by " };
+            words += by;
+            words += &trace.name(link.thread);
+            if place + 1 == self.0.len() && link.part != Part::Unexplained {
+                words += ", mostly ";
+                words += &doing(link.part, trace);
+            }
+        }
+        words
+    }
+}
+
+/// What somebody was doing.
+fn doing(part: Part, trace: &Trace) -> String {
+    if part == Part::Running { "running".to_owned() } else { part_words(part, trace) }
+}
+
+fn longest(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    spans.sort_by_key(|&(from, to)| std::cmp::Reverse(to - from));
+    spans.truncate(SPANS_MAX);
+    spans
+}
+
+#[cfg(test)]
+mod tests;

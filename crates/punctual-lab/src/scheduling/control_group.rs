@@ -1,0 +1,184 @@
+//! A control group with a quota of CPU time and a freezer, made for a measurement and removed with it.
+
+use std::path::{Path, PathBuf};
+
+/// A control group of our own, of each hierarchy that has what is asked of it. Whoever is in it ends before it is dropped, for it
+/// is removed then.
+#[derive(Debug, Default)]
+pub struct ControlGroup {
+    quota: Option<Quota>,
+    /// The directory of the group in the hierarchy of version 2.
+    freezer: Option<PathBuf>,
+    /// Why the one or the other is not there.
+    missing: [String; 2],
+}
+
+/// Where a quota is set.
+#[derive(Debug)]
+struct Quota {
+    directory: PathBuf,
+    is_second: bool,
+}
+
+/// The quota is of so many microseconds.
+const PERIOD_US: u64 = 100_000;
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+impl ControlGroup {
+    /// The kernel takes no less.
+    pub const LEAST_US: u64 = 1000;
+
+    /// Of each period, what no two threads use up: a quota that is there and never runs out.
+    pub const PLENTY_US: u64 = 64 * PERIOD_US;
+
+    /// Makes one whose quota never runs out, and that is not frozen, as far as that is possible here.
+    pub fn new(name: &str) -> Self {
+        let name = format!("punctual-{name}-{}", std::process::id());
+        let mut group = Self::default();
+        match Quota::make(&name) {
+            Ok(quota) => group.quota = Some(quota),
+            Err(reason) => group.missing[0] = reason,
+        }
+        match make_freezer(&name) {
+            Ok(directory) => group.freezer = Some(directory),
+            Err(reason) => group.missing[1] = reason,
+        }
+        group
+    }
+
+    /// Whether its quota can be set.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn has_quota(&self) -> Result<(), String> {
+        self.quota.as_ref().map(|_| ()).ok_or_else(|| self.missing[0].clone())
+    }
+
+    /// Whether it can be frozen, and tells for how long it was.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn has_freezer(&self) -> Result<(), String> {
+        self.freezer.as_ref().map(|_| ()).ok_or_else(|| self.missing[1].clone())
+    }
+
+    /// From now on its members have so many microseconds of each 100 ms, together.
+    ///
+    /// # Errors
+    /// The kernel does not take it.
+    pub fn allow_us(&self, quota_us: u64) -> Result<(), String> {
+        self.quota.as_ref().ok_or_else(|| self.missing[0].clone())?.allow_us(quota_us)
+    }
+
+    /// Freezes its members, or lets them go on.
+    ///
+    /// # Errors
+    /// The kernel does not take it.
+    pub fn set_frozen(&self, is_frozen: bool) -> Result<(), String> {
+        let directory = self.freezer.as_ref().ok_or_else(|| self.missing[1].clone())?;
+        write(&directory.join("cgroup.freeze"), if is_frozen { "1" } else { "0" })
+    }
+
+    /// Where a process writes its number to become a member.
+    pub fn members(&self) -> Vec<PathBuf> {
+        let quota = self.quota.iter().map(|quota| &quota.directory);
+        let mut directories: Vec<&PathBuf> = quota.chain(&self.freezer).collect();
+        directories.dedup();
+        directories.into_iter().map(|directory| directory.join("cgroup.procs")).collect()
+    }
+}
+
+impl Quota {
+    fn make(name: &str) -> Result<Self, String> {
+        let is_second = Path::new(ROOT).join("cgroup.subtree_control").exists();
+        let parent = if is_second { PathBuf::from(ROOT) } else { Path::new(ROOT).join("cpu") };
+        let quota = Self { directory: parent.join(name), is_second };
+        make_directory(&quota.directory)?;
+        let allowed = quota.allow_us(ControlGroup::PLENTY_US);
+        allowed.inspect_err(|_| drop(std::fs::remove_dir(&quota.directory)))?;
+        Ok(quota)
+    }
+
+    fn allow_us(&self, quota_us: u64) -> Result<(), String> {
+        let (file, text) = if self.is_second {
+            ("cpu.max", format!("{quota_us} {PERIOD_US}"))
+        } else {
+            ("cpu.cfs_quota_us", quota_us.to_string())
+        };
+        write(&self.directory.join(file), &text)
+    }
+}
+
+/// The hierarchy of version 2 has a freezer; it stands beside those of version 1 where both are in use.
+fn make_freezer(name: &str) -> Result<PathBuf, String> {
+    let mounts = [PathBuf::from(ROOT), Path::new(ROOT).join("unified")];
+    let mount = mounts.iter().find(|mount| mount.join("cgroup.subtree_control").exists());
+    let mount = mount.ok_or_else(|| format!("no control groups of version 2 are mounted in {ROOT}"))?;
+    let directory = mount.join(name);
+    let is_new = make_directory(&directory)?;
+    let stat = std::fs::read_to_string(directory.join("cgroup.stat.local")).unwrap_or_default();
+    let is_told = stat.lines().any(|line| line.starts_with("frozen_usec "));
+    let reason =
+        || "the kernel does not tell how long a control group was frozen: Linux 6.18 does".to_owned();
+    let made = is_told.then_some(()).ok_or_else(reason);
+    made.inspect_err(|_| drop(is_new.then(|| std::fs::remove_dir(&directory))))?;
+    Ok(directory)
+}
+
+/// Whether it is new: the same directory may be of quota and freezer.
+fn make_directory(directory: &Path) -> Result<bool, String> {
+    match std::fs::create_dir(directory) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(format!("no control group can be made: {}: {error}", directory.display())),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        let quota = self.quota.iter().map(|quota| &quota.directory);
+        for directory in quota.chain(&self.freezer) {
+            let _emptied = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+/// Quotas that were lifted; put back when dropped.
+#[derive(Debug)]
+pub struct LiftedQuotas {
+    before: Vec<(PathBuf, String)>,
+}
+
+/// Lifts the quotas of the calling thread's control groups, the outermost last.
+///
+/// # Errors
+/// There is none, or it may not be changed. What was lifted until then is put back.
+pub fn lift_quotas() -> Result<LiftedQuotas, String> {
+    let mut lifted = LiftedQuotas { before: Vec::new() };
+    let limits = punctual_machine::withheld::limits();
+    if limits.is_empty() {
+        return Err("no control group of this process has a CPU quota: start it in one that has".to_owned());
+    }
+    for (path, text) in limits {
+        let none = if text.contains(' ') { format!("max {PERIOD_US}") } else { "-1".to_owned() };
+        std::fs::write(&path, none).map_err(|error| format!("cannot lift {}: {error}", path.display()))?;
+        lifted.before.push((path, text));
+    }
+    Ok(lifted)
+}
+
+impl Drop for LiftedQuotas {
+    fn drop(&mut self) {
+        // A group has no more than those above it: the outermost is put back first.
+        for (path, text) in self.before.iter().rev() {
+            if let Err(error) = std::fs::write(path, text) {
+                eprintln!("punctual: cannot put back {text} in {}: {error}", path.display());
+            }
+        }
+    }
+}
