@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{Place, alone};
 use serde_json::Value;
 
@@ -63,6 +65,58 @@ fn injections_are_named() {
     }
     panic!("in {RUNS_MAX} runs not all were named");
 }
+
+/// Goal: every wait is told from every other by the trace, and two at once are both named, the longer first. What is not possible here is
+/// left out, with the reason.
+#[test]
+fn waits_are_told_apart_and_two_at_once() {
+    let _turn = alone();
+    if punctual_machine::cpu::allowed().len() < 2 {
+        eprintln!("SKIPPED: two processors are needed, so that a side can be late without the other");
+        return;
+    }
+    let place = Place::new();
+    let (mut missing, mut pairs, mut crowded) = (BTreeSet::from(WAITS.map(str::to_owned)), 0, 0);
+    let causes = format!("compute,{}", WAITS.join(","));
+    for run in 0..RUNS_MAX {
+        let Some(said) = matrix(&place, run, &["--pairs", "8", "--cause", &causes]) else { return };
+        if let Some(reason) = said["without_trace"].as_str() {
+            eprintln!("SKIPPED: {reason}");
+            return;
+        }
+        let names =
+            |row: &Value| row["injected"].as_str().expect("a name").split('@').next().map(str::to_owned);
+        for row in said["rows"].as_array().expect("rows") {
+            if count(&row["right"][1]) > 0 {
+                missing.retain(|name| Some(name) != names(row).as_ref());
+            }
+        }
+        for skipped in said["skipped"].as_array().expect("a list") {
+            let (what, reason) = (&skipped["what"], skipped["reason"].as_str());
+            assert!(reason.is_some_and(|reason| !reason.is_empty()), "{skipped}");
+            eprintln!("SKIPPED: {skipped}");
+            missing.retain(|name| !what.as_str().is_some_and(|what| what.starts_with(name.as_str())));
+        }
+        let Value::Object(counts) = &said["pairs"] else { panic!("{said:#}") };
+        let both = count(&counts["both"]);
+        assert!(count(&counts["longer_first"]) <= both && both <= count(&counts["made"]), "{counts:?}");
+        pairs += count(&counts["longer_first"]);
+        if missing.is_empty() && pairs > 0 {
+            return;
+        }
+        crowded += usize::from(said["clean"]["named"][1]["run_queue"].as_u64() > Some(CROWDED));
+        eprintln!("run {run}: not named yet: {missing:?}, {pairs} pairs: {said:#}");
+    }
+    if crowded == RUNS_MAX {
+        eprintln!("SKIPPED: the processors are never free, and what is injected is not what is late");
+        return;
+    }
+    panic!("in {RUNS_MAX} runs not named: {missing:?}; {pairs} pairs");
+}
+
+/// What a thread can wait for, as it is injected.
+const WAITS: [&str; 8] =
+    ["lock", "preempted-holder", "memory-map", "sleep", "sync", "cold-pages", "freeze", "tracer"];
 
 /// Goal: what is asked for wrongly is said before anything is injected.
 #[test]

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use punctual_lab_machine::cold_pages::ColdPages;
+use punctual_lab_machine::host::cpus_online;
 use punctual_lab_machine::map_lock::hold_map_lock;
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::cpu::{SchedulingClass, set_scheduling_class};
+use punctual_machine::cpu::{SchedulingClass, current, pin_to, set_scheduling_class};
 use punctual_machine::fault_cost::{FRESH_SIZE, PAGE_SIZE};
 use punctual_machine::scheduling::sleep_until;
 
@@ -71,7 +72,10 @@ impl Scratch {
     /// Maps and unmaps memory until then, while another thread has the lock of the process's memory map most of the time.
     pub fn change_map(&mut self, until_ns: u64) {
         let (begun, has_begun) = mpsc::channel();
+        let elsewhere = another_cpu();
         let holder = beside("populator", move || {
+            // On this CPU it would be a neighbour too.
+            let _unpinned = elsewhere.map(pin_to);
             let mut memory = vec![0; FILLED_SIZE];
             let _waiting = begun.send(());
             while monotonic_ns() < until_ns && hold_map_lock(&mut memory).is_ok() {}
@@ -116,6 +120,11 @@ fn wait_for_holder(does: impl FnOnce() + Send + 'static) {
 /// A thread beside this one, on the same CPU.
 fn beside(name: &str, does: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(does).ok()
+}
+
+/// One that the calling thread is not on.
+fn another_cpu() -> Option<usize> {
+    cpus_online()?.into_iter().find(|&cpu| cpu != current())
 }
 
 fn spin_until(until_ns: u64) {
