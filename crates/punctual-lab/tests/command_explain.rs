@@ -78,7 +78,7 @@ fn a_run_is_drawn_for_perfetto() {
     let is_late = |event: &&Value| event["ph"] == "X" && event["args"]["message"].is_u64();
     assert_eq!(events.iter().filter(is_late).count(), findings);
     assert_eq!(place.punctual(&["explain", "run", "--perfetto", "-"]).with(0).out, text);
-    let error = place.punctual(&["explain", "run", "--perfetto", "nowhere/late.json"]).with(1).err;
+    let error = place.punctual(&["explain", "run", "--perfetto", "nowhere/late.json"]).with(3).err;
     assert!(error.contains("nowhere/late.json"), "{error}");
     fs::write(place.path("late.jsonl"), "").expect("room");
     let error = place.punctual(&["explain", "late.jsonl", "--perfetto", "late.json"]).with(2).err;

@@ -171,7 +171,7 @@ impl Clue<'_> {
     }
 
     /// How readily this time is taken for the hypervisor's, if it may be: what nothing explains first, then a CPU that seems to
-    /// sleep, then one that seems to compute.
+    /// sleep, then one that seems to compute, at last one on which another thread seems to.
     pub(super) fn may_be_stolen(&self) -> Option<u8> {
         match self.kind {
             Kind::Part(Part::Unexplained) => Some(0),
@@ -182,6 +182,7 @@ impl Clue<'_> {
             },
             Kind::Part(Part::Running) if self.is_own_work() => Some(2),
             Kind::Part(Part::Running) => Some(0),
+            Kind::Part(Part::Ready { .. }) if !self.is_throttled() && !self.is_at_limit() => Some(3),
             _ => None,
         }
     }

@@ -102,7 +102,7 @@ fn charge_faults(clues: &mut [Clue<'_>], seen: &Seen) -> u64 {
     sum_ns
 }
 
-/// A CPU that the hypervisor took looks like one that computes, or that sleeps. The thread's own clock stood still meanwhile: what
+/// A CPU that the hypervisor took looks like one that computes, for this thread or for another, or that sleeps. The thread's own clock stood still meanwhile: what
 /// it cannot have computed is the hypervisor's as far as that is known to have taken, and else unexplained.
 fn charge_steal(clues: &mut Vec<Clue<'_>>, seen: &Seen) -> u64 {
     let mut over: Vec<Clue<'_>> = Vec::new();
@@ -113,7 +113,7 @@ fn charge_steal(clues: &mut Vec<Clue<'_>>, seen: &Seen) -> u64 {
     }
     clues.append(&mut over);
     let (mut stolen_ns, mut sum_ns) = (u64::from(seen.stolen_us) * 1000, 0);
-    for turn in 0..=2 {
+    for turn in 0..=3 {
         for clue in clues.iter_mut().filter(|clue| clue.may_be_stolen() == Some(turn)) {
             let moved_ns = stolen_ns.min(clue.ns);
             clue.ns -= moved_ns;

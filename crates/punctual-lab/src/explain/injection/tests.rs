@@ -72,7 +72,7 @@ fn two_at_one_instant_follow_each_other() {
         at_ns: now_ns,
         until_ns: now_ns + lasts_ns,
     };
-    let mut mishaps = Mishaps::of(&[mishap("compute", 8 * MS), mishap("sleep", 4 * MS)], 0);
+    let mut mishaps = Mishaps::of(&[mishap("sleep", 4 * MS), mishap("compute", 8 * MS)], 0);
     let ahead: Vec<&str> = mishaps.ahead.iter().map(|(mishap, _)| mishap.injection.as_str()).collect();
     assert_eq!(ahead, ["compute", "sleep"], "the last first");
     mishaps.make();

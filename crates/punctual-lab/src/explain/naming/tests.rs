@@ -107,6 +107,13 @@ fn stolen_time_is_not_work() {
         Some(&seen(0, 99_000)),
         &[(Cause::named("steal"), 99)],
     );
+    // Who is ready waits for the hypervisor, not for the thread that was on its CPU when that was taken.
+    is_named(
+        Part::Ready { instead: OTHER },
+        &here,
+        Some(&seen(0, 60_000)),
+        &[(Cause::named("steal"), 60), (Cause::named("run_queue"), 39)],
+    );
     for untold in [Part::Unexplained, Part::NotThere(Absence::Withheld)] {
         is_named(untold, &here, Some(&seen(0, 60_000)), &[(Cause::named("steal"), 60)]);
     }
