@@ -8,7 +8,9 @@ mod worker;
 
 pub use experiment::{Experiment, RunPlan};
 pub use options::{Common, LoadArgument};
-pub use place::{INTERFACES, free_addresses, join_by_veth, leave, make_bridge, memory_folder, plug_in};
+pub use place::{
+    HeldNamespace, INTERFACES, free_addresses, join_by_veth, leave, make_bridge, memory_folder, plug_in,
+};
 pub use turns::{Turns, cut_short};
 pub use worker::{Answer, Prepare, Requests, Worker};
 

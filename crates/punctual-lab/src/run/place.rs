@@ -2,8 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
-use punctual_machine::namespace::{bring_up, create_bridge, create_veth, join_bridge, unshare_network};
+use punctual_machine::namespace::{
+    bring_up, create_bridge, create_veth, join_bridge, thread_id, unshare_network,
+};
+
+use super::Worker;
 
 /// Interfaces of the veth pair, each in a namespace of its own: the client's and the responder's.
 pub const INTERFACES: [&str; 2] = ["punctual0", "punctual1"];
@@ -31,6 +37,61 @@ pub fn plug_in(bridge: &str, port: &str, interface: &str, thread: u32) -> Result
     made.and_then(|()| join_bridge(port, bridge))
         .and_then(|()| bring_up(port))
         .map_err(|error| error.to_string())
+}
+
+/// A network namespace that a thread of this process holds: its interface and its addresses outlive the workers in it.
+#[derive(Debug)]
+pub struct HeldNamespace {
+    id: u32,
+    roles: Option<SyncSender<&'static str>>,
+    workers: Receiver<Result<Worker, String>>,
+    holder: Option<JoinHandle<()>>,
+}
+
+impl HeldNamespace {
+    /// A new namespace. Its loopback interface is up.
+    pub fn new() -> Result<Self, String> {
+        let (roles, asked) = sync_channel(1);
+        let (started, workers) = sync_channel(1);
+        let (entered, id) = sync_channel(1);
+        let hold = move || {
+            let left = leave().and_then(|()| bring_up("lo").map_err(|error| error.to_string()));
+            let is_lost = left.is_err();
+            if entered.send(left.map(|()| thread_id())).is_err() || is_lost {
+                return;
+            }
+            // The kernel ends a worker with the thread that started it.
+            while let Ok(role) = asked.recv() {
+                if started.send(Worker::start(role)).is_err() {
+                    return;
+                }
+            }
+        };
+        let holder = std::thread::Builder::new().name("namespace".to_owned()).spawn(hold);
+        let holder = holder.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let id = id.recv().map_err(|_| "the thread of a namespace failed".to_owned())??;
+        Ok(Self { id, roles: Some(roles), workers, holder: Some(holder) })
+    }
+
+    /// The thread that holds it: interfaces may be moved there.
+    pub fn thread(&self) -> u32 {
+        self.id
+    }
+
+    /// Starts this program as a worker in this namespace. Workers must end before it does.
+    pub fn start(&self, role: &'static str) -> Result<Worker, String> {
+        let failed = || "the thread of a namespace failed".to_owned();
+        let roles = self.roles.as_ref().ok_or_else(failed)?;
+        roles.send(role).map_err(|_| failed())?;
+        self.workers.recv().map_err(|_| failed())?
+    }
+}
+
+impl Drop for HeldNamespace {
+    fn drop(&mut self) {
+        drop(self.roles.take());
+        let _ended = self.holder.take().map(JoinHandle::join);
+    }
 }
 
 /// UDP addresses of the loopback interface that nobody uses.

@@ -187,6 +187,29 @@ impl Worker {
         read_line::<Answer<T>>(&mut self.output)?
     }
 
+    /// Whether it has said something or ended, without waiting.
+    pub fn has_answer(&self) -> bool {
+        let watched = || wait_readable(self.output.get_ref().as_fd(), Some(Duration::ZERO));
+        !self.output.buffer().is_empty() || watched().is_ok_and(|readable| readable)
+    }
+
+    /// Its process; `None` if it is a thread.
+    pub fn process(&self) -> Option<u32> {
+        match &self.being {
+            Being::Process(child) => Some(child.id()),
+            Being::Thread(_) => None,
+        }
+    }
+
+    /// Ends its process by SIGKILL. A thread ends with its input.
+    pub fn kill(&mut self) {
+        if let Being::Process(child) = &mut self.being {
+            // One that has ended already is as good.
+            let _ended = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+
     /// Whether it has said something or ended; waits a moment for that. `true` if the pipe cannot be watched: then a read tells.
     fn has_output(&self) -> bool {
         match wait_readable(self.output.get_ref().as_fd(), Some(BETWEEN_LOOKS)) {
