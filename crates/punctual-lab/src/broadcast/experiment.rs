@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::judge::judge;
-use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, FaultProfile, Senders};
+use super::lives::{self, DisruptedTrial};
+use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Disruptions, FaultProfile, Senders};
 use super::protocol::{FloorEnd, MemberEnd};
 use super::testbed::{BroadcastTestbed, MTU, TrialPlan};
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
@@ -26,6 +27,8 @@ enum Turn {
     Floor(usize),
     /// A group.
     Group(TrialPlan),
+    /// A group whose members are killed or stopped.
+    Disrupted(TrialPlan, Disruptions),
 }
 
 /// One trial with a group.
@@ -99,6 +102,9 @@ pub struct BroadcastOverall {
     pub trials: Vec<BroadcastTrial>,
     /// The same, of bare multicast.
     pub floors: Vec<FloorTrial>,
+    /// The same, of groups whose members were killed or stopped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disrupted: Vec<DisruptedTrial>,
 }
 
 impl BroadcastTrial {
@@ -122,11 +128,19 @@ impl FloorTrial {
 fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
     let has_network = settings.engines.iter().any(|engine| engine.is_of_a_network());
     let mut turns = Vec::new();
+    let calm = settings.disruptions.is_empty();
     for &members in &settings.members {
-        turns.extend(has_network.then_some(Turn::Floor(members)));
+        turns.extend((has_network && calm).then_some(Turn::Floor(members)));
         for &faults in &settings.faults {
-            let group = |&engine| Turn::Group(TrialPlan { engine, members, faults, seed: settings.seed });
-            turns.extend(settings.engines.iter().map(group));
+            let group = |&engine| TrialPlan { engine, members, faults, seed: settings.seed };
+            let groups = settings.engines.iter().map(group);
+            if calm {
+                turns.extend(groups.map(Turn::Group));
+                continue;
+            }
+            // Each by itself: whoever was suspected wrongly is given more time from then on.
+            let disrupted = |plan| settings.disruptions.iter().map(move |&of| Turn::Disrupted(plan, of));
+            turns.extend(groups.flat_map(disrupted));
         }
     }
     turns
@@ -137,6 +151,9 @@ fn name(turn: &Turn) -> String {
         Turn::Floor(members) => format!("floor/multicast/n{members}"),
         Turn::Group(TrialPlan { engine, members, faults, .. }) => {
             format!("{}, {members} members, {faults}", engine.name())
+        }
+        Turn::Disrupted(TrialPlan { engine, members, faults, .. }, Disruptions { of, count }) => {
+            format!("{}, {members} members, {faults}, {count} {}", engine.name(), of.plural())
         }
     }
 }
@@ -149,7 +166,7 @@ fn run(
 ) -> Result<(BroadcastOverall, Vec<Skipped>), RunError> {
     let most = settings.members.iter().copied().max().unwrap_or(0);
     let turns = turns(settings);
-    let wants_network = turns.iter().any(|turn| matches!(turn, Turn::Floor(_)));
+    let wants_network = settings.engines.iter().any(|engine| engine.is_of_a_network());
     let mut testbed = BroadcastTestbed::start(most, wants_network)?;
     let mut overall = BroadcastOverall {
         senders: settings.senders,
@@ -157,6 +174,7 @@ fn run(
         mtu: MTU,
         trials: Vec::new(),
         floors: Vec::new(),
+        disrupted: Vec::new(),
     };
     let mut skipped = Vec::new();
     Turns::new(settings.runs, turns.len(), bar).all(&turns, name, &mut skipped, |turn, round, _| {
@@ -165,6 +183,11 @@ fn run(
             Turn::Group(plan) => {
                 let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
                 overall.trials.push(group(&mut testbed, settings, &plan, (store, round))?);
+            }
+            Turn::Disrupted(plan, disruptions) => {
+                let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
+                let trial = disrupted(&mut testbed, settings, &plan, *disruptions, (store, round))?;
+                overall.disrupted.push(trial);
             }
         }
         Ok(true)
@@ -213,6 +236,23 @@ fn group(
     Ok(trial)
 }
 
+fn disrupted(
+    testbed: &mut BroadcastTestbed,
+    settings: &BroadcastSettings,
+    plan: &TrialPlan,
+    disruptions: Disruptions,
+    (store, round): (&mut Store, u32),
+) -> Result<DisruptedTrial, RunError> {
+    let (trial, samples) = lives::make(testbed, settings, plan, disruptions)?;
+    let cell = CellId {
+        kind: Kind::OneWay,
+        size: settings.message,
+        ..CellId::new(plan.engine.name(), &trial.wake())
+    };
+    store.append(&cell, round, &samples)?;
+    Ok(trial)
+}
+
 fn floor(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,
@@ -257,6 +297,9 @@ fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
     for trial in &overall.trials {
         add(trial.engine.name(), &trial.wake(), overall.message, trial.speed());
     }
+    for trial in &overall.disrupted {
+        add(trial.engine.name(), &trial.wake(), overall.message, trial.speed());
+    }
     for floor in &overall.floors {
         add("floor", &format!("multicast/n{}", floor.members), floor.size, floor.speed());
     }
@@ -280,6 +323,8 @@ impl Experiment for BroadcastSettings {
             "window": self.window,
             "faults": self.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "engines": self.engines,
+            "disruptions": self.disruptions,
+            "suspect_after_ms": self.suspect_after.as_millis() as u64,
             "runs": self.runs,
             "order": "bare multicast and engines in turn, then faults, then members, run by run",
         });
@@ -292,10 +337,22 @@ impl Experiment for BroadcastSettings {
 
     fn summarise(&self, (overall, skipped): &Self::Made, store: &Store) -> Result<Summary, StoreError> {
         let mut summary = store.summary()?;
-        cut_short(&mut summary, overall.trials.len());
+        cut_short(&mut summary, overall.trials.len() + overall.disrupted.len());
         summary.results.extend(speeds(overall));
         summary.skipped.extend(skipped.iter().cloned());
         summary.more.insert("broadcast".to_owned(), json!(overall));
         Ok(summary)
+    }
+
+    fn promise(&self, summary: &Summary, (overall, _): &Self::Made) -> Result<(), String> {
+        let broken: u64 = overall.disrupted.iter().map(|trial| trial.violation_count).sum();
+        match overall.disrupted.iter().find_map(|trial| trial.violations.first()) {
+            Some(first) if broken > 1 => {
+                Err(format!("a promise did not hold: {first}; and {} more, see the summary", broken - 1))
+            }
+            Some(first) => Err(format!("a promise did not hold: {first}")),
+            None if summary.kept_promises() => Ok(()),
+            None => Err(Self::BROKEN.to_owned()),
+        }
     }
 }

@@ -11,6 +11,7 @@ use punctual_proto::sim::Rng;
 use twox_hash::XxHash3_128;
 
 use super::floor::Floor;
+use super::lives::member::Lasting;
 use super::option::Planted;
 use super::protocol::{Joined, MemberEnd, MemberPlan, MemberRequest, ROWS_MAX, Row};
 use super::testbed::{INTERFACE, PREFIX};
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SUSPECT_AFTER: Duration = Duration::from_secs(3);
 
 /// How long a sender without credit waits for something to deliver before it tries again.
-const BETWEEN_TRIES: Duration = Duration::from_micros(200);
+pub(super) const BETWEEN_TRIES: Duration = Duration::from_micros(200);
 
 /// Number and instant in front of each message.
 pub(super) const PREFIX_SIZE: usize = 16;
@@ -34,7 +35,7 @@ const POOL_SIZE: usize = 1 << 20;
 /// Does as told.
 pub fn serve(mut requests: Requests) -> Result<(), String> {
     let Some(()) = requests.prepare() else { return Ok(()) };
-    let (mut running, mut floor) = (None::<Running>, None::<Floor>);
+    let (mut running, mut floor, mut lasting) = (None::<Running>, None::<Floor>, None::<Lasting>);
     while let Some(request) = requests.recv() {
         match request {
             MemberRequest::Settle { address } => {
@@ -62,8 +63,12 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                 (None, Some(floor)) => requests.answer(&floor.travel(at_ns))?,
                 (None, None) => requests.answer::<MemberEnd>(&Err("nothing is open".to_owned()))?,
             },
+            MemberRequest::Live(plan) => {
+                let lived = Lasting::live(*plan).map(|(member, joined)| (lasting.insert(member), joined).1);
+                requests.answer(&lived)?;
+            }
             MemberRequest::Close => {
-                running = None;
+                (running, lasting) = (None, None);
                 requests.answer(&Ok(()))?;
             }
         }
@@ -74,6 +79,11 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 /// The name of a member's node.
 fn name(place: usize) -> String {
     format!("member-{place}")
+}
+
+/// Of a message and its sender.
+pub(super) fn hash_of(sender: u64, payload: &[u8]) -> u128 {
+    XxHash3_128::oneshot_with_seed(sender, payload)
 }
 
 /// What was delivered, one message after the other.
@@ -88,7 +98,7 @@ impl Digest {
     const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
     fn add(&mut self, sender: u64, payload: &[u8]) -> u64 {
-        let hash = XxHash3_128::oneshot_with_seed(sender, payload);
+        let hash = hash_of(sender, payload);
         self.content = self.content.wrapping_add(hash);
         self.order = self.order.wrapping_mul(Self::FACTOR).wrapping_add(hash);
         hash as u64
@@ -106,7 +116,73 @@ struct Running {
     group: Group,
     node: Node,
     roster: Vec<NodeId>,
-    pool: Vec<u8>,
+    pool: Pool,
+}
+
+/// A member that has asked to join, or founds the group.
+pub(super) struct Joining {
+    pub(super) node: Node,
+    pub(super) group: Group,
+    pub(super) roster: Vec<NodeId>,
+}
+
+impl Joining {
+    pub(super) fn open(plan: &MemberPlan, founds: bool, suspect_after: Duration) -> Result<Self, String> {
+        let faults =
+            Faults::seeded(plan.seed).loss(plan.faults.loss_permille).corruption(plan.faults.flips_permille);
+        let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&plan.bus.bus());
+        let node = node.map_err(|error| error.to_string())?;
+        let names: Vec<String> = (0..plan.members).map(name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let usual = GroupOptions::new("broadcast", &names);
+        let options = GroupOptions {
+            founds,
+            guarantee: plan.kind.guarantee(),
+            frame_size: plan.frame,
+            window: plan.window.unwrap_or(usual.window),
+            message_size_max: plan.message,
+            suspect_after,
+            expel_slow_after: None,
+            ..usual
+        };
+        let group = Group::join(&node, &options).map_err(|error| error.to_string())?;
+        Ok(Self { node, group, roster: options.roster })
+    }
+}
+
+/// Random bytes from which messages are cut, and the message that was cut last.
+pub(super) struct Pool {
+    bytes: Vec<u8>,
+    message: Vec<u8>,
+    size: usize,
+}
+
+impl Pool {
+    pub(super) fn new(plan: &MemberPlan) -> Self {
+        let mut rng = Rng::new(plan.seed);
+        let bytes = (0..POOL_SIZE + plan.message).map(|_| rng.number() as u8).collect();
+        Self { bytes, message: Vec::new(), size: plan.message }
+    }
+
+    /// A message with this number, of this instant.
+    pub(super) fn message(&mut self, number: u64) -> &[u8] {
+        let offset = (number.wrapping_mul(7_919) % POOL_SIZE as u64) as usize;
+        self.message.clear();
+        self.message.extend_from_slice(&self.bytes[offset..offset + self.size]);
+        self.message[..8].copy_from_slice(&number.to_le_bytes());
+        self.message[8..PREFIX_SIZE].copy_from_slice(&monotonic_ns().to_le_bytes());
+        &self.message
+    }
+}
+
+/// Number and instant of a message; numbers that no message has where it is too short.
+pub(super) fn prefix(payload: &[u8]) -> [u64; 2] {
+    let word = |at: usize| {
+        payload
+            .get(at..at + 8)
+            .map_or(u64::MAX, |word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+    };
+    [word(0), word(8)]
 }
 
 /// What came of a trial until now.
@@ -120,31 +196,13 @@ struct Progress {
     own: Digest,
     rows: Vec<Row>,
     hashes: Vec<u64>,
-    message: Vec<u8>,
     /// The message that is delivered after the one behind it, on purpose.
     exchanged: Option<(u64, Vec<u8>, u64)>,
 }
 
 impl Running {
     fn open(plan: MemberPlan) -> Result<(Self, Joined), String> {
-        let faults =
-            Faults::seeded(plan.seed).loss(plan.faults.loss_permille).corruption(plan.faults.flips_permille);
-        let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&plan.bus.bus());
-        let node = node.map_err(|error| error.to_string())?;
-        let names: Vec<String> = (0..plan.members).map(name).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let usual = GroupOptions::new("broadcast", &names);
-        let options = GroupOptions {
-            founds: plan.place == 0,
-            guarantee: plan.kind.guarantee(),
-            frame_size: plan.frame,
-            window: plan.window.unwrap_or(usual.window),
-            message_size_max: plan.message,
-            suspect_after: SUSPECT_AFTER,
-            expel_slow_after: None,
-            ..usual
-        };
-        let mut group = Group::join(&node, &options).map_err(|error| error.to_string())?;
+        let Joining { node, mut group, roster } = Joining::open(&plan, plan.place == 0, SUSPECT_AFTER)?;
         let began = Instant::now();
         while group.view().members.len() < plan.members {
             if began.elapsed() > PATIENCE {
@@ -152,10 +210,9 @@ impl Running {
             }
             let _told = group.deliver(Duration::from_millis(5));
         }
-        let mut rng = Rng::new(plan.seed);
-        let pool = (0..POOL_SIZE + plan.message).map(|_| rng.number() as u8).collect();
+        let pool = Pool::new(&plan);
         let joined = Joined { frame: group.account().frame_size };
-        Ok((Self { plan, group, node, roster: options.roster, pool }, joined))
+        Ok((Self { plan, group, node, roster, pool }, joined))
     }
 
     fn travel(&mut self, at_ns: u64) -> Result<(MemberEnd, Vec<u8>), String> {
@@ -217,17 +274,13 @@ impl Running {
     /// As many messages as the group takes.
     fn broadcast(&mut self, progress: &mut Progress) -> Result<(), String> {
         while progress.sent < self.plan.each {
-            let offset = (progress.sent.wrapping_mul(7_919) % POOL_SIZE as u64) as usize;
-            progress.message.clear();
-            progress.message.extend_from_slice(&self.pool[offset..offset + self.plan.message]);
-            progress.message[..8].copy_from_slice(&progress.sent.to_le_bytes());
-            progress.message[8..PREFIX_SIZE].copy_from_slice(&monotonic_ns().to_le_bytes());
-            match self.group.try_broadcast(&progress.message) {
+            let message = self.pool.message(progress.sent);
+            match self.group.try_broadcast(message) {
                 Ok(()) => {}
                 Err(BroadcastError::Full | BroadcastError::Changing | BroadcastError::Stopped) => break,
                 Err(error) => return Err(format!("member {}: {error}", self.plan.place)),
             }
-            let hash = progress.own.add(self.plan.place as u64, &progress.message);
+            let hash = progress.own.add(self.plan.place as u64, message);
             if progress.hashes.len() < ROWS_MAX {
                 progress.hashes.push(hash);
             }
@@ -276,12 +329,8 @@ impl Progress {
     fn add(&mut self, sender: u64, payload: &[u8], at_ns: u64) {
         let hash = self.digest.add(sender, payload);
         if self.rows.len() < ROWS_MAX {
-            let word = |at: usize| {
-                payload
-                    .get(at..at + 8)
-                    .map_or(u64::MAX, |word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-            };
-            self.rows.push(Row { sender, number: word(0), hash, sent_ns: word(8), at_ns });
+            let [number, sent_ns] = prefix(payload);
+            self.rows.push(Row { sender, number, hash, sent_ns, at_ns });
         }
     }
 }

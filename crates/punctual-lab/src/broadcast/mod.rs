@@ -2,11 +2,13 @@
 //! of them, beside bare multicast and the published table.
 //!
 //! `option` says what is measured · `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
-//! sends bare datagrams · `judge` compares what they delivered · `experiment` makes the trials in turn · `overview` shows them.
+//! sends bare datagrams · `judge` compares what they delivered · `lives` kills and stops members, and checks all of their lives ·
+//! `experiment` makes the trials in turn · `overview` shows them.
 
 pub mod experiment;
 mod floor;
 mod judge;
+pub mod lives;
 pub mod member;
 pub mod option;
 pub mod overview;

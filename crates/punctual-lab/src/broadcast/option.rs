@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use punctual::broadcast::Guarantee;
@@ -144,6 +145,43 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     bytes.filter(|bytes| (1..=100_000_000_000).contains(bytes)).ok_or_else(|| "from 1 to 100G".to_owned())
 }
 
+/// What members suffer under load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Disruption {
+    /// SIGKILL; another process comes in its place
+    Kill,
+    /// SIGSTOP, until the others have gone on without it
+    Stop,
+}
+
+impl Disruption {
+    /// As it is written in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Stop => "stop",
+        }
+    }
+
+    /// The same, more than once.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Kill => "kills",
+            Self::Stop => "stops",
+        }
+    }
+}
+
+/// So many of them in one trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disruptions {
+    /// Which.
+    pub of: Disruption,
+    /// How many, one after the other.
+    pub count: u32,
+}
+
 /// What goes wrong on purpose at the last member, after delivery: to see that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -177,6 +215,10 @@ pub struct BroadcastSettings {
     pub engines: Vec<BroadcastEngine>,
     /// Rounds of all trials.
     pub runs: u32,
+    /// What members suffer, a trial for each. Without any, members only broadcast.
+    pub disruptions: Vec<Disruptions>,
+    /// Silence after which a member is suspected, in trials where members suffer.
+    pub suspect_after: Duration,
     /// Repeats whatever is random.
     pub seed: u64,
     /// What goes wrong on purpose.

@@ -2,7 +2,7 @@
 
 use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial, median};
 use super::option::Senders;
-use super::published;
+use super::{lives, published};
 use crate::report::parts::{self, tail_cells};
 use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
 use crate::sample::Kind;
@@ -24,6 +24,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
             sections.push(costs(&groups));
         }
         sections.extend(floors(&all));
+        sections.extend(lives::sections(&all.disrupted));
     }
     sections.extend(parts::rest(summary));
     sections
@@ -55,7 +56,7 @@ fn speed_of(group: &[&BroadcastTrial]) -> f64 {
 }
 
 /// MB/s, thousands of thousands of bytes.
-fn mega(speed: f64) -> String {
+pub(super) fn mega(speed: f64) -> String {
     fixed(speed / 1e6, if speed < 100e6 { 1 } else { 0 })
 }
 

@@ -1,6 +1,8 @@
 //! What the experiment and its members tell each other, a JSON line at a time; nothing is said while messages travel.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,19 @@ pub(super) struct MemberPlan {
     pub(super) planted: Option<Planted>,
 }
 
+/// One trial, as a process sees it that may be killed or stopped.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ProcessPlan {
+    /// What it has in common with other members. It broadcasts until it is told to stop.
+    pub(super) member: MemberPlan,
+    /// Processes that were at this place before.
+    pub(super) incarnation: u64,
+    /// Where it writes down what it is told, and where it is told to stop.
+    pub(super) folder: PathBuf,
+    /// Silence after which it suspects another member.
+    pub(super) suspect_after: Duration,
+}
+
 /// Bare multicast, as one process sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct FloorPlan {
@@ -58,6 +73,8 @@ pub(super) enum MemberRequest {
     Open(Box<MemberPlan>),
     /// From this instant of `CLOCK_MONOTONIC` on, broadcast and deliver until all messages are there.
     Go { at_ns: u64 },
+    /// Join, broadcast, deliver, and write all of it down, until the folder says that it is over.
+    Live(Box<ProcessPlan>),
     /// Leave.
     Close,
     /// Open a socket for bare datagrams; they travel at the next `Go`.

@@ -12,7 +12,7 @@ use super::protocol::{
     FloorEnd, FloorPlan, Joined, MemberEnd, MemberPlan, MemberRequest, read_rows, size_behind,
 };
 use crate::endpoint::BusPlan;
-use crate::run::{Prepare, Worker, leave, make_bridge, plug_in};
+use crate::run::{HeldNamespace, Prepare, Worker, leave, make_bridge, plug_in};
 
 /// The bridge, and the interface that each member has.
 const BRIDGE: &str = "hall";
@@ -50,6 +50,8 @@ pub(super) struct Travelled {
 #[derive(Debug)]
 pub(super) struct BroadcastTestbed {
     workers: Vec<Worker>,
+    /// Of each member, where there is a network. They end after the workers.
+    namespaces: Vec<HeldNamespace>,
     /// Why there is no network, if there is none.
     without_network: Option<String>,
     number: u32,
@@ -69,19 +71,28 @@ impl BroadcastTestbed {
         };
         let without_network =
             made.err().map(|reason| format!("members need network namespaces: {reason}; run it as root"));
-        let mut testbed = Self { workers: Vec::new(), without_network, number: 0 };
-        let apart = testbed.without_network.is_none();
-        for _ in 0..count {
-            testbed.workers.push(Worker::start("member")?);
+        let mut testbed = Self { workers: Vec::new(), namespaces: Vec::new(), without_network, number: 0 };
+        for place in 0..count {
+            if testbed.without_network.is_none() {
+                let namespace = HeldNamespace::new()?;
+                plug_in(BRIDGE, &format!("hall{place}"), INTERFACE, namespace.thread())?;
+                testbed.namespaces.push(namespace);
+            }
+            let worker = testbed.start_worker(place)?;
+            testbed.workers.push(worker);
         }
         for (place, worker) in testbed.workers.iter_mut().enumerate() {
-            let thread = worker.ask(&Prepare { apart, cpu: None })?;
-            if apart {
-                plug_in(BRIDGE, &format!("hall{place}"), INTERFACE, thread)?;
+            worker.ask::<u32>(&Prepare { apart: false, cpu: None })?;
+            if !testbed.namespaces.is_empty() {
                 worker.ask::<()>(&MemberRequest::Settle { address: address(place) })?;
             }
         }
         Ok(testbed)
+    }
+
+    /// A new process for a place, in the namespace of that place.
+    fn start_worker(&self, place: usize) -> Result<Worker, String> {
+        self.namespaces.get(place).map_or_else(|| Worker::start("member"), |held| held.start("member"))
     }
 
     fn check_network(&self) -> Result<(), String> {
@@ -109,22 +120,26 @@ impl BroadcastTestbed {
         settings: &BroadcastSettings,
         trial: &TrialPlan,
     ) -> Result<Travelled, String> {
+        let plans = self.begin(settings, trial)?;
+        let travelled = self.travel(&plans);
+        // Also after a failure: the next trial founds a group of its own.
+        self.close(trial.members).and(travelled)
+    }
+
+    /// The next trial, as each member sees it.
+    pub(super) fn begin(
+        &mut self,
+        settings: &BroadcastSettings,
+        trial: &TrialPlan,
+    ) -> Result<Vec<MemberPlan>, String> {
         if trial.engine.is_of_a_network() {
             self.check_network()?;
         }
         self.number += 1;
-        let travelled = self.travel(settings, trial);
-        // Also after a failure: the next trial founds a group of its own.
-        let count = trial.members;
-        let closed: Result<Vec<()>, String> = self.ask_all(count, |_| MemberRequest::Close);
-        closed.and(travelled)
-    }
-
-    fn travel(&mut self, settings: &BroadcastSettings, trial: &TrialPlan) -> Result<Travelled, String> {
         let members = trial.members;
         let senders = settings.senders.count(members);
         let messages = settings.bytes.div_ceil(settings.message as u64);
-        let plans: Vec<MemberPlan> = (0..members)
+        let plans = (0..members)
             .map(|place| MemberPlan {
                 place,
                 members,
@@ -140,6 +155,30 @@ impl BroadcastTestbed {
                 planted: settings.planted.filter(|_| place + 1 == members),
             })
             .collect();
+        Ok(plans)
+    }
+
+    /// Lets so many members leave.
+    pub(super) fn close(&mut self, members: usize) -> Result<(), String> {
+        self.ask_all::<()>(members, |_| MemberRequest::Close).map(|_| ())
+    }
+
+    /// The process at a place.
+    pub(super) fn worker(&mut self, place: usize) -> &mut Worker {
+        &mut self.workers[place]
+    }
+
+    /// Ends the process at a place, if it has not ended, and starts another one there.
+    pub(super) fn replace(&mut self, place: usize) -> Result<(), String> {
+        self.workers[place].kill();
+        let mut worker = self.start_worker(place)?;
+        worker.ask::<u32>(&Prepare { apart: false, cpu: None })?;
+        self.workers[place] = worker;
+        Ok(())
+    }
+
+    fn travel(&mut self, plans: &[MemberPlan]) -> Result<Travelled, String> {
+        let members = plans.len();
         let open = |place: usize| MemberRequest::Open(Box::new(MemberPlan::clone(&plans[place])));
         let joined: Vec<Joined> = self.ask_all(members, open)?;
         let at_ns = monotonic_ns() + START_AFTER_NS;

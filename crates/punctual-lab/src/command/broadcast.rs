@@ -1,32 +1,36 @@
 //! `punctual run broadcast`: a group beside bare multicast and the published table.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::measure;
 use super::progress::progress;
 use crate::broadcast::option::{
-    BroadcastEngine, BroadcastKind, BroadcastSettings, FaultProfile, Planted, Senders, bytes,
+    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultProfile, Planted,
+    Senders, bytes,
 };
 use crate::error::Failure;
 use crate::run::Common;
+use crate::units::duration;
 
 /// Options of the broadcast.
 #[derive(Debug, Args)]
 pub struct BroadcastArguments {
     #[command(flatten)]
     common: Common,
-    /// Members, one group for each number
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,7,10", value_parser = clap::value_parser!(u8).range(2..=32))]
+    /// Members, one group for each number [default: 4,7,10; with --kills or --stops 4]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=32))]
     members: Vec<u8>,
-    /// Who broadcasts
-    #[arg(long, value_enum, default_value = "1")]
-    senders: Senders,
+    /// Who broadcasts [default: 1; with --kills or --stops all]
+    #[arg(long, value_enum)]
+    senders: Option<Senders>,
     /// What is promised of a message
     #[arg(long, value_enum, value_name = "KIND", default_value = "ab")]
     kind: BroadcastKind,
-    /// Payload that every member delivers in a trial, such as 20M, 1G
-    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = bytes)]
-    bytes: u64,
+    /// Payload that every member delivers in a trial, such as 20M, 1G [default: 16M]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    bytes: Option<u64>,
     /// Size of a message
     #[arg(long, value_name = "BYTES", default_value_t = 30_000, value_parser = clap::value_parser!(u32).range(16..=64 << 20))]
     message: u32,
@@ -36,8 +40,9 @@ pub struct BroadcastArguments {
     /// Frames of one sender that not all have taken [default: the library's]
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u16).range(1..=4_096))]
     window: Option<u16>,
-    /// Faults at each receiver, loss and flips in hundredths of what arrives
-    #[arg(long, value_name = "LOSS/FLIPS", value_delimiter = ',', default_value = "0/0,1/0,1/1,2/1,3/1")]
+    /// Faults at each receiver, loss and flips in hundredths of what arrives [default: 0/0,1/0,1/1,2/1,3/1; with --kills or
+    /// --stops 0/0]
+    #[arg(long, value_name = "LOSS/FLIPS", value_delimiter = ',')]
     faults: Vec<FaultProfile>,
     /// What carries frames, in turn
     #[arg(
@@ -51,6 +56,15 @@ pub struct BroadcastArguments {
     /// How often all trials are made, in turn
     #[arg(long, alias = "rounds", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
+    /// Kill members under load, one after the other: another process comes in the place of each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    kills: Option<u32>,
+    /// Stop members under load, one after the other, until the others have gone on; in a trial of its own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    stops: Option<u32>,
+    /// Silence after which a member is suspected, with --kills or --stops [default: 500ms]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    suspect: Option<Duration>,
     /// What goes wrong on purpose, to see that it is found
     #[arg(long, hide = true, value_enum)]
     plant: Option<Planted>,
@@ -58,6 +72,22 @@ pub struct BroadcastArguments {
 
 /// Messages of one trial: each is a row in memory, of the first so many.
 const MESSAGES_MAX: u64 = 50_000_000;
+
+/// Payload of a trial, where nothing else is said.
+const BYTES: u64 = 16_000_000;
+
+/// Faults, where nothing else is said: those of the published table.
+const FAULTS: [(u32, u32); 5] = [(0, 0), (10, 0), (10, 10), (20, 10), (30, 10)];
+
+/// Suspicion, where nothing else is said: on a machine with few processors some members do not run for a while.
+const SUSPECT_AFTER: Duration = Duration::from_millis(500);
+
+/// What is possible: below, heartbeats of 10 ms are late too often; above, a trial takes hours.
+const SUSPECT_AFTER_MIN: Duration = Duration::from_millis(50);
+const SUSPECT_AFTER_MAX: Duration = Duration::from_secs(10);
+
+/// The smallest group that has a majority while one member is away.
+const DISRUPTED_MIN: u8 = 3;
 
 /// Measures, stores, shows.
 pub fn broadcast(arguments: &BroadcastArguments) -> Result<(), Failure> {
@@ -71,22 +101,58 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         return Err(Failure::Usage(text.to_owned()));
     }
     let message = arguments.message as usize;
-    if arguments.bytes / u64::from(arguments.message) > MESSAGES_MAX {
-        let text = format!("--bytes {}: at most {MESSAGES_MAX} messages", arguments.bytes);
-        return Err(Failure::Usage(text));
+    let bytes = arguments.bytes.unwrap_or(BYTES);
+    if bytes / u64::from(arguments.message) > MESSAGES_MAX {
+        return Err(Failure::Usage(format!("--bytes {bytes}: at most {MESSAGES_MAX} messages")));
     }
+    let disruptions = disruptions(arguments)?;
+    let calm = disruptions.is_empty();
+    let given = |given: &[u8], usual: &[u8]| if given.is_empty() { usual } else { given }.to_vec();
+    let members = given(&arguments.members, if calm { &[4, 7, 10] } else { &[4] });
+    let usual = FAULTS[..if calm { FAULTS.len() } else { 1 }].iter();
+    let usual = usual.map(|&(loss_permille, flips_permille)| FaultProfile { loss_permille, flips_permille });
     Ok(BroadcastSettings {
-        members: arguments.members.iter().map(|&members| members.into()).collect(),
-        senders: arguments.senders,
+        members: members.iter().map(|&members| members.into()).collect(),
+        senders: arguments.senders.unwrap_or(if calm { Senders::One } else { Senders::All }),
         kind: arguments.kind,
-        bytes: arguments.bytes,
+        bytes,
         message,
         frame: arguments.frame.map(usize::from),
         window: arguments.window.map(usize::from),
-        faults: arguments.faults.clone(),
+        faults: if arguments.faults.is_empty() { usual.collect() } else { arguments.faults.clone() },
         engines: arguments.engine.clone(),
         runs: arguments.runs,
+        disruptions,
+        suspect_after: arguments.suspect.unwrap_or(SUSPECT_AFTER),
         seed: common.seed,
         planted: arguments.plant,
     })
+}
+
+/// What members suffer, and whether the rest of what is asked for goes with it.
+fn disruptions(arguments: &BroadcastArguments) -> Result<Vec<Disruptions>, Failure> {
+    let of = |of: Disruption, count: Option<u32>| count.map(|count| Disruptions { of, count });
+    let all = [of(Disruption::Kill, arguments.kills), of(Disruption::Stop, arguments.stops)];
+    let all: Vec<Disruptions> = all.into_iter().flatten().collect();
+    let suspect = arguments.suspect;
+    let refused = if all.is_empty() {
+        suspect.map(|_| "--suspect: only with --kills or --stops".to_owned())
+    } else if arguments.bytes.is_some() {
+        let text = "--bytes: no life has them all; with --kills or --stops the load lasts until the last member is back";
+        Some(text.to_owned())
+    } else if arguments.senders == Some(Senders::One) {
+        Some(
+            "--senders 1: with --kills or --stops all members broadcast, or a gap would be its sender's"
+                .to_owned(),
+        )
+    } else if let Some(few) = arguments.members.iter().find(|&&members| members < DISRUPTED_MIN) {
+        Some(format!(
+            "--members {few}: --kills and --stops need at least {DISRUPTED_MIN}, or no majority is left"
+        ))
+    } else {
+        suspect.filter(|suspect| !(SUSPECT_AFTER_MIN..=SUSPECT_AFTER_MAX).contains(suspect)).map(|suspect| {
+            format!("--suspect {suspect:?}: from {SUSPECT_AFTER_MIN:?} to {SUSPECT_AFTER_MAX:?}")
+        })
+    };
+    refused.map_or(Ok(all), |text| Err(Failure::Usage(text)))
 }

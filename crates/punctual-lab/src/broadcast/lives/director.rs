@@ -1,0 +1,459 @@
+//! Kills or stops one member after the other under load, lets it come back, and waits until all deliver in one view again.
+//!
+//! What members do it reads in their logs: nothing is said while messages travel.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::process::random;
+use punctual_machine::signal::{interrupted, resume, stop};
+use punctual_proto::sim::Rng;
+
+use super::history::END;
+use super::log::{Entry, LogReader};
+use super::member::{OVER, STOP, log_path};
+use crate::broadcast::option::{BroadcastSettings, Disruption, Disruptions};
+use crate::broadcast::protocol::{Joined, MemberPlan, MemberRequest, ProcessPlan};
+use crate::broadcast::testbed::{BroadcastTestbed, TrialPlan};
+use crate::run::memory_folder;
+
+/// How long the group may take for a step before it counts as broken: far longer than any suspicion.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long processes may take to end once they are told to.
+const ENDING_MAX: Duration = Duration::from_secs(10);
+/// Between two looks into the logs.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// Load between two disruptions, and before the end.
+const UNDISTURBED_MS: (i64, i64) = (50, 300);
+/// Entries of all logs that are kept in memory: about a gigabyte.
+const ENTRIES_MAX: usize = 8_000_000;
+
+/// What a process's log said last.
+#[derive(Debug, Default)]
+struct Seen {
+    view: u64,
+    lives: Vec<u64>,
+    /// Messages delivered in that view.
+    delivered: u64,
+    /// Places whose processes said here that they broadcast nothing more, each with the process.
+    ends: BTreeSet<u64>,
+}
+
+impl Seen {
+    fn note(&mut self, entry: &Entry) {
+        match entry {
+            Entry::View { number, lives, .. } => {
+                (self.view, self.delivered) = (*number, 0);
+                self.lives.clone_from(lives);
+            }
+            Entry::Delivered(message) => {
+                self.delivered += 1;
+                if message.number & END != 0 {
+                    self.ends.insert(end_of(message.sender, message.number));
+                }
+            }
+            Entry::Expelled { .. } => (self.view, self.delivered) = (0, 0),
+            Entry::Sent { .. } => {}
+        }
+    }
+}
+
+/// A process that broadcasts nothing more, as one number.
+fn end_of(place: usize, number: u64) -> u64 {
+    super::history::process_of(number) << 8 | place as u64
+}
+
+/// A process that takes part or took part.
+pub(super) struct Process {
+    pub(super) place: usize,
+    pub(super) incarnation: u64,
+    pub(super) was_killed: bool,
+    pub(super) entries: Vec<Entry>,
+    log: Option<LogReader>,
+    seen: Seen,
+}
+
+/// Instants of one disruption.
+pub(super) struct Event {
+    pub(super) place: usize,
+    pub(super) was_sequencer: bool,
+    pub(super) at_ns: u64,
+    pub(super) returned_ns: u64,
+    pub(super) recovered_ns: u64,
+}
+
+/// What a trial brought.
+pub(super) struct Lived {
+    pub(super) frame: usize,
+    /// When all members were in one view, and when they were told to stop.
+    pub(super) started_ns: u64,
+    pub(super) stopped_ns: u64,
+    pub(super) events: Vec<Event>,
+    pub(super) processes: Vec<Process>,
+    /// The view in which all began.
+    pub(super) first_view: u64,
+    /// Why the group did not go on, if it did not.
+    pub(super) stuck: Option<String>,
+}
+
+/// Why a trial ends early.
+enum Halt {
+    /// The machine cannot.
+    Machine(String),
+    /// The group did not do what it must.
+    Stuck(String),
+}
+
+impl From<String> for Halt {
+    fn from(text: String) -> Self {
+        Self::Machine(text)
+    }
+}
+
+/// A folder that goes with this value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create() -> Result<Self, String> {
+        let path = memory_folder().join(format!("punctual-broadcast-{:x}", random()));
+        let made = std::fs::create_dir(&path);
+        made.map(|()| Self(path.clone())).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Makes one trial.
+pub(super) fn make(
+    testbed: &mut BroadcastTestbed,
+    settings: &BroadcastSettings,
+    trial: &TrialPlan,
+    disruptions: Disruptions,
+) -> Result<Lived, String> {
+    let plans = testbed.begin(settings, trial)?;
+    let mut director = Director {
+        suspect_after: settings.suspect_after,
+        disruptions,
+        folder: Folder::create()?,
+        rng: Rng::at(&[trial.seed, trial.members as u64, disruptions.of as u64]),
+        current: Vec::new(),
+        processes: Vec::new(),
+        away: None,
+        events: Vec::new(),
+        first_view: 0,
+        started_ns: 0,
+        stopped_ns: 0,
+        testbed,
+        plans,
+    };
+    let directed = director.direct();
+    // Also after a failure: the next trial founds a group of its own.
+    let (frame, ended) = director.end();
+    let stuck = match directed.and(ended) {
+        Ok(()) => None,
+        Err(Halt::Stuck(sentence)) => Some(sentence),
+        Err(Halt::Machine(text)) => return Err(text),
+    };
+    Ok(director.lived(frame, stuck))
+}
+
+struct Director<'a> {
+    testbed: &'a mut BroadcastTestbed,
+    plans: Vec<MemberPlan>,
+    suspect_after: Duration,
+    disruptions: Disruptions,
+    folder: Folder,
+    rng: Rng,
+    processes: Vec<Process>,
+    /// Of each place, which of the processes is there.
+    current: Vec<usize>,
+    /// The place whose process was killed or stopped.
+    away: Option<usize>,
+    events: Vec<Event>,
+    first_view: u64,
+    started_ns: u64,
+    stopped_ns: u64,
+}
+
+impl Director<'_> {
+    fn direct(&mut self) -> Result<(), Halt> {
+        for place in 0..self.plans.len() {
+            self.start(place)?;
+        }
+        let met = self.until("the members do not meet", |director| director.are_together(0));
+        met.map_err(|halt| Halt::Machine(halt.text()))?;
+        (self.started_ns, self.first_view) = (monotonic_ns(), self.at(0).seen.view);
+        for _ in 0..self.disruptions.count {
+            self.pass_time()?;
+            if interrupted() {
+                break;
+            }
+            self.disrupt()?;
+        }
+        self.pass_time()?;
+        self.stopped_ns = monotonic_ns();
+        self.mark(STOP)?;
+        self.until("the last messages do not come", Self::all_have_ended)
+    }
+
+    /// A new process at a place.
+    fn start(&mut self, place: usize) -> Result<(), String> {
+        let incarnation = self.processes.iter().filter(|process| process.place == place).count() as u64;
+        let member = MemberPlan {
+            seed: self.plans[place].seed.wrapping_add(incarnation.wrapping_mul(1_000_003)),
+            ..self.plans[place].clone()
+        };
+        let folder = self.folder.0.clone();
+        let plan = ProcessPlan { member, incarnation, folder, suspect_after: self.suspect_after };
+        self.testbed.worker(place).send(&MemberRequest::Live(Box::new(plan)))?;
+        let process = Process {
+            place,
+            incarnation,
+            was_killed: false,
+            entries: Vec::new(),
+            log: None,
+            seen: Seen::default(),
+        };
+        self.processes.push(process);
+        let newest = self.processes.len() - 1;
+        match self.current.get_mut(place) {
+            Some(current) => *current = newest,
+            None => self.current.push(newest),
+        }
+        Ok(())
+    }
+
+    fn at(&self, place: usize) -> &Process {
+        &self.processes[self.current[place]]
+    }
+
+    /// Whether all deliver in one view that has all of them, newer than this one.
+    fn are_together(&self, newer_than: u64) -> bool {
+        let view = self.at(0).seen.view;
+        let is_there = |place: usize| {
+            let seen = &self.at(place).seen;
+            seen.view == view && seen.delivered > 0 && seen.lives.iter().all(|&life| life != 0)
+        };
+        view > newer_than && (0..self.current.len()).all(is_there)
+    }
+
+    /// Whether all others deliver in views that this life is not in.
+    fn went_on_without(&self, place: usize, life: u64) -> bool {
+        let mut others = (0..self.current.len()).filter(|&other| other != place);
+        others.all(|other| {
+            let seen = &self.at(other).seen;
+            seen.view != 0 && seen.delivered > 0 && seen.lives.get(place) != Some(&life)
+        })
+    }
+
+    fn all_have_ended(&self) -> bool {
+        let ends: Vec<u64> = self.current.iter().map(|&at| &self.processes[at]).map(Process::end).collect();
+        let has_all = |&at: &usize| ends.iter().all(|end| self.processes[at].seen.ends.contains(end));
+        self.current.iter().all(has_all)
+    }
+
+    /// One member goes, and comes back.
+    fn disrupt(&mut self) -> Result<(), Halt> {
+        self.until("the members are not in one view", |director| director.are_together(0))?;
+        let place = self.rng.below(self.current.len() as u64) as usize;
+        let Seen { view, lives, .. } = &self.at(place).seen;
+        let (view, life) = (*view, lives[place]);
+        let was_sequencer = lives.iter().position(|&life| life != 0) == Some(place);
+        let at_ns = monotonic_ns();
+        self.away = Some(place);
+        match self.disruptions.of {
+            Disruption::Kill => {
+                self.testbed.worker(place).kill();
+                let process = self.current[place];
+                self.processes[process].was_killed = true;
+            }
+            Disruption::Stop => self.signal(place, stop)?,
+        }
+        let what = format!("the others do not go on without member {place}");
+        self.until(&what, |director| director.went_on_without(place, life))?;
+        let most = self.suspect_after.as_nanos() as u64 / 2;
+        let rest = Duration::from_nanos(self.rng.below(most));
+        self.follow_for(rest)?;
+        let returned_ns = match self.disruptions.of {
+            Disruption::Kill => {
+                let now = monotonic_ns();
+                self.testbed.replace(place)?;
+                self.start(place)?;
+                now
+            }
+            Disruption::Stop => {
+                let now = monotonic_ns();
+                self.signal(place, resume)?;
+                now
+            }
+        };
+        self.away = None;
+        let what = format!("member {place} does not come back");
+        self.until(&what, |director| director.are_together(view))?;
+        let recovered_ns = monotonic_ns();
+        self.events.push(Event { place, was_sequencer, at_ns, returned_ns, recovered_ns });
+        Ok(())
+    }
+
+    fn signal(
+        &mut self,
+        place: usize,
+        how: fn(u32) -> Result<(), punctual_machine::SystemError>,
+    ) -> Result<(), Halt> {
+        let process = self.testbed.worker(place).process();
+        let process = process.ok_or_else(|| Halt::Machine("a member is no process".to_owned()))?;
+        how(process).map_err(|error| Halt::Machine(error.to_string()))
+    }
+
+    /// Load without disruption.
+    fn pass_time(&mut self) -> Result<(), Halt> {
+        let (least, most) = UNDISTURBED_MS;
+        let wait = Duration::from_millis(self.rng.between(least, most) as u64);
+        self.follow_for(wait)
+    }
+
+    fn follow_for(&mut self, wait: Duration) -> Result<(), Halt> {
+        let start = Instant::now();
+        while start.elapsed() < wait {
+            self.follow()?;
+            std::thread::sleep(BETWEEN_LOOKS.min(wait));
+        }
+        Ok(())
+    }
+
+    /// Waits until something is so that must come.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), Halt> {
+        let start = Instant::now();
+        loop {
+            self.follow()?;
+            if is_so(self) {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(self.stuck(format!("{what} within {} s", PATIENCE.as_secs())));
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+    }
+
+    /// Reads the logs, and hears whoever ended though it should not.
+    fn follow(&mut self) -> Result<(), Halt> {
+        for place in 0..self.current.len() {
+            self.read(place)?;
+            let worker = self.testbed.worker(place);
+            if self.away != Some(place) && worker.has_answer() {
+                let said = worker.recv::<Joined>();
+                let why = said.err().unwrap_or_else(|| "it ended too early".to_owned());
+                return Err(Halt::Stuck(format!("member {place}: {why}")));
+            }
+        }
+        let entries: usize = self.processes.iter().map(|process| process.entries.len()).sum();
+        if entries > ENTRIES_MAX {
+            let text = format!("{ENTRIES_MAX} deliveries are kept at most: take a larger --message");
+            return Err(Halt::Machine(text));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, place: usize) -> Result<(), String> {
+        let process = &mut self.processes[self.current[place]];
+        if process.log.is_none() {
+            process.log = LogReader::open(&log_path(&self.folder.0, place, process.incarnation));
+        }
+        let Some(log) = &mut process.log else { return Ok(()) };
+        log.follow()?;
+        for entry in log.entries.drain(..) {
+            process.seen.note(&entry);
+            process.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Why the group does not go on: for want of a majority, which it may, or though it has one.
+    fn stuck(&self, sentence: String) -> Halt {
+        let newest = self.processes.iter().max_by_key(|process| process.seen.view);
+        let Some(Seen { view, lives, .. }) = newest.map(|process| &process.seen) else {
+            return Halt::Stuck(sentence);
+        };
+        let is_there = |place: usize| {
+            let seen = &self.at(place).seen;
+            self.away != Some(place) && seen.lives.get(place) == lives.get(place) && seen.view != 0
+        };
+        let members: Vec<usize> = (0..lives.len()).filter(|&place| lives[place] != 0).collect();
+        let there = members.iter().filter(|&&place| is_there(place)).count();
+        if 2 * there > members.len() {
+            return Halt::Stuck(sentence);
+        }
+        let size = members.len();
+        Halt::Machine(format!(
+            "{sentence}: of the {size} members of view {view} only {there} were left, which ends a group; \
+             take more --members or a longer --suspect"
+        ))
+    }
+
+    fn mark(&self, name: &str) -> Result<(), String> {
+        let path = self.folder.0.join(name);
+        File::create(&path).map(|_| ()).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Ends all processes that are there, and lets them leave: the payload of a frame, and whether they could.
+    fn end(&mut self) -> (usize, Result<(), Halt>) {
+        let places = self.current.len();
+        if self.stopped_ns == 0 {
+            self.stopped_ns = monotonic_ns();
+        }
+        let mut ended = self.mark(STOP).and_then(|()| self.mark(OVER)).map_err(Halt::from);
+        if let Some(place) = self.away.filter(|_| self.disruptions.of == Disruption::Stop) {
+            let _runs_already = self.signal(place, resume);
+        }
+        let (mut frame, start) = (0, Instant::now());
+        for place in 0..places {
+            let is_alive = self.away != Some(place) || self.disruptions.of == Disruption::Stop;
+            while is_alive && !self.testbed.worker(place).has_answer() && start.elapsed() < ENDING_MAX {
+                std::thread::sleep(BETWEEN_LOOKS);
+            }
+            let worker = self.testbed.worker(place);
+            let said =
+                if is_alive && worker.has_answer() { worker.recv::<Joined>() } else { Err(String::new()) };
+            match said {
+                Ok(joined) => frame = joined.frame,
+                Err(text) => {
+                    if is_alive && ended.is_ok() {
+                        ended = Err(Halt::Stuck(format!("member {place} does not end: {text}")));
+                    }
+                    ended = ended.and(self.testbed.replace(place).map_err(Halt::from));
+                }
+            }
+        }
+        for place in 0..places {
+            ended = ended.and(self.read(place).map_err(Halt::from));
+        }
+        (frame, ended.and(self.testbed.close(places).map_err(Halt::from)))
+    }
+
+    fn lived(self, frame: usize, stuck: Option<String>) -> Lived {
+        let Self { started_ns, stopped_ns, events, processes, first_view, .. } = self;
+        Lived { frame, started_ns, stopped_ns, events, processes, first_view, stuck }
+    }
+}
+
+impl Process {
+    fn end(&self) -> u64 {
+        self.incarnation << 8 | self.place as u64
+    }
+}
+
+impl Halt {
+    fn text(self) -> String {
+        match self {
+            Self::Machine(text) | Self::Stuck(text) => text,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Histories that keep every promise, and the same with one mistake each.
+
+use super::*;
+
+/// Lives of the three places in view 1; of the second place's next life.
+const LIVES: [u64; 3] = [11, 12, 13];
+const NEW_LIFE: u64 = 22;
+
+/// What processes wrote, by place and incarnation, and whether they were killed.
+struct Logs(Vec<(usize, u64, bool, Vec<Entry>)>);
+
+fn view(number: u64, lives: [u64; 3]) -> Entry {
+    Entry::View { number, lives: lives.to_vec(), at_ns: 0 }
+}
+
+/// Message `count` of a process, as it is delivered at this place of a view's order.
+fn told(sender: usize, life: u64, message: u64, (view, index): (u64, u64)) -> Entry {
+    Entry::Delivered(Delivered {
+        sender,
+        life,
+        view,
+        index,
+        number: message,
+        hash: hash(sender, message),
+        is_uniform: true,
+        sent_ns: 5,
+        at_ns: 100 * view + index,
+    })
+}
+
+fn hash(sender: usize, message: u64) -> u64 {
+    1_000 * (sender as u64 + 1) + (message & !END)
+}
+
+fn sent(place: usize, message: u64) -> Entry {
+    Entry::Sent { number: message, hash: hash(place, message) }
+}
+
+/// Three members. The second one is killed in view 1, and its next process joins in view 3; the third one is expelled from
+/// view 3, and joins in view 5.
+fn logs() -> Logs {
+    let [a, b, c] = LIVES;
+    let again = number(1, 0);
+    let first = vec![
+        view(1, LIVES),
+        told(0, a, 0, (1, 0)),
+        told(1, b, 0, (1, 1)),
+        told(2, c, 0, (1, 2)),
+        told(1, b, 1, (1, 3)),
+    ];
+    let second = vec![view(2, [a, 0, c]), told(0, a, 1, (2, 0)), told(2, c, 1, (2, 1))];
+    let third = vec![view(3, [a, NEW_LIFE, c]), told(1, NEW_LIFE, again, (3, 0)), told(2, c, 2, (3, 1))];
+    let fourth = vec![view(4, [a, NEW_LIFE, 0]), told(0, a, 2, (4, 0))];
+    let fifth = vec![
+        view(5, [a, NEW_LIFE, 33]),
+        // Its fourth message was lost with its life.
+        told(2, 33, 4, (5, 0)),
+        told(0, a, 3 | END, (5, 1)),
+        told(1, NEW_LIFE, (again + 1) | END, (5, 2)),
+        told(2, 33, 5 | END, (5, 3)),
+    ];
+    let sends = |place: usize, messages: &[u64]| messages.iter().map(|&m| sent(place, m)).collect::<Vec<_>>();
+    Logs(vec![
+        (
+            0,
+            0,
+            false,
+            [
+                sends(0, &[0, 1, 2, 3 | END]),
+                first.clone(),
+                second.clone(),
+                third.clone(),
+                fourth.clone(),
+                fifth.clone(),
+            ]
+            .concat(),
+        ),
+        // Killed before it wrote that the group had taken its second message, and before it was told of that.
+        (1, 0, true, [sends(1, &[0]), first[..3].to_vec()].concat()),
+        (1, 1, false, [sends(1, &[again, (again + 1) | END]), third.clone(), fourth, fifth.clone()].concat()),
+        (
+            2,
+            0,
+            false,
+            [
+                sends(2, &[0, 1, 2, 3]),
+                [first, second, third[..2].to_vec()].concat(),
+                vec![Entry::Expelled { at_ns: 0 }],
+                sends(2, &[4, 5 | END]),
+                fifth,
+            ]
+            .concat(),
+        ),
+    ])
+}
+
+impl Logs {
+    fn of_processes(&self) -> Vec<ProcessLog<'_>> {
+        let logs = self.0.iter().map(|&(place, incarnation, was_killed, ref entries)| ProcessLog {
+            place,
+            incarnation,
+            was_killed,
+            entries,
+        });
+        logs.collect()
+    }
+
+    fn check(&self) -> History {
+        check(&self.of_processes(), true)
+    }
+
+    /// The kinds of promises that a change breaks.
+    fn broken(change: impl FnOnce(&mut Logs)) -> Vec<Broken> {
+        let mut logs = logs();
+        change(&mut logs);
+        let mut kinds = Vec::new();
+        for violation in logs.check().violations {
+            assert!(violation.sentence.split(' ').count() <= 25, "{}", violation.sentence);
+            if !kinds.contains(&violation.of) {
+                kinds.push(violation.of);
+            }
+        }
+        kinds
+    }
+
+    /// Where a process was told this message.
+    fn at(&self, log: usize, sender: usize, number: u64) -> usize {
+        let is_it = |entry: &Entry| matches!(entry, Entry::Delivered(it) if (it.sender, it.number) == (sender, number));
+        self.0[log].3.iter().position(is_it).expect("it was told")
+    }
+
+    fn message(&mut self, log: usize, sender: usize, number: u64) -> &mut Delivered {
+        let at = self.at(log, sender, number);
+        match &mut self.0[log].3[at] {
+            Entry::Delivered(message) => message,
+            _ => unreachable!("a message is there"),
+        }
+    }
+
+    /// One message that everybody was told nobody was told.
+    fn forget(&mut self, sender: usize, number: u64) {
+        for (.., entries) in &mut self.0 {
+            entries.retain(
+                |entry| !matches!(entry, Entry::Delivered(it) if (it.sender, it.number) == (sender, number)),
+            );
+        }
+    }
+
+    /// The same change of every process that was told this message.
+    fn everywhere(&mut self, sender: usize, number: u64, change: impl Fn(&mut Delivered)) {
+        for (.., entries) in &mut self.0 {
+            for entry in entries {
+                if let Entry::Delivered(it) = entry
+                    && (it.sender, it.number) == (sender, number)
+                {
+                    change(it);
+                }
+            }
+        }
+    }
+}
+
+/// Goal: what may happen is no violation: lives that end in the midst of a view, messages that are lost with their senders.
+#[test]
+fn what_is_promised_holds() {
+    let history = logs().check();
+    assert_eq!(history.violations, []);
+    assert_eq!((history.sequence.len(), history.lives), (13, 5));
+    let numbers: Vec<(usize, u64)> =
+        history.sequence.iter().map(|(message, _)| (message.sender, count_of(message.number))).collect();
+    assert_eq!(numbers[..6], [(0, 0), (1, 0), (2, 0), (1, 1), (0, 1), (2, 1)]);
+    assert_eq!(Logs::broken(|_| {}), []);
+}
+
+/// Goal: the last delivery is that of the last life that went on, not of one that was stopped and woke up late.
+#[test]
+fn the_last_life_that_went_on_counts() {
+    let mut logs = logs();
+    logs.message(2, 1, number(1, 0)).at_ns = 5_000;
+    logs.message(3, 1, number(1, 0)).at_ns = 9_000;
+    let history = logs.check();
+    let last = history.sequence.iter().find(|(message, _)| message.number == number(1, 0));
+    assert_eq!(last.map(|(_, last_ns)| *last_ns), Some(5_000));
+}
+
+/// Goal: what survivors were told differs by a message, an order, a content, or an end.
+#[test]
+fn survivors_that_differ_are_found() {
+    // Which of two that differ has it as it was broadcast, is another question.
+    let differs = |change: &dyn Fn(&mut Logs), what| {
+        assert!(Logs::broken(change).contains(&Broken::Order), "{what}");
+    };
+    differs(&|logs| logs.message(2, 0, 2).hash ^= 1, "another content");
+    let exchanged = |logs: &mut Logs| {
+        let (one, other) = (logs.at(0, 0, 0), logs.at(0, 1, 0));
+        logs.0[0].3.swap(one, other);
+    };
+    differs(&exchanged, "out of turn");
+    // In turn, but another message than the others.
+    differs(&|logs| logs.message(2, 0, 2).sender = 1, "another sender");
+    differs(&|logs| logs.message(0, 2, 1).life = 7, "a life that is no member");
+    let stops_early = |logs: &mut Logs| {
+        logs.0[2].3.pop();
+    };
+    assert_eq!(Logs::broken(stops_early), [Broken::Lost], "one more for the others");
+}
+
+/// Goal: a life that ended may lack the end of its view's messages, but no message before, and none that only it has.
+#[test]
+fn lives_that_ended_are_checked() {
+    let skips = |logs: &mut Logs| {
+        let at = logs.at(1, 0, 0);
+        logs.0[1].3.remove(at);
+    };
+    assert_eq!(Logs::broken(skips), [Broken::Order], "the killed one lacks its first message");
+    let alone = |logs: &mut Logs| logs.0[3].3.insert(12, told(1, NEW_LIFE, number(1, 0) + 1, (3, 5)));
+    assert!(Logs::broken(alone).contains(&Broken::Order), "the expelled one alone has it as uniform");
+    let agreed = |logs: &mut Logs| {
+        let mut message = told(2, 13, 3, (3, 5));
+        if let Entry::Delivered(it) = &mut message {
+            it.is_uniform = false;
+        }
+        let at = logs.at(3, 1, number(1, 0));
+        logs.0[3].3.insert(at + 1, message);
+    };
+    assert_eq!(Logs::broken(agreed), [], "as agreed it may have what nobody else has");
+}
+
+/// Goal: a new life begins where its first view does, and is told views in turn.
+#[test]
+fn lives_begin_with_a_view() {
+    let late = |logs: &mut Logs| {
+        let at = logs.at(2, 1, number(1, 0));
+        logs.0[2].3.remove(at);
+    };
+    assert_eq!(Logs::broken(late), [Broken::Order], "it joined in view 3 and lacks its first message");
+    let skips = |logs: &mut Logs| logs.0[0].3.retain(|entry| !matches!(entry, Entry::View { number: 2, .. }));
+    assert!(Logs::broken(skips).contains(&Broken::Order), "a view is left out");
+    let in_no_view = |logs: &mut Logs| {
+        let at = logs.0[2].3.iter().position(|entry| matches!(entry, Entry::View { .. })).expect("a view");
+        logs.0[2].3.insert(at, told(0, 11, 1, (2, 0)));
+    };
+    assert_eq!(Logs::broken(in_no_view), [Broken::Order], "a message before its first view");
+    let others = |logs: &mut Logs| {
+        for entry in &mut logs.0[2].3 {
+            if let Entry::View { number: 4, lives, .. } = entry {
+                lives[2] = 13;
+            }
+        }
+    };
+    assert_eq!(Logs::broken(others), [Broken::Order], "other members of a view");
+    let not_its = |logs: &mut Logs| {
+        for (.., entries) in &mut logs.0 {
+            for entry in entries {
+                if let Entry::View { number: 4, lives, .. } = entry {
+                    lives[1] = 0;
+                }
+            }
+        }
+    };
+    assert_eq!(Logs::broken(not_its), [Broken::Order], "a view without its own life");
+}
+
+/// Goal: what survivors broadcast is in the sequence, once, as it was; what nobody broadcast is not.
+#[test]
+fn messages_are_neither_lost_nor_doubled_nor_made_up() {
+    assert_eq!(Logs::broken(|logs| logs.forget(0, 1)), [Broken::Lost], "a survivor's, in the midst");
+    assert_eq!(Logs::broken(|logs| logs.forget(0, 2)), [Broken::Lost], "a survivor's last one");
+    assert_eq!(Logs::broken(|logs| logs.forget(2, 4)), [Broken::Lost], "the first one of a new life");
+    assert_eq!(Logs::broken(|logs| logs.forget(2, 2)), [], "the last one of a life that was expelled");
+    assert_eq!(Logs::broken(|logs| logs.forget(2, 1)), [Broken::Lost], "one that a later one followed");
+    assert_eq!(Logs::broken(|logs| logs.forget(0, 3 | END)), [Broken::Lost], "the end of a survivor's");
+    let twice = |logs: &mut Logs| logs.everywhere(0, 1, |message| message.number = 0);
+    assert!(Logs::broken(twice).contains(&Broken::Doubled));
+    let altered = |logs: &mut Logs| logs.everywhere(0, 1, |message| message.hash ^= 1);
+    assert_eq!(Logs::broken(altered), [Broken::Content], "everywhere another than it was broadcast");
+    let unsaid = |logs: &mut Logs| logs.0[0].3.retain(|entry| *entry != sent(0, 1));
+    assert_eq!(Logs::broken(unsaid), [Broken::Content], "a survivor's that it did not broadcast");
+    // Of a process that was killed one more may be delivered than it wrote down, not two.
+    let two_more = |logs: &mut Logs| logs.0[1].3.retain(|entry| *entry != sent(1, 0));
+    assert_eq!(Logs::broken(two_more), [Broken::Content], "two that it did not broadcast");
+}
+
+/// Goal: where the group did not go on, what its members did not deliver is not lost.
+#[test]
+fn an_early_end_is_no_loss() {
+    let mut logs = logs();
+    logs.0[0].3.truncate(8);
+    assert_eq!(check(&logs.of_processes(), false).violations, []);
+}

@@ -1,0 +1,164 @@
+//! A process that broadcasts and delivers until it is killed, or until all is over, and writes down each of its lives.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use punctual::broadcast::{BroadcastError, Delivery, Group, Guarantee, View};
+use punctual::{Node, NodeId};
+use punctual_machine::clock::monotonic_ns;
+
+use super::history::{END, number};
+use super::log::{Delivered, Entry, LogWriter};
+use crate::broadcast::member::{BETWEEN_TRIES, Joining, Pool, hash_of, prefix};
+use crate::broadcast::option::Planted;
+use crate::broadcast::protocol::{Joined, ProcessPlan};
+
+/// A file of this name says that nobody broadcasts any more.
+pub(super) const STOP: &str = "stop";
+/// A file of this name says that all processes end.
+pub(super) const OVER: &str = "over";
+
+/// Between two looks for these files.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+
+/// What goes wrong on purpose does so at this delivery.
+const PLANTED_AT: u64 = 100;
+
+/// Where a process writes.
+pub(super) fn log_path(folder: &Path, place: usize, incarnation: u64) -> PathBuf {
+    folder.join(format!("{place}.{incarnation}"))
+}
+
+/// A member as long as its process lasts.
+pub(in crate::broadcast) struct Lasting {
+    plan: ProcessPlan,
+    group: Group,
+    /// The group is over it.
+    _node: Node,
+    roster: Vec<NodeId>,
+    pool: Pool,
+    log: LogWriter,
+    sent: u64,
+    delivered: u64,
+    /// It has said since the last view that it broadcasts nothing more.
+    has_ended: bool,
+    /// The message that is written behind the next one, on purpose.
+    exchanged: Option<Entry>,
+}
+
+impl Lasting {
+    /// Joins, and lives until all is over.
+    pub(in crate::broadcast) fn live(plan: ProcessPlan) -> Result<(Self, Joined), String> {
+        let log = LogWriter::create(&log_path(&plan.folder, plan.member.place, plan.incarnation))?;
+        // Whoever comes back joins the others: a second founder would be alone in a view of its own.
+        let founds = plan.member.place == 0 && plan.incarnation == 0;
+        let Joining { node, group, roster } = Joining::open(&plan.member, founds, plan.suspect_after)?;
+        let pool = Pool::new(&plan.member);
+        let mut member = Self {
+            plan,
+            group,
+            _node: node,
+            roster,
+            pool,
+            log,
+            sent: 0,
+            delivered: 0,
+            has_ended: false,
+            exchanged: None,
+        };
+        member.run()?;
+        let frame = member.group.account().frame_size;
+        Ok((member, Joined { frame }))
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        let has = |name: &str, folder: &Path| folder.join(name).exists();
+        let (mut look_at, mut stops) = (Instant::now(), false);
+        loop {
+            if Instant::now() >= look_at {
+                stops = stops || has(STOP, &self.plan.folder);
+                if stops && has(OVER, &self.plan.folder) {
+                    return Ok(());
+                }
+                look_at = Instant::now() + BETWEEN_LOOKS;
+            }
+            if !stops {
+                while self.broadcast(0)? {}
+            } else if !self.has_ended {
+                self.has_ended = self.broadcast(END)?;
+            }
+            self.deliver()?;
+        }
+    }
+
+    /// Offers the next message. Says whether the group took it.
+    fn broadcast(&mut self, flag: u64) -> Result<bool, String> {
+        let number = number(self.plan.incarnation, self.sent) | flag;
+        let message = self.pool.message(number);
+        match self.group.try_broadcast(message) {
+            Ok(()) => {}
+            Err(error @ BroadcastError::Size { .. }) => return Err(error.to_string()),
+            Err(_) => return Ok(false),
+        }
+        self.sent += 1;
+        let hash = hash_of(self.plan.member.place as u64, message) as u64;
+        self.log.add(&Entry::Sent { number, hash })?;
+        Ok(true)
+    }
+
+    /// Writes down what comes next, if something does.
+    fn deliver(&mut self) -> Result<(), String> {
+        let entry = match self.group.deliver(BETWEEN_TRIES) {
+            Ok(Delivery::Message(message)) => {
+                let sender = self.roster.iter().position(|&node| node == message.sender);
+                let sender = sender.ok_or("a message of nobody in the roster")?;
+                let [number, sent_ns] = prefix(message.payload);
+                Entry::Delivered(Delivered {
+                    sender,
+                    life: message.life,
+                    view: message.view,
+                    index: message.number,
+                    number,
+                    hash: hash_of(sender as u64, message.payload) as u64,
+                    is_uniform: message.guarantee == Guarantee::Uniform,
+                    sent_ns,
+                    at_ns: monotonic_ns(),
+                })
+            }
+            Ok(Delivery::View(view)) => {
+                // Whoever joins now has not heard that nothing more comes.
+                self.has_ended = false;
+                let lives = self.roster.iter().map(|&node| life_of(&view, node)).collect();
+                Entry::View { number: view.number, lives, at_ns: monotonic_ns() }
+            }
+            Ok(Delivery::Expelled) => {
+                self.has_ended = false;
+                Entry::Expelled { at_ns: monotonic_ns() }
+            }
+            Ok(Delivery::Stopped | Delivery::Resumed) | Err(_) => return Ok(()),
+        };
+        self.write(entry)
+    }
+
+    fn write(&mut self, mut entry: Entry) -> Result<(), String> {
+        if let Entry::Delivered(message) = &mut entry {
+            self.delivered += 1;
+            let planted = self.plan.member.planted.filter(|_| self.plan.incarnation == 0);
+            match planted.filter(|_| self.delivered == PLANTED_AT) {
+                Some(Planted::Content) => message.hash ^= 1,
+                Some(Planted::Order) => {
+                    self.exchanged = Some(entry);
+                    return Ok(());
+                }
+                None => {}
+            }
+        }
+        self.log.add(&entry)?;
+        self.exchanged.take().map_or(Ok(()), |entry| self.log.add(&entry))
+    }
+}
+
+/// The life of a node in a view; 0 if it is not there.
+fn life_of(view: &View, node: NodeId) -> u64 {
+    view.members.iter().find(|(member, _)| *member == node).map_or(0, |(_, life)| *life)
+}

@@ -1,0 +1,114 @@
+//! `punctual run broadcast --kills --stops`, as scripts and people call it: what is looked at is what all lives delivered.
+
+mod common;
+
+use common::{Place, alone, count, is_root, summary_of, text};
+use serde_json::Value;
+
+/// Four members, so that one may be away while another one is suspected wrongly. Such machines may be busy with other work: a
+/// second without a turn is no crash.
+fn short<'a>(engines: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["run", "broadcast", "--members", "4", "--suspect", "1s", "--message", "20000"];
+    arguments.extend(["--engine", engines, "--json", "summary.json", "--out", "run"]);
+    arguments.extend(more);
+    arguments
+}
+
+fn summary(place: &Place) -> Value {
+    summary_of(&text(&place.path("summary.json")))
+}
+
+fn trials(summary: &Value) -> &[Value] {
+    summary["broadcast"]["disrupted"].as_array().expect("trials")
+}
+
+/// What every trial with so many disruptions says.
+fn check(trial: &Value, disruption: &str, times: usize) {
+    assert_eq!(trial["disruption"], disruption, "{trial:#}");
+    assert_eq!(
+        (count(trial, "violation_count"), &trial["violations"]),
+        (0, &Value::Array(Vec::new())),
+        "{trial:#}"
+    );
+    let events = trial["events"].as_array().expect("events");
+    assert_eq!(events.len(), times, "{trial:#}");
+    for event in events {
+        assert!(count(event, "rejoin_ns") > 0, "{event:#}");
+        for gaps in ["gaps_ns", "return_gaps_ns"] {
+            let gaps = event[gaps].as_array().expect("gaps");
+            assert!(gaps.len() == 3 && gaps.iter().all(|gap| gap.as_u64() > Some(0)), "{event:#}");
+        }
+    }
+    // One view without the member, one with its new life, each time.
+    assert!(count(trial, "views") >= 2 * times as u64, "{trial:#}");
+    assert!(count(trial, "lives") >= 4 + times as u64, "{trial:#}");
+    assert!(count(trial, "messages") > 0 && count(&trial["gaps"], "count") == 3 * times as u64, "{trial:#}");
+}
+
+/// Goal: members that are killed under load come back, in memory and on a network, with losses too; all lives were told one
+/// sequence; and that is in the summary, in the store and in words.
+#[test]
+fn killed_members_come_back() {
+    let _turn = alone();
+    let place = Place::new();
+    let ended = place.punctual(&short("shared,multicast", &["--kills", "3", "--faults", "1/0"])).with(0);
+    for words in ["when a member goes and comes", "kills", "What was delivered meanwhile"] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    let summary = summary(&place);
+    if !is_root() || !summary["skipped"].is_null() {
+        eprintln!("SKIPPED: {}", summary["skipped"]);
+    }
+    assert!([1, 2].contains(&trials(&summary).len()), "{summary:#}");
+    trials(&summary).iter().for_each(|trial| check(trial, "kill", 3));
+    let results = summary["results"].as_array().expect("results");
+    for kind in ["one_way", "throughput"] {
+        let is_it = |row: &&Value| row["name"] == "shared/ab/n4/1-0/kills" && row["kind"] == kind;
+        let row = results.iter().find(is_it).expect("a result");
+        assert!(row["p50"].as_u64() > Some(0) && row["lost"] == 0, "{row:#}");
+    }
+    let again = place.punctual(&["report", "run", "--text"]).with(0).out;
+    assert!(again.contains("when a member goes and comes"), "{again}");
+}
+
+/// Goal: members that stand still are left out, find that out, and come back as new lives; in a trial of its own, beside kills.
+#[test]
+fn stopped_members_come_back() {
+    let _turn = alone();
+    let place = Place::new();
+    place.punctual(&short("shared", &["--stops", "2", "--kills", "1", "--kind", "agreed"])).with(0);
+    let summary = summary(&place);
+    let [kills, stops] = trials(&summary) else { panic!("{summary:#}") };
+    check(kills, "kill", 1);
+    check(stops, "stop", 2);
+    assert!(count(stops, "expelled") >= 2, "{stops:#}");
+}
+
+/// Goal: a life that was told another message, or another order, is found: exit 1, and a sentence that names it.
+#[test]
+fn what_differs_is_reported() {
+    let _turn = alone();
+    for planted in ["content", "order"] {
+        let place = Place::new();
+        let said = place.punctual(&short("shared", &["--kills", "1", "--plant", planted])).with(1).err;
+        assert!(said.contains("a promise did not hold: m"), "{said}");
+        assert!(count(&trials(&summary(&place))[0], "violation_count") > 0);
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_named() {
+    let place = Place::new();
+    for (arguments, words) in [
+        (&["--kills", "3", "--bytes", "1M"][..], "--bytes"),
+        (&["--stops", "3", "--senders", "1"], "--senders 1"),
+        (&["--kills", "1", "--members", "4,2"], "--members 2"),
+        (&["--kills", "0"], "--kills"),
+        (&["--suspect", "1s"], "--suspect"),
+        (&["--kills", "1", "--suspect", "1ms"], "--suspect"),
+        (&["--kills", "1", "--duration", "1s"], "--duration"),
+    ] {
+        let said = place.punctual(&[&["run", "broadcast"], arguments].concat()).with(2).err;
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+}
