@@ -223,7 +223,7 @@ fn sequence(lives: &[Life<'_>], history: &mut History) -> BTreeMap<u64, usize> {
     for (view, parts) in views {
         // Who goes on has all of it; where nobody did, a survivor; where nobody survived, who was told most.
         let rank = |(life, part, goes_on): &&(&Life<'_>, &Part<'_>, bool)| {
-            (*goes_on, life.survives, part.messages.len())
+            (*goes_on, life.survives && !goes_on, part.messages.len())
         };
         let Some((_, whole, _)) = parts.iter().max_by_key(rank) else { continue };
         let mut last_ns = vec![0; whole.messages.len()];
@@ -302,9 +302,9 @@ fn check_sent(
         }
         for number in since_expelled.iter().filter(|_| is_over && !log.was_killed) {
             if !places.contains_key(&(log.place, *number)) {
-                let (place, count) = (log.place, count_of(*number));
-                let sentence =
-                    format!("message {count} of member {place}, which survived, was never delivered");
+                let (place, process, count) = (log.place, log.incarnation, count_of(*number));
+                let message = format!("message {place}.{process}.{count}");
+                let sentence = format!("{message} was never delivered, and its sender survived");
                 history.add(Broken::Lost, sentence);
             }
         }
@@ -336,10 +336,8 @@ fn check_senders(lives: &[Life<'_>], sent: &HashMap<(usize, u64), u64>, history:
             && number != before + 1
         {
             let count = count_of(before);
-            found.push((
-                Broken::Lost,
-                format!("{named} follows message {count} of its sender in the sequence"),
-            ));
+            let sentence = format!("{named} follows number {count} of its sender: one between is lost");
+            found.push((Broken::Lost, sentence));
         }
     }
     for life in lives {

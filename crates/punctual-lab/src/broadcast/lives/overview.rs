@@ -69,7 +69,8 @@ fn gaps(trials: &[DisruptedTrial]) -> Section {
         table.row(row);
     }
     let suspicion = trials.iter().map(|trial| trial.suspect_after_ns).max().unwrap_or(0);
-    let about = format!("ms; all members broadcast; suspected after {} ms of silence", millis(suspicion));
+    let suspicion = fixed(suspicion as f64 / 1e6, 0);
+    let about = format!("ms; all members broadcast; suspected after {suspicion} ms of silence");
     let note = "Gap: the longest time in which another member delivered nothing, between a kill or stop and the return; of each \
                 other member. Gap at return: the same, from the return until all deliver in one view. Rejoin: from the start of \
                 the new process, or the end of the stop, until the new life delivered. –: fewer than ten samples lie beyond.";

@@ -199,6 +199,12 @@ fn survivors_that_differ_are_found() {
     // In turn, but another message than the others.
     differs(&|logs| logs.message(2, 0, 2).sender = 1, "another sender");
     differs(&|logs| logs.message(0, 2, 1).life = 7, "a life that is no member");
+    differs(&|logs| logs.message(0, 1, 1).index += 1, "another place in the order");
+    let lacks = |logs: &mut Logs| {
+        let at = logs.at(0, 2, 1);
+        logs.0[0].3.remove(at);
+    };
+    assert_eq!(Logs::broken(lacks), [Broken::Order], "the last one of a view from which it went on");
     let stops_early = |logs: &mut Logs| {
         logs.0[2].3.pop();
     };
@@ -276,15 +282,61 @@ fn messages_are_neither_lost_nor_doubled_nor_made_up() {
     assert_eq!(Logs::broken(altered), [Broken::Content], "everywhere another than it was broadcast");
     let unsaid = |logs: &mut Logs| logs.0[0].3.retain(|entry| *entry != sent(0, 1));
     assert_eq!(Logs::broken(unsaid), [Broken::Content], "a survivor's that it did not broadcast");
+    let unsaid = |logs: &mut Logs| logs.0[0].3.retain(|entry| *entry != sent(0, 3 | END));
+    assert_eq!(Logs::broken(unsaid), [Broken::Content], "the last one of a survivor's");
+    let more = |logs: &mut Logs| logs.0[0].3.push(sent(0, 4));
+    assert_eq!(Logs::broken(more), [Broken::Lost], "a survivor's behind its end");
+    let killed = |logs: &mut Logs| logs.0[1].3.extend([sent(1, 1), sent(1, 2)]);
+    assert_eq!(Logs::broken(killed), [], "of one that was killed");
     // Of a process that was killed one more may be delivered than it wrote down, not two.
     let two_more = |logs: &mut Logs| logs.0[1].3.retain(|entry| *entry != sent(1, 0));
     assert_eq!(Logs::broken(two_more), [Broken::Content], "two that it did not broadcast");
 }
 
-/// Goal: where the group did not go on, what its members did not deliver is not lost.
+/// Goal: where the group did not go on, what its members did not deliver is not lost; but the begin of a life is.
 #[test]
 fn an_early_end_is_no_loss() {
     let mut logs = logs();
     logs.0[0].3.truncate(8);
+    logs.0[0].3.push(sent(0, 4));
     assert_eq!(check(&logs.of_processes(), false).violations, []);
+    logs.forget(2, 4);
+    let kinds: Vec<Broken> = check(&logs.of_processes(), false).violations.iter().map(|it| it.of).collect();
+    assert_eq!(kinds, [Broken::Lost]);
+}
+
+/// Goal: one process's own story holds together: views in turn with its life in them, messages in turn of their members.
+#[test]
+fn a_story_holds_together() {
+    let broken = |entries: Vec<Entry>| -> Vec<Broken> {
+        let logs = Logs(vec![(0, 0, false, entries)]);
+        check(&logs.of_processes(), false).violations.iter().map(|violation| violation.of).collect()
+    };
+    let [a, b, c] = LIVES;
+    let begin = || vec![view(1, LIVES), sent(0, 0), sent(0, 1)];
+    let with = |more: &[Entry]| broken([begin(), more.to_vec()].concat());
+    assert_eq!(with(&[told(0, a, 0, (1, 0)), told(0, a, 1, (1, 1))]), []);
+    assert_eq!(with(&[view(2, LIVES), view(3, LIVES)]), []);
+    let order = [Broken::Order];
+    assert_eq!(with(&[view(3, LIVES)]), order, "a view is missing");
+    assert_eq!(broken(vec![view(1, [0, b, c])]), order, "its first view is not its");
+    assert_eq!(with(&[view(2, [99, b, c])]), order, "its life is another one");
+    assert_eq!(with(&[told(0, a, 0, (2, 0))]), order, "a message of another view");
+    assert_eq!(with(&[told(0, a, 0, (1, 1)), told(0, a, 1, (1, 0))]), order, "out of turn");
+    assert_eq!(with(&[told(0, a, 0, (1, 1)), told(0, a, 1, (1, 1))]), order, "two at one place");
+    assert_eq!(with(&[told(0, 99, 0, (1, 0))]), order, "of a life that is no member");
+}
+
+/// Goal: what a member delivered as uniform before it was killed, the survivors deliver.
+#[test]
+fn nobody_alone_has_a_uniform_message() {
+    let [a, b, _] = LIVES;
+    let of_both = vec![view(1, LIVES), told(0, a, 0, (1, 0))];
+    let alone = vec![sent(1, 0), told(1, b, 0, (1, 1))];
+    let logs = Logs(vec![
+        (0, 0, false, [vec![sent(0, 0)], of_both.clone()].concat()),
+        (1, 0, true, [of_both, alone].concat()),
+    ]);
+    let kinds: Vec<Broken> = check(&logs.of_processes(), false).violations.iter().map(|it| it.of).collect();
+    assert_eq!(kinds, [Broken::Order]);
 }
