@@ -19,7 +19,7 @@ pub struct RunArguments {
 pub enum RunCommand {
     /// Broadcast to a group in one order, whatever receivers lose, beside bare multicast and the published table
     Broadcast(super::BroadcastArguments),
-    /// Causes of lateness made on purpose, and what each is called (two minutes)
+    /// Causes of lateness made on purpose, and what each is called (four minutes)
     Causes(super::CausesArguments),
     /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell
     Groups(super::GroupsArguments),
