@@ -313,21 +313,28 @@ impl Experiment for BroadcastSettings {
         "a promise did not hold: members did not deliver the same as was sent, in one order; see the doubts";
 
     fn plan(&self) -> RunPlan {
-        let described = json!({
+        let is_calm = self.disruptions.is_empty();
+        let mut described = json!({
             "members": self.members,
             "senders": self.senders,
             "kind": self.kind,
-            "bytes": self.bytes,
             "message": self.message,
             "frame": self.frame,
             "window": self.window,
             "faults": self.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "engines": self.engines,
-            "disruptions": self.disruptions,
-            "suspect_after_ms": self.suspect_after.as_millis() as u64,
             "runs": self.runs,
             "order": "bare multicast and engines in turn, then faults, then members, run by run",
         });
+        if let Some(described) = described.as_object_mut() {
+            if is_calm {
+                described.insert("bytes".to_owned(), json!(self.bytes));
+            } else {
+                described.insert("disruptions".to_owned(), json!(self.disruptions));
+                let suspect_after_ms = self.suspect_after.as_millis() as u64;
+                described.insert("suspect_after_ms".to_owned(), json!(suspect_after_ms));
+            }
+        }
         RunPlan { name: "broadcast", warmup: WARMUP, cpus: Vec::new(), described }
     }
 

@@ -22,6 +22,8 @@ use crate::run::memory_folder;
 
 /// How long the group may take for a step before it counts as broken: far longer than any suspicion.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a step may go on after an interrupt.
+const INTERRUPTED_MAX: Duration = Duration::from_secs(5);
 /// How long processes may take to end once they are told to.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 /// Between two looks into the logs.
@@ -97,6 +99,8 @@ pub(super) struct Lived {
     pub(super) first_view: u64,
     /// Why the group did not go on, if it did not.
     pub(super) stuck: Option<String>,
+    /// Why the trial was ended, if the machine or the settings ended it: what was delivered until then holds all the same.
+    pub(super) cut_short: Option<String>,
 }
 
 /// Why a trial ends early.
@@ -156,12 +160,12 @@ pub(super) fn make(
     let directed = director.direct();
     // Also after a failure: the next trial founds a group of its own.
     let (frame, ended) = director.end();
-    let stuck = match directed.and(ended) {
-        Ok(()) => None,
-        Err(Halt::Stuck(sentence)) => Some(sentence),
-        Err(Halt::Machine(text)) => return Err(text),
+    let (stuck, cut_short) = match directed.and(ended) {
+        Ok(()) => (None, None),
+        Err(Halt::Stuck(sentence)) => (Some(sentence), None),
+        Err(Halt::Machine(text)) => (None, Some(text)),
     };
-    Ok(director.lived(frame, stuck))
+    Ok(Lived { stuck, cut_short, ..director.lived(frame) })
 }
 
 struct Director<'a> {
@@ -336,6 +340,9 @@ impl Director<'_> {
             if is_so(self) {
                 return Ok(());
             }
+            if interrupted() && start.elapsed() > INTERRUPTED_MAX {
+                return Err(Halt::Machine(format!("interrupted: {what}")));
+            }
             if start.elapsed() > PATIENCE {
                 return Err(self.stuck(format!("{what} within {} s", PATIENCE.as_secs())));
             }
@@ -388,7 +395,7 @@ impl Director<'_> {
         };
         let members: Vec<usize> = (0..lives.len()).filter(|&place| lives[place] != 0).collect();
         let there = members.iter().filter(|&&place| is_there(place)).count();
-        if 2 * there > members.len() {
+        if members.is_empty() || 2 * there > members.len() {
             return Halt::Stuck(sentence);
         }
         let size = members.len();
@@ -438,9 +445,10 @@ impl Director<'_> {
         (frame, ended.and(self.testbed.close(places).map_err(Halt::from)))
     }
 
-    fn lived(self, frame: usize, stuck: Option<String>) -> Lived {
+    fn lived(self, frame: usize) -> Lived {
         let Self { started_ns, stopped_ns, events, processes, first_view, .. } = self;
-        Lived { frame, started_ns, stopped_ns, events, processes, first_view, stuck }
+        let (stuck, cut_short) = (None, None);
+        Lived { frame, started_ns, stopped_ns, events, processes, first_view, stuck, cut_short }
     }
 }
 

@@ -20,9 +20,12 @@ pub(in crate::broadcast) fn make(
 ) -> Result<(DisruptedTrial, Samples), String> {
     let lived = director::make(testbed, settings, trial, disruptions)?;
     let logs: Vec<ProcessLog<'_>> = lived.processes.iter().map(Process::as_log).collect();
-    let mut history = check(&logs, lived.stuck.is_none());
+    let mut history = check(&logs, lived.stuck.is_none() && lived.cut_short.is_none());
     if let Some(sentence) = &lived.stuck {
         history.add(Broken::Progress, sentence.clone());
+    }
+    if let Some(reason) = lived.cut_short.as_ref().filter(|_| history.violation_count == 0) {
+        return Err(reason.clone());
     }
     let samples = samples(&history, lived.started_ns);
     Ok((summarise(settings, trial, disruptions.of, &lived, &history), samples))
@@ -144,7 +147,7 @@ fn samples(history: &History, started_ns: u64) -> Samples {
         samples.push(index, sent_ns, sent_ns, total, Outcome::Answered);
         samples.sender.push(message.sender as u64);
     }
-    let count = |of: Broken| history.violations.iter().filter(|violation| violation.of == of).count() as u64;
+    let count = |of: Broken| history.counts[of as usize];
     for (of, outcome) in [(Broken::Lost, Outcome::Lost), (Broken::Content, Outcome::Mismatched)] {
         for _ in 0..count(of) {
             samples.push(samples.len() as u64, 0, 0, 0, outcome);

@@ -49,6 +49,10 @@ pub(super) enum Broken {
     Progress,
 }
 
+impl Broken {
+    const KINDS: usize = 5;
+}
+
 /// A broken promise, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
@@ -65,6 +69,8 @@ pub(super) struct History {
     pub(super) violations: Vec<Violation>,
     /// How much does not hold.
     pub(super) violation_count: u64,
+    /// The same, of each kind.
+    pub(super) counts: [u64; Broken::KINDS],
     /// Lives that were in a view.
     pub(super) lives: u64,
 }
@@ -72,6 +78,7 @@ pub(super) struct History {
 impl History {
     pub(super) fn add(&mut self, of: Broken, sentence: String) {
         self.violation_count += 1;
+        self.counts[of as usize] += 1;
         if self.violations.iter().filter(|violation| violation.of == of).count() < SHOWN_MAX {
             self.violations.push(Violation { of, sentence });
         }
