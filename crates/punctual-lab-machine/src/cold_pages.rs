@@ -63,6 +63,8 @@ impl ColdFile {
         // SAFETY: a new mapping at a place that the kernel chooses. The file is ours alone, as long as the mapping and never cut.
         let mapped = unsafe { mmap(ptr::null_mut(), FILE_SIZE, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
         let begin = mapped.map_err(|error| off(error.into()))?.cast_const().cast();
+        // Only clean pages leave memory, and it is never written again.
+        file.sync_data().map_err(off)?;
         let mut cold = Self { file, begin, is_cold: false };
         cold.put_out()?;
         Ok(cold)
@@ -79,8 +81,6 @@ impl ColdFile {
 
     fn put_out(&mut self) -> Result<(), SystemError> {
         let off = |error: std::io::Error| SystemError::new("put out of memory", "a file", error);
-        // Only clean pages that nobody maps leave memory.
-        self.file.sync_data().map_err(off)?;
         // SAFETY: the whole of our mapping, of a file: what is dropped is read again when it is touched.
         unsafe { madvise(self.begin.cast_mut().cast(), FILE_SIZE, MapAdvice::LinuxDontNeed) }
             .map_err(|error| off(error.into()))?;

@@ -3,9 +3,6 @@
 use punctual_machine::SystemError;
 use rustix::mm::{Advice, madvise};
 
-/// The kernel gives memory by this much.
-const PAGE_SIZE: usize = 4096;
-
 /// Gives the pages of this memory back, and has the kernel fill it again, with zeroes: meanwhile it holds the lock of the memory map for
 /// reading, and whoever maps or unmaps waits.
 ///
@@ -14,8 +11,9 @@ const PAGE_SIZE: usize = 4096;
 pub fn hold_map_lock(memory: &mut [u8]) -> Result<(), SystemError> {
     let off = |error: rustix::io::Errno| SystemError::new("fill", "memory", error);
     let begin = memory.as_mut_ptr();
-    let skipped = begin.align_offset(PAGE_SIZE);
-    let size = memory.len().saturating_sub(skipped) / PAGE_SIZE * PAGE_SIZE;
+    let page_size = rustix::param::page_size();
+    let skipped = begin.align_offset(page_size);
+    let size = memory.len().saturating_sub(skipped) / page_size * page_size;
     if size == 0 {
         return Ok(());
     }
@@ -35,11 +33,12 @@ mod tests {
     /// Goal: whole pages are zeroes afterwards, and what lies beside them is as it was.
     #[test]
     fn only_whole_pages_are_given_back() {
-        let mut memory = vec![7_u8; 8 * PAGE_SIZE];
+        let page_size = rustix::param::page_size();
+        let mut memory = vec![7_u8; 8 * page_size];
         match hold_map_lock(&mut memory) {
             Ok(()) => {
                 let zeroes = memory.iter().filter(|&&byte| byte == 0).count();
-                assert!((7 * PAGE_SIZE..=8 * PAGE_SIZE).contains(&zeroes), "{zeroes}");
+                assert!((7 * page_size..=8 * page_size).contains(&zeroes), "{zeroes}");
                 assert_eq!(zeroes + memory.iter().filter(|&&byte| byte == 7).count(), memory.len());
             }
             Err(error) => eprintln!("SKIPPED: {error}"),

@@ -3,7 +3,8 @@
 //! # Who may touch what
 //! `ptrace` is asked only to seize, to interrupt and to let go: no memory and no register of the process is read or written.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::ptr;
 
 use punctual_machine::SystemError;
@@ -11,7 +12,10 @@ use punctual_machine::SystemError;
 /// A process whose threads stand still. They go on when it is dropped, or when the thread that holds them ends.
 #[derive(Debug)]
 pub struct HeldProcess {
-    threads: BTreeSet<i32>,
+    /// Each with the signal that it goes on with: one that was on its way, or 0.
+    threads: BTreeMap<i32, i32>,
+    /// Only the thread that seized them may let them go.
+    stays_here: PhantomData<*const ()>,
 }
 
 impl HeldProcess {
@@ -20,12 +24,12 @@ impl HeldProcess {
     /// # Errors
     /// The process is gone, is traced by another, or may not be traced by this one.
     pub fn hold(process: u32) -> Result<Self, SystemError> {
-        let mut held = Self { threads: BTreeSet::new() };
+        let mut held = Self { threads: BTreeMap::new(), stays_here: PhantomData };
         // A thread may have started another before it was seized.
         loop {
             let mut is_new = false;
             for thread in threads(process).filter_map(|thread| i32::try_from(thread).ok()) {
-                if !held.threads.contains(&thread) {
+                if !held.threads.contains_key(&thread) {
                     is_new |= held.seize(process, thread)?;
                 }
             }
@@ -52,15 +56,14 @@ impl HeldProcess {
                     error,
                 ));
             }
-            Ok(()) => self.threads.insert(thread),
+            Ok(()) => self.threads.insert(thread, 0),
         };
         // It may end meanwhile: then the wait says so.
         let _ended = ask(libc::PTRACE_INTERRUPT, thread);
-        let mut status = 0;
-        // SAFETY: the status is live and ours; the kernel keeps no pointer to it.
-        let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
-        if waited == -1 || !libc::WIFSTOPPED(status) {
-            self.threads.remove(&thread);
+        match stopped(thread) {
+            Some(status) if status >> 16 == libc::PTRACE_EVENT_STOP => {}
+            Some(status) => drop(self.threads.insert(thread, libc::WSTOPSIG(status))),
+            None => drop(self.threads.remove(&thread)),
         }
         Ok(true)
     }
@@ -68,17 +71,37 @@ impl HeldProcess {
 
 impl Drop for HeldProcess {
     fn drop(&mut self) {
-        for &thread in &self.threads {
+        for (&thread, &signal) in &self.threads {
             // One that was killed meanwhile has gone.
-            let _gone = ask(libc::PTRACE_DETACH, thread);
+            let _gone = ask_with(libc::PTRACE_DETACH, thread, signal);
         }
     }
 }
 
-/// A request that has neither address nor data; the number of the error.
+/// The status with which a thread stopped; `None` if it ended.
+fn stopped(thread: i32) -> Option<i32> {
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is live and ours; the kernel keeps no pointer to it.
+        let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+        let is_interrupted =
+            waited == -1 && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
+        if !is_interrupted {
+            return (waited != -1 && libc::WIFSTOPPED(status)).then_some(status);
+        }
+    }
+}
+
+/// A request without data; the number of the error.
 fn ask(request: libc::c_uint, thread: i32) -> Result<(), i32> {
-    // SAFETY: of these requests the kernel reads the thread's number only; the signal to go on with is none.
-    let answered = unsafe { libc::ptrace(request, thread, ptr::null_mut::<u8>(), ptr::null_mut::<u8>()) };
+    ask_with(request, thread, 0)
+}
+
+/// The same, with the number of a signal.
+fn ask_with(request: libc::c_uint, thread: i32, signal: i32) -> Result<(), i32> {
+    let data = ptr::without_provenance_mut::<u8>(usize::try_from(signal).unwrap_or(0));
+    // SAFETY: of these requests the kernel reads the thread's number, and the signal to go on with as a number: no memory.
+    let answered = unsafe { libc::ptrace(request, thread, ptr::null_mut::<u8>(), data) };
     match answered {
         -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
         _ => Ok(()),

@@ -114,6 +114,8 @@ pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
         .collect();
     for made in &played.made {
         match made.with {
+            // User space alone names one cause of a stall.
+            Some(_) if judged.without_trace.is_some() => {}
             Some(with) => judged.pairs.push(call_pair(made, with, &stalls)),
             None => judged.injections.push(call(made, &stalls)),
         }

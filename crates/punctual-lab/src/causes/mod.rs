@@ -93,5 +93,8 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
         }
         bar.inc(part.len() as u64);
     }
+    if let Some(reason) = matrix.without_trace.clone().filter(|_| settings.trace && settings.pairs > 0) {
+        matrix.skipped.push(Skipped { what: "two at once".to_owned(), reason });
+    }
     Ok(matrix)
 }

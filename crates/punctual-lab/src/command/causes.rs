@@ -60,6 +60,10 @@ pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
     rows.retain(|row| {
         arguments.names.is_empty() || arguments.names.iter().any(|name| *name == row.injection.name)
     });
+    if arguments.tier == 0 && arguments.pairs.is_some_and(|pairs| pairs > 0) {
+        let text = "--pairs needs --tier 1: user space alone names one cause of a stall";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     let settings = CausesSettings {
         rows,
         injections: arguments.injections,

@@ -80,7 +80,7 @@ impl Account {
         sums
     }
 
-    /// When the thread was in this part, and how often.
+    /// When the thread was in this part.
     pub fn spans(&self, part: Part) -> impl Iterator<Item = (u64, u64)> {
         let of = self.pieces.iter().filter(move |piece| piece.part == part);
         of.map(|piece| (piece.from_ns, piece.to_ns))
@@ -89,6 +89,12 @@ impl Account {
     /// How long one part took.
     pub fn time_of(&self, part: Part) -> u64 {
         self.spans(part).map(|(from, to)| to - from).sum()
+    }
+
+    /// How often it waited where no signal would have woken it.
+    pub fn uninterruptible_waits(&self) -> usize {
+        let is_one = |piece: &&Piece| matches!(piece.part, Part::Blocked { is_uninterruptible: true, .. });
+        self.pieces.iter().filter(is_one).count()
     }
 
     /// All of it.

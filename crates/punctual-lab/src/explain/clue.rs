@@ -59,8 +59,8 @@ pub struct Clue<'a> {
     pub kind: Kind,
     /// How long, all of its kind together.
     pub ns: u64,
-    /// In so many pieces.
-    pub times: usize,
+    /// If no signal would have ended its wait: so many such waits were there in all.
+    pub waits: usize,
     /// If it waited, whom for.
     pub chain: &'a Chain,
     /// What the kernel did.
@@ -142,11 +142,11 @@ impl Clue<'_> {
         if self.excess.is_on_wire() {
             return None;
         }
-        let is_kernel = || self.trace.tasks.get(&waker).is_some_and(|task| task.is_kernel);
+        let is_program = self.trace.tasks.get(&waker).and_then(|task| task.is_kernel) == Some(false);
         Some(match (is_uninterruptible, is_interrupt) {
-            (true, _) if (is_interrupt || is_kernel()) && self.is_of_faults() => Awaited::Page,
-            (true, _) if is_interrupt || is_kernel() => Awaited::Device,
-            (true, _) => Awaited::KernelLock,
+            (true, false) if is_program => Awaited::KernelLock,
+            (true, _) if self.is_of_faults() => Awaited::Page,
+            (true, _) => Awaited::Device,
             (false, true) => Awaited::Interrupt,
             (false, false) if self.is_frozen() => Awaited::Thaw,
             (false, false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
@@ -162,7 +162,7 @@ impl Clue<'_> {
     /// It waited no more than twice as often as it had page faults with the disk.
     fn is_of_faults(&self) -> bool {
         self.seen
-            .is_some_and(|seen| usize::from(seen.faults_major) * 2 >= self.times && seen.faults_major > 0)
+            .is_some_and(|seen| usize::from(seen.faults_major) * 2 >= self.waits && seen.faults_major > 0)
     }
 
     /// Whom it waited for, in words.

@@ -39,14 +39,11 @@ pub fn from_account(
     seen: Option<&Seen>,
 ) -> Vec<NamedCause> {
     let nobody = Chain::default();
-    let clue = |kind: Kind, ns: u64| Clue { kind, ns, times: 1, chain: &nobody, trace, excess, seen };
+    let waits = account.uninterruptible_waits();
+    let clue = |kind: Kind, ns: u64| Clue { kind, ns, waits, chain: &nobody, trace, excess, seen };
     let beyond = beyond_usual(account, excess);
     let chains: Vec<Chain> = beyond.iter().map(|&(part, ns)| chain(account, trace, (part, ns))).collect();
-    let of_part = |(&(part, ns), chain)| Clue {
-        times: account.spans(part).count(),
-        chain,
-        ..clue(Kind::Part(part), ns)
-    };
+    let of_part = |(&(part, ns), chain)| Clue { chain, ..clue(Kind::Part(part), ns) };
     let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();
     if let Some(seen) = seen {
         let faulting_ns = charge_faults(&mut clues, seen);

@@ -85,11 +85,20 @@ impl<'a> Group<'a> {
 /// Each stall by its longest message, with that one's stages below it.
 fn late_messages(group: &mut Group<'_>, trial: &DrawnTrial) {
     let DrawnTrial { samples, load, found, .. } = trial;
-    group.track(1, "late messages");
-    for one in found {
+    // Slices of one track nest: of messages that overlap each has a track of its own.
+    let mut ends: Vec<u64> = Vec::new();
+    let mut sorted: Vec<&Explained> = found.iter().collect();
+    sorted.sort_by_key(|one| one.instant_ns);
+    for one in sorted {
         let number = one.stall.first_index;
         let Some(row) = samples.index.iter().position(|&index| index == number) else { continue };
         let begin = samples.start_ns(row, *load);
+        let track = 1 + ends.iter().position(|&end| end <= begin).unwrap_or(ends.len());
+        if track > ends.len() {
+            ends.push(0);
+            group.track(track, "late messages");
+        }
+        ends[track - 1] = begin + samples.total_ns[row];
         let causes: Vec<String> = one
             .causes
             .iter()
@@ -97,10 +106,10 @@ fn late_messages(group: &mut Group<'_>, trial: &DrawnTrial) {
             .collect();
         let more = json!({ "message": number, "causes": causes, "behind": one.behind });
         let name = format!("message {number}: {}", one.cause().name());
-        group.slice(1, begin..begin + samples.total_ns[row], &name, &more);
+        group.slice(track, begin..begin + samples.total_ns[row], &name, &more);
         let mut at = begin;
         for stage in samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS) {
-            group.slice(1, at..at + stage.ns[row], &stage.name, &json!({}));
+            group.slice(track, at..at + stage.ns[row], &stage.name, &json!({}));
             at += stage.ns[row];
         }
     }
@@ -115,7 +124,9 @@ fn drawn(dumps: &[EvidenceDump]) -> Vec<Drawn<'_>> {
     let mut sorted: Vec<&EvidenceDump> = dumps.iter().collect();
     sorted.sort_by_key(|dump| dump.span);
     for dump in sorted {
-        let (from, to) = (dump.span.0.saturating_sub(MARGIN_NS), dump.span.1.saturating_add(MARGIN_NS));
+        let known_ns = dump.trace.known().last().map_or(dump.span.1, |known| known.1);
+        let from = dump.span.0.saturating_sub(MARGIN_NS);
+        let to = dump.span.1.saturating_add(MARGIN_NS).min(known_ns);
         let from = all.last().map_or(from, |(_, before)| from.max(before.1));
         if from < to {
             all.push((dump, (from, to)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual_lab_machine::trace_point::{
-    CpuTrace, TaskState, TraceDump, TraceEvent, TraceRecorder, WakingFrom,
+    CpuTrace, Task, TaskState, TraceDump, TraceEvent, TraceRecorder, WakingFrom,
 };
 use punctual_machine::clock::monotonic_ns;
 
@@ -97,13 +97,15 @@ impl LateRecorder {
 /// The parent of all of them.
 const KERNEL_THREADS: u32 = 2;
 
-/// Whether it is one of the kernel's own. One that has gone was none: those stay.
-fn is_kernel_thread(thread: u32) -> bool {
-    let parent = || {
-        let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
-        stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
-    [IDLE, KERNEL_THREADS].contains(&thread) || parent() == Some(KERNEL_THREADS)
+/// Whether it is one of the kernel's own. Of those that have gone only workers were: the others stay.
+fn is_kernel_thread(task: &Task) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", task.thread));
+    let parent =
+        |stat: String| stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse::<u32>().ok();
+    match stat {
+        Ok(stat) => task.thread == KERNEL_THREADS || parent(stat) == Some(KERNEL_THREADS),
+        Err(_) => task.thread == IDLE || task.name.starts_with("kworker/"),
+    }
 }
 
 fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
@@ -126,11 +128,11 @@ fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
 }
 
 fn what_of(event: &TraceEvent, trace: &mut Trace) -> What {
-    let mut known = |task: &punctual_lab_machine::trace_point::Task| {
+    let mut known = |task: &Task| {
         let info = || TaskInfo {
             name: task.name.clone(),
             priority: task.priority,
-            is_kernel: is_kernel_thread(task.thread),
+            is_kernel: Some(is_kernel_thread(task)),
         };
         let known = trace.tasks.entry(task.thread).or_insert_with(info);
         // A thread begins with the name of whoever started it.

@@ -25,9 +25,9 @@ pub struct TaskInfo {
     pub name: String,
     /// The kernel's priority, the most urgent that it had: below 0 deadline, below 100 real-time, from 100 ordinary.
     pub priority: i32,
-    /// It is one of the kernel's own.
+    /// It is one of the kernel's own, where that is known.
     #[serde(default)]
-    pub is_kernel: bool,
+    pub is_kernel: Option<bool>,
 }
 
 /// The events of one CPU.

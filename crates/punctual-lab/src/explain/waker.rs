@@ -38,16 +38,16 @@ impl Chain {
             }
             let pieces = spans.iter().flat_map(|&span| account(trace, thread, span).pieces).collect();
             let waker = Account { pieces };
-            let Some(&(most, ns)) = waker.sums().first() else { break };
+            let Some((most, ns)) = most_of(&waker) else { break };
             links.push(Link { thread, part: most, ns, of_ns: waker.total_ns() });
             (part, spans) = (most, longest(waker.spans(most).collect()));
         }
         Self(links)
     }
 
-    /// The last of them was ready for most of the time and another thread had its CPU: who.
+    /// Each was waited for because of the next for half of the time or more, and the last was ready and another thread had its CPU: who.
     pub fn is_preempted_by(&self) -> Option<u32> {
-        let last = self.0.last().filter(|last| last.ns * 2 >= last.of_ns)?;
+        let last = self.0.last().filter(|_| self.0.iter().all(|link| link.ns * 2 >= link.of_ns))?;
         if let Part::Ready { instead } = last.part { Some(instead) } else { None }
     }
 
@@ -64,6 +64,18 @@ impl Chain {
             }
         }
         words
+    }
+}
+
+/// What took most of the time. To be ready is one thing, whoever had the CPU: then who had it longest.
+fn most_of(account: &Account) -> Option<(Part, u64)> {
+    let sums = account.sums();
+    let is_ready = |&&(part, _): &&(Part, u64)| matches!(part, Part::Ready { .. });
+    let ready_ns: u64 = sums.iter().filter(is_ready).map(|(_, ns)| ns).sum();
+    let longest = *sums.first()?;
+    match sums.iter().find(is_ready) {
+        Some(&(part, _)) if ready_ns >= longest.1 => Some((part, ready_ns)),
+        _ => Some(longest),
     }
 }
 

@@ -1,6 +1,8 @@
 //! A control group with a quota of CPU time and a freezer, made for a measurement and removed with it.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A control group of our own, of each hierarchy that has what is asked of it. Whoever is in it ends before it is dropped, for it
 /// is removed then.
@@ -22,6 +24,9 @@ struct Quota {
 
 /// The quota is of so many microseconds.
 const PERIOD_US: u64 = 100_000;
+
+/// How long members that were killed may take to end.
+const LEAVING_MAX: Duration = Duration::from_secs(2);
 
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -117,6 +122,8 @@ fn make_freezer(name: &str) -> Result<PathBuf, String> {
     let mount = mount.ok_or_else(|| format!("no control groups of version 2 are mounted in {ROOT}"))?;
     let directory = mount.join(name);
     let is_new = make_directory(&directory)?;
+    // One that an earlier process of this number left may be frozen.
+    let _thawed = std::fs::write(directory.join("cgroup.freeze"), "0");
     let stat = std::fs::read_to_string(directory.join("cgroup.stat.local")).unwrap_or_default();
     let is_told = stat.lines().any(|line| line.starts_with("frozen_usec "));
     let reason =
@@ -130,7 +137,7 @@ fn make_freezer(name: &str) -> Result<PathBuf, String> {
 fn make_directory(directory: &Path) -> Result<bool, String> {
     match std::fs::create_dir(directory) {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(format!("no control group can be made: {}: {error}", directory.display())),
     }
 }
@@ -141,9 +148,17 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
+        // Who is frozen cannot end.
+        let _thawed = self.set_frozen(false);
         let quota = self.quota.iter().map(|quota| &quota.directory);
         for directory in quota.chain(&self.freezer) {
-            let _emptied = std::fs::remove_dir(directory);
+            // Whoever was killed is a member until it has ended.
+            let start = Instant::now();
+            while std::fs::remove_dir(directory).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
+                && start.elapsed() < LEAVING_MAX
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
     }
 }

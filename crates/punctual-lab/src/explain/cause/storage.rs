@@ -18,7 +18,7 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "sync", how: How::Inside(sync), needs: Needs::Nothing }],
+    injections: &[Injection { name: "sync", how: How::Inside(sync), needs: Needs::Disk }],
 };
 
 /// Bytes of one write: as many as take a disk longer than they take the processor.

@@ -17,7 +17,11 @@ const KERNEL: u32 = 4;
 const LATE: u32 = 7;
 
 fn trace() -> Trace {
-    let task = |name: &str, priority, is_kernel| TaskInfo { name: name.to_owned(), priority, is_kernel };
+    let task = |name: &str, priority, is_kernel| TaskInfo {
+        name: name.to_owned(),
+        priority,
+        is_kernel: Some(is_kernel),
+    };
     let tasks = [
         (ORDINARY, task("hog", 120, false)),
         (URGENT, task("urgent", 49, false)),
@@ -89,7 +93,7 @@ fn no_time_is_two_causes() {
                     times.into_iter().flat_map(|one| chains.iter().map(move |chain| (one, chain)))
                 }) {
                     let clue =
-                        Clue { kind, ns, times: 4, chain, trace: &trace, excess: &excess, seen: Some(&seen) };
+                        Clue { kind, ns, waits: 4, chain, trace: &trace, excess: &excess, seen: Some(&seen) };
                     let names: Vec<&str> = KNOWN
                         .iter()
                         .filter(|one| (one.in_trace)(&clue).is_some())

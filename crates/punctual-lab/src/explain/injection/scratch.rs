@@ -23,7 +23,7 @@ pub struct Scratch {
     cold: Option<ColdPages>,
 }
 
-/// Files whose pages are read cold: as many as no injection reads.
+/// Files whose pages are read cold, in turn.
 const COLD_FILES: usize = 64;
 
 /// The kernel fills this in some milliseconds: the lock of the memory map is held no longer than that.

@@ -24,7 +24,8 @@ fn excess(stage: &str, side: Side) -> Excess<'_> {
 }
 
 fn trace(priority: i32) -> Trace {
-    let task = |name: &str, is_kernel| TaskInfo { name: name.to_owned(), priority, is_kernel };
+    let task =
+        |name: &str, is_kernel| TaskInfo { name: name.to_owned(), priority, is_kernel: Some(is_kernel) };
     let tasks =
         [(OTHER, task("hog", false)), (JOURNAL, task("jbd2/vda-8", true)), (IDLE, task("swapper", true))];
     Trace { tasks: tasks.into(), ..Trace::default() }
@@ -177,6 +178,22 @@ fn waits_are_told_apart() {
     ] {
         is_named(part, &here, seen, &[(Cause::named(cause), 99)]);
     }
+    // What kind of thread it was is not known of a run that an older version stored.
+    let mut old = trace(120);
+    old.tasks.values_mut().for_each(|task| task.is_kernel = None);
+    let found = from_account(&of_part(wait(OTHER, false, true)), &old, &here, None);
+    assert_eq!(found[0].name, Cause::named("storage"));
+    // One fault among waits that several ended is not what all of them were for.
+    let mut several = of_part(wait(IDLE, true, true));
+    several.pieces = (0..4)
+        .map(|place| Piece {
+            from_ns: 25 * MS * place,
+            to_ns: 25 * MS * (place + 1),
+            part: wait(20 + place as u32, true, true),
+        })
+        .collect();
+    let found = from_account(&several, &trace(120), &here, Some(&faulted));
+    assert_eq!(found[0].name, Cause::named("storage"));
     // A page fault among many waits is not what they were for, and a group frozen for less than half is not the cause.
     let mut often = of_part(wait(IDLE, true, true));
     let between = Piece { from_ns: 100 * MS, to_ns: 100 * MS + 1, part: Part::Running };

@@ -16,7 +16,7 @@ fn wake(at: u64, woken: u32, waker: u32, by_interrupt: bool) -> Event {
 }
 
 fn trace(events: Vec<Event>) -> Trace {
-    let task = |name: &str| TaskInfo { name: name.to_owned(), priority: 120, is_kernel: false };
+    let task = |name: &str| TaskInfo { name: name.to_owned(), priority: 120, is_kernel: Some(false) };
     let tasks = [(HOLDER, "holder"), (THIRD, "third"), (FOURTH, "fourth")];
     let cpu = CpuEvents { cpu: 0, since_ns: 0, until_ns: 1000, events, ..CpuEvents::default() };
     Trace {
@@ -94,4 +94,34 @@ fn wakers_are_followed() {
     let trace = through(true);
     let chain = behind(&trace);
     assert_eq!((chain.0.len(), chain.is_preempted_by()), (1, None), "an interrupt waits for nobody");
+}
+
+/// Goal: a holder that was ready behind several in turn had no CPU all the same; one whose waker had none for less than half of the
+/// wait did not wait for that.
+#[test]
+fn all_who_ran_instead_count_and_every_link() {
+    let turns = trace(vec![
+        switch(50, LATE, Leaving::Asleep, HOLDER),
+        switch(110, HOLDER, Leaving::Ready, THIRD),
+        switch(350, THIRD, Leaving::Ready, FOURTH),
+        switch(600, FOURTH, Leaving::Ready, 11),
+        switch(850, 11, Leaving::Asleep, HOLDER),
+        wake(890, LATE, HOLDER, false),
+        switch(895, HOLDER, Leaving::Asleep, LATE),
+    ]);
+    let chain = behind(&turns);
+    assert_eq!((chain.0[0].ns, chain.0[0].of_ns), (740, 790));
+    assert!(chain.is_preempted_by().is_some(), "{chain:?}");
+    let partly = trace(vec![
+        switch(50, LATE, Leaving::Asleep, HOLDER),
+        // The holder waits for the third for 330 of 790, and runs for 250.
+        switch(350, HOLDER, Leaving::Asleep, FOURTH),
+        switch(660, FOURTH, Leaving::Ready, THIRD),
+        wake(680, HOLDER, THIRD, false),
+        switch(685, THIRD, Leaving::Asleep, 11),
+        switch(800, 11, Leaving::Asleep, HOLDER),
+        wake(890, LATE, HOLDER, false),
+        switch(895, HOLDER, Leaving::Asleep, LATE),
+    ]);
+    assert_eq!(behind(&partly).is_preempted_by(), None);
 }
