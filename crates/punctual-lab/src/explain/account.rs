@@ -220,4 +220,4 @@ fn ready(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,7 +1,8 @@
 //! Causes made on purpose: how each is made, beside the cause itself, and what that needs.
 //!
 //! What is made inside of the late thread follows a plan of instants that it is given before; what is made from outside is made by
-//! whoever has the plan. Every one ends by the clock, and none lasts longer than [`LASTS_MAX`].
+//! whoever has the plan. Every one ends by the clock, and none lasts longer than [`LASTS_MAX`]: but one that waits for
+//! another thread ends when that has had a CPU again.
 
 mod scene;
 mod scratch;

@@ -6,13 +6,20 @@ use std::time::{Duration, Instant};
 
 /// A control group of our own, of each hierarchy that has what is asked of it. Whoever is in it ends before it is dropped, for it
 /// is removed then.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ControlGroup {
-    quota: Option<Quota>,
-    /// The directory of the group in the hierarchy of version 2.
-    freezer: Option<PathBuf>,
-    /// Why the one or the other is not there.
-    missing: [String; 2],
+    /// Or why there is none.
+    quota: Result<Quota, String>,
+    /// The directory of the group in the hierarchy of version 2, or why there is none.
+    freezer: Result<PathBuf, String>,
+}
+
+impl Default for ControlGroup {
+    /// None was made.
+    fn default() -> Self {
+        let none = "no control group was made".to_owned();
+        Self { quota: Err(none.clone()), freezer: Err(none) }
+    }
 }
 
 /// Where a quota is set.
@@ -40,16 +47,7 @@ impl ControlGroup {
     /// Makes one whose quota never runs out, and that is not frozen, as far as that is possible here.
     pub fn new(name: &str) -> Self {
         let name = format!("punctual-{name}-{}", std::process::id());
-        let mut group = Self::default();
-        match Quota::make(&name) {
-            Ok(quota) => group.quota = Some(quota),
-            Err(reason) => group.missing[0] = reason,
-        }
-        match make_freezer(&name) {
-            Ok(directory) => group.freezer = Some(directory),
-            Err(reason) => group.missing[1] = reason,
-        }
-        group
+        Self { quota: Quota::make(&name), freezer: make_freezer(&name) }
     }
 
     /// Whether its quota can be set.
@@ -57,7 +55,7 @@ impl ControlGroup {
     /// # Errors
     /// Why not.
     pub fn has_quota(&self) -> Result<(), String> {
-        self.quota.as_ref().map(|_| ()).ok_or_else(|| self.missing[0].clone())
+        self.quota.as_ref().map(|_| ()).map_err(String::clone)
     }
 
     /// Whether it can be frozen, and tells for how long it was.
@@ -65,7 +63,7 @@ impl ControlGroup {
     /// # Errors
     /// Why not.
     pub fn has_freezer(&self) -> Result<(), String> {
-        self.freezer.as_ref().map(|_| ()).ok_or_else(|| self.missing[1].clone())
+        self.freezer.as_ref().map(|_| ()).map_err(String::clone)
     }
 
     /// From now on its members have so many microseconds of each 100 ms, together.
@@ -73,7 +71,7 @@ impl ControlGroup {
     /// # Errors
     /// The kernel does not take it.
     pub fn allow_us(&self, quota_us: u64) -> Result<(), String> {
-        self.quota.as_ref().ok_or_else(|| self.missing[0].clone())?.allow_us(quota_us)
+        self.quota.as_ref().map_err(String::clone)?.allow_us(quota_us)
     }
 
     /// Freezes its members, or lets them go on.
@@ -81,7 +79,7 @@ impl ControlGroup {
     /// # Errors
     /// The kernel does not take it.
     pub fn set_frozen(&self, is_frozen: bool) -> Result<(), String> {
-        let directory = self.freezer.as_ref().ok_or_else(|| self.missing[1].clone())?;
+        let directory = self.freezer.as_ref().map_err(String::clone)?;
         write(&directory.join("cgroup.freeze"), if is_frozen { "1" } else { "0" })
     }
 

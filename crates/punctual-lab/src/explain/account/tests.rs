@@ -7,11 +7,11 @@ use crate::explain::trace::{CpuEvents, Event, Leaving, What};
 const LATE: u32 = 7;
 const HOG: u32 = 9;
 
-fn switch(at: u64, left: u32, why: Leaving, runs: u32) -> Event {
+pub(in crate::explain) fn switch(at: u64, left: u32, why: Leaving, runs: u32) -> Event {
     Event(at, What::Switch { left, why, runs })
 }
 
-fn wake(at: u64, woken: u32, waker: u32, by_interrupt: bool) -> Event {
+pub(in crate::explain) fn wake(at: u64, woken: u32, waker: u32, by_interrupt: bool) -> Event {
     Event(at, What::Wake { woken, waker, by_interrupt })
 }
 

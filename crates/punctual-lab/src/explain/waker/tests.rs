@@ -1,19 +1,12 @@
 //! Who kept whom waiting, on traces made by hand.
 use super::*;
-use crate::explain::trace::{CpuEvents, Event, Leaving, TaskInfo, What};
+use crate::explain::account::tests::{switch, wake};
+use crate::explain::trace::{CpuEvents, Event, Leaving, TaskInfo};
 
 const LATE: u32 = 7;
 const HOLDER: u32 = 8;
 const THIRD: u32 = 9;
 const FOURTH: u32 = 10;
-
-fn switch(at: u64, left: u32, why: Leaving, runs: u32) -> Event {
-    Event(at, What::Switch { left, why, runs })
-}
-
-fn wake(at: u64, woken: u32, waker: u32, by_interrupt: bool) -> Event {
-    Event(at, What::Wake { woken, waker, by_interrupt })
-}
 
 fn trace(events: Vec<Event>) -> Trace {
     let task = |name: &str| TaskInfo { name: name.to_owned(), priority: 120, is_kernel: Some(false) };
