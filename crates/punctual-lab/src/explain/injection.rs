@@ -14,7 +14,7 @@ use punctual_machine::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
 
 use super::cause::{Definition, KNOWN};
-use crate::scheduling::ControlGroup;
+use crate::scheduling::{ControlGroup, Urgency};
 pub use scene::{Hog, Scene};
 pub use scratch::Scratch;
 
@@ -45,6 +45,8 @@ pub enum Needs {
     Tracing,
     /// Files of the temporary directory are on a disk.
     Disk,
+    /// A thread may be so urgent.
+    Urgency(Urgency),
 }
 
 impl Needs {
@@ -58,6 +60,7 @@ impl Needs {
             Self::Quota => group.has_quota(),
             Self::Freezer => group.has_freezer(),
             Self::Tracing => may_trace(),
+            Self::Urgency(urgency) => may_be(urgency),
             Self::Disk => {
                 let directory = std::env::temp_dir();
                 let memory = || format!("{} is in memory: set TMPDIR to a disk's", directory.display());
@@ -65,6 +68,12 @@ impl Needs {
             }
         }
     }
+}
+
+/// A thread tries it, and ends.
+fn may_be(urgency: Urgency) -> Result<(), String> {
+    let tried = std::thread::spawn(move || urgency.apply().map_err(|error| urgency.advise(&error)));
+    tried.join().map_err(|_| "a thread failed".to_owned())?
 }
 
 /// Yama limits who may trace: from 2 on only who has the privilege, from 3 on nobody.

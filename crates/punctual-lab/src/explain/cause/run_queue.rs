@@ -16,7 +16,7 @@ pub(super) static DEFINITION: Definition = Definition {
     traits: Traits { is_work: false, is_of_class: false },
     injections: &[
         Injection { name: "hog", how: How::Outside(hog), needs: Needs::Nothing },
-        Injection { name: "favoured-hog", how: How::Outside(favoured), needs: Needs::Nothing },
+        Injection { name: "favoured-hog", how: How::Outside(favoured), needs: Needs::Urgency(FAVOURED) },
     ],
 };
 
@@ -25,6 +25,8 @@ fn hog(scene: &Scene, side: usize, lasts_ns: u64) -> Made {
     scene.hogs(side, lasts_ns, &Hog { count: 4, urgency: Urgency::Other })
 }
 
+const FAVOURED: Urgency = Urgency::Nice(-20);
+
 fn favoured(scene: &Scene, side: usize, lasts_ns: u64) -> Made {
-    scene.hogs(side, lasts_ns, &Hog { count: 1, urgency: Urgency::Nice(-20) })
+    scene.hogs(side, lasts_ns, &Hog { count: 1, urgency: FAVOURED })
 }

@@ -14,9 +14,15 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |_| 0,
     without_trace: Some("run_queue"),
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[Injection { name: "real-time-hog", how: How::Outside(hog), needs: Needs::Nothing }],
+    injections: &[Injection {
+        name: "real-time-hog",
+        how: How::Outside(hog),
+        needs: Needs::Urgency(URGENCY),
+    }],
 };
 
+const URGENCY: Urgency = Urgency::Fifo(50);
+
 fn hog(scene: &Scene, side: usize, lasts_ns: u64) -> Made {
-    scene.hogs(side, lasts_ns, &Hog { count: 1, urgency: Urgency::Fifo(50) })
+    scene.hogs(side, lasts_ns, &Hog { count: 1, urgency: URGENCY })
 }

@@ -49,6 +49,9 @@ fn what_is_missing_is_said() {
     let none = ControlGroup::default();
     assert!(Needs::Quota.are_met(&none).is_err() && Needs::Freezer.are_met(&none).is_err());
     assert_eq!(Needs::Nothing.are_met(&none), Ok(()));
+    assert_eq!(Needs::Urgency(Urgency::Other).are_met(&none), Ok(()));
+    // No kernel has a thread so urgent.
+    assert!(Needs::Urgency(Urgency::Fifo(100)).are_met(&none).is_err());
     let group = ControlGroup::new("injection-test");
     for (needs, has) in [(Needs::Quota, group.has_quota()), (Needs::Freezer, group.has_freezer())] {
         assert_eq!(needs.are_met(&group), has);
