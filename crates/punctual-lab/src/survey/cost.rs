@@ -10,12 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{BESIDE_FLOORS, Manner, SurveyCell};
 use crate::sample::{CellId, Kind, Phase};
-use crate::stats::student::two_sided;
-use crate::stats::{Distribution, Squares, mean};
+use crate::stats::{Distribution, Ratio};
 use crate::store::{Run, StoreError};
-
-/// The interval holds the truth 19 times of 20.
-const ALPHA: f64 = 0.05;
 
 /// A ratio that is known to this has two decimals; others have one.
 const WIDTH_FINE: f64 = 0.1;
@@ -40,19 +36,9 @@ pub struct LibraryCost {
 impl LibraryCost {
     /// From the ratio of each opening; `None` without any.
     pub(super) fn of((name, floor, gap_us): (&str, &str, u64), ratios: &[f64]) -> Option<Self> {
-        let ln: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-        let (middle, squares) = (mean(&ln), Squares::of(&ln));
-        let half = two_sided(ALPHA, squares.freedom) * squares.deviation() / (ln.len() as f64).sqrt();
-        let interval = (squares.freedom > 0).then(|| [(middle - half).exp(), (middle + half).exp()]);
+        let Ratio { ratio, interval, openings } = Ratio::of(ratios)?;
         let (name, floor) = (name.to_owned(), floor.to_owned());
-        (!ln.is_empty()).then(|| Self {
-            name,
-            floor,
-            gap_us,
-            ratio: middle.exp(),
-            interval,
-            openings: ln.len(),
-        })
+        Some(Self { name, floor, gap_us, ratio, interval, openings })
     }
 }
 
