@@ -7,6 +7,7 @@
 pub mod cold_pages;
 pub mod host;
 pub mod map_lock;
+pub mod softirq_load;
 pub mod trace_point;
 pub mod tracer;
 pub mod uring_socket;

@@ -114,9 +114,19 @@ fn waits_are_told_apart_and_two_at_once() {
     panic!("in {RUNS_MAX} runs not named: {missing:?}; {pairs} pairs");
 }
 
-/// What a thread can wait for, as it is injected.
-const WAITS: [&str; 8] =
-    ["lock", "preempted-holder", "memory-map", "sleep", "sync", "cold-pages", "freeze", "tracer"];
+/// What a thread can wait for, as it is injected; the last two keep it from its processor.
+const WAITS: [&str; 10] = [
+    "lock",
+    "preempted-holder",
+    "memory-map",
+    "sleep",
+    "sync",
+    "cold-pages",
+    "freeze",
+    "tracer",
+    "packets",
+    "real-time-limit",
+];
 
 /// Goal: what is asked for wrongly is said before anything is injected.
 #[test]

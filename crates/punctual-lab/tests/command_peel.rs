@@ -88,12 +88,27 @@ fn each_mistake_shows_where_it_belongs() {
             assert_eq!((number(start, figure), number(start, "lost")), (0.0, 0.0), "{culprit}: {start:#}");
             assert!(number(start, own) > 0.0, "{culprit}: {start:#}");
         }
+        // The cause is that of the figure, whatever was made.
+        let found = found(&summary, culprit);
+        let named = match found["figure"].as_str().expect("a figure") {
+            "node and communicator, on its way" => "construction",
+            "keys, on its way" => "first_use",
+            "clock" => "calibration",
+            "node and communicator, before ready" => "construction",
+            "waited for a processor until ready" => "run_queue",
+            _ => "unexplained",
+        };
+        assert_eq!(found["cause"], named, "{found:#}");
         for start in summary["peel"]["starts"].as_array().expect("starts") {
             assert_eq!(number(start, own), 0.0, "nothing is made on the way: {start:#}");
         }
     }
     // What a start consists of is named, and is all of it; the first message is the library's own, stage by stage.
     let parts = summary["peel"]["until_ready"].as_array().expect("parts");
+    let cause = |name: &str| parts.iter().find(|part| part["name"] == name).map(|part| part["cause"].clone());
+    assert_eq!(cause("clock"), Some("calibration".into()));
+    assert_eq!(cause("node and communicator, before ready"), Some("construction".into()));
+    assert_eq!(cause("process to main"), Some("unexplained".into()));
     let sum: f64 = parts.iter().map(|part| number(part, "part")).sum();
     assert!(parts.len() == 5 && (0.5..1.5).contains(&sum), "{parts:#?}");
     let ranks: Vec<f64> = parts.iter().map(|part| number(&part["takes"], "low_ns")).collect();

@@ -18,9 +18,10 @@ use punctual_proto::sim::Rng;
 pub use judge::Tier;
 pub use matrix::{CleanCounts, Matrix, PairCounts, RowCounts};
 pub use plan::Row;
+use plan::Victim;
 
+use crate::explain::injection::Tools;
 use crate::run::RunError;
-use crate::scheduling::ControlGroup;
 use crate::summary::Skipped;
 
 /// What is made.
@@ -43,6 +44,9 @@ pub struct CausesSettings {
 /// Injections of one run: its evidence holds no more dumps than twice as many.
 const OF_A_RUN: usize = 24;
 
+/// What a machine with one processor is told.
+const TWO_CPUS: &str = "two processors are needed, so that a side can be late without the other";
+
 /// Runs that fail one after the other are the machine's, not chance.
 const FAILURES_MAX: usize = 3;
 
@@ -51,10 +55,10 @@ const FAILURES_MAX: usize = 3;
 /// # Errors
 /// No run can be made here, or none can be read.
 pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunError> {
-    let group = ControlGroup::new("causes");
+    let tools = Tools::new("causes", plan::cpus().ok_or_else(|| RunError::Machine(TWO_CPUS.to_owned()))?);
     let mut rows = settings.rows.clone();
     let mut skipped = Vec::new();
-    rows.retain(|row| match row.injection.needs.are_met(&group) {
+    rows.retain(|row| match row.injection.needs.are_met(&tools) {
         Ok(()) => true,
         Err(reason) => {
             skipped.push(Skipped { what: row.name(), reason });
@@ -64,15 +68,19 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
     let mut matrix = Matrix::new(settings.seed, &rows);
     matrix.skipped = skipped;
     let mut rng = Rng::at(&[settings.seed]);
-    let (alone, both): (Vec<Row>, Vec<Row>) = rows.iter().partition(|row| row.side.is_some());
+    // What needs another run than most has runs of its own.
+    let [ordinary, members, urgent] = Victim::ALL.map(|victim| {
+        let of_it = rows.iter().copied().filter(|row| row.victim() == victim);
+        of_it.collect::<Vec<Row>>()
+    });
     let plans = [
-        plan::draw(&mut rng, &alone, settings.injections),
-        plan::draw_pairs(&mut rng, &alone, if settings.trace { settings.pairs } else { 0 }),
-        // A member of a group shares the CPU otherwise than one of none: what needs the group is in runs of its own.
-        plan::draw(&mut rng, &both, settings.injections),
+        plan::draw(&mut rng, &ordinary, settings.injections),
+        plan::draw_pairs(&mut rng, &ordinary, if settings.trace { settings.pairs } else { 0 }),
+        plan::draw(&mut rng, &members, settings.injections),
+        plan::draw(&mut rng, &urgent, settings.injections),
     ];
     bar.set_length(plans.iter().map(Vec::len).sum::<usize>() as u64);
-    let mut scene = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, group };
+    let mut scene = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, tools };
     let mut failures = 0;
     for (number, part) in plans.iter().flat_map(|plan| plan.chunks(OF_A_RUN)).enumerate() {
         if interrupted() {

@@ -27,6 +27,8 @@ impl Row {
     pub fn all() -> Vec<Self> {
         let sides = |how: &How| match how {
             How::OutsideBoth(_) => vec![None],
+            How::OutsideUrgent(_) => vec![Some(1)],
+            How::AtStart => Vec::new(),
             How::Inside(_) | How::Outside(_) => vec![Some(0), Some(1)],
         };
         let rows = Injection::all().flat_map(|(cause, injection)| {
@@ -35,10 +37,39 @@ impl Row {
         rows.collect()
     }
 
+    /// In which run it can be made.
+    pub(super) fn victim(&self) -> Victim {
+        match self.injection.how {
+            How::Inside(_) | How::Outside(_) | How::AtStart => Victim::Ordinary,
+            How::OutsideBoth(_) => Victim::Member,
+            How::OutsideUrgent(_) => Victim::Urgent,
+        }
+    }
+
+    /// How long one lasts, within these bounds.
+    fn lasts_ns(&self) -> (u64, u64) {
+        if self.victim() == Victim::Urgent { LIMIT_NS } else { LASTS_NS }
+    }
+
     /// `hog@client`.
     pub fn name(&self) -> String {
         self.to_string()
     }
+}
+
+/// The run in which something is injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victim {
+    /// Both threads sleep, of the ordinary class.
+    Ordinary,
+    /// The same, in a control group: a member of one shares the CPU otherwise than one of none.
+    Member,
+    /// Both spin, the responder in a real-time class.
+    Urgent,
+}
+
+impl Victim {
+    pub(super) const ALL: [Self; 3] = [Self::Ordinary, Self::Member, Self::Urgent];
 }
 
 impl fmt::Display for Row {
@@ -76,6 +107,9 @@ const REST_NS: (u64, u64) = (50_000_000, 130_000_000);
 /// How long one lasts: shorter than a scheduler's turn, to several.
 const LASTS_NS: (u64, u64) = (4_000_000, 40_000_000);
 
+/// A second and more: until the kernel's limit has been reached once.
+const LIMIT_NS: (u64, u64) = (1_300_000_000, 1_500_000_000);
+
 /// The longer of two at once, so long that the shorter is no shorter than any.
 const LONGER_NS: (u64, u64) = (12_000_000, 36_000_000);
 
@@ -87,7 +121,7 @@ pub(super) fn draw(rng: &mut Rng, rows: &[Row], each: usize) -> Vec<Planned> {
     }
     let mut between = |(low, high): (u64, u64)| low + rng.below(high - low + 1);
     all.into_iter()
-        .map(|row| Planned { row, with: None, rest_ns: between(REST_NS), lasts_ns: between(LASTS_NS) })
+        .map(|row| Planned { row, with: None, rest_ns: between(REST_NS), lasts_ns: between(row.lasts_ns()) })
         .collect()
 }
 
@@ -121,6 +155,7 @@ fn are_possible_at_once(one: &Row, other: &Row) -> bool {
         (false, true) => computes(other),
         (false, false) => false,
     };
+    let fit = fit && [one, other].iter().all(|row| row.victim() == Victim::Ordinary);
     fit && one.side.is_some() && one.side == other.side && one.cause.name != other.cause.name
 }
 
@@ -191,8 +226,11 @@ mod tests {
         }
         let pairs = |seed| draw_pairs(&mut Rng::at(&[seed]), &rows, 50);
         assert_eq!(format!("{:?}", pairs(7)), format!("{:?}", pairs(7)));
-        let (from, to) = LASTS_NS;
-        assert!(plan(7).iter().all(|planned| (from..=to).contains(&planned.lasts_ns)));
+        let lasts = |planned: &Planned| {
+            let (from, to) = planned.row.lasts_ns();
+            (from..=to).contains(&planned.lasts_ns)
+        };
+        assert!(plan(7).iter().all(lasts));
     }
 
     /// Goal: two at once are of one side and two causes, and the one lasts three times as long within a message.

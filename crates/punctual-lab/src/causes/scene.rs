@@ -9,9 +9,10 @@ use punctual_machine::cpu::{SchedulingClass, pin_to, set_scheduling_class};
 use punctual_machine::scheduling::sleep_until;
 use punctual_machine::signal::{interrupt, interrupted};
 
-use super::plan::{Planned, ROLES, Row, Timed, cpus, timed};
-use crate::explain::injection::{How, Mishap, Scene};
-use crate::scheduling::{ControlGroup, Job};
+use super::TWO_CPUS;
+use super::plan::{Planned, ROLES, Row, Timed, Victim, cpus, timed};
+use crate::explain::injection::{How, Mishap, Scene, Tools};
+use crate::scheduling::Job;
 use crate::store::Run;
 
 /// Where runs are made.
@@ -19,7 +20,7 @@ use crate::store::Run;
 pub(super) struct Stage {
     pub(super) folder: PathBuf,
     pub(super) trace: bool,
-    pub(super) group: ControlGroup,
+    pub(super) tools: Tools,
 }
 
 /// One injection that was made, or two at once.
@@ -50,6 +51,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Trips of a run: as many as there is time for.
 const COUNT: &str = "10000000";
+
+/// A responder that would never leave its CPU by itself.
+const URGENT: [&str; 8] = ["--wake", "spin", "--sched", "fifo:50", "--urgent", "responder", "--gap", "200us"];
 
 /// A run that is being made. It is ended when dropped.
 struct Running(Child);
@@ -118,21 +122,22 @@ fn soakers(cpus: [usize; 2]) -> Job<()> {
 impl Stage {
     /// Makes a run, and all of a part of the plan while it goes on.
     pub(super) fn play(&mut self, number: usize, part: &[Planned]) -> Result<Played, String> {
-        let cpus = cpus().ok_or("two processors are needed, so that a side can be late without the other")?;
+        let cpus = cpus().ok_or(TWO_CPUS)?;
         let out = self.folder.join(format!("{number:03}"));
         let begin_ns = monotonic_ns() + OPENING_NS;
         let (timed, end_ns) = timed(part, begin_ns);
         let lasts = Duration::from_nanos(end_ns - begin_ns + OPENING_NS);
-        let in_group = part.iter().any(|planned| planned.row.side.is_none());
-        let mut running = self.start(&out, &timed, lasts, in_group)?;
+        let victim = part.first().map_or(Victim::Ordinary, |planned| planned.row.victim());
+        let mut running = self.start(&out, &timed, lasts, victim)?;
         let processes = running.waits_until(|run| Some([run, opened(run)?]));
         let processes = processes.ok_or("the run did not begin: punctual run response says why")?;
         let ready_ns = monotonic_ns() + WARMING_NS;
-        let _awake = (!in_group).then(|| soakers(cpus));
-        let mut scene = Scene { processes, cpus, group: std::mem::take(&mut self.group) };
+        // A group shares the CPU otherwise with threads outside; beside a real-time thread the limit would let a soaker in all the time.
+        let _awake = (victim == Victim::Ordinary).then(|| soakers(cpus));
+        let mut scene = Scene { processes, cpus, tools: std::mem::take(&mut self.tools) };
         let made = inject(&scene, &timed, ready_ns);
         let has_ended = running.ends();
-        self.group = std::mem::take(&mut scene.group);
+        self.tools = std::mem::take(&mut scene.tools);
         let made = made?;
         if !has_ended {
             return Err("the run did not end".to_owned());
@@ -141,16 +146,16 @@ impl Stage {
         Ok(Played { run, made })
     }
 
-    fn start(&self, out: &Path, timed: &[Timed], lasts: Duration, in_group: bool) -> Result<Running, String> {
+    fn start(&self, out: &Path, timed: &[Timed], lasts: Duration, victim: Victim) -> Result<Running, String> {
         let plan = out.with_extension("plan.json");
         let mishaps: Vec<&Mishap> = timed.iter().flat_map(|timed| &timed.mishaps).collect();
         let text = serde_json::to_string(&mishaps).map_err(|error| error.to_string())?;
         std::fs::write(&plan, text).map_err(|error| format!("cannot write {}: {error}", plan.display()))?;
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let mut command = if in_group {
+        let mut command = if victim == Victim::Member {
             let mut shell = Command::new("sh");
             let enter = |file: PathBuf| format!("echo $$ > {} && ", file.display());
-            let enter: String = self.group.members().into_iter().map(enter).collect();
+            let enter: String = self.tools.group.members().into_iter().map(enter).collect();
             shell.args(["-c", &format!("{enter}exec \"$0\" \"$@\"")]).arg(own);
             shell
         } else {
@@ -161,6 +166,9 @@ impl Stage {
         command.args(["--duration", &duration]).arg("--out").arg(out).arg("--mishaps").arg(&plan);
         if self.trace {
             command.arg("--trace");
+        }
+        if victim == Victim::Urgent {
+            command.args(URGENT);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let started = command.spawn().map_err(|error| format!("cannot start a run: {error}"))?;
@@ -181,12 +189,12 @@ fn inject(scene: &Scene, timed: &[Timed], ready_ns: u64) -> Result<Vec<MadeInjec
         for (row, mishap) in std::iter::once(&planned.row).chain(&planned.with).zip(mishaps) {
             let lasts_ns = mishap.until_ns - mishap.at_ns;
             let from_outside = match row.injection.how {
-                How::Inside(_) => continue,
+                How::Inside(_) | How::AtStart => continue,
                 How::Outside(make) => {
                     sleep_until(mishap.at_ns);
                     make(scene, mishap.side, lasts_ns)?
                 }
-                How::OutsideBoth(make) => {
+                How::OutsideBoth(make) | How::OutsideUrgent(make) => {
                     sleep_until(mishap.at_ns);
                     make(scene, lasts_ns)?
                 }

@@ -11,7 +11,6 @@ use super::progress::progress;
 use super::{print, try_json, write_json};
 use crate::causes::{self, CausesSettings, Matrix, Row};
 use crate::error::Failure;
-use crate::explain::injection::Injection;
 use crate::report::text::{self, Screen};
 use crate::run::in_a_thread;
 use crate::units::now_utc;
@@ -49,7 +48,9 @@ pub struct CausesArguments {
 const SCHEMA: &str = "punctual.causes.v1";
 
 fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(Injection::all().map(|(_, injection)| injection.name))
+    let mut names: Vec<&str> = Row::all().iter().map(|row| row.injection.name).collect();
+    names.dedup();
+    PossibleValuesParser::new(names)
 }
 
 /// Injects, and shows what each was called.

@@ -11,7 +11,7 @@ use super::trace::{IDLE, Trace};
 pub enum Part {
     /// It ran, interrupts taken off.
     Running,
-    /// Its CPU was in an interrupt while it ran, or while nobody else did.
+    /// Its CPU was in an interrupt while it ran, or while it was ready.
     Interrupted(Interruption),
     /// It was ready, and this thread had the CPU that it ran on next.
     Ready {
@@ -209,13 +209,13 @@ fn ready(
     let absence = if was_woken { Absence::CpuAsleep } else { Absence::Withheld };
     for one in occupants(cpu, known) {
         let (begin, end) = (one.from_ns.clamp(from_ns, to_ns), one.to_ns.clamp(from_ns, to_ns));
-        match one.what {
-            Some(IDLE) => {
-                interrupted(trace, known, cpu.cpu, (begin, end), Part::NotThere(absence), tiling);
-            }
-            Some(instead) => tiling.put(begin, end, Part::Ready { instead }),
-            None => {}
-        }
+        let part = match one.what {
+            Some(IDLE) => Part::NotThere(absence),
+            Some(instead) => Part::Ready { instead },
+            None => continue,
+        };
+        // What interrupts another thread keeps this one from its CPU as well, and is not that thread's doing.
+        interrupted(trace, known, cpu.cpu, (begin, end), part, tiling);
     }
 }
 

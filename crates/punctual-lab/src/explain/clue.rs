@@ -61,6 +61,8 @@ pub struct Clue<'a> {
     pub ns: u64,
     /// If no signal would have ended its wait: so many such waits were there in all.
     pub waits: usize,
+    /// In all it was so long ready while ordinary threads ran, or while nobody did.
+    pub passed_over_ns: u64,
     /// If it waited, whom for.
     pub chain: &'a Chain,
     /// What the kernel did.
@@ -74,8 +76,9 @@ pub struct Clue<'a> {
 /// What an ordinary thread has at least, of a kernel priority.
 const ORDINARY: i32 = 100;
 
-/// What a real-time thread must leave to others is taken at once, and is no shorter.
-const LIMIT_NS_MIN: u64 = 40_000_000;
+/// A real-time thread that was woken has the CPU of an ordinary one after a tick at the latest, which is no longer than 10 ms (HZ = 100).
+/// Whoever runs beyond that was let in by the limit. Several may share what it gives.
+const LIMIT_NS_MIN: u64 = 11_000_000;
 
 impl Clue<'_> {
     /// It ran, and its own work is what is waited for.
@@ -205,12 +208,26 @@ impl Clue<'_> {
     }
 
     fn is_ordinary(&self, thread: u32) -> bool {
-        self.trace.tasks.get(&thread).is_none_or(|task| task.priority >= ORDINARY)
+        is_ordinary(self.trace, thread)
     }
 
     fn is_limited(&self) -> bool {
-        self.excess.urgency.is_real_time() && self.ns >= LIMIT_NS_MIN
+        self.excess.urgency.is_real_time() && self.passed_over_ns >= LIMIT_NS_MIN
     }
+}
+
+fn is_ordinary(trace: &Trace, thread: u32) -> bool {
+    trace.tasks.get(&thread).is_none_or(|task| task.priority >= ORDINARY)
+}
+
+/// How long a thread was ready while ordinary ones ran, or while nobody did.
+pub(super) fn passed_over_ns(parts: &[(Part, u64)], trace: &Trace) -> u64 {
+    let is_one = |part: Part| match part {
+        Part::Ready { instead } => is_ordinary(trace, instead),
+        Part::NotThere(Absence::Withheld) => true,
+        _ => false,
+    };
+    parts.iter().filter(|(part, _)| is_one(*part)).map(|(_, ns)| ns).sum()
 }
 
 /// What a thread waited for.

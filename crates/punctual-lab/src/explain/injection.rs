@@ -6,6 +6,7 @@
 
 mod scene;
 mod scratch;
+mod tools;
 
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use punctual_machine::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
 
 use super::cause::{Definition, KNOWN};
-use crate::scheduling::{ControlGroup, Urgency};
+use crate::scheduling::Urgency;
 pub use scene::{Hog, Scene};
 pub use scratch::Scratch;
+pub use tools::Tools;
 
 /// No injection lasts longer: a real-time thread that spins keeps its CPU from everybody.
 pub const LASTS_MAX: Duration = Duration::from_millis(100);
@@ -47,6 +49,8 @@ pub enum Needs {
     Disk,
     /// A thread may be so urgent.
     Urgency(Urgency),
+    /// Packets can be steered to a CPU, which then handles them in interrupts.
+    Steering,
 }
 
 impl Needs {
@@ -54,11 +58,12 @@ impl Needs {
     ///
     /// # Errors
     /// In words.
-    pub fn are_met(self, group: &ControlGroup) -> Result<(), String> {
+    pub fn are_met(self, tools: &Tools) -> Result<(), String> {
         match self {
             Self::Nothing => Ok(()),
-            Self::Quota => group.has_quota(),
-            Self::Freezer => group.has_freezer(),
+            Self::Quota => tools.group.has_quota(),
+            Self::Freezer => tools.group.has_freezer(),
+            Self::Steering => (0..2).try_for_each(|side| tools.load(side).map(drop)),
             Self::Tracing => may_trace(),
             Self::Urgency(urgency) => may_be(urgency),
             Self::Disk => {
@@ -101,6 +106,10 @@ pub enum How {
     Outside(fn(&Scene, usize, u64) -> Made),
     /// The same, to both sides at once.
     OutsideBoth(fn(&Scene, u64) -> Made),
+    /// The same, to a responder that spins in a real-time class. It lasts as long as the kernel says.
+    OutsideUrgent(fn(&Scene, u64) -> Made),
+    /// A fresh process makes it at its start: `run peel` does.
+    AtStart,
 }
 
 impl Injection {
@@ -141,7 +150,7 @@ impl Mishaps {
     pub fn of(plan: &[Mishap], side: usize) -> Self {
         let inside = |mishap: &Mishap| match Injection::named(&mishap.injection)?.how {
             How::Inside(make) => Some((mishap.clone(), make)),
-            How::Outside(_) | How::OutsideBoth(_) => None,
+            _ => None,
         };
         let mut ahead: Vec<_> = plan.iter().filter(|mishap| mishap.side == side).filter_map(inside).collect();
         // Of two at one instant the one that ends first is made first.

@@ -15,6 +15,7 @@ pub mod perfetto;
 pub mod recorder;
 pub mod seen;
 pub mod stage;
+pub mod start;
 pub mod text;
 mod timeline;
 pub mod trace;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::account::{Absence, Account, Interruption, Part};
 use super::cause::Cause;
 pub use super::clue::Excess;
-use super::clue::{Clue, Kind, faults_us};
+use super::clue::{Clue, Kind, faults_us, passed_over_ns};
 use super::seen::{Seen, cause_of};
 use super::trace::Trace;
 use super::waker::Chain;
@@ -40,8 +40,10 @@ pub fn from_account(
 ) -> Vec<NamedCause> {
     let nobody = Chain::default();
     let waits = account.uninterruptible_waits();
-    let clue = |kind: Kind, ns: u64| Clue { kind, ns, waits, chain: &nobody, trace, excess, seen };
     let beyond = beyond_usual(account, excess);
+    let passed_over_ns = passed_over_ns(&beyond, trace);
+    let clue =
+        |kind: Kind, ns: u64| Clue { kind, ns, waits, passed_over_ns, chain: &nobody, trace, excess, seen };
     let chains: Vec<Chain> = beyond.iter().map(|&(part, ns)| chain(account, trace, (part, ns))).collect();
     let of_part = |(&(part, ns), chain)| Clue { chain, ..clue(Kind::Part(part), ns) };
     let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();

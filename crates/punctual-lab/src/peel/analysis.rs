@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::layer::{InjectedFault, Layer};
 use super::startup::StartUp;
+use crate::explain::cause::Cause;
+use crate::explain::start::StartStep;
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 2_000;
@@ -121,61 +123,78 @@ pub fn peel(rounds: &[Rounds], seed: u64) -> Peeled {
     Peeled { costs, whole_ns, found_ns, attributed: attributed.max(0.0) }
 }
 
-/// A figure of a start, by name.
-pub type Figure = (&'static str, fn(&StartUp) -> f64);
+/// A figure of a start, by name; and which step it is, if it is one.
+pub type Figure = (&'static str, Option<StartStep>, fn(&StartUp) -> f64);
 
 /// The rows of the start-up table, ns.
 pub const FIGURES: [Figure; 10] = [
-    (PROCESS, |s| s.process_ns as f64),
-    (CLOCK, |s| s.clock_ns as f64),
-    (KEYS, |s| s.keys_ns as f64),
-    (NODE, |s| s.node_ns as f64),
-    ("ready", |s| s.ready_ns as f64),
-    (QUEUED, |s| s.queued_ns as f64),
-    ("first message", |s| s.first_ns as f64),
-    (NODE_ON_PATH, |s| s.node_on_path_ns as f64),
-    (KEYS_ON_PATH, |s| s.keys_on_path_ns as f64),
-    ("later messages", |s| s.later_ns as f64),
+    PROCESS,
+    CLOCK,
+    KEYS,
+    NODE,
+    ("ready", None, |s| s.ready_ns as f64),
+    QUEUED,
+    ("first message", None, |s| s.first_ns as f64),
+    NODE_ON_PATH,
+    KEYS_ON_PATH,
+    ("later messages", None, |s| s.later_ns as f64),
 ];
 
-const PROCESS: &str = "process to main";
-const CLOCK: &str = "clock";
-const KEYS: &str = "keys, before ready";
-const NODE: &str = "node and communicator, before ready";
-const QUEUED: &str = "waited for a processor until ready";
-const NODE_ON_PATH: &str = "node and communicator, on its way";
-const KEYS_ON_PATH: &str = "keys, on its way";
+const PROCESS: Figure = ("process to main", None, |s| s.process_ns as f64);
+const CLOCK: Figure = ("clock", Some(StartStep::Clock), |s| s.clock_ns as f64);
+const KEYS: Figure = ("keys, before ready", Some(StartStep::Keys), |s| s.keys_ns as f64);
+const NODE: Figure = ("node and communicator, before ready", Some(StartStep::Node), |s| s.node_ns as f64);
+const QUEUED: Figure =
+    ("waited for a processor until ready", Some(StartStep::Queued), |s| s.queued_ns as f64);
+const NODE_ON_PATH: Figure =
+    ("node and communicator, on its way", Some(StartStep::NodeOnPath), |s| s.node_on_path_ns as f64);
+const KEYS_ON_PATH: Figure = ("keys, on its way", Some(StartStep::KeysOnPath), |s| s.keys_on_path_ns as f64);
 
 /// What a start until ready consists of: none is in another, and together they are all of it.
 const UNTIL_READY: [Figure; 5] = [
-    (PROCESS, |s| s.process_ns as f64),
-    (CLOCK, |s| s.clock_ns as f64),
-    (KEYS, |s| s.keys_ns as f64),
-    (NODE, |s| s.node_ns as f64),
-    ("the rest until ready", |s| {
+    PROCESS,
+    CLOCK,
+    KEYS,
+    NODE,
+    ("the rest until ready", None, |s| {
         s.ready_ns.saturating_sub(s.process_ns + s.clock_ns + s.keys_ns + s.node_ns) as f64
     }),
 ];
 
 /// What the way of the first message consists of.
 const FIRST: [Figure; 3] = [
-    (NODE_ON_PATH, |s| s.node_on_path_ns as f64),
-    (KEYS_ON_PATH, |s| s.keys_on_path_ns as f64),
-    ("the first message itself", |s| s.first_ns.saturating_sub(s.node_on_path_ns + s.keys_on_path_ns) as f64),
+    NODE_ON_PATH,
+    KEYS_ON_PATH,
+    ("the first message itself", None, |s| {
+        s.first_ns.saturating_sub(s.node_on_path_ns + s.keys_on_path_ns) as f64
+    }),
 ];
 
-/// Interruptions per thousand frames: the row in which O_ASYNC shows.
+/// The row in which O_ASYNC shows.
 pub const SIGNALS: &str = "interruptions per 1,000 frames";
+const SIGNALS_FIGURE: Figure = (SIGNALS, Some(StartStep::Signals), |s| s.signals_per_mille as f64);
 
 /// A part of a start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// Which.
     pub name: String,
+    /// Whose time it is; unexplained where it is no step that a cause has.
+    #[serde(default = "unexplained")]
+    pub cause: Cause,
     /// Its median over the starts, with its interval.
     pub takes: Interval,
     /// Its part of the whole's median.
     pub part: f64,
+}
+
+fn unexplained() -> Cause {
+    Cause::UNEXPLAINED
+}
+
+/// Whose time a figure is.
+fn cause_of((_, step, _): &Figure) -> Cause {
+    step.map_or(Cause::UNEXPLAINED, Cause::of_step)
 }
 
 fn ranked(starts: &[StartUp], parts: &[Figure], whole: fn(&StartUp) -> f64, seed: u64) -> Vec<Part> {
@@ -183,9 +202,9 @@ fn ranked(starts: &[StartUp], parts: &[Figure], whole: fn(&StartUp) -> f64, seed
     let whole_ns = median(&mut values(whole)).max(1.0);
     let mut ranked: Vec<Part> = parts
         .iter()
-        .map(|&(name, of)| {
-            let takes = Interval::of(&values(of), seed);
-            Part { name: name.to_owned(), takes, part: takes.ns / whole_ns }
+        .map(|figure| {
+            let takes = Interval::of(&values(figure.2), seed);
+            Part { name: figure.0.to_owned(), cause: cause_of(figure), takes, part: takes.ns / whole_ns }
         })
         .collect();
     ranked.sort_by(|a, b| b.takes.low_ns.total_cmp(&a.takes.low_ns));
@@ -213,22 +232,13 @@ pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
     let mut ranked: Vec<Part> = (0..Stage::ALL.len())
         .map(|place| {
             let takes = Interval::of(&more(place), seed);
-            Part { name: Stage::ALL[place].name().to_owned(), takes, part: takes.ns / whole_ns }
+            let name = Stage::ALL[place].name().to_owned();
+            Part { name, cause: Cause::UNEXPLAINED, takes, part: takes.ns / whole_ns }
         })
         .filter(|part| part.takes.low_ns > 0.0)
         .collect();
     ranked.sort_by(|a, b| b.takes.low_ns.total_cmp(&a.takes.low_ns));
     ranked
-}
-
-/// The figure in which a mistake is to show.
-fn own_figure(culprit: InjectedFault) -> &'static str {
-    match culprit {
-        InjectedFault::SigioAtStart => SIGNALS,
-        InjectedFault::PoolsInConstructor => NODE_ON_PATH,
-        InjectedFault::ColdCrypto => KEYS_ON_PATH,
-        InjectedFault::CrowdAtStart => QUEUED,
-    }
 }
 
 /// A mistake, and whether it was found where it belongs.
@@ -238,13 +248,19 @@ pub struct FaultFound {
     pub culprit: InjectedFault,
     /// The figure that grew by most for certain, of all: it is looked for without knowing what was done.
     pub figure: String,
+    /// Whose time that is.
+    #[serde(default = "unexplained")]
+    pub cause: Cause,
+    /// What to try.
+    #[serde(default)]
+    pub fix: String,
     /// Medians of that figure without it and with it.
     pub without: f64,
     /// With it.
     pub with: f64,
     /// Difference, pair by pair, with its interval.
     pub adds: Interval,
-    /// The interval lies above zero, and the figure is the one in which this mistake belongs.
+    /// The interval lies above zero, and the cause is the one that this mistake makes.
     pub found: bool,
 }
 
@@ -252,22 +268,23 @@ pub struct FaultFound {
 /// that is where it belongs.
 pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], seed: u64) -> FaultFound {
     let values = |starts: &[StartUp], of: fn(&StartUp) -> f64| starts.iter().map(of).collect::<Vec<f64>>();
-    let grew = |&(name, of): &Figure| {
-        let (clean, culpable) = (values(without, of), values(with, of));
+    let grew = |figure: &Figure| {
+        let (clean, culpable) = (values(without, figure.2), values(with, figure.2));
         let differences: Vec<f64> =
             culpable.iter().zip(&clean).map(|(with, without)| with - without).collect();
         let adds = Interval::of(&differences, seed);
-        (name, median(&mut clean.clone()), median(&mut culpable.clone()), adds)
+        (*figure, median(&mut clean.clone()), median(&mut culpable.clone()), adds)
     };
-    let queued: Figure = (QUEUED, |s| s.queued_ns as f64);
-    let candidates = UNTIL_READY.iter().chain(&FIRST).chain([&queued]).map(grew);
+    let candidates = UNTIL_READY.iter().chain(&FIRST).chain([&QUEUED]).map(grew);
     let longest = candidates.max_by(|a, b| a.3.low_ns.total_cmp(&b.3.low_ns));
     // Who is interrupted where nobody was before is it, whatever else grew: a count has no place among times.
-    let signals = grew(&(SIGNALS, |s| s.signals_per_mille as f64));
+    let signals = grew(&SIGNALS_FIGURE);
     let interrupted = signals.1 == 0.0 && signals.3.low_ns > 0.0;
     let (figure, without, with, adds) = longest.filter(|_| !interrupted).unwrap_or(signals);
-    let found = adds.low_ns > 0.0 && figure == own_figure(culprit);
-    FaultFound { culprit, figure: figure.to_owned(), without, with, adds, found }
+    let cause = cause_of(&figure);
+    let found = adds.low_ns > 0.0 && cause == Cause::made_by(culprit.name());
+    let (figure, fix) = (figure.0.to_owned(), cause.fix().to_owned());
+    FaultFound { culprit, figure, cause, fix, without, with, adds, found }
 }
 
 #[cfg(test)]
@@ -325,10 +342,11 @@ mod tests {
         let clean = starts(start);
         let cold = starts(|n| StartUp { keys_on_path_ns: 90_000 - n, first_ns: 130_000, ..start(n) });
         let found = look_for(InjectedFault::ColdCrypto, &clean, &cold, 1);
-        assert!(found.found && found.figure == KEYS_ON_PATH, "{found:?}");
+        assert!(found.found && found.figure == KEYS_ON_PATH.0, "{found:?}");
+        assert_eq!(found.cause, Cause::named("first_use"));
         assert!(!look_for(InjectedFault::ColdCrypto, &clean, &clean, 1).found);
         let mistaken = look_for(InjectedFault::PoolsInConstructor, &clean, &cold, 1);
-        assert!(!mistaken.found && mistaken.figure == KEYS_ON_PATH, "{mistaken:?}");
+        assert!(!mistaken.found && mistaken.figure == KEYS_ON_PATH.0, "{mistaken:?}");
         let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
         assert!(look_for(InjectedFault::SigioAtStart, &clean, &interrupted, 1).found);
     }
@@ -348,7 +366,8 @@ mod tests {
             ..StartUp::default()
         });
         let ranked = until_ready(&all, 1);
-        assert_eq!([&ranked[0].name, &ranked[1].name], [NODE, CLOCK], "{ranked:#?}");
+        assert_eq!([&ranked[0].name, &ranked[1].name], [NODE.0, CLOCK.0], "{ranked:#?}");
+        assert_eq!([0, 1].map(|place| ranked[place].cause.name()), ["construction", "calibration"]);
         let sum: f64 = ranked.iter().map(|part| part.part).sum();
         assert!((sum - 1.0).abs() < 0.01 && ranked[0].part + ranked[1].part > 0.9, "{ranked:#?}");
         assert_eq!(first_message(&all, 1)[0].name, "woken");

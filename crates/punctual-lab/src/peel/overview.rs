@@ -4,6 +4,7 @@ use super::analysis::{Cost, FIGURES, FaultFound, Interval, Part, SIGNALS, median
 use super::experiment::Overall;
 use super::layer::Layer;
 use super::startup::StartUp;
+use crate::explain::cause::Cause;
 use crate::report::draw::{Stair, stairs};
 use crate::report::parts;
 use crate::report::section::{Block, Cell, Column, Section, Table, Tone};
@@ -106,7 +107,7 @@ fn starts(all: &Overall) -> Option<Section> {
     if all.starts.is_empty() {
         return None;
     }
-    for (name, of) in FIGURES {
+    for (name, _, of) in FIGURES {
         row(name, &|starts| of_all(starts, of));
     }
     row(SIGNALS, &signals);
@@ -124,10 +125,15 @@ fn ranked(all: &Overall) -> Vec<Section> {
     ];
     let some = lists.into_iter().filter(|(_, _, parts)| !parts.is_empty());
     some.map(|(title, about, parts)| {
-        let columns = vec![Column::prose("what"), Column::number("takes"), Column::number("part")];
+        let mut columns = vec![Column::prose("what"), Column::number("takes"), Column::number("part")];
+        let has_causes = parts.iter().any(|part| part.cause != Cause::UNEXPLAINED);
+        columns.extend(has_causes.then(|| Column::prose("cause")));
         let mut table = Table::new(columns);
-        for Part { name, takes, part } in parts {
-            table.row([name.as_str().into(), interval(takes).into(), percent(*part).into()]);
+        for Part { name, cause, takes, part } in parts {
+            let cause = Some(cause).filter(|&cause| *cause != Cause::UNEXPLAINED);
+            let mut row = vec![name.as_str().into(), interval(takes).into(), percent(*part).into()];
+            row.extend(has_causes.then(|| Cell::from(cause.map_or_else(dash, ToString::to_string))));
+            table.row(row);
         }
         Section::new(title).about(about).table(table)
     })
@@ -137,9 +143,9 @@ fn ranked(all: &Overall) -> Vec<Section> {
 fn found(all: &Overall) -> Option<Section> {
     let mut columns = vec![Column::name("mistake"), Column::prose("shows in")];
     columns.extend([Column::number("without"), Column::number("with"), Column::number("adds")]);
-    columns.push(Column::prose("verdict"));
+    columns.extend([Column::prose("cause"), Column::prose("try"), Column::prose("verdict")]);
     let mut table = Table::new(columns);
-    for FaultFound { culprit, figure, without, with, adds, found } in &all.found {
+    for FaultFound { culprit, figure, cause, fix, without, with, adds, found } in &all.found {
         let is_count = figure == SIGNALS;
         let shown = |value: f64| {
             if is_count { grouped(value.round() as i64) } else { format!("{} µs", micros(value)) }
@@ -160,6 +166,8 @@ fn found(all: &Overall) -> Option<Section> {
             shown(*without).into(),
             shown(*with).into(),
             between.into(),
+            cause.to_string().into(),
+            fix.as_str().into(),
             verdict,
         ]);
     }

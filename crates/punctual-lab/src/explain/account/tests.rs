@@ -76,6 +76,26 @@ fn interrupts_are_taken_off() {
     );
 }
 
+/// Goal: an interrupt of the thread that ran instead is an interrupt, and not that thread's time.
+#[test]
+fn interrupts_of_a_neighbour_are_not_its_own() {
+    let events = vec![
+        switch(100, LATE, Leaving::Ready, HOG),
+        Event(200, What::SoftInterrupt(3)),
+        Event(600, What::SoftInterruptEnd(3)),
+        switch(700, HOG, Leaving::Ready, LATE),
+    ];
+    divided(
+        &trace(vec![cpu(0, events)]),
+        &[
+            (100, Part::Ready { instead: HOG }),
+            (400, Part::Interrupted(Interruption::Deferred(3))),
+            (100, Part::Ready { instead: HOG }),
+            (200, Part::Running),
+        ],
+    );
+}
+
 /// Goal: an interrupt that began before anything is known is one until its end.
 #[test]
 fn an_interrupt_under_way_counts_from_the_beginning() {

@@ -15,6 +15,7 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |glance| glance.work_us(),
     without_trace: None,
     traits: Traits { is_work: true, is_of_class: false },
+    in_start: &[],
     injections: &[Injection { name: "compute", how: How::Inside(compute), needs: Needs::Nothing }],
 };
 

@@ -13,5 +13,6 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |_| 0,
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
     injections: &[],
 };

@@ -15,6 +15,7 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |glance| glance.faults_us(),
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
     injections: &[Injection { name: "first-touch", how: How::Inside(touch), needs: Needs::Nothing }],
 };
 

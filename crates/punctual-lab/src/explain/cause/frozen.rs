@@ -14,5 +14,6 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |glance| glance.seen.frozen_us.saturating_sub(glance.seen.stolen_us),
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
     injections: &[Injection { name: "freeze", how: How::OutsideBoth(Scene::freeze), needs: Needs::Freezer }],
 };

@@ -1,10 +1,9 @@
 //! Interrupts: the thread's CPU was in them, or in the thread that does what they left over.
-//!
-//! Not made on purpose: where there are two processors whoever floods one is itself the neighbour on it, or on the other.
 
 use super::{Definition, Traits};
 use crate::explain::account::Part;
 use crate::explain::clue::{Clue, Kind};
+use crate::explain::injection::{How, Injection, Needs, Scene};
 use crate::explain::naming::interruption;
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -15,9 +14,11 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "run it again, and punctual compare RUN RUN",
     in_trace,
     in_windows: |_| 0,
-    without_trace: None,
+    // Its time counts as that of others who had the CPU.
+    without_trace: Some("run_queue"),
     traits: Traits { is_work: false, is_of_class: false },
-    injections: &[],
+    in_start: &[],
+    injections: &[Injection { name: "packets", how: How::Outside(Scene::interrupt), needs: Needs::Steering }],
 };
 
 fn in_trace(clue: &Clue<'_>) -> Option<String> {

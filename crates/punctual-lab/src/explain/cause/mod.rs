@@ -11,11 +11,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::clue::{Clue, Glance};
 use super::injection::Injection;
+use super::start::StartStep;
 
 mod busy;
+mod calibration;
+mod construction;
 mod cpu_asleep;
 mod faults_major;
 mod faults_minor;
+mod first_use;
 mod frozen;
 mod handler_blocked;
 mod holder_preempted;
@@ -23,6 +27,7 @@ mod interrupts;
 mod kernel_lock;
 mod real_time_limit;
 mod run_queue;
+mod signals;
 mod slept;
 mod steal;
 mod stopped;
@@ -33,11 +38,14 @@ mod urgent_neighbour;
 mod waited;
 
 /// All of them.
-pub static KNOWN: [&Definition; 19] = [
+pub static KNOWN: [&Definition; 23] = [
     &busy::DEFINITION,
+    &calibration::DEFINITION,
+    &construction::DEFINITION,
     &cpu_asleep::DEFINITION,
     &faults_major::DEFINITION,
     &faults_minor::DEFINITION,
+    &first_use::DEFINITION,
     &frozen::DEFINITION,
     &handler_blocked::DEFINITION,
     &holder_preempted::DEFINITION,
@@ -45,6 +53,7 @@ pub static KNOWN: [&Definition; 19] = [
     &kernel_lock::DEFINITION,
     &real_time_limit::DEFINITION,
     &run_queue::DEFINITION,
+    &signals::DEFINITION,
     &slept::DEFINITION,
     &steal::DEFINITION,
     &stopped::DEFINITION,
@@ -76,6 +85,8 @@ pub struct Definition {
     pub without_trace: Option<&'static str>,
     /// What it is to a backlog, and to a class of scheduling.
     pub traits: Traits,
+    /// Steps of a start whose time is its.
+    pub in_start: &'static [StartStep],
     /// Ways to make it on purpose.
     pub injections: &'static [Injection],
 }
@@ -140,6 +151,17 @@ impl Cause {
     pub(super) fn of(clue: &Clue<'_>) -> (Self, String) {
         let found = KNOWN.iter().find_map(|known| Some((Self(Some(known)), (known.in_trace)(clue)?)));
         found.unwrap_or((Self::UNEXPLAINED, String::new()))
+    }
+
+    /// Whose time a step of a start is.
+    pub fn of_step(step: StartStep) -> Self {
+        Self(KNOWN.iter().copied().find(|known| known.in_start.contains(&step)))
+    }
+
+    /// What is made by the injection of this name.
+    pub fn made_by(injection: &str) -> Self {
+        let is_made = |known: &&Definition| known.injections.iter().any(|one| one.name == injection);
+        Self(KNOWN.iter().copied().find(is_made))
     }
 
     /// The time that each took for certain, microseconds.

@@ -2,6 +2,7 @@
 
 use super::{Definition, Traits};
 use crate::explain::injection::{Hog, How, Injection, Made, Needs, Scene};
+use crate::explain::start::StartStep;
 use crate::scheduling::Urgency;
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -14,8 +15,10 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |glance| if glance.is_at_limit() { 0 } else { glance.ready_us() },
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[StartStep::Queued],
     injections: &[
         Injection { name: "hog", how: How::Outside(hog), needs: Needs::Nothing },
+        Injection { name: "crowd-at-start", how: How::AtStart, needs: Needs::Nothing },
         Injection { name: "favoured-hog", how: How::Outside(favoured), needs: Needs::Urgency(FAVOURED) },
     ],
 };

@@ -16,6 +16,7 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
     injections: &[Injection {
         name: "sleep",
         how: How::Inside(|_, until_ns| sleep_until(until_ns)),

@@ -12,5 +12,6 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |glance| glance.seen.stolen_us,
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
     injections: &[],
 };

@@ -64,6 +64,27 @@ fn kinds() -> Vec<Kind> {
     parts.into_iter().map(Kind::Part).chain([Kind::Faulting, Kind::Stolen]).collect()
 }
 
+/// A trace says what the thread did meanwhile.
+fn is_of_user_space(name: &str) -> bool {
+    ["calibration", "construction", "first_use", "handler_blocked", "signals"].contains(&name)
+}
+
+/// Goal: each step of a start is one cause's.
+#[test]
+fn no_step_is_two_causes() {
+    use StartStep::{Clock, Keys, KeysOnPath, Node, NodeOnPath, Queued, Signals};
+    for step in [Clock, Keys, Node, Queued, NodeOnPath, KeysOnPath, Signals] {
+        let of = KNOWN.iter().filter(|known| known.in_start.contains(&step));
+        assert_eq!(of.count(), 1, "{step:?}");
+        assert!(Cause::of_step(step).definition().is_some());
+    }
+    for name in ["sigio-at-start", "pools-in-constructor", "cold-crypto", "crowd-at-start"] {
+        let made = Cause::made_by(name).definition().expect("a cause");
+        assert!(!made.in_start.is_empty(), "{name}");
+    }
+    assert_eq!(Cause::made_by("gremlins"), Cause::UNEXPLAINED);
+}
+
 /// Goal: no time is two causes', so that without one of them it is unexplained. Method: every kind of time, of each side, ordinary
 /// and urgent, short and long, with a quota, a freezer and faults and without.
 #[test]
@@ -92,8 +113,16 @@ fn no_time_is_two_causes() {
                     let times = [1_000_000, 50_000_000].map(|ns| (kind, ns));
                     times.into_iter().flat_map(|one| chains.iter().map(move |chain| (one, chain)))
                 }) {
-                    let clue =
-                        Clue { kind, ns, waits: 4, chain, trace: &trace, excess: &excess, seen: Some(&seen) };
+                    let clue = Clue {
+                        kind,
+                        ns,
+                        waits: 4,
+                        passed_over_ns: ns,
+                        chain,
+                        trace: &trace,
+                        excess: &excess,
+                        seen: Some(&seen),
+                    };
                     let names: Vec<&str> = KNOWN
                         .iter()
                         .filter(|one| (one.in_trace)(&clue).is_some())
@@ -106,7 +135,7 @@ fn no_time_is_two_causes() {
         }
     }
     let all: std::collections::BTreeSet<&str> =
-        KNOWN.iter().map(|one| one.name).filter(|&name| name != "handler_blocked").collect();
+        KNOWN.iter().map(|one| one.name).filter(|&name| !is_of_user_space(name)).collect();
     assert_eq!(met, all, "every cause is met in a trace");
 }
 

@@ -17,5 +17,6 @@ pub(super) static DEFINITION: Definition = Definition {
     },
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
     injections: &[Injection { name: "quota", how: How::OutsideBoth(Scene::throttle), needs: Needs::Quota }],
 };

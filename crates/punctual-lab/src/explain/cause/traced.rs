@@ -15,5 +15,6 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |_| 0,
     without_trace: Some(UNEXPLAINED),
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
     injections: &[Injection { name: "tracer", how: How::Outside(Scene::hold), needs: Needs::Tracing }],
 };

@@ -14,6 +14,7 @@ pub(super) static DEFINITION: Definition = Definition {
     in_windows: |_| 0,
     without_trace: Some("run_queue"),
     traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
     injections: &[Injection {
         name: "real-time-hog",
         how: How::Outside(hog),

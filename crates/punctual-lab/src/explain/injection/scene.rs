@@ -2,11 +2,11 @@
 
 use punctual_lab_machine::tracer::HeldProcess;
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::cpu::pin_to;
+use punctual_machine::cpu::{ThreadUsage, pin_to};
 use punctual_machine::scheduling::sleep_until;
 use punctual_machine::signal::{resume, stop};
 
-use super::{LASTS_MAX, Made};
+use super::{LASTS_MAX, Made, Tools};
 use crate::scheduling::{ControlGroup, Urgency};
 
 /// What injections from outside work on.
@@ -16,8 +16,8 @@ pub struct Scene {
     pub processes: [u32; 2],
     /// Their CPUs.
     pub cpus: [usize; 2],
-    /// The control group of both, where they are in one.
-    pub group: ControlGroup,
+    /// What was made before, among it the control group of both, where they are in one.
+    pub tools: Tools,
 }
 
 /// Threads that compute.
@@ -28,6 +28,9 @@ pub struct Hog {
     /// As urgent as this.
     pub urgency: Urgency,
 }
+
+/// A thread that the kernel lets in has had enough then: less than the 50 ms of a second that it gives to all ordinary ones together.
+const LIMIT_TAKEN_NS: u64 = 47_000_000;
 
 /// When it ends that begins now.
 fn end_ns(from_ns: u64, lasts_ns: u64) -> u64 {
@@ -65,6 +68,37 @@ impl Scene {
         Ok((from_ns, monotonic_ns()))
     }
 
+    /// Keeps the CPU of a side in interrupts.
+    ///
+    /// # Errors
+    /// Packets cannot be steered to that CPU.
+    pub fn interrupt(&self, side: usize, lasts_ns: u64) -> Made {
+        let until_ns = end_ns(monotonic_ns(), lasts_ns);
+        self.tools.load(side)?.keep_until(until_ns).map_err(|error| error.to_string())
+    }
+
+    /// An ordinary thread wants the CPU of a responder that spins in a real-time class, until the kernel has given it that for as long
+    /// as it gives it in a second, or until this is over.
+    ///
+    /// # Errors
+    /// No thread can be started on that CPU.
+    pub fn wait_for_limit(&self, lasts_ns: u64) -> Made {
+        let (cpu, from_ns) = (self.cpus[1], monotonic_ns());
+        let compute = move || {
+            pin_to(cpu).map_err(|error| error.to_string())?;
+            let begun_ns = ThreadUsage::now().cpu_ns;
+            while ThreadUsage::now().cpu_ns - begun_ns < LIMIT_TAKEN_NS && monotonic_ns() < from_ns + lasts_ns
+            {
+                std::hint::spin_loop();
+            }
+            Ok::<(), String>(())
+        };
+        let thread = std::thread::Builder::new().name("hog".to_owned()).spawn(compute);
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        thread.join().map_err(|_| "a hog failed".to_owned())??;
+        Ok((from_ns, monotonic_ns()))
+    }
+
     /// Stops a side, and continues it.
     ///
     /// # Errors
@@ -84,9 +118,9 @@ impl Scene {
     /// There is no group.
     pub fn throttle(&self, lasts_ns: u64) -> Made {
         let from_ns = monotonic_ns();
-        self.group.allow_us(ControlGroup::LEAST_US)?;
+        self.tools.group.allow_us(ControlGroup::LEAST_US)?;
         sleep_until(end_ns(from_ns, lasts_ns));
-        self.group.allow_us(ControlGroup::PLENTY_US)?;
+        self.tools.group.allow_us(ControlGroup::PLENTY_US)?;
         Ok((from_ns, monotonic_ns()))
     }
 
@@ -96,11 +130,11 @@ impl Scene {
     /// There is no group, or it does not freeze.
     pub fn freeze(&self, lasts_ns: u64) -> Made {
         let from_ns = monotonic_ns();
-        let frozen = self.group.set_frozen(true);
+        let frozen = self.tools.group.set_frozen(true);
         if frozen.is_ok() {
             sleep_until(end_ns(from_ns, lasts_ns));
         }
-        self.group.set_frozen(false)?;
+        self.tools.group.set_frozen(false)?;
         frozen.map(|()| (from_ns, monotonic_ns()))
     }
 

@@ -36,7 +36,7 @@ fn injections_last_until_their_end() {
         if let How::Inside(make) = injection.how {
             let until_ns = monotonic_ns() + 3 * MS;
             make(&mut scratch, until_ns);
-            let is_possible = injection.needs.are_met(&ControlGroup::default()).is_ok();
+            let is_possible = injection.needs.are_met(&Tools::default()).is_ok();
             assert!(!is_possible || monotonic_ns() >= until_ns, "{} {}", cause.name, injection.name);
         }
     }
@@ -46,22 +46,23 @@ fn injections_last_until_their_end() {
 /// Goal: what is not possible here is said in words before it is tried, and a group of both kinds is made and removed.
 #[test]
 fn what_is_missing_is_said() {
-    let none = ControlGroup::default();
+    let none = Tools::default();
     assert!(Needs::Quota.are_met(&none).is_err() && Needs::Freezer.are_met(&none).is_err());
     assert_eq!(Needs::Nothing.are_met(&none), Ok(()));
     assert_eq!(Needs::Urgency(Urgency::Other).are_met(&none), Ok(()));
     // No kernel has a thread so urgent.
     assert!(Needs::Urgency(Urgency::Fifo(100)).are_met(&none).is_err());
-    let group = ControlGroup::new("injection-test");
+    let tools = Tools::new("injection-test", [0, 1]);
+    let group = &tools.group;
     for (needs, has) in [(Needs::Quota, group.has_quota()), (Needs::Freezer, group.has_freezer())] {
-        assert_eq!(needs.are_met(&group), has);
+        assert_eq!(needs.are_met(&tools), has);
         match has {
             Ok(()) => assert!(!group.members().is_empty()),
             Err(reason) => eprintln!("SKIPPED: {needs:?}: {reason}"),
         }
     }
     let members = group.members();
-    drop(group);
+    drop(tools);
     assert!(members.iter().all(|file| !file.exists()), "{members:?}");
 }
 

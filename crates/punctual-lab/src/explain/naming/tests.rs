@@ -128,6 +128,21 @@ fn a_limit_needs_a_real_time_thread() {
     is_named(ready, &urgent, None, &[(Cause::named("real_time_limit"), 99)]);
     let found = from_account(&of_part(ready), &trace(49), &urgent, None);
     assert_eq!(found[0].name, Cause::named("urgent_neighbour"));
+    // Several ordinary threads may share what the kernel keeps for them; for less than that none is let in by the limit.
+    let shared = |each_ns: u64| {
+        let piece = |place: u64| Piece {
+            from_ns: each_ns * place,
+            to_ns: each_ns * (place + 1),
+            part: Part::Ready { instead: 20 + place as u32 },
+        };
+        Account { pieces: (0..3).map(piece).collect() }
+    };
+    let names = |each_ns| {
+        let found = from_account(&shared(each_ns), &trace(120), &urgent, None);
+        found.iter().map(|cause| (cause.name, cause.ns / MS)).collect::<Vec<(Cause, u64)>>()
+    };
+    assert_eq!(names(16 * MS), [(Cause::named("real_time_limit"), 47)]);
+    assert_eq!(names(3 * MS), [(Cause::named("run_queue"), 8)]);
 }
 
 /// Goal: of two causes both are named, the larger first, with who it was.

@@ -1,0 +1,19 @@
+//! Calibration: a clock was compared with another until its rate was known.
+
+use super::{Definition, Traits};
+use crate::explain::start::StartStep;
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "calibration",
+    words: "a clock was calibrated",
+    evidence: "the time in the first call of the clock, in a process of its own",
+    fix: "run on a kernel that tells the rate of its counter, or start earlier than the first message is due",
+    verify: "punctual run peel, and punctual compare RUN RUN",
+    // A trace says what the thread did there: it ran, or waited.
+    in_trace: |_| None,
+    in_windows: |_| 0,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[StartStep::Clock],
+    injections: &[],
+};

@@ -1,0 +1,20 @@
+//! Construction: a node was opened, with all memory that messages need.
+
+use super::{Definition, Traits};
+use crate::explain::injection::{How, Injection, Needs};
+use crate::explain::start::StartStep;
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "construction",
+    words: "a node was opened: memory was mapped and touched, sockets were made",
+    evidence: "the time from the call that opens a node until it has returned",
+    fix: "open nodes and bind communicators before the first message is due",
+    verify: "punctual run peel, and punctual compare RUN RUN",
+    // A trace says what the thread did there: it ran, or waited.
+    in_trace: |_| None,
+    in_windows: |_| 0,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[StartStep::Node, StartStep::NodeOnPath],
+    injections: &[Injection { name: "pools-in-constructor", how: How::AtStart, needs: Needs::Nothing }],
+};

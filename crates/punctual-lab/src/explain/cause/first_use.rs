@@ -1,0 +1,20 @@
+//! First use: keys were read, checked and made ready.
+
+use super::{Definition, Traits};
+use crate::explain::injection::{How, Injection, Needs};
+use crate::explain::start::StartStep;
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "first_use",
+    words: "keys were read and made ready for the first time",
+    evidence: "the time from the first look at the keys until all are ready",
+    fix: "read keys, and use a library once, before the first message is due",
+    verify: "punctual run peel, and punctual compare RUN RUN",
+    // A trace says what the thread did there: it ran, or waited.
+    in_trace: |_| None,
+    in_windows: |_| 0,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[StartStep::Keys, StartStep::KeysOnPath],
+    injections: &[Injection { name: "cold-crypto", how: How::AtStart, needs: Needs::Nothing }],
+};
