@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Place, alone, count, has_namespaces, punctual, result, summary_of, text, unprivileged};
+use punctual_lab::explain::evidence::{Recording, TrialEvidence};
 use punctual_lab::sample::{ABSENT_NS, Outcome};
 use punctual_lab::store::Run;
 use serde_json::Value;
@@ -63,6 +64,34 @@ fn a_program_in_the_kernel_answers() {
         assert_eq!(count(&result["ledger"], "delivered"), 600, "{result:#}");
         assert_eq!(count(&result["responder"], "answered"), 600, "{result:#}");
     }
+}
+
+/// Goal: levels of recording are measured side by side, each with what it records and no more, and compared with nothing.
+#[test]
+fn what_recording_costs_is_measured() {
+    let _turn = alone();
+    let place = Place::new();
+    let levels = ["nothing", "windows", "trace"];
+    let more = ["--record", "nothing,windows,trace", "--count", "1000"];
+    let summary = summary_of(&place.punctual(&response(&more)).with(0).out);
+    for level in levels {
+        assert_sums(result(&summary, &format!("blocking~{level}/round_trip")));
+    }
+    let costs = summary["recording_cost"].as_array().expect("costs");
+    assert_eq!(costs.iter().map(|cost| &cost["recorded"]).collect::<Vec<_>>(), levels[1..], "{costs:#?}");
+    for cost in costs {
+        assert_eq!(cost["way"], "blocking");
+        assert!(cost["p50"]["openings"] == 2 && cost["p50"]["interval"].is_array(), "{cost:#}");
+    }
+    let run = Run::open(&place.path("run")).expect("a run");
+    for trial in &run.trials {
+        let evidence: TrialEvidence = trial.evidence().expect("readable").expect("it is kept");
+        let has_windows = evidence.threads.iter().any(|thread| !thread.windows.is_empty());
+        let (is_bare, is_traced) = (trial.cell.name.contains("~nothing"), trial.cell.name.contains("~trace"));
+        assert!(!(is_bare && has_windows), "{}", trial.cell);
+        assert_eq!(evidence.recording != Recording::Off, is_traced, "{}", trial.cell);
+    }
+    glossary::explains(&place.path("run"));
 }
 
 /// Goal: the stages of each trip add up to its total, with nearly nothing unexplained, in every kind of load and IP.

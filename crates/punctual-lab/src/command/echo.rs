@@ -67,7 +67,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
         return echo_in_kernel(arguments);
     }
     let control = Control::start(arguments.cpu, arguments.sched);
-    let choice = Variant { way: arguments.way, urgency: arguments.sched, ends: Ends::Both };
+    let choice = Variant { way: arguments.way, urgency: arguments.sched, ends: Ends::Both, recorded: None };
     let mut port = testbed::open_port(arguments.cpu, choice, &plan(arguments))?;
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
@@ -77,6 +77,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
         ends_when_told: false,
         sleeps: !arguments.way.spins(),
         delay: None,
+        keeps_windows: true,
     };
     let facts = respond(&mut *port, manner, Mishaps::default(), &control, arguments.size + 1, &interrupted);
     let said = format!(

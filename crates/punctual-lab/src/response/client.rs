@@ -53,6 +53,8 @@ pub struct TrialPlan {
     pub mishaps: Vec<Mishap>,
     /// Never sleeps between trips: for ways that have a CPU to themselves.
     pub spins: bool,
+    /// Keeps windows of what its thread went through.
+    pub keeps_windows: bool,
 }
 
 /// What a trial brought beside its trips.
@@ -201,7 +203,9 @@ impl ResponseClient<'_> {
         while self.receive_one(grace).is_some() {}
         let trips = &mut *self.trips;
         self.port.transmitted(&mut |tag, at| trips.note_transmitted(tag, at));
-        self.close_window(true);
+        if self.plan.keeps_windows {
+            self.close_window(true);
+        }
         self.dump_within(None);
     }
 
@@ -282,7 +286,7 @@ impl Client for ResponseClient<'_> {
         let (slow, load) = (self.slow, self.plan.load);
         let span = trips.rows().get(sequence as usize).map(|row: &Trip| (row.start(load), row.done));
         let span = span.filter(|(begin, end)| end.since(*begin) > slow);
-        if span.is_some() || self.sampler.is_due(self.clock.now()) {
+        if self.plan.keeps_windows && (span.is_some() || self.sampler.is_due(self.clock.now())) {
             self.close_window(span.is_some());
         }
         if let Some((recorder, (begin, end))) = self.recorder.as_mut().zip(span) {

@@ -22,14 +22,13 @@ use super::testbed::{
 };
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
-use super::{neighbour, published, sockperf};
+use super::{neighbour, published, recording_cost, sockperf};
 use crate::doubt::{Cause as DoubtCause, page_faults};
 use crate::explain::recorder::LateRecorder;
 use crate::explain::stage::rule_for;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread};
 use crate::sample::{CellId, Load, Samples};
-use crate::scheduling::Control;
-use crate::store::{Store, StoreError};
+use crate::store::{Run, Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
 /// What a run brought beside the store.
@@ -118,7 +117,9 @@ impl ResponseSession<'_> {
     }
 
     fn not_traced(&self) -> Option<Skipped> {
-        let reason = self.settings.asked.trace.then(LateRecorder::start)?.err()?;
+        let settings = self.settings;
+        let is_asked = settings.choices.iter().any(|&choice| settings.asked.traces(choice));
+        let reason = is_asked.then(LateRecorder::start)?.err()?;
         Some(Skipped { what: "the kernel's trace (--trace)".to_owned(), reason })
     }
 
@@ -194,10 +195,11 @@ impl ResponseSession<'_> {
             delay: settings.asked.delay,
             mishaps: settings.mishaps.clone(),
             spins: choice.way.spins(),
+            keeps_windows: choice.keeps_windows(),
         };
         let port = self.port_plan(choice, local, Some(target), 0);
         let steal = steal_ticks();
-        let recorder = settings.asked.trace.then(LateRecorder::start);
+        let recorder = settings.asked.traces(choice).then(LateRecorder::start);
         if settings.asked.lock_memory {
             lock_memory().map_err(|error| error.to_string())?;
         }
@@ -303,7 +305,7 @@ fn trial(
         let clock = Clock::get();
         let mut trips = RoundTrips::new(plan.capacity(), plan.flows);
         // Made before this thread becomes urgent.
-        let control = Control::start(cpu, choice.urgency);
+        let control = choice.control(cpu);
         let mut port = open_port(cpu, choice, port_plan)?;
         let (start, before) = (clock.now(), ClockPair::now());
         let recording = recorder.as_mut().and_then(|recorder| recorder.as_mut().ok());
@@ -409,6 +411,10 @@ impl Experiment for ResponseSettings {
             }
         }
         summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
+        let costs = recording_cost::costs(self, &Run::open(store.path())?)?;
+        if !costs.is_empty() {
+            summary.more.insert("recording_cost".to_owned(), json!(costs));
+        }
         cut_short(&mut summary, outcome.made);
         let limit_us = u64::try_from(self.asked.limit.as_micros()).unwrap_or(u64::MAX);
         let response = json!({

@@ -32,6 +32,7 @@ pub mod overview;
 pub mod port;
 pub mod protocol;
 pub mod published;
+mod recording_cost;
 pub mod responder;
 pub mod settings;
 pub mod sockperf;

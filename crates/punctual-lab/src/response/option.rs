@@ -5,7 +5,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::scheduling::Urgency;
+use crate::scheduling::{Control, Urgency};
 
 /// How packets are sent and waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
@@ -103,7 +103,30 @@ pub enum Ends {
     Responder,
 }
 
-/// One thing that is measured: a way and an urgency.
+/// How much is recorded beside the trips.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Recorded {
+    /// Nothing: what the others cost is measured against it
+    Nothing,
+    /// What each thread sees of itself
+    Windows,
+    /// The kernel's trace too (root)
+    Trace,
+}
+
+impl Recorded {
+    /// As options and results have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Windows => "windows",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// One thing that is measured: a way and an urgency, and what is recorded meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Variant {
     /// How packets are sent and waited for.
@@ -113,6 +136,9 @@ pub struct Variant {
     /// Of which of them.
     #[serde(default)]
     pub ends: Ends,
+    /// If several levels of recording are measured side by side: which. Else it is that of the run.
+    #[serde(default)]
+    pub recorded: Option<Recorded>,
 }
 
 impl Variant {
@@ -126,6 +152,16 @@ impl Variant {
         self.at(self.ends != Ends::Client)
     }
 
+    /// A control thread beside one of its threads, where windows are kept.
+    pub fn control(self, cpu: Option<usize>) -> Control {
+        if self.keeps_windows() { Control::start(cpu, self.urgency) } else { Control::absent() }
+    }
+
+    /// Whether its threads keep windows of what they went through.
+    pub fn keeps_windows(self) -> bool {
+        self.recorded != Some(Recorded::Nothing)
+    }
+
     fn at(self, is_urgent: bool) -> Self {
         let urgency = if is_urgent { self.urgency } else { Urgency::Other };
         Self { urgency, ends: Ends::Both, ..self }
@@ -133,14 +169,15 @@ impl Variant {
 }
 
 impl fmt::Display for Variant {
-    /// `blocking`, `spin+fifo:50`, `spin+fifo:50@client`.
+    /// `blocking`, `spin+fifo:50`, `spin+fifo:50@client`, `blocking~trace`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.urgency, self.ends) {
             (Urgency::Other, _) => write!(f, "{}", self.way),
             (urgency, Ends::Both) => write!(f, "{}+{urgency}", self.way),
             (urgency, Ends::Client) => write!(f, "{}+{urgency}@client", self.way),
             (urgency, Ends::Responder) => write!(f, "{}+{urgency}@responder", self.way),
-        }
+        }?;
+        self.recorded.map_or(Ok(()), |recorded| write!(f, "~{}", recorded.name()))
     }
 }
 
@@ -154,14 +191,16 @@ mod tests {
             assert_eq!(Way::from_str(way.name(), false), Ok(way));
             assert_eq!(serde_json::to_string(&way).unwrap(), format!("\"{way}\""));
         }
-        let choice = Variant { way: Way::Spin, urgency: Urgency::Fifo(50), ends: Ends::Both };
+        let choice = Variant { way: Way::Spin, urgency: Urgency::Fifo(50), ends: Ends::Both, recorded: None };
         assert_eq!(choice.to_string(), "spin+fifo:50");
+        let traced = Variant { recorded: Some(Recorded::Trace), ..choice };
+        assert_eq!(traced.to_string(), "spin+fifo:50~trace");
         assert_eq!(Variant { ends: Ends::Client, ..choice }.to_string(), "spin+fifo:50@client");
     }
 
     #[test]
     fn one_end_may_be_urgent_alone() {
-        let choice = |ends| Variant { way: Way::Spin, urgency: Urgency::Fifo(50), ends };
+        let choice = |ends| Variant { way: Way::Spin, urgency: Urgency::Fifo(50), ends, recorded: None };
         let urgencies = |ends| [choice(ends).at_client().urgency, choice(ends).at_responder().urgency];
         assert_eq!(urgencies(Ends::Both), [Urgency::Fifo(50); 2]);
         assert_eq!(urgencies(Ends::Client), [Urgency::Fifo(50), Urgency::Other]);

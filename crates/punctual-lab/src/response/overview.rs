@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::explain::{Finding, Share, Side};
 use super::published::{comparison, inside_share};
+use super::recording_cost;
 use crate::explain::cause::Cause;
 use crate::report::parts::{self, LEGEND, WORDS, tail_texts};
 use crate::report::section::{Cell, Column, Item, Output, Section, Table, Tone, numbers};
@@ -24,6 +25,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     let mut sections: Vec<Section> = figures(summary).into_iter().collect();
     sections.extend(lateness(summary));
     sections.extend(stages(summary));
+    sections.extend(recording_cost::section(summary));
     sections.extend(published(summary));
     sections.extend(notes(summary));
     sections.extend(parts::rest(summary));

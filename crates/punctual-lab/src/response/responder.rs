@@ -33,6 +33,8 @@ pub struct AnswerRules {
     pub sleeps: bool,
     /// Made on purpose.
     pub delay: Option<Delay>,
+    /// It keeps windows of what its thread went through.
+    pub keeps_windows: bool,
 }
 
 /// What a responder went through.
@@ -224,7 +226,7 @@ impl Responder<'_> {
         let now = self.clock.now();
         let begin = if arrival.kernel.0 == 0 { arrival.woken } else { arrival.kernel };
         let was_slow = replied.since(begin) > self.slow;
-        if was_slow || self.sampler.is_due(now) {
+        if self.manner.keeps_windows && (was_slow || self.sampler.is_due(now)) {
             let late_us = self.control.late_us_since(self.sampler.since());
             let evidence = self.sampler.close(late_us, was_slow);
             self.window = Some((evidence, self.sampler.since()));

@@ -10,7 +10,7 @@ use punctual_machine::socket::DSCP_MAX;
 
 use super::delay::Delay;
 use super::forward::Faults;
-use super::option::{Ends, Variant, Way};
+use super::option::{Ends, Recorded, Variant, Way};
 use super::port::{FLOWS_MAX, Stamps};
 use super::protocol::Protocol;
 use super::{neighbour, sockperf, wire};
@@ -117,6 +117,9 @@ pub struct ResponseArguments {
     /// Record who ran on each processor, for punctual explain (root)
     #[arg(long)]
     pub(super) trace: bool,
+    /// Measure these levels of recording side by side, and what each costs
+    #[arg(long, value_enum, value_name = "LEVEL", value_delimiter = ',', conflicts_with = "trace")]
+    pub(super) record: Vec<Recorded>,
     /// Make every trip slower by so long in one stage, to see it found: STAGE=TIME
     #[arg(long, hide = true)]
     pub(super) delay: Option<Delay>,
@@ -156,6 +159,18 @@ impl ResponseArguments {
             .filter_map(|way| if let Ways::One(way) = way { Some(*way) } else { None })
             .collect();
         if named.is_empty() { vec![Way::Blocking] } else { named }
+    }
+}
+
+impl ResponseArguments {
+    /// Levels of recording that are measured side by side; that of the run alone if none is asked for.
+    fn levels(&self) -> Vec<Option<Recorded>> {
+        if self.record.is_empty() { vec![None] } else { self.record.iter().copied().map(Some).collect() }
+    }
+
+    /// Whether the kernel's trace is recorded while this is measured.
+    pub(super) fn traces(&self, choice: Variant) -> bool {
+        choice.recorded.map_or(self.trace, |recorded| recorded == Recorded::Trace)
     }
 }
 
@@ -221,12 +236,15 @@ impl ResponseSettings {
             return usage(format!("--flows {}: from 1 to {FLOWS_MAX}", arguments.flows));
         }
         let ways = arguments.ways();
+        let levels = arguments.levels();
         let mut choices = Vec::new();
         for &urgency in &arguments.sched {
             for &way in &ways {
-                let choice = Variant { way, urgency, ends: arguments.urgent };
-                if !choices.contains(&choice) {
-                    choices.push(choice);
+                for &recorded in &levels {
+                    let choice = Variant { way, urgency, ends: arguments.urgent, recorded };
+                    if !choices.contains(&choice) {
+                        choices.push(choice);
+                    }
                 }
             }
         }

@@ -19,7 +19,7 @@ use super::protocol::Protocol;
 use super::responder::{AnswerRules, EchoFacts, respond};
 use crate::explain::injection::{Mishap, Mishaps};
 use crate::run::{INTERFACES, Prepare, Requests, Worker, leave};
-use crate::scheduling::{Control, Job};
+use crate::scheduling::Job;
 
 /// The UDP port of the original.
 pub const PORT: u16 = 9930;
@@ -167,7 +167,7 @@ fn start_answering(assignment: Assignment) -> Result<(Job<Done>, Ready), String>
             return Done { facts, remark, thread: None };
         }
         // Made before this thread becomes urgent: a spinning real-time thread lets nobody start beside it.
-        let control = Control::start(assignment.cpu, assignment.choice.urgency);
+        let control = assignment.choice.control(assignment.cpu);
         let opened = open_port(assignment.cpu, assignment.choice, &assignment.port);
         let mut port = match opened {
             Ok(port) => port,
@@ -183,6 +183,7 @@ fn start_answering(assignment: Assignment) -> Result<(Job<Done>, Ready), String>
             ends_when_told: true,
             sleeps: !assignment.choice.way.spins(),
             delay: assignment.delay,
+            keeps_windows: assignment.choice.keeps_windows(),
         };
         let size = assignment.port.size + 1;
         let mishaps = Mishaps::of(&assignment.mishaps, 1);

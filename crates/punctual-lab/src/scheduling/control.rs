@@ -39,6 +39,18 @@ struct Shared {
     late_count: Counter,
 }
 
+impl Shared {
+    fn new() -> Self {
+        let looks = (0..LOOKS).map(|_| Look { at: Counter::default(), late_ns: Counter::default() });
+        Self {
+            count: Counter::default(),
+            looks: looks.collect(),
+            late_ns_max: Counter::default(),
+            late_count: Counter::default(),
+        }
+    }
+}
+
 /// A control thread, until it is dropped.
 #[derive(Debug)]
 pub struct Control {
@@ -47,15 +59,14 @@ pub struct Control {
 }
 
 impl Control {
+    /// Nobody looks: for what must not be disturbed.
+    pub fn absent() -> Self {
+        Self { shared: Arc::new(Shared::new()), _job: None }
+    }
+
     /// Starts it on this CPU, as urgent as who it stands for.
     pub fn start(cpu: Option<usize>, urgency: Urgency) -> Self {
-        let looks = (0..LOOKS).map(|_| Look { at: Counter::default(), late_ns: Counter::default() });
-        let shared = Arc::new(Shared {
-            count: Counter::default(),
-            looks: looks.collect(),
-            late_ns_max: Counter::default(),
-            late_count: Counter::default(),
-        });
+        let shared = Arc::new(Shared::new());
         let watched = Arc::clone(&shared);
         let job = Job::start("control", move |stop| {
             if let Some(cpu) = cpu {

@@ -66,6 +66,9 @@ impl Again {
         let cell = run.trials.first().map(|trial| &trial.cell).ok_or("it measured nothing")?;
         let mut again = Self { ways: Vec::new(), urgencies: Vec::new(), lasts, trace, ..Self::default() };
         for option in plan["options"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if option.contains('~') {
+                return Err("several levels of recording side by side: verify a run of one".to_owned());
+            }
             let (option, end) = option.split_once('@').unwrap_or((option, ""));
             let (way, urgency) = option.split_once('+').unwrap_or((option, "other"));
             again.is_one_urgent |= end == "responder";

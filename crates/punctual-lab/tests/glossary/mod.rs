@@ -52,14 +52,14 @@ fn words(table: &Table) -> Vec<String> {
     words
 }
 
-/// As it stands, or each of the names that it is made of: "adds (interval)", "keys, on its way", "shared/spin+busy".
+/// As it stands, or each of the names that it is made of: "adds (interval)", "keys, on its way", "shared/spin+busy", "spin~trace".
 fn is_explained(words: &str, explained: &BTreeSet<String>) -> bool {
     let is_known = |one: &str| one.is_empty() || explained.contains(one);
     let words = words.to_lowercase();
     let words = words.split_once(": ").map_or(words.as_str(), |(name, _what)| name);
     let mut names = words.split([',', '(', ')']).map(without_figures);
     is_known(words)
-        || names.all(|name| is_known(&name) || name.split(['/', '+']).all(|part| is_known(part.trim())))
+        || names.all(|name| is_known(&name) || name.split(['/', '+', '~']).all(|part| is_known(part.trim())))
 }
 
 /// "gap 100 µs" and "key, ms" name a gap and a key.

@@ -1,0 +1,93 @@
+//! What recording costs: each level against nothing, round by round of one run.
+
+use serde::{Deserialize, Serialize};
+
+use super::option::{Recorded, Variant};
+use super::settings::ResponseSettings;
+use crate::report::section::{Cell, Column, Section, Table, numbers};
+use crate::sample::{CellId, Phase};
+use crate::stats::{Distribution, Quantile, Ratio};
+use crate::store::{Run, StoreError};
+use crate::summary::Summary;
+use crate::units::{count, dash};
+
+/// One level of recording against none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RecordingCost {
+    /// What was measured: the way, and the urgency of its threads.
+    pub way: String,
+    /// What was recorded.
+    pub recorded: String,
+    /// Of the median.
+    pub p50: Option<Ratio>,
+    /// Of the 99th percentile.
+    pub p99: Option<Ratio>,
+}
+
+/// Every level that was measured beside nothing.
+///
+/// # Errors
+/// Samples cannot be read.
+pub(super) fn costs(settings: &ResponseSettings, run: &Run) -> Result<Vec<RecordingCost>, StoreError> {
+    let mut costs = Vec::new();
+    for &choice in &settings.choices {
+        let Some(recorded) = choice.recorded.filter(|&recorded| recorded != Recorded::Nothing) else {
+            continue;
+        };
+        let nothing = Variant { recorded: Some(Recorded::Nothing), ..choice };
+        let [with, without] = [choice, nothing].map(|choice| settings.cell(choice));
+        let (with, without) = (rounds(run, &with)?, rounds(run, &without)?);
+        let ratio = |quantile: Quantile| {
+            let pairs = with.iter().zip(&without);
+            let ratios = pairs.filter_map(|(with, without)| {
+                let ns = |one: &Distribution| one.quantile(quantile).ns().filter(|&ns| ns > 0);
+                Some(ns(with)? as f64 / ns(without)? as f64)
+            });
+            Ratio::of(&ratios.collect::<Vec<f64>>())
+        };
+        costs.push(RecordingCost {
+            way: Variant { recorded: None, ..choice }.to_string(),
+            recorded: recorded.name().to_owned(),
+            p50: ratio(Quantile::P50),
+            p99: ratio(Quantile::P99),
+        });
+    }
+    costs.retain(|cost| cost.p50.is_some());
+    Ok(costs)
+}
+
+/// The steady messages of each round.
+fn rounds(run: &Run, cell: &CellId) -> Result<Vec<Distribution>, StoreError> {
+    let trials = run.trials_of(cell);
+    trials.map(|trial| Ok(Distribution::of(&[trial.load()?], Phase::Steady, run.header.warmup))).collect()
+}
+
+/// As a table; nothing where one level alone was measured.
+pub(super) fn section(summary: &Summary) -> Option<Section> {
+    let costs: Vec<RecordingCost> =
+        serde_json::from_value(summary.more.get("recording_cost")?.clone()).ok()?;
+    let mut columns = vec![Column::name("way"), Column::name("recorded")];
+    columns.extend(numbers(["p50, times", "p99, times", "rounds"]));
+    let mut table = Table::new(columns);
+    for cost in &costs {
+        let rounds = cost.p50.map_or(0, |ratio| ratio.openings);
+        table.row([
+            Cell::from(cost.way.as_str()),
+            Cell::from(cost.recorded.as_str()),
+            Cell::from(shown(cost.p50)),
+            Cell::from(shown(cost.p99)),
+            Cell::from(count(rounds as u64)),
+        ]);
+    }
+    let note =
+        "Against the same with nothing recorded, round by round; in brackets where it lies, 19 times of 20.";
+    Some(Section::new("What recording costs").note(note).table(table))
+}
+
+/// "1.01 (0.99 to 1.03)".
+fn shown(ratio: Option<Ratio>) -> String {
+    ratio.map_or_else(dash, |Ratio { ratio, interval, .. }| match interval {
+        Some([low, high]) => format!("{ratio:.2} ({low:.2} to {high:.2})"),
+        None => format!("{ratio:.2}"),
+    })
+}
