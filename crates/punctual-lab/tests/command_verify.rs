@@ -39,6 +39,31 @@ fn a_fix_is_judged_by_pairs_in_turn() {
     assert_eq!([option("a"), option("b")], [serde_json::json!(["blocking"]), serde_json::json!(["epoll"])]);
 }
 
+/// Goal: a run of vehicles that is told of frames by signals is made again without them, with the same vehicles.
+#[test]
+fn vehicles_are_made_again_without_signals() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = ["run", "vehicles", "--engine", "datagram", "--mode", "async", "--vehicles", "3"];
+    let more = ["--rounds", "1", "--period", "20ms", "--duration", "400ms", "--quiet", "--out", "run"];
+    let ended = place.punctual(&[&arguments[..], &more].concat());
+    assert!(place.path("run/summary.json").is_file(), "{}", ended.err);
+    let arguments = ["verify", "run", "--fix", "sigio-off", "--duration", "300ms", "--out", "pairs"];
+    let text = place.punctual(&arguments).with(0).out;
+    assert!(text.contains("--wake epoll") && text.contains("New with the fix"), "{text}");
+    let plan = |path: &str| {
+        let header = fs::read_to_string(place.path(path).join("run.json")).expect("a run");
+        serde_json::from_str::<Value>(&header).expect("JSON")["plan"].clone()
+    };
+    let (before, [a, b]) = (plan("run"), ["pairs/a/001", "pairs/b/001"].map(plan));
+    assert_eq!([&a["wake"], &b["wake"]], ["signal", "epoll"]);
+    for key in ["mode", "engine", "vehicles", "components", "period_us", "sealed", "sched"] {
+        assert!(a[key] == before[key] && b[key] == before[key], "{key}: {before:#} {a:#} {b:#}");
+    }
+    let error = place.punctual(&["verify", "run", "--fix", "prefault"]).with(2).err;
+    assert!(error.contains("--lock-memory"), "{error}");
+}
+
 /// Goal: what cannot be tried is said before anything is measured.
 #[test]
 fn what_cannot_be_tried_is_said() {

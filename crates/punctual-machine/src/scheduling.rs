@@ -69,6 +69,30 @@ pub fn set_deadline(reservation: Reservation) -> Result<(), SystemError> {
     }
 }
 
+/// Slices that the kernel takes for threads of the ordinary class: it moves others to the nearest of these.
+pub const SLICE_RANGE: std::ops::RangeInclusive<Duration> =
+    Duration::from_micros(100)..=Duration::from_millis(100);
+
+/// Sets how long the calling thread, of the ordinary class, wants to run at once (Linux 6.12): who asks for a shorter slice than its
+/// neighbours gets the CPU sooner, and has it for less long. No privilege is needed.
+pub fn set_slice(slice: Duration) -> Result<(), SystemError> {
+    let refused = |source: io::Error| SystemError::new("set slice", format!("{slice:?}"), source);
+    if !SLICE_RANGE.contains(&slice) {
+        return Err(refused(io::ErrorKind::InvalidInput.into()));
+    }
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        runtime: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
+        ..Attributes::default()
+    };
+    // SAFETY: the pointer is to a live structure whose size it states; pid 0 is the calling thread.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
+        -1 => Err(refused(io::Error::last_os_error())),
+        _ => Ok(()),
+    }
+}
+
 /// How urgent the calling thread is, as `nice:N`, `fifo:N`, `rr:N`, `deadline:RUNTIME/PERIOD` in microseconds; `other` for all else.
 pub fn urgency() -> String {
     let mut found = Attributes::default();
@@ -111,6 +135,28 @@ mod tests {
         let instant = crate::clock::monotonic_ns() + 2_000_000;
         sleep_until(instant);
         assert!(crate::clock::monotonic_ns() >= instant);
+    }
+
+    /// Goal: the kernel keeps the slice that was asked for, where it knows of slices.
+    #[test]
+    fn a_slice_is_kept() {
+        let slice = Duration::from_millis(1);
+        let kept = std::thread::spawn(move || {
+            set_slice(slice)?;
+            let mut found = Attributes::default();
+            let size = size_of::<Attributes>() as u32;
+            // SAFETY: the pointer is to a live structure of the size that is stated; pid 0 is the calling thread.
+            let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, size, 0) };
+            assert_eq!(answer, 0);
+            Ok::<u64, SystemError>(found.runtime)
+        });
+        match kept.join().expect("the thread ends").expect("it needs no privilege") {
+            0 => eprintln!("SKIPPED: this kernel has no slices (Linux 6.12)"),
+            runtime => assert_eq!(u128::from(runtime), slice.as_nanos()),
+        }
+        for outside in [Duration::ZERO, Duration::from_micros(99), Duration::from_secs(1)] {
+            assert!(set_slice(outside).is_err(), "{outside:?}");
+        }
     }
 
     #[test]

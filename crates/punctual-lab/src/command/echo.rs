@@ -12,7 +12,7 @@ use crate::error::Failure;
 use crate::explain::injection::Mishaps;
 use crate::response::kernel_echo::KernelEcho;
 use crate::response::option::{Ends, Variant, Way};
-use crate::response::port::{PortPlan, SLEEP_MAX, Stamps};
+use crate::response::port::{self, PortPlan, SLEEP_MAX, Stamps};
 use crate::response::protocol::Protocol;
 use crate::response::responder::{AnswerRules, respond};
 use crate::response::testbed;
@@ -116,6 +116,7 @@ fn plan(arguments: &EchoArguments) -> PortPlan {
         dscp: 0,
         priority: 0,
         busy_poll_us: arguments.busy_poll,
+        receive_buffer: port::RECEIVE_BUFFER_SIZE,
         wakes_for_time: false,
         sleep_max: SLEEP_MAX,
     }

@@ -22,9 +22,9 @@ use crate::verify::outlier::{Outlier, outliers, sections};
 /// Options of the verification.
 #[derive(Debug, Args)]
 pub struct VerifyArguments {
-    /// The run whose cells are measured again, of run response
+    /// The run whose cells are measured again, of run response or run vehicles
     run: PathBuf,
-    /// What is tried: pin, class, nice, wake=WAY, prefault, awake, quota
+    /// What is tried: pin, class, nice, slice, wake=WAY, sigio-off, prefault, buffers, awake, quota
     #[arg(long, value_name = "FIX")]
     fix: Fix,
     /// Pairs of runs, without it and with it, 5 to 1000

@@ -279,6 +279,7 @@ impl ResponseSession<'_> {
             dscp: settings.asked.dscp,
             priority: settings.asked.priority,
             busy_poll_us: settings.asked.busy_poll,
+            receive_buffer: settings.asked.receive_buffer.unwrap_or(port::RECEIVE_BUFFER_SIZE),
             wakes_for_time: side == 0 && settings.load == Load::Open,
             sleep_max: if side == 0 { settings.asked.timeout.clamp(SLEEP_MIN, SLEEP_MAX) } else { SLEEP_MAX },
         }
@@ -391,6 +392,7 @@ impl Experiment for ResponseSettings {
             "client_cpu": self.cpus[0],
             "responder_cpu": self.cpus[1],
             "lock_memory": self.asked.lock_memory,
+            "receive_buffer": self.asked.receive_buffer,
         });
         let cpus = self.cpus.into_iter().flatten().collect();
         RunPlan { name: "response", warmup: WARMUP, cpus, described }

@@ -114,6 +114,9 @@ pub struct ResponseArguments {
     /// Lock memory, so that it is there before it is used
     #[arg(long)]
     pub(super) lock_memory: bool,
+    /// Room at each socket for what nobody has read yet, bytes [default: 16 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(4096..=1 << 30))]
+    pub(super) receive_buffer: Option<usize>,
     /// Record who ran on each processor, for punctual explain (root)
     #[arg(long)]
     pub(super) trace: bool,

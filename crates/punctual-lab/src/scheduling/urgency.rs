@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::cpu::{SchedulingClass, set_scheduling_class};
-use punctual_machine::scheduling::{NICE_RANGE, Reservation, set_deadline, set_nice};
+use punctual_machine::scheduling::{NICE_RANGE, Reservation, SLICE_RANGE, set_deadline, set_nice, set_slice};
 use serde::{Deserialize, Serialize};
 
 /// How urgent a measuring thread is.
@@ -18,6 +18,8 @@ pub enum Urgency {
     Other,
     /// The ordinary class with this nice value.
     Nice(i32),
+    /// The ordinary class with slices of so many microseconds.
+    Slice(u32),
     /// First in, first out, at this priority.
     Fifo(u8),
     /// Round robin, at this priority.
@@ -50,6 +52,7 @@ impl Urgency {
         match self {
             Self::Other => Ok(()),
             Self::Nice(nice) => set_nice(nice),
+            Self::Slice(us) => set_slice(Duration::from_micros(us.into())),
             Self::Fifo(priority) => set_scheduling_class(SchedulingClass::Fifo(priority)),
             Self::RoundRobin(priority) => set_scheduling_class(SchedulingClass::RoundRobin(priority)),
             Self::Deadline { runtime_us, period_us } => set_deadline(Reservation {
@@ -83,6 +86,7 @@ impl fmt::Display for Urgency {
         match self {
             Self::Other => f.write_str("other"),
             Self::Nice(nice) => write!(f, "nice:{nice}"),
+            Self::Slice(us) => write!(f, "slice:{us}"),
             Self::Fifo(priority) => write!(f, "fifo:{priority}"),
             Self::RoundRobin(priority) => write!(f, "rr:{priority}"),
             Self::Deadline { runtime_us, period_us } => write!(f, "deadline:{runtime_us}/{period_us}"),
@@ -95,8 +99,7 @@ impl FromStr for Urgency {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            let forms =
-                "other, nice:-20 to nice:19, fifo:1 to fifo:99, rr:1 to rr:99, deadline:RUNTIME/PERIOD in µs";
+            let forms = "other, nice:-20 to nice:19, slice:100 to slice:100000 in µs, fifo:1 to fifo:99, rr:1 to rr:99, deadline:RUNTIME/PERIOD in µs";
             format!("one of {forms} is needed")
         };
         let (class, value) = text.split_once(':').unwrap_or((text, ""));
@@ -106,6 +109,11 @@ impl FromStr for Urgency {
             "nice" => {
                 let nice = value.parse().ok().filter(|nice| NICE_RANGE.contains(nice));
                 nice.map(Self::Nice).ok_or_else(wrong)
+            }
+            "slice" => {
+                let slice = value.parse::<u32>().ok();
+                let is_possible = |us: &u32| SLICE_RANGE.contains(&Duration::from_micros((*us).into()));
+                slice.filter(is_possible).map(Self::Slice).ok_or_else(wrong)
             }
             "fifo" => priority().map(Self::Fifo),
             "rr" => priority().map(Self::RoundRobin),
@@ -127,12 +135,22 @@ mod tests {
 
     #[test]
     fn urgencies_read_back() {
-        for text in ["other", "nice:-20", "nice:19", "fifo:1", "rr:99", "deadline:500/1000"] {
+        for text in ["other", "nice:-20", "nice:19", "slice:100", "fifo:1", "rr:99", "deadline:500/1000"] {
             assert_eq!(text.parse::<Urgency>().map(|urgency| urgency.to_string()), Ok(text.to_owned()));
         }
-        for wrong in
-            ["", "fifo", "fifo:0", "fifo:100", "nice:20", "rr:x", "deadline:5", "deadline:9/8", "other:1"]
-        {
+        for wrong in [
+            "",
+            "fifo",
+            "fifo:0",
+            "fifo:100",
+            "nice:20",
+            "slice:99",
+            "slice:",
+            "rr:x",
+            "deadline:5",
+            "deadline:9/8",
+            "other:1",
+        ] {
             assert!(wrong.parse::<Urgency>().is_err(), "{wrong}");
         }
     }

@@ -8,9 +8,36 @@ use crate::sample::Load;
 use crate::scheduling::Urgency;
 use crate::store::Run;
 
+/// The experiments that can be made again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remade {
+    /// `run response`.
+    #[default]
+    Response,
+    /// `run vehicles`.
+    Vehicles,
+}
+
+impl Remade {
+    /// As the command has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Response => "response",
+            Self::Vehicles => "vehicles",
+        }
+    }
+
+    /// Whether it takes `--lock-memory`.
+    pub fn can_lock_memory(self) -> bool {
+        self == Self::Response
+    }
+}
+
 /// What is measured again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Again {
+    /// By which experiment.
+    pub experiment: Remade,
     /// How threads wait.
     pub ways: Vec<String>,
     /// How urgent they are.
@@ -21,6 +48,8 @@ pub struct Again {
     pub is_pinned: bool,
     /// Memory is locked before.
     pub locks_memory: bool,
+    /// Room at sockets, where it was chosen.
+    pub receive_buffer: Option<u64>,
     /// When the next message leaves.
     pub load: Load,
     /// Idle gap or period, microseconds.
@@ -36,11 +65,13 @@ pub struct Again {
 impl Default for Again {
     fn default() -> Self {
         Self {
+            experiment: Remade::Response,
             ways: vec!["blocking".to_owned()],
             urgencies: vec![Urgency::Other],
             is_one_urgent: false,
             is_pinned: true,
             locks_memory: false,
+            receive_buffer: None,
             load: Load::Closed,
             gap_us: 0,
             more: Vec::new(),
@@ -51,15 +82,52 @@ impl Default for Again {
 }
 
 impl Again {
-    /// Of a run of `response`.
+    /// Of a run of `response` or `vehicles`.
     ///
     /// # Errors
     /// It is another experiment's, or of something that is not made again.
     pub fn of(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
-        let (experiment, plan) = (&run.header.experiment, &run.header.plan);
-        if experiment != "response" {
-            return Err(format!("a run of {experiment}: only runs of response can be verified"));
+        match run.header.experiment.as_str() {
+            "response" => Self::of_response(run, lasts, trace),
+            "vehicles" => Self::of_vehicles(run, lasts, trace),
+            other => Err(format!("a run of {other}: runs of response and vehicles can be verified")),
         }
+    }
+
+    fn of_vehicles(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
+        let plan = &run.header.plan;
+        let text = |key: &str| plan[key].as_str().ok_or_else(|| format!("its plan has no {key}"));
+        let number = |key: &str| plan[key].as_f64().ok_or_else(|| format!("its plan has no {key}"));
+        let mut more = Vec::new();
+        let mut option = |name: &str, value: String| more.extend([name.to_owned(), value]);
+        for name in ["mode", "engine", "interfaces"] {
+            option(&format!("--{name}"), text(name)?.to_owned());
+        }
+        for name in ["vehicles", "roadside", "components"] {
+            option(&format!("--{name}"), number(name)?.to_string());
+        }
+        option("--period", format!("{}us", number("period_us")?));
+        let awake_us = number("awake_us")?;
+        if awake_us > 0.0 {
+            option("--awake", format!("{awake_us}us"));
+        }
+        option("--seal", if plan["sealed"] == true { "on" } else { "off" }.to_owned());
+        let flags = [("--spread", plan["spread"] == true), ("--no-barrier", plan["barrier"] == false)];
+        more.extend(flags.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| (*name).to_owned()));
+        Ok(Self {
+            experiment: Remade::Vehicles,
+            ways: vec![text("wake")?.to_owned()],
+            urgencies: vec![text("sched")?.parse()?],
+            is_pinned: plan["pinned"] == true,
+            more,
+            lasts,
+            trace,
+            ..Self::default()
+        })
+    }
+
+    fn of_response(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
+        let plan = &run.header.plan;
         if plan["against_sockperf"] == true || !plan["faults"].is_null() {
             return Err("made against sockperf, or with faults on the way: verify a run without".to_owned());
         }
@@ -81,6 +149,7 @@ impl Again {
         }
         again.is_pinned = !plan["client_cpu"].is_null();
         again.locks_memory = plan["lock_memory"] == true;
+        again.receive_buffer = plan["receive_buffer"].as_u64();
         (again.load, again.gap_us) = (cell.load, cell.gap_us);
         let mut option = |name: &str, value: String| again.more.extend([name.to_owned(), value]);
         option("--size", cell.size.to_string());
@@ -108,23 +177,32 @@ impl Again {
 
     /// As a shell takes it.
     pub fn command(&self) -> String {
-        let joined = |words: Vec<String>| words.join(",");
-        let mut words = vec!["punctual run response --rounds 1 --count 10000000".to_owned()];
+        let mut words = vec![format!("punctual run {} --rounds 1", self.experiment.name())];
         words.push(format!("--wake {}", self.ways.join(",")));
-        let urgencies = self.urgencies.iter().map(ToString::to_string).collect();
-        words.push(format!("--sched {}", joined(urgencies)));
-        if self.is_one_urgent {
-            words.push("--urgent responder".to_owned());
-        }
-        let load = if self.load == Load::Open { "open" } else { "closed" };
-        words.push(format!("--load {load} --gap {}us --duration {}ms", self.gap_us, self.lasts.as_millis()));
-        for (is_so, word) in
-            [(!self.is_pinned, "--unpinned"), (self.locks_memory, "--lock-memory"), (self.trace, "--trace")]
-        {
-            words.extend(is_so.then(|| word.to_owned()));
+        let urgencies: Vec<String> = self.urgencies.iter().map(ToString::to_string).collect();
+        words.push(format!("--sched {}", urgencies.join(",")));
+        words.push(format!("--duration {}ms", self.lasts.as_millis()));
+        words.extend(self.trace.then(|| "--trace".to_owned()));
+        match self.experiment {
+            Remade::Response => words.extend(self.of_response_alone()),
+            Remade::Vehicles => words.extend(self.is_pinned.then(|| "--pin".to_owned())),
         }
         words.extend(self.more.iter().cloned());
         words.join(" ")
+    }
+
+    /// Options that `run response` alone has.
+    fn of_response_alone(&self) -> Vec<String> {
+        let load = if self.load == Load::Open { "open" } else { "closed" };
+        let mut words = vec![format!("--count 10000000 --load {load} --gap {}us", self.gap_us)];
+        let flags = [
+            (self.is_one_urgent, "--urgent responder"),
+            (!self.is_pinned, "--unpinned"),
+            (self.locks_memory, "--lock-memory"),
+        ];
+        words.extend(flags.iter().filter(|(is_so, _)| *is_so).map(|(_, word)| (*word).to_owned()));
+        words.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer {bytes}")));
+        words
     }
 }
 

@@ -18,6 +18,12 @@ pub enum Fix {
     Class,
     /// Threads with the highest nice value.
     Nice,
+    /// Threads with short slices.
+    Slice,
+    /// Sockets with room for many packets.
+    Buffers,
+    /// Nobody is told of packets by a signal.
+    SigioOff,
     /// Another way to wait.
     Wake(String),
     /// Memory locked and present before.
@@ -29,10 +35,16 @@ pub enum Fix {
 }
 
 /// As options name them.
-pub const NAMES: &str = "pin, class, nice, wake=WAY, prefault, awake, quota";
+pub const NAMES: &str = "pin, class, nice, slice, wake=WAY, sigio-off, prefault, buffers, awake, quota";
 
 /// The priority of the real-time class that is tried.
 const PRIORITY: u8 = 50;
+
+/// The slice that is tried, microseconds: a thirtieth of the usual.
+const SLICE_US: u32 = 100;
+
+/// How threads wait instead of by signals.
+const WITHOUT_SIGNALS: &str = "epoll";
 
 /// The nice value that is tried.
 const NICE: i32 = -20;
@@ -45,6 +57,9 @@ impl FromStr for Fix {
             ("pin", _) => Ok(Self::Pin),
             ("class", _) => Ok(Self::Class),
             ("nice", _) => Ok(Self::Nice),
+            ("slice", _) => Ok(Self::Slice),
+            ("buffers", _) => Ok(Self::Buffers),
+            ("sigio-off", _) => Ok(Self::SigioOff),
             ("prefault", _) => Ok(Self::Prefault),
             ("awake", _) => Ok(Self::Awake),
             ("quota", _) => Ok(Self::Quota),
@@ -61,6 +76,11 @@ impl Fix {
             Self::Pin => "each thread bound to a processor of its own".to_owned(),
             Self::Class => format!("threads in the real-time class, --sched fifo:{PRIORITY}"),
             Self::Nice => format!("threads with --sched nice:{NICE}"),
+            Self::Slice => {
+                format!("threads with --sched slice:{SLICE_US}: they get the CPU sooner, and for less long")
+            }
+            Self::Buffers => "sockets with the usual room, without --receive-buffer".to_owned(),
+            Self::SigioOff => format!("threads wait by --wake {WITHOUT_SIGNALS}, not by signals (O_ASYNC)"),
             Self::Wake(way) => format!("threads wait by --wake {way}"),
             Self::Prefault => "memory locked, and present before it is used (--lock-memory)".to_owned(),
             Self::Awake => "processors kept awake (/dev/cpu_dma_latency held at 0)".to_owned(),
@@ -71,7 +91,7 @@ impl Fix {
     /// The command with the fix, of that without.
     ///
     /// # Errors
-    /// It is in place already.
+    /// It is in place already, or the experiment has no such option.
     pub fn applied(&self, without: &Again) -> Result<Again, String> {
         let mut with = without.clone();
         match self {
@@ -82,7 +102,16 @@ impl Fix {
                 with.is_one_urgent |= without.spins();
             }
             Self::Nice => with.urgencies = vec![Urgency::Nice(NICE)],
+            Self::Slice => with.urgencies = vec![Urgency::Slice(SLICE_US)],
+            Self::Buffers => with.receive_buffer = None,
+            Self::SigioOff => {
+                let signals = with.ways.iter_mut().filter(|way| *way == "signal");
+                signals.for_each(|way| WITHOUT_SIGNALS.clone_into(way));
+            }
             Self::Wake(way) => with.ways = vec![way.clone()],
+            Self::Prefault if !with.experiment.can_lock_memory() => {
+                return Err(format!("run {} has no --lock-memory", with.experiment.name()));
+            }
             Self::Prefault => with.locks_memory = true,
             Self::Awake | Self::Quota => return Ok(with),
         }
@@ -120,10 +149,23 @@ fn keep_awake() -> Result<File, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verify::again::Remade;
 
     #[test]
     fn fixes_are_named() {
-        for name in ["pin", "class", "nice", "wake=spin", "prefault", "awake", "quota"] {
+        let names = [
+            "pin",
+            "class",
+            "nice",
+            "slice",
+            "wake=spin",
+            "sigio-off",
+            "prefault",
+            "buffers",
+            "awake",
+            "quota",
+        ];
+        for name in names {
             assert!(name.parse::<Fix>().is_ok(), "{name}");
         }
         for wrong in ["", "wake", "wake=", "pins", "class=1"] {
@@ -134,19 +176,28 @@ mod tests {
     /// Goal: a fix changes the command in its own place and nowhere else, and is refused where it is in place.
     #[test]
     fn a_fix_changes_its_own_place() {
-        let without = Again { ways: vec!["spin".to_owned()], is_pinned: false, ..Again::default() };
-        for fix in
-            ["pin", "class", "nice", "wake=blocking", "prefault"].map(|name| name.parse::<Fix>().unwrap())
-        {
+        let ways = vec!["spin".to_owned()];
+        let without = Again { ways, is_pinned: false, receive_buffer: Some(8192), ..Again::default() };
+        let names = ["pin", "class", "nice", "slice", "wake=blocking", "prefault", "buffers"];
+        for fix in names.map(|name| name.parse::<Fix>().unwrap()) {
             let with = fix.applied(&without).expect("it is not in place");
             assert_ne!(with.command(), without.command(), "{fix:?}");
             assert!(fix.applied(&with).is_err(), "{fix:?} twice");
             assert!(fix.hold().expect("nothing of the host").is_none());
         }
         let urgent = Fix::Class.applied(&without).expect("it is not in place");
-        assert!(urgent.command().contains("--sched fifo:50 --urgent responder"), "{}", urgent.command());
+        let command = urgent.command();
+        let has = |words: &str| command.contains(words);
+        assert!(has("--sched fifo:50 ") && has("--urgent responder"), "{command}");
         let two = Again { ways: vec!["spin".to_owned(), "blocking".to_owned()], ..Again::default() };
         assert!(Fix::Wake("epoll".to_owned()).applied(&two).is_err());
         assert!(Fix::Nice.applied(&two).is_ok());
+        assert!(Fix::SigioOff.applied(&two).is_err(), "nobody is told by a signal");
+        let signalled =
+            Again { experiment: Remade::Vehicles, ways: vec!["signal".to_owned()], ..Again::default() };
+        let with = Fix::SigioOff.applied(&signalled).expect("it is not in place");
+        assert!(with.command().contains("run vehicles") && with.command().contains("--wake epoll"));
+        let error = Fix::Prefault.applied(&signalled).expect_err("there is no such option");
+        assert!(error.contains("--lock-memory"), "{error}");
     }
 }

@@ -95,6 +95,8 @@ pub struct PortPlan {
     pub busy_poll_us: u32,
     /// Whether receives must end at instants that the load chooses.
     pub wakes_for_time: bool,
+    /// Room for what nobody has read yet, bytes as the kernel charges them.
+    pub receive_buffer: usize,
     /// Longest sleep in one receiving call, which knows no deadline: a lost answer costs this much at least.
     pub sleep_max: Duration,
 }
@@ -103,8 +105,7 @@ impl PortPlan {
     /// Options of a plain socket.
     fn udp_options(&self) -> UdpOptions {
         UdpOptions {
-            // Half of an open run may wait here while a responder stands still.
-            receive_buffer: Some(RECEIVE_BUFFER_SIZE),
+            receive_buffer: Some(self.receive_buffer),
             timestamps: self.stamps != Stamps::Off,
             ..UdpOptions::default()
         }
@@ -119,8 +120,9 @@ impl PortPlan {
     }
 }
 
-/// Sixteen thousand packets of the size that the kernel charges for one of 512 bytes.
-const RECEIVE_BUFFER_SIZE: usize = 16 << 20;
+/// Half of an open run may wait there while a responder stands still: sixteen thousand packets of the size that the kernel charges for
+/// one of 512 bytes.
+pub const RECEIVE_BUFFER_SIZE: usize = 16 << 20;
 
 /// Most flows of a trial: each is a socket, and all are looked at in turn.
 pub const FLOWS_MAX: usize = 64;
