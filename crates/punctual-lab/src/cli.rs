@@ -48,6 +48,8 @@ enum Verb {
     Report(command::ReportArguments),
     /// Say what was late in a run, where, why, and what to try
     Explain(command::ExplainArguments),
+    /// Record the kernel's trace around late messages of programs that may not (root)
+    Watch(command::WatchArguments),
     /// Measure a run again with a fix and without, in turn, and say whether it helped
     Verify(command::VerifyArguments),
     /// Show the live counters of this user's nodes on this host, while there are any
@@ -137,6 +139,7 @@ pub fn main() -> ExitCode {
         Verb::CompareCalibrate { runs } => command::calibrate(&runs),
         Verb::Report(report) => command::report(&report),
         Verb::Explain(explain) => command::explain(&explain),
+        Verb::Watch(watch) => command::watch(&watch),
         Verb::Verify(verify) => command::verify(&verify),
         Verb::Stat(stat) => command::stat(&stat),
         Verb::Host(host) => command::host(&host),

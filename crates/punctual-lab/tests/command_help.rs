@@ -7,7 +7,7 @@ use std::fs;
 use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 24] = [
+const VERBS: [&[&str]; 25] = [
     &[],
     &["survey"],
     &["run"],
@@ -28,6 +28,7 @@ const VERBS: [&[&str]; 24] = [
     &["compare"],
     &["report"],
     &["explain"],
+    &["watch"],
     &["verify"],
     &["stat"],
     &["completions"],

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Quotas that the calling thread's control groups have, its own and those above.
+/// Quotas that a thread's control groups have, its own and those above.
 #[derive(Debug, Default)]
 pub struct Quotas {
     stats: Vec<File>,
@@ -27,7 +27,17 @@ pub struct Throttled {
 impl Quotas {
     /// Those of the calling thread now.
     pub fn of_this_thread() -> Self {
-        let limited = limits().into_iter().filter_map(|(file, _)| file.parent().map(Path::to_owned));
+        Self::of(&own_groups())
+    }
+
+    /// Those of another process now.
+    pub fn of_process(process: u32) -> Self {
+        Self::of(&groups_of(&process.to_string()))
+    }
+
+    fn of(groups: &[Group]) -> Self {
+        let limits = groups.iter().flat_map(Group::levels).filter_map(limit);
+        let limited = limits.filter_map(|(file, _)| file.parent().map(Path::to_owned));
         Self { stats: limited.filter_map(|level| File::open(level.join("cpu.stat")).ok()).collect() }
     }
 
@@ -60,7 +70,7 @@ fn parse_throttled(text: &str) -> Throttled {
     Throttled { times: value("nr_throttled").unwrap_or(0), ns: ns.unwrap_or(0) }
 }
 
-/// How long the calling thread's control group was frozen, of version 2, with all above it. Linux tells it from 6.18 on.
+/// How long a thread's control group was frozen, of version 2, with all above it. Linux tells it from 6.18 on.
 #[derive(Debug)]
 pub struct Freezer {
     stat: Option<File>,
@@ -69,7 +79,15 @@ pub struct Freezer {
 impl Freezer {
     /// That of the calling thread now.
     pub fn of_this_thread() -> Self {
-        let groups = own_groups();
+        Self::of(&own_groups())
+    }
+
+    /// That of another process now.
+    pub fn of_process(process: u32) -> Self {
+        Self::of(&groups_of(&process.to_string()))
+    }
+
+    fn of(groups: &[Group]) -> Self {
         let own = groups.iter().find(|group| group.is_second);
         Self { stat: own.and_then(|group| File::open(group.path.join("cgroup.stat.local")).ok()) }
     }
@@ -142,8 +160,13 @@ pub fn limits() -> Vec<(PathBuf, String)> {
 
 /// Those of the calling thread.
 fn own_groups() -> Vec<Group> {
+    groups_of("thread-self")
+}
+
+/// Those of a process, by its name in `/proc`, as they are mounted here.
+fn groups_of(process: &str) -> Vec<Group> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    groups(&read("/proc/thread-self/cgroup"), &read("/proc/self/mountinfo"))
+    groups(&read(&format!("/proc/{process}/cgroup")), &read("/proc/self/mountinfo"))
 }
 
 /// The file of a group's quota, if it has one, and what it says.

@@ -1,4 +1,4 @@
-//! Pages of counters that other processes of this user find and read, without disturbing who counts: of nodes, runtimes and members of groups.
+//! Pages of counters that other processes of this user find and read, without disturbing who counts: of nodes, runtimes, members of groups and logs.
 
 use std::ffi::{CString, OsString};
 use std::ops::Deref;
@@ -33,6 +33,8 @@ pub(crate) enum PageKind {
     Runtime,
     /// A member of a group.
     Group,
+    /// A log of late messages.
+    Late,
 }
 
 impl PageKind {
@@ -42,6 +44,7 @@ impl PageKind {
             Self::Node => [u64::from_le_bytes(*b"PUNCOUNT"), 2],
             Self::Runtime => [u64::from_le_bytes(*b"PUNRUNTM"), 1],
             Self::Group => [u64::from_le_bytes(*b"PUNGROUP"), 1],
+            Self::Late => [u64::from_le_bytes(*b"PUNLATEM"), 1],
         }
     }
 
@@ -51,6 +54,7 @@ impl PageKind {
             Self::Node => "counters",
             Self::Runtime => "runtime",
             Self::Group => "group",
+            Self::Late => "late",
         }
     }
 
@@ -155,6 +159,40 @@ pub(crate) fn read_all(kind: PageKind) -> Vec<MappedSlice<Counter>> {
         .filter(|&(_, life)| life != Life::Ended)
         .filter_map(|(path, _)| read(&path, kind))
         .collect()
+}
+
+/// The same of every user of this host whose pages we may read, with their files, users and groups, but for those that are `known`.
+pub(crate) fn find_all(
+    kind: PageKind,
+    known: impl Fn(&Path) -> bool,
+) -> Vec<(PathBuf, [u32; 2], MappedSlice<Counter>)> {
+    let mut found = Vec::new();
+    for (folder, user) in folders() {
+        for (path, life) in lives(&folder, kind, usize::MAX) {
+            if life != Life::Ended
+                && !known(&path)
+                && let Some(words) = read(&path, kind)
+            {
+                found.push((path, user, words));
+            }
+        }
+    }
+    found
+}
+
+/// The folders of all users: each belongs to the one in its name.
+fn folders() -> Vec<(PathBuf, [u32; 2])> {
+    use std::os::unix::fs::MetadataExt;
+    let own = folder();
+    let (Some(parent), Some(stem)) = (own.parent(), own.file_stem()) else { return Vec::new() };
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    let of_user = |path: PathBuf| {
+        let found = std::fs::symlink_metadata(&path).ok()?;
+        let is_named =
+            path.file_stem() == Some(stem) && path.extension()?.to_str()? == found.uid().to_string();
+        (found.is_dir() && (is_named || path == own)).then(|| (path, [found.uid(), found.gid()]))
+    };
+    entries.filter_map(|entry| of_user(entry.path())).collect()
 }
 
 fn read(path: &Path, kind: PageKind) -> Option<MappedSlice<Counter>> {

@@ -10,6 +10,9 @@ pub(super) const NAMES: [&str; 6] = [
     "irq/softirq_exit",
 ];
 
+/// System calls of chosen threads, recorded where they are asked for: they come behind [`NAMES`].
+pub(super) const CALL_NAMES: [&str; 2] = ["raw_syscalls/sys_enter", "raw_syscalls/sys_exit"];
+
 /// A thread, as the scheduler sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Task {
@@ -91,6 +94,18 @@ pub enum TraceEvent {
     SoftInterruptExit {
         /// Its kind.
         vector: u32,
+    },
+    /// A thread calls the kernel.
+    CallEntry {
+        /// Who.
+        thread: u32,
+        /// Which call, by the number of this processor's kernels ([`super::call_name`]).
+        number: u32,
+    },
+    /// It has its answer.
+    CallExit {
+        /// Who.
+        thread: u32,
     },
 }
 

@@ -7,13 +7,16 @@
 //! 1. The kernel alone writes a ring; our mapping cannot be written.
 //! 2. Records are read while the ring is paused. A record that was under way then may still be written, next to the
 //!    oldest: the last `ring::MARGIN` bytes are never read.
+mod call;
 mod event;
 mod record;
 mod ring;
 mod tracefs;
 
+use std::ffi::CString;
 use std::io;
 
+pub use call::call_name;
 pub use event::{CpuTrace, Task, TaskState, TraceEvent, TracedEvent, WakingFrom};
 use record::Layouts;
 use ring::Ring;
@@ -30,6 +33,7 @@ pub const RING_SIZE: usize = 4 << 20;
 pub struct TraceRecorder {
     layouts: Layouts,
     rings: Vec<(u32, Ring)>,
+    has_calls: bool,
     since_ns: u64,
 }
 
@@ -43,22 +47,51 @@ impl TraceRecorder {
     }
 
     fn start_with(ring_size: usize) -> Result<Self, SystemError> {
+        Self::open(ring_size, false)
+    }
+
+    /// Starts to record with rings of about so many bytes for each CPU, a power of two of pages, and where this kernel can tell them with the
+    /// system calls of the threads of [`Self::note_calls_of`].
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn start_with_calls(ring_size: usize) -> Result<Self, SystemError> {
+        let pages = (ring_size / rustix::param::page_size()).max(2);
+        let ring_size = (1 << pages.ilog2()) * rustix::param::page_size();
+        // A kernel without tracepoints of system calls, or without filters, still has the others.
+        Self::open(ring_size, true).or_else(|_| Self::open(ring_size, false))
+    }
+
+    fn open(ring_size: usize, has_calls: bool) -> Result<Self, SystemError> {
         check_process_ids()?;
-        let layouts = Layouts::read(&tracefs::formats(&event::NAMES)?)
+        let calls = if has_calls { &event::CALL_NAMES[..] } else { &[] };
+        let names = [&event::NAMES[..], calls].concat();
+        let layouts = Layouts::read(&tracefs::formats(&names)?)
             .map_err(|text| SystemError::new("read", "the kernel's tracepoints", io::Error::other(text)))?;
         let cpus = cpus_online()
             .ok_or_else(|| SystemError::new("list", "the CPUs", io::Error::from(io::ErrorKind::NotFound)))?;
         let mut rings = Vec::with_capacity(cpus.len());
         for cpu in cpus {
             let number = u32::try_from(cpu).unwrap_or(u32::MAX);
-            let ring = Ring::open(number, &layouts.ids(), ring_size)
+            let ring = Ring::open(number, &layouts.ids(), calls.len(), ring_size)
                 .map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), advise(error)))?;
             rings.push((number, ring));
         }
         for (cpu, ring) in &rings {
             ring.enable().map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), error))?;
         }
-        Ok(Self { layouts, rings, since_ns: monotonic_ns() })
+        Ok(Self { layouts, rings, has_calls, since_ns: monotonic_ns() })
+    }
+
+    /// Records the system calls of these threads, and of no others; whether it can.
+    pub fn note_calls_of(&self, threads: &[u32]) -> bool {
+        if !self.has_calls || threads.is_empty() {
+            return false;
+        }
+        let terms: Vec<String> = threads.iter().map(|thread| format!("common_pid == {thread}")).collect();
+        // The kernel takes a page of text; of more threads than that no calls are recorded.
+        CString::new(terms.join(" || "))
+            .is_ok_and(|filter| self.rings.iter().all(|(_, ring)| ring.filter(&filter).is_ok()))
     }
 
     /// Stops recording for now. Events are lost, and counted, until [`Self::resume`].

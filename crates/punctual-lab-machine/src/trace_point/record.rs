@@ -109,7 +109,8 @@ impl Layouts {
         let read = |(text, name): (&String, &&str)| {
             Layout::read(text).ok_or_else(|| format!("the format of {name} is not understood"))
         };
-        texts.iter().zip(&super::event::NAMES).map(read).collect::<Result<_, _>>().map(Self)
+        let names = super::event::NAMES.iter().chain(&super::event::CALL_NAMES);
+        texts.iter().zip(names).map(read).collect::<Result<_, _>>().map(Self)
     }
 
     /// Their numbers.
@@ -130,7 +131,12 @@ impl Layouts {
             }),
             3 => Some(TraceEvent::InterruptExit { number: fields.unsigned("irq")? }),
             4 => Some(TraceEvent::SoftInterruptEntry { vector: fields.unsigned("vec")? }),
-            _ => Some(TraceEvent::SoftInterruptExit { vector: fields.unsigned("vec")? }),
+            5 => Some(TraceEvent::SoftInterruptExit { vector: fields.unsigned("vec")? }),
+            6 => Some(TraceEvent::CallEntry {
+                thread: fields.unsigned("common_pid")?,
+                number: fields.unsigned("id")?,
+            }),
+            _ => Some(TraceEvent::CallExit { thread: fields.unsigned("common_pid")? }),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One CPU's ring: the events that write it, and its mapping.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -52,11 +53,16 @@ const SET_OUTPUT: libc::c_ulong = 0x2405;
 /// `PERF_EVENT_IOC_PAUSE_OUTPUT`.
 const PAUSE: libc::c_ulong = 0x4004_2409;
 
+/// `PERF_EVENT_IOC_SET_FILTER`.
+const SET_FILTER: libc::c_ulong = 0x4008_2406;
+
 /// Events of one CPU that write one ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     /// The first owns the ring.
     events: Vec<OwnedFd>,
+    /// So many of the last have a filter.
+    filtered: usize,
     start: NonNull<u8>,
     page_size: usize,
     size: usize,
@@ -75,8 +81,9 @@ pub(super) struct RingCopy {
 }
 
 impl Ring {
-    /// The ring of one CPU, of `size` bytes, for tracepoints by their numbers. They are not enabled yet.
-    pub(super) fn open(cpu: u32, ids: &[u16], size: usize) -> io::Result<Self> {
+    /// The ring of one CPU, of `size` bytes, for tracepoints by their numbers. They are not enabled yet. What `filtered` of the last
+    /// tell passes a filter, which lets nothing pass until [`Self::filter`].
+    pub(super) fn open(cpu: u32, ids: &[u16], filtered: usize, size: usize) -> io::Result<Self> {
         let events = ids.iter().map(|&id| open_event(cpu, id)).collect::<io::Result<Vec<_>>>()?;
         let first = events.first().ok_or(io::ErrorKind::InvalidInput)?;
         let page_size = rustix::param::page_size();
@@ -86,11 +93,18 @@ impl Ring {
             rustix::mm::mmap(ptr::null_mut(), page_size + size, ProtFlags::READ, MapFlags::SHARED, first, 0)
         }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let ring = Self { events, start, page_size, size };
+        let ring = Self { events, filtered, start, page_size, size };
         for event in &ring.events[1..] {
             control(event, SET_OUTPUT, ring.events[0].as_raw_fd().cast_unsigned().into())?;
         }
+        ring.filter(c"common_pid == 0")?;
         Ok(ring)
+    }
+
+    /// Only what this filter lets pass is recorded of the events that have one.
+    pub(super) fn filter(&self, filter: &CStr) -> io::Result<()> {
+        let first = self.events.len().saturating_sub(self.filtered);
+        self.events[first..].iter().try_for_each(|event| set_filter(event, filter))
     }
 
     pub(super) fn enable(&self) -> io::Result<()> {
@@ -175,6 +189,12 @@ fn open_event(cpu: u32, id: u16) -> io::Result<OwnedFd> {
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+fn set_filter(event: &OwnedFd, filter: &CStr) -> io::Result<()> {
+    // SAFETY: the kernel reads the text, which ends with a zero and is borrowed for the whole call.
+    let done = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn control(event: &OwnedFd, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {

@@ -87,3 +87,30 @@ fn a_small_ring_overwrites_its_oldest() {
     // Each sleep is a switch of 88 bytes at least: 400 do not fit.
     assert!(traces.iter().any(|trace| trace.since_ns > from_ns), "{traces:?}");
 }
+
+/// Goal: calls of the threads that were asked for are recorded, with their numbers, and of no others.
+#[test]
+fn calls_of_chosen_threads_are_recorded() {
+    if recorder().is_none() {
+        return;
+    }
+    let mut recorder = TraceRecorder::start_with_calls(RING_SIZE).expect("as the other");
+    if !recorder.note_calls_of(&[thread_id()]) {
+        eprintln!("SKIPPED: this kernel tells no system calls");
+        return;
+    }
+    let from_ns = monotonic_ns();
+    std::thread::sleep(Duration::from_millis(2));
+    std::thread::spawn(|| std::thread::sleep(Duration::from_millis(1))).join().expect("it ends");
+    let dump = recorder.dump(from_ns).expect("a dump");
+    let traces = recorder.read(&dump);
+    let mut calls = traces.iter().flat_map(|trace| &trace.events).filter_map(|event| match event.event {
+        TraceEvent::CallEntry { thread, number } if event.at_ns >= from_ns => {
+            Some((thread, call_name(number)))
+        }
+        _ => None,
+    });
+    assert_eq!(calls.next(), Some((thread_id(), Some("clock_nanosleep"))));
+    assert!(calls.all(|(thread, _)| thread == thread_id()));
+    assert!(traces.iter().all(|trace| !trace.is_damaged));
+}

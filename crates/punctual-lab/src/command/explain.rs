@@ -9,9 +9,10 @@ use super::{print, try_json, write_json};
 use crate::error::Failure;
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::{self, Explained};
-use crate::explain::late_log;
+use crate::explain::late_log::{self, Log};
 use crate::explain::perfetto::{DrawnTrial, drawing};
 use crate::explain::text::{PlaceExplained, message, sections};
+use crate::explain::trace_file::{self, LogIdentity, TraceFile};
 use crate::file;
 use crate::report::section::Section;
 use crate::report::text::{self, Screen};
@@ -32,6 +33,9 @@ pub struct ExplainArguments {
     /// Write what the trace saw around late messages, for ui.perfetto.dev
     #[arg(long, value_name = "FILE", conflicts_with_all = ["message", "json"])]
     perfetto: Option<PathBuf>,
+    /// Of a log: the trace that punctual watch left, or its folder; LOG.traces if not given
+    #[arg(long, value_name = "FILE|DIR")]
+    trace: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -120,12 +124,14 @@ fn late_log(arguments: &ExplainArguments) -> Result<(), Failure> {
     let off = |reason: &dyn std::fmt::Display| Failure::Usage(format!("{path}: {reason}"));
     let bytes = file::read(&arguments.run, late_log::LOG_SIZE_MAX).map_err(|error| off(&error))?;
     let log = late_log::parse(&bytes).map_err(|error| off(&error))?;
+    let (traces, mut notes) = traces(arguments, log.as_ref());
     if let Some(number) = arguments.message {
         let record = log.as_ref().and_then(|log| log.records.get(usize::try_from(number).ok()?));
         let record = record.ok_or_else(|| off(&format!("--message {number}: it has none of that number")))?;
-        return print(&text::page(&late_log::text::message(record), Screen::stdout()));
+        return print(&text::page(&late_log::text::message(record, &traces), Screen::stdout()));
     }
-    let found = log.as_ref().map_or_else(Vec::new, late_log::explain);
+    let found = log.as_ref().map_or_else(Vec::new, |log| late_log::explain(log, &traces));
+    notes.extend(log.as_ref().map_or_else(Vec::new, late_log::text::left_out));
     if arguments.json {
         let receiver = |one: &Explained| {
             log.as_ref()
@@ -136,18 +142,27 @@ fn late_log(arguments: &ExplainArguments) -> Result<(), Failure> {
         let whole = json!({
             "schema": "punctual.explain.v1",
             "program": log.as_ref().map(|log| &log.head.program),
-            "tier": 0,
+            "tier": u8::from(!traces.is_empty()),
             "findings": findings.collect::<Vec<Value>>(),
-            "notes": log.as_ref().map_or_else(Vec::new, late_log::text::left_out),
+            "notes": notes,
         });
         return print(&format!("{whole:#}\n"));
     }
     let shown_max = if arguments.all { usize::MAX } else { SHOWN_MAX };
     let all = match &log {
-        Some(log) => late_log::text::sections(log, &found, shown_max),
+        Some(log) => late_log::text::sections(log, &found, shown_max, &notes),
         None => vec![Section::new("What was late").note("No message was late.")],
     };
     print(&text::page(&all, Screen::stdout()))
+}
+
+/// What `punctual watch` left for a log, and what of that could not be read.
+fn traces(arguments: &ExplainArguments, log: Option<&Log>) -> (Vec<TraceFile>, Vec<String>) {
+    let Some(log) = log.filter(|_| arguments.tier > 0) else { return Default::default() };
+    let beside = trace_file::beside(&arguments.run);
+    let place = arguments.trace.clone().or_else(|| beside.is_dir().then_some(beside));
+    let identity = LogIdentity { pid: log.head.pid, made_ns: log.head.monotonic_ns };
+    place.map(|place| trace_file::of_log(&place, identity)).unwrap_or_default()
 }
 
 /// The evidence of a trial; what is damaged is noted, and does without.

@@ -26,6 +26,7 @@ mod tasks;
 mod vehicles;
 mod verify;
 mod wakeup;
+mod watch;
 
 pub use broadcast::{BroadcastArguments, broadcast};
 pub use causes::{CausesArguments, causes};
@@ -50,6 +51,7 @@ pub use tasks::tasks;
 pub use vehicles::vehicles;
 pub use verify::{VerifyArguments, verify};
 pub use wakeup::{WakeupArguments, wakeup};
+pub use watch::{WatchArguments, watch};
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;

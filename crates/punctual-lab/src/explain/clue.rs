@@ -31,13 +31,13 @@ pub struct Excess<'a> {
 }
 
 impl Excess<'_> {
-    /// Whose work in the stage is not what is waited for: while the packet is on the wire, or while it goes to sleep.
+    /// Whose work in the stage is not what is waited for: while the message is under way, or while it goes to sleep.
     fn is_of_another(&self) -> bool {
         self.is_on_wire() || self.stage.ends_with("woken")
     }
 
     fn is_on_wire(&self) -> bool {
-        [Side::Wire, Side::WireOrResponder].contains(&self.side)
+        [Side::Wire, Side::WireOrResponder, Side::Medium].contains(&self.side)
     }
 }
 

@@ -82,13 +82,18 @@ impl TrialEvidence {
         self.stages.iter().find(|owner| owner.stage == stage)
     }
 
-    /// The trace that covers most of an interval.
-    pub fn dump_over(&self, (from, to): (u64, u64)) -> Option<&EvidenceDump> {
-        let covered = |dump: &&EvidenceDump| {
-            let known = dump.trace.known();
-            known.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from))).sum::<u64>()
-        };
-        let most = self.dumps.iter().max_by_key(covered)?;
-        (covered(&most) > 0).then_some(most)
+    /// The dump that covers most of an interval.
+    pub fn dump_over(&self, interval: (u64, u64)) -> Option<&EvidenceDump> {
+        most_of(&self.dumps, |dump| &dump.trace, interval)
     }
+}
+
+/// Of what has a trace, what knows most of an interval.
+pub fn most_of<T>(all: &[T], trace: impl Fn(&T) -> &Trace, (from, to): (u64, u64)) -> Option<&T> {
+    let covered = |one: &&T| {
+        let known = trace(one).known();
+        known.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from))).sum::<u64>()
+    };
+    let most = all.iter().max_by_key(covered)?;
+    (covered(&most) > 0).then_some(most)
 }

@@ -8,6 +8,7 @@ use super::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence};
 use super::naming::{Excess, NamedCause, from_account, from_windows, part_words};
 use super::seen::{PART_MIN, Seen, over};
 use super::stage::{Side, interval, rule_for, typical, worst_stage};
+use super::trace::Trace;
 use crate::sample::{Load, Samples};
 use crate::scheduling::Urgency;
 use crate::stall::{self, Stall};
@@ -52,6 +53,53 @@ pub struct PartTime {
 }
 
 impl Explained {
+    /// One of which nothing is known yet but that it was late.
+    pub(super) fn of_stall(stall: Stall, instant_ns: u64, excess_ns: u64) -> Self {
+        Self {
+            instant_ns,
+            stall,
+            excess_ns,
+            stage: None,
+            stage_excess_ns: 0,
+            side: None,
+            role: None,
+            parts: Vec::new(),
+            causes: Vec::new(),
+            unexplained_ns: excess_ns,
+            behind: None,
+            would_help: None,
+        }
+    }
+
+    /// Its parts and causes, by the account of its thread in a trace, or by what that saw of itself.
+    pub(super) fn charge(
+        &mut self,
+        traced: Option<(&Trace, &Account)>,
+        excess: &Excess<'_>,
+        seen: Option<&Seen>,
+    ) {
+        let from_windows = seen.map(|seen| from_windows(seen, excess)).unwrap_or_default();
+        if let Some((trace, account)) = traced {
+            let part = |(part, ns): (Part, u64)| PartTime { part: part_words(part, trace), ns };
+            self.parts = account.sums().into_iter().map(part).collect();
+            self.causes = from_account(account, trace, excess, seen);
+            // Where events are missing, the thread's own windows may know what the trace does not tell.
+            let untold_ns = account.time_of(Part::Unexplained);
+            if from_windows.first().is_some_and(|one| one.share >= PART_MIN && one.ns <= untold_ns) {
+                self.causes = from_windows;
+            }
+        } else {
+            self.causes = from_windows;
+        }
+        self.sum_up();
+    }
+
+    /// What no cause accounts for.
+    pub(super) fn sum_up(&mut self) {
+        let named: u64 = self.causes.iter().map(|cause| cause.ns).sum();
+        self.unexplained_ns = self.excess_ns.saturating_sub(named);
+    }
+
     /// The cause that half of the excess is due to, if there is one.
     pub fn cause(&self) -> Cause {
         let largest = self.causes.first().filter(|cause| cause.share >= PART_MIN);
@@ -133,20 +181,8 @@ fn one(
     late: Option<LateStage<'_>>,
     evidence: Option<&TrialEvidence>,
 ) -> Explained {
-    let mut explained = Explained {
-        instant_ns,
-        stall,
-        excess_ns,
-        stage: None,
-        stage_excess_ns: 0,
-        side: None,
-        role: None,
-        parts: Vec::new(),
-        causes: Vec::new(),
-        unexplained_ns: excess_ns,
-        behind: None,
-        would_help: would_help(late.as_ref(), evidence),
-    };
+    let mut explained = Explained::of_stall(stall, instant_ns, excess_ns);
+    explained.would_help = would_help(late.as_ref(), evidence);
     let Some(late) = late else { return explained };
     let stage = &samples.stages[late.place].name;
     explained.stage = Some(stage.clone());
@@ -164,26 +200,8 @@ fn one(
         fault_ns: evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns),
     };
     let seen: Option<Seen> = late.thread.and_then(|thread| over(&thread.windows, late.interval));
-    match (&late.traced, &seen) {
-        (Some((dump, account)), seen) => {
-            let sums = account.sums();
-            explained.parts = sums
-                .into_iter()
-                .map(|(part, ns)| PartTime { part: part_words(part, &dump.trace), ns })
-                .collect();
-            explained.causes = from_account(account, &dump.trace, &excess, seen.as_ref());
-            // Where events are missing, the thread's own windows may know what the trace does not tell.
-            let untold_ns = account.time_of(Part::Unexplained);
-            let from_windows = seen.as_ref().map(|seen| from_windows(seen, &excess)).unwrap_or_default();
-            if from_windows.first().is_some_and(|one| one.share >= PART_MIN && one.ns <= untold_ns) {
-                explained.causes = from_windows;
-            }
-        }
-        (None, Some(seen)) => explained.causes = from_windows(seen, &excess),
-        (None, None) => {}
-    }
-    let named: u64 = explained.causes.iter().map(|cause| cause.ns).sum();
-    explained.unexplained_ns = excess_ns.saturating_sub(named);
+    let traced = late.traced.as_ref().map(|(dump, account)| (&dump.trace, account));
+    explained.charge(traced, &excess, seen.as_ref());
     explained
 }
 

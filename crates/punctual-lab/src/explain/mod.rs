@@ -19,4 +19,6 @@ pub mod start;
 pub mod text;
 mod timeline;
 pub mod trace;
+pub mod trace_file;
 pub mod waker;
+pub mod watcher;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual_lab_machine::trace_point::{
-    CpuTrace, Task, TaskState, TraceDump, TraceEvent, TraceRecorder, WakingFrom,
+    CpuTrace, Task, TaskState, TraceDump, TraceEvent, TraceRecorder, WakingFrom, call_name,
 };
 use punctual_machine::clock::monotonic_ns;
 
@@ -12,7 +12,7 @@ use super::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, What};
 
 /// Time before a late message that is dumped too: what a thread did last tells what it did then. Who was stopped while it waited for
 /// the message was so before the message was sent.
-const BEFORE_NS: u64 = 50_000_000;
+pub(super) const BEFORE_NS: u64 = 50_000_000;
 
 /// Dumps of one trial: as many as its slowest messages that anybody reads.
 const DUMPS_MAX: usize = 48;
@@ -108,7 +108,8 @@ fn is_kernel_thread(task: &Task) -> bool {
     }
 }
 
-fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
+/// A dump of the recorder, its instants turned into those of a run.
+pub(super) fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
     let mut trace = Trace::default();
     for cpu in cpus {
         let mut events = Vec::with_capacity(cpu.events.len());
@@ -164,5 +165,11 @@ fn what_of(event: &TraceEvent, trace: &mut Trace) -> What {
         TraceEvent::InterruptExit { number } => What::InterruptEnd(*number),
         TraceEvent::SoftInterruptEntry { vector } => What::SoftInterrupt(*vector),
         TraceEvent::SoftInterruptExit { vector } => What::SoftInterruptEnd(*vector),
+        TraceEvent::CallEntry { thread, number } => {
+            let name = || call_name(*number).map_or_else(|| format!("system call {number}"), str::to_owned);
+            trace.calls.entry(*number).or_insert_with(name);
+            What::Call { thread: *thread, number: *number }
+        }
+        TraceEvent::CallExit { thread } => What::CallEnd(*thread),
     }
 }

@@ -1,8 +1,10 @@
 //! What an explanation says, as sections: each stall once, and one message in full.
 
+use super::account::Account;
 use super::evidence::TrialEvidence;
 use super::finding::{Explained, LateStage, PartTime, late_stage};
 use super::naming::part_words;
+use super::trace::Trace;
 use crate::report::section::{Cell, Column, Item, Section, Table};
 use crate::sample::{ABSENT_NS, CellId, Load, Samples};
 use crate::units::{count, micros};
@@ -187,7 +189,11 @@ fn slowest(samples: &Samples, row: usize, load: Load, late: &LateStage<'_>) -> S
     let Some((dump, account)) = &late.traced else {
         return section.note("No trace of the kernel covers it.");
     };
-    let start = samples.start_ns(row, load);
+    section.table(pieces(account, &dump.trace, samples.start_ns(row, load)))
+}
+
+/// An account piece by piece; instants are from the beginning of the message.
+pub(super) fn pieces(account: &Account, trace: &Trace, start_ns: u64) -> Table {
     let mut table = Table::new(vec![
         Column::number("at, µs"),
         Column::number("µs"),
@@ -197,11 +203,11 @@ fn slowest(samples: &Samples, row: usize, load: Load, late: &LateStage<'_>) -> S
     for piece in &account.pieces {
         let ns = piece.to_ns - piece.from_ns;
         table.row([
-            micros(piece.from_ns.saturating_sub(start) as f64).into(),
+            micros(piece.from_ns.saturating_sub(start_ns) as f64).into(),
             micros(ns as f64).into(),
             bar(ns, account.total_ns().max(1)).into(),
-            Cell::from(part_words(piece.part, &dump.trace)),
+            Cell::from(part_words(piece.part, trace)),
         ]);
     }
-    section.table(table)
+    table
 }

@@ -45,7 +45,7 @@ pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<
     let mut turns: Vec<(u64, Turn)> = trace
         .cpus
         .iter()
-        .flat_map(|cpu| within(cpu, from, to).iter().filter_map(move |event| turn(cpu.cpu, thread, event)))
+        .flat_map(|cpu| cpu.within((from, to)).iter().filter_map(move |event| turn(cpu.cpu, thread, event)))
         .collect();
     turns.sort_by_key(|&(at, _)| at);
     let mut states = Vec::with_capacity(turns.len() + 1);
@@ -71,12 +71,6 @@ pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<
     }
     states.push(Stretch { from_ns: begin, to_ns: to, what: state });
     states
-}
-
-fn within(cpu: &CpuEvents, from: u64, to: u64) -> &[Event] {
-    let first = cpu.events.partition_point(|event| event.0 < from);
-    let last = cpu.events.partition_point(|event| event.0 <= to);
-    cpu.events.get(first..last).unwrap_or_default()
 }
 
 fn turn(cpu: u32, thread: u32, &Event(at, what): &Event) -> Option<(u64, Turn)> {
@@ -135,7 +129,7 @@ fn next_state(state: State, turn: Turn, later: &[(u64, Turn)]) -> State {
 pub(super) fn occupants(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<Option<u32>>> {
     let mut stretches = Vec::new();
     let (mut begin, mut thread) = (from, None);
-    for &Event(at, what) in within(cpu, from, to) {
+    for &Event(at, what) in cpu.within((from, to)) {
         let What::Switch { left, runs, .. } = what else { continue };
         // Who leaves is not who was there: a switch in between is missing, and nobody knows when it was.
         let what = thread.or(Some(left)).filter(|&thread| thread == left);
@@ -160,7 +154,7 @@ pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stre
     let mut stretches: Vec<Stretch<Interruption>> = Vec::new();
     let mut open: Vec<Interruption> = Vec::new();
     let mut begin = from;
-    for &Event(at, what) in within(cpu, from, to) {
+    for &Event(at, what) in cpu.within((from, to)) {
         let (one, begins) = match what {
             What::Interrupt(number) => (Interruption::Device(number), true),
             What::SoftInterrupt(kind) => (Interruption::Deferred(kind), true),

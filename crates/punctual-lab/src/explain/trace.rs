@@ -14,6 +14,12 @@ pub struct Trace {
     pub tasks: BTreeMap<u32, TaskInfo>,
     /// Devices by the numbers of their interrupts.
     pub interrupts: BTreeMap<u32, String>,
+    /// System calls by their numbers, where calls were recorded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<u32, String>,
+    /// Threads of processes, where those are known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub processes: BTreeMap<u32, u32>,
     /// Every CPU.
     pub cpus: Vec<CpuEvents>,
 }
@@ -81,6 +87,15 @@ pub enum What {
     SoftInterrupt(u32),
     /// It ended.
     SoftInterruptEnd(u32),
+    /// A thread called the kernel, by the number of the call.
+    Call {
+        /// Who.
+        thread: u32,
+        /// Which, of [`Trace::calls`].
+        number: u32,
+    },
+    /// The call returned to this thread.
+    CallEnd(u32),
 }
 
 /// Why a thread left its CPU.
@@ -101,6 +116,27 @@ pub enum Leaving {
     Ended,
 }
 
+impl What {
+    /// Who it is about.
+    pub fn threads(self) -> impl Iterator<Item = u32> {
+        let (one, other) = match self {
+            Self::Switch { left, runs, .. } => (Some(left), Some(runs)),
+            Self::Wake { woken, waker, .. } => (Some(woken), Some(waker)),
+            _ => (None, None),
+        };
+        one.into_iter().chain(other)
+    }
+}
+
+impl CpuEvents {
+    /// Its events between two instants, both included.
+    pub fn within(&self, (from, to): (u64, u64)) -> &[Event] {
+        let first = self.events.partition_point(|event| event.0 < from);
+        let last = self.events.partition_point(|event| event.0 <= to);
+        self.events.get(first..last).unwrap_or_default()
+    }
+}
+
 impl Trace {
     /// When everything is known of every CPU, in the order of time.
     pub fn known(&self) -> Vec<(u64, u64)> {
@@ -119,6 +155,37 @@ impl Trace {
             from = from.max(end);
         }
         known
+    }
+
+    /// What it tells of an interval, with the threads that come in it.
+    #[must_use]
+    pub fn within(&self, (from, to): (u64, u64)) -> Self {
+        let mut tasks = BTreeMap::new();
+        let mut keep = |thread: u32| {
+            if let Some(task) = self.tasks.get(&thread) {
+                tasks.entry(thread).or_insert_with(|| task.clone());
+            }
+        };
+        let cut = |cpu: &CpuEvents| {
+            let events = cpu.within((from, to)).to_vec();
+            events.iter().flat_map(|event| event.1.threads()).for_each(&mut keep);
+            CpuEvents {
+                cpu: cpu.cpu,
+                since_ns: cpu.since_ns.max(from),
+                until_ns: cpu.until_ns.min(to),
+                lost: if cpu.gaps.iter().any(|gap| gap.0 < to && gap.1 > from) { cpu.lost } else { 0 },
+                gaps: cpu.gaps.iter().copied().filter(|gap| gap.0 < to && gap.1 > from).collect(),
+                events,
+            }
+        };
+        let cpus = self.cpus.iter().map(cut).collect();
+        Self {
+            tasks,
+            interrupts: self.interrupts.clone(),
+            calls: self.calls.clone(),
+            cpus,
+            ..Self::default()
+        }
     }
 
     /// Events lost, over all CPUs.

@@ -4,23 +4,14 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use super::check::check_text;
-use super::write::write_durably;
+use super::checked::{checked_text, read_checked, write_text};
 use super::{EVIDENCE_DIR, Store, StoreError, StoredTrial};
 use crate::file::read_text;
 
 const SCHEMA: &str = "punctual.evidence.v1";
-
-/// The first line.
-#[derive(Serialize, Deserialize)]
-struct Heading {
-    schema: String,
-    /// Over the second line.
-    check: String,
-}
 
 /// Largest file of evidence that is read, bytes.
 const SIZE_MAX: u64 = 1 << 30;
@@ -35,10 +26,7 @@ impl Store {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(|error| StoreError::from_io(directory, error))?;
         }
-        let body = serde_json::to_string(evidence).expect("every key of evidence is a string");
-        let heading = Heading { schema: SCHEMA.to_owned(), check: check_text(&body) };
-        let heading = serde_json::to_string(&heading).expect("every key is a string");
-        write_durably(&path, format!("{heading}\n{body}\n").as_bytes())
+        write_text(&path, &checked_text(SCHEMA, evidence))
     }
 }
 
@@ -57,21 +45,8 @@ impl StoredTrial {
             }
             Err(error) => return Err(StoreError::from_io(&path, error)),
         };
-        read(&text).map(Some).map_err(|reason| StoreError::Damaged { path, reason })
+        read_checked(SCHEMA, &text).map(Some).map_err(|reason| StoreError::Damaged { path, reason })
     }
-}
-
-fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let (heading, rest) = text.split_once('\n').ok_or("it has no second line")?;
-    let heading: Heading = serde_json::from_str(heading).map_err(|error| error.to_string())?;
-    if heading.schema != SCHEMA {
-        return Err(format!("it is of version `{}`, unknown here", heading.schema));
-    }
-    let body = rest.trim_end_matches('\n');
-    if check_text(body) != heading.check {
-        return Err("its check value is another".to_owned());
-    }
-    serde_json::from_str(body).map_err(|error| error.to_string())
 }
 
 /// `evidence/NAME.json` of `samples/NAME.parquet`.

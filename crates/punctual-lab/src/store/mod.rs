@@ -8,6 +8,7 @@
 //! ```
 
 mod check;
+mod checked;
 mod decode;
 mod encode;
 mod error;
@@ -15,6 +16,7 @@ mod evidence;
 mod run;
 mod write;
 
+pub use checked::{checked_text, read_checked, write_text};
 pub use error::StoreError;
 pub use run::{Run, StoredTrial};
 pub use write::Store;

@@ -18,7 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 // Every suite uses a part of this file.
 const _: () = {
     let _ = (schema::faults, summary_of, text, alone, survey, short_survey, punctual_by);
-    let _ = (Started::id, Started::signal, Started::signal_group, Place::world_writable, Place::path);
+    let _ = (
+        Started::id,
+        Started::out_path,
+        Started::signal,
+        Started::signal_group,
+        Place::world_writable,
+        Place::path,
+    );
     let _ = |started: &mut Started| (started.has("", || true), started.ends_before(|| true));
     let _ = (children, is_root, unprivileged, has_namespaces, result, count);
     let _ = |process: u32| (has_thread(process, ""), all_ready(process));
@@ -156,6 +163,11 @@ impl Started {
     /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it has said so far.
+    pub(crate) fn out_path(&self) -> PathBuf {
+        self.out.path().to_owned()
     }
 
     /// What Ctrl-C does on a terminal: everybody in the foreground gets it.

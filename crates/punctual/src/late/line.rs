@@ -12,7 +12,7 @@ use super::LateAccount;
 use crate::trace::{Record, Stage, Stages};
 
 /// The first line: the process, its host and its clocks.
-pub(super) fn head(threshold_ns: u64, counts_continuations: bool) -> String {
+pub(super) fn head(made_ns: u64, threshold_ns: u64, counts_continuations: bool) -> String {
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.file_name().unwrap_or_default().to_string_lossy();
     let (pid, cpus, domain) = (std::process::id(), count_online(), Clock::get().domain());
@@ -20,11 +20,10 @@ pub(super) fn head(threshold_ns: u64, counts_continuations: bool) -> String {
     let kernel = name.release().to_string_lossy();
     format!(
         "{{\"schema\":\"punctual.late.v1\",\"program\":{},\"pid\":{pid},\"cpus\":{cpus},\"kernel\":{},\
-         \"clock\":{domain},\"monotonic_ns\":{},\"realtime_ns\":{},\"threshold_ns\":{threshold_ns},\
+         \"clock\":{domain},\"monotonic_ns\":{made_ns},\"realtime_ns\":{},\"threshold_ns\":{threshold_ns},\
          \"fault_ns\":{},\"counts_continuations\":{counts_continuations}}}\n",
         Quoted(&program),
         Quoted(&kernel),
-        monotonic_ns(),
         realtime_ns(),
         fault_ns(),
     )
@@ -84,6 +83,12 @@ pub(super) fn began(stages: &Stages) -> (Ticks, &'static [Stage]) {
     } else {
         (stages.receiver.kernel, &Stage::ALL[4..])
     }
+}
+
+/// When it was under way, nanoseconds of `CLOCK_MONOTONIC`.
+pub(super) fn span_ns(stages: &Stages) -> (u64, u64) {
+    let instants = Instants::read();
+    (instants.ns(began(stages).0), instants.ns(stages.receiver.delivered))
 }
 
 /// How long it took, as far as this clock knows.

@@ -4,6 +4,7 @@
 //! millisecond. A message later than the threshold leaves one line: its stages, and what the thread went through around it.
 
 mod line;
+mod page;
 mod watch;
 
 use std::fs::File;
@@ -16,6 +17,8 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::{Clock, Ticks, monotonic_ns};
 use punctual_machine::signal::count_continuations_unless_handled;
 
+use page::LatePage;
+pub use page::{LateSpan, WatchedLog, watched_logs};
 pub(crate) use watch::Watch;
 
 /// Largest file, bytes: some ten thousand late messages.
@@ -77,9 +80,11 @@ impl LateLog {
         })?;
         let counts_continuations = count_continuations_unless_handled();
         let threshold_ns = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
+        let made_ns = monotonic_ns();
         let file = LateFile {
             file,
-            head: line::head(threshold_ns, counts_continuations),
+            page: LatePage::create(path, made_ns)?,
+            head: line::head(made_ns, threshold_ns, counts_continuations),
             text: String::with_capacity(LINE_SIZE),
             size: 0,
             account: LateAccount::default(),
@@ -102,6 +107,8 @@ impl LateLog {
 #[derive(Debug)]
 struct LateFile {
     file: File,
+    /// Tells who records the kernel's trace, in another process.
+    page: LatePage,
     /// The first line, until it is written.
     head: String,
     text: String,
@@ -115,7 +122,7 @@ struct LateFile {
 
 impl LateFile {
     /// One more message, if there is room for it. `write` says it, by its number and what was left out until then.
-    fn add(&mut self, write: impl FnOnce(&mut String, LateAccount)) {
+    fn add(&mut self, span: LateSpan, write: impl FnOnce(&mut String, LateAccount)) {
         let second = monotonic_ns() / 1_000_000_000;
         if std::mem::replace(&mut self.second, second) != second {
             self.in_second = 0;
@@ -125,6 +132,8 @@ impl LateFile {
             return;
         }
         self.in_second += 1;
+        // First of all: what is recorded elsewhere is soon overwritten.
+        self.page.note(span);
         self.text.clear();
         if self.size == 0 {
             self.text.push_str(&self.head);
@@ -156,6 +165,8 @@ mod tests {
     use super::*;
     use crate::{Bus, Communicator, CommunicatorOptions, Node, Wake};
 
+    const SPAN: LateSpan = LateSpan { from_ns: 1, to_ns: 2, thread: 3 };
+
     /// Goal: a folder that is not there is an error at once; a disk that is full is counted and leaves no half of a line.
     #[test]
     fn what_cannot_be_written_is_said_or_counted() {
@@ -166,7 +177,7 @@ mod tests {
             "{error}"
         );
         let full = LateLog::create("/dev/full", second).expect("it opens");
-        full.lock().add(|text, _| text.push_str("a line\n"));
+        full.lock().add(SPAN, |text, _| text.push_str("a line\n"));
         assert_eq!(full.account(), LateAccount { unwritten: 1, ..LateAccount::default() });
     }
 
@@ -177,7 +188,7 @@ mod tests {
         let log = LateLog::create(file.path(), Duration::from_secs(1)).expect("room");
         assert_eq!(std::fs::metadata(file.path()).expect("a file").len(), 0);
         let count = u64::from(RECORDS_PER_SECOND_MAX) * 3;
-        (0..count).for_each(|_| log.lock().add(|text, _| text.push_str("a line\n")));
+        (0..count).for_each(|_| log.lock().add(SPAN, |text, _| text.push_str("a line\n")));
         let account = log.account();
         assert_eq!(account.written + account.skipped, count);
         // They may lie in two seconds.

@@ -6,8 +6,8 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::namespace::thread_id;
 use punctual_machine::window::{SchedSampler, WINDOW_MAX, Window};
 
-use super::LateLog;
 use super::line::{self, LateMessage, took};
+use super::{LateLog, LateSpan};
 use crate::trace::{Record, Stage, Stages};
 
 /// Windows kept: what happened longer ago belongs to no message that comes now, for windows end while messages are waited for.
@@ -162,7 +162,8 @@ impl Watch {
         }
         for record in &self.pending {
             let thread = self.sampler.as_ref().map_or(0, SchedSampler::thread);
-            self.log.lock().add(|text, account| {
+            let (from_ns, to_ns) = line::span_ns(&record.stages);
+            self.log.lock().add(LateSpan { from_ns, to_ns, thread }, |text, account| {
                 let late = LateMessage {
                     receiver: &self.receiver,
                     record,

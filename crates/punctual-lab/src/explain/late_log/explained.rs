@@ -2,13 +2,16 @@
 
 use punctual_machine::window::Window;
 
-use super::{LateRecord, LateStageRecord, Log, LogHead};
+use super::{LateRecord, LateStageRecord, LateWindow, Log, LogHead};
+use crate::explain::account::{Account, account};
 use crate::explain::cause::Cause;
 use crate::explain::clue::Excess;
+use crate::explain::evidence::most_of;
 use crate::explain::finding::{Explained, charge_backlog};
-use crate::explain::naming::from_windows;
 use crate::explain::seen::over;
 use crate::explain::stage::Side;
+use crate::explain::trace::Trace;
+use crate::explain::trace_file::TraceFile;
 use crate::scheduling::Urgency;
 use crate::stall::Stall;
 
@@ -23,7 +26,7 @@ impl LateRecord {
     }
 
     /// The stage that exceeds what is usual by most.
-    fn worst(&self) -> Option<&LateStageRecord> {
+    pub(super) fn worst(&self) -> Option<&LateStageRecord> {
         self.stages.iter().max_by_key(|stage| stage.excess_ns())
     }
 
@@ -44,8 +47,8 @@ impl LateStageRecord {
     }
 }
 
-/// The stalls of a log, in the order of time; of the messages of one the longest is explained.
-pub fn explain(log: &Log) -> Vec<Explained> {
+/// The stalls of a log, in the order of time; of the messages of one the longest is explained, by the trace where one covers it.
+pub fn explain(log: &Log, traces: &[TraceFile]) -> Vec<Explained> {
     let Log { head, records, .. } = log;
     let mut order: Vec<usize> = (0..records.len()).collect();
     order.sort_by_key(|&place| (&records[place].receiver, records[place].span().1));
@@ -64,7 +67,7 @@ pub fn explain(log: &Log) -> Vec<Explained> {
             messages: together.len() as u64,
             longest_ns: records[longest].total_ns,
         };
-        found.push(one(head, &records[longest], stall));
+        found.push(one(head, &records[longest], stall, traces));
     }
     charge_backlog(&mut found);
     found.sort_by_key(|one| one.instant_ns);
@@ -75,22 +78,9 @@ pub fn explain(log: &Log) -> Vec<Explained> {
     found
 }
 
-fn one(head: &LogHead, record: &LateRecord, stall: Stall) -> Explained {
+fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) -> Explained {
     let excess_ns = record.total_ns.saturating_sub(record.usual_ns);
-    let mut explained = Explained {
-        instant_ns: record.span().0,
-        stall,
-        excess_ns,
-        stage: None,
-        stage_excess_ns: 0,
-        side: None,
-        role: None,
-        parts: Vec::new(),
-        causes: Vec::new(),
-        unexplained_ns: excess_ns,
-        behind: None,
-        would_help: None,
-    };
+    let mut explained = Explained::of_stall(stall, record.span().0, excess_ns);
     let Some(stage) = record.worst() else { return explained };
     let (side, has_thread) = record.owner(&stage.stage);
     explained.stage = Some(stage.stage.clone());
@@ -102,11 +92,6 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall) -> Explained {
             Some("the log is of the receiver's thread: the sender's is not in it".to_owned());
         return explained;
     }
-    let windows: Vec<Window> = record
-        .windows
-        .iter()
-        .map(|window| Window { evidence: window.evidence, span: (window.from_ns, window.to_ns) })
-        .collect();
     let excess = Excess {
         message_ns: excess_ns,
         stage_ns: stage.excess_ns(),
@@ -116,24 +101,47 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall) -> Explained {
         urgency: record.urgency.parse().unwrap_or(Urgency::Other),
         fault_ns: head.fault_ns,
     };
-    if let Some(seen) = over(&windows, (stage.from_ns, stage.to_ns)) {
-        explained.causes = from_windows(&seen, &excess);
+    let interval = (stage.from_ns, stage.to_ns);
+    let seen = over(&record.windows(), interval);
+    let traced = record.account(traces, stage);
+    explained.charge(traced.as_ref().map(|(trace, account)| (*trace, account)), &excess, seen.as_ref());
+    if let Some(seen) = seen.filter(|_| traced.is_none()) {
         if !head.counts_continuations {
             // Whether it was stopped nobody noticed.
             explained.causes.retain(|cause| cause.name != Cause::named("handler_blocked"));
         }
         explained.causes.iter_mut().for_each(|cause| cause.evidence = seen.to_string());
+        explained.sum_up();
     }
-    let named: u64 = explained.causes.iter().map(|cause| cause.ns).sum();
-    explained.unexplained_ns = excess_ns.saturating_sub(named);
     let is_receivers = side == Side::Receiver || explained.cause() != Cause::UNEXPLAINED;
     if is_receivers {
         explained.side = Some(Side::Receiver);
     }
     explained.role = Some(record.receiver.clone()).filter(|_| is_receivers);
-    if explained.cause() == Cause::UNEXPLAINED {
-        explained.would_help =
-            Some("the kernel's trace, as punctual run response --trace records it".to_owned());
-    }
+    explained.would_help = match traced {
+        Some((trace, _)) if trace.lost() > 0 => Some(format!("the recorder lost {} events", trace.lost())),
+        None if explained.cause() == Cause::UNEXPLAINED => {
+            Some("the kernel's trace: punctual watch, as root, while the program runs".to_owned())
+        }
+        _ => None,
+    };
     explained
+}
+
+impl LateRecord {
+    fn windows(&self) -> Vec<Window> {
+        let window = |one: &LateWindow| Window { evidence: one.evidence, span: (one.from_ns, one.to_ns) };
+        self.windows.iter().map(window).collect()
+    }
+
+    /// What its thread went through in a stage, by the trace that covers most of that.
+    pub(super) fn account<'a>(
+        &self,
+        traces: &'a [TraceFile],
+        stage: &LateStageRecord,
+    ) -> Option<(&'a Trace, Account)> {
+        let interval = (stage.from_ns, stage.to_ns);
+        let file = most_of(traces, |file| &file.trace, interval).filter(|_| self.thread > 0)?;
+        Some((&file.trace, account(&file.trace, self.thread, interval)))
+    }
 }

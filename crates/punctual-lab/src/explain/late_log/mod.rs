@@ -22,6 +22,8 @@ pub struct LogHead {
     pub schema: String,
     /// What ran.
     pub program: String,
+    /// Its process.
+    pub pid: u32,
     /// When the log was made, nanoseconds of `CLOCK_MONOTONIC`.
     pub monotonic_ns: u64,
     /// What a page fault takes there.
@@ -49,7 +51,9 @@ pub struct LateRecord {
     pub kernel_stamp: bool,
     /// In the order of time.
     pub stages: Vec<LateStageRecord>,
-    /// How urgent the receiver's thread was.
+    /// The receiver's thread; 0 where it was not known.
+    pub thread: u32,
+    /// How urgent it was.
     pub urgency: String,
     /// What that thread went through, in the order of time.
     pub windows: Vec<LateWindow>,

@@ -11,6 +11,8 @@ use crate::report::text::{Screen, page};
 const HEAD: &str = r#"{"schema":"punctual.late.v1","program":"radar","pid":7,"cpus":2,"kernel":"6.18","clock":1,
 "monotonic_ns":1000000,"realtime_ns":5,"threshold_ns":1000000,"fault_ns":250,"counts_continuations":true}"#;
 
+const THREAD: u32 = 70;
+
 const MS: u64 = 1_000_000;
 
 /// A message of 40 ms from 10 ms on, all of it in one stage, and one window around it.
@@ -19,7 +21,7 @@ fn record(number: u64, stage: &str, evidence: &Value) -> Value {
     window.as_object_mut().expect("an object").extend(evidence.as_object().cloned().expect("an object"));
     json!({
         "number": number, "receiver": "radar:1", "source": "camera:2", "sequence": 9, "total_ns": 40 * MS,
-        "usual_ns": 20_000, "kernel_stamp": false, "urgency": "other", "skipped": 0, "unwritten": 0,
+        "usual_ns": 20_000, "kernel_stamp": false, "thread": THREAD, "urgency": "other", "skipped": 0, "unwritten": 0,
         "stages": [{ "stage": stage, "from_ns": 10 * MS, "to_ns": 50 * MS, "usual_ns": 1000 }],
         "windows": [window],
     })
@@ -36,7 +38,7 @@ fn read(text: &str) -> Log {
 
 /// The cause of the one stall in a log, and whose it is.
 fn named(stage: &str, evidence: &Value) -> (Cause, Option<Side>) {
-    let found = explain(&read(&log_of(&[record(0, stage, evidence)])));
+    let found = explain(&read(&log_of(&[record(0, stage, evidence)])), &[]);
     assert_eq!(found.len(), 1, "{found:?}");
     (found[0].cause(), found[0].side)
 }
@@ -69,7 +71,7 @@ fn a_stop_that_nobody_could_notice_is_no_sleep() {
     let slept = json!({ "cpu_us": 100, "switches_voluntary": 1 });
     let text =
         log_of(&[record(0, "elsewhere", &slept)]).replace("continuations\":true", "continuations\":false");
-    assert_eq!(explain(&read(&text))[0].cause(), Cause::UNEXPLAINED);
+    assert_eq!(explain(&read(&text), &[])[0].cause(), Cause::UNEXPLAINED);
 }
 
 /// Goal: messages released together are one stall, and its longest is the one that is explained.
@@ -81,7 +83,7 @@ fn together_is_one_stall() {
     (second["total_ns"], second["stages"][0]["from_ns"]) = (json!(30 * MS), json!(20 * MS));
     second["stages"][0]["to_ns"] = json!(50 * MS + MS / 2);
     (later["stages"][0]["from_ns"], later["stages"][0]["to_ns"]) = (json!(60 * MS), json!(90 * MS));
-    let found = explain(&read(&log_of(&[first, second, later])));
+    let found = explain(&read(&log_of(&[first, second, later])), &[]);
     let stalls: Vec<_> = found.iter().map(|one| (one.stall.first_index, one.stall.messages)).collect();
     assert_eq!(stalls, [(0, 2), (2, 1)]);
     assert_eq!(found[0].instant_ns, 9 * MS);
@@ -93,7 +95,7 @@ fn a_cut_log_is_read_as_far_as_it_goes() {
     let text = log_of(&[record(0, "medium", &json!({})), record(1, "medium", &json!({}))]);
     let log = read(&text[..text.len() - 20]);
     assert_eq!((log.records.len(), log.is_cut), (1, true));
-    let said = page(&text::sections(&log, &explain(&log), 10), Screen::default());
+    let said = page(&text::sections(&log, &explain(&log, &[]), 10, &text::left_out(&log)), Screen::default());
     assert!(said.contains("Its last line has no end"), "{said}");
     assert!(said.contains("radar:1, message 0"), "{said}");
     assert_eq!(parse(b""), Ok(None));
@@ -117,7 +119,7 @@ fn what_is_no_log_is_refused_by_its_line() {
 #[test]
 fn a_message_is_drawn() {
     let text = log_of(&[record(0, "woken", &json!({ "wait_us": 40_000, "continued_age_us": 7 }))]);
-    let said = page(&text::message(&read(&text).records[0]), Screen::default());
+    let said = page(&text::message(&read(&text).records[0], &[]), Screen::default());
     for words in ["Message 0 of radar:1", "message 9 of camera:2", "woken", "40,000", "7 µs before its end"]
     {
         assert!(said.contains(words), "{words}: {said}");
@@ -138,10 +140,10 @@ proptest! {
         (wild["total_ns"], wild["usual_ns"]) = (json!(total), json!(usual));
         let mut bytes = log_of(&[record(0, "elsewhere", &json!({ "cpu_us": 9 })), wild]).into_bytes();
         let whole = parse(&bytes).expect("a log").expect("a head");
-        let found = explain(&whole);
-        let _said = page(&text::sections(&whole, &found, 10), Screen::default());
+        let found = explain(&whole, &[]);
+        let _said = page(&text::sections(&whole, &found, 10, &[]), Screen::default());
         for record in &whole.records {
-            let _drawn = page(&text::message(record), Screen::default());
+            let _drawn = page(&text::message(record, &[]), Screen::default());
         }
         for one in &found {
             let named: u64 = one.causes.iter().map(|cause| cause.ns).sum();
@@ -151,7 +153,7 @@ proptest! {
         bytes[place] = with;
         bytes.truncate(end.max(1));
         if let Ok(Some(log)) = parse(&bytes) {
-            let _found = explain(&log);
+            let _found = explain(&log, &[]);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! What a log of late messages says, as sections.
 
-use super::{LateRecord, Log};
+use super::{LateRecord, LateStageRecord, Log};
 use crate::explain::finding::Explained;
-use crate::explain::text::{self, PlaceExplained, bar};
+use crate::explain::text::{self, PlaceExplained, bar, pieces};
+use crate::explain::trace_file::TraceFile;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::units::{count, micros};
 
-/// All stalls, worst first; `shown_max` of them one by one.
-pub fn sections(log: &Log, found: &[Explained], shown_max: usize) -> Vec<Section> {
+/// All stalls, worst first, `shown_max` of them one by one; and what there is to note.
+pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[String]) -> Vec<Section> {
     let receiver =
         |one: &Explained| log.records.get(one.stall.first_index as usize).map(|late| &late.receiver);
     let mut places: Vec<PlaceExplained> = Vec::new();
@@ -19,9 +20,9 @@ pub fn sections(log: &Log, found: &[Explained], shown_max: usize) -> Vec<Section
         }
     }
     let mut sections = text::sections(&places, shown_max);
-    let left_out = left_out(log);
-    if !left_out.is_empty() {
-        sections.push(left_out.into_iter().fold(Section::new("What is not in the log"), Section::note));
+    if !notes.is_empty() {
+        let section = Section::new("What is not known");
+        sections.push(notes.iter().fold(section, |section, note| section.note(note.as_str())));
     }
     sections
 }
@@ -43,7 +44,7 @@ pub fn left_out(log: &Log) -> Vec<String> {
 }
 
 /// One message in full: its stages, and what the thread of its receiver went through around it.
-pub fn message(record: &LateRecord) -> Vec<Section> {
+pub fn message(record: &LateRecord, traces: &[TraceFile]) -> Vec<Section> {
     let LateRecord { number, receiver, source, sequence, total_ns, .. } = record;
     let (total, usual) = (micros(*total_ns as f64), micros(record.usual_ns as f64));
     let title = format!("Message {} of {receiver}", count(*number));
@@ -51,10 +52,21 @@ pub fn message(record: &LateRecord) -> Vec<Section> {
     let stages = Section::new(title)
         .note(format!("{of} It took {total} µs, of which {usual} µs are usual."))
         .table(stages(record));
-    if record.windows.is_empty() {
-        return vec![stages.note("Nothing is known of its receiver's thread.")];
+    let mut sections = vec![stages];
+    let own = |stage: &&LateStageRecord| record.owner(&stage.stage).1;
+    if let Some(stage) = record.worst().filter(own)
+        && let Some((trace, account)) = record.account(traces, stage)
+    {
+        let title = format!("{}, the slowest stage: the thread of {receiver}", stage.stage);
+        sections.push(Section::new(title).table(pieces(&account, trace, record.span().0)));
     }
-    vec![stages, Section::new(format!("What the thread of {receiver} went through")).table(windows(record))]
+    if record.windows.is_empty() {
+        sections.push(Section::new("Nothing is known of its receiver's thread by itself."));
+    } else {
+        let title = format!("What the thread of {receiver} went through");
+        sections.push(Section::new(title).table(windows(record)));
+    }
+    sections
 }
 
 fn stages(record: &LateRecord) -> Table {

@@ -1,0 +1,220 @@
+//! A part of the kernel's trace on file, by itself: beside a log of late messages, of any process, or of another tool.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::trace::Trace;
+use crate::file::read_text;
+use crate::store::{StoreError, checked_text, read_checked, write_text};
+
+const SCHEMA: &str = "punctual.trace.v1";
+
+/// Largest file that is written or read, bytes: a few seconds of a busy host.
+pub const SIZE_MAX: u64 = 256 << 20;
+
+/// Files of one folder that are read: more than a watcher leaves there.
+const FILES_MAX: usize = 10_000;
+
+/// How the file of a trace ends.
+pub const ENDING: &str = "trace.json";
+
+/// The file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceFile {
+    /// The program that it is about, or the file that it was made from.
+    pub program: String,
+    /// The log of late messages that it belongs to.
+    pub log: Option<LogIdentity>,
+    /// What it was taken for; the trace itself knows what it covers. Nanoseconds of `CLOCK_MONOTONIC`, of a trace of another tool
+    /// of whatever clock that used.
+    pub span: (u64, u64),
+    /// What the kernel did.
+    pub trace: Trace,
+}
+
+/// A log, as its first line and its page have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogIdentity {
+    /// The process.
+    pub pid: u32,
+    /// When the log was made, nanoseconds of `CLOCK_MONOTONIC`.
+    pub made_ns: u64,
+}
+
+impl TraceFile {
+    /// As it stands on file.
+    pub fn text(&self) -> String {
+        checked_text(SCHEMA, self)
+    }
+
+    /// Writes it, whole or not at all.
+    ///
+    /// # Errors
+    /// The disk is full or fails, or it is too large to be read again.
+    pub fn write(&self, path: &Path) -> Result<(), StoreError> {
+        let text = self.text();
+        if text.len() as u64 > SIZE_MAX {
+            return Err(StoreError::TooLarge { path: path.to_owned() });
+        }
+        write_text(path, &text)
+    }
+
+    /// Reads a text of a file.
+    ///
+    /// # Errors
+    /// It is no such file, of another version, or damaged.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: Self = read_checked(SCHEMA, text)?;
+        file.check().map(|()| file).map_err(str::to_owned)
+    }
+
+    /// Whether it can be a trace: what comes from outside was not necessarily recorded.
+    fn check(&self) -> Result<(), &'static str> {
+        let is_ordered = |(from, to): (u64, u64)| from <= to;
+        if !is_ordered(self.span) {
+            return Err("its span ends before it begins");
+        }
+        for cpu in &self.trace.cpus {
+            if !cpu.events.is_sorted_by_key(|event| event.0) {
+                return Err("its events are not in the order of time");
+            }
+            if !cpu.gaps.iter().copied().all(is_ordered) {
+                return Err("a gap ends before it begins");
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no such file.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        read_text(path, SIZE_MAX).map_err(|error| error.to_string()).and_then(|text| Self::parse(&text))
+    }
+}
+
+/// Where a watcher leaves traces for a log, if nobody says where.
+pub fn beside(log: &Path) -> PathBuf {
+    let mut folder = log.as_os_str().to_owned();
+    folder.push(".traces");
+    folder.into()
+}
+
+/// The traces for a log in a file or folder, and what could not be read there.
+pub fn of_log(place: &Path, log: LogIdentity) -> (Vec<TraceFile>, Vec<String>) {
+    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    let paths = if place.is_dir() { in_folder(place) } else { Ok(vec![place.to_owned()]) };
+    match paths {
+        Ok(paths) => {
+            for path in paths {
+                match TraceFile::read(&path) {
+                    Ok(file) if file.log == Some(log) => found.push(file),
+                    Ok(_) if place.is_dir() => {}
+                    Ok(_) => notes.push(format!("{}: it is of another log", path.display())),
+                    Err(reason) => notes.push(format!("{}: {reason}", path.display())),
+                }
+            }
+        }
+        Err(error) => notes.push(format!("{}: {error}", place.display())),
+    }
+    (found, notes)
+}
+
+/// The traces in a folder, by their names.
+pub fn in_folder(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let is_one = |path: &PathBuf| path.to_string_lossy().ends_with(ENDING);
+    let mut paths: Vec<PathBuf> = entries.filter(is_one).take(FILES_MAX).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::explain::account::account;
+    use crate::explain::account::tests::{switch, wake};
+    use crate::explain::trace::{CpuEvents, Leaving, TaskInfo};
+
+    fn file() -> TraceFile {
+        let events = vec![
+            switch(50, 7, Leaving::Asleep, 9),
+            wake(200, 7, 4, false),
+            switch(600, 9, Leaving::Ready, 7),
+        ];
+        let cpu = CpuEvents { cpu: 0, since_ns: 10, until_ns: 1000, events, ..CpuEvents::default() };
+        let task = TaskInfo { name: "hog".to_owned(), priority: 120, is_kernel: Some(false) };
+        let trace = Trace { tasks: [(9, task)].into(), cpus: vec![cpu], ..Trace::default() };
+        let log = Some(LogIdentity { pid: 7, made_ns: 11 });
+        TraceFile { program: "radar".to_owned(), log, span: (50, 700), trace }
+    }
+
+    /// Goal: a trace comes back as it was; one of another log, or a damaged one, does not stand for it.
+    #[test]
+    fn a_trace_comes_back_for_its_log() {
+        let place = tempfile::tempdir().expect("room");
+        let path = place.path().join(format!("1.{ENDING}"));
+        file().write(&path).expect("room");
+        let log = LogIdentity { pid: 7, made_ns: 11 };
+        assert_eq!(of_log(place.path(), log), (vec![file()], vec![]));
+        assert_eq!(of_log(place.path(), LogIdentity { pid: 8, ..log }), (vec![], vec![]));
+        let (none, notes) = of_log(&path, LogIdentity { made_ns: 12, ..log });
+        assert!(none.is_empty() && notes[0].contains("another log"), "{notes:?}");
+        let text = fs::read_to_string(&path).expect("a file").replace("hog", "dog");
+        fs::write(&path, text).expect("room");
+        let (none, notes) = of_log(place.path(), log);
+        assert!(none.is_empty() && notes[0].contains("check value"), "{notes:?}");
+    }
+
+    /// Goal: what no recorder writes is refused, even where its check value is right.
+    #[test]
+    fn what_cannot_be_a_trace_is_refused() {
+        let refused = |change: fn(&mut TraceFile)| {
+            let mut file = file();
+            change(&mut file);
+            TraceFile::parse(&file.text()).expect_err("it cannot be")
+        };
+        assert!(refused(|file| file.trace.cpus[0].events.reverse()).contains("order of time"));
+        assert!(refused(|file| file.trace.cpus[0].gaps.push((5, 4))).contains("gap"));
+        assert!(refused(|file| file.span = (2, 1)).contains("span"));
+        assert!(TraceFile::parse("{}\n{}\n").is_err() && TraceFile::parse("").is_err());
+    }
+
+    /// Goal: what is cut out of a trace says of that interval what the whole says.
+    #[test]
+    fn a_part_says_what_the_whole_says() {
+        let whole = file().trace;
+        let part = whole.within((40, 700));
+        assert_eq!(account(&part, 7, (100, 700)), account(&whole, 7, (100, 700)));
+        assert_eq!(part.tasks, whole.tasks);
+        assert!(whole.within((610, 700)).tasks.is_empty());
+    }
+
+    proptest! {
+        /// Goal: bytes from outside are refused, or read; what is read can be accounted for.
+        #[test]
+        fn no_bytes_make_it_panic(place in 0..2000_usize, with in any::<u8>(), numbers in any::<[u64; 6]>()) {
+            let [a, b, c, d, e, f] = numbers;
+            let mut wild = file();
+            let cpu = &mut wild.trace.cpus[0];
+            (cpu.since_ns, cpu.until_ns, cpu.gaps) = (a, b, vec![(c, d)]);
+            cpu.events[2].0 = e;
+            if let Ok(file) = TraceFile::parse(&wild.text()) {
+                let (from, to) = (f.min(a), f.max(a));
+                let _accounted = account(&file.trace, 7, (from, to));
+                let _cut = account(&file.trace.within((from, to)), 7, (from, to));
+            }
+            let mut bytes = file().text().into_bytes();
+            let place = place % bytes.len();
+            bytes[place] = with;
+            if let Ok(file) = TraceFile::parse(&String::from_utf8_lossy(&bytes)) {
+                let _accounted = account(&file.trace, 7, file.span);
+            }
+        }
+    }
+}

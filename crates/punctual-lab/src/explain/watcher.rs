@@ -1,0 +1,269 @@
+//! Holds the kernel's trace for programs that may not, and leaves of it what their late messages need.
+//!
+//! Program and watcher meet in the page of the program's log alone: it tells when a message was late, and nobody answers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use punctual::late::{LateSpan, WatchedLog, watched_logs};
+use punctual_lab_machine::as_user::as_user;
+use punctual_lab_machine::trace_point::TraceRecorder;
+use punctual_machine::clock::monotonic_ns;
+
+use super::recorder::{BEFORE_NS, trace_of};
+use super::trace::Trace;
+use super::trace_file::{ENDING, LogIdentity, TraceFile, beside};
+use crate::units::{count, micros};
+
+/// How often it looks for new logs: each look opens every page of the host.
+const LOGS_EVERY: Duration = Duration::from_millis(100);
+
+/// Time between two dumps: each stops the rings for a moment, and what comes meanwhile goes into the next.
+const DUMPS_EVERY: Duration = Duration::from_millis(20);
+
+/// Bytes of all traces for one log.
+const FOLDER_SIZE_MAX: u64 = 256 << 20;
+
+/// Watches until it is dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    recorder: TraceRecorder,
+    since_ns: u64,
+    /// Where traces go; beside each log if not given.
+    out: Option<PathBuf>,
+    logs: Vec<Watched>,
+    looked_at: Option<Instant>,
+    dumped_at: Option<Instant>,
+    account: WatchAccount,
+}
+
+/// What became of late messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WatchAccount {
+    /// Logs that were watched.
+    pub logs: u64,
+    /// Late messages whose time is in a trace.
+    pub covered: u64,
+    /// Traces that were written.
+    pub traces: u64,
+    /// Late messages that came faster than was looked.
+    pub missed: u64,
+    /// Late messages whose trace could not be taken or written.
+    pub failed: u64,
+}
+
+/// A log, and what was late since the last dump.
+#[derive(Debug)]
+struct Watched {
+    log: WatchedLog,
+    program: String,
+    late: Vec<LateSpan>,
+    /// What cannot be done for it was said.
+    was_said: bool,
+    number: u64,
+}
+
+impl Watched {
+    fn of(log: WatchedLog) -> Self {
+        let name = fs::read_to_string(format!("/proc/{}/comm", log.process.pid)).unwrap_or_default();
+        // What a program calls itself goes to a terminal: nothing in it may move the cursor.
+        let name: String =
+            name.trim_end().chars().map(|char| if char.is_control() { '?' } else { char }).collect();
+        let program = format!("{name} ({})", log.process.pid);
+        Self { log, program, late: Vec::new(), was_said: false, number: 0 }
+    }
+
+    /// When the first of them began and the last was delivered.
+    fn span(&self) -> Option<(u64, u64)> {
+        let from = self.late.iter().map(|span| span.from_ns).min()?;
+        Some((from, self.late.iter().map(|span| span.to_ns).max()?))
+    }
+}
+
+impl Watcher {
+    /// Starts to record, and to look for logs.
+    ///
+    /// # Errors
+    /// Says what is missing here, and what to do.
+    pub fn start(out: Option<&Path>) -> Result<Self, String> {
+        if let Some(out) = out {
+            fs::create_dir_all(out).map_err(|error| format!("create {}: {error}", out.display()))?;
+        }
+        let recorder = TraceRecorder::start().map_err(|error| error.to_string())?;
+        Ok(Self {
+            recorder,
+            since_ns: monotonic_ns(),
+            out: out.map(Path::to_owned),
+            logs: Vec::new(),
+            looked_at: None,
+            dumped_at: None,
+            account: WatchAccount::default(),
+        })
+    }
+
+    /// What became of late messages until now.
+    pub fn account(&self) -> WatchAccount {
+        self.account
+    }
+
+    /// Looks once, and dumps if something was late; what there is to say of that.
+    pub fn turn(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.looked_at.is_none_or(|at| at.elapsed() >= LOGS_EVERY) {
+            self.look_for_logs(&mut said);
+            self.looked_at = Some(Instant::now());
+        }
+        for watched in &mut self.logs {
+            let (mut spans, missed) = watched.log.poll();
+            // What was over before the recorder began is nobody's failure.
+            spans.retain(|span| span.to_ns >= self.since_ns);
+            watched.late.append(&mut spans);
+            self.account.missed += missed;
+            if missed > 0 {
+                said.push(format!("{}: {} late messages came too fast", watched.program, count(missed)));
+            }
+        }
+        if self.dumped_at.is_none_or(|at| at.elapsed() >= DUMPS_EVERY) {
+            self.dump(&mut said);
+        }
+        said
+    }
+
+    /// What was late and is not dumped yet.
+    pub fn finish(&mut self) -> Vec<String> {
+        self.dumped_at = None;
+        self.turn()
+    }
+
+    fn look_for_logs(&mut self, said: &mut Vec<String>) {
+        let is_first = self.looked_at.is_none();
+        self.logs.retain(|watched| watched.log.page.exists() || !watched.late.is_empty());
+        let logs = &self.logs;
+        let known = |page: &Path| logs.iter().any(|watched| watched.log.page == page);
+        for mut log in watched_logs(known) {
+            if is_first {
+                log.skip();
+            }
+            let watched = Watched::of(log);
+            let path =
+                watched.log.path.as_deref().map_or("a log of an unknown path".into(), Path::to_string_lossy);
+            said.push(format!("watching {}: {path}", watched.program));
+            self.account.logs += 1;
+            self.logs.push(watched);
+        }
+    }
+
+    fn dump(&mut self, said: &mut Vec<String>) {
+        let spans = self.logs.iter().filter_map(Watched::span);
+        let Some(from_ns) = spans.map(|(from, _)| from).min() else { return };
+        let taken = self.recorder.dump(from_ns.saturating_sub(BEFORE_NS));
+        self.dumped_at = Some(Instant::now());
+        let trace = match taken {
+            Ok(dump) => trace_of(&self.recorder.read(&dump), &|at_ns| at_ns),
+            Err(error) => {
+                said.push(error.to_string());
+                Trace::default()
+            }
+        };
+        for watched in &mut self.logs {
+            let Some(span) = watched.span() else { continue };
+            let late = std::mem::take(&mut watched.late);
+            match leave(watched, span, &trace, self.out.as_deref()) {
+                Ok((path, size)) => {
+                    self.account.traces += 1;
+                    self.account.covered += late.len() as u64;
+                    let longest = late.iter().map(|late| late.to_ns - late.from_ns).max().unwrap_or(0);
+                    said.push(format!(
+                        "{}: {} late, the longest {} µs: {} KiB in {}",
+                        watched.program,
+                        count(late.len() as u64),
+                        micros(longest as f64),
+                        size >> 10,
+                        path.display(),
+                    ));
+                }
+                Err(reason) => {
+                    self.account.failed += late.len() as u64;
+                    if !std::mem::replace(&mut watched.was_said, true) {
+                        said.push(format!("{}: {reason}", watched.program));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes the part of a trace that a log needs; where, and how many bytes.
+fn leave(
+    watched: &mut Watched,
+    span: (u64, u64),
+    trace: &Trace,
+    out: Option<&Path>,
+) -> Result<(PathBuf, usize), String> {
+    let log = &watched.log;
+    if log.process.pid_here().is_none() {
+        return Err("its threads have other numbers here: it is in another namespace of processes".to_owned());
+    }
+    let identity = LogIdentity { pid: log.process.pid, made_ns: log.made_ns };
+    let trace = trace.within((span.0.saturating_sub(BEFORE_NS), u64::MAX));
+    let text = TraceFile { program: watched.program.clone(), log: Some(identity), span, trace }.text();
+    let name = format!("{:020}-{}-{}.{ENDING}", log.made_ns, log.process.pid, watched.number);
+    watched.number += 1;
+    match (out, &log.path) {
+        (Some(out), _) => put(out, &name, &text),
+        // The path is what the program says: its user's rights decide what may be written there.
+        (None, Some(path)) => {
+            let put = || {
+                let found =
+                    fs::symlink_metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+                if !found.is_file() {
+                    return Err(format!("{} is no file: choose a folder with --out", path.display()));
+                }
+                put(&beside(path), &name, &text)
+            };
+            as_user(log.user, log.group, put)
+                .map_err(|error| format!("{error}: choose a folder with --out"))?
+        }
+        (None, None) => Err("the path of its log is too long: choose a folder with --out".to_owned()),
+    }
+}
+
+/// Puts a file into a folder that has room for it. Nothing that stands there is touched.
+fn put(folder: &Path, name: &str, text: &str) -> Result<(PathBuf, usize), String> {
+    let off = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir_all(folder).map_err(off)?;
+    let sizes =
+        fs::read_dir(folder).map_err(off)?.flatten().filter_map(|entry| Some(entry.metadata().ok()?.len()));
+    if sizes.sum::<u64>() + text.len() as u64 > FOLDER_SIZE_MAX {
+        let most = FOLDER_SIZE_MAX >> 20;
+        return Err(format!(
+            "{} has {most} MiB of traces, which are the most: move some away",
+            folder.display()
+        ));
+    }
+    let path = folder.join(name);
+    crate::store::write_text(&path, text).map_err(|error| error.to_string())?;
+    Ok((path, text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a folder that is full takes no more, says so and what to do, and keeps what it has.
+    #[test]
+    fn a_full_folder_keeps_what_it_has() {
+        let place = tempfile::tempdir().expect("room");
+        let folder = place.path().join("late.jsonl.traces");
+        let (path, size) = put(&folder, "1", "four").expect("room");
+        assert_eq!((fs::read(&path).expect("a file"), size), (b"four".to_vec(), 4));
+        // A file may claim its size without taking the room.
+        fs::File::create(folder.join("2")).expect("room").set_len(FOLDER_SIZE_MAX - 6).expect("a hole");
+        let reason = put(&folder, "3", "four").expect_err("no room");
+        assert!(reason.contains("move some away"), "{reason}");
+        assert!(path.exists() && !folder.join("3").exists());
+        fs::write(place.path().join("file"), "").expect("room");
+        assert!(put(&place.path().join("file"), "1", "four").is_err());
+    }
+}

@@ -1,0 +1,170 @@
+//! `punctual watch`: of programs that may not trace, what was late is explained by the kernel's trace.
+
+mod common;
+mod late_program;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{Place, Started, alone, count, is_root, punctual, text, unprivileged};
+use late_program::{HARM, Receiver};
+use punctual::Wake;
+use punctual_lab::scheduling::{Job, Urgency};
+use punctual_machine::counter::Flag;
+use punctual_machine::cpu::{allowed, pin_to};
+use serde_json::Value;
+
+/// Not a test of its own: the program that receives, and notes what was late.
+#[test]
+fn role() {
+    late_program::role();
+}
+
+/// A watcher that has begun; `None`, and the reason printed, where it may not.
+fn watcher(place: &Place, more: &[&str]) -> Option<Started> {
+    let mut started = place.start(punctual(&[&["watch"][..], more].concat()));
+    let is_recording = {
+        let out = started.out_path();
+        move || text(&out).contains("recording")
+    };
+    if started.ends_before(is_recording) {
+        eprintln!("SKIPPED: {}", started.end().with(3).err);
+        return None;
+    }
+    Some(started)
+}
+
+/// What it says once it has heard of everything and is told to end.
+fn said_by(watcher: Started) -> String {
+    // It looks every few milliseconds.
+    std::thread::sleep(Duration::from_millis(300));
+    watcher.signal("-INT");
+    watcher.end().with(0).out
+}
+
+fn explained(place: &Place, more: &[&str]) -> Value {
+    let arguments = [&["explain", "late.jsonl", "--json"][..], more].concat();
+    serde_json::from_str(&place.punctual(&arguments).with(0).out).expect("JSON")
+}
+
+/// The findings of half of the harm or more.
+fn long(said: &Value) -> Vec<Value> {
+    let is_long = |finding: &&Value| count(finding, "excess_ns") >= HARM.as_nanos() as u64 / 2;
+    said["findings"].as_array().expect("a list").iter().filter(is_long).cloned().collect()
+}
+
+fn traces(place: &Place) -> Vec<PathBuf> {
+    let folder = fs::read_dir(place.path("late.jsonl.traces")).expect("a folder of traces");
+    folder.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+/// Goal: a handler that waits for a lock is said to, with who held it, where a program by itself knows that it slept. Without the
+/// trace, or with a damaged one, the explanation is the program's own.
+#[test]
+fn who_holds_a_lock_is_named() {
+    let _turn = alone();
+    let mut receiver = Receiver::start(Wake::Futex);
+    let place = Place::new();
+    let Some(watcher) = watcher(&place, &[]) else { return };
+    receiver.send(b"mlmm", Duration::from_millis(5), |_| {});
+    receiver.end();
+    let said = said_by(watcher);
+    assert!(said.contains("watching") && said.contains("late.jsonl.traces/"), "{said}");
+    let place = &receiver.place;
+    let found = explained(place, &[]);
+    assert_eq!(found["tier"], 1);
+    let late = long(&found);
+    assert!(
+        late.iter().any(|one| one["cause"] == "waited"
+            && one["causes"][0]["evidence"].as_str().is_some_and(|text| text.contains("holder"))),
+        "{found:#}"
+    );
+    let number = count(&late[0]["stall"], "first_index").to_string();
+    let drawn = place.punctual(&["explain", "late.jsonl", "--message", &number]).with(0).out;
+    assert!(drawn.contains("waited for holder"), "{drawn}");
+    let less = explained(place, &["--tier", "0"]);
+    assert_eq!(less["tier"], 0);
+    assert!(
+        long(&less).iter().all(|one| one["cause"] == "handler_blocked" || one["cause"] == "unexplained"),
+        "{less:#}"
+    );
+    let files = traces(place);
+    fs::rename(place.path("late.jsonl.traces"), place.path("elsewhere")).expect("ours");
+    assert_eq!(explained(place, &["--trace", "elsewhere"]), found);
+    assert_eq!(explained(place, &[]), less);
+    for file in files {
+        let file = place.path("elsewhere").join(file.file_name().expect("a name"));
+        let whole = text(&file);
+        fs::write(&file, &whole[..whole.len() / 2]).expect("room");
+    }
+    let damaged = explained(place, &["--trace", "elsewhere"]);
+    assert_eq!(damaged["findings"], less["findings"]);
+    assert!(damaged["notes"].as_array().is_some_and(|notes| !notes.is_empty()), "{damaged:#}");
+}
+
+/// Goal: who had the receiver's CPU is named, and whether that was an ordinary thread or a real-time one.
+#[test]
+fn a_neighbour_is_named() {
+    let _turn = alone();
+    if !is_root() {
+        eprintln!("SKIPPED: a real-time neighbour needs root");
+        return;
+    }
+    for (urgency, cause) in [(Urgency::Other, "run_queue"), (Urgency::Fifo(50), "urgent_neighbour")] {
+        let mut receiver = Receiver::start(Wake::Spin);
+        let place = Place::new();
+        let Some(watcher) = watcher(&place, &[]) else { return };
+        receiver.send(b"mm", Duration::from_millis(5), |_| {});
+        for _ in 0..4 {
+            let hogs = if urgency == Urgency::Other { 12 } else { 1 };
+            let hog = move |_: usize, stop: &Flag| {
+                pin_to(allowed()[0]).expect("it may run there");
+                urgency.apply().expect("root may be urgent");
+                let begin = std::time::Instant::now();
+                while !stop.is_raised() && begin.elapsed() < HARM {}
+            };
+            let job = Job::on_each("hog", &vec![0; hogs], hog);
+            std::thread::sleep(Duration::from_millis(2));
+            receiver.send(b"m", Duration::from_millis(5), |_| {});
+            drop(job);
+        }
+        receiver.end();
+        said_by(watcher);
+        let found = explained(&receiver.place, &[]);
+        let is_it = |one: &Value| {
+            one["cause"] == cause
+                && one["causes"][0]["evidence"].as_str().is_some_and(|text| text.contains("hog ("))
+        };
+        let all = found["findings"].as_array().expect("a list").clone();
+        assert!(all.iter().any(is_it), "{cause}: {found:#}");
+        let less = explained(&receiver.place, &["--tier", "0"]);
+        assert!(
+            less["findings"].as_array().expect("a list").iter().all(|one| one["cause"] != "urgent_neighbour"),
+            "{less:#}"
+        );
+    }
+}
+
+/// Goal: traces go where they are asked for, and what cannot be recorded or written is said with what to do.
+#[test]
+fn traces_go_where_they_are_asked_for() {
+    let _turn = alone();
+    let place = Place::world_writable();
+    if let Some(command) = unprivileged(&["watch"]) {
+        let said = place.start(command).end().with(3).err;
+        assert!(said.contains("root"), "{said}");
+    }
+    fs::write(place.path("file"), "").expect("room");
+    let said = place.punctual(&["watch", "--out", "file", "--duration", "10ms"]).with(3).err;
+    assert!(said.contains("file"), "{said}");
+    let mut receiver = Receiver::start(Wake::Futex);
+    let Some(watcher) = watcher(&place, &["--out", "traces"]) else { return };
+    receiver.send(b"msm", Duration::from_millis(5), |_| {});
+    receiver.end();
+    let said = said_by(watcher);
+    assert!(!receiver.place.path("late.jsonl.traces").exists(), "{said}");
+    let folder = place.path("traces").display().to_string();
+    let found = explained(&receiver.place, &["--trace", &folder]);
+    assert!(long(&found).iter().any(|one| one["cause"] == "slept"), "{said}\n{found:#}");
+}
