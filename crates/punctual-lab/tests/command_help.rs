@@ -7,7 +7,7 @@ use std::fs;
 use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 25] = [
+const VERBS: [&[&str]; 26] = [
     &[],
     &["survey"],
     &["run"],
@@ -25,6 +25,7 @@ const VERBS: [&[&str]; 25] = [
     &["echo"],
     &["node"],
     &["import", "sockperf"],
+    &["import", "perf"],
     &["compare"],
     &["report"],
     &["explain"],

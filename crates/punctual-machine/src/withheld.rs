@@ -71,7 +71,7 @@ fn parse_throttled(text: &str) -> Throttled {
 }
 
 /// How long a thread's control group was frozen, of version 2, with all above it. Linux tells it from 6.18 on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Freezer {
     stat: Option<File>,
 }

@@ -9,6 +9,7 @@
 //!    oldest: the last `ring::MARGIN` bytes are never read.
 mod call;
 mod event;
+mod perf_data;
 mod record;
 mod ring;
 mod tracefs;
@@ -18,6 +19,7 @@ use std::io;
 
 pub use call::call_name;
 pub use event::{CpuTrace, Task, TaskState, TraceEvent, TracedEvent, WakingFrom};
+pub use perf_data::{PerfData, PerfThread, read_perf_data};
 use record::Layouts;
 use ring::Ring;
 

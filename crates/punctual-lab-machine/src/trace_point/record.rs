@@ -99,29 +99,38 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// All tracepoints of the recorder, in the order of [`super::event::NAMES`].
+/// Tracepoints, each with its place among [`super::event::NAMES`] and behind them [`super::event::CALL_NAMES`].
 #[derive(Clone, Debug)]
-pub(super) struct Layouts(Vec<Layout>);
+pub(super) struct Layouts(Vec<(usize, Layout)>);
 
 impl Layouts {
-    /// From their `format` files.
+    /// From their `format` files, all in that order.
     pub(super) fn read(texts: &[String]) -> Result<Self, String> {
-        let read = |(text, name): (&String, &&str)| {
-            Layout::read(text).ok_or_else(|| format!("the format of {name} is not understood"))
+        Self::of(texts.iter().map(String::as_str).enumerate())
+    }
+
+    /// Of some of them, by their places.
+    pub(super) fn of<'a>(texts: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, String> {
+        let read = |(kind, text): (usize, &str)| {
+            let layout = Layout::read(text).ok_or_else(|| {
+                let name = super::event::NAMES.iter().chain(&super::event::CALL_NAMES).nth(kind);
+                format!("the format of {} is not understood", name.unwrap_or(&"a tracepoint"))
+            });
+            layout.map(|layout| (kind, layout))
         };
-        let names = super::event::NAMES.iter().chain(&super::event::CALL_NAMES);
-        texts.iter().zip(names).map(read).collect::<Result<_, _>>().map(Self)
+        texts.map(read).collect::<Result<_, _>>().map(Self)
     }
 
     /// Their numbers.
     pub(super) fn ids(&self) -> Vec<u16> {
-        self.0.iter().map(|layout| layout.id).collect()
+        self.0.iter().map(|(_, layout)| layout.id).collect()
     }
 
-    fn event(&self, data: &[u8]) -> Option<TraceEvent> {
+    /// The event that these bytes are, if it is one of these.
+    pub(super) fn event(&self, data: &[u8]) -> Option<TraceEvent> {
         let id = u16::from_le_bytes(*data.first_chunk()?);
-        let kind = self.0.iter().position(|layout| layout.id == id)?;
-        let fields = Fields { layout: &self.0[kind], data };
+        let (kind, layout) = self.0.iter().find(|(_, layout)| layout.id == id)?;
+        let fields = Fields { layout, data };
         match kind {
             0 => switch(&fields),
             1 => waking(&fields),

@@ -1,10 +1,11 @@
 //! `punctual explain`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::outside::{self, OutsideArguments, Shown};
 use super::{print, try_json, write_json};
 use crate::error::Failure;
 use crate::explain::evidence::TrialEvidence;
@@ -13,7 +14,7 @@ use crate::explain::late_log::{self, Log};
 use crate::explain::perfetto::{DrawnTrial, drawing};
 use crate::explain::text::{PlaceExplained, message, sections};
 use crate::explain::trace_file::{self, LogIdentity, TraceFile};
-use crate::file;
+use crate::file::read;
 use crate::report::section::Section;
 use crate::report::text::{self, Screen};
 use crate::store::{Run, StoreError, StoredTrial};
@@ -21,9 +22,11 @@ use crate::store::{Run, StoreError, StoredTrial};
 /// Options of the explanation.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// The run, or a log of late messages that a program left
-    #[arg(value_name = "RUN|FILE")]
-    run: PathBuf,
+    /// The run, a log of late messages that a program left, or a trace
+    #[arg(value_name = "RUN|FILE", required_unless_present = "pid")]
+    run: Option<PathBuf>,
+    #[command(flatten)]
+    outside: OutsideArguments,
     /// Draw one message: its stages, and what the thread of its slowest went through
     #[arg(long, value_name = "N")]
     message: Option<u64>,
@@ -49,14 +52,23 @@ const SHOWN_MAX: usize = 10;
 
 /// Says what was late, where, why, and what to try, from the store.
 pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
-    if arguments.run.is_file() {
+    let shown_max = if arguments.all { usize::MAX } else { SHOWN_MAX };
+    let shown = Shown { json: arguments.json, shown_max };
+    let Some(path) = &arguments.run else { return outside::live(&arguments.outside, arguments.tier, shown) };
+    if path.is_file() {
         if arguments.perfetto.is_some() {
-            let text = "--perfetto draws a run: a log holds no trace of the kernel";
-            return Err(Failure::Usage(format!("{}: {text}", arguments.run.display())));
+            let text = "--perfetto draws a run: this is a file";
+            return Err(Failure::Usage(format!("{}: {text}", path.display())));
         }
-        return late_log(arguments);
+        if TraceFile::is_at(path) {
+            return outside::of_file(path, &arguments.outside, shown);
+        }
+        return late_log(path, arguments);
     }
-    let run = Run::open(&arguments.run)?;
+    if !arguments.outside.pid.is_empty() {
+        return Err(Failure::Usage(format!("--pid: {} is no trace on file", path.display())));
+    }
+    let run = Run::open(path)?;
     if let Some(number) = arguments.message {
         return one_message(&run, number, arguments.tier);
     }
@@ -84,7 +96,6 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         });
         return print(&format!("{whole:#}\n"));
     }
-    let shown_max = if arguments.all { usize::MAX } else { SHOWN_MAX };
     let mut all = sections(&places, shown_max);
     if !notes.is_empty() {
         all.push(notes.into_iter().fold(Section::new("What could not be read"), Section::note));
@@ -119,12 +130,12 @@ fn draw(run: &Run, arguments: &ExplainArguments) -> Result<(), Failure> {
 }
 
 /// The same of a log that a program left.
-fn late_log(arguments: &ExplainArguments) -> Result<(), Failure> {
-    let path = arguments.run.display();
+fn late_log(file: &Path, arguments: &ExplainArguments) -> Result<(), Failure> {
+    let path = file.display();
     let off = |reason: &dyn std::fmt::Display| Failure::Usage(format!("{path}: {reason}"));
-    let bytes = file::read(&arguments.run, late_log::LOG_SIZE_MAX).map_err(|error| off(&error))?;
+    let bytes = read(file, late_log::LOG_SIZE_MAX).map_err(|error| off(&error))?;
     let log = late_log::parse(&bytes).map_err(|error| off(&error))?;
-    let (traces, mut notes) = traces(arguments, log.as_ref());
+    let (traces, mut notes) = traces(file, arguments, log.as_ref());
     if let Some(number) = arguments.message {
         let record = log.as_ref().and_then(|log| log.records.get(usize::try_from(number).ok()?));
         let record = record.ok_or_else(|| off(&format!("--message {number}: it has none of that number")))?;
@@ -157,9 +168,9 @@ fn late_log(arguments: &ExplainArguments) -> Result<(), Failure> {
 }
 
 /// What `punctual watch` left for a log, and what of that could not be read.
-fn traces(arguments: &ExplainArguments, log: Option<&Log>) -> (Vec<TraceFile>, Vec<String>) {
+fn traces(file: &Path, arguments: &ExplainArguments, log: Option<&Log>) -> (Vec<TraceFile>, Vec<String>) {
     let Some(log) = log.filter(|_| arguments.tier > 0) else { return Default::default() };
-    let beside = trace_file::beside(&arguments.run);
+    let beside = trace_file::beside(file);
     let place = arguments.trace.clone().or_else(|| beside.is_dir().then_some(beside));
     let identity = LogIdentity { pid: log.head.pid, made_ns: log.head.monotonic_ns };
     place.map(|place| trace_file::of_log(&place, identity)).unwrap_or_default()
@@ -186,7 +197,7 @@ fn evidence(
 }
 
 /// A finding with its cause, and where it was.
-fn finding_json(found: &Explained, place: &Value) -> Value {
+pub(super) fn finding_json(found: &Explained, place: &Value) -> Value {
     let mut value = json!(found);
     if let Some(object) = value.as_object_mut() {
         object.extend(place.as_object().cloned().unwrap_or_default());

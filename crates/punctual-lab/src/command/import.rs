@@ -1,4 +1,4 @@
-//! `punctual import`: what another tool measured, into a store of ours.
+//! `punctual import`: what another tool measured, into a store or a trace of ours.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,16 @@ use serde_json::json;
 use super::{print, write_file, write_json};
 use crate::error::Failure;
 use crate::experiment;
+use crate::explain::perf::{self, PERF_SIZE_MAX};
+use crate::explain::trace_file::{ENDING, TraceFile};
 use crate::file::read;
 use crate::report::text::Screen;
-use crate::response::sockperf;
+use crate::response::sockperf as log;
 use crate::run::LoadArgument;
 use crate::sample::Load;
 use crate::store::{Header, Run, Store};
 use crate::summary::Host;
+use crate::units::count;
 
 /// What a log does not say.
 const UNKNOWN: &str = "unknown";
@@ -30,6 +33,18 @@ pub struct ImportArguments {
 enum Tool {
     /// A full log of sockperf (--full-log FILE): round trips, not halved
     Sockperf(SockperfArguments),
+    /// A recording of perf (perf sched record -o FILE): a trace for punctual explain
+    Perf(PerfArguments),
+}
+
+/// Options of the import of a trace.
+#[derive(Debug, Args)]
+struct PerfArguments {
+    /// The recording
+    file: PathBuf,
+    /// The trace [default: FILE.trace.json]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 /// Options of the import.
@@ -53,13 +68,45 @@ const LOG_SIZE_MAX: u64 = 256 << 20;
 
 /// Reads it, stores it, shows it.
 pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
-    let Tool::Sockperf(arguments) = &arguments.tool;
+    match &arguments.tool {
+        Tool::Sockperf(arguments) => sockperf(arguments),
+        Tool::Perf(arguments) => perf_sched(arguments),
+    }
+}
+
+fn perf_sched(arguments: &PerfArguments) -> Result<(), Failure> {
+    let shown = arguments.file.display();
+    let off = |reason: String| Failure::Usage(format!("{shown}: {reason}"));
+    let bytes = read(&arguments.file, PERF_SIZE_MAX).map_err(|error| off(error.to_string()))?;
+    let trace = perf::read(&bytes).map_err(off)?;
+    let known = trace.known();
+    let span = known.first().zip(known.last()).map_or((0, 0), |(first, last)| (first.0, last.1));
+    let events: usize = trace.cpus.iter().map(|cpu| cpu.events.len()).sum();
+    let (lost, tasks) = (trace.lost(), trace.tasks.len());
+    let path = arguments.out.clone().unwrap_or_else(|| {
+        let mut path = arguments.file.clone().into_os_string();
+        path.push(format!(".{ENDING}"));
+        path.into()
+    });
+    let name = arguments.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    TraceFile { program: name, log: None, span, trace }.write(&path)?;
+    print(&format!(
+        "{:.3} s, {} threads, {} events, {} lost\nexplain  punctual explain {}\n",
+        (span.1 - span.0) as f64 / 1e9,
+        count(tasks as u64),
+        count(events as u64),
+        count(lost),
+        path.display(),
+    ))
+}
+
+fn sockperf(arguments: &SockperfArguments) -> Result<(), Failure> {
     let file = arguments.file.display();
     let bytes =
         read(&arguments.file, LOG_SIZE_MAX).map_err(|error| Failure::Usage(format!("{file}: {error}")))?;
     let text = String::from_utf8_lossy(&bytes);
-    let samples = sockperf::read_log(&text).map_err(|error| Failure::Usage(format!("{file}: {error}")))?;
-    let cell = sockperf::imported_cell(&text, Load::from(arguments.load));
+    let samples = log::read_log(&text).map_err(|error| Failure::Usage(format!("{file}: {error}")))?;
+    let cell = log::imported_cell(&text, Load::from(arguments.load));
     let header = Header {
         // The log says nothing of where it was taken, nor by which clock.
         host: Host { cpu: UNKNOWN.to_owned(), kernel: UNKNOWN.to_owned(), ..Host::default() },

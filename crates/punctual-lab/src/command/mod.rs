@@ -12,6 +12,7 @@ mod interleave;
 mod manual;
 mod measure;
 mod oneway;
+mod outside;
 mod peel;
 mod progress;
 mod report;

@@ -11,6 +11,8 @@ pub mod finding;
 pub mod injection;
 pub mod late_log;
 pub mod naming;
+pub mod outside;
+pub mod perf;
 pub mod perfetto;
 pub mod recorder;
 pub mod seen;

@@ -87,7 +87,7 @@ impl LateRecorder {
         self.dumps.sort_by_key(|(span, _)| *span);
         let dumps = self.dumps.iter().map(|(span, dump)| EvidenceDump {
             span: (to_run(span.0), to_run(span.1)),
-            trace: trace_of(&self.recorder.read(dump), &to_run),
+            trace: trace_here(&self.recorder.read(dump), &to_run),
         });
         let dumps = dumps.collect();
         (Recording::On { skipped: self.skipped }, dumps)
@@ -95,26 +95,35 @@ impl LateRecorder {
 }
 
 /// The parent of all of them.
-const KERNEL_THREADS: u32 = 2;
+pub(super) const KERNEL_THREADS: u32 = 2;
 
 /// Whether it is one of the kernel's own. Of those that have gone only workers were: the others stay.
-fn is_kernel_thread(task: &Task) -> bool {
+fn is_kernel_thread(task: &Task) -> Option<bool> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", task.thread));
     let parent =
         |stat: String| stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse::<u32>().ok();
-    match stat {
+    Some(match stat {
         Ok(stat) => task.thread == KERNEL_THREADS || parent(stat) == Some(KERNEL_THREADS),
         Err(_) => task.thread == IDLE || task.name.starts_with("kworker/"),
-    }
+    })
 }
 
-/// A dump of the recorder, its instants turned into those of a run.
-pub(super) fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
+/// A dump of the recorder, just taken, its instants turned into those of a run.
+pub(super) fn trace_here(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
+    trace_of(cpus, to_run, &is_kernel_thread)
+}
+
+/// The same of any host; `is_kernel` says of a thread whether it is one of the kernel's own.
+pub(super) fn trace_of(
+    cpus: &[CpuTrace],
+    to_run: &impl Fn(u64) -> u64,
+    is_kernel: &dyn Fn(&Task) -> Option<bool>,
+) -> Trace {
     let mut trace = Trace::default();
     for cpu in cpus {
         let mut events = Vec::with_capacity(cpu.events.len());
         for traced in &cpu.events {
-            events.push(Event(to_run(traced.at_ns), what_of(&traced.event, &mut trace)));
+            events.push(Event(to_run(traced.at_ns), what_of(&traced.event, &mut trace, is_kernel)));
         }
         trace.cpus.push(CpuEvents {
             cpu: cpu.cpu,
@@ -128,13 +137,10 @@ pub(super) fn trace_of(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace
     trace
 }
 
-fn what_of(event: &TraceEvent, trace: &mut Trace) -> What {
+fn what_of(event: &TraceEvent, trace: &mut Trace, is_kernel: &dyn Fn(&Task) -> Option<bool>) -> What {
     let mut known = |task: &Task| {
-        let info = || TaskInfo {
-            name: task.name.clone(),
-            priority: task.priority,
-            is_kernel: Some(is_kernel_thread(task)),
-        };
+        let info =
+            || TaskInfo { name: task.name.clone(), priority: task.priority, is_kernel: is_kernel(task) };
         let known = trace.tasks.entry(task.thread).or_insert_with(info);
         // A thread begins with the name of whoever started it.
         known.name.clone_from(&task.name);

@@ -25,6 +25,8 @@ pub enum Side {
     Medium,
     /// Who received it.
     Receiver,
+    /// A thread that is looked at from outside: whose time it was is who it is.
+    Thread,
 }
 
 impl fmt::Display for Side {
@@ -37,6 +39,7 @@ impl fmt::Display for Side {
             Self::Sender => "sender",
             Self::Medium => "medium",
             Self::Receiver => "receiver",
+            Self::Thread => "thread",
         })
     }
 }

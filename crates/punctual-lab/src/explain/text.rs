@@ -102,8 +102,7 @@ fn item(place: &str, one: &Explained) -> Item {
         ));
     }
     item.lines.push(cause_words(one));
-    let largest = one.causes.first().filter(|cause| one.behind.is_none() && cause.share >= SHARE_MIN);
-    let fix = largest.map(|cause| format!("try: {}", cause.fix));
+    let fix = fix_of(one);
     let helps = one.would_help.as_ref().map(|what| format!("more certain with: {what}"));
     item.then = match (fix, helps) {
         (Some(fix), Some(helps)) => Some(format!("{fix}; {helps}")),
@@ -112,7 +111,14 @@ fn item(place: &str, one: &Explained) -> Item {
     item
 }
 
-fn parts_words(parts: &[PartTime]) -> String {
+/// What to try against its largest cause.
+pub(super) fn fix_of(one: &Explained) -> Option<String> {
+    let largest = one.causes.first().filter(|cause| one.behind.is_none() && cause.share >= SHARE_MIN);
+    largest.map(|cause| format!("try: {}", cause.fix))
+}
+
+/// What a thread went through, without what is negligible.
+pub(super) fn parts_words(parts: &[PartTime]) -> String {
     let whole: u64 = parts.iter().map(|part| part.ns).sum();
     let is_shown = |part: &&PartTime| part.ns as f64 >= SHARE_MIN * whole as f64;
     let shown =
@@ -120,7 +126,8 @@ fn parts_words(parts: &[PartTime]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-fn cause_words(one: &Explained) -> String {
+/// The causes with their shares and evidence.
+pub(super) fn cause_words(one: &Explained) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let mut words: Vec<String> = Vec::new();
     if let Some(behind) = one.behind {

@@ -1,6 +1,7 @@
 //! A part of the kernel's trace on file, by itself: beside a log of late messages, of any process, or of another tool.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -85,6 +86,14 @@ impl TraceFile {
             }
         }
         Ok(())
+    }
+
+    /// Whether a file begins as one does.
+    pub fn is_at(path: &Path) -> bool {
+        let begins = format!(r#"{{"schema":"{SCHEMA}""#);
+        let mut first = vec![0; begins.len()];
+        let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut first));
+        read.is_ok() && first == begins.as_bytes()
     }
 
     /// Reads a file.

@@ -11,7 +11,7 @@ use punctual_lab_machine::as_user::as_user;
 use punctual_lab_machine::trace_point::TraceRecorder;
 use punctual_machine::clock::monotonic_ns;
 
-use super::recorder::{BEFORE_NS, trace_of};
+use super::recorder::{BEFORE_NS, trace_here};
 use super::trace::Trace;
 use super::trace_file::{ENDING, LogIdentity, TraceFile, beside};
 use crate::units::{count, micros};
@@ -21,6 +21,12 @@ const LOGS_EVERY: Duration = Duration::from_millis(100);
 
 /// Time between two dumps: each stops the rings for a moment, and what comes meanwhile goes into the next.
 const DUMPS_EVERY: Duration = Duration::from_millis(20);
+
+/// After a trace that could not be written, the next is tried so much later.
+const TRIES_EVERY: Duration = Duration::from_secs(1);
+
+/// A page may claim any span: no dump is longer.
+const SPAN_NS_MAX: u64 = 5_000_000_000;
 
 /// Bytes of all traces for one log.
 const FOLDER_SIZE_MAX: u64 = 256 << 20;
@@ -59,26 +65,29 @@ struct Watched {
     log: WatchedLog,
     program: String,
     late: Vec<LateSpan>,
-    /// What cannot be done for it was said.
-    was_said: bool,
+    /// When its last trace could not be written.
+    failed_at: Option<Instant>,
     number: u64,
 }
 
 impl Watched {
     fn of(log: WatchedLog) -> Self {
         let name = fs::read_to_string(format!("/proc/{}/comm", log.process.pid)).unwrap_or_default();
-        // What a program calls itself goes to a terminal: nothing in it may move the cursor.
-        let name: String =
-            name.trim_end().chars().map(|char| if char.is_control() { '?' } else { char }).collect();
-        let program = format!("{name} ({})", log.process.pid);
-        Self { log, program, late: Vec::new(), was_said: false, number: 0 }
+        let program = format!("{} ({})", printable(name.trim_end()), log.process.pid);
+        Self { log, program, late: Vec::new(), failed_at: None, number: 0 }
     }
 
-    /// When the first of them began and the last was delivered.
+    /// When the first of them began and the last was delivered; no longer than the rings hold for certain.
     fn span(&self) -> Option<(u64, u64)> {
         let from = self.late.iter().map(|span| span.from_ns).min()?;
-        Some((from, self.late.iter().map(|span| span.to_ns).max()?))
+        let to = self.late.iter().map(|span| span.to_ns).max()?;
+        Some((from.max(to.saturating_sub(SPAN_NS_MAX)), to))
     }
+}
+
+/// What a program says goes to a terminal: nothing in it may move the cursor.
+fn printable(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }
 
 impl Watcher {
@@ -112,8 +121,21 @@ impl Watcher {
         let mut said = Vec::new();
         if self.looked_at.is_none_or(|at| at.elapsed() >= LOGS_EVERY) {
             self.look_for_logs(&mut said);
-            self.looked_at = Some(Instant::now());
         }
+        self.poll(&mut said);
+        if self.dumped_at.is_none_or(|at| at.elapsed() >= DUMPS_EVERY) {
+            self.dump(&mut said);
+        }
+        said
+    }
+
+    /// What was late and is not dumped yet.
+    pub fn finish(&mut self) -> Vec<String> {
+        (self.looked_at, self.dumped_at) = (Some(Instant::now()), None);
+        self.turn()
+    }
+
+    fn poll(&mut self, said: &mut Vec<String>) {
         for watched in &mut self.logs {
             let (mut spans, missed) = watched.log.poll();
             // What was over before the recorder began is nobody's failure.
@@ -123,35 +145,33 @@ impl Watcher {
             if missed > 0 {
                 said.push(format!("{}: {} late messages came too fast", watched.program, count(missed)));
             }
+            if watched.failed_at.is_some_and(|at| at.elapsed() < TRIES_EVERY) {
+                self.account.failed += watched.late.len() as u64;
+                watched.late.clear();
+            }
         }
-        if self.dumped_at.is_none_or(|at| at.elapsed() >= DUMPS_EVERY) {
-            self.dump(&mut said);
-        }
-        said
-    }
-
-    /// What was late and is not dumped yet.
-    pub fn finish(&mut self) -> Vec<String> {
-        self.dumped_at = None;
-        self.turn()
     }
 
     fn look_for_logs(&mut self, said: &mut Vec<String>) {
-        let is_first = self.looked_at.is_none();
-        self.logs.retain(|watched| watched.log.page.exists() || !watched.late.is_empty());
+        // Whoever ends tells of nothing more once its page is gone: what it told before is polled after that.
+        let ended: Vec<PathBuf> =
+            self.logs.iter().map(|watched| watched.log.page.clone()).filter(|page| !page.exists()).collect();
+        self.poll(said);
+        self.logs.retain(|watched| !watched.late.is_empty() || !ended.contains(&watched.log.page));
         let logs = &self.logs;
         let known = |page: &Path| logs.iter().any(|watched| watched.log.page == page);
         for mut log in watched_logs(known) {
-            if is_first {
+            if self.looked_at.is_none() {
                 log.skip();
             }
             let watched = Watched::of(log);
             let path =
                 watched.log.path.as_deref().map_or("a log of an unknown path".into(), Path::to_string_lossy);
-            said.push(format!("watching {}: {path}", watched.program));
+            said.push(format!("watching {}: {}", watched.program, printable(&path)));
             self.account.logs += 1;
             self.logs.push(watched);
         }
+        self.looked_at = Some(Instant::now());
     }
 
     fn dump(&mut self, said: &mut Vec<String>) {
@@ -160,7 +180,7 @@ impl Watcher {
         let taken = self.recorder.dump(from_ns.saturating_sub(BEFORE_NS));
         self.dumped_at = Some(Instant::now());
         let trace = match taken {
-            Ok(dump) => trace_of(&self.recorder.read(&dump), &|at_ns| at_ns),
+            Ok(dump) => trace_here(&self.recorder.read(&dump), &|at_ns| at_ns),
             Err(error) => {
                 said.push(error.to_string());
                 Trace::default()
@@ -185,8 +205,8 @@ impl Watcher {
                 }
                 Err(reason) => {
                     self.account.failed += late.len() as u64;
-                    if !std::mem::replace(&mut watched.was_said, true) {
-                        said.push(format!("{}: {reason}", watched.program));
+                    if watched.failed_at.replace(Instant::now()).is_none() {
+                        said.push(format!("{}: {}", watched.program, printable(&reason)));
                     }
                 }
             }

@@ -155,7 +155,7 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError>
     aside.push(".");
     aside.push(PARTIAL);
     let aside = PathBuf::from(aside);
-    let parent = path.parent().expect("a file of a run lies in its directory");
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = write_flushed(&aside, bytes)
         .and_then(|()| fs::rename(&aside, path))
         .and_then(|()| File::open(parent)?.sync_all());

@@ -1,0 +1,384 @@
+//! What `perf sched record` wrote: the same tracepoints, in its own file. Pure: any bytes are read, and none are believed unchecked.
+
+use std::collections::BTreeMap;
+
+use super::event::{CpuTrace, NAMES, TracedEvent};
+use super::record::Layouts;
+
+/// A thread that the file names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PerfThread {
+    /// Its process.
+    pub process: u32,
+    /// The process that began it.
+    pub parent: Option<u32>,
+}
+
+/// What such a file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PerfData {
+    /// A trace for each CPU, by the clock that perf used.
+    pub cpus: Vec<CpuTrace>,
+    /// Threads by their numbers.
+    pub threads: BTreeMap<u32, PerfThread>,
+}
+
+/// `PERF_RECORD_LOST`, `_COMM`, `_FORK`, `_SAMPLE`, and perf's own `_COMPRESSED` and `_COMPRESSED2`.
+const LOST: u32 = 2;
+const COMM: u32 = 3;
+const FORK: u32 = 7;
+const SAMPLE: u32 = 9;
+const COMPRESSED: [u32; 2] = [81, 83];
+
+/// Bits of `perf_event_attr::sample_type`.
+mod field {
+    pub(super) const IP: u64 = 1;
+    pub(super) const TID: u64 = 1 << 1;
+    pub(super) const TIME: u64 = 1 << 2;
+    pub(super) const ADDR: u64 = 1 << 3;
+    pub(super) const READ: u64 = 1 << 4;
+    pub(super) const CALLCHAIN: u64 = 1 << 5;
+    pub(super) const ID: u64 = 1 << 6;
+    pub(super) const CPU: u64 = 1 << 7;
+    pub(super) const PERIOD: u64 = 1 << 8;
+    pub(super) const STREAM_ID: u64 = 1 << 9;
+    pub(super) const RAW: u64 = 1 << 10;
+    pub(super) const IDENTIFIER: u64 = 1 << 16;
+}
+
+/// The feature of the file that holds the formats of tracepoints.
+const TRACING_DATA: u32 = 1;
+
+/// Bytes, read from their beginning.
+#[derive(Clone, Copy)]
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, size: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(size)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take(4).and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take(8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
+    }
+
+    /// Text up to its zero.
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let end = self.0.iter().position(|&byte| byte == 0)?;
+        let text = self.take(end)?;
+        self.take(1).map(|_| text)
+    }
+
+    /// As many bytes as the number before them says.
+    fn sized(&mut self) -> Option<&'a [u8]> {
+        let size = usize::try_from(self.u64()?).ok()?;
+        self.take(size)
+    }
+
+    /// A part of the file, as a section of it is described: offset and size.
+    fn section(whole: &'a [u8], description: &mut Self) -> Option<&'a [u8]> {
+        let (offset, size) = (description.u64()?, description.u64()?);
+        let offset = usize::try_from(offset).ok()?;
+        whole.get(offset..offset.checked_add(usize::try_from(size).ok()?)?)
+    }
+}
+
+/// Reads such a file.
+///
+/// # Errors
+/// What it is instead, or what it lacks, and what to do.
+pub fn read_perf_data(bytes: &[u8]) -> Result<PerfData, String> {
+    let mut header = Bytes(bytes);
+    if header.take(8) != Some(b"PERFILE2") {
+        return Err("it is no file of perf on a little-endian machine: perf sched record -o FILE makes one"
+            .to_owned());
+    }
+    let cut = || "it is cut off: perf has to end before its file is whole".to_owned();
+    let (_header_size, attribute_size) = header.u64().zip(header.u64()).ok_or_else(cut)?;
+    let attributes = Bytes::section(bytes, &mut header).ok_or_else(cut)?;
+    let mut data_description = header;
+    let data = Bytes::section(bytes, &mut header).filter(|data| !data.is_empty()).ok_or_else(cut)?;
+    let data_end =
+        data_description.u64().zip(data_description.u64()).map(|(offset, size)| offset.saturating_add(size));
+    let _event_types = header.u64().zip(header.u64()).ok_or_else(cut)?;
+    let features = header.u64().ok_or_else(cut)?;
+    if features & 1 << TRACING_DATA == 0 {
+        return Err("it holds no tracepoints: perf sched record records those that are needed".to_owned());
+    }
+    // A section for each feature, in the order of their bits.
+    let place = (features & ((1 << TRACING_DATA) - 1)).count_ones() as usize;
+    let table = data_end
+        .and_then(|end| bytes.get(usize::try_from(end).ok()?.checked_add(16 * place)?..))
+        .ok_or_else(cut)?;
+    let tracing = Bytes::section(bytes, &mut Bytes(table)).ok_or_else(cut)?;
+    let layouts = formats(tracing).ok_or("its formats of tracepoints are not understood")??;
+    let samples =
+        Samples::read(bytes, attributes, attribute_size).ok_or("its events are not understood")??;
+    samples.records(data, &layouts)
+}
+
+/// The tracepoints that are known here, from a copy of their descriptions.
+fn formats(tracing: &[u8]) -> Option<Result<Layouts, String>> {
+    const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+    let mut bytes = Bytes(tracing);
+    if bytes.take(MAGIC.len())? != MAGIC {
+        return None;
+    }
+    let _version = bytes.text()?;
+    let _big_endian_and_long_size = bytes.take(2)?;
+    let _page_size = bytes.u32()?;
+    for _ in ["header_page", "header_event"] {
+        bytes.text()?;
+        bytes.sized()?;
+    }
+    for _ in 0..bytes.u32()? {
+        bytes.sized()?;
+    }
+    let (mut known, mut names): (Vec<(usize, String)>, Vec<String>) = (Vec::new(), Vec::new());
+    for _ in 0..bytes.u32()? {
+        let system = String::from_utf8_lossy(bytes.text()?).into_owned();
+        for _ in 0..bytes.u32()? {
+            let text = String::from_utf8_lossy(bytes.sized()?).into_owned();
+            let name = text.lines().next().and_then(|line| line.strip_prefix("name: ")).unwrap_or_default();
+            let name = format!("{system}/{}", name.trim());
+            // A thread that is new is made ready by another event of the same fields.
+            let like = if name == "sched/sched_wakeup_new" { NAMES[1] } else { &name };
+            if let Some(kind) = NAMES.iter().position(|one| *one == like) {
+                known.push((kind, text));
+                names.push(name);
+            }
+        }
+    }
+    if let Some(missing) = NAMES[..2].iter().find(|one| !names.iter().any(|name| name == *one)) {
+        let name = missing.replace('/', ":");
+        return Some(Err(format!("it holds no {name}: perf sched record of Linux 4.2 or later records it")));
+    }
+    Some(Layouts::of(known.iter().map(|(kind, text)| (*kind, text.as_str()))))
+}
+
+/// How records are laid out.
+struct Samples {
+    /// Of each event by its number.
+    kinds: BTreeMap<u64, u64>,
+    /// Of the first, which all share where records have no number.
+    kind: u64,
+}
+
+impl Samples {
+    fn read(whole: &[u8], attributes: &[u8], size: u64) -> Option<Result<Self, String>> {
+        let size = usize::try_from(size).ok().filter(|size| *size >= 64)?;
+        let (mut kinds, mut all) = (BTreeMap::new(), Vec::new());
+        for one in attributes.chunks_exact(size) {
+            let kind = Bytes(&one[24..]).u64()?;
+            let ids = Bytes::section(whole, &mut Bytes(&one[size - 16..]))?;
+            kinds.extend(ids.chunks_exact(8).filter_map(|id| Some((Bytes(id).u64()?, kind))));
+            all.push(kind);
+        }
+        let kind = *all.first()?;
+        let needed = field::TIME | field::CPU | field::RAW;
+        if all.iter().any(|kind| kind & needed != needed || kind & field::READ != 0) {
+            return Some(Err(
+                "its records have no time, CPU or data: perf sched record asks for them".to_owned()
+            ));
+        }
+        if kind & field::IDENTIFIER == 0 && all.iter().any(|other| *other != kind) {
+            return Some(Err(
+                "its events differ and have no number: perf sched record asks for one".to_owned()
+            ));
+        }
+        Some(Ok(Self { kinds, kind }))
+    }
+
+    /// Instant, CPU and data of a sample.
+    fn sample<'a>(&self, body: &'a [u8]) -> Option<(u64, u32, &'a [u8])> {
+        let mut bytes = Bytes(body);
+        let kind =
+            if self.kind & field::IDENTIFIER == 0 { self.kind } else { *self.kinds.get(&bytes.u64()?)? };
+        let skip = |bytes: &mut Bytes<'_>, bits: u64| {
+            bytes.take(8 * (kind & bits).count_ones() as usize).map(|_| ())
+        };
+        skip(&mut bytes, field::IP | field::TID)?;
+        let at_ns = bytes.u64()?;
+        skip(&mut bytes, field::ADDR | field::ID | field::STREAM_ID)?;
+        let cpu = bytes.u32()?;
+        bytes.take(4)?;
+        skip(&mut bytes, field::PERIOD)?;
+        if kind & field::CALLCHAIN != 0 {
+            let count = usize::try_from(bytes.u64()?).ok()?;
+            bytes.take(count.checked_mul(8)?)?;
+        }
+        let size = usize::try_from(bytes.u32()?).ok()?;
+        Some((at_ns, cpu, bytes.take(size)?))
+    }
+
+    /// The CPU at the end of a record that is no sample.
+    fn cpu_of(&self, body: &[u8]) -> Option<u32> {
+        let behind = 8 * usize::from(self.kind & field::IDENTIFIER != 0);
+        let at = body.len().checked_sub(8 + behind)?;
+        Bytes(&body[at..]).u32()
+    }
+
+    fn records(&self, data: &[u8], layouts: &Layouts) -> Result<PerfData, String> {
+        let (mut cpus, mut threads) = (BTreeMap::<u32, PerfCpu>::new(), BTreeMap::<u32, PerfThread>::new());
+        let mut rest = Bytes(data);
+        while !rest.0.is_empty() {
+            let damaged = || "a record of it is damaged".to_owned();
+            let kind = rest.u32().ok_or_else(damaged)?;
+            let size = rest.u32().ok_or_else(damaged)? >> 16;
+            let size = (size as usize).checked_sub(8).ok_or_else(damaged)?;
+            let body = rest.take(size).ok_or_else(damaged)?;
+            let mut words = Bytes(body);
+            match kind {
+                SAMPLE => {
+                    if let Some((at_ns, cpu, raw)) = self.sample(body) {
+                        cpus.entry(cpu).or_default().add(at_ns, raw, layouts);
+                    }
+                }
+                LOST => {
+                    let lost = words.u64().and(words.u64()).zip(self.cpu_of(body));
+                    let (count, cpu) = lost.ok_or_else(damaged)?;
+                    cpus.entry(cpu).or_default().lose(count);
+                }
+                COMM => {
+                    let (process, thread) = words.u32().zip(words.u32()).ok_or_else(damaged)?;
+                    threads.entry(thread).or_default().process = process;
+                }
+                FORK => {
+                    let numbers: Vec<u32> = std::iter::from_fn(|| words.u32()).take(3).collect();
+                    let [process, parent, thread] = numbers[..] else { return Err(damaged()) };
+                    threads.insert(thread, PerfThread { process, parent: Some(parent) });
+                }
+                kind if COMPRESSED.contains(&kind) => {
+                    return Err("it is compressed: record it without -z".to_owned());
+                }
+                _ => {}
+            }
+        }
+        let all = || cpus.values().flat_map(|cpu| &cpu.events).map(|event| event.at_ns);
+        let (Some(since_ns), Some(until_ns)) = (all().min(), all().max()) else {
+            return Err("it holds no event that is known here: perf sched record records them".to_owned());
+        };
+        let cpus = cpus.into_iter().map(|(number, cpu)| cpu.finish(number, since_ns, until_ns)).collect();
+        Ok(PerfData { cpus, threads })
+    }
+}
+
+/// What the file holds of one CPU.
+#[derive(Default)]
+struct PerfCpu {
+    events: Vec<TracedEvent>,
+    gaps: Vec<(u64, u64)>,
+    lost: u64,
+    last_ns: u64,
+    /// Events are missing since then.
+    gap_from: Option<u64>,
+}
+
+impl PerfCpu {
+    fn add(&mut self, at_ns: u64, raw: &[u8], layouts: &Layouts) {
+        if let Some(from_ns) = self.gap_from.take() {
+            self.gaps.push((from_ns.min(at_ns), at_ns));
+        }
+        self.last_ns = at_ns;
+        // Of those that are not known here nothing follows.
+        if let Some(event) = layouts.event(raw) {
+            self.events.push(TracedEvent { at_ns, event });
+        }
+    }
+
+    fn lose(&mut self, count: u64) {
+        self.lost = self.lost.saturating_add(count);
+        self.gap_from.get_or_insert(self.last_ns);
+    }
+
+    fn finish(mut self, cpu: u32, since_ns: u64, until_ns: u64) -> CpuTrace {
+        self.events.sort_by_key(|event| event.at_ns);
+        if let Some(from_ns) = self.gap_from {
+            self.gaps.push((from_ns, until_ns.max(from_ns)));
+        }
+        let Self { events, gaps, lost, .. } = self;
+        CpuTrace { cpu, since_ns, until_ns, lost, gaps, is_damaged: false, events }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace_point::{TaskState, TraceEvent};
+
+    /// `perf sched record` of perf 6.1 on Linux 6.18: 140 ms of a shell called late beside one called hog, both on CPU 1. All other
+    /// records were taken out, and all other names.
+    const RECORDED: &[u8] = include_bytes!("perf_data/sched.data");
+
+    /// Goal: what perf recorded is read: every event that is known here, in order, with threads and their processes.
+    #[test]
+    fn a_recording_of_perf_is_read() {
+        let found = read_perf_data(RECORDED).expect("a recording");
+        assert_eq!(found.cpus.len(), 2);
+        let events = || found.cpus.iter().flat_map(|cpu| &cpu.events);
+        let switches = events().filter(|event| matches!(event.event, TraceEvent::Switch { .. })).count();
+        let wakings = events().filter(|event| matches!(event.event, TraceEvent::Waking { .. })).count();
+        assert_eq!((switches, wakings), (SWITCHES, WAKINGS), "as perf script counts them");
+        assert!(
+            found.cpus.iter().all(|cpu| cpu.lost == 0 && cpu.events.is_sorted_by_key(|event| event.at_ns))
+        );
+        let slept = events().find_map(|event| match &event.event {
+            TraceEvent::Switch { previous, state: TaskState::Asleep, .. } if previous.name == "sleep" => {
+                Some(previous.thread)
+            }
+            _ => None,
+        });
+        let thread = found.threads.get(&slept.expect("a sleep")).expect("its process");
+        assert!(thread.parent.is_some_and(|parent| parent > 2));
+    }
+
+    const SWITCHES: usize = 129;
+    const WAKINGS: usize = 43;
+
+    /// Goal: what is no recording, is cut off, or lacks what is needed is refused in words.
+    #[test]
+    fn what_is_no_recording_is_refused() {
+        let reason = |bytes: &[u8]| read_perf_data(bytes).map(|_| ()).expect_err("refused");
+        assert!(reason(b"").contains("no file of perf"));
+        assert!(reason(&RECORDED[..RECORDED.len() / 2]).contains("cut off"));
+        let mut without = RECORDED.to_vec();
+        without[72] &= !2;
+        assert!(reason(&without).contains("no tracepoints"));
+        let mut other = RECORDED.to_vec();
+        for at in 0..other.len() - 18 {
+            if &other[at..at + 18] == b"name: sched_waking" {
+                other[at + 12..at + 18].copy_from_slice(b"others");
+            }
+        }
+        assert!(reason(&other).contains("no sched:sched_waking"), "{}", reason(&other));
+    }
+
+    /// Goal: bytes from outside are refused, or read; nothing of them makes it panic.
+    #[test]
+    fn no_bytes_make_it_panic() {
+        for seed in 1..4000_u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut random = |below: usize| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state % below as u64) as usize
+            };
+            let mut bytes = RECORDED.to_vec();
+            // The head says where all else is: it is changed in every second.
+            let reach = if seed % 2 == 0 { 1300 } else { bytes.len() };
+            for _ in 0..=random(6) {
+                bytes[random(reach)] = random(256) as u8;
+            }
+            let _read = read_perf_data(&bytes);
+            bytes.truncate(random(RECORDED.len()));
+            let _cut = read_perf_data(&bytes);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! `punctual explain --pid A,B`, and of a trace on file: what kept threads that know nothing of Punctual.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use punctual_machine::signal::{catch_interrupts, interrupted};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::explain::finding_json;
+use super::print;
+use crate::error::Failure;
+use crate::explain::outside::live::{Counted, counted, record, threads_of};
+use crate::explain::outside::text::sections;
+use crate::explain::outside::{Answer, Question, explain};
+use crate::explain::seen::Seen;
+use crate::explain::trace::{IDLE, Trace};
+use crate::explain::trace_file::TraceFile;
+use crate::report::section::{Cell, Column, Section, Table};
+use crate::report::text::{self, Screen};
+use crate::units::{count, duration};
+
+/// Options of an explanation from outside.
+#[derive(Debug, Args)]
+pub(super) struct OutsideArguments {
+    /// Processes to look at from outside, whatever they are (root)
+    #[arg(long, value_name = "PID,…", value_delimiter = ',')]
+    pub(super) pid: Vec<u32>,
+    /// With --pid: how long to record
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// From outside: what is shorter is not late
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
+    threshold: Duration,
+    /// With --pid: keep the trace, for punctual explain FILE
+    #[arg(long, value_name = "FILE", requires = "pid")]
+    out: Option<PathBuf>,
+}
+
+/// How it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) json: bool,
+    pub(super) shown_max: usize,
+}
+
+/// Records these processes, and says what kept them.
+pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Result<(), Failure> {
+    for &pid in &arguments.pid {
+        if threads_of(&[pid]).is_empty() {
+            return Err(Failure::Usage(format!("--pid {pid}: there is no such process")));
+        }
+    }
+    catch_interrupts()?;
+    if tier == 0 {
+        return counters(arguments, shown);
+    }
+    let recorded = record(&arguments.pid, arguments.duration, interrupted).map_err(|reason| {
+        Failure::Machine(format!("{reason}; --tier 0 sums up what the kernel counts without a trace"))
+    })?;
+    let trace = &recorded.trace;
+    let mut notes = Vec::new();
+    if !recorded.has_calls {
+        notes.push(
+            "System calls were not recorded: who waits for events is not told from who waits for a lock."
+                .to_owned(),
+        );
+    }
+    let cover = trace.known().iter().map(|known| known.1 - known.0).sum::<u64>();
+    let asked = arguments.duration;
+    if Duration::from_nanos(cover) + Duration::from_millis(200) < asked {
+        let known = Duration::from_nanos(cover).as_secs_f64();
+        notes.push(format!(
+            "The trace holds {known:.3} s: the processes ended, or more happened than it can hold."
+        ));
+    }
+    if let Some(path) = &arguments.out {
+        let span = trace.known().last().map_or((0, 0), |last| (trace.known()[0].0, last.1));
+        let file = TraceFile { program: pids(&arguments.pid), log: None, span, trace: trace.clone() };
+        file.write(path)?;
+    }
+    let withheld = |thread: u32, span: (u64, u64)| {
+        let process = trace.processes.get(&thread)?;
+        recorded.withheld.get(process)?.over(span)
+    };
+    let threads: Vec<u32> = trace.processes.keys().copied().collect();
+    answer(trace, &threads, arguments, &withheld, notes, &pids(&arguments.pid), shown)
+}
+
+/// The same of a trace on file; of all its programs if no process is named.
+pub(super) fn of_file(path: &Path, arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
+    let off = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
+    let file = TraceFile::read(path).map_err(off)?;
+    let trace = &file.trace;
+    let threads: Vec<u32> = if arguments.pid.is_empty() {
+        let is_program = |thread: &u32| {
+            let is_kernel = trace.tasks.get(thread).and_then(|task| task.is_kernel);
+            *thread != IDLE && is_kernel != Some(true)
+        };
+        let has_processes = !trace.processes.is_empty();
+        let is_one =
+            |thread: &u32| is_program(thread) && (!has_processes || trace.processes.contains_key(thread));
+        trace.tasks.keys().copied().filter(is_one).collect()
+    } else {
+        let is_asked = |(thread, process): (&u32, &u32)| arguments.pid.contains(process).then_some(*thread);
+        trace.processes.iter().filter_map(is_asked).collect()
+    };
+    if threads.is_empty() {
+        return Err(off(format!("--pid {}: it has no thread of them", pids(&arguments.pid))));
+    }
+    answer(trace, &threads, arguments, &|_, _| None, Vec::new(), &file.program, shown)
+}
+
+fn pids(pids: &[u32]) -> String {
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn answer(
+    trace: &Trace,
+    threads: &[u32],
+    arguments: &OutsideArguments,
+    withheld: &dyn Fn(u32, (u64, u64)) -> Option<Seen>,
+    mut notes: Vec<String>,
+    program: &str,
+    shown: Shown,
+) -> Result<(), Failure> {
+    let threshold_ns = u64::try_from(arguments.threshold.as_nanos()).unwrap_or(u64::MAX);
+    let answer = explain(trace, &Question { threads, threshold_ns, withheld });
+    if answer.lost > 0 {
+        notes.push(format!("The recorder lost {} events: nothing is said of that time.", count(answer.lost)));
+    }
+    if answer.left_out > 0 {
+        notes.push(format!("{} shorter ones were left out: raise --threshold.", count(answer.left_out)));
+    }
+    if shown.json {
+        return print(&format!("{:#}\n", value(&answer, program, 1, &notes)));
+    }
+    print(&text::page(&sections(&answer, &notes, shown.shown_max), Screen::stdout()))
+}
+
+fn value(answer: &Answer, program: &str, tier: u8, notes: &[String]) -> Value {
+    let finding = |late: &crate::explain::outside::Lateness| {
+        let of_thread = json!({
+            "thread": late.thread, "process": late.process, "may_be_idle": late.may_be_idle, "call": late.call,
+        });
+        finding_json(&late.explained, &of_thread)
+    };
+    json!({
+        "schema": "punctual.explain.v1",
+        "program": program,
+        "tier": tier,
+        "findings": answer.late.iter().map(finding).collect::<Vec<Value>>(),
+        "threads": answer.threads,
+        "known_ns": answer.known_ns,
+        "lost": answer.lost,
+        "notes": notes,
+    })
+}
+
+/// What the kernel counts of each thread without a trace: how long it ran and was ready.
+fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
+    const NOTE: &str = "Sums over all that time, from /proc: what a thread waited for, who ran instead, and how long at once, only the \
+                        kernel's trace tells (--tier 1, as root).";
+    let before = counted(&arguments.pid);
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < arguments.duration && !interrupted() && !threads_of(&arguments.pid).is_empty() {
+        std::thread::sleep(Duration::from_millis(10).min(arguments.duration));
+    }
+    let none = Counted::default();
+    let since = |(thread, (process, now)): (u32, (u32, Counted))| {
+        let was = before.get(&thread).map_or(&none, |(_, was)| was);
+        let (ran_ns, ready_ns) =
+            (now.ran_ns.saturating_sub(was.ran_ns), now.ready_ns.saturating_sub(was.ready_ns));
+        CountedThread { thread, process, name: now.name, ran_ns, ready_ns }
+    };
+    let mut all: Vec<CountedThread> = counted(&arguments.pid).into_iter().map(since).collect();
+    all.sort_by_key(|one| (std::cmp::Reverse(one.ready_ns), one.thread));
+    if shown.json {
+        let whole = json!({
+            "schema": "punctual.explain.v1", "program": pids(&arguments.pid), "tier": 0, "findings": [],
+            "threads": all, "notes": [NOTE],
+        });
+        return print(&format!("{whole:#}\n"));
+    }
+    let mut table =
+        Table::new(vec![Column::name("thread"), Column::number("ran, ms"), Column::number("ready, ms")]);
+    let ms = |ns: u64| Cell::from(format!("{:.1}", ns as f64 / 1e6));
+    for one in all.iter().take(shown.shown_max.max(20)) {
+        table.row([Cell::from(format!("{} ({})", one.name, one.thread)), ms(one.ran_ns), ms(one.ready_ns)]);
+    }
+    print(&text::page(&[Section::new("Threads").note(NOTE).table(table)], Screen::stdout()))
+}
+
+/// What the kernel counted of a thread meanwhile.
+#[derive(Debug, Serialize)]
+struct CountedThread {
+    thread: u32,
+    process: u32,
+    name: String,
+    ran_ns: u64,
+    ready_ns: u64,
+}

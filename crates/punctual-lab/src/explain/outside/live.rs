@@ -1,0 +1,169 @@
+//! Records what processes do for a while, that know nothing of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use punctual_lab_machine::host::cpus_online;
+use punctual_lab_machine::trace_point::TraceRecorder;
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::withheld::{Freezer, Quotas};
+
+use crate::explain::recorder::trace_here;
+use crate::explain::seen::Seen;
+use crate::explain::trace::Trace;
+
+/// How often new threads are looked for, and counters of control groups read.
+const LOOKS_EVERY: Duration = Duration::from_millis(10);
+
+/// Bytes of the rings of all CPUs together, and of one at most: ten seconds of a busy CPU.
+const RINGS_SIZE_MAX: usize = 512 << 20;
+const RING_SIZE_MAX: usize = 32 << 20;
+const RING_SIZE_MIN: usize = 1 << 20;
+
+/// What was recorded.
+#[derive(Debug)]
+pub struct Recorded {
+    /// What the kernel did, with the threads of the processes.
+    pub trace: Trace,
+    /// What control groups withheld from each process.
+    pub withheld: BTreeMap<u32, Withheld>,
+    /// Whether system calls were recorded.
+    pub has_calls: bool,
+}
+
+/// Counters of a process's control groups, read again and again.
+#[derive(Debug)]
+pub struct Withheld {
+    quotas: Quotas,
+    freezer: Freezer,
+    /// Instants of `CLOCK_MONOTONIC`, with what a quota and a freezer had taken until then, nanoseconds.
+    looks: Vec<(u64, u64, u64)>,
+}
+
+impl Withheld {
+    fn of(process: u32) -> Self {
+        let (quotas, freezer) = (Quotas::of_process(process), Freezer::of_process(process));
+        let mut withheld = Self { quotas, freezer, looks: Vec::new() };
+        withheld.look();
+        withheld
+    }
+
+    fn look(&mut self) {
+        let (throttled, frozen) = (self.quotas.now().ns, self.freezer.frozen_ns().unwrap_or(0));
+        let is_as_before = |last: &&mut (u64, u64, u64)| (last.1, last.2) == (throttled, frozen);
+        let now_ns = monotonic_ns();
+        // Of a time in which nothing was withheld its ends say all.
+        let count = self.looks.len();
+        let was_as_before =
+            count >= 2 && (self.looks[count - 2].1, self.looks[count - 2].2) == (throttled, frozen);
+        match self.looks.last_mut().filter(is_as_before).filter(|_| was_as_before) {
+            Some(last) => last.0 = now_ns,
+            None => self.looks.push((now_ns, throttled, frozen)),
+        }
+    }
+
+    /// What the counters say of an interval: they are read seldom, so at most.
+    pub fn over(&self, (from, to): (u64, u64)) -> Option<Seen> {
+        let first = self.looks.partition_point(|look| look.0 <= from).saturating_sub(1);
+        let last = self.looks.partition_point(|look| look.0 < to).min(self.looks.len().checked_sub(1)?);
+        let (before, after) = (self.looks.get(first)?, self.looks.get(last)?);
+        let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
+        let wall_us = us(to - from);
+        let taken = |before: u64, after: u64| us(after.saturating_sub(before)).min(wall_us);
+        Some(Seen {
+            wall_us,
+            cpu_us_most: wall_us,
+            wait_us_most: wall_us,
+            throttled_us_most: taken(before.1, after.1),
+            frozen_us_most: taken(before.2, after.2),
+            ..Seen::default()
+        })
+    }
+}
+
+/// Records these processes for so long, or until all have ended or it `is_over`.
+///
+/// # Errors
+/// Says which process is not there, or what is missing here and what to do.
+pub fn record(processes: &[u32], duration: Duration, is_over: impl Fn() -> bool) -> Result<Recorded, String> {
+    let cpus = cpus_online().map_or(1, |cpus| cpus.len());
+    let ring_size = (RINGS_SIZE_MAX / cpus.max(1)).clamp(RING_SIZE_MIN, RING_SIZE_MAX);
+    let mut recorder = TraceRecorder::start_with_calls(ring_size).map_err(|error| error.to_string())?;
+    let begin = Instant::now();
+    let mut withheld: BTreeMap<u32, Withheld> =
+        processes.iter().map(|&process| (process, Withheld::of(process))).collect();
+    let (mut all, mut noted, mut has_calls) = (BTreeMap::new(), Vec::new(), false);
+    while begin.elapsed() < duration && !is_over() {
+        let now = threads_of(processes);
+        if now.is_empty() {
+            break;
+        }
+        let numbers: Vec<u32> = now.keys().copied().collect();
+        if numbers != noted {
+            has_calls = recorder.note_calls_of(&numbers);
+            noted = numbers;
+        }
+        all.extend(now);
+        withheld.values_mut().for_each(Withheld::look);
+        std::thread::sleep(LOOKS_EVERY.min(duration.saturating_sub(begin.elapsed())));
+    }
+    withheld.values_mut().for_each(Withheld::look);
+    let dump = recorder.dump(0).map_err(|error| error.to_string())?;
+    let mut trace = trace_here(&recorder.read(&dump), &|at_ns| at_ns);
+    trace.processes = all;
+    Ok(Recorded { trace, withheld, has_calls })
+}
+
+/// The threads of processes, with the process of each.
+pub fn threads_of(processes: &[u32]) -> BTreeMap<u32, u32> {
+    let of_one = |&process: &u32| {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        tasks.filter_map(move |task| Some((task.file_name().to_str()?.parse().ok()?, process)))
+    };
+    processes.iter().flat_map(of_one).collect()
+}
+
+/// What a thread says of itself without the trace: its name, how long it ran and was ready, nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// What it is called.
+    pub name: String,
+    /// CPU time.
+    pub ran_ns: u64,
+    /// Time that it was ready and did not run.
+    pub ready_ns: u64,
+}
+
+/// The counters of all threads of these processes now.
+pub fn counted(processes: &[u32]) -> BTreeMap<u32, (u32, Counted)> {
+    let of_one = |(thread, process): (u32, u32)| {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).ok();
+        let schedstat = read("schedstat")?;
+        let mut numbers = schedstat.split_ascii_whitespace().map_while(|number| number.parse().ok());
+        let name = read("comm")?.trim_end().to_owned();
+        Some((thread, (process, Counted { name, ran_ns: numbers.next()?, ready_ns: numbers.next()? })))
+    };
+    threads_of(processes).into_iter().filter_map(of_one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn withheld(looks: &[(u64, u64, u64)]) -> Withheld {
+        Withheld { quotas: Quotas::default(), freezer: Freezer::default(), looks: looks.to_vec() }
+    }
+
+    /// Goal: of an interval at most what was counted between the looks around it is said, and never more than its length.
+    #[test]
+    fn counters_bound_an_interval() {
+        let counters = withheld(&[(1_000_000, 0, 0), (2_000_000, 900_000, 0), (3_000_000, 900_000, 50_000)]);
+        let over =
+            |from, to| counters.over((from, to)).map(|seen| (seen.throttled_us_most, seen.frozen_us_most));
+        assert_eq!(over(1_500_000, 1_900_000), Some((400, 0)));
+        assert_eq!(over(2_100_000, 2_900_000), Some((0, 50)));
+        assert_eq!(over(500_000, 9_000_000), Some((900, 50)));
+        assert_eq!(withheld(&[]).over((1, 2)), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! Threads of traces made by hand: what is late, what is idle, and what nobody can tell.
+use proptest::prelude::*;
+
+use super::*;
+use crate::explain::account::tests::{switch, wake};
+use crate::explain::trace::{CpuEvents, Event, Leaving, TaskInfo, What};
+
+const MS: u64 = 1_000_000;
+const OURS: u32 = 7;
+const HOG: u32 = 9;
+const HOLDER: u32 = 11;
+
+fn trace(cpus: Vec<Vec<Event>>) -> Trace {
+    let task = |name: &str, priority| TaskInfo { name: name.to_owned(), priority, is_kernel: Some(false) };
+    let cpus = cpus.into_iter().zip(0..).map(|(mut events, cpu)| {
+        events.sort_by_key(|event| event.0);
+        CpuEvents { cpu, since_ns: 0, until_ns: 1000 * MS, events, ..CpuEvents::default() }
+    });
+    Trace {
+        tasks: [(OURS, task("ours", 120)), (HOG, task("hog", 120)), (HOLDER, task("holder", 120))].into(),
+        cpus: cpus.collect(),
+        calls: [(1, "futex".to_owned()), (2, "epoll_wait".to_owned()), (3, "fsync".to_owned())].into(),
+        processes: [(OURS, 70)].into(),
+        ..Trace::default()
+    }
+}
+
+fn answer_with(trace: &Trace, withheld: &dyn Fn(u32, (u64, u64)) -> Option<Seen>) -> Answer {
+    explain(trace, &Question { threads: &[OURS], threshold_ns: MS, withheld })
+}
+
+fn answer(trace: &Trace) -> Answer {
+    answer_with(trace, &|_, _| None)
+}
+
+/// Stage, length in milliseconds, cause, and whether it may be idle.
+fn said(answer: &Answer) -> Vec<(&str, u64, &str, bool)> {
+    let one = |late: &Lateness| {
+        (late.explained.stall.longest_ns / MS, late.explained.cause().name(), late.may_be_idle)
+    };
+    let with_stage = answer.late.iter().map(|late| {
+        let (ms, cause, may_be_idle) = one(late);
+        (
+            late.explained.stage.as_deref().map_or("", |stage| match stage {
+                WAKE_UP => WAKE_UP,
+                OFF_CPU => OFF_CPU,
+                _ => WAITING,
+            }),
+            ms,
+            cause,
+            may_be_idle,
+        )
+    });
+    with_stage.collect()
+}
+
+/// It runs, waits in a call from 100 ms on, is woken at 200 ms by the holder, or by an interrupt, and runs `late` later.
+fn waits(call: Option<u32>, why: Leaving, by_interrupt: bool, late: u64) -> Trace {
+    let mut ours = vec![
+        switch(50 * MS, HOG, Leaving::Ready, OURS),
+        switch(100 * MS, OURS, why, HOG),
+        switch((200 + late) * MS + MS / 100, HOG, Leaving::Ready, OURS),
+        switch(300 * MS, OURS, Leaving::Asleep, HOG),
+        switch(900 * MS, HOG, Leaving::Ready, 0),
+    ];
+    if let Some(number) = call {
+        ours.push(Event(99 * MS, What::Call { thread: OURS, number }));
+        ours.push(Event(250 * MS, What::CallEnd(OURS)));
+    }
+    let theirs = vec![
+        switch(MS, 0, Leaving::Ready, HOLDER),
+        wake(200 * MS, OURS, HOLDER, by_interrupt),
+        switch(950 * MS, HOLDER, Leaving::Asleep, 0),
+    ];
+    trace(vec![ours, theirs])
+}
+
+/// Goal: who waits for events or for a time is idle; a lock and an empty queue are one and the same from outside; other calls are
+/// late. A wake-up that another thread delays is late, whatever was waited for.
+#[test]
+fn idle_waits_are_told_from_others_as_far_as_can_be() {
+    let asleep = Leaving::Asleep;
+    let wake_up = (WAKE_UP, 4, "run_queue", false);
+    for (call, by_interrupt) in [(Some(2), false), (Some(2), true), (Some(1), true), (None, true)] {
+        assert_eq!(
+            said(&answer(&waits(call, asleep, by_interrupt, 4))),
+            [wake_up],
+            "{call:?} {by_interrupt}"
+        );
+    }
+    for call in [Some(1), None] {
+        let found = answer(&waits(call, asleep, false, 4));
+        assert_eq!(said(&found), [(WAITING, 100, "waited", true), wake_up], "{call:?}");
+        assert_eq!((found.threads[0].late, found.threads[0].perhaps_idle_ns), (1, 100 * MS));
+        assert_eq!(found.late[0].call.as_deref(), call.map(|_| "futex"));
+        assert!(found.late[0].explained.causes[0].evidence.contains("holder (11)"), "{found:?}");
+    }
+    let late = answer(&waits(Some(3), Leaving::Uninterruptible, true, 0));
+    assert_eq!(said(&late), [(WAITING, 100, "storage", false)]);
+    assert_eq!(said(&answer(&waits(Some(1), Leaving::Uninterruptible, false, 0)))[0].2, "kernel_lock");
+    assert_eq!(said(&answer(&waits(Some(3), asleep, false, 0))), [(WAITING, 100, "waited", false)]);
+}
+
+/// Goal: who waits for one that is kept from running is late, even in a futex.
+#[test]
+fn whoever_waits_for_one_that_is_kept_is_late() {
+    let mut trace = waits(Some(1), Leaving::Asleep, false, 0);
+    trace.cpus[1].events = vec![
+        switch(MS, 0, Leaving::Ready, HOLDER),
+        switch(101 * MS, HOLDER, Leaving::Ready, 13),
+        switch(199 * MS, 13, Leaving::Ready, HOLDER),
+        wake(200 * MS, OURS, HOLDER, false),
+        switch(950 * MS, HOLDER, Leaving::Asleep, 0),
+    ];
+    assert_eq!(said(&answer(&trace)), [(WAITING, 100, "holder_preempted", false)]);
+}
+
+/// Goal: a stop with the wait for the CPU behind it is one lateness; a quota is named where the group's counter says so.
+#[test]
+fn stops_and_quotas_are_named() {
+    let stopped = vec![
+        switch(50 * MS, 0, Leaving::Ready, OURS),
+        switch(100 * MS, OURS, Leaving::Stopped, HOG),
+        switch(203 * MS, HOG, Leaving::Ready, OURS),
+        switch(900 * MS, OURS, Leaving::Asleep, 0),
+    ];
+    let continued = vec![wake(200 * MS, OURS, 3, false), switch(950 * MS, 3, Leaving::Asleep, 0)];
+    assert_eq!(said(&answer(&trace(vec![stopped, continued]))), [(OFF_CPU, 103, "stopped", false)]);
+    let withheld = vec![
+        switch(50 * MS, 0, Leaving::Ready, OURS),
+        switch(100 * MS, OURS, Leaving::Ready, 0),
+        switch(180 * MS, 0, Leaving::Ready, OURS),
+        switch(900 * MS, OURS, Leaving::Asleep, 0),
+    ];
+    let trace = trace(vec![withheld]);
+    assert_eq!(said(&answer(&trace)), [(OFF_CPU, 80, "unexplained", false)]);
+    let counted = |thread, (from, to)| {
+        assert_eq!((thread, from, to), (OURS, 100 * MS, 180 * MS));
+        Some(Seen { wall_us: 80_000, cpu_us_most: 80_000, throttled_us_most: 75_000, ..Seen::default() })
+    };
+    assert_eq!(said(&answer_with(&trace, &counted)), [(OFF_CPU, 80, "throttled", false)]);
+}
+
+/// Goal: of what began before the trace, or did not end in it, nobody knows how long it took: it is not late. Nor is who began late.
+#[test]
+fn what_has_no_beginning_or_no_end_is_not_late() {
+    let began =
+        vec![switch(400 * MS, HOG, Leaving::Ready, OURS), switch(500 * MS, OURS, Leaving::Asleep, HOG)];
+    let found = answer(&trace(vec![began]));
+    assert_eq!(said(&found), []);
+    assert_eq!(found.threads[0].ran_ns, 100 * MS);
+    let never = vec![switch(400 * MS, HOG, Leaving::Ready, 13)];
+    assert_eq!(answer(&trace(vec![never])).threads, []);
+}
+
+/// Goal: sums are those of what is listed, idle waits left out, and lost events are said and claimed nothing of.
+#[test]
+fn sums_are_of_what_is_listed() {
+    let mut trace = waits(Some(1), Leaving::Asleep, false, 4);
+    let whole = answer(&trace);
+    let sum: u64 = whole.threads[0].causes.iter().map(|cause| cause.ns).sum();
+    assert_eq!(sum, 4 * MS + MS / 100);
+    assert_eq!((whole.known_ns, whole.lost), (1000 * MS, 0));
+    trace.cpus[1].gaps = vec![(201 * MS, 203 * MS)];
+    trace.cpus[1].lost = 5;
+    let lossy = answer(&trace);
+    assert_eq!((lossy.known_ns, lossy.lost), (998 * MS, 5));
+    assert!(said(&lossy).iter().all(|late| late.2 != "run_queue"), "{lossy:?}");
+    let page = crate::report::text::page(
+        &text::sections(&whole, &["a note".to_owned()], 10),
+        crate::report::text::Screen::default(),
+    );
+    for words in ["ours (7)", "run_queue 4.0", "in futex", "a note", "Waits for other threads"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
+proptest! {
+    /// Goal: whatever a trace says, nothing is longer than the trace, and causes never take more than there was.
+    #[test]
+    fn causes_never_exceed_what_was_late(
+        events in proptest::collection::vec((0..1000_u64, 0..8_u8, 0..4_u32, 0..4_u32), 0..60), threshold in 0..5_u64,
+    ) {
+        let event = |(at, kind, one, other): (u64, u8, u32, u32)| Event(at * MS, match kind {
+            0 => What::Wake { woken: one, waker: other, by_interrupt: false },
+            1 => What::Wake { woken: one, waker: other, by_interrupt: true },
+            2 => What::Call { thread: one, number: other },
+            3 => What::CallEnd(one),
+            4 => What::Switch { left: one, why: Leaving::Stopped, runs: other },
+            5 => What::Switch { left: one, why: Leaving::Uninterruptible, runs: other },
+            6 => What::Switch { left: one, why: Leaving::Ready, runs: other },
+            _ => What::Switch { left: one, why: Leaving::Asleep, runs: other },
+        });
+        let half = events.len() / 2;
+        let [one, other] = [&events[..half], &events[half..]].map(|all| all.iter().copied().map(event).collect());
+        let found = explain(&trace(vec![one, other]), &Question {
+            threads: &[1, 2, 3], threshold_ns: threshold * MS, withheld: &|_, _| None,
+        });
+        for late in &found.late {
+            let one = &late.explained;
+            let named: u64 = one.causes.iter().map(|cause| cause.ns).sum();
+            prop_assert_eq!(named + one.unexplained_ns, one.excess_ns);
+            prop_assert!(one.excess_ns <= 1000 * MS && one.excess_ns >= threshold * MS);
+        }
+        for time in &found.threads {
+            let sum = time.ran_ns + time.kept_ns + time.idle_ns + time.perhaps_idle_ns + time.waited_ns + time.unknown_ns;
+            prop_assert!(sum <= 1000 * MS, "{:?}", time);
+        }
+    }
+}

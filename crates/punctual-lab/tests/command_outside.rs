@@ -1,0 +1,255 @@
+//! `punctual explain --pid`: a process that knows nothing of it is stopped, crowded out, throttled, and waits for a lock.
+
+mod common;
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{Place, Started, alone, count, has_thread, punctual, unprivileged};
+use punctual_lab::scheduling::{ControlGroup, Job};
+use punctual_machine::counter::Flag;
+use punctual_machine::cpu::{allowed, pin_to};
+use punctual_machine::signal::end_with_parent;
+use serde_json::Value;
+
+/// What is done to it takes so long.
+const HARM: Duration = Duration::from_millis(60);
+
+const MS: u64 = 1_000_000;
+
+/// Not a test of its own: the process that is looked at. One thread computes, one sleeps, one holds a lock, and one wants that.
+#[test]
+fn role() {
+    if std::env::var_os("PUNCTUAL_TEST_OUTSIDE").is_none() {
+        return;
+    }
+    end_with_parent();
+    let (lock, turn) = (Arc::new(Mutex::new(())), Arc::new(std::sync::Barrier::new(2)));
+    let start = |name: &str, work: Box<dyn FnMut() + Send>| {
+        let mut work = work;
+        let each = move || loop {
+            work();
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(each).expect("a thread")
+    };
+    let mut is_pinned = false;
+    start(
+        "spinner",
+        Box::new(move || {
+            if !std::mem::replace(&mut is_pinned, true) {
+                let _unpinned_if_not = pin_to(allowed()[0]);
+            }
+            std::hint::spin_loop();
+        }),
+    );
+    start("sleeper", Box::new(|| std::thread::sleep(Duration::from_millis(20))));
+    let (held, begun) = (Arc::clone(&lock), Arc::clone(&turn));
+    start(
+        "holder",
+        Box::new(move || {
+            let holds = held.lock();
+            begun.wait();
+            std::thread::sleep(HARM);
+            drop(holds);
+            begun.wait();
+        }),
+    );
+    let waiter = start(
+        "waiter",
+        Box::new(move || {
+            turn.wait();
+            drop(lock.lock());
+            turn.wait();
+        }),
+    );
+    let _never = waiter.join();
+}
+
+struct Target(Child);
+
+impl Target {
+    fn start() -> Self {
+        let mut itself = Command::new(std::env::current_exe().expect("our path"));
+        itself.args(["role", "--exact", "--quiet", "--nocapture", "--test-threads=1"]);
+        let child =
+            itself.env("PUNCTUAL_TEST_OUTSIDE", "1").stdout(Stdio::null()).spawn().expect("ourselves");
+        let begin = Instant::now();
+        while !has_thread(child.id(), "waiter") {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it does not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self(child)
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.0.id().to_string()]).status();
+        assert!(sent.expect("kill is a program").success());
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Findings of a thread by that cause, of this length or more.
+fn found(said: &Value, thread: &str, cause: &str, ms: u64) -> Vec<Value> {
+    let findings = said["findings"].as_array().expect("a list");
+    let is_it = |finding: &&Value| {
+        let is_its = finding["role"].as_str().is_some_and(|role| role.starts_with(&format!("{thread} (")));
+        is_its && finding["cause"] == cause && count(finding, "excess_ns") >= ms * MS
+    };
+    findings.iter().filter(is_it).cloned().collect()
+}
+
+fn thread<'a>(said: &'a Value, name: &str) -> &'a Value {
+    let threads = said["threads"].as_array().expect("a list");
+    threads.iter().find(|thread| thread["name"] == name).unwrap_or_else(|| panic!("no {name}: {said:#}"))
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// A recording that has begun: its process has mapped the rings.
+fn recording(place: &Place, target: &Target, more: &[&str]) -> Option<Started> {
+    let pid = target.0.id().to_string();
+    let mut started = place.start(punctual(&[&["explain", "--json", "--pid", &pid][..], more].concat()));
+    let maps = format!("/proc/{}/maps", started.id());
+    if started.ends_before(|| fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("[perf_event]"))) {
+        eprintln!("SKIPPED: {}", started.end().with(3).err);
+        return None;
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    Some(started)
+}
+
+/// Goal: each thread's lateness has its cause, with who it was; who sleeps is idle; a lock may be an empty queue, and is said to. The
+/// trace on file says the same again.
+#[test]
+fn what_is_done_to_a_process_is_named() {
+    let _turn = alone();
+    let (place, target) = (Place::new(), Target::start());
+    let Some(started) = recording(&place, &target, &["--duration", "2s", "--out", "kept.trace.json"]) else {
+        return;
+    };
+    target.signal("-STOP");
+    std::thread::sleep(HARM);
+    target.signal("-CONT");
+    std::thread::sleep(Duration::from_millis(100));
+    let hogs = Job::on_each("hog", &[0; 4], |_, stop: &Flag| {
+        pin_to(allowed()[0]).expect("it may run there");
+        while !stop.is_raised() {}
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    drop(hogs);
+    let said = json(&started.end().with(0).out);
+    assert_eq!((&said["schema"], &said["tier"]), (&"punctual.explain.v1".into(), &1.into()));
+    assert!(!found(&said, "spinner", "stopped", HARM.as_millis() as u64 / 2).is_empty(), "{said:#}");
+    let crowded = found(&said, "spinner", "run_queue", 2);
+    let by_hog =
+        |one: &Value| one["causes"][0]["evidence"].as_str().is_some_and(|text| text.contains("hog ("));
+    assert!(crowded.iter().any(by_hog), "{said:#}");
+    let waited = found(&said, "waiter", "waited", HARM.as_millis() as u64 / 2);
+    let by_holder = |one: &Value| {
+        let evidence = one["causes"][0]["evidence"].as_str().unwrap_or_default();
+        evidence.contains("holder (") && one["may_be_idle"] == true
+    };
+    assert!(waited.iter().any(by_holder), "{said:#}");
+    let has_calls = said["notes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .all(|note| !note.as_str().unwrap_or_default().contains("System calls"));
+    assert!(!has_calls || waited.iter().all(|one| one["call"] == "futex"), "{said:#}");
+    let sleeper = thread(&said, "sleeper");
+    // Some kernels record nothing of who is woken while a CPU idles: that time is unknown, and nobody's lateness.
+    let slept_ns = count(sleeper, "idle_ns") + count(sleeper, "unknown_ns");
+    assert!(slept_ns > 500 * MS && count(sleeper, "waited_ns") == 0, "{sleeper:#}");
+    assert!(count(thread(&said, "spinner"), "ran_ns") > 500 * MS, "{said:#}");
+    let again = json(&place.punctual(&["explain", "kept.trace.json", "--json"]).with(0).out);
+    let spans = |said: &Value| {
+        let all = said["findings"].as_array().expect("a list").clone();
+        all.iter()
+            .map(|one| (one["role"].clone(), one["instant_ns"].clone(), one["excess_ns"].clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(spans(&again), spans(&said));
+    let page = place.punctual(&["explain", "kept.trace.json"]).with(0).out;
+    for words in ["Threads", "What was late", "Waits for other threads", "spinner (", "hog ("] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    let pid = target.0.id().to_string();
+    place.punctual(&["explain", "kept.trace.json", "--pid", &pid]).with(0);
+    let other = place.punctual(&["explain", "kept.trace.json", "--pid", "1"]).with(2).err;
+    assert!(other.contains("--pid 1"), "{other}");
+}
+
+/// Goal: a quota that ran out is named by the counter of the group of that process.
+#[test]
+fn a_quota_is_named() {
+    let _turn = alone();
+    let group = ControlGroup::new("outside-test");
+    if let Err(reason) = group.has_quota() {
+        eprintln!("SKIPPED: {reason}");
+        return;
+    }
+    let (place, target) = (Place::new(), Target::start());
+    for file in group.members() {
+        fs::write(file, target.0.id().to_string()).expect("a member");
+    }
+    if let Some(started) = recording(&place, &target, &["--duration", "1500ms"]) {
+        group.allow_us(ControlGroup::LEAST_US).expect("a quota");
+        std::thread::sleep(Duration::from_millis(400));
+        group.allow_us(ControlGroup::PLENTY_US).expect("a quota");
+        let said = json(&started.end().with(0).out);
+        assert!(!found(&said, "spinner", "throttled", 20).is_empty(), "{said:#}");
+    }
+    // The group is removed once it is empty.
+    drop(target);
+}
+
+/// Goal: without privilege, or without a process, it says what to do; sums without the trace say that they are less.
+#[test]
+fn what_cannot_be_seen_is_said() {
+    let _turn = alone();
+    let (place, target) = (Place::world_writable(), Target::start());
+    let pid = target.0.id().to_string();
+    let none = place.punctual(&["explain", "--pid", "4000000000"]).with(2).err;
+    assert!(none.contains("--pid 4000000000"), "{none}");
+    if let Some(command) = unprivileged(&["explain", "--pid", &pid, "--duration", "100ms"]) {
+        let said = place.start(command).end().with(3).err;
+        assert!(said.contains("--tier 0"), "{said}");
+    }
+    let less = ["explain", "--tier", "0", "--pid", &pid, "--duration", "300ms", "--json"];
+    let Some(command) = unprivileged(&less) else { return };
+    let said = json(&place.start(command).end().with(0).out);
+    assert_eq!((said["tier"].as_u64(), said["findings"].as_array().map(Vec::len)), (Some(0), Some(0)));
+    assert!(count(thread(&said, "spinner"), "ran_ns") > 0, "{said:#}");
+    let page = place.punctual(&["explain", "--tier", "0", "--pid", &pid, "--duration", "50ms"]).with(0).out;
+    assert!(page.contains("spinner (") && page.contains("--tier 1"), "{page}");
+}
+
+/// Goal: a recording of perf becomes a trace, of which the same is asked: a sleeper whose time was over waited 6 ms for the CPU.
+#[test]
+fn a_recording_of_perf_is_explained() {
+    let place = Place::new();
+    let recording = include_bytes!("../../punctual-lab-machine/src/trace_point/perf_data/sched.data");
+    fs::write(place.path("perf.data"), recording).expect("room");
+    let said = place.punctual(&["import", "perf", "perf.data"]).with(0).out;
+    assert!(said.contains("punctual explain perf.data.trace.json"), "{said}");
+    let said = json(&place.punctual(&["explain", "perf.data.trace.json", "--json"]).with(0).out);
+    let late = found(&said, "sleep", "run_queue", 6);
+    assert_eq!(late.len(), 1, "{said:#}");
+    assert_eq!(late[0]["stage"], "wake-up");
+    let again =
+        json(&place.punctual(&["explain", "perf.data.trace.json", "--json", "--pid", "13094"]).with(0).out);
+    assert_eq!(again["threads"].as_array().map(Vec::len), Some(1));
+    fs::write(place.path("perf.data"), &recording[..20_000]).expect("room");
+    let refused = place.punctual(&["import", "perf", "perf.data"]).with(2).err;
+    assert!(refused.contains("perf.data: it is cut off"), "{refused}");
+}
