@@ -40,6 +40,7 @@ fn trial(size: usize) -> Trial {
         count_max: MESSAGES,
         warmup: Warmup { burst: 0, paced: WARMUP },
         neighbours: [None; 2],
+        is_traced: false,
     }
 }
 

@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use super::outside::{self, OutsideArguments, Shown};
 use super::{print, try_json, write_json};
 use crate::error::Failure;
-use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::{self, Explained};
 use crate::explain::late_log::{self, Log};
+use crate::explain::of_run::{TrialExplained, evidence, explain_run, json_of, place};
 use crate::explain::perfetto::{DrawnTrial, drawing};
 use crate::explain::text::{PlaceExplained, message, sections};
 use crate::explain::trace_file::{self, LogIdentity, TraceFile};
 use crate::file::read;
 use crate::report::section::Section;
 use crate::report::text::{self, Screen};
-use crate::store::{Run, StoreError, StoredTrial};
+use crate::store::Run;
 
 /// Options of the explanation.
 #[derive(Debug, Args)]
@@ -75,16 +75,13 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     if arguments.perfetto.is_some() {
         return draw(&run, arguments);
     }
-    let (mut places, mut findings) = (Vec::new(), Vec::new());
     let mut notes: Vec<String> = run.doubts.iter().map(|doubt| doubt.what.clone()).collect();
-    for trial in &run.trials {
-        let evidence = evidence(trial, arguments.tier, &mut notes)?;
-        let samples = trial.load()?;
-        let found = finding::explain(&samples, trial.cell.load, evidence.as_ref());
-        let of_trial = json!({ "name": trial.cell.name, "trial": trial.trial });
-        findings.extend(found.iter().map(|one| finding_json(one, &of_trial)));
-        places.push(PlaceExplained { place: format!("{} trial {}", trial.cell.name, trial.trial), found });
-    }
+    let trials = explain_run(&run, arguments.tier, &mut notes)?;
+    let of_trial = |one: &TrialExplained| {
+        let place = json!({ "name": one.cell.name, "trial": one.trial, "place": one.told.place });
+        one.told.found.iter().map(|found| json_of(found, &place)).collect::<Vec<Value>>()
+    };
+    let findings: Vec<Value> = trials.iter().flat_map(of_trial).collect();
     if arguments.json {
         let whole = json!({
             "schema": "punctual.explain.v1",
@@ -96,6 +93,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         });
         return print(&format!("{whole:#}\n"));
     }
+    let places: Vec<PlaceExplained> = trials.into_iter().map(|one| one.told).collect();
     let mut all = sections(&places, shown_max);
     if !notes.is_empty() {
         all.push(notes.into_iter().fold(Section::new("What could not be read"), Section::note));
@@ -109,9 +107,12 @@ fn draw(run: &Run, arguments: &ExplainArguments) -> Result<(), Failure> {
     let (mut trials, mut notes) = (Vec::new(), Vec::new());
     for trial in &run.trials {
         let evidence = evidence(trial, arguments.tier, &mut notes)?;
+        if evidence.as_ref().is_some_and(|evidence| evidence.is_part) {
+            continue;
+        }
         let (samples, load) = (trial.load()?, trial.cell.load);
         let found = finding::explain(&samples, load, evidence.as_ref());
-        let name = format!("{} trial {}", trial.cell.name, trial.trial);
+        let name = place(trial, evidence.as_ref());
         trials.push(DrawnTrial { name, samples, load, evidence, found });
     }
     let text = format!("{}\n", drawing(&trials));
@@ -149,7 +150,7 @@ fn late_log(file: &Path, arguments: &ExplainArguments) -> Result<(), Failure> {
                 .and_then(|log| log.records.get(one.stall.first_index as usize))
                 .map(|late| &late.receiver)
         };
-        let findings = found.iter().map(|one| finding_json(one, &json!({ "receiver": receiver(one) })));
+        let findings = found.iter().map(|one| json_of(one, &json!({ "receiver": receiver(one) })));
         let whole = json!({
             "schema": "punctual.explain.v1",
             "program": log.as_ref().map(|log| &log.head.program),
@@ -174,36 +175,6 @@ fn traces(file: &Path, arguments: &ExplainArguments, log: Option<&Log>) -> (Vec<
     let place = arguments.trace.clone().or_else(|| beside.is_dir().then_some(beside));
     let identity = LogIdentity { pid: log.head.pid, made_ns: log.head.monotonic_ns };
     place.map(|place| trace_file::of_log(&place, identity)).unwrap_or_default()
-}
-
-/// The evidence of a trial; what is damaged is noted, and does without.
-fn evidence(
-    trial: &StoredTrial,
-    tier: u8,
-    notes: &mut Vec<String>,
-) -> Result<Option<TrialEvidence>, StoreError> {
-    let mut evidence: Option<TrialEvidence> = match trial.evidence() {
-        Ok(evidence) => evidence,
-        Err(StoreError::Damaged { path, reason }) => {
-            notes.push(format!("{}: {reason}", path.display()));
-            None
-        }
-        Err(error) => return Err(error),
-    };
-    if let Some(evidence) = evidence.as_mut().filter(|_| tier == 0) {
-        evidence.dumps.clear();
-    }
-    Ok(evidence)
-}
-
-/// A finding with its cause, and where it was.
-pub(super) fn finding_json(found: &Explained, place: &Value) -> Value {
-    let mut value = json!(found);
-    if let Some(object) = value.as_object_mut() {
-        object.extend(place.as_object().cloned().unwrap_or_default());
-        object.insert("cause".to_owned(), json!(found.cause()));
-    }
-    value
 }
 
 fn one_message(run: &Run, number: u64, tier: u8) -> Result<(), Failure> {

@@ -8,9 +8,9 @@ use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::explain::finding_json;
 use super::print;
 use crate::error::Failure;
+use crate::explain::of_run::json_of;
 use crate::explain::outside::live::{Counted, counted, record, threads_of};
 use crate::explain::outside::text::sections;
 use crate::explain::outside::{Answer, Question, explain};
@@ -144,7 +144,7 @@ fn value(answer: &Answer, program: &str, tier: u8, notes: &[String]) -> Value {
         let of_thread = json!({
             "thread": late.thread, "process": late.process, "may_be_idle": late.may_be_idle, "call": late.call,
         });
-        finding_json(&late.explained, &of_thread)
+        json_of(&late.explained, &of_thread)
     };
     json!({
         "schema": "punctual.explain.v1",

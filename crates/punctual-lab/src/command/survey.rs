@@ -1,6 +1,7 @@
 //! `punctual survey`.
 
 use clap::Args;
+use punctual_machine::signal::count_continuations;
 
 use super::measure;
 use super::progress::progress;
@@ -20,10 +21,14 @@ pub struct SurveyArguments {
     /// Only routes whose name contains this, such as shared/ or /spin
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// Record which thread each processor ran, for punctual explain (root)
+    #[arg(long)]
+    pub trace: bool,
 }
 
 /// Measures, stores, recommends, reports.
 pub fn survey(arguments: &SurveyArguments) -> Result<(), Failure> {
+    count_continuations()?;
     let plan = plan(arguments)?;
     measure::make(&plan, &arguments.common, &progress(arguments.common.quiet))
 }
@@ -37,6 +42,7 @@ fn plan(arguments: &SurveyArguments) -> Result<SurveyPlan, Failure> {
         gap_us: common.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX)),
         load: common.load.map(Into::into),
         only: arguments.only.clone(),
+        trace: arguments.trace,
     };
     let plan = SurveyPlan::survey(&wishes);
     if plan.cells.is_empty() {

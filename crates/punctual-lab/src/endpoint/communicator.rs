@@ -1,6 +1,6 @@
 //! A communicator, as a user would hold it.
 
-use punctual::{Communicator, Target, Ticks};
+use punctual::{Communicator, Message, Target, Ticks};
 
 use super::{Endpoint, Received};
 
@@ -29,9 +29,17 @@ impl Endpoint for CommunicatorEndpoint {
 
     #[inline]
     fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received> {
-        let message = self.communicator.receive_until(Some(deadline)).ok()?;
-        let size = message.payload.len();
-        buffer.get_mut(..size)?.copy_from_slice(message.payload);
-        Some(Received { size, stages: message.stages })
+        taken(&self.communicator.receive_until(Some(deadline)).ok()?, buffer)
     }
+
+    fn try_receive(&mut self, buffer: &mut [u8]) -> Option<Received> {
+        taken(&self.communicator.try_receive().ok()?, buffer)
+    }
+}
+
+#[inline]
+fn taken(message: &Message<'_>, buffer: &mut [u8]) -> Option<Received> {
+    let size = message.payload.len();
+    buffer.get_mut(..size)?.copy_from_slice(message.payload);
+    Some(Received { size, stages: message.stages })
 }

@@ -34,6 +34,11 @@ pub trait Endpoint {
 
     /// Waits for the next message, in this endpoint's way, until `deadline` at the most.
     fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received>;
+
+    /// Takes a message that is here already.
+    fn try_receive(&mut self, buffer: &mut [u8]) -> Option<Received> {
+        self.receive(buffer, Ticks(0))
+    }
 }
 
 /// Polls between two looks at the clock: a look costs as much as a poll.

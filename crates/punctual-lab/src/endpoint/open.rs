@@ -63,6 +63,8 @@ pub struct EndpointPlan {
     pub kept: bool,
     /// `O_ASYNC` on the medium's descriptors, from before the first message on.
     pub interrupted: bool,
+    /// Windows that both ends keep of what their threads go through; 0: none.
+    pub windows: usize,
     /// Which trial: names on a bus differ from one to the next, unless nodes are kept.
     pub number: u32,
 }
@@ -80,6 +82,7 @@ impl EndpointPlan {
             due_counts: false,
             kept: false,
             interrupted: false,
+            windows: 0,
             number: 0,
         }
     }

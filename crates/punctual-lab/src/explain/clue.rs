@@ -26,6 +26,8 @@ pub struct Excess<'a> {
     pub side: Side,
     /// How urgent its thread is.
     pub urgency: Urgency,
+    /// A thread beside it on its CPU said how late it was itself.
+    pub has_control: bool,
     /// What a page fault takes on that host, nanoseconds.
     pub fault_ns: u64,
 }
@@ -33,7 +35,12 @@ pub struct Excess<'a> {
 impl Excess<'_> {
     /// Whose work in the stage is not what is waited for: while the message is under way, or while it goes to sleep.
     fn is_of_another(&self) -> bool {
-        self.is_on_wire() || self.stage.ends_with("woken")
+        self.is_on_wire() || self.is_before_listener()
+    }
+
+    /// It slept for the message, or looked for it.
+    fn is_before_listener(&self) -> bool {
+        ["woken", "medium"].iter().any(|stage| self.stage.ends_with(stage))
     }
 
     fn is_on_wire(&self) -> bool {
@@ -151,6 +158,7 @@ impl Clue<'_> {
             (true, _) if self.is_of_faults() => Awaited::Page,
             (true, _) => Awaited::Device,
             (false, true) => Awaited::Interrupt,
+            (false, false) if self.is_stopped() => Awaited::Continuation,
             (false, false) if self.is_frozen() => Awaited::Thaw,
             (false, false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
             (false, false) => Awaited::Thread,
@@ -160,6 +168,12 @@ impl Clue<'_> {
     /// The control group's own counter says that it was frozen for half of that time.
     fn is_frozen(&self) -> bool {
         self.seen.is_some_and(|seen| u64::from(seen.frozen_us_most) * 2000 >= self.ns)
+    }
+
+    /// Half of that time it neither ran nor was ready, and then its process was continued. Who was stopped while it slept left its CPU
+    /// long before.
+    fn is_stopped(&self) -> bool {
+        self.seen.is_some_and(|seen| u64::from(seen.stopped_us) * 2000 >= self.ns)
     }
 
     /// It waited no more than twice as often as it had page faults with the disk.
@@ -239,6 +253,8 @@ pub enum Awaited {
     PreemptedThread,
     /// An interrupt, of a timer or of a device.
     Interrupt,
+    /// Its process was stopped, and was continued.
+    Continuation,
     /// Its control group was frozen, and was thawed.
     Thaw,
     /// A lock of the kernel: another program's thread ended a wait that no signal ends.
@@ -286,8 +302,7 @@ impl Glance<'_> {
             *self.seen;
         let present = [cpu_us_most, wait_us_most, throttled_us_most, frozen_us_most, stolen_us];
         let absent_us = present.into_iter().fold(wall_us, u32::saturating_sub);
-        let has_control = matches!(self.excess.side, Side::Client | Side::Responder);
-        let is_free = if has_control {
+        let is_free = if self.excess.has_control {
             self.seen.control_late_us < absent_us / 2
         } else {
             self.seen.switches_involuntary == 0
@@ -303,11 +318,7 @@ impl Glance<'_> {
 
     /// It ran for its own work, at least. Before it was woken it slept: what it computed then is not what it was waited for.
     pub fn work_us(&self) -> u32 {
-        if self.excess.stage.ends_with("woken") || self.excess.stage == "medium" {
-            0
-        } else {
-            self.seen.cpu_us - self.faults_us()
-        }
+        if self.excess.is_before_listener() { 0 } else { self.seen.cpu_us - self.faults_us() }
     }
 }
 

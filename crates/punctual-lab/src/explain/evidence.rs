@@ -22,6 +22,12 @@ pub struct TrialEvidence {
     /// What a page fault takes on this host, nanoseconds.
     #[serde(default = "fault_ns_min")]
     pub fault_ns: u64,
+    /// Where it was measured, in words, where cell and trial do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Its messages are those of another trial, or a part of their way: their stalls are told there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_part: bool,
 }
 
 fn fault_ns_min() -> u64 {
@@ -31,16 +37,30 @@ fn fault_ns_min() -> u64 {
 /// A thread of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvidenceThread {
-    /// What it does: `client`, `responder`.
+    /// What it does: `client`, `responder`, `sender`, `receiver`.
     pub role: String,
+    /// Whose it is, where several have that role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The sender whose messages it sends, as the samples number them; `None`: every message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<u64>,
     /// The kernel's number of it, where it is on this host.
     pub thread: Option<u32>,
     /// The CPU that it is bound to.
     pub cpu: Option<usize>,
     /// How urgent it is.
     pub urgency: Urgency,
+    /// A thread beside it on its CPU said how late it was itself.
+    #[serde(default = "yes")]
+    pub has_control: bool,
     /// What it saw of itself (tier 0), around late messages.
     pub windows: Vec<Window>,
+}
+
+/// Evidence of before there was a choice.
+fn yes() -> bool {
+    true
 }
 
 /// Whether the kernel's trace was recorded.
@@ -72,9 +92,12 @@ pub struct EvidenceDump {
 }
 
 impl TrialEvidence {
-    /// The thread in this role.
-    pub fn thread(&self, role: &str) -> Option<&EvidenceThread> {
-        self.threads.iter().find(|thread| thread.role == role)
+    /// The thread in this role, of a message from this sender.
+    pub fn thread(&self, role: &str, sender: Option<u64>) -> Option<&EvidenceThread> {
+        let is_it = |thread: &&EvidenceThread| {
+            thread.role == role && (thread.sender.is_none() || thread.sender == sender)
+        };
+        self.threads.iter().find(is_it)
     }
 
     /// Whose time a stage is.

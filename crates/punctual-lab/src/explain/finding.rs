@@ -7,7 +7,7 @@ use super::cause::Cause;
 use super::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence};
 use super::naming::{Excess, NamedCause, from_account, from_windows, part_words};
 use super::seen::{PART_MIN, Seen, over};
-use super::stage::{Side, interval, rule_for, typical, worst_stage};
+use super::stage::{Side, StageOwner, interval, rule_for, typical, worst_stage};
 use super::trace::Trace;
 use crate::sample::{Load, Samples};
 use crate::scheduling::Urgency;
@@ -31,6 +31,12 @@ pub struct Explained {
     pub side: Option<Side>,
     /// The role of the thread whose time it is.
     pub role: Option<String>,
+    /// Whose thread it is, where several have that role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// When that stage was, since the start of the run, nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub during: Option<(u64, u64)>,
     /// What that thread went through in the stage, the longest first; empty without a trace.
     pub parts: Vec<PartTime>,
     /// Causes, the largest first.
@@ -39,8 +45,19 @@ pub struct Explained {
     pub unexplained_ns: u64,
     /// It waited its turn behind the stall of this message, whose causes are its causes.
     pub behind: Option<u64>,
+    /// Late messages of other places that waited for the same.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub elsewhere: u64,
     /// What would make it more certain.
     pub would_help: Option<String>,
+    /// It is counted with another stall, which tells more of the same.
+    #[serde(skip)]
+    pub is_told_elsewhere: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it may skip by reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A part of an account, in words.
@@ -63,11 +80,15 @@ impl Explained {
             stage_excess_ns: 0,
             side: None,
             role: None,
+            owner: None,
+            during: None,
             parts: Vec::new(),
             causes: Vec::new(),
             unexplained_ns: excess_ns,
             behind: None,
+            elsewhere: 0,
             would_help: None,
+            is_told_elsewhere: false,
         }
     }
 
@@ -123,95 +144,151 @@ pub struct LateStage<'a> {
     pub traced: Option<(&'a EvidenceDump, Account)>,
 }
 
-/// The slowest stage of a message, with what evidence there is.
-pub fn late_stage<'a>(
-    samples: &Samples,
-    row: usize,
+/// A trial with what is known of it, and what is usual in it.
+struct Place<'a> {
+    samples: &'a Samples,
     load: Load,
     evidence: Option<&'a TrialEvidence>,
-) -> Option<LateStage<'a>> {
-    let usual: Vec<u64> = samples.stages.iter().map(|stage| typical(&stage.ns)).collect();
-    late_stage_of(samples, &usual, row, load, evidence)
+    /// Of each stage.
+    usual: Vec<u64>,
+    /// Of a whole message.
+    usual_ns: u64,
 }
 
-fn late_stage_of<'a>(
-    samples: &Samples,
-    usual: &[u64],
+impl<'a> Place<'a> {
+    fn new(samples: &'a Samples, load: Load, evidence: Option<&'a TrialEvidence>) -> Self {
+        let usual = samples.stages.iter().map(|stage| typical(&stage.ns)).collect();
+        Self { samples, load, evidence, usual, usual_ns: typical(&samples.total_ns) }
+    }
+
+    /// The slowest stage of a message, with its thread.
+    fn late_stage(&self, row: usize) -> Option<LateStage<'a>> {
+        let (place, excess_ns) = worst_stage(self.samples, &self.usual, row)?;
+        let owner = self.owner(place);
+        let sender = self.samples.sender.get(row).copied();
+        let thread = |role: &Option<String>| self.evidence?.thread(role.as_ref()?, sender);
+        let known = |role: &Option<String>| {
+            thread(role).map(|thread| self.stage_of(row, place, excess_ns, Some(thread)))
+        };
+        let first = owner.and_then(|owner| known(&owner.role));
+        // Who looked all the while did not hold up what it looked for: then it was the other.
+        let was_there = first.as_ref().is_some_and(|late| ran_ns(late) >= excess_ns / 2);
+        let other = owner.filter(|_| was_there).and_then(|owner| known(&owner.or_role));
+        Some(other.or(first).unwrap_or_else(|| self.stage_of(row, place, excess_ns, None)))
+    }
+
+    fn stage_of(
+        &self,
+        row: usize,
+        place: usize,
+        excess_ns: u64,
+        thread: Option<&'a EvidenceThread>,
+    ) -> LateStage<'a> {
+        let interval = interval(self.samples, row, self.load, place);
+        let number = thread.and_then(|thread| thread.thread);
+        let dump = self.evidence.and_then(|evidence| evidence.dump_over(interval));
+        let traced = dump.zip(number).map(|(dump, number)| (dump, account(&dump.trace, number, interval)));
+        LateStage { place, excess_ns, usual_ns: self.usual[place], interval, thread, traced }
+    }
+
+    fn owner(&self, place: usize) -> Option<&'a StageOwner> {
+        self.evidence?.owner(&self.samples.stages[place].name)
+    }
+
+    /// What the thread of a stage went through, and why.
+    fn charge(&self, explained: &mut Explained, owner: &StageOwner, late: &LateStage<'_>) {
+        let excess = Excess {
+            message_ns: explained.excess_ns,
+            stage_ns: late.excess_ns,
+            usual_ns: late.usual_ns,
+            stage: &owner.stage,
+            side: owner.side,
+            urgency: late.thread.map_or(Urgency::Other, |thread| thread.urgency),
+            has_control: late.thread.is_some_and(|thread| thread.has_control),
+            fault_ns: self.evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns),
+        };
+        let seen: Option<Seen> = late.thread.and_then(|thread| over(&thread.windows, late.interval));
+        let traced = late.traced.as_ref().map(|(dump, account)| (&dump.trace, account));
+        explained.charge(traced, &excess, seen.as_ref());
+    }
+
+    /// The longest message of a stall. Usually the place follows from the number; several senders number each for itself.
+    fn row_of(&self, stall: &Stall) -> Option<usize> {
+        let Samples { index, total_ns, .. } = self.samples;
+        let is_it = |&row: &usize| (index[row], total_ns[row]) == (stall.first_index, stall.longest_ns);
+        let guess = usize::try_from(stall.first_index.saturating_sub(*index.first()?)).ok()?;
+        Some(guess).filter(|row| *row < index.len()).filter(is_it).or_else(|| (0..index.len()).find(is_it))
+    }
+
+    fn explain(&self, stall: Stall) -> Option<Explained> {
+        let row = self.row_of(&stall)?;
+        let late = self.late_stage(row);
+        let excess_ns = stall.longest_ns.saturating_sub(self.usual_ns);
+        let mut explained = Explained::of_stall(stall, self.samples.start_ns(row, self.load), excess_ns);
+        explained.would_help = would_help(late.as_ref(), self.evidence);
+        if let Some(late) = &late {
+            self.add_stage(&mut explained, late);
+        }
+        Some(explained)
+    }
+
+    fn add_stage(&self, explained: &mut Explained, late: &LateStage<'_>) {
+        explained.stage = Some(self.samples.stages[late.place].name.clone());
+        explained.stage_excess_ns = late.excess_ns;
+        explained.during = Some(late.interval);
+        let Some(owner) = self.owner(late.place) else { return };
+        self.charge(explained, owner, late);
+        let role = late.thread.map(|thread| &thread.role);
+        explained.role = role.or(owner.role.as_ref()).cloned();
+        explained.owner = late.thread.and_then(|thread| thread.owner.clone());
+        // Between two threads it is nobody's, unless the evidence of one says that it was kept from its work.
+        let is_known = owner.side != Side::Medium || explained.cause() != Cause::UNEXPLAINED;
+        let of_role = || explained.role.as_deref().and_then(Side::of_role);
+        explained.side =
+            if owner.side == Side::Medium && is_known { of_role() } else { None }.or(Some(owner.side));
+        explained.role = explained.role.take().filter(|_| is_known);
+        explained.owner = explained.owner.take().filter(|_| is_known);
+    }
+}
+
+/// How long the thread of a stage ran in it, for certain.
+fn ran_ns(late: &LateStage<'_>) -> u64 {
+    match (&late.traced, late.thread) {
+        (Some((_, account)), _) => account.time_of(Part::Running),
+        (None, Some(thread)) => {
+            over(&thread.windows, late.interval).map_or(0, |seen| u64::from(seen.cpu_us) * 1000)
+        }
+        (None, None) => 0,
+    }
+}
+
+/// The slowest stage of a message, with what evidence there is.
+pub fn late_stage<'a>(
+    samples: &'a Samples,
     row: usize,
     load: Load,
     evidence: Option<&'a TrialEvidence>,
 ) -> Option<LateStage<'a>> {
-    let (place, excess_ns) = worst_stage(samples, usual, row)?;
-    let interval = interval(samples, row, load, place);
-    let owner = evidence.and_then(|evidence| evidence.owner(&samples.stages[place].name));
-    let role = owner.and_then(|owner| owner.role.as_deref());
-    let thread = evidence.zip(role).and_then(|(evidence, role)| evidence.thread(role));
-    let number = thread.and_then(|thread| thread.thread);
-    let dump = evidence.and_then(|evidence| evidence.dump_over(interval));
-    let traced = dump.zip(number).map(|(dump, number)| (dump, account(&dump.trace, number, interval)));
-    Some(LateStage { place, excess_ns, usual_ns: usual[place], interval, thread, traced })
+    Place::new(samples, load, evidence).late_stage(row)
 }
 
 /// The stalls of a trial, longest first, explained.
 pub fn explain(samples: &Samples, load: Load, evidence: Option<&TrialEvidence>) -> Vec<Explained> {
-    let first = samples.index.first().copied().unwrap_or(0);
-    let usual: Vec<u64> = samples.stages.iter().map(|stage| typical(&stage.ns)).collect();
-    let total_ns = typical(&samples.total_ns);
+    let place = Place::new(samples, load, evidence);
     let stalls = stall::stalls(samples, load, rule_for(samples), |_| true);
-    let mut found: Vec<Explained> = stalls
-        .into_iter()
-        .filter_map(|stall| {
-            let row = usize::try_from(stall.first_index.checked_sub(first)?).ok()?;
-            let late = late_stage_of(samples, &usual, row, load, evidence);
-            let excess_ns = stall.longest_ns.saturating_sub(total_ns);
-            let instant_ns = samples.start_ns(row, load);
-            Some(one(samples, stall, instant_ns, excess_ns, late, evidence))
-        })
-        .collect();
+    let mut found: Vec<Explained> = stalls.into_iter().filter_map(|stall| place.explain(stall)).collect();
     charge_backlog(&mut found);
     found.sort_by_key(|one| (std::cmp::Reverse(one.stall.longest_ns), one.instant_ns));
     found
 }
 
-fn one(
-    samples: &Samples,
-    stall: Stall,
-    instant_ns: u64,
-    excess_ns: u64,
-    late: Option<LateStage<'_>>,
-    evidence: Option<&TrialEvidence>,
-) -> Explained {
-    let mut explained = Explained::of_stall(stall, instant_ns, excess_ns);
-    explained.would_help = would_help(late.as_ref(), evidence);
-    let Some(late) = late else { return explained };
-    let stage = &samples.stages[late.place].name;
-    explained.stage = Some(stage.clone());
-    explained.stage_excess_ns = late.excess_ns;
-    let Some(owner) = evidence.and_then(|evidence| evidence.owner(stage)) else { return explained };
-    explained.side = Some(owner.side);
-    explained.role.clone_from(&owner.role);
-    let excess = Excess {
-        message_ns: excess_ns,
-        stage_ns: late.excess_ns,
-        usual_ns: late.usual_ns,
-        stage,
-        side: owner.side,
-        urgency: late.thread.map_or(Urgency::Other, |thread| thread.urgency),
-        fault_ns: evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns),
-    };
-    let seen: Option<Seen> = late.thread.and_then(|thread| over(&thread.windows, late.interval));
-    let traced = late.traced.as_ref().map(|(dump, account)| (&dump.trace, account));
-    explained.charge(traced, &excess, seen.as_ref());
-    explained
-}
-
 /// What was not there to look at.
 fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) -> Option<String> {
-    let Some(evidence) = evidence else {
-        return Some("the run holds no evidence: run response with --trace stores it".to_owned());
-    };
     let Some(late) = late else {
         return Some("its messages carry no stamps, so no stage is known".to_owned());
+    };
+    let Some(evidence) = evidence else {
+        return Some("the run holds no evidence: an older version made it, or its file is gone".to_owned());
     };
     if late.thread.is_some_and(|thread| thread.thread.is_none()) {
         return Some("the thread is on another host: evidence is of this host only".to_owned());
@@ -236,7 +313,8 @@ pub(super) fn charge_backlog(found: &mut [Explained]) {
     for place in 1..found.len() {
         let (earlier, later) = found.split_at_mut(place);
         let Some(one) = later.first_mut() else { continue };
-        let ahead = earlier.iter().rev().find(|ahead| ahead.role == one.role && ahead.role.is_some());
+        let is_same = |ahead: &&Explained| (&ahead.role, &ahead.owner) == (&one.role, &one.owner);
+        let ahead = earlier.iter().rev().find(|ahead| is_same(ahead) && ahead.role.is_some());
         let Some(ahead) = ahead.filter(|ahead| one.instant_ns < ahead.stall.release_ns) else { continue };
         let own = one.cause();
         let is_its_own = ![Cause::UNEXPLAINED, ahead.cause()].contains(&own) && !own.is_work();

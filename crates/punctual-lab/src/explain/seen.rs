@@ -183,6 +183,7 @@ mod tests {
             stage,
             side: Side::Responder,
             urgency,
+            has_control: true,
             fault_ns: 250,
         }
     }

@@ -29,6 +29,15 @@ pub enum Side {
     Thread,
 }
 
+impl Side {
+    /// That of a role.
+    pub fn of_role(role: &str) -> Option<Self> {
+        [Self::Client, Self::Responder, Self::Sender, Self::Receiver]
+            .into_iter()
+            .find(|side| side.to_string() == role)
+    }
+}
+
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -53,6 +62,21 @@ pub struct StageOwner {
     pub side: Side,
     /// The role of the thread whose time it is, if it is one's.
     pub role: Option<String>,
+    /// The role of another whose time it may be, where no stamp tells: its own evidence does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub or_role: Option<String>,
+}
+
+impl StageOwner {
+    /// A stage that is the time of the thread in this role.
+    pub fn of(stage: &str, side: Side, role: &str) -> Self {
+        Self { stage: stage.to_owned(), side, role: Some(role.to_owned()), or_role: None }
+    }
+
+    /// A stage between two threads: whoever its evidence names, or nobody.
+    pub fn between(stage: &str, [role, or_role]: [&str; 2]) -> Self {
+        Self { or_role: Some(or_role.to_owned()), ..Self::of(stage, Side::Medium, role) }
+    }
 }
 
 /// What is usual: a tenth of the trips is faster. Not the median, which may itself lie in a stall.
@@ -72,16 +96,21 @@ pub fn rule_for(samples: &Samples) -> StallRule {
     StallRule::for_median(typical(&ns))
 }
 
-/// The stage that exceeds what is usual by most. `None` for a trip without stamps.
+/// The stage that exceeds what is usual by most. `None` for a trip without stamps, or one that did not come.
 pub fn worst_stage(samples: &Samples, usual: &[u64], row: usize) -> Option<(usize, u64)> {
-    if samples.outcome[row] != Outcome::Answered {
+    // Of what was never sent it may be known how long its sender was not there to send it.
+    if !matches!(samples.outcome[row], Outcome::Answered | Outcome::Unfinished) {
         return None;
     }
     let excess = |place: usize| match samples.stages[place].ns[row] {
         ABSENT_NS => None,
         ns => Some((place, ns.saturating_sub(usual[place]))),
     };
-    (0..samples.stages.len()).filter_map(excess).max_by_key(|&(_, excess)| excess)
+    let worst = (0..samples.stages.len()).filter_map(excess).max_by_key(|&(_, excess)| excess);
+    let is_told = |excess: u64| {
+        samples.outcome[row] == Outcome::Answered || excess.saturating_mul(2) >= samples.total_ns[row]
+    };
+    worst.filter(|&(_, excess)| is_told(excess))
 }
 
 /// When a stage of a message began and ended, by the stages before it.

@@ -30,7 +30,7 @@ pub fn sections(places: &[PlaceExplained], shown_max: usize) -> Vec<Section> {
     if all.is_empty() {
         return vec![section.note("No message was late enough to be a stall.")];
     }
-    let messages: u64 = all.iter().map(|(_, one)| one.stall.messages).sum();
+    let messages: u64 = all.iter().map(|(_, one)| one.stall.messages + one.elsewhere).sum();
     let items = all.iter().take(shown_max).map(|&(place, one)| item(place, one)).collect();
     let number = count(all.len() as u64);
     let mut list = section
@@ -56,7 +56,7 @@ fn causes(all: &[(&str, &Explained)]) -> Section {
             behind += 1;
             continue;
         }
-        let role = one.role.as_deref().unwrap_or("nobody's");
+        let role = one.owner.as_deref().or(one.role.as_deref()).unwrap_or("nobody's");
         one.causes.iter().for_each(|cause| add(format!("{role}: {}", cause.name), cause.ns));
         if one.unexplained_ns > 0 {
             add("unexplained".to_owned(), one.unexplained_ns);
@@ -87,12 +87,17 @@ fn item(place: &str, one: &Explained) -> Item {
         1 => String::new(),
         messages => format!(", {} messages", count(messages)),
     };
+    let elsewhere = match one.elsewhere {
+        0 => String::new(),
+        messages => format!(", and {} of other places", count(messages)),
+    };
     let mut item = Item::new(format!(
-        "{:.6} s, {place}, message {}{more}: {longest} µs, {excess} more than usual",
+        "{:.6} s, {place}, message {}{more}{elsewhere}: {longest} µs, {excess} more than usual",
         one.instant_ns as f64 / 1e9,
         count(one.stall.first_index),
     ));
-    let side = one.side.map_or_else(String::new, |side| format!(" ({side})"));
+    let owner = one.owner.as_ref().map_or_else(String::new, |owner| format!(": {owner}"));
+    let side = one.side.map_or_else(String::new, |side| format!(" ({side}{owner})"));
     if let Some(stage) = &one.stage {
         let parts = parts_words(&one.parts);
         let excess = micros(one.stage_excess_ns as f64);

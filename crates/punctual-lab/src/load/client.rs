@@ -10,6 +10,7 @@ use super::neighbour::neighbours;
 use super::pace::Client;
 use super::ping::{self, Answer, PingDetail};
 use super::recording::Recording;
+use super::watch::ClientWatch;
 use crate::endpoint::{Endpoint, Received};
 use crate::sample::Load;
 
@@ -37,6 +38,8 @@ pub struct Trial {
     pub warmup: Warmup,
     /// Processors on which somebody else computes meanwhile, from the end of the burst on.
     pub neighbours: [Option<usize>; 2],
+    /// Records the kernel too, where windows are kept.
+    pub is_traced: bool,
 }
 
 /// Messages that a trial sends before those that count: all that it opened anew is warmed up anew.
@@ -82,17 +85,28 @@ struct ClientTrial<'a> {
     message: Vec<u8>,
     buffer: Vec<u8>,
     facts: ClientFacts,
+    load: Load,
+    watch: Option<&'a mut ClientWatch>,
 }
 
-/// Runs one trial over an endpoint whose other end answers. Messages are noted in `recording`.
-pub fn run(endpoint: &mut dyn Endpoint, trial: &Trial, recording: &mut Recording<PingDetail>) -> ClientFacts {
+/// Runs one trial over an endpoint whose other end answers. Messages are noted in `recording`; what this thread goes through
+/// meanwhile in `watch`.
+pub fn run(
+    endpoint: &mut dyn Endpoint,
+    trial: &Trial,
+    recording: &mut Recording<PingDetail>,
+    watch: Option<&mut ClientWatch>,
+) -> ClientFacts {
     let clock = Clock::get();
     let mut prepared = vec![0; trial.size];
     ping::prepare(&mut prepared);
     let message = prepared.clone();
     let buffer = vec![0; trial.size];
     let (count_max, facts) = (trial.warmup.burst, ClientFacts::default());
-    let mut run = ClientTrial { endpoint, clock, recording, count_max, prepared, message, buffer, facts };
+    // The burst is closed load.
+    let load = Load::Closed;
+    let mut run =
+        ClientTrial { endpoint, clock, recording, count_max, prepared, message, buffer, facts, load, watch };
     let (before, cpu) = (ThreadUsage::now(), punctual_machine::cpu::current());
     let start = clock.now();
     run.closed(start, Ticks(0), clock.ticks(PATIENCE), start.plus(clock.ticks(BURST_MAX)));
@@ -100,6 +114,9 @@ pub fn run(endpoint: &mut dyn Endpoint, trial: &Trial, recording: &mut Recording
     let _neighbours = neighbours(&cpus);
     run.paced(trial);
     run.drain();
+    if let Some(watch) = &mut run.watch {
+        watch.finish();
+    }
     run.facts.usage = ThreadUsage::now().since(before);
     run.facts.migrations = u64::from(punctual_machine::cpu::current() != cpu);
     run.recording.close(clock.now(), clock.ticks(PATIENCE));
@@ -113,6 +130,7 @@ impl ClientTrial<'_> {
         let (clock, gap, paced) = (self.clock, self.clock.ticks(trial.gap), trial.warmup.paced);
         let warmup = self.recording.len() + paced;
         self.facts.warmup = warmup as u64;
+        self.load = trial.load;
         match trial.load {
             Load::Closed => {
                 let after = || clock.now().plus(gap);
@@ -185,10 +203,21 @@ impl Client for ClientTrial<'_> {
             self.recording.note_damage(None, done);
             return Some(None);
         };
-        let Answer { sequence, delivered, stages: request } = answer;
+        let Answer { sequence, delivered, stages: request, looks } = answer;
+        if looks && let Some(watch) = &mut self.watch {
+            watch.note_other_looks();
+        }
         if let Some(row) = self.recording.note_answer(sequence, done) {
             row.detail = PingDetail { delivered, request, reply: stages };
         }
         Some(Some(sequence))
+    }
+
+    #[inline]
+    fn look_back(&mut self, sequence: u64, next: Option<Ticks>) {
+        let Some(watch) = &mut self.watch else { return };
+        let row = usize::try_from(sequence).ok().and_then(|place| self.recording.rows().get(place));
+        let span = row.map(|row| (row.start(self.load), row.done));
+        watch.look_back(span, next, self.recording.open());
     }
 }

@@ -8,3 +8,4 @@ pub mod ping;
 pub mod recording;
 pub mod responder;
 pub mod testbed;
+pub mod watch;

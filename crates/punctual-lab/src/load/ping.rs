@@ -6,7 +6,7 @@
 //! | 8 | 8 | the sender's clock when it was sent, ticks |
 //! | 16 | 8 | the responder's clock when its application had it, ticks; 0 in the request |
 //! | 24 | 36 | the request's nine stages, ticks each, as the responder saw them |
-//! | 60 | 1 | 1 = the last message of the trial: no answer is wanted |
+//! | 60 | 1 | 1 = the last message of the trial: no answer is wanted; in an answer 2 = the responder looks at its thread behind it |
 //! | 61 | | a pattern that follows from the number, compared whole |
 
 use punctual::{Clock, Stage, Stages, Ticks};
@@ -20,6 +20,8 @@ pub const SIZE_MIN: usize = 64;
 const PATTERN_AT: usize = 61;
 const STAGES_AT: usize = 24;
 const STOP_AT: usize = 60;
+const STOP: u8 = 1;
+const LOOKS: u8 = 2;
 const _: () = assert!(STAGES_AT + 4 * Stage::ALL.len() <= STOP_AT && PATTERN_AT + 2 < SIZE_MIN);
 
 /// Time in each stage of one way, ticks, in the order of [`Stage::ALL`].
@@ -55,13 +57,19 @@ pub fn write_request(bytes: &mut [u8], sequence: u64, sent: Ticks) {
 
 /// Makes the message the one that ends a trial.
 pub fn write_stop(bytes: &mut [u8]) {
-    bytes[STOP_AT] = 1;
+    bytes[STOP_AT] = STOP;
 }
 
 /// Whether the message ends the trial.
 #[inline]
 pub fn is_stop(bytes: &[u8]) -> bool {
-    bytes.get(STOP_AT) == Some(&1)
+    bytes.get(STOP_AT) == Some(&STOP)
+}
+
+/// Says in an answer whether its responder asks the kernel about itself behind it: the next request had better wait for that.
+#[inline]
+pub fn write_look(bytes: &mut [u8], looks: bool) {
+    bytes[STOP_AT] = if looks { LOOKS } else { 0 };
 }
 
 /// Turns a request into its answer: what the responder knows of it is added.
@@ -86,6 +94,8 @@ pub struct Answer {
     pub delivered: Ticks,
     /// The request's stages; `u32::MAX` where not known.
     pub stages: StageTicks,
+    /// The responder looks at its thread behind it.
+    pub looks: bool,
 }
 
 /// Takes an answer apart. `prepared` is what the request looked like; `None` if a byte of the pattern differs.
@@ -107,7 +117,8 @@ pub fn read_answer(bytes: &[u8], prepared: &[u8]) -> Option<Answer> {
         let at = STAGES_AT + 4 * place;
         *ticks = u32::from_le_bytes(*bytes[at..].first_chunk()?);
     }
-    Some(Answer { sequence, delivered: Ticks(get(bytes, 16)), stages })
+    let looks = bytes.get(STOP_AT) == Some(&LOOKS);
+    Some(Answer { sequence, delivered: Ticks(get(bytes, 16)), stages, looks })
 }
 
 /// What is noted of a ping beside its round trip.
@@ -146,22 +157,24 @@ impl Recording<PingDetail> {
         StageColumn { name, ns: self.rows().iter().map(|row| ns(row).unwrap_or(ABSENT_NS)).collect() }
     }
 
+    /// In the order of time.
     fn round_trip_stages(&self, clock: &Clock, open_load: bool) -> Vec<StageColumn> {
-        let mut columns = Vec::new();
+        let (mut columns, mut replies) = (Vec::new(), Vec::new());
+        if open_load {
+            let late = |row: &Row<PingDetail>| row.detail.reply.map(|_| clock.nanos(row.sent.since(row.due)));
+            columns.push(self.column("request.sent".to_owned(), late));
+        }
         for (place, stage) in Stage::ALL.into_iter().enumerate().filter(|(_, stage)| *stage != Stage::Sent) {
-            let request =
-                self.column(format!("request.{}", stage.name()), |row| request_ns(clock, row, place));
+            columns
+                .push(self.column(format!("request.{}", stage.name()), |row| request_ns(clock, row, place)));
             let reply = |row: &Row<PingDetail>| Some(clock.nanos(row.detail.reply?.time_in(stage)?));
-            columns.extend([request, self.column(format!("reply.{}", stage.name()), reply)]);
+            replies.push(self.column(format!("reply.{}", stage.name()), reply));
         }
         columns.push(self.column(RESPONDER.to_owned(), |row| {
             let reply = row.detail.reply.filter(|reply| reply.one_clock && row.detail.delivered.0 != 0)?;
             Some(clock.nanos(Ticks(reply.sender.sent).since(row.detail.delivered)))
         }));
-        if open_load {
-            let late = |row: &Row<PingDetail>| row.detail.reply.map(|_| clock.nanos(row.sent.since(row.due)));
-            columns.push(self.column("request.sent".to_owned(), late));
-        }
+        columns.extend(replies);
         columns
     }
 

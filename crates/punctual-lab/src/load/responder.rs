@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use punctual::Clock;
+use punctual::{Clock, Stages, Ticks};
 use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
 use super::ping;
-use crate::endpoint::{Endpoint, Received};
+use crate::endpoint::{Endpoint, EndpointPlan, Received};
+use crate::explain::kept::{ThreadWindows, WindowLog};
 
 /// What the responder went through in one trial.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -30,15 +31,71 @@ pub struct ResponderFacts {
 /// where it starts among a crowd.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Answers until the trial ends, or the client is silent for too long.
-pub fn respond(endpoint: &mut dyn Endpoint, size_max: usize) -> ResponderFacts {
+/// A request that took longer is asked about at once.
+const SLOW: Duration = Duration::from_micros(200);
+
+/// The windows of its thread. It asks the kernel behind an answer that says so, when no request is there.
+struct Watch {
+    log: WindowLog,
+    slow: Ticks,
+    wants_look: bool,
+    was_slow: bool,
+}
+
+impl Watch {
+    fn new(windows: usize) -> Self {
+        let (log, slow) = (WindowLog::of_this_thread(windows), Clock::get().ticks(SLOW));
+        Self { log, slow, wants_look: false, was_slow: false }
+    }
+
+    /// A request was delivered; whether it is to look behind the answer.
+    #[inline]
+    fn note(&mut self, stages: Option<&Stages>, delivered: Ticks) -> bool {
+        if let Some(stages) = stages {
+            let slept = stages.slept_before(self.log.since());
+            if slept.0 > 0 {
+                self.log.note_idle(slept);
+            }
+            self.was_slow |= stages.total().is_some_and(|total| total > self.slow);
+        }
+        self.wants_look |= self.was_slow || self.log.is_due(delivered);
+        self.wants_look
+    }
+
+    fn look(&mut self) {
+        self.log.close(0, self.was_slow);
+        (self.wants_look, self.was_slow) = (false, false);
+    }
+}
+
+/// Waits for the next request. A look, if one is wanted, comes first, unless a request is here.
+#[inline]
+fn next(
+    endpoint: &mut dyn Endpoint,
+    buffer: &mut [u8],
+    deadline: Ticks,
+    watch: Option<&mut Watch>,
+) -> Option<Received> {
+    if let Some(watch) = watch.filter(|watch| watch.wants_look) {
+        let here = endpoint.try_receive(buffer);
+        if here.is_some() {
+            return here;
+        }
+        watch.look();
+    }
+    endpoint.receive(buffer, deadline)
+}
+
+/// Answers until the trial ends, or the client is silent for too long. With its windows, if the plan wants them.
+pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFacts, Option<ThreadWindows>) {
     let clock = Clock::get();
     let mut facts = ResponderFacts::default();
     let (before, cpu) = (ThreadUsage::now(), punctual_machine::cpu::current());
-    let mut buffer = vec![0; size_max];
+    let mut watch = (plan.windows > 0).then(|| Watch::new(plan.windows));
+    let mut buffer = vec![0; plan.size];
     let patience = clock.ticks(SILENCE_MAX);
     let mut deadline = clock.now().plus(patience);
-    while let Some(Received { size, stages }) = endpoint.receive(&mut buffer, deadline) {
+    while let Some(Received { size, stages }) = next(endpoint, &mut buffer, deadline, watch.as_mut()) {
         let delivered = stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
         let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else {
             continue;
@@ -47,6 +104,9 @@ pub fn respond(endpoint: &mut dyn Endpoint, size_max: usize) -> ResponderFacts {
             break;
         }
         ping::write_answer(message, delivered, stages.as_ref());
+        if let Some(watch) = &mut watch {
+            ping::write_look(message, watch.note(stages.as_ref(), delivered));
+        }
         if endpoint.send(message, delivered) {
             facts.answered += 1;
         } else {
@@ -59,5 +119,9 @@ pub fn respond(endpoint: &mut dyn Endpoint, size_max: usize) -> ResponderFacts {
     facts.faults = usage.faults_minor + usage.faults_major;
     facts.preempted = usage.switches_involuntary;
     facts.migrations = u64::from(punctual_machine::cpu::current() != cpu);
-    facts
+    let windows = watch.map(|mut watch| {
+        watch.look();
+        watch.log.finish()
+    });
+    (facts, windows)
 }

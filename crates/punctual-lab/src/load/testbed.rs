@@ -15,10 +15,14 @@ use super::clocks::Clocks;
 use super::ping::PingDetail;
 use super::recording::Recording;
 use super::responder::{ResponderFacts, respond};
+use super::watch::ClientWatch;
 use crate::doubt::{Cause, page_faults};
 use crate::endpoint::{Addresses, EndpointPlan, Ends};
+use crate::explain::evidence::EvidenceThread;
+use crate::explain::kept::{ClockPair, Kept, ThreadWindows};
 use crate::run::{INTERFACES, Prepare, Requests, Worker, join_by_veth, leave};
 use crate::sample::Facts;
+use crate::scheduling::Urgency;
 use punctual_machine::withheld::Quotas;
 
 /// Where both ends are.
@@ -44,10 +48,12 @@ impl Place {
 }
 
 /// What the responder says of a trial.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ResponderEnd {
     /// What it went through.
     pub facts: ResponderFacts,
+    /// The same in windows of time, if the plan wanted them.
+    pub windows: Option<ThreadWindows>,
     /// Wake-ups that its node lost, and the clock made up for.
     rescued: u64,
     /// Interruptions by SIGIO.
@@ -71,11 +77,11 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
         };
         requests.answer(&Ok(()))?;
         let (rescued, signals) = (ends.rescued(&plan), signals_delivered());
-        let facts = respond(&mut *endpoint, plan.size);
+        let (facts, windows) = respond(&mut *endpoint, &plan);
         drop(endpoint);
         let (rescued, signals) = (ends.rescued(&plan) - rescued, signals_delivered() - signals);
         ends.close(&plan);
-        requests.answer(&Ok(ResponderEnd { facts, rescued, signals }))?;
+        requests.answer(&Ok(ResponderEnd { facts, windows, rescued, signals }))?;
     }
     Ok(())
 }
@@ -91,6 +97,8 @@ pub struct MadeTrial {
     pub responder: ResponderFacts,
     /// Interruptions of both ends by SIGIO.
     pub signals: u64,
+    /// What explains late messages, if the plan wanted windows.
+    pub kept: Option<Kept>,
     /// Wake-ups lost by either end's node, and made up for by the clock.
     rescued: u64,
     /// CPU time that a hypervisor took from this machine meanwhile, kernel ticks.
@@ -134,6 +142,7 @@ impl MadeTrial {
 pub struct Testbed {
     ends: Ends,
     responder: Worker,
+    cpus: [Option<usize>; 2],
     number: u32,
 }
 
@@ -155,7 +164,7 @@ impl Testbed {
             join_by_veth(thread)?;
         }
         responder.send(&addresses)?;
-        Ok(Self { ends: Ends::new(addresses, 0), responder, number: 0 })
+        Ok(Self { ends: Ends::new(addresses, 0), responder, cpus, number: 0 })
     }
 
     /// Where both ends meet.
@@ -190,20 +199,42 @@ impl Testbed {
         let (rescued, signals) = (self.ends.rescued(&plan), signals_delivered());
         let (steal, quotas) = (steal_ticks().unwrap_or(0), Quotas::of_this_thread());
         let throttled = quotas.now().times;
-        let clocks = Clocks::read();
-        let client = client::run(&mut *endpoint, trial, &mut recording);
+        let mut watch =
+            (plan.windows > 0).then(|| ClientWatch::of_this_thread(plan.windows, trial.is_traced));
+        let (clocks, before) = (Clocks::read(), ClockPair::now());
+        let client = client::run(&mut *endpoint, trial, &mut recording, watch.as_mut());
         let clocks = [clocks, Clocks::read()];
         let steal_ticks = steal_ticks().unwrap_or(0).saturating_sub(steal);
         let throttled = quotas.now().times.saturating_sub(throttled);
         let there = self.ended()?;
         drop(endpoint);
+        let kept = watch.map(|watch| self.kept(watch, there.windows.unwrap_or_default(), before));
         let rescued = there.rescued + self.ends.rescued(&plan) - rescued;
         let signals = there.signals + signals_delivered() - signals;
         self.ends.close(&plan);
         let responder = there.facts;
-        Ok(MadeTrial { recording, client, responder, signals, rescued, steal_ticks, throttled, clocks })
+        Ok(MadeTrial { recording, client, responder, signals, kept, rescued, steal_ticks, throttled, clocks })
+    }
+
+    fn kept(&self, watch: ClientWatch, responder: ThreadWindows, before: ClockPair) -> Kept {
+        let clocks = [before, ClockPair::now()];
+        let (client, recorder) = watch.end();
+        let thread = |side: usize, of: ThreadWindows| EvidenceThread {
+            role: ROLES[side].to_owned(),
+            owner: None,
+            sender: None,
+            thread: Some(of.thread),
+            cpu: self.cpus[side],
+            urgency: Urgency::Other,
+            has_control: false,
+            windows: of.nanos(),
+        };
+        Kept { threads: vec![thread(0, client), thread(1, responder)], recorder, clocks }
     }
 }
+
+/// What both ends' threads do.
+pub const ROLES: [&str; 2] = ["client", "responder"];
 
 /// Room for all messages of a trial, however fast the route: none takes less than 100 ns there and back.
 fn capacity(trial: &Trial) -> usize {

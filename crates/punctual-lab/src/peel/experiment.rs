@@ -172,6 +172,7 @@ impl PeelSession<'_> {
             // The first messages of every trial are its warm-up by their index.
             warmup: Warmup::default(),
             neighbours: [None; 2],
+            is_traced: false,
         };
         let MadeTrial { recording, signals, responder, .. } =
             self.testbed.make(&plan, &trial).map_err(|text| format!("{}: {text}", layer.name()))?;

@@ -73,7 +73,7 @@ fn explained<'a>(cell: &'a PageCell, trial: u32, finding: &Finding) -> Late<'a> 
 
 fn unexplained<'a>(cell: &'a PageCell, found: &super::cells::Unexplained) -> Late<'a> {
     let cause = if found.doubts.is_empty() {
-        "not recorded here: punctual run response names causes".to_owned()
+        "not known here: nothing was kept that explains it".to_owned()
     } else {
         // A doubt names its trial first.
         let seen: Vec<&str> =

@@ -18,11 +18,12 @@ use super::protocol::{Protocol, Verdict};
 use super::trips::{RoundTrips, Seen, Trip};
 use super::wire::{self, PacketHeader, PacketKind, Past, Record, TripId};
 use crate::explain::injection::{Mishap, Mishaps};
+use crate::explain::kept::{ClockPair, WINDOWS_MAX, WindowLog};
 use crate::explain::recorder::LateRecorder;
 use crate::load::pace::Client;
 use crate::sample::Load;
 use crate::scheduling::Control;
-use punctual_machine::window::{Evidence, SchedSampler, Window};
+use punctual_machine::window::{Evidence, Window};
 
 /// What one trial sends.
 #[derive(Clone, Debug)]
@@ -74,17 +75,12 @@ pub struct ClientTrace {
     pub lasted: Duration,
 }
 
-/// Windows kept: at a millisecond each, two minutes.
-const WINDOWS_MAX: usize = 1 << 17;
-
 impl ClientTrace {
-    /// Takes the memory of so many windows now, so that noting one faults no page.
+    /// Takes the memory of so many windows of the responder now, so that noting one faults no page.
     fn touch(&mut self, windows: usize) {
         let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
-        for side in [&mut self.client, &mut self.responder] {
-            *side = vec![blank; windows];
-            side.clear();
-        }
+        self.responder = vec![blank; windows];
+        self.responder.clear();
     }
 }
 
@@ -97,7 +93,7 @@ struct ResponseClient<'a> {
     control: &'a Control,
     /// Dumps the kernel's trace when a trip was late.
     recorder: Option<&'a mut LateRecorder>,
-    sampler: SchedSampler,
+    log: WindowLog,
     trace: ClientTrace,
     request: Vec<u8>,
     buffer: Vec<u8>,
@@ -126,7 +122,7 @@ pub fn run(
         trips,
         control,
         recorder,
-        sampler: SchedSampler::of_this_thread(),
+        log: WindowLog::of_this_thread(WINDOWS_MAX),
         trace,
         request: vec![1; plan.size],
         // One byte more, so that a packet that grew is not taken for one that did not.
@@ -146,13 +142,13 @@ pub fn run(
     run.trace.lasted = clock.duration(clock.now().since(start));
     run.drain();
     run.trace.usage = ThreadUsage::now().since(usage);
-    run.trace.throttled = run.sampler.throttled_times();
+    run.trace.throttled = run.log.throttled_times();
     run.trips.close(clock.now(), clock.ticks(plan.timeout));
     run.end();
     // Replies that overtook one another brought a window late, or twice.
     run.trace.responder.sort_by_key(|window| window.evidence.number);
     run.trace.responder.dedup_by_key(|window| window.evidence.number);
-    run.trace
+    ClientTrace { client: run.log.finish().nanos(), ..run.trace }
 }
 
 impl ResponseClient<'_> {
@@ -179,19 +175,12 @@ impl ResponseClient<'_> {
         if let Some(recorder) = &mut self.recorder
             && recorder.dump_within(free)
         {
-            let late_us = self.control.late_us_since(self.sampler.since());
-            self.sampler.close(late_us, false);
+            self.log.pass_over(self.control.late_us_since(self.log.since()));
         }
     }
 
     fn close_window(&mut self, was_slow: bool) {
-        let begin = self.sampler.since();
-        let late_us = self.control.late_us_since(begin);
-        let evidence = self.sampler.close(late_us, was_slow);
-        if self.trace.client.len() < WINDOWS_MAX {
-            let span = (self.clock.nanos(begin), self.clock.nanos(self.sampler.since()));
-            self.trace.client.push(Window { evidence, span });
-        }
+        self.log.close(self.control.late_us_since(self.log.since()), was_slow);
     }
 
     /// Waits for what is still to come.
@@ -241,7 +230,7 @@ impl Client for ResponseClient<'_> {
         } else {
             let left = instant.since(now);
             sleep_until(monotonic_ns() + self.clock.nanos(left));
-            self.sampler.note_idle(left);
+            self.log.note_idle(left);
         }
     }
 
@@ -286,13 +275,12 @@ impl Client for ResponseClient<'_> {
         let (slow, load) = (self.slow, self.plan.load);
         let span = trips.rows().get(sequence as usize).map(|row: &Trip| (row.start(load), row.done));
         let span = span.filter(|(begin, end)| end.since(*begin) > slow);
-        if self.plan.keeps_windows && (span.is_some() || self.sampler.is_due(self.clock.now())) {
+        if self.plan.keeps_windows && (span.is_some() || self.log.is_due(self.clock.now())) {
             self.close_window(span.is_some());
         }
         if let Some((recorder, (begin, end))) = self.recorder.as_mut().zip(span) {
-            let (clock, now, now_ns) = (self.clock, self.clock.now(), monotonic_ns());
-            let kernel_ns = |instant: Ticks| now_ns.saturating_sub(clock.nanos(now.since(instant)));
-            recorder.note(kernel_ns(begin), kernel_ns(end));
+            let now = ClockPair::now();
+            recorder.note(now.monotonic_ns(begin), now.monotonic_ns(end));
         }
         match next {
             Some(due) => self.dump_before(due),

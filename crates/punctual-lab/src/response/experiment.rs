@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::client::{self, ClientTrace, TrialPlan};
 use super::explain::{Circumstances, Finding, explain};
-use super::kept::{ClockPair, Kept};
+use super::kept::{owners, thread};
 use super::option::Variant;
 use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
 use super::responder::EchoFacts;
@@ -24,6 +24,7 @@ use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
 use super::{neighbour, published, recording_cost, sockperf};
 use crate::doubt::{Cause as DoubtCause, page_faults};
+use crate::explain::kept::{ClockPair, Kept};
 use crate::explain::recorder::LateRecorder;
 use crate::explain::stage::rule_for;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread};
@@ -53,6 +54,8 @@ struct MadeTrips {
     trips: RoundTrips,
     trace: ClientTrace,
     facts: Option<EchoFacts>,
+    /// The client's thread.
+    client: Option<u32>,
     kept: Kept,
     control: (u64, u64, u64),
     remarks: Vec<String>,
@@ -167,7 +170,8 @@ impl ResponseSession<'_> {
         account.findings.extend(findings);
         let cell = self.settings.cell(choice);
         let path = self.store.append(&cell, round, &samples)?;
-        let evidence = made.kept.evidence(self.settings, choice, &samples, self.start);
+        let stages = owners(&samples);
+        let evidence = made.kept.evidence(&samples, self.settings.load, stages, self.start);
         Ok(self.store.append_evidence(&path, &evidence)?)
     }
 
@@ -206,15 +210,19 @@ impl ResponseSession<'_> {
         let made = trial(&port, target, &plan, choice.at_client(), settings.cpus[0], recorder);
         let done = self.stop_responder()?;
         let mut made = made?;
+        let mut of_responder = None;
         if let Some(Done { facts, remark, thread }) = done {
             made.facts = Some(facts);
             made.remarks.extend(remark);
-            made.kept.threads[1] = thread;
+            of_responder = thread;
         }
         // Windows of another clock say nothing of instants here.
-        if !settings.asked.clocks_apart && settings.asked.to.is_none() {
-            made.kept.windows[1].clone_from(&made.trace.responder);
-        }
+        let is_here = !settings.asked.clocks_apart && settings.asked.to.is_none();
+        let windows = if is_here { made.trace.responder.clone() } else { Vec::new() };
+        made.kept.threads = vec![
+            thread(settings, choice, 0, (made.client, made.trace.client.clone())),
+            thread(settings, choice, 1, (of_responder, windows)),
+        ];
         // Kernel ticks of user space are hundredths of a second.
         made.steal_ms =
             10 * steal_ticks().zip(steal).map_or(0, |(after, before)| after.saturating_sub(before));
@@ -311,15 +319,11 @@ fn trial(
         let (start, before) = (clock.now(), ClockPair::now());
         let recording = recorder.as_mut().and_then(|recorder| recorder.as_mut().ok());
         let trace = client::run(&mut *port, target, plan, &control, &mut trips, recording);
-        let kept = Kept {
-            threads: [Some(thread_id()), None],
-            windows: [trace.client.clone(), Vec::new()],
-            recorder,
-            clocks: [before, ClockPair::now()],
-        };
+        let kept = Kept { threads: Vec::new(), recorder, clocks: [before, ClockPair::now()] };
         let remarks = port.remark().into_iter().collect();
         let control = control.totals();
-        Ok(MadeTrips { trips, trace, facts: None, kept, control, remarks, steal_ms: 0, start })
+        let client = Some(thread_id());
+        Ok(MadeTrips { trips, trace, facts: None, client, kept, control, remarks, steal_ms: 0, start })
     })?
 }
 

@@ -88,6 +88,7 @@ pub fn explain(
                 stage: name,
                 side,
                 urgency,
+                has_control: true,
                 fault_ns: fault_ns(),
             };
             let (cause, confidence) = cause_of(evidence.as_ref(), &excess);

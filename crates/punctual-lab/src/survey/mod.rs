@@ -11,6 +11,8 @@ use punctual_lab_machine::host::{Facility, FacilityState, HostFacts};
 use serde_json::json;
 
 use crate::endpoint::{Addresses, Medium};
+use crate::explain::evidence::TrialEvidence;
+use crate::explain::of_run::add_findings;
 use crate::load::testbed::{Place, TestbedThread};
 use crate::run::{Experiment, RunError, RunPlan, Turns, choose_cpus, cut_short};
 use crate::sample::{Kind, Load, Samples};
@@ -19,6 +21,7 @@ use crate::summary::{Skipped, Summary};
 
 mod advice;
 mod cost;
+mod kept;
 mod overview;
 mod plan;
 
@@ -127,19 +130,27 @@ impl Survey<'_> {
             let [here, there] = self.cpus;
             order.neighbours = [here, there.filter(|_| there != here)];
         }
-        let made = self.testbeds[&cell.route.place()].make(cell.endpoint(), order)?;
+        order.is_traced = self.plan.is_traced;
+        let mut endpoint = cell.endpoint();
+        endpoint.windows = kept::windows(&endpoint, order.duration);
+        let mut made = self.testbeds[&cell.route.place()].make(endpoint, order)?;
         let clock = Clock::get();
         let open_load = cell.load == Load::Open;
         // Both communicators, and of a floor everything, were opened for this trial: it begins at 0.
         let mut round_trips = made.recording.round_trips(clock, self.start, 0, open_load);
         made.note(&mut round_trips.facts, &cell.id(Kind::RoundTrip).to_string());
         let one_ways = made.recording.one_ways(clock, self.start, 0, open_load);
-        self.append(cell, Kind::RoundTrip, trial, &round_trips)?;
+        let evidence = made.kept.take().map(|kept| {
+            let owners = kept::owners(cell.route.medium, &round_trips);
+            kept.evidence(&round_trips, cell.load, owners, self.start)
+        });
+        self.append(cell, Kind::RoundTrip, trial, &round_trips, evidence.as_ref())?;
         if let Some(mut one_ways) =
             one_ways.filter(|_| !cell.route.is_floor() && cell.manner == Manner::Usual)
         {
             one_ways.facts.warmup = round_trips.facts.warmup;
-            self.append(cell, Kind::OneWay, trial, &one_ways)?;
+            let part = evidence.map(|whole| kept::part(whole, cell.route.medium, &one_ways));
+            self.append(cell, Kind::OneWay, trial, &one_ways, part.as_ref())?;
         }
         Ok(())
     }
@@ -150,8 +161,10 @@ impl Survey<'_> {
         kind: Kind,
         trial: u32,
         samples: &Samples,
+        evidence: Option<&TrialEvidence>,
     ) -> Result<(), StoreError> {
-        self.store.append(&cell.id(kind), trial, samples).map(drop)
+        let path = self.store.append(&cell.id(kind), trial, samples)?;
+        evidence.map_or(Ok(()), |evidence| self.store.append_evidence(&path, evidence))
     }
 
     /// Whether the place has both its ends, which are started when they are first needed.
@@ -197,7 +210,9 @@ impl Experiment for SurveyPlan {
         let mut summary = store.summary()?;
         summary.skipped.extend(outcome.skipped.iter().cloned());
         cut_short(&mut summary, outcome.made);
-        let costs = costs(&Run::open(store.path())?)?;
+        let run = Run::open(store.path())?;
+        add_findings(&mut summary, &run)?;
+        let costs = costs(&run)?;
         summary.recommendation = advise(&summary.results, &costs);
         summary.more.insert("library_cost".to_owned(), json!(costs));
         Ok(summary)

@@ -169,6 +169,7 @@ impl SurveyCell {
             count_max,
             warmup: self.warmup(),
             neighbours: [None; 2],
+            is_traced: false,
         }
     }
 
@@ -205,6 +206,8 @@ pub struct SurveyPlan {
     pub duration: Duration,
     /// Most messages of one trial.
     pub count_max: usize,
+    /// Records which thread each processor ran, too.
+    pub is_traced: bool,
 }
 
 /// What a user may change.
@@ -222,6 +225,8 @@ pub struct SurveyOptions {
     pub load: Option<Load>,
     /// Only routes whose name contains this.
     pub only: Option<String>,
+    /// Record which thread each processor ran, too.
+    pub trace: bool,
 }
 
 /// Messages of a trial's warm-up: first without a gap, until pages, caches and predictors know the way; then in the manner
@@ -278,7 +283,8 @@ impl SurveyPlan {
         });
         let seconds = if wishes.quick { 14 } else { 58 };
         let duration = wishes.duration.unwrap_or(Duration::from_secs(seconds));
-        Self { cells, trials: TRIALS, duration, count_max: wishes.count.unwrap_or(COUNT_MAX) }
+        let count_max = wishes.count.unwrap_or(COUNT_MAX);
+        Self { cells, trials: TRIALS, duration, count_max, is_traced: wishes.trace }
     }
 
     /// The unit of a trial's time, so that all trials together take the plan's.

@@ -8,7 +8,7 @@ use punctual_machine::window::{SchedSampler, WINDOW_MAX, Window};
 
 use super::line::{self, LateMessage, took};
 use super::{LateLog, LateSpan};
-use crate::trace::{Record, Stage, Stages};
+use crate::trace::{Record, Stages};
 
 /// Windows kept: what happened longer ago belongs to no message that comes now, for windows end while messages are waited for.
 const WINDOWS: usize = 32;
@@ -18,9 +18,6 @@ const PENDING_MAX: usize = 16;
 
 /// Messages in time whose stages tell what is usual.
 const USUAL: usize = 32;
-
-/// Who waits may spin for so long before sleeping: that time is not known to be idle.
-const SPIN_MAX: Duration = Duration::from_micros(100);
 
 /// A port that is never empty is looked away from after so long.
 const OVERDUE: Duration = Duration::from_millis(100);
@@ -118,17 +115,9 @@ impl Watch {
 
     /// Who slept for this message had nothing to do before it was there.
     fn note_idle(&mut self, stages: &Stages) {
-        let Some(sampler) = &mut self.sampler else { return };
-        let receiver = &stages.receiver;
-        let slept = stages.time_in(Stage::Woken).is_some_and(|woken| woken.0 > 0);
-        if !slept || receiver.listened.0 == 0 || receiver.handed_on {
-            return;
+        if let Some(sampler) = &mut self.sampler {
+            sampler.note_idle(stages.slept_before(sampler.since()));
         }
-        let posted = if stages.one_clock { Ticks(stages.sender.posted()) } else { receiver.kernel };
-        let there = receiver.kernel.max(posted);
-        let spun = Clock::get().ticks(SPIN_MAX);
-        let idle = there.since(receiver.listened.max(sampler.since())).since(spun);
-        sampler.note_idle(idle);
     }
 
     /// Asks the kernel about this thread, and writes what was late. Between messages only.

@@ -6,8 +6,13 @@
 //! Between posted and read a message is under way, or waits for a receiver that does something else, or wakes one that
 //! sleeps: each has its stage, and none is charged with another's time.
 
-use punctual_machine::clock::Ticks;
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::Stamps;
+
+/// Who waits may spin for so long before sleeping: that time is not known to be idle.
+const SPIN_MAX: Duration = Duration::from_micros(100);
 
 /// A stage; most are named by the instant at which they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -149,6 +154,19 @@ impl Stages {
             woken: awake.since(heard),
             read: read.since(awake),
         }
+    }
+
+    /// For how long its receiver slept with nothing to do before the message was there, from no earlier than `since`; nothing if
+    /// it was awake then.
+    pub fn slept_before(&self, since: Ticks) -> Ticks {
+        let ReceiverStamps { kernel, listened, handed_on, .. } = self.receiver;
+        let slept = self.time_in(Stage::Woken).is_some_and(|woken| woken.0 > 0);
+        if !slept || listened.0 == 0 || handed_on {
+            return Ticks(0);
+        }
+        let posted = if self.one_clock { Ticks(self.sender.posted()) } else { kernel };
+        let spun = Clock::get().ticks(SPIN_MAX);
+        kernel.max(posted).since(listened.max(since)).since(spun)
     }
 
     /// From due to delivered; `None` between different clocks.

@@ -29,11 +29,15 @@ fn explained(name: &str, role: &str, excess_ns: u64) -> Explained {
         stage_excess_ns: excess_ns,
         side: Some(Side::Responder),
         role: Some(role.to_owned()),
+        owner: None,
+        during: None,
         parts: Vec::new(),
         causes: vec![named],
         unexplained_ns: 0,
         behind: None,
+        elsewhere: 0,
         would_help: None,
+        is_told_elsewhere: false,
     }
 }
 

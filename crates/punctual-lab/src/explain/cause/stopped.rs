@@ -2,6 +2,7 @@
 
 use super::{Definition, Traits};
 use crate::explain::account::Absence;
+use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs, Scene};
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -10,7 +11,10 @@ pub(super) static DEFINITION: Definition = Definition {
     evidence: "it left its CPU stopped (sched_switch); neither ran nor was ready until SIGCONT came",
     fix: "find who stops it: SIGSTOP, job control of a shell",
     verify: "run it again, and punctual compare RUN RUN",
-    in_trace: |clue| (clue.absence_without_quota() == Some(Absence::Stopped)).then(String::new),
+    in_trace: |clue| {
+        let is_absent = clue.absence_without_quota() == Some(Absence::Stopped);
+        (is_absent || clue.awaited() == Some(Awaited::Continuation)).then(String::new)
+    },
     in_windows: |glance| glance.seen.stopped_us.saturating_sub(glance.seen.stolen_us),
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },

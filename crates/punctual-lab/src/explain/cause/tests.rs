@@ -103,6 +103,7 @@ fn no_time_is_two_causes() {
                 stage,
                 side,
                 urgency,
+                has_control: true,
                 fault_ns: 500,
             };
             for (throttled_us_most, frozen_us_most, faults_major) in
@@ -150,6 +151,7 @@ fn no_half_is_two_causes() {
             stage: "responder",
             side: Side::Responder,
             urgency,
+            has_control: true,
             fault_ns: 500,
         };
         for bits in 0..128_u32 {

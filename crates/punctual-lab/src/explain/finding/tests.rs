@@ -25,28 +25,28 @@ pub(in crate::explain) fn samples(held_ns: u64) -> Samples {
 }
 
 pub(in crate::explain) fn evidence() -> TrialEvidence {
-    let owner = |stage: &str, side, role: &str| StageOwner {
-        stage: stage.to_owned(),
-        side,
-        role: Some(role.to_owned()),
-    };
     let thread = |role: &str, thread| EvidenceThread {
         role: role.to_owned(),
+        owner: None,
+        sender: None,
         thread,
         cpu: Some(0),
         urgency: Urgency::Other,
+        has_control: true,
         windows: Vec::new(),
     };
     TrialEvidence {
         threads: vec![thread("client", Some(6)), thread("responder", Some(LATE))],
         stages: vec![
-            owner("request.woken", Side::Responder, "responder"),
-            owner("responder", Side::Responder, "responder"),
-            owner("reply.woken", Side::Client, "client"),
+            StageOwner::of("request.woken", Side::Responder, "responder"),
+            StageOwner::of("responder", Side::Responder, "responder"),
+            StageOwner::of("reply.woken", Side::Client, "client"),
         ],
         recording: Recording::On { skipped: 0 },
         dumps: Vec::new(),
         fault_ns: FAULT_NS_MIN,
+        place: None,
+        is_part: false,
     }
 }
 

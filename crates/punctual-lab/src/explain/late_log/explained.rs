@@ -99,6 +99,7 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
         stage: &stage.stage,
         side,
         urgency: record.urgency.parse().unwrap_or(Urgency::Other),
+        has_control: false,
         fault_ns: head.fault_ns,
     };
     let interval = (stage.from_ns, stage.to_ns);

@@ -19,6 +19,7 @@ fn excess(stage: &str, side: Side) -> Excess<'_> {
         stage,
         side,
         urgency: Urgency::Other,
+        has_control: true,
         fault_ns: 500,
     }
 }

@@ -1,0 +1,222 @@
+//! What a trial keeps to be explained: its threads' windows, closed between messages, and the kernel's trace.
+
+use punctual::{Clock, Ticks};
+use punctual_machine::fault_cost::fault_ns;
+use punctual_machine::window::{Evidence, SchedSampler, Window};
+use serde::{Deserialize, Serialize};
+
+use super::evidence::{EvidenceThread, Recording, TrialEvidence};
+use super::recorder::LateRecorder;
+use super::stage::{StageOwner, rule_for};
+use crate::sample::{Load, Samples};
+
+/// Windows kept of a thread: at a millisecond each, two minutes.
+pub const WINDOWS_MAX: usize = 1 << 17;
+
+/// The kernel's clock and ours at one instant.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockPair {
+    monotonic_ns: u64,
+    ticks: Ticks,
+}
+
+impl ClockPair {
+    /// Both now.
+    pub fn now() -> Self {
+        Self { monotonic_ns: punctual_machine::clock::monotonic_ns(), ticks: Clock::get().now() }
+    }
+
+    /// An instant of ours as one of `CLOCK_MONOTONIC`.
+    pub fn monotonic_ns(self, instant: Ticks) -> u64 {
+        self.monotonic_ns.saturating_sub(Clock::get().nanos(self.ticks.since(instant)))
+    }
+}
+
+/// Notes what the thread that made it goes through. It asks the kernel, so it is asked between two messages only.
+#[derive(Debug)]
+pub struct WindowLog {
+    sampler: SchedSampler,
+    /// In the order of time; spans are ticks.
+    windows: Vec<Window>,
+    windows_max: usize,
+}
+
+impl WindowLog {
+    /// With room for so many windows, whose memory is taken now, so that noting one faults no page.
+    pub fn of_this_thread(windows_max: usize) -> Self {
+        let windows_max = windows_max.min(WINDOWS_MAX);
+        let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
+        let mut windows = vec![blank; windows_max];
+        windows.clear();
+        Self { sampler: SchedSampler::of_this_thread(), windows, windows_max }
+    }
+
+    /// When the window in the making began.
+    pub fn since(&self) -> Ticks {
+        self.sampler.since()
+    }
+
+    /// Whether the window has lasted long enough.
+    #[inline]
+    pub fn is_due(&self, now: Ticks) -> bool {
+        self.sampler.is_due(now)
+    }
+
+    /// The thread slept on purpose, without a message.
+    #[inline]
+    pub fn note_idle(&mut self, slept: Ticks) {
+        self.sampler.note_idle(slept);
+    }
+
+    /// Ends the window, and begins the next. After something slow more is asked for.
+    pub fn close(&mut self, control_late_us: u32, was_slow: bool) {
+        let begin = self.since();
+        let evidence = self.sampler.close(control_late_us, was_slow);
+        if self.windows.len() < self.windows_max {
+            self.windows.push(Window { evidence, span: (begin.0, self.since().0) });
+        }
+    }
+
+    /// Begins the next window; what the thread did until now is in none.
+    pub fn pass_over(&mut self, control_late_us: u32) {
+        self.sampler.close(control_late_us, false);
+    }
+
+    /// How often a quota ran out since it began to watch.
+    pub fn throttled_times(&self) -> u64 {
+        self.sampler.throttled_times()
+    }
+
+    /// All of them.
+    pub fn finish(self) -> ThreadWindows {
+        ThreadWindows { thread: self.sampler.thread(), windows: self.windows }
+    }
+}
+
+/// The windows of a thread, as they go from process to process: on one host all read one counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadWindows {
+    /// The kernel's number of it.
+    pub thread: u32,
+    /// In the order of time; spans are ticks.
+    pub windows: Vec<Window>,
+}
+
+impl ThreadWindows {
+    /// With spans in nanoseconds of this process's clock.
+    pub fn nanos(&self) -> Vec<Window> {
+        let clock = Clock::get();
+        let ns = |ticks: u64| clock.nanos(Ticks(ticks));
+        self.windows
+            .iter()
+            .map(|window| Window { span: (ns(window.span.0), ns(window.span.1)), ..*window })
+            .collect()
+    }
+}
+
+/// What a trial brings to be kept.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its threads, with all their windows, which are spans of this process's clock, nanoseconds.
+    pub threads: Vec<EvidenceThread>,
+    /// Records the kernel, if that was asked for, or why not.
+    pub recorder: Option<Result<LateRecorder, String>>,
+    /// Before the first message, and after the last.
+    pub clocks: [ClockPair; 2],
+}
+
+impl Kept {
+    /// The evidence of a trial, at instants of the run, which began at `start`.
+    pub fn evidence(
+        self,
+        samples: &Samples,
+        load: Load,
+        stages: Vec<StageOwner>,
+        start: Ticks,
+    ) -> TrialEvidence {
+        let threads = self.threads.into_iter().map(|thread| {
+            let late = late_spans(samples, load, thread.sender);
+            EvidenceThread { windows: around(thread.windows, &late, start), ..thread }
+        });
+        let threads = threads.collect();
+        let (recording, dumps) = match self.recorder {
+            None => (Recording::Off, Vec::new()),
+            Some(Err(reason)) => (Recording::Missing { reason }, Vec::new()),
+            Some(Ok(recorder)) => recorder.finish(|ns| run_ns(self.clocks, start, ns)),
+        };
+        TrialEvidence { threads, stages, recording, dumps, fault_ns: fault_ns(), place: None, is_part: false }
+    }
+}
+
+/// When the late messages were under way, of one sender or of all.
+pub fn late_spans(samples: &Samples, load: Load, sender: Option<u64>) -> Vec<(u64, u64)> {
+    let threshold_ns = rule_for(samples).threshold_ns;
+    let is_of = |row: usize| sender.is_none() || samples.sender.get(row).copied() == sender;
+    let late = (0..samples.len()).filter(|&row| samples.total_ns[row] > threshold_ns && is_of(row));
+    late.map(|row| {
+        let begin = samples.start_ns(row, load);
+        (begin, begin.saturating_add(samples.total_ns[row]))
+    })
+    .collect()
+}
+
+/// Windows that overlap a late message, and the one behind each, which may notice what ended in it.
+fn around(windows: Vec<Window>, late: &[(u64, u64)], start: Ticks) -> Vec<Window> {
+    let began_ns = Clock::get().nanos(start);
+    let of_run = |ns: u64| ns.saturating_sub(began_ns);
+    let windows: Vec<Window> = windows
+        .into_iter()
+        .map(|window| Window { span: (of_run(window.span.0), of_run(window.span.1)), ..window })
+        .collect();
+    let mut is_kept = vec![false; windows.len()];
+    for &(begin, end) in late {
+        let first = windows.partition_point(|window| window.span.1 <= begin);
+        let last = windows.partition_point(|window| window.span.0 < end);
+        let last = (last + 1).min(windows.len());
+        is_kept.get_mut(first..last).unwrap_or_default().fill(true);
+    }
+    windows.into_iter().zip(is_kept).filter_map(|(window, kept)| kept.then_some(window)).collect()
+}
+
+/// An instant of `CLOCK_MONOTONIC` as one of the run, by both clocks at two instants: their rates differ by millionths.
+pub fn run_ns([first, last]: [ClockPair; 2], start: Ticks, monotonic_ns: u64) -> u64 {
+    let clock = Clock::get();
+    let at = |pair: ClockPair| i128::from(clock.nanos(pair.ticks.since(start)));
+    let (from, passed) = (at(first), at(last) - at(first));
+    let kernel_passed = i128::from(last.monotonic_ns) - i128::from(first.monotonic_ns);
+    let since = i128::from(monotonic_ns) - i128::from(first.monotonic_ns);
+    let ns = from + since * passed / kernel_passed.max(1);
+    u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: instants of the kernel's clock become instants of the run, between both readings and beyond them.
+    #[test]
+    fn instants_are_of_the_run() {
+        let clock = Clock::get();
+        let ticks = |us: u64| clock.ticks(std::time::Duration::from_micros(us));
+        let start = Ticks(1_000_000);
+        let pair = |us: u64, monotonic_ns: u64| ClockPair { monotonic_ns, ticks: start.plus(ticks(us)) };
+        let pairs = [pair(1_000, 5_000_000), pair(3_000, 7_000_000)];
+        for (monotonic_ns, expected) in
+            [(5_000_000, 1_000_000), (6_000_000, 2_000_000), (8_000_000, 4_000_000)]
+        {
+            let found = run_ns(pairs, start, monotonic_ns);
+            assert!(found.abs_diff(expected) < 10, "{monotonic_ns}: {found}");
+        }
+        assert_eq!(run_ns(pairs, start, 0), 0, "before the run");
+    }
+
+    #[test]
+    fn windows_are_kept_around_what_was_late() {
+        let start = Ticks(0);
+        let window = |from: u64| Window { evidence: Evidence::default(), span: (from, from + 100) };
+        let windows: Vec<Window> = (0..8).map(|place| window(place * 100)).collect();
+        let kept = around(windows, &[(250, 390)], start);
+        let spans: Vec<u64> = kept.iter().map(|window| window.span.0).collect();
+        assert_eq!(spans, [200, 300, 400]);
+    }
+}

@@ -1,0 +1,154 @@
+//! All of a run explained: trial by trial from its store, each stall once.
+
+use serde_json::{Value, json};
+
+use super::cause::Cause;
+use super::evidence::TrialEvidence;
+use super::finding::{Explained, explain};
+use super::stage::Side;
+use super::text::PlaceExplained;
+use crate::sample::CellId;
+use crate::store::{Run, StoreError, StoredTrial};
+use crate::summary::Summary;
+
+/// A trial with its stalls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrialExplained {
+    /// What was measured.
+    pub cell: CellId,
+    /// Which time.
+    pub trial: u32,
+    /// The stalls, and where they were, in words.
+    pub told: PlaceExplained,
+}
+
+/// The evidence of a trial, without the kernel's trace at tier 0. What is damaged is noted, and does without.
+///
+/// # Errors
+/// It cannot be read.
+pub fn evidence(
+    trial: &StoredTrial,
+    tier: u8,
+    notes: &mut Vec<String>,
+) -> Result<Option<TrialEvidence>, StoreError> {
+    let mut evidence: Option<TrialEvidence> = match trial.evidence() {
+        Ok(evidence) => evidence,
+        Err(StoreError::Damaged { path, reason }) => {
+            notes.push(format!("{}: {reason}", path.display()));
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    if let Some(evidence) = evidence.as_mut().filter(|_| tier == 0) {
+        evidence.dumps.clear();
+    }
+    Ok(evidence)
+}
+
+/// Where a trial was, in words.
+pub fn place(trial: &StoredTrial, evidence: Option<&TrialEvidence>) -> String {
+    match evidence.and_then(|evidence| evidence.place.as_ref()) {
+        Some(place) => format!("{}, {place}", trial.cell.name),
+        None => format!("{} trial {}", trial.cell.name, trial.trial),
+    }
+}
+
+/// Every stall of a run once. What cannot be read of its evidence is noted.
+///
+/// # Errors
+/// Its samples cannot be read.
+pub fn explain_run(run: &Run, tier: u8, notes: &mut Vec<String>) -> Result<Vec<TrialExplained>, StoreError> {
+    let mut trials = Vec::new();
+    for trial in &run.trials {
+        let evidence = evidence(trial, tier, notes)?;
+        if evidence.as_ref().is_some_and(|evidence| evidence.is_part) {
+            continue;
+        }
+        let found = explain(&trial.load()?, trial.cell.load, evidence.as_ref());
+        let told = PlaceExplained { place: place(trial, evidence.as_ref()), found };
+        trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, told });
+    }
+    each_once(&mut trials);
+    Ok(trials)
+}
+
+/// Whoever does not run keeps messages of several places waiting: those to him, and those that he should have sent. Of stalls of one
+/// owner at one time the one stays that tells most, and the others are counted with it.
+fn each_once(trials: &mut [TrialExplained]) {
+    let mut all: Vec<&mut Explained> = trials.iter_mut().flat_map(|one| &mut one.told.found).collect();
+    all.retain(|one| one.owner.is_some() && one.during.is_some());
+    all.sort_by_key(|one| (one.owner.clone(), one.during));
+    let mut rest = &mut all[..];
+    while !rest.is_empty() {
+        let size = together(rest);
+        let (same, later) = std::mem::take(&mut rest).split_at_mut(size);
+        merge(same);
+        rest = later;
+    }
+    for one in trials {
+        one.told.found.retain(|found| !found.is_told_elsewhere);
+    }
+}
+
+/// How many of the first have one owner, and stages that overlap.
+fn together(sorted: &[&mut Explained]) -> usize {
+    let owner = &sorted[0].owner;
+    let mut until_ns = 0;
+    let apart = sorted.iter().enumerate().position(|(place, one)| {
+        let (from, to) = one.during.unwrap_or_default();
+        let is_apart = place > 0 && (one.owner != *owner || from >= until_ns);
+        until_ns = until_ns.max(to);
+        is_apart
+    });
+    apart.unwrap_or(sorted.len())
+}
+
+fn merge(same: &mut [&mut Explained]) {
+    let tells = |one: &Explained| {
+        let is_own = one.side == Some(Side::Receiver);
+        (one.cause() != Cause::UNEXPLAINED, one.behind.is_none(), is_own, one.stall.longest_ns)
+    };
+    let Some(most) = (0..same.len()).rev().max_by_key(|&place| tells(same[place])) else { return };
+    let all: u64 = same.iter().map(|one| one.stall.messages + one.elsewhere).sum();
+    for (place, one) in same.iter_mut().enumerate() {
+        one.is_told_elsewhere = place != most;
+    }
+    same[most].elsewhere = all - same[most].stall.messages;
+}
+
+/// A finding with its cause, and where it was.
+pub fn json_of(found: &Explained, place: &Value) -> Value {
+    let mut value = json!(found);
+    if let Some(object) = value.as_object_mut() {
+        object.extend(place.as_object().cloned().unwrap_or_default());
+        object.insert("cause".to_owned(), json!(found.cause()));
+    }
+    value
+}
+
+/// Findings of a result, in a summary.
+const FINDINGS_MAX: usize = 50;
+
+/// Adds to each result the longest stalls of its cell, explained.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn add_findings(summary: &mut Summary, run: &Run) -> Result<(), StoreError> {
+    let trials = explain_run(run, 1, &mut Vec::new())?;
+    for result in &mut summary.results {
+        let of_cell = trials.iter().filter(|one| one.cell == result.cell);
+        let mut found: Vec<(u32, &Explained)> =
+            of_cell.flat_map(|one| one.told.found.iter().map(|found| (one.trial, found))).collect();
+        found.sort_by_key(|(trial, found)| (std::cmp::Reverse(found.stall.longest_ns), *trial));
+        found.truncate(FINDINGS_MAX);
+        let findings: Vec<Value> =
+            found.into_iter().map(|(trial, found)| json_of(found, &json!({ "trial": trial }))).collect();
+        if !findings.is_empty() {
+            result.more.insert("findings".to_owned(), json!(findings));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! `punctual explain RUN` of a survey: who stood still, at which side, in which stage, and why.
+
+mod common;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{Place, alone, children, punctual};
+use serde_json::Value;
+
+/// A survey of one route, while something happens to it once its second trial runs.
+fn survey(place: &Place, only: &str, happens: impl FnOnce(u32)) -> Value {
+    let arguments = ["survey", "--only", only, "--gap", "1ms", "--load", "closed", "--duration", "6s"];
+    let mut started = place.start(punctual(&[&arguments[..], &["--quiet", "--out", "run"]].concat()));
+    let samples = place.path("run/samples");
+    let stored = || std::fs::read_dir(&samples).map_or(0, Iterator::count);
+    started.has("its first trial is stored", || stored() >= 3);
+    std::thread::sleep(Duration::from_millis(300));
+    happens(started.id());
+    // Where a host withholds its processors a message may be lost, which ends it with 1.
+    let ended = started.end();
+    assert!(place.path("run/summary.json").exists(), "{}", ended.err);
+    serde_json::from_str(&place.punctual(&["explain", "run", "--json"]).with(0).out).expect("JSON")
+}
+
+fn signal(process: &str, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, process]).status().expect("kill");
+    assert!(sent.success(), "{process} is gone");
+}
+
+/// Stops a process for so long.
+fn stop(process: &str, lasts: Duration) {
+    signal(process, "STOP");
+    std::thread::sleep(lasts);
+    signal(process, "CONT");
+}
+
+fn findings<'a>(said: &'a Value, cause: &str) -> Vec<&'a Value> {
+    let all = said["findings"].as_array().expect("a list");
+    all.iter().filter(|finding| finding["cause"] == cause).collect()
+}
+
+const STOP: Duration = Duration::from_millis(150);
+
+/// Goal: a responder that was stopped, in another process, is named with its side, once.
+#[test]
+fn a_stopped_responder_is_named() {
+    let _turn = alone();
+    let place = Place::new();
+    let said = survey(&place, "shared/eventfd", |run| {
+        let [responder] = &children(run)[..] else { panic!("one responder") };
+        stop(responder, STOP);
+    });
+    let stopped = findings(&said, "stopped");
+    let [one] = &stopped[..] else { panic!("{stopped:#?} of {said:#}") };
+    assert_eq!(one["side"], "responder", "{one:#}");
+    assert_eq!(one["name"], "shared/eventfd", "{one:#}");
+    assert!(one["stage"].as_str().is_some_and(|stage| stage.starts_with("request.")), "{one:#}");
+    assert!(one["causes"][0]["share"].as_f64().is_some_and(|share| share > 0.5), "{one:#}");
+    let text = place.punctual(&["explain", "run"]).with(0).out;
+    assert_eq!(place.punctual(&["explain", "run"]).with(0).out, text, "the same again");
+    let page = std::fs::read_to_string(place.path("run/report.html")).expect("a page");
+    assert!(page.contains("responder: stopped"), "the page says it too");
+}
+
+/// Goal: a client that was stopped is named, and not the responder who waited for it.
+#[test]
+fn a_stopped_client_is_named() {
+    let _turn = alone();
+    let place = Place::new();
+    let said = survey(&place, "datagram/epoll", |run| stop(&run.to_string(), STOP));
+    let stopped = findings(&said, "stopped");
+    // Between two messages it holds up none.
+    if stopped.is_empty() {
+        let longest = said["findings"][0]["stall"]["longest_ns"].as_u64().unwrap_or(0);
+        assert!(u128::from(longest) < STOP.as_nanos() / 2, "{said:#}");
+        eprintln!("SKIPPED: it was stopped between two messages");
+        return;
+    }
+    assert!(stopped.iter().all(|one| one["side"] == "client"), "{stopped:#?}");
+}
+
+/// Goal: threads that compute on the responder's processor are named there: by user space alone, without being told. Nobody was
+/// stopped.
+#[test]
+fn hogs_beside_the_responder_are_named() {
+    let _turn = alone();
+    let place = Place::new();
+    let cpus = punctual_machine::cpu::allowed();
+    if cpus.len() < 2 {
+        eprintln!("SKIPPED: two processors are needed");
+        return;
+    }
+    let cpu = cpus[cpus.len() - 1];
+    let said = survey(&place, "shared/spin", |_| {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(move || {
+                    punctual_machine::cpu::pin_to(cpu).expect("it may run there");
+                    let begin = Instant::now();
+                    while begin.elapsed() < Duration::from_millis(800) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+        });
+    });
+    let ready = findings(&said, "run_queue");
+    assert!(ready.iter().any(|one| one["side"] == "responder"), "{said:#}");
+    assert_eq!(findings(&said, "stopped").len(), 0, "{said:#}");
+}
