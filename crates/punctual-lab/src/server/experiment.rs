@@ -240,7 +240,7 @@ fn keep(store: &mut Store, round: u32, trial: &ServerTrial, samples: &[Samples])
     let cells: Vec<(CellId, Samples)> = cells
         .map(|(class, samples)| (cell(trial, (classes > 1).then_some(class)), samples.clone()))
         .collect();
-    Ok(store.append_all(round, &cells)?)
+    Ok(store.append_all(round, &cells).map(drop)?)
 }
 
 impl Experiment for ServerSettings {

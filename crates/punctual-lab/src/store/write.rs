@@ -66,7 +66,11 @@ impl Store {
     }
 
     /// Stores several cells of one trial; as durable as one by one, in less time: the directory is flushed once.
-    pub fn append_all(&mut self, trial: u32, cells: &[(CellId, Samples)]) -> Result<(), StoreError> {
+    pub fn append_all(
+        &mut self,
+        trial: u32,
+        cells: &[(CellId, Samples)],
+    ) -> Result<Vec<PathBuf>, StoreError> {
         let mut files = Vec::with_capacity(cells.len());
         for (cell, samples) in cells {
             samples.assert_aligned();
@@ -74,7 +78,8 @@ impl Store {
             self.files += 1;
             files.push((path, encode(cell, trial, samples, self.warmup)));
         }
-        write_all_durably(&files)
+        write_all_durably(&files)?;
+        Ok(files.into_iter().map(|(path, _)| path).collect())
     }
 
     /// What the samples stored so far say, and who else ran on our processors meanwhile; add skips, advice and doubts, then [`Store::finish`].

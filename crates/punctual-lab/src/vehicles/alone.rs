@@ -122,7 +122,9 @@ impl<M: Mechanism> Workload for Alone<M> {
         }
         facts.mismatched = self.totals.mismatched;
         needed.note(&mut facts);
-        Ok(WorkloadEnd { facts, records, skipped: Vec::new(), beginnings: vec![watch.finish()] })
+        let (skipped, beginnings) = (Vec::new(), vec![watch.finish()]);
+        // Its messages carry no stamps, so no stage is known that windows could explain.
+        Ok(WorkloadEnd { facts, records, skipped, beginnings, windows: Vec::new() })
     }
 
     fn account(&mut self) -> Account {

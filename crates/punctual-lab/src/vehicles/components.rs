@@ -26,6 +26,7 @@ use super::option::Mode;
 use super::process::{Needed, Workload, WorkloadEnd, account_of};
 use super::protocol::{Account, Assignment, Facts, Part, Skipped};
 use super::publication::Schedule;
+use super::quiet::{self, ComponentWindows, QuietLog, QuietPlan, look, until_look};
 use crate::endpoint::VALUE_SIZE;
 
 /// Ports of components 0, 1, …: where they receive, and from where publishers send that have a thread of their own.
@@ -72,6 +73,8 @@ pub(super) struct Shared {
     skipped: Mutex<Vec<Skipped>>,
     /// What a thread could not do.
     failed: Mutex<Option<String>>,
+    /// What threads went through that are done.
+    windows: Mutex<Vec<ComponentWindows>>,
     /// Values that were received whole.
     pub(super) received: Counter,
     /// Components that have sent all.
@@ -115,6 +118,10 @@ impl Shared {
             let _heard = communicator.receive_timeout(LOOK);
         }
         while communicator.try_receive().is_ok() {}
+    }
+
+    fn note_windows(&self, windows: Option<ComponentWindows>) {
+        open(&self.windows).extend(windows);
     }
 
     fn note_traffic(&self, traffic: Traffic) {
@@ -264,7 +271,8 @@ impl Workload for Components {
             beginnings.push(beginning);
         }
         let skipped = std::mem::take(&mut *open(&shared.skipped));
-        Ok(WorkloadEnd { facts, records, skipped, beginnings })
+        let windows = std::mem::take(&mut *open(&shared.windows));
+        Ok(WorkloadEnd { facts, records, skipped, beginnings, windows })
     }
 
     fn account(&mut self) -> Account {
@@ -340,16 +348,22 @@ impl Workshop<'_> {
         let options = reaching(PUBLISHERS_AT + component, None);
         let mut notes = self.notes(component, capacity);
         let period = Duration::from_nanos(self.assignment.period_ns);
-        self.spawn("subscriber", communicator, move |shared, communicator, _| {
+        let quiet = QuietPlan::of(self.assignment).filter(|_| capacity > 0);
+        self.spawn("subscriber", communicator, move |shared, communicator, start_ns| {
             let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
             let clock = Clock::get();
             notes.begin();
+            let mut log = QuietLog::of_this_thread(quiet, start_ns);
             while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
-                if let Ok(response) = subscriber.receive_timeout(LOOK) {
-                    let received = clock.now();
-                    notes.note(&response, received);
+                match subscriber.receive_timeout(until_look(log.as_ref(), LOOK)) {
+                    Ok(response) => {
+                        let received = clock.now();
+                        notes.note(&response, received);
+                    }
+                    Err(_) => look(&mut log),
                 }
             }
+            shared.note_windows(quiet::finish(log, component, false, true));
             shared.note_traffic(subscriber.traffic());
             let mut communicator = subscriber.into_communicator();
             drop(notes);
@@ -362,12 +376,16 @@ impl Workshop<'_> {
         let component = schedule.component;
         let communicator = self.bind(PUBLISHERS_AT + component)?;
         let mut source = Source::new(schedule, self.shared);
+        let quiet = QuietPlan::of(self.assignment);
         self.spawn("publisher", communicator, move |shared, communicator, start_ns| {
             let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
             let mut publisher = Publisher::with(communicator, topic(component), &options)?;
+            let mut log = QuietLog::of_this_thread(quiet, start_ns);
             while let Some(left) = left_until(schedule.end_ns(start_ns), shared) {
-                publisher.serve_for(left, |due| source.value(due));
+                publisher.serve_for(until_look(log.as_ref(), left), |due| source.value(due));
+                look(&mut log);
             }
+            shared.note_windows(quiet::finish(log, component, true, false));
             drop(source);
             shared.note_traffic(publisher.traffic());
             shared.hear_out(&mut publisher.into_communicator());
@@ -382,6 +400,7 @@ impl Workshop<'_> {
         let mut notes = self.notes(component, self.assignment.capacity());
         let mut source = Source::new(schedule, self.shared);
         let period = Duration::from_nanos(self.assignment.period_ns);
+        let quiet = QuietPlan::of(self.assignment);
         self.spawn("component", communicator, move |shared, communicator, start_ns| {
             let clock = Clock::get();
             notes.begin();
@@ -392,13 +411,17 @@ impl Workshop<'_> {
                 let received = clock.now();
                 notes.note(&response, received);
             })?;
+            let mut log = QuietLog::of_this_thread(quiet, start_ns);
             while let Some(left) = left_until(schedule.end_ns(start_ns), shared) {
-                participant.serve_for(left);
+                participant.serve_for(until_look(log.as_ref(), left));
+                look(&mut log);
             }
             participant.stop_publishing();
             while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
-                participant.serve_for(LOOK);
+                participant.serve_for(until_look(log.as_ref(), LOOK));
+                look(&mut log);
             }
+            shared.note_windows(quiet::finish(log, component, true, true));
             shared.note_traffic(participant.traffic());
             shared.hear_out(&mut participant.into_communicator());
             Ok(())

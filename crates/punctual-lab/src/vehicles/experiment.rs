@@ -11,6 +11,7 @@ use serde_json::json;
 use super::figures::{Row, RunEvidence, RunFigures, SenderRow};
 use super::first::{self, Firsts};
 use super::idle_inhibitor::keep_all_awake;
+use super::kept::{RunKept, RunRecorder, RunTrace};
 use super::ledger::Sums;
 use super::option::{OWN_ROW, VehiclesSettings};
 use super::overview::Overall;
@@ -20,6 +21,7 @@ use super::stalls;
 use super::testbed::{VehiclesPlace, VehiclesTestbed, WorkloadResult};
 use crate::doubt;
 use crate::endpoint::Medium;
+use crate::explain::of_run::add_findings;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::CellId;
 use crate::scheduling::{Control, Urgency};
@@ -120,6 +122,14 @@ pub struct MadeRuns {
     pub place: VehiclesPlace,
 }
 
+/// One run.
+struct MadeRun {
+    report: RunReport,
+    figures: RunFigures,
+    brought: Vec<(Part, WorkloadResult)>,
+    trace: RunTrace,
+}
+
 /// Makes all runs, from a thread that may leave for a network namespace of its own.
 fn run(settings: &VehiclesSettings, store: &mut Store, bar: &ProgressBar) -> Result<MadeRuns, RunError> {
     let place = VehiclesPlace::choose(settings)?;
@@ -127,22 +137,22 @@ fn run(settings: &VehiclesSettings, store: &mut Store, bar: &ProgressBar) -> Res
     let mut runs = Vec::new();
     for (number, _) in Turns::new(settings.asked.rounds, 1, bar) {
         bar.set_message(format!("{} × {} messages", settings.asked.vehicles, settings.count));
-        let (report, figures) = one_run(settings, &place, began)?;
-        store_samples(settings, number, figures, store)?;
+        let MadeRun { report, figures, brought, trace } = one_run(settings, &place, began)?;
+        let kept = RunKept { settings, brought: &brought, number, began, trace };
+        store_samples(&kept, figures, store)?;
         runs.push(report);
     }
     Ok(MadeRuns { runs, place })
 }
 
-fn store_samples(
-    settings: &VehiclesSettings,
-    run: u32,
-    figures: RunFigures,
-    store: &mut Store,
-) -> Result<(), StoreError> {
-    for (receiver, rows) in (0..).zip(figures.samples) {
+fn store_samples(kept: &RunKept<'_>, figures: RunFigures, store: &mut Store) -> Result<(), StoreError> {
+    let (settings, first) = (kept.settings, kept.number * kept.settings.receivers() as u32);
+    for ((trial, part), rows) in (first..).zip(kept.receivers()).zip(figures.samples) {
         let cells: Vec<_> = rows.into_iter().map(|(row, samples)| (settings.cell(&row), samples)).collect();
-        store.append_all(run * settings.receivers() as u32 + receiver, &cells)?;
+        let paths = store.append_all(trial, &cells)?;
+        for (path, (_, samples)) in paths.iter().zip(&cells) {
+            store.append_evidence(path, &kept.evidence(part, samples))?;
+        }
     }
     Ok(())
 }
@@ -161,11 +171,7 @@ fn sums(testbed: &mut VehiclesTestbed, settings: &VehiclesSettings) -> Sums {
     }
 }
 
-fn one_run(
-    settings: &VehiclesSettings,
-    place: &VehiclesPlace,
-    began: Ticks,
-) -> Result<(RunReport, RunFigures), String> {
+fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> Result<MadeRun, String> {
     let tag = punctual_machine::process::random() as u16;
     let started = std::time::Instant::now();
     let mut testbed = VehiclesTestbed::start(settings, place, tag)?;
@@ -181,7 +187,9 @@ fn one_run(
         opened = Clock::get().now().plus(Clock::get().ticks(barrier));
     }
     let awake = at_ns.map(|at_ns| keep_all_awake(settings, at_ns));
+    let recorder = RunRecorder::start(settings, at_ns);
     let brought = testbed.travel(at_ns);
+    let trace = RunRecorder::end(recorder, began);
     drop(awake);
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     controls.clear();
@@ -211,7 +219,7 @@ fn one_run(
         growth_kib_max: growth(&brought),
         control_late_us,
     };
-    Ok((report, figures))
+    Ok(MadeRun { report, figures, brought, trace })
 }
 
 /// A thread on each processor that only looks how late it is.
@@ -344,7 +352,9 @@ impl Experiment for VehiclesSettings {
         }
         doubt_circumstances(&mut summary, made);
         let run = Run::open(store.path())?;
-        let (stall_count, stalls) = stalls::all(&run, self.receivers())?;
+        add_findings(&mut summary, &run)?;
+        let (stall_count, mut stalls) = stalls::all(&run, self.receivers())?;
+        stalls::add_causes(&mut stalls, &summary, self.receivers());
         let period = self.asked.period.as_secs_f64();
         let all = Overall {
             account: all_sums(made),

@@ -113,10 +113,12 @@ impl RunEvidence<'_> {
         let row_of_others = row_of_others(self.settings.asked.engine);
         let mut samples = Vec::new();
         for reception in &receptions {
-            let others = self.samples(&reception.others, &offered, |vehicle| vehicle != reception.receiver);
+            let others =
+                self.samples(&reception.others, false, &offered, |vehicle| vehicle != reception.receiver);
             let mut rows = vec![(row_of_others.to_owned(), others)];
             if self.settings.asked.mode.is_mutual() {
-                let own = self.samples(&reception.own, &offered, |vehicle| vehicle == reception.receiver);
+                let own =
+                    self.samples(&reception.own, true, &offered, |vehicle| vehicle == reception.receiver);
                 rows.push((OWN_ROW.to_owned(), own));
             }
             samples.push(rows);
@@ -202,8 +204,14 @@ impl RunEvidence<'_> {
         all
     }
 
-    /// A row per message that was sent to this receiver by those that `from` chooses.
-    fn samples(&self, records: &[&Record], offered: &Offered, from: impl Fn(u16) -> bool) -> Samples {
+    /// A row per message that was sent to this receiver by those that `from` chooses: itself, or the others.
+    fn samples(
+        &self,
+        records: &[&Record],
+        is_own: bool,
+        offered: &Offered,
+        from: impl Fn(u16) -> bool,
+    ) -> Samples {
         let clock = Clock::get();
         let at = |instant: Ticks| clock.nanos(instant.since(self.began));
         let mut samples = Samples::with_capacity(records.len());
@@ -223,7 +231,7 @@ impl RunEvidence<'_> {
             let total = clock.nanos(received.since(value.due));
             samples.push(origin.number.into(), at(value.due), at(value.sent), total, Outcome::Answered);
             samples.sender.push(origin.vehicle.into());
-            push_stages(clock, &mut samples, record);
+            push_stages(clock, &mut samples, record, is_own);
         }
         self.push_absent(&mut samples, offered, records, &seen, from);
         samples
@@ -269,6 +277,11 @@ impl RunEvidence<'_> {
                 samples.push(number.into(), due, due, age, outcome);
                 samples.sender.push(vehicle.into());
                 samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
+                // Its sender was not there to send it, until it sent a younger one.
+                if let Some(sent) = samples.stages.first_mut().filter(|_| skipped.has(number)) {
+                    sent.ns.pop();
+                    sent.ns.push(age);
+                }
             }
         }
     }
@@ -327,8 +340,9 @@ fn stage_columns(count: usize) -> Vec<StageColumn> {
     names.map(|name| StageColumn { name: name.to_owned(), ns: Vec::with_capacity(count) }).collect()
 }
 
-fn push_stages(clock: &Clock, samples: &mut Samples, record: &Record) {
-    let stamped = record.stages.iter().any(|&ticks| ticks != UNKNOWN);
+/// Of its own message a receiver knows when it was due, stamps or not: what calls back before the medium has it carries none.
+fn push_stages(clock: &Clock, samples: &mut Samples, record: &Record, is_own: bool) {
+    let stamped = is_own || record.stages.iter().any(|&ticks| ticks != UNKNOWN);
     let late = clock.nanos(record.value.sent.since(record.value.due));
     samples.stages[0].ns.push(if stamped { late } else { ABSENT_NS });
     for (column, &ticks) in samples.stages[1..].iter_mut().zip(&record.stages) {

@@ -84,7 +84,9 @@ impl Workload for Observed {
         facts.signals = signals_delivered() - signals;
         needed.note(&mut facts);
         let beginning = self.watch.lock().map(|mut watch| watch.finish());
-        Ok(WorkloadEnd { facts, records, skipped: Vec::new(), beginnings: beginning.into_iter().collect() })
+        let (skipped, beginnings) = (Vec::new(), beginning.into_iter().collect());
+        // Its messages carry no stamps, so no stage is known that windows could explain.
+        Ok(WorkloadEnd { facts, records, skipped, beginnings, windows: Vec::new() })
     }
 
     fn account(&mut self) -> Account {

@@ -124,6 +124,9 @@ pub struct VehiclesArguments {
     /// Let vehicles publish one after the other over the period, not all at once as the barrier leaves them
     #[arg(long)]
     pub(super) spread: bool,
+    /// Record which thread each processor ran, for punctual explain (root)
+    #[arg(long)]
+    pub(super) trace: bool,
     /// Urgency of the vehicles' threads: other, nice:N, fifo:N, rr:N
     #[arg(long, value_name = "CLASS", default_value = "other")]
     pub(super) sched: Urgency,
@@ -215,6 +218,11 @@ impl VehiclesSettings {
     /// How long messages are sent.
     pub fn lasts(&self) -> Duration {
         self.asked.period.saturating_mul(u32::try_from(self.count).unwrap_or(u32::MAX))
+    }
+
+    /// Between two messages of a component, nanoseconds.
+    pub fn period_ns(&self) -> u64 {
+        u64::try_from(self.asked.period.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// How far a vehicle's first message is behind that of the one before it, nanoseconds.

@@ -124,13 +124,14 @@ const FIRSTS_SHOWN: usize = 5;
 
 fn stalls(all: &Overall) -> Section {
     let told = all.stalls.iter().take(STALLS_SHOWN).map(|found| {
-        let VehicleStall { run, receiver, row, stage, stall } = found;
+        let VehicleStall { run, receiver, row, stage, cause, stall } = found;
         let late_us = all.runs.get(*run).map_or(0, |run| run.control_late_us);
         let stage = stage
             .as_ref()
             .map_or(String::new(), |(name, ns)| format!(", {} of it in {name}", micros(*ns as f64)));
+        let cause = cause.as_ref().map_or(String::new(), |cause| format!("; {cause}"));
         Item::new(format!(
-            "run {}, receiver {receiver}, {row}: {} messages, the longest {} µs{stage} (a thread that only looks: late by {} µs \
+            "run {}, receiver {receiver}, {row}: {} messages, the longest {} µs{stage}{cause} (a thread that only looks: late by {} µs \
              at most)",
             run + 1,
             stall.messages,

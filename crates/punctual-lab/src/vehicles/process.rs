@@ -14,6 +14,7 @@ use super::observed::Observed;
 use super::option::Mode;
 use super::plain::Plain;
 use super::protocol::{Account, Assignment, Done, Facts, Heard, Opening, Part, Skipped, VehicleRequest};
+use super::quiet::ComponentWindows;
 use super::value::{RECORD_SIZE, Record};
 use crate::endpoint::BusPlan;
 use crate::run::Requests;
@@ -30,6 +31,8 @@ pub(super) struct WorkloadEnd {
     pub(super) skipped: Vec<Skipped>,
     /// How its receiving threads began.
     pub(super) beginnings: Vec<Beginning>,
+    /// What its threads went through.
+    pub(super) windows: Vec<ComponentWindows>,
 }
 
 /// What a process does while values travel.
@@ -72,13 +75,13 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 }
 
 fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadEnd, String>) -> Result<(), String> {
-    let WorkloadEnd { facts, records, skipped, beginnings } = match travelled {
+    let WorkloadEnd { facts, records, skipped, beginnings, windows } = match travelled {
         Ok(travelled) => travelled,
         Err(text) => return requests.answer::<Done>(&Err(text)),
     };
     let mut bytes = Vec::with_capacity(records.len() * RECORD_SIZE);
     records.iter().for_each(|record| record.write(&mut bytes));
-    requests.answer(&Ok(Done { facts, skipped, beginnings, bytes: bytes.len() }))?;
+    requests.answer(&Ok(Done { facts, skipped, beginnings, windows, bytes: bytes.len() }))?;
     requests.send_bytes(&bytes)
 }
 

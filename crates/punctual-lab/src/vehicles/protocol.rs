@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::first::{Beginning, Look};
 use super::option::Mode;
+use super::quiet::ComponentWindows;
 use crate::endpoint::{BusPlan, KeyLine};
 use crate::scheduling::Urgency;
 
@@ -186,5 +187,6 @@ pub struct Done {
     pub facts: Facts,
     pub skipped: Vec<Skipped>,
     pub beginnings: Vec<Beginning>,
+    pub windows: Vec<ComponentWindows>,
     pub bytes: usize,
 }

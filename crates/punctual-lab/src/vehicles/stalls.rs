@@ -1,10 +1,13 @@
 //! The stalls of all runs, from the store: the same that the results count, each with its receiver and its longest stage.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::explain::cause::UNEXPLAINED;
 use crate::sample::{ABSENT_NS, Samples};
 use crate::stall::{Stall, StallRule, steady_stalls};
 use crate::store::{Run, StoreError};
+use crate::summary::Summary;
 
 /// Stalls that are kept, the longest.
 const STALLS_MAX: usize = 50;
@@ -21,6 +24,9 @@ pub struct VehicleStall {
     /// The longest stage of its longest message, and how long that took; nothing where it carries no stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<(String, u64)>,
+    /// Who did not run and why, where a finding is of this stall; of stalls that are one, one has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// What happened.
     #[serde(flatten)]
     pub stall: Stall,
@@ -38,7 +44,7 @@ pub fn all(run: &Run, receivers: usize) -> Result<(usize, Vec<VehicleStall>), St
                 |stall| {
                     let (run, receiver) = (number / receivers, number % receivers);
                     let (row, stage) = (cell.engine.clone(), longest_stage(&samples, &stall));
-                    VehicleStall { run, receiver, row, stage, stall }
+                    VehicleStall { run, receiver, row, stage, cause: None, stall }
                 },
             ));
         }
@@ -47,6 +53,27 @@ pub fn all(run: &Run, receivers: usize) -> Result<(usize, Vec<VehicleStall>), St
     found.sort_by_key(|found| std::cmp::Reverse(found.stall.longest_ns));
     found.truncate(STALLS_MAX);
     Ok((count, found))
+}
+
+/// Gives stalls the causes that the findings of a summary name.
+pub fn add_causes(stalls: &mut [VehicleStall], summary: &Summary, receivers: usize) {
+    for stall in stalls {
+        let results = summary.results.iter().filter(|result| result.cell.engine == stall.row);
+        let findings = results.flat_map(|result| result.more.get("findings")?.as_array()).flatten();
+        let trial = stall.run * receivers.max(1) + stall.receiver;
+        let is_it = |finding: &&Value| {
+            let of = &finding["stall"];
+            finding["trial"] == trial
+                && of["first_index"] == stall.stall.first_index
+                && of["longest_ns"] == stall.stall.longest_ns
+        };
+        let named = findings.filter(is_it).find_map(|finding| {
+            let cause = finding["cause"].as_str().filter(|&cause| cause != UNEXPLAINED)?;
+            let who = finding["owner"].as_str().or(finding["side"].as_str())?;
+            Some(format!("{who}: {}", cause.replace('_', " ")))
+        });
+        stall.cause = named;
+    }
 }
 
 fn longest_stage(samples: &Samples, stall: &Stall) -> Option<(String, u64)> {

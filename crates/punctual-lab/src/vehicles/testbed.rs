@@ -13,6 +13,7 @@ use punctual_machine::namespace::{
 use super::first::Beginning;
 use super::option::{Interfaces, VehiclesSettings};
 use super::protocol::{Account, Assignment, Done, Facts, Opening, Part, Port, Skipped, VehicleRequest};
+use super::quiet::ComponentWindows;
 use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine, Medium};
 use crate::run::{Prepare, Worker, free_addresses, make_bridge, plug_in};
@@ -160,6 +161,8 @@ pub struct WorkloadResult {
     pub skipped: Vec<Skipped>,
     /// How its receiving threads began.
     pub beginnings: Vec<Beginning>,
+    /// What its threads went through.
+    pub windows: Vec<ComponentWindows>,
 }
 
 /// All processes of one run.
@@ -283,9 +286,9 @@ impl NodeProcess {
     }
 
     fn done(&mut self) -> Result<WorkloadResult, String> {
-        let Done { facts, skipped, beginnings, bytes } = self.recv()?;
+        let Done { facts, skipped, beginnings, windows, bytes } = self.recv()?;
         let bytes = self.worker.as_mut().ok_or_else(|| dead(self.part))?.recv_bytes(bytes)?;
-        Ok(WorkloadResult { facts, records: Record::read_all(&bytes), skipped, beginnings })
+        Ok(WorkloadResult { facts, records: Record::read_all(&bytes), skipped, beginnings, windows })
     }
 
     fn reap(&mut self, reason: &str) -> String {

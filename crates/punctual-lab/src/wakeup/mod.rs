@@ -103,7 +103,7 @@ fn keep(
     let of_all = Measurement::of(cell.conditions).iter();
     let cells = of_all.map(|&measurement| (cell.id(measurement), samples(record, measurement, start)));
     let cells: Vec<(CellId, Samples)> = cells.filter(|(_, samples)| !samples.is_empty()).collect();
-    store.append_all(turn, &cells)
+    store.append_all(turn, &cells).map(drop)
 }
 
 fn samples(record: &Record, measurement: Measurement, start: Ticks) -> Samples {

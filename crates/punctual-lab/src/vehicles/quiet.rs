@@ -1,0 +1,145 @@
+//! What a thread of a vehicle goes through, in windows that end at quiet instants: half a period after values were due, when none is
+//! on its way. To ask the kernel while fifteen processes take turns on a few processors would make the later ones wait.
+
+use std::time::Duration;
+
+use punctual_machine::clock::monotonic_ns;
+use serde::{Deserialize, Serialize};
+
+use super::protocol::{Assignment, Part};
+use crate::explain::kept::{ThreadWindows, WindowLog};
+
+/// Values that are due less far apart leave no quiet instant.
+const SPACING_NS_MIN: u64 = 2_000_000;
+
+/// Windows kept of a thread, one a period.
+const WINDOWS_MAX: usize = 1 << 14;
+
+/// When nothing is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QuietPlan {
+    /// From one value that is due to the next.
+    spacing_ns: u64,
+    period_ns: u64,
+    /// How long after a value was due.
+    offset_ns: u64,
+    count: usize,
+}
+
+impl QuietPlan {
+    /// Of a process; `None` where values are due all the while. Processes look one after the other, so that none waits for another.
+    pub(super) fn of(assignment: &Assignment) -> Option<Self> {
+        let Assignment { period_ns, phase_ns, vehicles, components, count, .. } = *assignment;
+        let spacing_ns = if phase_ns == 0 { period_ns } else { phase_ns / components.max(1) as u64 };
+        let place = match assignment.part {
+            Part::Vehicle(number) => u64::from(number),
+            Part::Roadside(_) | Part::Listener => 0,
+        };
+        let offset_ns = spacing_ns / 2 + place * (spacing_ns / 8) / vehicles.max(1) as u64;
+        let plan = Self { spacing_ns, period_ns, offset_ns, count };
+        (spacing_ns >= SPACING_NS_MIN).then_some(plan)
+    }
+
+    /// The first quiet instant after `now_ns`, if values are due from `start_ns` on.
+    fn after(&self, start_ns: u64, now_ns: u64) -> u64 {
+        let first_ns = start_ns + self.offset_ns;
+        let passed = now_ns.checked_sub(first_ns).map_or(0, |ns| ns / self.period_ns + 1);
+        first_ns + passed * self.period_ns
+    }
+
+    /// Whether it is quiet still.
+    fn is_quiet(&self, start_ns: u64, now_ns: u64) -> bool {
+        let since_ns = now_ns.saturating_sub(start_ns + self.offset_ns) % self.period_ns;
+        since_ns < self.spacing_ns / 4
+    }
+}
+
+/// The windows of one thread, as they go to the experiment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentWindows {
+    /// The component that it works for.
+    pub component: u16,
+    /// It sends values.
+    pub sends: bool,
+    /// It receives values.
+    pub receives: bool,
+    /// What it went through.
+    pub of: ThreadWindows,
+}
+
+/// Keeps the windows of the thread that made it.
+#[derive(Debug)]
+pub(super) struct QuietLog {
+    plan: QuietPlan,
+    start_ns: u64,
+    next_ns: u64,
+    log: WindowLog,
+}
+
+impl QuietLog {
+    /// Of the calling thread, from when values travel on.
+    pub(super) fn of_this_thread(plan: Option<QuietPlan>, start_ns: u64) -> Option<Self> {
+        let plan = plan?;
+        let log = WindowLog::of_this_thread(plan.count.saturating_add(64).min(WINDOWS_MAX));
+        Some(Self { plan, start_ns, next_ns: plan.after(start_ns, monotonic_ns()), log })
+    }
+
+    fn look_if_quiet(&mut self, now_ns: u64) {
+        if now_ns < self.next_ns {
+            return;
+        }
+        // Who comes late has something to do: the next time will do.
+        if self.plan.is_quiet(self.start_ns, now_ns) {
+            self.log.close(0, true);
+        }
+        self.next_ns = self.plan.after(self.start_ns, now_ns);
+    }
+}
+
+/// How long to wait until a look, at most `left`; without a log as long.
+pub(super) fn until_look(log: Option<&QuietLog>, left: Duration) -> Duration {
+    let until = log.map(|log| Duration::from_nanos(log.next_ns.saturating_sub(monotonic_ns())));
+    until.map_or(left, |until| left.min(until))
+}
+
+/// Nothing is here: asks the kernel about this thread, if it is time to.
+pub(super) fn look(log: &mut Option<QuietLog>) {
+    if let Some(log) = log {
+        log.look_if_quiet(monotonic_ns());
+    }
+}
+
+/// All windows, the last of which ends now.
+pub(super) fn finish(
+    log: Option<QuietLog>,
+    component: u16,
+    sends: bool,
+    receives: bool,
+) -> Option<ComponentWindows> {
+    let mut log = log?.log;
+    log.close(0, true);
+    Some(ComponentWindows { component, sends, receives, of: log.finish() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: looks lie between two values that are due, each period once, and none is made where it is no longer quiet.
+    #[test]
+    fn it_is_quiet_between_two_values() {
+        let plan = QuietPlan { spacing_ns: 100, period_ns: 100, offset_ns: 50, count: 9 };
+        assert_eq!(
+            [0, 49, 50, 149, 150].map(|now| plan.after(1_000, 1_000 + now)),
+            [1_050, 1_050, 1_150, 1_150, 1_250]
+        );
+        assert_eq!(plan.after(1_000, 0), 1_050, "before the barrier");
+        assert_eq!(
+            [1_050, 1_074, 1_075, 1_149, 1_151].map(|now| plan.is_quiet(1_000, now)),
+            [true, true, false, false, true]
+        );
+        let spread = QuietPlan { spacing_ns: 20, period_ns: 100, offset_ns: 10, count: 9 };
+        assert_eq!(spread.after(0, 11), 110);
+        assert!(spread.is_quiet(0, 112) && !spread.is_quiet(0, 120));
+    }
+}

@@ -1,0 +1,124 @@
+//! `punctual explain RUN` of vehicles: a process that stood still is named once, with its receiver, its stage and why.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{Place, all_ready, alone, children, is_root, punctual};
+use serde_json::Value;
+
+/// From the barrier on values travel for 3 s.
+const RUN: [&str; 15] = [
+    "run",
+    "vehicles",
+    "--engine",
+    "shared",
+    "--mode",
+    "callback",
+    "--vehicles",
+    "4",
+    "--runs",
+    "1",
+    "--period",
+    "20ms",
+    "--messages",
+    "150",
+    "--quiet",
+];
+
+/// Runs vehicles, the second of which is stopped for 100 ms, if one is.
+fn run(place: &Place, stops: bool, more: &[&str]) -> Value {
+    loop {
+        let mut started = place.start(punctual(&[&RUN[..], &["--out", "run"], more].concat()));
+        let parent = started.id();
+        started.has("vehicles that are ready", || all_ready(parent));
+        let ready = Instant::now();
+        std::thread::sleep(Duration::from_millis(1_800));
+        let mut is_told = true;
+        if stops {
+            let stopped = children(parent).into_iter().nth(1).unwrap_or_default();
+            let signal =
+                |name: &str| Command::new("kill").args([name, &stopped]).status().expect("a program");
+            signal("-STOP");
+            std::thread::sleep(Duration::from_millis(100));
+            is_told = signal("-CONT").success();
+        }
+        let by = ready.elapsed();
+        let ended = started.end();
+        // A test that was held up for so long that the run may have been over tries again.
+        if is_told && by < Duration::from_millis(3_300) {
+            assert!(place.path("run/summary.json").exists(), "{}", ended.err);
+            return serde_json::from_str(&place.punctual(&["explain", "run", "--json"]).with(0).out)
+                .expect("JSON");
+        }
+        eprintln!("once more: continued {by:?} after all were ready");
+        fs::remove_dir_all(place.path("run")).expect("it was made");
+    }
+}
+
+fn findings<'a>(said: &'a Value, cause: &str) -> Vec<&'a Value> {
+    let all = said["findings"].as_array().expect("a list");
+    all.iter().filter(|finding| finding["cause"] == cause).collect()
+}
+
+/// Goal: one process stopped is one finding, of its own receiver, that counts what waited elsewhere; with and without the kernel's
+/// trace. The page says it too.
+#[test]
+fn a_stopped_vehicle_is_told_of_once() {
+    let _turn = alone();
+    for more in [&[][..], &["--trace"][..]] {
+        let place = Place::new();
+        let said = run(&place, true, more);
+        let stopped = findings(&said, "stopped");
+        let [one] = &stopped[..] else { panic!("{more:?}: {stopped:#?} of {said:#}") };
+        let summary = fs::read_to_string(place.path("run/summary.json")).expect("a summary");
+        let summary: Value = serde_json::from_str(&summary).expect("JSON");
+        let absences = summary["vehicles"]["runs"][0]["absences"].as_array().expect("absences").clone();
+        let continued: Vec<&Value> = absences
+            .iter()
+            .filter(|one| one["continued"].as_u64() > Some(0))
+            .map(|one| &one["process"])
+            .collect();
+        assert_eq!(continued, [&one["owner"]], "{one:#}");
+        assert_eq!((&one["side"], &one["role"]), (&"receiver".into(), &"receiver".into()), "{one:#}");
+        assert!(one["stage"].is_string() && one["elsewhere"].as_u64() > Some(0), "{one:#}");
+        // What it kept waiting is in no second finding.
+        let span = |one: &Value| one["during"].as_array().map(|of| (of[0].as_u64(), of[1].as_u64()));
+        let (from, to) = span(one).expect("a span");
+        let all = said["findings"].as_array().expect("a list");
+        let same = all.iter().filter(|other| {
+            other["owner"] == one["owner"] && span(other).is_some_and(|(begin, end)| begin < to && end > from)
+        });
+        assert_eq!(same.count(), 1, "{said:#}");
+        let text = place.punctual(&["explain", "run"]).with(0).out;
+        assert!(text.contains("stopped, until a signal continued it"), "{text}");
+        assert_eq!(place.punctual(&["explain", "run"]).with(0).out, text, "the same again");
+        let page = fs::read_to_string(place.path("run/report.html")).expect("a page");
+        assert!(page.contains("receiver: stopped"), "the page says it too");
+        let traced = one["parts"].as_array().is_some_and(|parts| !parts.is_empty());
+        let wants_trace = !more.is_empty() && is_root();
+        if wants_trace && !traced {
+            eprintln!("SKIPPED: no trace of the kernel: {}", one["would_help"]);
+        }
+        assert!(!traced || wants_trace, "{one:#}");
+    }
+}
+
+/// Goal: of a clean run nothing is named that was not there: nobody was stopped, frozen or held by a debugger.
+#[test]
+fn of_a_clean_run_nothing_is_made_up() {
+    let _turn = alone();
+    let place = Place::new();
+    let said = run(&place, false, &[]);
+    for cause in ["stopped", "frozen", "traced", "real_time_limit", "urgent_neighbour", "faults_major"] {
+        assert_eq!(findings(&said, cause).len(), 0, "{said:#}");
+    }
+    for finding in said["findings"].as_array().expect("a list") {
+        let ns = |value: &Value| value.as_u64().expect("a count");
+        let causes = finding["causes"].as_array().expect("a list");
+        let named: u64 = causes.iter().map(|cause| ns(&cause["ns"])).sum();
+        assert_eq!(named + ns(&finding["unexplained_ns"]), ns(&finding["excess_ns"]), "{finding:#}");
+    }
+}
