@@ -14,7 +14,7 @@ mod record;
 mod ring;
 mod tracefs;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 
 pub use call::call_name;
@@ -49,23 +49,31 @@ impl TraceRecorder {
     }
 
     fn start_with(ring_size: usize) -> Result<Self, SystemError> {
-        Self::open(ring_size, false)
+        Self::open(ring_size, None)
     }
 
     /// Starts to record with rings of about so many bytes for each CPU, a power of two of pages, and where this kernel can tell them with the
-    /// system calls of the threads of [`Self::note_calls_of`].
+    /// system calls of these threads.
     ///
     /// # Errors
     /// As for [`Self::start`].
-    pub fn start_with_calls(ring_size: usize) -> Result<Self, SystemError> {
+    pub fn start_with_calls(ring_size: usize, threads: &[u32]) -> Result<Self, SystemError> {
         let pages = (ring_size / rustix::param::page_size()).max(2);
         let ring_size = (1 << pages.ilog2()) * rustix::param::page_size();
-        // A kernel without tracepoints of system calls, or without filters, still has the others.
-        Self::open(ring_size, true).or_else(|_| Self::open(ring_size, false))
+        let terms: Vec<String> = threads.iter().map(|thread| format!("common_pid == {thread}")).collect();
+        let filter = CString::new(terms.join(" || ")).ok().filter(|_| !threads.is_empty());
+        // A kernel without tracepoints of system calls, or with too many threads for its filter, still has the others.
+        Self::open(ring_size, filter.as_deref()).or_else(|_| Self::open(ring_size, None))
     }
 
-    fn open(ring_size: usize, has_calls: bool) -> Result<Self, SystemError> {
+    /// Whether it records system calls.
+    pub fn has_calls(&self) -> bool {
+        self.has_calls
+    }
+
+    fn open(ring_size: usize, filter: Option<&CStr>) -> Result<Self, SystemError> {
         check_process_ids()?;
+        let has_calls = filter.is_some();
         let calls = if has_calls { &event::CALL_NAMES[..] } else { &[] };
         let names = [&event::NAMES[..], calls].concat();
         let layouts = Layouts::read(&tracefs::formats(&names)?)
@@ -77,23 +85,16 @@ impl TraceRecorder {
             let number = u32::try_from(cpu).unwrap_or(u32::MAX);
             let ring = Ring::open(number, &layouts.ids(), calls.len(), ring_size)
                 .map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), advise(error)))?;
+            if let Some(filter) = filter {
+                ring.filter(filter)
+                    .map_err(|error| SystemError::new("filter", format!("CPU {cpu}"), error))?;
+            }
             rings.push((number, ring));
         }
         for (cpu, ring) in &rings {
             ring.enable().map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), error))?;
         }
         Ok(Self { layouts, rings, has_calls, since_ns: monotonic_ns() })
-    }
-
-    /// Records the system calls of these threads, and of no others; whether it can.
-    pub fn note_calls_of(&self, threads: &[u32]) -> bool {
-        if !self.has_calls || threads.is_empty() {
-            return false;
-        }
-        let terms: Vec<String> = threads.iter().map(|thread| format!("common_pid == {thread}")).collect();
-        // The kernel takes a page of text; of more threads than that no calls are recorded.
-        CString::new(terms.join(" || "))
-            .is_ok_and(|filter| self.rings.iter().all(|(_, ring)| ring.filter(&filter).is_ok()))
     }
 
     /// Stops recording for now. Events are lost, and counted, until [`Self::resume`].

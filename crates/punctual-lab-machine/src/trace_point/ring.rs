@@ -81,8 +81,8 @@ pub(super) struct RingCopy {
 }
 
 impl Ring {
-    /// The ring of one CPU, of `size` bytes, for tracepoints by their numbers. They are not enabled yet. What `filtered` of the last
-    /// tell passes a filter, which lets nothing pass until [`Self::filter`].
+    /// The ring of one CPU, of `size` bytes, for tracepoints by their numbers. They are not enabled yet. So many of the
+    /// last are `filtered` by [`Self::filter`].
     pub(super) fn open(cpu: u32, ids: &[u16], filtered: usize, size: usize) -> io::Result<Self> {
         let events = ids.iter().map(|&id| open_event(cpu, id)).collect::<io::Result<Vec<_>>>()?;
         let first = events.first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -97,11 +97,10 @@ impl Ring {
         for event in &ring.events[1..] {
             control(event, SET_OUTPUT, ring.events[0].as_raw_fd().cast_unsigned().into())?;
         }
-        ring.filter(c"common_pid == 0")?;
         Ok(ring)
     }
 
-    /// Only what this filter lets pass is recorded of the events that have one.
+    /// Only what this filter lets pass is recorded of the events that have one. The kernel takes one filter for each event, once.
     pub(super) fn filter(&self, filter: &CStr) -> io::Result<()> {
         let first = self.events.len().saturating_sub(self.filtered);
         self.events[first..].iter().try_for_each(|event| set_filter(event, filter))

@@ -94,8 +94,8 @@ fn calls_of_chosen_threads_are_recorded() {
     if recorder().is_none() {
         return;
     }
-    let mut recorder = TraceRecorder::start_with_calls(RING_SIZE).expect("as the other");
-    if !recorder.note_calls_of(&[thread_id()]) {
+    let mut recorder = TraceRecorder::start_with_calls(RING_SIZE, &[thread_id()]).expect("as the other");
+    if !recorder.has_calls() {
         eprintln!("SKIPPED: this kernel tells no system calls");
         return;
     }

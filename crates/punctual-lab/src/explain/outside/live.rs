@@ -89,20 +89,17 @@ impl Withheld {
 pub fn record(processes: &[u32], duration: Duration, is_over: impl Fn() -> bool) -> Result<Recorded, String> {
     let cpus = cpus_online().map_or(1, |cpus| cpus.len());
     let ring_size = (RINGS_SIZE_MAX / cpus.max(1)).clamp(RING_SIZE_MIN, RING_SIZE_MAX);
-    let mut recorder = TraceRecorder::start_with_calls(ring_size).map_err(|error| error.to_string())?;
+    let first: Vec<u32> = threads_of(processes).into_keys().collect();
+    let mut recorder =
+        TraceRecorder::start_with_calls(ring_size, &first).map_err(|error| error.to_string())?;
     let begin = Instant::now();
     let mut withheld: BTreeMap<u32, Withheld> =
         processes.iter().map(|&process| (process, Withheld::of(process))).collect();
-    let (mut all, mut noted, mut has_calls) = (BTreeMap::new(), Vec::new(), false);
+    let mut all = BTreeMap::new();
     while begin.elapsed() < duration && !is_over() {
         let now = threads_of(processes);
         if now.is_empty() {
             break;
-        }
-        let numbers: Vec<u32> = now.keys().copied().collect();
-        if numbers != noted {
-            has_calls = recorder.note_calls_of(&numbers);
-            noted = numbers;
         }
         all.extend(now);
         withheld.values_mut().for_each(Withheld::look);
@@ -112,7 +109,7 @@ pub fn record(processes: &[u32], duration: Duration, is_over: impl Fn() -> bool)
     let dump = recorder.dump(0).map_err(|error| error.to_string())?;
     let mut trace = trace_here(&recorder.read(&dump), &|at_ns| at_ns);
     trace.processes = all;
-    Ok(Recorded { trace, withheld, has_calls })
+    Ok(Recorded { trace, withheld, has_calls: recorder.has_calls() })
 }
 
 /// The threads of processes, with the process of each.
