@@ -48,19 +48,28 @@ pub(crate) fn run(messages: u64) -> Outcome {
     Outcome::of(suite().and_then(|()| mechanisms.iter().try_for_each(each)))
 }
 
-/// A suite's own test, with a fault if one is given: it must fail with each.
+/// Whether a wake-up falls into the fault is chance: beside other work a short test may pass with it, but hardly each time.
+const FAULTY_RUNS_MAX: usize = 10;
+
+/// A suite's own test; with a fault it must fail, in some run of a few.
 fn suite(program: &str, test: &str, fault: Option<&str>) -> Result<(), String> {
     let name = fault.map_or(test.to_owned(), |fault| format!("{test} with {fault}"));
     let log = workspace::target("xtask").join(format!("soak-{program}-{}.txt", fault.unwrap_or("none")));
-    let test = kill::test(program).args(&["--", test]);
-    let mut test = test.env("PUNCTUAL_DELAYS", "1").within(DEADLINE);
-    if let Some(fault) = fault {
-        test = test.env("PUNCTUAL_FAULT", fault);
+    let (runs, expected) = if fault.is_some() { (FAULTY_RUNS_MAX, 101) } else { (1, 0) };
+    let mut last = String::new();
+    for _ in 0..runs {
+        let mut run = kill::test(program).args(&["--", test]).env("PUNCTUAL_DELAYS", "1").within(DEADLINE);
+        if let Some(fault) = fault {
+            run = run.env("PUNCTUAL_FAULT", fault);
+        }
+        let (ended, output) = run.all_output_to(&log)?;
+        println!("{name}: {}", how(ended, DEADLINE));
+        if ended == Some(expected) {
+            return Ok(());
+        }
+        last = tail(&output, 20);
     }
-    let (ended, output) = test.all_output_to(&log)?;
-    let expected = if fault.is_some() { Some(101) } else { Some(0) };
-    println!("{name}: {}", how(ended, DEADLINE));
-    if ended == expected { Ok(()) } else { Err(format!("{name}: it ends:\n{}", tail(&output, 20))) }
+    Err(format!("{name}: it ends, {runs} times:\n{last}"))
 }
 
 fn soak(mechanism: &str, messages: u64, spoil: Option<&str>, expected: i32) -> Result<(), String> {
