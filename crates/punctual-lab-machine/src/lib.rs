@@ -5,6 +5,7 @@
 //! `punctual-machine`: everything offered here is safe to call, and what a caller must uphold is checked at run time.
 
 pub mod as_user;
+mod bpf;
 pub mod cold_pages;
 pub mod host;
 pub mod map_lock;

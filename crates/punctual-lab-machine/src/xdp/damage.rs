@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::program::*;
+use super::program::{Attached, XDP_DROP, XDP_PASS};
 use super::{Mode, find, named};
+use crate::bpf::*;
 use punctual_machine::SystemError;
 
 /// What is lost and damaged. Everything else passes.
@@ -88,21 +89,13 @@ fn chance(seed: u64, number: u64) -> u64 {
     mixed ^ mixed >> LAST_SHIFT
 }
 
-/// A program in the making: jumps to its end are set when that is known.
-struct Writer(Vec<Instruction>);
+/// What several parts of the program do.
+trait Steps {
+    fn count(&mut self, at: i16);
+    fn chance(&mut self, seed: u64);
+}
 
-impl Writer {
-    fn put(&mut self, instructions: &[Instruction]) {
-        self.0.extend_from_slice(instructions);
-    }
-
-    fn constant(&mut self, register: u8, value: u64) {
-        self.put(&[
-            op(LOAD_IMMEDIATE64, register, 0, 0, value as u32 as i32),
-            op(0, 0, 0, 0, (value >> 32) as u32 as i32),
-        ]);
-    }
-
+impl Steps for Assembler {
     /// Adds one to a word of the entry, whose class `r9` points at.
     fn count(&mut self, at: i16) {
         self.put(&[op(MOVE_IMMEDIATE, 1, 0, 0, 1), op(ATOMIC_ADD64, 9, 1, at, 0)]);
@@ -127,12 +120,12 @@ impl Writer {
     }
 }
 
-/// Jumps there are made good at the end.
-const TO_PASS: i16 = i16::MAX;
+/// Where packets pass.
+const TO_PASS: i16 = label(0);
 
 /// The program. Registers: 6 data; 7 end of data; 8 the packet's number, then its chance; 9 the map's entry, then its class there.
 fn instructions(map: i32, plan: &DamagePlan) -> Vec<Instruction> {
-    let mut program = Writer(Vec::new());
+    let mut program = Assembler::default();
     let payload_at = plan.traffic.payload_at();
     let class_at = payload_at + i32::from(plan.class.0);
     program.put(&[
@@ -146,14 +139,8 @@ fn instructions(map: i32, plan: &DamagePlan) -> Vec<Instruction> {
         let load = if size == 1 { LOAD8 } else { LOAD16 };
         program.put(&[op(load, 5, 6, at, 0), op(JUMP_NOT_EQUAL, 5, 0, TO_PASS, value)]);
     }
+    program.look_up_first(map, TO_PASS);
     program.put(&[
-        op(MOVE, 2, 10, 0, 0),
-        op(ADD_IMMEDIATE, 2, 0, 0, -4),
-        op(STORE_IMMEDIATE32, 10, 0, -4, 0),
-        op(LOAD_IMMEDIATE64, 1, PSEUDO_MAP_FD, 0, map),
-        op(0, 0, 0, 0, 0),
-        op(CALL, 0, 0, 0, HELPER_LOOKUP),
-        op(JUMP_EQUAL, 0, 0, TO_PASS, 0),
         op(MOVE, 9, 0, 0, 0),
         // The packet's number, which nobody else gets.
         op(MOVE_IMMEDIATE, 8, 0, 0, 1),
@@ -166,19 +153,13 @@ fn instructions(map: i32, plan: &DamagePlan) -> Vec<Instruction> {
     program.count(SEEN_AT);
     program.chance(plan.seed);
     fates(&mut program, plan);
-    let pass_at = program.0.len();
+    program.place(TO_PASS);
     program.put(&[op(MOVE_IMMEDIATE, 0, 0, 0, XDP_PASS), op(EXIT, 0, 0, 0, 0)]);
-    for (at, instruction) in program.0.iter_mut().enumerate() {
-        if instruction.offset == TO_PASS {
-            // A jump counts from the instruction behind it.
-            instruction.offset = (pass_at - at - 1) as i16;
-        }
-    }
-    program.0
+    program.finish()
 }
 
 /// Loses the packet, or flips a bit of its payload, if chance says so.
-fn fates(program: &mut Writer, plan: &DamagePlan) {
+fn fates(program: &mut Assembler, plan: &DamagePlan) {
     let damaged = plan.loss_ppm.saturating_add(plan.corruption_ppm).min(1_000_000);
     program.put(&[
         // The lower half of chance decides: a number below a million.

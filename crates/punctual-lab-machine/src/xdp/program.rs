@@ -1,86 +1,26 @@
 //! The programs at an interface: one hands UDP for our ports to our socket, one answers it there; everything else goes to
 //! the kernel.
-//!
-//! Written as instructions, because a compiler for them is not on every machine; checked by the kernel's verifier before
-//! it runs. Instructions and calls are those of the kernel's `bpf_common.h`, `bpf.h` and its instruction-set document
-//! (RFC 9669).
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::Mode;
+use crate::bpf::*;
 
-/// One instruction.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Instruction {
-    code: u8,
-    /// Target in the low four bits, source in the high.
-    registers: u8,
-    pub(super) offset: i16,
-    immediate: i32,
-}
-
-const MAP_CREATE: libc::c_int = 0;
-const MAP_UPDATE: libc::c_int = 2;
-const PROGRAM_LOAD: libc::c_int = 5;
-const LINK_CREATE: libc::c_int = 28;
-const MAP_TYPE_XSKMAP: u32 = 17;
-const PROGRAM_TYPE_XDP: u32 = 6;
-const ATTACH_TYPE_XDP: u32 = 37;
-const FLAG_SKB_MODE: u32 = 1 << 1;
-const FLAG_DRIVER_MODE: u32 = 1 << 2;
-
-pub(super) const MAP_LOOKUP: libc::c_int = 1;
-pub(super) const MAP_TYPE_ARRAY: u32 = 2;
-
+pub(super) const PROGRAM_TYPE_XDP: u32 = 6;
+pub(super) const ATTACH_TYPE_XDP: u32 = 37;
+pub(super) const FLAG_SKB_MODE: u32 = 1 << 1;
+pub(super) const FLAG_DRIVER_MODE: u32 = 1 << 2;
 pub(super) const XDP_PASS: i32 = 2;
-const XDP_TX: i32 = 3;
-pub(super) const HELPER_LOOKUP: i32 = 1;
-const HELPER_REDIRECT_MAP: i32 = 51;
-pub(super) const PSEUDO_MAP_FD: u8 = 1;
-
-/// Load through a register: half word, byte, word.
-pub(super) const LOAD16: u8 = 0x69;
-pub(super) const LOAD8: u8 = 0x71;
-pub(super) const LOAD32: u8 = 0x61;
-/// Store through a register: half word, word; a word of the instruction's own; 64 bits, added at once.
-const STORE16: u8 = 0x6b;
-const STORE32: u8 = 0x63;
-pub(super) const STORE_IMMEDIATE32: u8 = 0x62;
-pub(super) const ATOMIC_ADD64: u8 = 0xdb;
-pub(super) const LOAD_IMMEDIATE64: u8 = 0x18;
-pub(super) const MOVE: u8 = 0xbf;
-pub(super) const MOVE_IMMEDIATE: u8 = 0xb7;
-pub(super) const ADD_IMMEDIATE: u8 = 0x07;
-pub(super) const AND_IMMEDIATE: u8 = 0x57;
-const TO_BIG_ENDIAN: u8 = 0xdc;
-const JUMP: u8 = 0x05;
-pub(super) const JUMP_EQUAL: u8 = 0x15;
-pub(super) const JUMP_NOT_EQUAL: u8 = 0x55;
-pub(super) const JUMP_GREATER: u8 = 0x2d;
-const JUMP_GREATER_IMMEDIATE: u8 = 0x25;
-const JUMP_LESS_IMMEDIATE: u8 = 0xa5;
-pub(super) const CALL: u8 = 0x85;
-pub(super) const EXIT: u8 = 0x95;
-
-/// For [`super::damage`] alone. An atomic addition that gives what was there before.
-pub(super) const ATOMIC_FETCH: i32 = 1;
+pub(super) const XDP_TX: i32 = 3;
+pub(super) const HELPER_REDIRECT_MAP: i32 = 51;
 pub(super) const XDP_DROP: i32 = 1;
-pub(super) const STORE8: u8 = 0x73;
-pub(super) const MOVE32: u8 = 0xbc;
-pub(super) const ADD: u8 = 0x0f;
-pub(super) const SUBTRACT: u8 = 0x1f;
-pub(super) const MULTIPLY: u8 = 0x2f;
-pub(super) const MULTIPLY_IMMEDIATE: u8 = 0x27;
-pub(super) const REMAINDER: u8 = 0x9f;
-pub(super) const XOR: u8 = 0xaf;
-pub(super) const SHIFT_LEFT: u8 = 0x6f;
-pub(super) const SHIFT_LEFT_IMMEDIATE: u8 = 0x67;
-pub(super) const SHIFT_RIGHT_IMMEDIATE: u8 = 0x77;
-pub(super) const JUMP_NOT_LESS_IMMEDIATE: u8 = 0x35;
 
-pub(super) const fn op(code: u8, target: u8, source: u8, offset: i16, immediate: i32) -> Instruction {
-    Instruction { code, registers: source << 4 | target, offset, immediate }
+#[repr(C)]
+struct LinkAttributes {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
 }
 
 /// Places in the program that are jumped to.
@@ -200,67 +140,6 @@ fn echo_instructions(counter: RawFd, port: u16) -> [Instruction; ECHO_LENGTH] {
     ]
 }
 
-/// One call of `bpf`. The attributes must be as the command reads them.
-fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
-    // SAFETY: the pointer and the size describe `attributes`, borrowed for the whole call; pointers inside it are to
-    // memory that its maker keeps alive meanwhile, which each caller below does.
-    let answer = unsafe {
-        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), std::mem::size_of::<T>())
-    };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer as libc::c_int) }
-}
-
-fn owned(descriptor: libc::c_int) -> OwnedFd {
-    // SAFETY: the kernel has just made the descriptor for us and nobody else has it.
-    unsafe { OwnedFd::from_raw_fd(descriptor) }
-}
-
-#[repr(C)]
-struct MapAttributes {
-    kind: u32,
-    key_size: u32,
-    value_size: u32,
-    entries_max: u32,
-}
-
-#[repr(C)]
-struct EntryAttributes {
-    map: u32,
-    padding: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
-#[repr(C)]
-struct LoadAttributes {
-    kind: u32,
-    count: u32,
-    instructions: u64,
-    licence: u64,
-    log_level: u32,
-    log_size: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-    name: [u8; 16],
-    interface: u32,
-    attach_type: u32,
-}
-
-#[repr(C)]
-struct LinkAttributes {
-    program: u32,
-    interface: u32,
-    attach_type: u32,
-    flags: u32,
-}
-
-/// A map from the kernel.
-pub(super) fn map(kind: u32, value_size: u32, entries_max: u32) -> io::Result<OwnedFd> {
-    bpf(MAP_CREATE, &MapAttributes { kind, key_size: 4, value_size, entries_max }).map(owned)
-}
-
 /// A program at an interface, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Attached {
@@ -272,22 +151,7 @@ pub(super) struct Attached {
 impl Attached {
     /// Has the kernel verify the instructions, and puts them at the interface.
     pub(super) fn load(instructions: &[Instruction], interface: u32, mode: Mode) -> io::Result<Self> {
-        let licence = c"Dual MIT/GPL";
-        let load = LoadAttributes {
-            kind: PROGRAM_TYPE_XDP,
-            count: instructions.len() as u32,
-            instructions: instructions.as_ptr() as u64,
-            licence: licence.as_ptr() as u64,
-            log_level: 0,
-            log_size: 0,
-            log: 0,
-            kernel_version: 0,
-            flags: 0,
-            name: *b"punctual\0\0\0\0\0\0\0\0",
-            interface: 0,
-            attach_type: ATTACH_TYPE_XDP,
-        };
-        let program = owned(bpf(PROGRAM_LOAD, &load)?);
+        let program = load(PROGRAM_TYPE_XDP, ATTACH_TYPE_XDP, instructions)?;
         let flags = match mode {
             Mode::Generic => FLAG_SKB_MODE,
             Mode::Driver => FLAG_DRIVER_MODE,
@@ -346,16 +210,4 @@ impl Echo {
         access(MAP_LOOKUP, &self.counter, 0, &mut count)?;
         Ok(count)
     }
-}
-
-/// Reads or writes one entry. `T` has the size of the map's values.
-pub(super) fn access<T>(command: libc::c_int, map: &OwnedFd, key: u32, value: &mut T) -> io::Result<()> {
-    let attributes = EntryAttributes {
-        map: map.as_raw_fd().cast_unsigned(),
-        padding: 0,
-        key: std::ptr::from_ref(&key) as u64,
-        value: std::ptr::from_mut(value) as u64,
-        flags: 0,
-    };
-    bpf(command, &attributes).map(drop)
 }
