@@ -19,14 +19,17 @@ pub(crate) struct Instruction {
 pub(crate) const HELPER_LOOKUP: i32 = 1;
 pub(crate) const PSEUDO_MAP_FD: u8 = 1;
 
-/// Load through a register: half word, byte, word.
+/// Load through a register: half word, byte, word, double word.
 pub(crate) const LOAD16: u8 = 0x69;
 pub(crate) const LOAD8: u8 = 0x71;
 pub(crate) const LOAD32: u8 = 0x61;
-/// Store through a register: half word, word; a word of the instruction's own; 64 bits, added at once.
+pub(crate) const LOAD64: u8 = 0x79;
+/// Store through a register: half word, word, double word; a word or double word of the instruction's own; 64 bits, added at once.
 pub(crate) const STORE16: u8 = 0x6b;
 pub(crate) const STORE32: u8 = 0x63;
+pub(crate) const STORE64: u8 = 0x7b;
 pub(crate) const STORE_IMMEDIATE32: u8 = 0x62;
+pub(crate) const STORE_IMMEDIATE64: u8 = 0x7a;
 pub(crate) const ATOMIC_ADD64: u8 = 0xdb;
 pub(crate) const LOAD_IMMEDIATE64: u8 = 0x18;
 pub(crate) const MOVE: u8 = 0xbf;

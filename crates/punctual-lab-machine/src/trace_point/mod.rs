@@ -8,6 +8,7 @@
 //! 2. Records are read while the ring is paused. A record that was under way then may still be written, next to the
 //!    oldest: the last `ring::MARGIN` bytes are never read.
 mod call;
+mod deferred;
 mod event;
 mod perf_data;
 mod record;
@@ -18,6 +19,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 
 pub use call::call_name;
+use deferred::DeferredWork;
 pub use event::{CpuTrace, Task, TaskState, TraceEvent, TracedEvent, WakingFrom};
 pub use perf_data::{PerfData, PerfThread, read_perf_data};
 use record::Layouts;
@@ -36,6 +38,8 @@ pub struct TraceRecorder {
     layouts: Layouts,
     rings: Vec<(u32, Ring)>,
     has_calls: bool,
+    /// Where it may, the kernel leaves out deferred work that is too short to matter.
+    deferred: Option<DeferredWork>,
     since_ns: u64,
 }
 
@@ -71,7 +75,17 @@ impl TraceRecorder {
         self.has_calls
     }
 
+    /// Whether the kernel filters deferred work: what is short is told as a sum, or not at all.
+    pub fn filters_deferred_work(&self) -> bool {
+        self.deferred.is_some()
+    }
+
     fn open(ring_size: usize, filter: Option<&CStr>) -> Result<Self, SystemError> {
+        // Where programs may not be loaded, every piece of deferred work is recorded.
+        Self::open_as(ring_size, filter, true).or_else(|_| Self::open_as(ring_size, filter, false))
+    }
+
+    fn open_as(ring_size: usize, filter: Option<&CStr>, filters_deferred: bool) -> Result<Self, SystemError> {
         check_process_ids()?;
         let has_calls = filter.is_some();
         let calls = if has_calls { &event::CALL_NAMES[..] } else { &[] };
@@ -80,10 +94,11 @@ impl TraceRecorder {
             .map_err(|text| SystemError::new("read", "the kernel's tracepoints", io::Error::other(text)))?;
         let cpus = cpus_online()
             .ok_or_else(|| SystemError::new("list", "the CPUs", io::Error::from(io::ErrorKind::NotFound)))?;
+        let ids = layouts.ids(!filters_deferred);
         let mut rings = Vec::with_capacity(cpus.len());
         for cpu in cpus {
             let number = u32::try_from(cpu).unwrap_or(u32::MAX);
-            let ring = Ring::open(number, &layouts.ids(), calls.len(), ring_size)
+            let ring = Ring::open(number, &ids, calls.len(), ring_size)
                 .map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), advise(error)))?;
             if let Some(filter) = filter {
                 ring.filter(filter)
@@ -91,10 +106,13 @@ impl TraceRecorder {
             }
             rings.push((number, ring));
         }
+        let deferred = filters_deferred.then(|| filter_deferred_work(&mut rings));
+        let deferred =
+            deferred.transpose().map_err(|error| SystemError::new("load", "a BPF program", error))?;
         for (cpu, ring) in &rings {
             ring.enable().map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), error))?;
         }
-        Ok(Self { layouts, rings, has_calls, since_ns: monotonic_ns() })
+        Ok(Self { layouts, rings, has_calls, deferred, since_ns: monotonic_ns() })
     }
 
     /// Stops recording for now. Events are lost, and counted, until [`Self::resume`].
@@ -157,6 +175,17 @@ impl TraceDump {
     pub fn size(&self) -> usize {
         self.copies.iter().map(|(_, copy)| copy.bytes.len()).sum()
     }
+}
+
+/// Has the kernel record deferred work by programs of ours, once the rings are enabled.
+fn filter_deferred_work(rings: &mut [(u32, Ring)]) -> io::Result<DeferredWork> {
+    let cpus = rings.iter().map(|(cpu, _)| cpu + 1).max().unwrap_or(0);
+    let mut deferred = DeferredWork::new(cpus)?;
+    for (cpu, ring) in rings {
+        deferred.record_to(*cpu, ring.open_output(*cpu)?)?;
+    }
+    deferred.enable()?;
+    Ok(deferred)
 }
 
 /// The kernel's number of the first namespace of processes.

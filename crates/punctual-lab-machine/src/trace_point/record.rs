@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::TraceDump;
+use super::deferred::Done;
 use super::event::{CpuTrace, Task, TaskState, TraceEvent, TracedEvent, WakingFrom};
 use super::ring::{HEADER_SIZE, RingCopy};
 
@@ -103,6 +104,9 @@ fn text(bytes: &[u8]) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct Layouts(Vec<(usize, Layout)>);
 
+/// The places of the tracepoints of deferred work.
+const DEFERRED: std::ops::Range<usize> = 4..6;
+
 impl Layouts {
     /// From their `format` files, all in that order.
     pub(super) fn read(texts: &[String]) -> Result<Self, String> {
@@ -121,9 +125,10 @@ impl Layouts {
         texts.map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Their numbers.
-    pub(super) fn ids(&self) -> Vec<u16> {
-        self.0.iter().map(|(_, layout)| layout.id).collect()
+    /// Their numbers, with or without those of deferred work.
+    pub(super) fn ids(&self, with_deferred: bool) -> Vec<u16> {
+        let is_wanted = |kind: usize| with_deferred || !DEFERRED.contains(&kind);
+        self.0.iter().filter(|(kind, _)| is_wanted(*kind)).map(|(_, layout)| layout.id).collect()
     }
 
     /// The event that these bytes are, if it is one of these.
@@ -203,6 +208,8 @@ fn kind_of(record: &[u8]) -> Option<u32> {
 /// One record, understood.
 enum Record {
     Event(TracedEvent),
+    /// Deferred work that ended then.
+    Deferred(u64, Done),
     /// So many events were lost before the record that follows it here, which is older than it.
     Lost(u64),
 }
@@ -214,6 +221,9 @@ fn understand(record: &[u8], layouts: &Layouts) -> Option<Record> {
     }
     let size = u32::from_le_bytes(record.get(16..20)?.try_into().ok()?);
     let data = record.get(20..)?.get(..usize::try_from(size).ok()?)?;
+    if let Some(done) = Done::read(data) {
+        return Some(Record::Deferred(at_ns, done));
+    }
     Some(Record::Event(TracedEvent { at_ns, event: layouts.event(data)? }))
 }
 
@@ -232,6 +242,7 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
     // The instant after which events were lost is that of the next older record but one: the next was written with the count.
     let mut lost_before: Option<u64> = None;
     let mut is_lost = false;
+    let mut beginnings = Vec::new();
     while !rest.is_empty() {
         let size = rest.get(6..8).map_or(0, |size| usize::from(u16::from_le_bytes([size[0], size[1]])));
         let record = rest.get(..size).filter(|record| record.len() >= HEADER_SIZE);
@@ -240,21 +251,25 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
             break;
         };
         rest = &rest[size..];
-        match understood {
+        let event = match understood {
             Record::Lost(count) => {
                 trace.lost = trace.lost.saturating_add(count);
                 is_lost = true;
+                continue;
             }
-            Record::Event(event) => {
-                if let Some(end_ns) = lost_before.take() {
-                    trace.gaps.push((event.at_ns.min(end_ns), end_ns));
-                }
-                if std::mem::take(&mut is_lost) {
-                    lost_before = Some(event.at_ns);
-                }
-                trace.events.push(event);
+            Record::Event(event) => event,
+            Record::Deferred(at_ns, Done { vector, lasted_ns }) => {
+                beginnings.push((at_ns.saturating_sub(lasted_ns), vector));
+                TracedEvent { at_ns, event: TraceEvent::SoftInterruptExit { vector } }
             }
+        };
+        if let Some(end_ns) = lost_before.take() {
+            trace.gaps.push((event.at_ns.min(end_ns), end_ns));
         }
+        if std::mem::take(&mut is_lost) {
+            lost_before = Some(event.at_ns);
+        }
+        trace.events.push(event);
     }
     // An interrupt may note its events before one that it came into the middle of.
     trace.events.sort_by_key(|event| event.at_ns);
@@ -265,6 +280,12 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
     if copy.is_cut || trace.is_damaged {
         trace.since_ns = trace.events.first().map_or(dump.until_ns, |first| first.at_ns);
     }
+    // Work that is recorded when it ends began before other records, and may have before the oldest.
+    trace.events.extend(beginnings.into_iter().map(|(at_ns, vector)| TracedEvent {
+        at_ns: at_ns.max(trace.since_ns),
+        event: TraceEvent::SoftInterruptEntry { vector },
+    }));
+    trace.events.sort_by_key(|event| event.at_ns);
     trace
 }
 
@@ -348,6 +369,10 @@ print fmt: \"prev_comm=%s\"
         sample(at_ns, &data)
     }
 
+    fn done(at_ns: u64, vector: u32, lasted_ns: u64) -> Vec<u8> {
+        sample(at_ns, &[&[0; 4], &vector.to_le_bytes()[..], &lasted_ns.to_le_bytes()].concat())
+    }
+
     fn read_bytes(bytes: Vec<u8>, is_cut: bool) -> CpuTrace {
         let dump = TraceDump { copies: Vec::new(), started_ns: 5, until_ns: 1000 };
         read(3, &RingCopy { bytes, is_cut }, &dump, &layouts())
@@ -406,6 +431,20 @@ print fmt: \"prev_comm=%s\"
         assert_eq!((times(&trace), trace.lost, trace.gaps), (vec![40, 50, 80, 90], 6, vec![(50, 80)]));
         let trace = read_bytes([lost(80, 2), soft(80, 222, 1)].concat(), false);
         assert_eq!((trace.lost, trace.gaps), (2, vec![(5, 80)]), "lost before the oldest that is left");
+    }
+
+    /// Goal: work that is recorded at its end has a beginning, which is no older than what the ring knows.
+    #[test]
+    fn filtered_work_has_a_beginning() {
+        let bytes = [done(90, 3, 30), switch(70, 1, 0, 2), done(50, 1, 40)].concat();
+        let trace = read_bytes(bytes.clone(), false);
+        assert_eq!((times(&trace), trace.since_ns), (vec![10, 50, 60, 70, 90], 5));
+        assert_eq!(trace.events[0].event, TraceEvent::SoftInterruptEntry { vector: 1 });
+        assert_eq!(trace.events[1].event, TraceEvent::SoftInterruptExit { vector: 1 });
+        assert_eq!(trace.events[2].event, TraceEvent::SoftInterruptEntry { vector: 3 });
+        let cut = read_bytes(bytes, true);
+        assert_eq!((times(&cut), cut.since_ns), (vec![50, 50, 60, 70, 90], 50));
+        assert!(read_bytes(sample(40, &[0; 12]), false).is_damaged, "half of what it says");
     }
 
     #[test]

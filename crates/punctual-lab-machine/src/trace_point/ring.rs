@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -40,6 +40,10 @@ const _: () = assert!(size_of::<Attributes>() == 112, "PERF_ATTR_SIZE_VER5");
 
 /// `PERF_TYPE_TRACEPOINT`.
 const TRACEPOINT: u32 = 2;
+/// `PERF_TYPE_SOFTWARE`.
+const SOFTWARE: u32 = 1;
+/// `PERF_COUNT_SW_BPF_OUTPUT`.
+const BPF_OUTPUT: u64 = 10;
 /// `PERF_SAMPLE_TIME | PERF_SAMPLE_RAW`.
 const SAMPLE_TIME_AND_RAW: u64 = 1 << 2 | 1 << 10;
 /// `disabled`, `sample_id_all`, `use_clockid`, `write_backward`.
@@ -63,6 +67,8 @@ pub(super) struct Ring {
     events: Vec<OwnedFd>,
     /// So many of the last have a filter.
     filtered: usize,
+    /// What programs of ours write the ring by.
+    output: Option<OwnedFd>,
     start: NonNull<u8>,
     page_size: usize,
     size: usize,
@@ -84,7 +90,8 @@ impl Ring {
     /// The ring of one CPU, of `size` bytes, for tracepoints by their numbers. They are not enabled yet. So many of the
     /// last are `filtered` by [`Self::filter`].
     pub(super) fn open(cpu: u32, ids: &[u16], filtered: usize, size: usize) -> io::Result<Self> {
-        let events = ids.iter().map(|&id| open_event(cpu, id)).collect::<io::Result<Vec<_>>>()?;
+        let open = |&id: &u16| open_event(cpu, TRACEPOINT, id.into());
+        let events = ids.iter().map(open).collect::<io::Result<Vec<_>>>()?;
         let first = events.first().ok_or(io::ErrorKind::InvalidInput)?;
         let page_size = rustix::param::page_size();
         // SAFETY: a new mapping at an address of the kernel's choice replaces none. Mapped without the right to write, the
@@ -93,7 +100,7 @@ impl Ring {
             rustix::mm::mmap(ptr::null_mut(), page_size + size, ProtFlags::READ, MapFlags::SHARED, first, 0)
         }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let ring = Self { events, filtered, start, page_size, size };
+        let ring = Self { events, filtered, output: None, start, page_size, size };
         for event in &ring.events[1..] {
             control(event, SET_OUTPUT, ring.events[0].as_raw_fd().cast_unsigned().into())?;
         }
@@ -106,8 +113,15 @@ impl Ring {
         self.events[first..].iter().try_for_each(|event| set_filter(event, filter))
     }
 
+    /// An event that a program in the kernel writes this ring by.
+    pub(super) fn open_output(&mut self, cpu: u32) -> io::Result<RawFd> {
+        let output = self.output.insert(open_event(cpu, SOFTWARE, BPF_OUTPUT)?);
+        control(output, SET_OUTPUT, self.events[0].as_raw_fd().cast_unsigned().into())?;
+        Ok(output.as_raw_fd())
+    }
+
     pub(super) fn enable(&self) -> io::Result<()> {
-        self.events.iter().try_for_each(|event| control(event, ENABLE, 0))
+        self.events.iter().chain(&self.output).try_for_each(|event| control(event, ENABLE, 0))
     }
 
     pub(super) fn set_paused(&mut self, paused: bool) -> io::Result<()> {
@@ -165,11 +179,11 @@ impl Drop for Ring {
     }
 }
 
-fn open_event(cpu: u32, id: u16) -> io::Result<OwnedFd> {
+fn open_event(cpu: u32, kind: u32, config: u64) -> io::Result<OwnedFd> {
     let attributes = Attributes {
-        kind: TRACEPOINT,
+        kind,
         size: size_of::<Attributes>() as u32,
-        config: id.into(),
+        config,
         sample_period: 1,
         sample_type: SAMPLE_TIME_AND_RAW,
         read_format: 0,

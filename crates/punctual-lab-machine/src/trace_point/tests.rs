@@ -1,8 +1,11 @@
 //! The recorder on this kernel, where it may be used.
 use std::io;
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use super::*;
+use crate::softirq_load::SoftirqLoad;
+use punctual_machine::cpu::{allowed, pin_to};
 use punctual_machine::namespace::thread_id;
 
 /// `None`, and the reason printed, where this process may not trace.
@@ -113,4 +116,64 @@ fn calls_of_chosen_threads_are_recorded() {
     assert_eq!(calls.next(), Some((thread_id(), Some("clock_nanosleep"))));
     assert!(calls.all(|(thread, _)| thread == thread_id()));
     assert!(traces.iter().all(|trace| !trace.is_damaged));
+}
+
+/// How long a CPU was in deferred work after an instant, and in how many pieces.
+fn deferred_work(traces: &[CpuTrace], cpu: u32, from_ns: u64) -> (u64, usize) {
+    let mut begun = from_ns;
+    let (mut sum, mut pieces) = (0, 0);
+    let events = traces.iter().filter(|trace| trace.cpu == cpu).flat_map(|trace| &trace.events);
+    for event in events.filter(|event| event.at_ns >= from_ns) {
+        match event.event {
+            TraceEvent::SoftInterruptEntry { .. } => begun = event.at_ns,
+            TraceEvent::SoftInterruptExit { .. } => {
+                sum += event.at_ns - begun;
+                pieces += 1;
+            }
+            _ => {}
+        }
+    }
+    (sum, pieces)
+}
+
+/// Goal: what the kernel leaves out of deferred work is little of its time, and much of its records. Method: two recorders of the same
+/// time, of which one has every record; first many short pieces, then long ones.
+#[test]
+fn deferred_work_is_filtered_by_its_length() {
+    const MESSAGES: usize = 20_000;
+    let Some(mut filtered) = recorder() else { return };
+    if !filtered.filters_deferred_work() {
+        return eprintln!("SKIPPED: no BPF programs may be loaded here");
+    }
+    let mut whole = TraceRecorder::open_as(RING_SIZE, None, false).expect("as the other");
+    let cpu = *allowed().last().expect("one");
+    let number = u32::try_from(cpu).expect("a CPU");
+    let mut both = |from_ns: u64| {
+        [&mut filtered, &mut whole].map(|recorder| {
+            let dump = recorder.dump(from_ns).expect("a dump");
+            deferred_work(&recorder.read(&dump), number, from_ns)
+        })
+    };
+    let sent = std::thread::spawn(move || {
+        pin_to(cpu).expect("it is allowed");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.connect(socket.local_addr().expect("bound")).expect("to itself");
+        let from_ns = monotonic_ns();
+        for _ in 0..MESSAGES {
+            socket.send(&[0; 64]).expect("sent");
+            socket.recv(&mut [0; 64]).expect("received");
+        }
+        from_ns
+    });
+    let from_ns = sent.join().expect("it ends");
+    let [(sum, pieces), (whole_sum, whole_pieces)] = both(from_ns);
+    assert!(pieces * 10 < whole_pieces, "{pieces} of {whole_pieces}");
+    assert!(sum * 2 > whole_sum && sum < whole_sum * 2, "{sum} of {whole_sum}");
+    let load = match SoftirqLoad::of(cpu) {
+        Ok(load) => load,
+        Err(error) => return eprintln!("SKIPPED: {error}"),
+    };
+    let (from_ns, to_ns) = load.keep_until(monotonic_ns() + 30_000_000).expect("packets come through");
+    let [(sum, _), (whole_sum, _)] = both(from_ns);
+    assert!(sum * 4 > whole_sum * 3 && sum <= to_ns - from_ns, "{sum} of {whole_sum}");
 }
