@@ -171,7 +171,7 @@ impl Cause {
                 "take runs of both in turn (punctual compare --interleave), or five of the same kind on this host"
             }
             Self::Lost { .. } => {
-                "see its stalls: a receive buffer that filled up meanwhile is the usual cause"
+                "see its stalls, and whether a receive buffer was full: punctual explain RUN"
             }
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
             Self::Unfinished { .. } => "raise --duration, or take the longer period (--gap 1ms)",

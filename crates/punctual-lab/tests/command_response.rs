@@ -221,6 +221,44 @@ fn a_stopped_client_is_told_as_the_client() {
     assert!(count(late, "excess_ns") > 1_000_000_000, "{late:#}");
 }
 
+/// Goal: what a full receive buffer refused is told from what was lost elsewhere, and each is counted.
+#[test]
+fn a_full_receive_buffer_is_told() {
+    let _turn = alone();
+    if !has_namespaces() {
+        return;
+    }
+    let losses = |place: &Place, arguments: &[&str], stops: bool| {
+        let mut started = place.start(punctual(&[&in_one_round(arguments)[..], &["--out", "run"]].concat()));
+        started.has("a client", || runs_a("client"));
+        if stops {
+            let responder = child_of("worker").expect("it runs");
+            std::thread::sleep(Duration::from_millis(300));
+            signal("-STOP", &responder);
+            std::thread::sleep(Duration::from_millis(400));
+            signal("-CONT", &responder);
+        }
+        started.end();
+        let told = place.punctual(&["explain", "run"]).with(0).out;
+        let explained = place.punctual(&["explain", "run", "--json"]).with(0).out;
+        let explained: Value = serde_json::from_str(&explained).expect("JSON");
+        (explained["losses"][0].clone(), told)
+    };
+    // Eight hundred requests in a room for some thirty.
+    let open = ["--rate", "2000", "--count", "3000", "--timeout", "1s", "--receive-buffer", "16384"];
+    let (full, told) = losses(&Place::new(), &open, true);
+    let at_responder = &full["without_room"][0];
+    assert_eq!(at_responder[0], "responder", "{full:#}");
+    assert!(at_responder[1].as_u64() > Some(100), "{full:#}");
+    assert!(told.contains("What was lost") && told.contains("verify RUN --fix buffers"), "{told}");
+    let faulty = ["--rate", "2000", "--count", "3000", "--timeout", "1s", "--lose", "5", "--seed", "3"];
+    let (elsewhere, told) = losses(&Place::new(), &faulty, false);
+    assert!(count(&elsewhere, "lost") > 20, "{elsewhere:#}");
+    assert_eq!(elsewhere["without_room"], serde_json::json!([]), "{elsewhere:#}");
+    assert_eq!(elsewhere["lost"], elsewhere["unexplained"]);
+    assert!(told.contains("What was lost") && !told.contains("--fix buffers"), "{told}");
+}
+
 /// The pid of this test's `punctual` whose first argument is this.
 fn child_of(verb: &str) -> Option<String> {
     let program = std::fs::canonicalize(env!("CARGO_BIN_EXE_punctual")).ok()?;

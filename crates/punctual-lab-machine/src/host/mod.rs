@@ -5,6 +5,7 @@
 mod capability;
 mod cpuid;
 mod facility;
+mod network;
 mod parse;
 
 use std::fs;
@@ -15,6 +16,7 @@ use rustix::time::{ClockId, clock_getres};
 
 pub use capability::Capabilities;
 pub use facility::{Facility, FacilityState};
+pub use network::datagrams_without_room;
 
 /// Whether the processor offers user interrupts: CPUID.(7,0):EDX bit 5.
 pub(crate) fn has_user_interrupts() -> bool {

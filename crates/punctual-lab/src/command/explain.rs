@@ -10,6 +10,7 @@ use super::{print, try_json, write_json};
 use crate::error::Failure;
 use crate::explain::finding::{self, Explained};
 use crate::explain::late_log::{self, Log};
+use crate::explain::loss;
 use crate::explain::of_run::{TrialExplained, evidence, explain_run, json_of, place};
 use crate::explain::perfetto::{DrawnTrial, drawing};
 use crate::explain::text::{PlaceExplained, message, sections};
@@ -89,16 +90,27 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
             "started": run.header.started,
             "tier": arguments.tier,
             "findings": findings,
+            "losses": trials.iter().filter_map(loss_json).collect::<Vec<Value>>(),
             "notes": notes,
         });
         return print(&format!("{whole:#}\n"));
     }
+    let lost = loss::section(&trials);
     let places: Vec<PlaceExplained> = trials.into_iter().map(|one| one.told).collect();
     let mut all = sections(&places, shown_max);
+    all.extend(lost);
     if !notes.is_empty() {
         all.push(notes.into_iter().fold(Section::new("What could not be read"), Section::note));
     }
     print(&text::page(&all, Screen::stdout()))
+}
+
+/// What a trial lost, with its place.
+fn loss_json(one: &TrialExplained) -> Option<Value> {
+    let mut value = json!(one.lost.as_ref()?);
+    value["name"] = json!(one.cell.name);
+    value["trial"] = json!(one.trial);
+    Some(value)
 }
 
 /// Writes the drawing, and says what to do with it.

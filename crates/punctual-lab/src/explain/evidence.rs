@@ -54,6 +54,9 @@ pub struct EvidenceThread {
     /// A thread beside it on its CPU said how late it was itself.
     #[serde(default = "yes")]
     pub has_control: bool,
+    /// Messages for it that found no room where they are received, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
     /// What it saw of itself (tier 0), around late messages.
     pub windows: Vec<Window>,
 }

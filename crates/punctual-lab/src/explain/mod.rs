@@ -11,6 +11,7 @@ pub mod finding;
 pub mod injection;
 pub mod kept;
 pub mod late_log;
+pub mod loss;
 pub mod naming;
 pub mod of_run;
 pub mod outside;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::cause::Cause;
 use super::evidence::TrialEvidence;
 use super::finding::{Explained, explain};
+use super::loss::Loss;
 use super::stage::Side;
 use super::text::PlaceExplained;
 use crate::sample::CellId;
@@ -20,6 +21,8 @@ pub struct TrialExplained {
     pub trial: u32,
     /// The stalls, and where they were, in words.
     pub told: PlaceExplained,
+    /// What never came, if anything did not.
+    pub lost: Option<Loss>,
 }
 
 /// The evidence of a trial, without the kernel's trace at tier 0. What is damaged is noted, and does without.
@@ -64,9 +67,11 @@ pub fn explain_run(run: &Run, tier: u8, notes: &mut Vec<String>) -> Result<Vec<T
         if evidence.as_ref().is_some_and(|evidence| evidence.is_part) {
             continue;
         }
-        let found = explain(&trial.load()?, trial.cell.load, evidence.as_ref());
+        let samples = trial.load()?;
+        let found = explain(&samples, trial.cell.load, evidence.as_ref());
         let told = PlaceExplained { place: place(trial, evidence.as_ref()), found };
-        trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, told });
+        let lost = Loss::of(&samples, evidence.as_ref());
+        trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, told, lost });
     }
     each_once(&mut trials);
     Ok(trials)

@@ -227,6 +227,7 @@ impl Testbed {
             cpu: self.cpus[side],
             urgency: Urgency::Other,
             has_control: false,
+            dropped: None,
             windows: of.nanos(),
         };
         Kept { threads: vec![thread(0, client), thread(1, responder)], recorder, clocks }

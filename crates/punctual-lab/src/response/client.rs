@@ -71,6 +71,8 @@ pub struct ClientTrace {
     pub throttled: u64,
     /// Sends that found no room, or no way.
     pub refused: u64,
+    /// Replies that found no room where they are received, if that is known.
+    pub dropped: Option<u64>,
     /// Wall time of the trial.
     pub lasted: Duration,
 }
@@ -143,6 +145,7 @@ pub fn run(
     run.drain();
     run.trace.usage = ThreadUsage::now().since(usage);
     run.trace.throttled = run.log.throttled_times();
+    run.trace.dropped = run.port.dropped();
     run.trips.close(clock.now(), clock.ticks(plan.timeout));
     run.end();
     // Replies that overtook one another brought a window late, or twice.

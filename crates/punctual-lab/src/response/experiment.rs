@@ -25,6 +25,7 @@ use super::trips::{Frame, RoundTrips};
 use super::{neighbour, published, recording_cost, sockperf};
 use crate::doubt::{Cause as DoubtCause, page_faults};
 use crate::explain::kept::{ClockPair, Kept};
+use crate::explain::loss::Loss;
 use crate::explain::recorder::LateRecorder;
 use crate::explain::stage::rule_for;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread};
@@ -172,6 +173,9 @@ impl ResponseSession<'_> {
         let path = self.store.append(&cell, round, &samples)?;
         let stages = owners(&samples);
         let evidence = made.kept.evidence(&samples, self.settings.load, stages, self.start);
+        if let Some(loss) = Loss::of(&samples, Some(&evidence)) {
+            self.accounts[place].note_loss(&loss);
+        }
         Ok(self.store.append_evidence(&path, &evidence)?)
     }
 
@@ -210,8 +214,9 @@ impl ResponseSession<'_> {
         let made = trial(&port, target, &plan, choice.at_client(), settings.cpus[0], recorder);
         let done = self.stop_responder()?;
         let mut made = made?;
-        let mut of_responder = None;
+        let (mut of_responder, mut at_responder) = (None, None);
         if let Some(Done { facts, remark, thread }) = done {
+            at_responder = facts.dropped;
             made.facts = Some(facts);
             made.remarks.extend(remark);
             of_responder = thread;
@@ -220,8 +225,8 @@ impl ResponseSession<'_> {
         let is_here = !settings.asked.clocks_apart && settings.asked.to.is_none();
         let windows = if is_here { made.trace.responder.clone() } else { Vec::new() };
         made.kept.threads = vec![
-            thread(settings, choice, 0, (made.client, made.trace.client.clone())),
-            thread(settings, choice, 1, (of_responder, windows)),
+            thread(settings, choice, 0, (made.client, made.trace.dropped, made.trace.client.clone())),
+            thread(settings, choice, 1, (of_responder, at_responder, windows)),
         ];
         // Kernel ticks of user space are hundredths of a second.
         made.steal_ms =

@@ -16,7 +16,7 @@ pub(super) fn thread(
     settings: &ResponseSettings,
     choice: Variant,
     side: usize,
-    (thread, windows): (Option<u32>, Vec<Window>),
+    (thread, dropped, windows): (Option<u32>, Option<u64>, Vec<Window>),
 ) -> EvidenceThread {
     let urgencies = [choice.at_client().urgency, choice.at_responder().urgency];
     EvidenceThread {
@@ -27,6 +27,7 @@ pub(super) fn thread(
         cpu: settings.cpus[side],
         urgency: urgencies[side],
         has_control: true,
+        dropped,
         windows,
     }
 }

@@ -291,6 +291,15 @@ fn notes(summary: &Summary) -> Option<Section> {
         if let Some(slow) = number(result, ["slow_answers", ""]).filter(|&slow| slow > 0) {
             lines.push(format!("{way}: {} answers slower than --limit", count(slow)));
         }
+        for (role, some) in ["client", "responder"].map(|role| (role, number(result, ["without_room", role])))
+        {
+            if let Some(some) = some.filter(|&some| some > 0) {
+                lines.push(format!(
+                    "{way}: {} messages were lost in the {role}'s receive buffer, which was full",
+                    count(some)
+                ));
+            }
+        }
         let [looks, late, latest] =
             ["looks", "late", "latest_us"].map(|of| number(result, ["control", of]).unwrap_or(0));
         if late > 0 {

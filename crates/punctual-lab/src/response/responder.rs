@@ -62,6 +62,9 @@ pub struct EchoFacts {
     /// Times that a CPU quota ran out.
     #[serde(default)]
     pub throttled: u64,
+    /// Requests that found no room where they are received, if that is known.
+    #[serde(default)]
+    pub dropped: Option<u64>,
 }
 
 struct Responder<'a> {
@@ -136,6 +139,7 @@ impl Responder<'_> {
         self.facts.faults = usage.faults_minor + usage.faults_major;
         self.facts.preempted = usage.switches_involuntary;
         self.facts.control_late = (late, latest_us);
+        self.facts.dropped = self.port.dropped();
         self.facts.throttled = self.sampler.throttled_times();
         self.facts
     }

@@ -10,6 +10,7 @@ use super::explain::{Finding, shares};
 use super::option::Variant;
 use super::responder::EchoFacts;
 use super::trips::RoundTrips;
+use crate::explain::loss::Loss;
 use crate::load::recording::{Arrivals, TripEnds};
 use crate::sample::{Outcome, Samples};
 use crate::summary::{CellResult, Ledger};
@@ -38,6 +39,8 @@ pub struct Totals {
     pub control: (u64, u64, u64),
     /// What a user should know of the ports.
     pub remarks: Vec<String>,
+    /// What was lost at which receive buffer.
+    pub without_room: BTreeMap<String, u64>,
     /// Its stalls, explained.
     pub findings: Vec<Finding>,
     /// How long its trials lasted.
@@ -57,6 +60,7 @@ impl Totals {
             responder: None,
             control: (0, 0, 0),
             remarks: Vec::new(),
+            without_room: BTreeMap::new(),
             findings: Vec::new(),
             lasted: Duration::ZERO,
         }
@@ -96,7 +100,8 @@ impl Totals {
     }
 
     fn add_responder(&mut self, facts: &EchoFacts) {
-        let sum = self.responder.get_or_insert_with(EchoFacts::default);
+        let nothing = EchoFacts { dropped: Some(0), ..EchoFacts::default() };
+        let sum = self.responder.get_or_insert(nothing);
         sum.arrived += facts.arrived;
         sum.answered += facts.answered;
         sum.refused += facts.refused;
@@ -106,6 +111,7 @@ impl Totals {
         sum.faults += facts.faults;
         sum.throttled += facts.throttled;
         sum.preempted += facts.preempted;
+        sum.dropped = sum.dropped.zip(facts.dropped).map(|(sum, more)| sum + more);
         sum.control_late.0 += facts.control_late.0;
         sum.control_late.1 = sum.control_late.1.max(facts.control_late.1);
     }
@@ -117,6 +123,13 @@ impl Totals {
             if !self.remarks.contains(remark) {
                 self.remarks.push(remark.clone());
             }
+        }
+    }
+
+    /// What a trial lost.
+    pub fn note_loss(&mut self, loss: &Loss) {
+        for (role, some) in &loss.without_room {
+            *self.without_room.entry(role.clone()).or_default() += some;
         }
     }
 
@@ -153,6 +166,7 @@ impl Totals {
             json!({ "looks": self.control.0, "late": self.control.1, "latest_us": self.control.2 }),
         );
         add("remarks", json!(self.remarks));
+        add("without_room", json!(self.without_room));
         add("late", json!(shares(&self.findings)));
         let mut longest: Vec<&Finding> = self.findings.iter().collect();
         longest.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));

@@ -132,6 +132,7 @@ impl RunKept<'_> {
                     cpu: None,
                     urgency: self.settings.asked.sched,
                     has_control: false,
+                    dropped: None,
                     windows: windows.clone(),
                 };
                 match *part {

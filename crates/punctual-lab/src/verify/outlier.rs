@@ -7,18 +7,19 @@ use serde::Serialize;
 use crate::explain::cause::Cause;
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::explain;
+use crate::explain::loss::{self, Loss};
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::store::{Run, StoreError};
 use crate::units::{count, micros, rate};
 
-/// Stalls of one cause at one side.
+/// Stalls of one cause at one side, or messages that were lost there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outlier {
     /// The role of the thread that was late.
     pub role: String,
     /// Why.
     pub cause: Cause,
-    /// Stalls a minute, without the fix and with it.
+    /// Stalls a minute, or messages lost, without the fix and with it.
     pub per_minute: [f64; 2],
     /// The longest, without and with, nanoseconds.
     pub longest_ns: [u64; 2],
@@ -32,7 +33,7 @@ pub struct Outlier {
 
 #[derive(Default)]
 struct Sum {
-    stalls: [u64; 2],
+    events: [u64; 2],
     longest_ns: [u64; 2],
     runs: usize,
 }
@@ -54,19 +55,24 @@ pub fn outliers(without: &[Run], with: &[Run]) -> Result<Vec<Outlier>, StoreErro
                 minutes[side] += lasted_ns as f64 / 60e9;
                 // Evidence that is damaged explains nothing, and the stalls are there.
                 let evidence: Option<TrialEvidence> = trial.evidence().unwrap_or_default();
-                for one in explain(&samples, trial.cell.load, evidence.as_ref()) {
-                    if one.behind.is_some() {
-                        continue;
-                    }
-                    let key = (one.role.clone().unwrap_or_else(|| "nobody".to_owned()), one.cause());
+                let mut add = |role: String, cause: Cause, events: u64, longest_ns: u64| {
+                    let key = (role, cause);
                     let sum = sums.entry(key.clone()).or_default();
-                    sum.stalls[side] += 1;
-                    sum.longest_ns[side] = sum.longest_ns[side].max(one.excess_ns);
+                    sum.events[side] += events;
+                    sum.longest_ns[side] = sum.longest_ns[side].max(longest_ns);
                     if side == 1 && !met.contains(&key) {
                         sum.runs += 1;
                         met.push(key);
                     }
+                };
+                for one in explain(&samples, trial.cell.load, evidence.as_ref()) {
+                    if one.behind.is_none() {
+                        let role = one.role.clone().unwrap_or_else(|| "nobody".to_owned());
+                        add(role, one.cause(), 1, one.excess_ns);
+                    }
                 }
+                let lost = Loss::of(&samples, evidence.as_ref()).unwrap_or_default();
+                lost.without_room.into_iter().for_each(|(role, some)| add(role, loss::cause(), some, 0));
             }
         }
     }
@@ -77,7 +83,7 @@ pub fn outliers(without: &[Run], with: &[Run]) -> Result<Vec<Outlier>, StoreErro
 }
 
 fn judged(role: String, cause: Cause, sum: &Sum, minutes: [f64; 2]) -> Outlier {
-    let per_minute = [0, 1].map(|side: usize| sum.stalls[side] as f64 / minutes[side].max(f64::MIN_POSITIVE));
+    let per_minute = [0, 1].map(|side: usize| sum.events[side] as f64 / minutes[side].max(f64::MIN_POSITIVE));
     let is_more = per_minute[1] > 2.0 * per_minute[0] || sum.longest_ns[1] > 2 * sum.longest_ns[0];
     Outlier {
         role,
@@ -88,6 +94,11 @@ fn judged(role: String, cause: Cause, sum: &Sum, minutes: [f64; 2]) -> Outlier {
         is_new: is_more && sum.runs >= 2,
         fix: cause.fix().to_owned(),
     }
+}
+
+/// What was lost took no time.
+fn longest(ns: u64) -> String {
+    if ns == 0 { "–".to_owned() } else { micros(ns as f64) }
 }
 
 /// As tables: what is new, and all.
@@ -101,8 +112,8 @@ pub fn sections(outliers: &[Outlier]) -> Vec<Section> {
             Cell::from(one.cause.to_string()),
             rate(one.per_minute[0]).into(),
             rate(one.per_minute[1]).into(),
-            micros(one.longest_ns[0] as f64).into(),
-            micros(one.longest_ns[1] as f64).into(),
+            longest(one.longest_ns[0]).into(),
+            longest(one.longest_ns[1]).into(),
         ]);
     }
     let all = Section::new("Who was late and why, without the fix and with it");
@@ -113,14 +124,21 @@ pub fn sections(outliers: &[Outlier]) -> Vec<Section> {
         section = section.words("No cause is more frequent or longer with it.");
     }
     for one in new {
+        let [longest_without, longest] = one.longest_ns;
+        let up_to = match longest {
+            0 => String::new(),
+            _ => format!(
+                ", up to {} µs where {} were the longest",
+                micros(longest as f64),
+                micros(longest_without as f64)
+            ),
+        };
         section = section.words(format!(
-            "{}: {}: {} a minute where {} were, up to {} µs where {} were the longest, in {} runs. Against that: {}.",
+            "{}: {}: {} a minute where {} were{up_to}, in {} runs. Against that: {}.",
             one.role,
             one.cause,
             rate(one.per_minute[1]),
             rate(one.per_minute[0]),
-            micros(one.longest_ns[1] as f64),
-            micros(one.longest_ns[0] as f64),
             count(one.runs as u64),
             one.fix,
         ));
@@ -135,8 +153,8 @@ mod tests {
     /// Goal: what is twice as frequent or as long in two runs is new; what was in one run alone may be chance.
     #[test]
     fn what_is_new_was_in_two_runs() {
-        let is_new = |stalls, longest_ns, runs| {
-            let sum = Sum { stalls, longest_ns, runs };
+        let is_new = |events, longest_ns, runs| {
+            let sum = Sum { events, longest_ns, runs };
             judged("responder".to_owned(), Cause::UNEXPLAINED, &sum, [1.0, 1.0]).is_new
         };
         assert!(is_new([1, 5], [9, 9], 2));

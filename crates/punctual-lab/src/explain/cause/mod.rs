@@ -26,6 +26,7 @@ mod holder_preempted;
 mod interrupts;
 mod kernel_lock;
 mod real_time_limit;
+mod receive_buffer;
 mod run_queue;
 mod signals;
 mod slept;
@@ -38,7 +39,7 @@ mod urgent_neighbour;
 mod waited;
 
 /// All of them.
-pub static KNOWN: [&Definition; 23] = [
+pub static KNOWN: [&Definition; 24] = [
     &busy::DEFINITION,
     &calibration::DEFINITION,
     &construction::DEFINITION,
@@ -52,6 +53,7 @@ pub static KNOWN: [&Definition; 23] = [
     &interrupts::DEFINITION,
     &kernel_lock::DEFINITION,
     &real_time_limit::DEFINITION,
+    &receive_buffer::DEFINITION,
     &run_queue::DEFINITION,
     &signals::DEFINITION,
     &slept::DEFINITION,

@@ -64,9 +64,10 @@ fn kinds() -> Vec<Kind> {
     parts.into_iter().map(Kind::Part).chain([Kind::Faulting, Kind::Stolen]).collect()
 }
 
-/// A trace says what the thread did meanwhile.
+/// A trace says what the thread did meanwhile, or there is no time to tell of.
 fn is_of_user_space(name: &str) -> bool {
-    ["calibration", "construction", "first_use", "handler_blocked", "signals"].contains(&name)
+    let others = ["calibration", "construction", "first_use", "handler_blocked", "receive_buffer", "signals"];
+    others.contains(&name)
 }
 
 /// Goal: each step of a start is one cause's.

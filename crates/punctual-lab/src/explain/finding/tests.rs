@@ -33,6 +33,7 @@ pub(in crate::explain) fn evidence() -> TrialEvidence {
         cpu: Some(0),
         urgency: Urgency::Other,
         has_control: true,
+        dropped: None,
         windows: Vec::new(),
     };
     TrialEvidence {

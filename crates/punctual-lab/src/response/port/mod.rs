@@ -141,6 +141,11 @@ pub trait Port: fmt::Debug {
     /// This end's address and station.
     fn local(&self) -> Peer;
 
+    /// Packets for this end that found no room where they are received. `None` where nobody says.
+    fn dropped(&mut self) -> Option<u64> {
+        None
+    }
+
     /// What a user should know of this port now that packets have passed, such as a poll that polls nothing.
     fn remark(&self) -> Option<String> {
         None

@@ -177,6 +177,13 @@ impl Port for RawPort {
 
     fn transmitted(&mut self, _visit: &mut dyn FnMut(u64, Ticks)) {}
 
+    fn dropped(&mut self) -> Option<u64> {
+        match &mut self.frames {
+            Frames::Packet(socket) => socket.drops().ok(),
+            Frames::Xdp(_) => None,
+        }
+    }
+
     fn local(&self) -> Peer {
         let mac = match &self.frames {
             Frames::Packet(socket) => socket.mac(),

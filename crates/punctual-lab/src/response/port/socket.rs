@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use punctual::{Clock, Ticks};
+use punctual_lab_machine::host::datagrams_without_room;
 use punctual_machine::SystemError;
 use punctual_machine::socket::{Single, UdpSocket};
 
@@ -31,6 +32,8 @@ pub(super) struct SocketState {
     /// Whether the kernel is to poll the device.
     polls: bool,
     polls_nothing: bool,
+    /// Datagrams of the namespace that had found no room before.
+    without_room: Option<u64>,
 }
 
 impl SocketState {
@@ -43,6 +46,7 @@ impl SocketState {
             sent: sockets.iter().filter(|_| reads_stamps).map(|_| Sent::new()).collect(),
             polls: matches!(plan.way, Way::BusyPoll | Way::UringNapi),
             polls_nothing: false,
+            without_room: datagrams_without_room(),
         })
     }
 
@@ -87,6 +91,15 @@ impl SocketState {
     /// Empties the sockets' queues: a stamp that is there would end every wait at once.
     pub(super) fn keep_stamps(&mut self, sockets: &[UdpSocket]) {
         self.sent.iter_mut().zip(sockets).for_each(|(sent, socket)| sent.keep(socket));
+    }
+
+    /// Datagrams that found no room. The sockets count others among them, such as those with a wrong checksum; the namespace counts
+    /// those of other sockets.
+    pub(super) fn dropped(&self, sockets: &[UdpSocket]) -> Option<u64> {
+        let of_namespace = datagrams_without_room()?.saturating_sub(self.without_room?);
+        let of_sockets =
+            sockets.iter().map(|socket| socket.dropped().ok().map(u64::from)).sum::<Option<u64>>()?;
+        Some(of_sockets.min(of_namespace))
     }
 
     /// What a user should know.

@@ -172,6 +172,10 @@ impl Port for UdpPort {
         Peer { address: self.state.local, mac: [0; 6] }
     }
 
+    fn dropped(&mut self) -> Option<u64> {
+        self.state.dropped(&self.sockets)
+    }
+
     fn remark(&self) -> Option<String> {
         self.state.remark()
     }

@@ -64,6 +64,10 @@ impl Port for UringPort {
         self.state.visit(self.ring.sockets(), visit);
     }
 
+    fn dropped(&mut self) -> Option<u64> {
+        self.state.dropped(self.ring.sockets())
+    }
+
     fn local(&self) -> Peer {
         Peer { address: self.state.local, mac: [0; 6] }
     }

@@ -1,0 +1,18 @@
+//! Receive buffer: messages were lost where they are received, for want of room. They are late for ever, and in no stall.
+
+use super::{Definition, Traits};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "receive_buffer",
+    words: "lost: its receive buffer was full",
+    evidence: "datagrams without room, by the socket's counter (SO_MEMINFO) and its namespace's (RcvbufErrors)",
+    fix: "a larger receive buffer (SO_RCVBUF, net.core.rmem_max), or a receiver that reads sooner",
+    verify: "punctual verify RUN --fix buffers",
+    // A message that never came has no interval.
+    in_trace: |_| None,
+    in_windows: |_| 0,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
+    injections: &[],
+};

@@ -1,0 +1,113 @@
+//! Messages that never came: how many found no room where they were to be received, and whose buffer that was.
+
+use serde::Serialize;
+
+use super::cause::Cause;
+use super::evidence::TrialEvidence;
+use super::of_run::TrialExplained;
+use crate::report::section::{Cell, Column, Section, Table, numbers};
+use crate::sample::{Outcome, Samples};
+use crate::units::count;
+
+/// Why messages found no room.
+pub fn cause() -> Cause {
+    Cause::named("receive_buffer")
+}
+
+/// What a trial lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// Messages sent.
+    pub sent: u64,
+    /// Of these, those without an answer.
+    pub lost: u64,
+    /// Of these, those that found no room, by the role of the thread that was to receive them.
+    pub without_room: Vec<(String, u64)>,
+    /// And those of which nothing is known.
+    pub unexplained: u64,
+}
+
+impl Loss {
+    /// Of a trial; `None` if it lost nothing.
+    ///
+    /// A request and its answer are never both without room, so no message is counted twice. What a buffer refuses may be no message
+    /// of the trial: of more than are missing only so many count.
+    pub fn of(samples: &Samples, evidence: Option<&TrialEvidence>) -> Option<Self> {
+        let lost = samples.count_of(Outcome::Lost);
+        let mut unexplained = lost;
+        let mut without_room = Vec::new();
+        for thread in evidence.iter().flat_map(|evidence| &evidence.threads) {
+            let some = thread.dropped.unwrap_or(0).min(unexplained);
+            if some > 0 {
+                unexplained -= some;
+                without_room.push((thread.role.clone(), some));
+            }
+        }
+        let sent = samples.len() as u64;
+        (lost > 0).then_some(Self { sent, lost, without_room, unexplained })
+    }
+}
+
+/// What was lost, trial by trial; `None` if nothing was.
+pub fn section(trials: &[TrialExplained]) -> Option<Section> {
+    let mut columns = vec![Column::name("where")];
+    columns.extend(numbers(["sent", "lost"]));
+    columns.extend([Column::prose("no room at"), Column::number("unexplained")]);
+    let mut table = Table::new(columns);
+    let (mut is_lost, mut has_room) = (false, true);
+    for (place, loss) in trials.iter().filter_map(|one| Some((&one.told.place, one.lost.as_ref()?))) {
+        is_lost = true;
+        has_room &= loss.without_room.is_empty();
+        let of = |(role, some): &(String, u64)| format!("{role} {}", count(*some));
+        let buffers: Vec<String> = loss.without_room.iter().map(of).collect();
+        table.row([
+            Cell::from(place),
+            count(loss.sent).into(),
+            count(loss.lost).into(),
+            buffers.join(", ").into(),
+            count(loss.unexplained).into(),
+        ]);
+    }
+    let section = Section::new("What was lost").table(table);
+    let section = if has_room {
+        section
+    } else {
+        section.note(format!("No room: try {}; then {}.", cause().fix(), cause().verify()))
+    };
+    is_lost.then_some(section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::finding::tests::evidence;
+
+    fn samples(lost: u64) -> Samples {
+        let mut samples = Samples::default();
+        for number in 0..100 {
+            let outcome = if number < lost { Outcome::Lost } else { Outcome::Answered };
+            samples.push(number, number, number, 1, outcome);
+        }
+        samples
+    }
+
+    /// Goal: each lost message is in one place, and more than were lost are in none.
+    #[test]
+    fn a_lost_message_is_counted_once() {
+        let with = |dropped: [Option<u64>; 2]| {
+            let mut evidence = evidence();
+            evidence.threads.iter_mut().zip(dropped).for_each(|(thread, some)| thread.dropped = some);
+            let loss = Loss::of(&samples(10), Some(&evidence)).expect("ten were lost");
+            let of =
+                |role: &str| loss.without_room.iter().find(|(of, _)| of == role).map_or(0, |(_, some)| *some);
+            assert_eq!(of("client") + of("responder") + loss.unexplained, loss.lost);
+            (of("client"), of("responder"), loss.unexplained)
+        };
+        assert_eq!(with([Some(0), Some(7)]), (0, 7, 3));
+        assert_eq!(with([Some(4), Some(6)]), (4, 6, 0));
+        assert_eq!(with([None, Some(900)]), (0, 10, 0), "others sent to that buffer, too");
+        assert_eq!(with([None, None]), (0, 0, 10));
+        assert_eq!(Loss::of(&samples(0), Some(&evidence())), None);
+        assert_eq!(Loss::of(&samples(3), None).map(|loss| loss.unexplained), Some(3));
+    }
+}
