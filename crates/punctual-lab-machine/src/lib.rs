@@ -9,6 +9,7 @@ mod bpf;
 pub mod cold_pages;
 pub mod host;
 pub mod map_lock;
+pub mod signal_storm;
 pub mod softirq_load;
 pub mod trace_point;
 pub mod tracer;

@@ -114,9 +114,10 @@ fn ending(state: RawFd, events: RawFd) -> Vec<Instruction> {
         op(MOVE, 1, 9, 0, 0),
         op(SUBTRACT, 1, 8, 0, 0),
         op(JUMP_NOT_LESS_IMMEDIATE, 1, 0, RECORD, LONG_NS as i32),
+        op(MOVE, 3, 9, 0, 0),
         op(LOAD64, 2, 7, WINDOW_AT, 0),
-        op(SUBTRACT, 9, 2, 0, 0),
-        op(JUMP_LESS_IMMEDIATE, 9, 0, WITHIN, WINDOW_NS as i32),
+        op(SUBTRACT, 3, 2, 0, 0),
+        op(JUMP_LESS_IMMEDIATE, 3, 0, WITHIN, WINDOW_NS as i32),
         // A new window begins with this work.
         op(STORE64, 7, 8, WINDOW_AT, 0),
         op(STORE64, 7, 1, SUM_AT, 0),
@@ -128,10 +129,12 @@ fn ending(state: RawFd, events: RawFd) -> Vec<Instruction> {
         op(ADD, 1, 2, 0, 0),
         op(STORE64, 7, 1, SUM_AT, 0),
         op(JUMP_LESS_IMMEDIATE, 1, 0, END, SUM_NS as i32),
-        op(STORE_IMMEDIATE64, 7, 0, SUM_AT, 0),
     ]);
     program.place(RECORD);
     program.put(&[
+        // Else the next sum would reach back into this record.
+        op(STORE64, 7, 9, WINDOW_AT, 0),
+        op(STORE_IMMEDIATE64, 7, 0, SUM_AT, 0),
         op(STORE_IMMEDIATE64, 10, 0, -16, ID.into()),
         // The tracepoint's only argument is the kind of the work.
         op(LOAD64, 2, 6, 0, 0),

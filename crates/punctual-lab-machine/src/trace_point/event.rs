@@ -1,13 +1,14 @@
 //! What the recorder tells of: switches, wake-ups and interrupts.
 
 /// The tracepoints, as `system/name`. Their order is that of [`super::record::Layouts`].
-pub(super) const NAMES: [&str; 6] = [
+pub(super) const NAMES: [&str; 7] = [
     "sched/sched_switch",
     "sched/sched_waking",
     "irq/irq_handler_entry",
     "irq/irq_handler_exit",
     "irq/softirq_entry",
     "irq/softirq_exit",
+    "signal/signal_deliver",
 ];
 
 /// System calls of chosen threads, recorded where they are asked for: they come behind [`NAMES`].
@@ -94,6 +95,13 @@ pub enum TraceEvent {
     SoftInterruptExit {
         /// Its kind.
         vector: u32,
+    },
+    /// A thread is interrupted by a signal.
+    Signal {
+        /// Who.
+        thread: u32,
+        /// Which.
+        number: u32,
     },
     /// A thread calls the kernel.
     CallEntry {

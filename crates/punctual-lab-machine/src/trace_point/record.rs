@@ -146,7 +146,11 @@ impl Layouts {
             3 => Some(TraceEvent::InterruptExit { number: fields.unsigned("irq")? }),
             4 => Some(TraceEvent::SoftInterruptEntry { vector: fields.unsigned("vec")? }),
             5 => Some(TraceEvent::SoftInterruptExit { vector: fields.unsigned("vec")? }),
-            6 => Some(TraceEvent::CallEntry {
+            6 => Some(TraceEvent::Signal {
+                thread: fields.unsigned("common_pid")?,
+                number: fields.unsigned("sig")?,
+            }),
+            7 => Some(TraceEvent::CallEntry {
                 thread: fields.unsigned("common_pid")?,
                 number: fields.unsigned("id")?,
             }),
@@ -327,6 +331,7 @@ print fmt: \"prev_comm=%s\"
             of(224, irq),
             of(223, vector),
             of(222, vector),
+            of(190, "\tfield:int sig;\toffset:8;\tsize:4;\tsigned:1;\n"),
         ];
         Layouts::read(&texts).expect("formats as the kernel writes them")
     }
@@ -412,6 +417,16 @@ print fmt: \"prev_comm=%s\"
         let previous = Task { thread: 8, priority: 120, name: "one".to_owned() };
         let next = Task { thread: 0, priority: 49, name: "two".to_owned() };
         assert_eq!(fourth.event, TraceEvent::Switch { previous, state: TaskState::Asleep, next });
+    }
+
+    #[test]
+    fn a_signal_is_understood() {
+        let mut data = vec![0; 12];
+        data[..2].copy_from_slice(&190_u16.to_le_bytes());
+        data[4..8].copy_from_slice(&77_u32.to_le_bytes());
+        data[8..].copy_from_slice(&29_u32.to_le_bytes());
+        let trace = read_bytes(sample(10, &data), false);
+        assert_eq!(trace.events[0].event, TraceEvent::Signal { thread: 77, number: 29 });
     }
 
     #[test]
