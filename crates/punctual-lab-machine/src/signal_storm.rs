@@ -1,4 +1,6 @@
-//! A storm of signals: a timer interrupts the calling thread again and again, as a device does that raises SIGIO for each packet.
+//! A storm of signals: the calling thread is interrupted again and again, as by a device that raises SIGIO for each packet.
+//!
+//! It sends them to itself. A timer that goes on by itself can leave a thread no time at all; it would never see the end.
 //!
 //! # Who may touch what
 //! The handler adds to one counter. The signal's disposition is that of the whole process: one storm at a time sets it, and puts back
@@ -11,11 +13,10 @@ use std::sync::Mutex;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::namespace::thread_id;
 use punctual_machine::sync::{AtomicU64, Ordering};
 
-/// From the end of one signal to the next, nanoseconds.
-const PAUSE_NS: i64 = 1_000;
+/// From one signal to the next, nanoseconds.
+const PERIOD_NS: u64 = 5_000;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
@@ -29,25 +30,22 @@ extern "C" fn count_one(_signal: libc::c_int) {
 /// Lets signals interrupt the calling thread until an instant of `CLOCK_MONOTONIC`; how many did.
 ///
 /// # Errors
-/// The kernel gives no timer.
+/// The kernel sends none.
 pub fn interrupt_until(until_ns: u64) -> Result<u64, SystemError> {
     let _alone = DISPOSITION.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let signal = libc::SIGRTMAX() - 3;
-    let handled = Handled::set(signal).map_err(|error| SystemError::new("handle", "a signal", error))?;
-    let timer = Timer::new(signal).map_err(|error| SystemError::new("make", "a timer", error))?;
+    let _handled = Handled::set(signal).map_err(|error| SystemError::new("handle", "a signal", error))?;
     let before = COUNT.load(Ordering::Relaxed);
-    let mut count = before;
-    while monotonic_ns() < until_ns {
-        // A timer that went on by itself could leave this thread no time at all: it would never see the end.
-        timer.set().map_err(|error| SystemError::new("set", "a timer", error))?;
-        while COUNT.load(Ordering::Relaxed) == count && monotonic_ns() < until_ns {
+    let mut now_ns = monotonic_ns();
+    while now_ns < until_ns {
+        // SAFETY: sends a signal that is handled to the calling thread, and touches no memory.
+        check(unsafe { libc::raise(signal) }).map_err(|error| SystemError::new("send", "a signal", error))?;
+        let next_ns = now_ns + PERIOD_NS;
+        while now_ns < next_ns {
             std::hint::spin_loop();
+            now_ns = monotonic_ns();
         }
-        count = COUNT.load(Ordering::Relaxed);
     }
-    // Before the handler: a signal without one would end the process.
-    drop(timer);
-    drop(handled);
     Ok(COUNT.load(Ordering::Relaxed) - before)
 }
 
@@ -78,41 +76,6 @@ impl Drop for Handled {
     }
 }
 
-/// A timer of ours, until it is dropped.
-struct Timer(libc::timer_t);
-
-impl Timer {
-    /// For the calling thread.
-    fn new(signal: libc::c_int) -> io::Result<Self> {
-        // SAFETY: `sigevent` is plain data for which all zeroes is a value.
-        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
-        event.sigev_notify = libc::SIGEV_THREAD_ID;
-        event.sigev_signo = signal;
-        event.sigev_notify_thread_id = thread_id().cast_signed();
-        let mut timer = MaybeUninit::uninit();
-        // SAFETY: both live through the call.
-        check(unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, timer.as_mut_ptr()) })?;
-        // SAFETY: the call succeeded, and has written the timer.
-        Ok(Self(unsafe { timer.assume_init() }))
-    }
-
-    /// It expires once, soon.
-    fn set(&self) -> io::Result<()> {
-        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let soon = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NS };
-        let setting = libc::itimerspec { it_interval: never, it_value: soon };
-        // SAFETY: the timer is ours, and the setting lives through the call.
-        check(unsafe { libc::timer_settime(self.0, 0, &raw const setting, ptr::null_mut()) })
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        // SAFETY: the timer is ours, and nobody uses it any more. What it has queued the kernel takes back with it.
-        let _always = unsafe { libc::timer_delete(self.0) };
-    }
-}
-
 fn check(answer: libc::c_int) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -133,7 +96,7 @@ mod tests {
             unsafe { present.assume_init() }.sa_sigaction
         };
         let before = ignored();
-        let count = interrupt_until(monotonic_ns() + 20_000_000).expect("a timer");
+        let count = interrupt_until(monotonic_ns() + 20_000_000).expect("sent");
         assert!(count > 10, "{count}");
         assert_eq!(ignored(), before);
         let counted = COUNT.load(Ordering::Relaxed);

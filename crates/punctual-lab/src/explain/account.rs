@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 pub use super::timeline::Interruption;
-use super::timeline::{State, Stretch, interruptions, occupants, states};
+use super::timeline::{State, Stretch, interruptions, occupants, signals, states};
 use super::trace::{IDLE, Trace};
 
 /// What a thread went through.
@@ -13,6 +13,8 @@ pub enum Part {
     Running,
     /// Its CPU was in an interrupt while it ran, or while it was ready.
     Interrupted(Interruption),
+    /// It ran, and signals of this number came so close upon one another that it did little else.
+    Signalled(u32),
     /// It was ready, and this thread had the CPU that it ran on next.
     Ready {
         /// Who ran instead.
@@ -122,6 +124,25 @@ impl Tiling {
         self.join(to_ns, part);
     }
 
+    /// Puts parts as far as they lie in a span, and something else between them.
+    fn over(
+        &mut self,
+        parts: impl Iterator<Item = Stretch<Part>>,
+        (from_ns, to_ns): (u64, u64),
+        between: Put<'_>,
+    ) {
+        let mut at_ns = from_ns;
+        for one in parts {
+            let (begin, end) = (one.from_ns.clamp(from_ns, to_ns), one.to_ns.clamp(from_ns, to_ns));
+            if begin < end {
+                between(at_ns, begin, self);
+                self.put(begin, end, one.what);
+                at_ns = end;
+            }
+        }
+        between(at_ns, to_ns, self);
+    }
+
     fn join(&mut self, to_ns: u64, part: Part) {
         match self.pieces.last_mut().filter(|last| last.part == part) {
             Some(last) => last.to_ns = to_ns,
@@ -147,7 +168,7 @@ pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Acco
         }
         for state in states(trace, thread, known) {
             if state.to_ns > from_ns && state.from_ns < to_ns {
-                divide(trace, known, state, &mut tiling);
+                divide(trace, thread, known, state, &mut tiling);
             }
         }
     }
@@ -155,10 +176,19 @@ pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Acco
 }
 
 /// One state of the thread: who had its CPU divides it further.
-fn divide(trace: &Trace, known: (u64, u64), state: Stretch<State>, tiling: &mut Tiling) {
+fn divide(trace: &Trace, thread: u32, known: (u64, u64), state: Stretch<State>, tiling: &mut Tiling) {
     let (from_ns, to_ns) = (state.from_ns, state.to_ns);
     match state.what {
-        State::Running(cpu) => interrupted(trace, known, cpu, (from_ns, to_ns), Part::Running, tiling),
+        State::Running(cpu) => {
+            let signals = signals(trace, thread, known);
+            let mut rest = |from_ns, to_ns, tiling: &mut Tiling| {
+                let parts = signals.iter().map(|one| one.map(Part::Signalled));
+                tiling.over(parts, (from_ns, to_ns), &mut |from, to, tiling| {
+                    tiling.put(from, to, Part::Running);
+                });
+            };
+            interrupted(trace, known, cpu, (from_ns, to_ns), &mut rest, tiling);
+        }
         State::Ready { cpu, was_woken } => ready(trace, known, cpu, was_woken, (from_ns, to_ns), tiling),
         State::Blocked { waker, is_uninterruptible } => {
             let woken_by = waker.map(|waker| waker.thread);
@@ -173,27 +203,20 @@ fn divide(trace: &Trace, known: (u64, u64), state: Stretch<State>, tiling: &mut 
     }
 }
 
-/// A stretch of one part on a CPU, with the interrupts there taken off.
+/// What is put between two instants.
+type Put<'a> = &'a mut dyn FnMut(u64, u64, &mut Tiling);
+
+/// A stretch of time on a CPU: the interrupts there, and what is put between them.
 fn interrupted(
     trace: &Trace,
     known: (u64, u64),
     cpu: u32,
-    (from_ns, to_ns): (u64, u64),
-    part: Part,
+    span: (u64, u64),
+    between: Put<'_>,
     tiling: &mut Tiling,
 ) {
-    let mut at_ns = from_ns;
-    for cpu in trace.cpus.iter().filter(|one| one.cpu == cpu) {
-        for one in interruptions(cpu, known) {
-            let (begin, end) = (one.from_ns.clamp(from_ns, to_ns), one.to_ns.clamp(from_ns, to_ns));
-            if begin < end {
-                tiling.put(at_ns, begin, part);
-                tiling.put(begin, end, Part::Interrupted(one.what));
-                at_ns = end;
-            }
-        }
-    }
-    tiling.put(at_ns, to_ns, part);
+    let there = trace.cpus.iter().filter(|one| one.cpu == cpu).flat_map(|cpu| interruptions(cpu, known));
+    tiling.over(there.map(|one| one.map(Part::Interrupted)), span, between);
 }
 
 /// A stretch in which the thread was ready: who had the CPU that it ran on next.
@@ -215,7 +238,8 @@ fn ready(
             None => continue,
         };
         // What interrupts another thread keeps this one from its CPU as well, and is not that thread's doing.
-        interrupted(trace, known, cpu.cpu, (begin, end), part, tiling);
+        let mut rest = |from, to, tiling: &mut Tiling| tiling.put(from, to, part);
+        interrupted(trace, known, cpu.cpu, (begin, end), &mut rest, tiling);
     }
 }
 

@@ -10,6 +10,13 @@ pub(super) struct Stretch<T> {
     pub(super) what: T,
 }
 
+impl<T> Stretch<T> {
+    /// As something else.
+    pub(super) fn map<U>(self, into: impl FnOnce(T) -> U) -> Stretch<U> {
+        Stretch { from_ns: self.from_ns, to_ns: self.to_ns, what: into(self.what) }
+    }
+}
+
 /// Who woke a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Waker {
@@ -178,4 +185,26 @@ pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stre
         stretches.push(Stretch { from_ns: begin, to_ns: to, what });
     }
     stretches
+}
+
+/// Signals at most so long apart leave a thread time for little else: to be interrupted, to handle one and to come back takes a few
+/// microseconds, and more on a guest.
+const SIGNALS_APART_NS: u64 = 20_000;
+
+/// Two may be chance.
+const SIGNALS_MIN: usize = 3;
+
+/// When signals of one number came so close upon one another, over a stretch in which no event is missing.
+pub(super) fn signals(trace: &Trace, thread: u32, span: (u64, u64)) -> Vec<Stretch<u32>> {
+    let of_thread = |&Event(at, what): &Event| match what {
+        What::Signal { thread: of, number } if of == thread => Some((at, number)),
+        _ => None,
+    };
+    let mut all: Vec<(u64, u32)> =
+        trace.cpus.iter().flat_map(|cpu| cpu.within(span).iter().filter_map(of_thread)).collect();
+    all.sort_unstable();
+    let storms = all.chunk_by(|one, next| one.1 == next.1 && next.0 - one.0 <= SIGNALS_APART_NS);
+    let long = storms.filter(|storm| storm.len() >= SIGNALS_MIN);
+    long.map(|storm| Stretch { from_ns: storm[0].0, to_ns: storm[storm.len() - 1].0, what: storm[0].1 })
+        .collect()
 }

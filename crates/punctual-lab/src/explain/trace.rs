@@ -87,6 +87,13 @@ pub enum What {
     SoftInterrupt(u32),
     /// It ended.
     SoftInterruptEnd(u32),
+    /// A signal interrupted a thread.
+    Signal {
+        /// Whom.
+        thread: u32,
+        /// Which.
+        number: u32,
+    },
     /// A thread called the kernel, by the number of the call.
     Call {
         /// Who.

@@ -179,6 +179,33 @@ fn the_first_event_tells_of_the_time_before() {
     divided(&trace(vec![cpu(0, Vec::new())]), &[(800, Part::Unexplained)]);
 }
 
+/// Goal: signals that come close upon one another are told from work, and those of others, and single ones, are not.
+#[test]
+fn a_storm_of_signals_is_no_work() {
+    let us = |us: u64| us * 1000;
+    let signal = |at, thread, number| Event(us(at), What::Signal { thread, number });
+    let events = vec![
+        signal(100, LATE, 29),
+        signal(300, LATE, 29),
+        signal(310, LATE, 29),
+        Event(us(312), What::Interrupt(4)),
+        Event(us(316), What::InterruptEnd(4)),
+        signal(325, LATE, 29),
+        signal(340, LATE, 29),
+        signal(345, HOG, 29),
+        signal(350, HOG, 29),
+        signal(355, HOG, 29),
+        signal(500, LATE, 29),
+        switch(us(1000), LATE, Leaving::Asleep, IDLE),
+    ];
+    let events = vec![CpuEvents { until_ns: us(1000), ..cpu(0, events) }];
+    let account = account(&trace(events), LATE, (0, us(1000)));
+    let storm: Vec<(u64, u64)> = account.spans(Part::Signalled(29)).collect();
+    assert_eq!(storm, [(us(300), us(312)), (us(316), us(340))]);
+    assert_eq!(account.time_of(Part::Interrupted(Interruption::Device(4))), us(4));
+    assert_eq!(account.time_of(Part::Running), us(960));
+}
+
 /// Goal: where events were lost, on any CPU, nothing is claimed.
 #[test]
 fn lost_events_are_unexplained() {
@@ -238,6 +265,7 @@ fn any_event() -> impl Strategy<Value = What> {
         (0..3_u32).prop_map(What::InterruptEnd),
         (0..3_u32).prop_map(What::SoftInterrupt),
         (0..3_u32).prop_map(What::SoftInterruptEnd),
+        (0..3_u32, 0..2_u32).prop_map(|(thread, number)| What::Signal { thread, number }),
     ]
 }
 

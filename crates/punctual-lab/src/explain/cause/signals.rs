@@ -1,20 +1,28 @@
-//! Signals: each frame interrupted the process by a signal.
+//! Signals: they interrupted the thread again and again, at its start for each frame, or in a storm.
 
 use super::{Definition, Traits};
-use crate::explain::injection::{How, Injection, Needs};
+use crate::explain::account::Part;
+use crate::explain::clue::Kind;
+use crate::explain::injection::{How, Injection, Needs, Scratch};
 use crate::explain::start::StartStep;
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "signals",
-    words: "interrupted by signals: each frame raises SIGIO",
-    evidence: "interruptions of the process counted by its own handler, for each frame received",
-    fix: "wait in a blocking call or in epoll; ask for SIGIO (O_ASYNC) only while nothing else listens",
-    verify: "punctual run peel, and punctual compare RUN RUN",
-    // A trace says what the thread did there: it ran, or waited.
-    in_trace: |_| None,
+    words: "interrupted by signals again and again",
+    evidence: "signals within 20 µs of one another (signal_deliver); at a start interruptions counted by the process's own handler",
+    fix: "wait in a blocking call or in epoll, and ask for SIGIO (O_ASYNC) only while nothing else listens; slow a timer or a profiler that signals",
+    verify: "punctual verify RUN --fix sigio-off",
+    in_trace: |clue| match clue.kind {
+        Kind::Part(Part::Signalled(number)) => Some(format!("signal {number}")),
+        _ => None,
+    },
     in_windows: |_| 0,
-    without_trace: None,
+    // To its own clock it computes.
+    without_trace: Some("busy"),
     traits: Traits { is_work: false, is_of_class: false },
     in_start: &[StartStep::Signals],
-    injections: &[Injection { name: "sigio-at-start", how: How::AtStart, needs: Needs::Nothing }],
+    injections: &[
+        Injection { name: "sigio-at-start", how: How::AtStart, needs: Needs::Nothing },
+        Injection { name: "signal-storm", how: How::Inside(Scratch::be_signalled), needs: Needs::Nothing },
+    ],
 };

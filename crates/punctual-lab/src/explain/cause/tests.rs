@@ -55,6 +55,7 @@ fn kinds() -> Vec<Kind> {
     parts.extend(absences.map(Part::NotThere));
     parts.extend([ORDINARY, URGENT, DEFERRED].map(|instead| Part::Ready { instead }));
     parts.extend([Interruption::Device(4), Interruption::Deferred(3)].map(Part::Interrupted));
+    parts.push(Part::Signalled(29));
     for woken_by in [None, Some(ORDINARY), Some(KERNEL)] {
         for (is_interrupt, is_uninterruptible) in [(false, false), (false, true), (true, false), (true, true)]
         {
@@ -66,7 +67,7 @@ fn kinds() -> Vec<Kind> {
 
 /// A trace says what the thread did meanwhile, or there is no time to tell of.
 fn is_of_user_space(name: &str) -> bool {
-    let others = ["calibration", "construction", "first_use", "handler_blocked", "receive_buffer", "signals"];
+    let others = ["calibration", "construction", "first_use", "handler_blocked", "receive_buffer"];
     others.contains(&name)
 }
 

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use punctual_lab_machine::cold_pages::ColdPages;
 use punctual_lab_machine::host::cpus_online;
 use punctual_lab_machine::map_lock::hold_map_lock;
+use punctual_lab_machine::signal_storm::interrupt_until;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::cpu::{SchedulingClass, current, pin_to, set_scheduling_class};
 use punctual_machine::fault_cost::{FRESH_SIZE, PAGE_SIZE};
@@ -86,6 +87,11 @@ impl Scratch {
             }
         }
         holder.map(JoinHandle::join);
+    }
+
+    /// Is interrupted by signals until then.
+    pub fn be_signalled(&mut self, until_ns: u64) {
+        let _sent = interrupt_until(until_ns);
     }
 
     /// Touches pages of a file that are on the disk alone, until then.
