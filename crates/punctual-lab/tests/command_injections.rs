@@ -14,8 +14,12 @@ const RUNS_MAX: usize = 5;
 const CROWDED: u64 = 100;
 
 fn matrix(place: &Place, run: usize, more: &[&str]) -> Option<Value> {
+    matrix_in("response", place, run, more)
+}
+
+fn matrix_in(experiment: &str, place: &Place, run: usize, more: &[&str]) -> Option<Value> {
     let out = format!("causes-{run}");
-    let arguments = ["run", "causes", "--injections", "2", "--json", "-", "--out", &out];
+    let arguments = ["run", "causes", "--in", experiment, "--injections", "2", "--json", "-", "--out", &out];
     let ended = place.punctual(&[&arguments[..], more].concat());
     if ended.code == Some(3) {
         eprintln!("SKIPPED: {}", ended.err);
@@ -66,6 +70,45 @@ fn injections_are_named() {
     panic!("in {RUNS_MAX} runs not all were named");
 }
 
+/// Goal: who was stopped in another experiment is named, by both tiers where there is a trace, and the other side is not.
+#[test]
+fn other_experiments_are_injected_into() {
+    let _turn = alone();
+    if punctual_machine::cpu::allowed().len() < 2 {
+        eprintln!("SKIPPED: two processors are needed, so that a side can be late without the other");
+        return;
+    }
+    let place = Place::new();
+    for (number, (experiment, sides)) in
+        [("survey", ["survey client", "survey responder"]), ("vehicles", ["vehicle-0", "vehicle-1"])]
+            .into_iter()
+            .enumerate()
+    {
+        let mut missing = BTreeSet::from(sides.map(|side| format!("stop@{side}")));
+        for run in 0..RUNS_MAX {
+            let run = number * RUNS_MAX + run;
+            let Some(said) = matrix_in(experiment, &place, run, &["--pairs", "0", "--cause", "stop"]) else {
+                break;
+            };
+            let tier = usize::from(said["without_trace"].is_null());
+            for row in said["rows"].as_array().expect("rows") {
+                let name = row["injected"].as_str().expect("a name");
+                assert!(sides.iter().any(|side| name == format!("stop@{side}")), "{row:#}");
+                let named: u64 = row["named"][tier].as_object().expect("names").values().map(count).sum();
+                assert_eq!(named + count(&row["no_stall"]), count(&row["made"]), "{row:#}");
+                if (0..=tier).all(|tier| count(&row["right"][tier]) > 0) {
+                    missing.remove(name);
+                }
+            }
+            if missing.is_empty() {
+                break;
+            }
+            eprintln!("run {run}: not named yet: {missing:?}: {said:#}");
+            assert!(run % RUNS_MAX < RUNS_MAX - 1, "in {RUNS_MAX} runs not named: {missing:?}");
+        }
+    }
+}
+
 /// Goal: every wait is told from every other by the trace, and two at once are both named, the longer first. What is not possible here is
 /// left out, with the reason.
 #[test]
@@ -114,8 +157,8 @@ fn waits_are_told_apart_and_two_at_once() {
     panic!("in {RUNS_MAX} runs not named: {missing:?}; {pairs} pairs");
 }
 
-/// What a thread can wait for, as it is injected; the last two keep it from its processor.
-const WAITS: [&str; 10] = [
+/// What a thread can wait for, as it is injected; the last three keep it from its work.
+const WAITS: [&str; 11] = [
     "lock",
     "preempted-holder",
     "memory-map",
@@ -126,6 +169,7 @@ const WAITS: [&str; 10] = [
     "tracer",
     "packets",
     "real-time-limit",
+    "signal-storm",
 ];
 
 /// Goal: what is asked for wrongly is said before anything is injected.

@@ -1,10 +1,11 @@
 //! What each injection was called: the stall that it overlaps most, as the run's own evidence explains it, by each tier.
 
-use super::plan::{ROLES, Row};
+use super::plan::Row;
 use super::scene::{MadeInjection, Played};
 use crate::explain::cause::Cause;
 use crate::explain::evidence::{Recording, TrialEvidence};
-use crate::explain::finding::{Explained, explain};
+use crate::explain::finding::Explained;
+use crate::explain::of_run::explain_run;
 use crate::run::RunError;
 
 /// What an explanation rests on.
@@ -85,34 +86,52 @@ const AFTER_NS: u64 = 30_000_000;
 
 pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
     let mut judged = JudgedRun::default();
-    let summary = played.run.summary.as_ref();
-    let began_ns = summary.and_then(|summary| summary.more.get("response")?.get("began_ns")?.as_u64());
-    let (Some(began_ns), Some(trial)) = (began_ns, played.run.trials.first()) else {
+    let mut measured: Vec<(u64, u64)> = Vec::new();
+    let mut began_ns = None;
+    for trial in &played.run.trials {
+        let Some(evidence) = trial.evidence::<TrialEvidence>()? else { continue };
+        began_ns = Some(evidence.began_ns);
+        judged.without_trace = judged.without_trace.or(match evidence.recording {
+            Recording::On { .. } => None,
+            Recording::Missing { reason } => Some(reason),
+            Recording::Off if evidence.is_part => None,
+            Recording::Off => Some("it was not asked for".to_owned()),
+        });
+        let samples = trial.load()?;
+        let ends = (0..samples.len()).map(|row| samples.sent_ns[row] + samples.total_ns[row]);
+        measured.extend(samples.sent_ns.first().copied().zip(ends.max()));
+    }
+    let Some(began_ns) = began_ns else {
         return Err(RunError::Machine("a run was cut short".to_owned()));
     };
-    let samples = trial.load()?;
-    let evidence: Option<TrialEvidence> = trial.evidence()?;
-    judged.without_trace = match evidence.as_ref().map(|evidence| &evidence.recording) {
-        Some(Recording::On { .. }) => None,
-        Some(Recording::Missing { reason }) => Some(reason.clone()),
-        Some(Recording::Off) | None => Some("it was not asked for".to_owned()),
+    let explained = |tier| -> Result<Vec<(String, Explained)>, RunError> {
+        let trials = explain_run(&played.run, tier, &mut Vec::new())?;
+        Ok(trials
+            .into_iter()
+            .flat_map(|one| {
+                let place = format!("{} {}", one.cell, one.trial);
+                one.told.found.into_iter().map(move |found| (place.clone(), found))
+            })
+            .collect())
     };
-    let traced = explain(&samples, trial.cell.load, evidence.as_ref());
-    let without = evidence.map(|mut evidence| {
-        evidence.dumps.clear();
-        evidence
-    });
-    let seen = explain(&samples, trial.cell.load, without.as_ref());
+    let (seen, traced) = (explained(0)?, explained(1)?);
     // Both are of the same stalls.
     let stalls: Vec<Stalled<'_>> = traced
         .iter()
-        .filter_map(|one| {
-            let same = seen.iter().find(|other| other.stall.first_index == one.stall.first_index)?;
+        .filter_map(|(place, one)| {
+            let same = seen
+                .iter()
+                .find(|(of, other)| of == place && other.stall.first_index == one.stall.first_index)?;
             let end = began_ns + one.stall.release_ns;
-            Some(Stalled { span: (end - one.stall.longest_ns.min(end), end), tiers: [same, one] })
+            Some(Stalled { span: (end - one.stall.longest_ns.min(end), end), tiers: [&same.1, one] })
         })
         .collect();
-    for made in &played.made {
+    // What was made between two trials, or behind the last, made nothing late.
+    let is_measured = |made: &&MadeInjection| {
+        let of = |(from, to): &(u64, u64)| began_ns + from <= made.span.0 && made.span.1 <= began_ns + to;
+        measured.iter().any(of)
+    };
+    for made in played.made.iter().filter(is_measured) {
         match made.with {
             // User space alone names one cause of a stall.
             Some(_) if judged.without_trace.is_some() => {}
@@ -171,7 +190,7 @@ const NAMED_MIN: f64 = 0.1;
 fn call_pair(made: &MadeInjection, with: Row, stalls: &[Stalled<'_>]) -> JudgedPair {
     let called = stall_of(made, stalls).map(|stalled| {
         let explained = stalled.tiers[1];
-        let is_side = made.row.side.is_some_and(|side| explained.role.as_deref() == Some(ROLES[side]));
+        let is_side = made.row.side.is_some_and(|side| made.row.experiment.is_of(side, explained));
         let named = explained.causes.iter().filter(|named| named.share >= NAMED_MIN);
         let names: Vec<&'static str> = named.map(|named| named.name.name()).collect();
         let place = |row: &Row| names.iter().position(|&name| name == row.cause.name);
@@ -189,7 +208,7 @@ fn call(made: &MadeInjection, stalls: &[Stalled<'_>]) -> Judged {
             let cause = explained.cause();
             let expected = if tier == 0 { made.row.cause.without_trace } else { None };
             let is_named = cause.name() == expected.unwrap_or(made.row.cause.name);
-            let is_side = made.row.side.is_none_or(|side| explained.role.as_deref() == Some(ROLES[side]));
+            let is_side = made.row.side.is_none_or(|side| made.row.experiment.is_of(side, explained));
             Called {
                 cause,
                 is_right: is_named && is_side,

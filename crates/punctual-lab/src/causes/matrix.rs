@@ -146,6 +146,19 @@ impl Matrix {
         }
     }
 
+    /// How often each of these rows is still to be made.
+    pub(super) fn missing(&self, rows: &[Row], each: usize) -> Vec<(Row, usize)> {
+        let made =
+            |row: &Row| self.rows.iter().find(|one| one.injected == row.name()).map_or(0, |one| one.made);
+        let missing = rows.iter().map(|row| (*row, each.saturating_sub(made(row) as usize)));
+        missing.filter(|(_, times)| *times > 0).collect()
+    }
+
+    /// All that was made.
+    pub(super) fn made(&self) -> u64 {
+        self.rows.iter().map(|row| row.made).sum::<u64>() + self.pairs.made
+    }
+
     /// By a tier: stalls that injections made and that were called rightly, and all of them.
     pub fn right(&self, tier: Tier) -> (u64, u64) {
         let made = self.rows.iter().map(|row| row.made - row.no_stall).sum();

@@ -1,13 +1,14 @@
 //! Causes made on purpose, and what each is called: injections at random instants into a run of another experiment, among clean
 //! stretches, and a table of what was made against what was named.
 //!
-//! `plan` draws what is made when, by a seed · `scene` starts the run and makes it · `judge` finds each in what the run's evidence
+//! `victim` says in which runs · `plan` draws what is made when, by a seed · `scene` starts the run and makes it · `judge` finds each in what the run's evidence
 //! explains · `matrix` counts and shows.
 
 mod judge;
 mod matrix;
 mod plan;
 mod scene;
+mod victim;
 
 use std::path::PathBuf;
 
@@ -18,7 +19,8 @@ use punctual_proto::sim::Rng;
 pub use judge::Tier;
 pub use matrix::{CleanCounts, Matrix, PairCounts, RowCounts};
 pub use plan::Row;
-use plan::Victim;
+pub use victim::Experiment;
+use victim::Victim;
 
 use crate::explain::injection::Tools;
 use crate::run::RunError;
@@ -47,6 +49,9 @@ const OF_A_RUN: usize = 24;
 /// What a machine with one processor is told.
 const TWO_CPUS: &str = "two processors are needed, so that a side can be late without the other";
 
+/// What falls between two trials of a run, or into one that failed, is made again, so often at most.
+const ATTEMPTS: usize = 4;
+
 /// Runs that fail one after the other are the machine's, not chance.
 const FAILURES_MAX: usize = 3;
 
@@ -55,7 +60,13 @@ const FAILURES_MAX: usize = 3;
 /// # Errors
 /// No run can be made here, or none can be read.
 pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunError> {
-    let tools = Tools::new("causes", plan::cpus().ok_or_else(|| RunError::Machine(TWO_CPUS.to_owned()))?);
+    let mut cpus: Vec<usize> = Experiment::ALL.iter().filter_map(|one| one.cpus()).flatten().collect();
+    if cpus.is_empty() {
+        return Err(RunError::Machine(TWO_CPUS.to_owned()));
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    let tools = Tools::new("causes", &cpus);
     let mut rows = settings.rows.clone();
     let mut skipped = Vec::new();
     rows.retain(|row| match row.injection.needs.are_met(&tools) {
@@ -68,41 +79,72 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
     let mut matrix = Matrix::new(settings.seed, &rows);
     matrix.skipped = skipped;
     let mut rng = Rng::at(&[settings.seed]);
+    let pairs = if settings.trace { settings.pairs } else { 0 };
+    bar.set_length((rows.len() * settings.injections + pairs) as u64);
+    let stage = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, tools };
+    let mut making = Making { stage, matrix, bar, runs: 0, failures: 0 };
     // What needs another run than most has runs of its own.
-    let [ordinary, members, urgent] = Victim::ALL.map(|victim| {
-        let of_it = rows.iter().copied().filter(|row| row.victim() == victim);
-        of_it.collect::<Vec<Row>>()
-    });
-    let plans = [
-        plan::draw(&mut rng, &ordinary, settings.injections),
-        plan::draw_pairs(&mut rng, &ordinary, if settings.trace { settings.pairs } else { 0 }),
-        plan::draw(&mut rng, &members, settings.injections),
-        plan::draw(&mut rng, &urgent, settings.injections),
-    ];
-    bar.set_length(plans.iter().map(Vec::len).sum::<usize>() as u64);
-    let mut scene = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, tools };
-    let mut failures = 0;
-    for (number, part) in plans.iter().flat_map(|plan| plan.chunks(OF_A_RUN)).enumerate() {
-        if interrupted() {
-            break;
+    for victim in distinct(&rows) {
+        let of_it: Vec<Row> = rows.iter().copied().filter(|row| row.victim() == victim).collect();
+        for _ in 0..ATTEMPTS {
+            let missing = making.matrix.missing(&of_it, settings.injections);
+            making.all(&plan::draw(&mut rng, &missing))?;
         }
-        match scene.play(number, part) {
-            Ok(played) => {
-                failures = 0;
-                matrix.add(&judge::judge(&played)?);
-            }
-            Err(reason) => {
-                failures += 1;
-                if failures == FAILURES_MAX {
-                    return Err(RunError::Machine(reason));
-                }
-                matrix.failed.push(reason);
-            }
-        }
-        bar.inc(part.len() as u64);
     }
+    making.all(&plan::draw_pairs(&mut rng, &rows, pairs))?;
+    let mut matrix = making.matrix;
     if let Some(reason) = matrix.without_trace.clone().filter(|_| settings.trace && settings.pairs > 0) {
         matrix.skipped.push(Skipped { what: "two at once".to_owned(), reason });
     }
     Ok(matrix)
+}
+
+/// Makes plans, and counts.
+struct Making<'a> {
+    stage: scene::Stage,
+    matrix: Matrix,
+    bar: &'a ProgressBar,
+    /// So far.
+    runs: usize,
+    /// Of the last runs, one after the other.
+    failures: usize,
+}
+
+impl Making<'_> {
+    /// Makes a plan, run after run.
+    fn all(&mut self, plan: &[plan::Planned]) -> Result<(), RunError> {
+        for part in plan.chunks(OF_A_RUN) {
+            if interrupted() {
+                break;
+            }
+            let number = self.runs;
+            self.runs += 1;
+            match self.stage.play(number, part) {
+                Ok(played) => {
+                    self.failures = 0;
+                    self.matrix.add(&judge::judge(&played)?);
+                }
+                Err(reason) => {
+                    self.failures += 1;
+                    if self.failures == FAILURES_MAX {
+                        return Err(RunError::Machine(reason));
+                    }
+                    self.matrix.failed.push(reason);
+                }
+            }
+            self.bar.set_position(self.matrix.made());
+        }
+        Ok(())
+    }
+}
+
+/// The runs that these rows need, each once.
+fn distinct(rows: &[Row]) -> Vec<Victim> {
+    let mut victims: Vec<Victim> = Vec::new();
+    for victim in rows.iter().map(Row::victim) {
+        if !victims.contains(&victim) {
+            victims.push(victim);
+        }
+    }
+    victims
 }

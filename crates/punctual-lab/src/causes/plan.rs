@@ -2,14 +2,11 @@
 
 use std::fmt;
 
-use punctual_machine::cpu::allowed;
 use punctual_proto::sim::Rng;
 
+use super::victim::{Condition, Experiment, Victim};
 use crate::explain::cause::Definition;
 use crate::explain::injection::{How, Injection, Mishap};
-
-/// The roles of both sides of a run.
-pub(super) const ROLES: [&str; 2] = ["client", "responder"];
 
 /// One thing that is injected: what, and to whom.
 #[derive(Clone, Copy, Debug)]
@@ -18,65 +15,61 @@ pub struct Row {
     pub cause: &'static Definition,
     /// How it is made.
     pub injection: &'static Injection,
-    /// 0 the client, 1 the responder; `None` is both at once.
+    /// In a run of which experiment.
+    pub experiment: Experiment,
+    /// 0 or 1 of its sides; `None` is both at once.
     pub side: Option<usize>,
 }
 
 impl Row {
-    /// Every injection, to each side.
-    pub fn all() -> Vec<Self> {
-        let sides = |how: &How| match how {
+    /// Every injection, to each side, of these experiments. What a thread makes itself is made where threads follow a plan.
+    pub fn all(experiments: &[Experiment]) -> Vec<Self> {
+        let sides = |how: &How, experiment: Experiment| match how {
             How::OutsideBoth(_) => vec![None],
-            How::OutsideUrgent(_) => vec![Some(1)],
-            How::AtStart => Vec::new(),
-            How::Inside(_) | How::Outside(_) => vec![Some(0), Some(1)],
+            How::Outside(_) => vec![Some(0), Some(1)],
+            How::Inside(_) if experiment == Experiment::Response => vec![Some(0), Some(1)],
+            How::OutsideUrgent(_) if experiment == Experiment::Response => vec![Some(1)],
+            How::Inside(_) | How::OutsideUrgent(_) | How::AtStart => Vec::new(),
         };
-        let rows = Injection::all().flat_map(|(cause, injection)| {
-            sides(&injection.how).into_iter().map(move |side| Self { cause, injection, side })
-        });
-        rows.collect()
+        let of = |experiment: Experiment| {
+            Injection::all().flat_map(move |(cause, injection)| {
+                let sides = sides(&injection.how, experiment);
+                sides.into_iter().map(move |side| Self { cause, injection, experiment, side })
+            })
+        };
+        experiments.iter().flat_map(|&experiment| of(experiment)).collect()
     }
 
     /// In which run it can be made.
     pub(super) fn victim(&self) -> Victim {
-        match self.injection.how {
-            How::Inside(_) | How::Outside(_) | How::AtStart => Victim::Ordinary,
-            How::OutsideBoth(_) => Victim::Member,
-            How::OutsideUrgent(_) => Victim::Urgent,
-        }
+        let condition = match self.injection.how {
+            How::Inside(_) | How::Outside(_) | How::AtStart => Condition::Ordinary,
+            How::OutsideBoth(_) => Condition::Member,
+            How::OutsideUrgent(_) => Condition::Urgent,
+        };
+        Victim { experiment: self.experiment, condition }
     }
 
     /// How long one lasts, within these bounds.
     fn lasts_ns(&self) -> (u64, u64) {
-        if self.victim() == Victim::Urgent { LIMIT_NS } else { LASTS_NS }
+        if self.victim().condition == Condition::Urgent { LIMIT_NS } else { LASTS_NS }
     }
 
-    /// `hog@client`.
+    /// `hog@client`, `hog@survey client`.
     pub fn name(&self) -> String {
         self.to_string()
     }
 }
 
-/// The run in which something is injected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Victim {
-    /// Both threads sleep, of the ordinary class.
-    Ordinary,
-    /// The same, in a control group: a member of one shares the CPU otherwise than one of none.
-    Member,
-    /// Both spin, the responder in a real-time class.
-    Urgent,
-}
-
-impl Victim {
-    pub(super) const ALL: [Self; 3] = [Self::Ordinary, Self::Member, Self::Urgent];
-}
-
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.side {
-            Some(side) => write!(f, "{}@{}", self.injection.name, ROLES[side]),
-            None => f.write_str(self.injection.name),
+        let (name, sides) = (self.injection.name, self.experiment.sides());
+        match (self.experiment, self.side) {
+            (Experiment::Response, None) => f.write_str(name),
+            (Experiment::Survey, Some(side)) => write!(f, "{name}@survey {}", sides[side]),
+            (_, Some(side)) => write!(f, "{name}@{}", sides[side]),
+            (Experiment::Survey, None) => write!(f, "{name}@survey"),
+            (Experiment::Vehicles, None) => write!(f, "{name}@vehicles"),
         }
     }
 }
@@ -113,9 +106,9 @@ const LIMIT_NS: (u64, u64) = (1_300_000_000, 1_500_000_000);
 /// The longer of two at once, so long that the shorter is no shorter than any.
 const LONGER_NS: (u64, u64) = (12_000_000, 36_000_000);
 
-/// All injections in the order in which they are made.
-pub(super) fn draw(rng: &mut Rng, rows: &[Row], each: usize) -> Vec<Planned> {
-    let mut all: Vec<Row> = rows.iter().flat_map(|&row| std::iter::repeat_n(row, each)).collect();
+/// Injections, each so often, in the order in which they are made.
+pub(super) fn draw(rng: &mut Rng, wanted: &[(Row, usize)]) -> Vec<Planned> {
+    let mut all: Vec<Row> = wanted.iter().flat_map(|&(row, times)| std::iter::repeat_n(row, times)).collect();
     for last in (1..all.len()).rev() {
         all.swap(last, rng.below(last as u64 + 1) as usize);
     }
@@ -155,7 +148,10 @@ fn are_possible_at_once(one: &Row, other: &Row) -> bool {
         (false, true) => computes(other),
         (false, false) => false,
     };
-    let fit = fit && [one, other].iter().all(|row| row.victim() == Victim::Ordinary);
+    let is_ordinary = |row: &&Row| {
+        row.victim() == Victim { experiment: Experiment::Response, condition: Condition::Ordinary }
+    };
+    let fit = fit && [one, other].iter().all(is_ordinary);
     fit && one.side.is_some() && one.side == other.side && one.cause.name != other.cause.name
 }
 
@@ -200,14 +196,6 @@ pub(super) fn timed(part: &[Planned], begin_ns: u64) -> (Vec<Timed>, u64) {
     (all, at_ns)
 }
 
-/// The CPUs of both sides, if they differ.
-pub(super) fn cpus() -> Option<[usize; 2]> {
-    match allowed()[..] {
-        [first, .., last] => Some([first, last]),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,8 +203,9 @@ mod tests {
     /// Goal: a seed is a plan, and each row is in it as often as every other.
     #[test]
     fn a_plan_follows_from_its_seed() {
-        let rows = Row::all();
-        let plan = |seed| draw(&mut Rng::at(&[seed]), &rows, 3);
+        let rows = Row::all(&Experiment::ALL);
+        let wanted: Vec<(Row, usize)> = rows.iter().map(|&row| (row, 3)).collect();
+        let plan = |seed| draw(&mut Rng::at(&[seed]), &wanted);
         let shown = |seed| format!("{:?}", plan(seed));
         assert_eq!(shown(7), shown(7));
         assert_ne!(shown(7), shown(8));
@@ -237,7 +226,7 @@ mod tests {
     #[test]
     fn two_at_once_are_of_one_message() {
         const MS: u64 = 1_000_000;
-        let rows = Row::all();
+        let rows = Row::all(&Experiment::ALL);
         let pairs = draw_pairs(&mut Rng::at(&[3]), &rows, 200);
         assert_eq!(pairs.len(), 200);
         for planned in pairs {

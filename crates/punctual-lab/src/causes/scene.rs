@@ -10,7 +10,8 @@ use punctual_machine::scheduling::sleep_until;
 use punctual_machine::signal::{interrupt, interrupted};
 
 use super::TWO_CPUS;
-use super::plan::{Planned, ROLES, Row, Timed, Victim, cpus, timed};
+use super::plan::{Planned, Row, Timed, timed};
+use super::victim::{Condition, Experiment, Victim};
 use crate::explain::injection::{How, Mishap, Scene, Tools};
 use crate::scheduling::Job;
 use crate::store::Run;
@@ -48,12 +49,6 @@ const WARMING_NS: u64 = 200_000_000;
 
 /// How long a run may take to open its ends, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Trips of a run: as many as there is time for.
-const COUNT: &str = "10000000";
-
-/// A responder that would never leave its CPU by itself.
-const URGENT: [&str; 8] = ["--wake", "spin", "--sched", "fifo:50", "--urgent", "responder", "--gap", "200us"];
 
 /// A run that is being made. It is ended when dropped.
 struct Running(Child);
@@ -122,18 +117,20 @@ fn soakers(cpus: [usize; 2]) -> Job<()> {
 impl Stage {
     /// Makes a run, and all of a part of the plan while it goes on.
     pub(super) fn play(&mut self, number: usize, part: &[Planned]) -> Result<Played, String> {
-        let cpus = cpus().ok_or(TWO_CPUS)?;
+        let victim = part.first().ok_or("there is nothing to inject")?.row.victim();
+        let cpus = victim.experiment.cpus().ok_or(TWO_CPUS)?;
         let out = self.folder.join(format!("{number:03}"));
         let begin_ns = monotonic_ns() + OPENING_NS;
         let (timed, end_ns) = timed(part, begin_ns);
         let lasts = Duration::from_nanos(end_ns - begin_ns + OPENING_NS);
-        let victim = part.first().map_or(Victim::Ordinary, |planned| planned.row.victim());
-        let mut running = self.start(&out, &timed, lasts, victim)?;
-        let processes = running.waits_until(|run| Some([run, opened(run)?]));
-        let processes = processes.ok_or("the run did not begin: punctual run response says why")?;
+        let mut running = self.start((number, &out), &timed, lasts, victim)?;
+        let processes = running.waits_until(|run| victim.processes(run));
+        let command = || victim.arguments(number).join(" ");
+        let processes =
+            processes.ok_or_else(|| format!("the run did not begin: punctual {} says why", command()))?;
         let ready_ns = monotonic_ns() + WARMING_NS;
         // A group shares the CPU otherwise with threads outside; beside a real-time thread the limit would let a soaker in all the time.
-        let _awake = (victim == Victim::Ordinary).then(|| soakers(cpus));
+        let _awake = (victim.condition == Condition::Ordinary).then(|| soakers(cpus));
         let mut scene = Scene { processes, cpus, tools: std::mem::take(&mut self.tools) };
         let made = inject(&scene, &timed, ready_ns);
         let has_ended = running.ends();
@@ -146,13 +143,15 @@ impl Stage {
         Ok(Played { run, made })
     }
 
-    fn start(&self, out: &Path, timed: &[Timed], lasts: Duration, victim: Victim) -> Result<Running, String> {
-        let plan = out.with_extension("plan.json");
-        let mishaps: Vec<&Mishap> = timed.iter().flat_map(|timed| &timed.mishaps).collect();
-        let text = serde_json::to_string(&mishaps).map_err(|error| error.to_string())?;
-        std::fs::write(&plan, text).map_err(|error| format!("cannot write {}: {error}", plan.display()))?;
+    fn start(
+        &self,
+        (number, out): (usize, &Path),
+        timed: &[Timed],
+        lasts: Duration,
+        victim: Victim,
+    ) -> Result<Running, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let mut command = if victim == Victim::Member {
+        let mut command = if victim.condition == Condition::Member {
             let mut shell = Command::new("sh");
             let enter = |file: PathBuf| format!("echo $$ > {} && ", file.display());
             let enter: String = self.tools.group.members().into_iter().map(enter).collect();
@@ -162,18 +161,30 @@ impl Stage {
             Command::new(own)
         };
         let duration = format!("{}ms", lasts.as_millis());
-        command.args(["run", "response", "--quiet", "--rounds", "1", "--timeout", "2s", "--count", COUNT]);
-        command.args(["--duration", &duration]).arg("--out").arg(out).arg("--mishaps").arg(&plan);
+        command
+            .args(victim.arguments(number))
+            .args(["--quiet", "--duration", &duration])
+            .arg("--out")
+            .arg(out);
+        if victim.experiment == Experiment::Response {
+            command.arg("--mishaps").arg(write_plan(out, timed)?);
+        }
         if self.trace {
             command.arg("--trace");
-        }
-        if victim == Victim::Urgent {
-            command.args(URGENT);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let started = command.spawn().map_err(|error| format!("cannot start a run: {error}"))?;
         Ok(Running(started))
     }
+}
+
+/// Writes what the threads make themselves beside the run; where.
+fn write_plan(out: &Path, timed: &[Timed]) -> Result<PathBuf, String> {
+    let path = out.with_extension("plan.json");
+    let mishaps: Vec<&Mishap> = timed.iter().flat_map(|timed| &timed.mishaps).collect();
+    let text = serde_json::to_string(&mishaps).map_err(|error| error.to_string())?;
+    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    Ok(path)
 }
 
 /// Makes what is made from outside, and lets happen what the threads make themselves. What would have been before the run was ready
@@ -207,28 +218,4 @@ fn inject(scene: &Scene, timed: &[Timed], ready_ns: u64) -> Result<Vec<MadeInjec
         }
     }
     Ok(made)
-}
-
-/// The process of the responder, once both ends' threads are there.
-fn opened(run: u32) -> Option<u32> {
-    let responder = children(run).find(|&child| has_thread(child, ROLES[1]))?;
-    has_thread(run, ROLES[0]).then_some(responder)
-}
-
-fn tasks(process: u32) -> impl Iterator<Item = PathBuf> {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
-    tasks.into_iter().flatten().flatten().map(|task| task.path())
-}
-
-fn children(process: u32) -> impl Iterator<Item = u32> {
-    let children = tasks(process).filter_map(|task| std::fs::read_to_string(task.join("children")).ok());
-    let numbers: Vec<u32> = children
-        .flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
-        .collect();
-    numbers.into_iter()
-}
-
-fn has_thread(process: u32, name: &str) -> bool {
-    tasks(process)
-        .any(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|found| found.trim() == name))
 }

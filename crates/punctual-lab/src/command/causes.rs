@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::progress::progress;
 use super::{print, try_json, write_json};
-use crate::causes::{self, CausesSettings, Matrix, Row};
+use crate::causes::{self, CausesSettings, Experiment, Matrix, Row};
 use crate::error::Failure;
 use crate::report::text::{self, Screen};
 use crate::run::in_a_thread;
@@ -21,6 +21,9 @@ pub struct CausesArguments {
     /// Only these injections, to each side [default: all]
     #[arg(long = "cause", value_name = "NAME", value_delimiter = ',', value_parser = names())]
     names: Vec<String>,
+    /// Only into runs of these experiments [default: all]
+    #[arg(long = "in", value_name = "EXPERIMENT", value_delimiter = ',', value_enum)]
+    experiments: Vec<Experiment>,
     /// Each so often
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
     injections: usize,
@@ -48,7 +51,8 @@ pub struct CausesArguments {
 const SCHEMA: &str = "punctual.causes.v1";
 
 fn names() -> PossibleValuesParser {
-    let mut names: Vec<&str> = Row::all().iter().map(|row| row.injection.name).collect();
+    let mut names: Vec<&str> =
+        Row::all(&[Experiment::Response]).iter().map(|row| row.injection.name).collect();
     names.dedup();
     PossibleValuesParser::new(names)
 }
@@ -57,7 +61,9 @@ fn names() -> PossibleValuesParser {
 pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
     catch_interrupts()?;
     try_json(arguments.json.as_deref())?;
-    let mut rows = Row::all();
+    let experiments =
+        if arguments.experiments.is_empty() { &Experiment::ALL[..] } else { &arguments.experiments };
+    let mut rows = Row::all(experiments);
     rows.retain(|row| {
         arguments.names.is_empty() || arguments.names.iter().any(|name| *name == row.injection.name)
     });

@@ -22,6 +22,9 @@ pub struct TrialEvidence {
     /// What a page fault takes on this host, nanoseconds.
     #[serde(default = "fault_ns_min")]
     pub fault_ns: u64,
+    /// When the run began, nanoseconds of `CLOCK_MONOTONIC`: its instants count from there. 0 in evidence of before it was kept.
+    #[serde(default)]
+    pub began_ns: u64,
     /// Where it was measured, in words, where cell and trial do not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,

@@ -63,7 +63,7 @@ impl Needs {
             Self::Nothing => Ok(()),
             Self::Quota => tools.group.has_quota(),
             Self::Freezer => tools.group.has_freezer(),
-            Self::Steering => (0..2).try_for_each(|side| tools.load(side).map(drop)),
+            Self::Steering => tools.loads(),
             Self::Tracing => may_trace(),
             Self::Urgency(urgency) => may_be(urgency),
             Self::Disk => {

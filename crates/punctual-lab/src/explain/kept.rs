@@ -139,12 +139,22 @@ impl Kept {
             EvidenceThread { windows: around(thread.windows, &late, start), ..thread }
         });
         let threads = threads.collect();
+        let began = self.clocks[0];
         let (recording, dumps) = match self.recorder {
             None => (Recording::Off, Vec::new()),
             Some(Err(reason)) => (Recording::Missing { reason }, Vec::new()),
             Some(Ok(recorder)) => recorder.finish(|ns| run_ns(self.clocks, start, ns)),
         };
-        TrialEvidence { threads, stages, recording, dumps, fault_ns: fault_ns(), place: None, is_part: false }
+        TrialEvidence {
+            threads,
+            stages,
+            recording,
+            dumps,
+            fault_ns: fault_ns(),
+            began_ns: began.monotonic_ns(start),
+            place: None,
+            is_part: false,
+        }
     }
 }
 

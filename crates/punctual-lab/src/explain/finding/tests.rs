@@ -46,6 +46,7 @@ pub(in crate::explain) fn evidence() -> TrialEvidence {
         recording: Recording::On { skipped: 0 },
         dumps: Vec::new(),
         fault_ns: FAULT_NS_MIN,
+        began_ns: 0,
         place: None,
         is_part: false,
     }

@@ -74,7 +74,7 @@ impl Scene {
     /// Packets cannot be steered to that CPU.
     pub fn interrupt(&self, side: usize, lasts_ns: u64) -> Made {
         let until_ns = end_ns(monotonic_ns(), lasts_ns);
-        self.tools.load(side)?.keep_until(until_ns).map_err(|error| error.to_string())
+        self.tools.load(self.cpus[side])?.keep_until(until_ns).map_err(|error| error.to_string())
     }
 
     /// An ordinary thread wants the CPU of a responder that spins in a real-time class, until the kernel has given it that for as long

@@ -52,7 +52,7 @@ fn what_is_missing_is_said() {
     assert_eq!(Needs::Urgency(Urgency::Other).are_met(&none), Ok(()));
     // No kernel has a thread so urgent.
     assert!(Needs::Urgency(Urgency::Fifo(100)).are_met(&none).is_err());
-    let tools = Tools::new("injection-test", [0, 1]);
+    let tools = Tools::new("injection-test", &[0, 1]);
     let group = &tools.group;
     for (needs, has) in [(Needs::Quota, group.has_quota()), (Needs::Freezer, group.has_freezer())] {
         assert_eq!(needs.are_met(&tools), has);

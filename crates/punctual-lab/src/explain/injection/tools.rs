@@ -11,23 +11,33 @@ use crate::scheduling::ControlGroup;
 pub struct Tools {
     /// For what is made to a whole group.
     pub group: ControlGroup,
-    /// The CPUs of both sides.
-    cpus: [usize; 2],
-    loads: [OnceCell<Result<SoftirqLoad, String>>; 2],
+    /// Of each CPU, made when it is first asked for.
+    loads: Vec<(usize, OnceCell<Result<SoftirqLoad, String>>)>,
 }
 
 impl Tools {
-    /// For sides on these CPUs. A group is made, as far as that is possible here.
-    pub fn new(name: &str, cpus: [usize; 2]) -> Self {
-        Self { group: ControlGroup::new(name), cpus, ..Self::default() }
+    /// For processes on these CPUs. A group is made, as far as that is possible here.
+    pub fn new(name: &str, cpus: &[usize]) -> Self {
+        let loads = cpus.iter().map(|&cpu| (cpu, OnceCell::new())).collect();
+        Self { group: ControlGroup::new(name), loads }
     }
 
-    /// The load of interrupts for the CPU of a side, made when it is first asked for.
+    /// The load of interrupts for one of its CPUs.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn load(&self, side: usize) -> Result<&SoftirqLoad, String> {
-        let make = || SoftirqLoad::of(self.cpus[side]).map_err(|error| error.to_string());
-        self.loads[side].get_or_init(make).as_ref().map_err(String::clone)
+    pub fn load(&self, cpu: usize) -> Result<&SoftirqLoad, String> {
+        let found = self.loads.iter().find(|(of, _)| *of == cpu);
+        let (_, load) = found.ok_or_else(|| format!("nothing injects interrupts on CPU {cpu}"))?;
+        let make = || SoftirqLoad::of(cpu).map_err(|error| error.to_string());
+        load.get_or_init(make).as_ref().map_err(String::clone)
+    }
+
+    /// The same, for each of its CPUs.
+    ///
+    /// # Errors
+    /// One cannot be made.
+    pub(super) fn loads(&self) -> Result<(), String> {
+        self.loads.iter().try_for_each(|(cpu, _)| self.load(*cpu).map(drop))
     }
 }
