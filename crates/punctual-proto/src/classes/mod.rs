@@ -205,7 +205,7 @@ impl Scheduler {
             class.accrue(now);
             class.pass = class.pass.max(pass);
         }
-        class.queue.push(policy, ready, number);
+        class.queue.push(policy, ready, number, now);
         Ok(())
     }
 

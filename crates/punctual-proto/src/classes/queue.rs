@@ -11,8 +11,31 @@ use crate::time::Nanos;
 struct Entry {
     key: u64,
     number: u64,
+    pushed: Nanos,
     ready: Ready,
 }
+
+impl Entry {
+    fn new(policy: Policy, ready: Ready, number: u64, pushed: Nanos) -> Self {
+        let mut entry = Self { key: 0, number, pushed, ready };
+        entry.key = entry.key_by(policy);
+        entry
+    }
+
+    /// By what a policy puts tasks in order, within a class and between classes.
+    fn key_by(&self, policy: Policy) -> u64 {
+        let Ready { class, arrived, deadline, .. } = self.ready;
+        match policy {
+            Policy::Fifo | Policy::Strict | Policy::Stride => self.number,
+            Policy::Deadline => deadline.0,
+            Policy::Floors => deadline.min(self.pushed.plus(PATIENCE)).0,
+            Policy::Aging(step) => arrived.0.saturating_add(step.0.saturating_mul(class.into())),
+        }
+    }
+}
+
+/// Who has no deadline, or a late one, counts as due then: an endless row of nearer deadlines would keep it waiting for ever.
+const PATIENCE: Nanos = Nanos::from_millis(1_000);
 
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
@@ -53,8 +76,8 @@ impl Queue {
         self.heap.is_empty()
     }
 
-    pub(super) fn push(&mut self, policy: Policy, ready: Ready, number: u64) {
-        self.heap.push(Entry { key: key(policy, &ready, number), number, ready });
+    pub(super) fn push(&mut self, policy: Policy, ready: Ready, number: u64, now: Nanos) {
+        self.heap.push(Entry::new(policy, ready, number, now));
     }
 
     pub(super) fn pop(&mut self) -> Option<Ready> {
@@ -73,16 +96,7 @@ impl Queue {
     /// Puts the tasks into another policy's order, in the memory that they have.
     pub(super) fn reorder(&mut self, policy: Policy) {
         let mut entries = core::mem::take(&mut self.heap).into_vec();
-        entries.iter_mut().for_each(|entry| entry.key = key(policy, &entry.ready, entry.number));
+        entries.iter_mut().for_each(|entry| entry.key = entry.key_by(policy));
         self.heap = BinaryHeap::from(entries);
-    }
-}
-
-/// By what a policy puts tasks in order, within a class and between classes.
-fn key(policy: Policy, ready: &Ready, number: u64) -> u64 {
-    match policy {
-        Policy::Fifo | Policy::Strict | Policy::Stride => number,
-        Policy::Deadline | Policy::Floors => ready.deadline.0,
-        Policy::Aging(step) => ready.arrived.0.saturating_add(step.0.saturating_mul(ready.class.into())),
     }
 }

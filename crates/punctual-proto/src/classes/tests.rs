@@ -40,6 +40,27 @@ fn each_policy_has_its_order() {
     assert_eq!(order(Policy::Aging(Nanos(0)), &tasks), [1, 2, 3, 4]);
 }
 
+/// Goal: who has no deadline waits no longer than a second behind an endless row of tasks of its class that have one.
+#[test]
+fn who_has_no_deadline_is_not_starved() {
+    let mut scheduler = Scheduler::new(&[ClassOptions::default(); 2], Policy::Floors, 8).unwrap();
+    let with = |task, now: Nanos| ready(task, 1, now.plus(Nanos::from_millis(10)).0);
+    scheduler.push(ready(1, 1, u64::MAX), Nanos(0)).unwrap();
+    scheduler.push(with(2, Nanos(0)), Nanos(0)).unwrap();
+    let mut now = Nanos(0);
+    let waited = loop {
+        let Some(Next::Run(run)) = scheduler.next(now) else { panic!("two tasks are there") };
+        if run.ready.task == 1 {
+            break now;
+        }
+        now = now.plus(Nanos::from_millis(1));
+        scheduler.charge(&run, Nanos::from_millis(1));
+        scheduler.push(with(2, now), now).unwrap();
+        assert!(now < Nanos::from_millis(2_000), "it waits for ever");
+    };
+    assert!(waited > Nanos::from_millis(900), "deadlines go first: {waited:?}");
+}
+
 #[test]
 fn a_policy_is_changed_while_tasks_wait() {
     let mut scheduler = Scheduler::new(&[ClassOptions::default(); 3], Policy::Fifo, 8).unwrap();
