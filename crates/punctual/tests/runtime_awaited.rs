@@ -9,9 +9,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use common::{Dice, Medium, PATIENCE, ask, on_every_medium, open_both, unique, watchdog};
-use punctual::runtime::{Awaited, Lane, Runtime, RuntimeOptions, TaskOptions, Urgency, yield_now};
+use punctual::runtime::{Awaited, Lane, Runtime, RuntimeOptions, TaskOptions, Urgency, request, yield_now};
 use punctual::{Bus, Communicator, Node, PublicationOptions, SubscriptionOptions, Target};
 use punctual_machine::counter::Flag;
+use punctual_proto::Nanos;
 
 /// Longer than any test takes on a busy machine.
 const LIMIT_S: u64 = 120;
@@ -108,7 +109,7 @@ async fn within<F: Future>(polls: u64, future: F) -> Option<F::Output> {
 /// Goal: cancelling loses no message and doubles none. Method: waits that are given up after a random number of polls.
 #[test]
 fn giving_up_loses_nothing() {
-    const COUNT: u64 = 3_000;
+    const COUNT: u64 = 20_000;
     let _alive = watchdog(LIMIT_S);
     let bus = Bus::loopback(&unique("given-up"));
     let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
@@ -165,6 +166,41 @@ fn an_awake_worker_needs_no_descriptor() {
     runtime.block_on(answers).unwrap();
     done.raise();
     runtime.block_on(busy.unwrap()).unwrap();
+}
+
+/// Goal: a task that is woken while another looks for its own message does not take over that one's deadline. Method: messages for
+/// one with a deadline and for one without, in turn.
+#[test]
+fn a_look_passes_no_deadline_on() {
+    const COUNT: u64 = 20_000;
+    let _alive = watchdog(LIMIT_S);
+    let bus = Bus::loopback(&unique("deadlines"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let runtime = start(1);
+    let bind = |port| Awaited::new(runtime.handle(), there.bind(port).unwrap()).unwrap();
+    let (hurried, mut calm) = (bind(1), bind(2));
+    let hurried = runtime.spawn(class(0).within(Duration::from_millis(40)), answer(hurried, COUNT)).unwrap();
+    let calm = runtime.spawn(class(0), async move {
+        let mut hurried = 0;
+        for _ in 0..COUNT {
+            let message = calm.receive().await;
+            let (source, bytes) = (message.source, <[u8; 8]>::try_from(message.payload).unwrap());
+            hurried += u64::from(request().is_some_and(|request| request.deadline != Nanos::NEVER));
+            calm.get_mut().send(Target::from(source), &bytes).unwrap();
+        }
+        hurried
+    });
+    let mut from = here.bind(3).unwrap();
+    for number in 0..COUNT {
+        for port in [1, 2] {
+            from.send_timeout(Target::port("there", port), &number.to_le_bytes(), PATIENCE).unwrap();
+        }
+        for _ in 0..2 {
+            assert!(from.receive_timeout(PATIENCE).is_ok(), "{number} was slept over");
+        }
+    }
+    runtime.block_on(hurried).unwrap();
+    assert_eq!(runtime.block_on(calm.unwrap()).unwrap(), 0, "of {COUNT} had the other's deadline");
 }
 
 /// Goal: what a subscription reads can be awaited too, and a runtime that ends lets go of all that waits.
