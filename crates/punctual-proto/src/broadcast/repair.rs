@@ -18,13 +18,16 @@ const FRAMES_ASKED_MAX: u32 = BROADCAST_WINDOW_MAX as u32;
 const ROUND_TRIP_MIN: Nanos = Nanos(500);
 
 /// When to ask for what is missing. The first question goes out after a quarter of a round trip, as frames may overtake each
-/// other; the next ones after a whole one with jitter, doubled each time.
+/// other; the next ones after a whole one with jitter, doubled each time that nothing came of the last. Where frames are lost all the
+/// time, something is missing all the time: what is lost now does not wait for the end of what was lost before.
 #[derive(Clone, Debug)]
 pub(super) struct GapClock {
     round_trip: Nanos,
     due: Option<Nanos>,
     asked_at: Nanos,
     attempt: u32,
+    /// Questions of which nothing came, one after the other.
+    futile: u32,
     jitter: u64,
     /// Who is still to be asked in this round.
     pub(super) targets: Places,
@@ -42,6 +45,7 @@ impl GapClock {
             due: None,
             asked_at: Nanos(0),
             attempt: 0,
+            futile: 0,
             jitter: seed | 1,
             targets: Places::NONE,
             frames_max: FRAMES_ASKED_MAX,
@@ -70,7 +74,7 @@ impl GapClock {
     /// Something is missing, or nothing is.
     pub(super) fn note(&mut self, has_gap: bool, now: Nanos) {
         if !has_gap {
-            (self.due, self.attempt, self.targets) = (None, 0, Places::NONE);
+            (self.due, self.attempt, self.futile, self.targets) = (None, 0, 0, Places::NONE);
         } else if self.due.is_none() {
             self.due = Some(now.plus(Nanos(self.round_trip.0 / 4)));
         }
@@ -86,14 +90,15 @@ impl GapClock {
 
     /// It is asked now.
     pub(super) fn ask(&mut self, now: Nanos, targets: Places) {
-        let wait = Nanos(self.round_trip.0 << self.attempt.min(DOUBLINGS_MAX));
-        let jitter = self.jitter(Nanos(wait.0 / 2));
-        self.due = Some(now.plus(wait).plus(jitter));
         if self.attempt > 0 {
             let is_futile = core::mem::take(&mut self.repairs) == 0;
+            self.futile = if is_futile { self.futile + 1 } else { 0 };
             let frames_max = if is_futile { self.frames_max / 2 } else { self.frames_max * 2 };
             self.frames_max = frames_max.clamp(1, FRAMES_ASKED_MAX);
         }
+        let wait = Nanos(self.round_trip.0 << self.futile.min(DOUBLINGS_MAX));
+        let jitter = self.jitter(Nanos(wait.0 / 2));
+        self.due = Some(now.plus(wait).plus(jitter));
         (self.asked_at, self.attempt, self.targets) = (now, self.attempt + 1, targets);
     }
 
@@ -189,6 +194,20 @@ mod tests {
         assert!(waits.iter().zip([0, 1, 2, 3, 4, 4]).all(within), "{waits:?}");
         clock.note(false, Nanos(0));
         assert_eq!((clock.due(), clock.attempt()), (Nanos::NEVER, 0));
+    }
+
+    /// Goal: while questions are answered they go out each round trip, however long something is missing.
+    #[test]
+    fn what_is_repaired_is_asked_for_without_delay() {
+        let mut clock = GapClock::new(Nanos(1_000), 7);
+        clock.note(true, Nanos(0));
+        for _ in 0..20 {
+            let now = clock.due();
+            clock.ask(now, Places::only(1));
+            assert!((1_000..1_500).contains(&clock.due().since(now).0));
+            clock.repaired(now.plus(Nanos(900)));
+            clock.note(true, now);
+        }
     }
 
     #[test]
