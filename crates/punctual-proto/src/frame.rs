@@ -14,7 +14,7 @@
 //! | 31 | 1 | flags: bit 0 = stamps follow the header, bit 1 = a seal follows the payload; the others must be 0 |
 //! | 32 | 24 | stamps, where flagged ([`crate::stamps`]) |
 //! | … | | payload |
-//! | … | 40 | seal, where flagged ([`crate::seal`]) |
+//! | … | 24 | seal, where flagged ([`crate::seal`]) |
 //!
 //! Little-endian throughout. What is not known is refused: another magic, version, kind or flag.
 

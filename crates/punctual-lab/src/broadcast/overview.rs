@@ -102,7 +102,7 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
     );
     let note = "Content and order were compared at all members. Latency: from broadcast to delivery at the last member, under this \
                 load, µs; runs pooled. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
-                Faults: at each receiver, on every datagram of every kind, below the check value.";
+                Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed.";
     Section::new("How fast a group delivers").about(about).table(table.without_empty()).note(note)
 }
 
