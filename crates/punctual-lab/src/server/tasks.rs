@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use punctual::runtime::tokio::{Classes, Spawner};
 use punctual::runtime::{
-    Handle, Metrics, Policy, Runtime, RuntimeOptions, TaskOptions, TcpListener, TcpStream,
+    Handle, Metrics, Policy, Runtime, RuntimeOptions, TaskOptions, TcpListener, TcpStream, yield_now,
 };
 
 use super::work::{Splitter, serve};
@@ -49,6 +49,10 @@ impl Pipe {
 
     fn close(&self) {
         self.change(|state| state.is_closed = true);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).messages.is_empty()
     }
 
     async fn next(&self) -> Option<Vec<u8>> {
@@ -256,6 +260,10 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
     let serves = async move {
         while let Some(request) = requested.next().await {
             replies.push(serve(&request, repeats));
+            // A poll that served all that is queued would keep the worker from every other class.
+            if !requested.is_empty() {
+                yield_now().await;
+            }
         }
         replies.close();
     };
