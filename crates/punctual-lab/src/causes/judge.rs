@@ -7,6 +7,7 @@ use crate::explain::evidence::{Recording, TrialEvidence};
 use crate::explain::finding::Explained;
 use crate::explain::of_run::explain_run;
 use crate::run::RunError;
+use crate::sample::{ABSENT_NS, Load, Samples};
 
 /// What an explanation rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +98,7 @@ pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
             Recording::Off if evidence.is_part => None,
             Recording::Off => Some("it was not asked for".to_owned()),
         });
-        let samples = trial.load()?;
-        let ends = (0..samples.len()).map(|row| samples.sent_ns[row] + samples.total_ns[row]);
-        measured.extend(samples.sent_ns.first().copied().zip(ends.max()));
+        measured.extend(under_way(&trial.load()?, trial.cell.load));
     }
     let Some(began_ns) = began_ns else {
         return Err(RunError::Machine("a run was cut short".to_owned()));
@@ -151,6 +150,16 @@ pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
         .map(Stalled::clean)
         .collect();
     Ok(judged)
+}
+
+/// From when to when messages of a trial were under way.
+fn under_way(samples: &Samples, load: Load) -> Option<(u64, u64)> {
+    let arrived = (0..samples.len()).filter(|&row| samples.total_ns[row] != ABSENT_NS);
+    let spans = arrived.map(|row| {
+        let begin = samples.start_ns(row, load);
+        (begin, begin.saturating_add(samples.total_ns[row]))
+    });
+    spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
 }
 
 /// A stall at instants of `CLOCK_MONOTONIC`, explained by each tier.
