@@ -58,6 +58,60 @@ fn run(place: &Place, stops: bool, more: &[&str]) -> Value {
     }
 }
 
+/// Lets strace follow the system calls of the second vehicle while values travel; which one that was.
+fn run_traced(place: &Place) -> (String, Value) {
+    let mut started = place.start(punctual(&[&RUN[..], &["--out", "run", "--trace"]].concat()));
+    let parent = started.id();
+    started.has("vehicles that are ready", || all_ready(parent));
+    let traced = children(parent).into_iter().nth(1).unwrap_or_default();
+    let arguments = ["-k", "1", "2", "strace", "-f", "-qq", "-o", "/dev/null", "-p", &traced];
+    let status = Command::new("timeout").args(arguments).status().expect("a program");
+    eprintln!("strace ended: {status}");
+    let ended = started.end();
+    assert!(place.path("run/summary.json").exists(), "{}", ended.err);
+    let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
+    (traced, serde_json::from_str(&said).expect("JSON"))
+}
+
+/// Goal: a vehicle whose system calls are traced is named, with who traces it, although each stop is short; no other vehicle is.
+#[test]
+fn a_traced_vehicle_is_named_with_its_tracer() {
+    let _turn = alone();
+    let has_strace = Command::new("strace").arg("-V").output().is_ok();
+    if !is_root() || !has_strace {
+        eprintln!("SKIPPED: strace and the kernel's trace are needed, and root");
+        return;
+    }
+    let mut seen = Vec::new();
+    // On a machine that is busy elsewhere its stops may be too short to make anything late.
+    for _ in 0..5 {
+        let place = Place::new();
+        let (process, said) = run_traced(&place);
+        let named = |finding: &&Value| {
+            let causes = finding["causes"].as_array().expect("a list");
+            causes.iter().any(|cause| cause["name"] == "traced")
+        };
+        let all = said["findings"].as_array().expect("a list");
+        let traced: Vec<&Value> = all.iter().filter(named).collect();
+        let owners: Vec<&str> = traced.iter().filter_map(|finding| finding["owner"].as_str()).collect();
+        assert!(owners.windows(2).all(|two| two[0] == two[1]), "one vehicle was traced: {owners:?}");
+        let is_first = |finding: &&&Value| finding["cause"] == "traced";
+        let Some(first) = traced.iter().find(is_first) else {
+            eprintln!("once more: nothing was late for process {process} by its tracer");
+            seen.push(said);
+            continue;
+        };
+        assert!(
+            first["causes"][0]["evidence"].as_str().is_some_and(|who| who.contains("strace (")),
+            "{first:#}"
+        );
+        let text = place.punctual(&["explain", "run"]).with(0).out;
+        assert!(text.contains("held by a debugger, or by a program that"), "{text}");
+        return;
+    }
+    panic!("{seen:#?}");
+}
+
 fn findings<'a>(said: &'a Value, cause: &str) -> Vec<&'a Value> {
     let all = said["findings"].as_array().expect("a list");
     all.iter().filter(|finding| finding["cause"] == cause).collect()

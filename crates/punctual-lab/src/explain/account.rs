@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 pub use super::timeline::Interruption;
-use super::timeline::{State, Stretch, interruptions, occupants, signals, states};
+use super::timeline::{State, Stretch, interruptions, occupants, signals, states, tracers};
 use super::trace::{IDLE, Trace};
 
 /// What a thread went through.
@@ -65,6 +65,8 @@ pub struct Piece {
 pub struct Account {
     /// They tile the interval, in the order of time.
     pub pieces: Vec<Piece>,
+    /// Who held the thread as a debugger does, and let it go on, in all that is known around the interval.
+    pub tracers: Vec<u32>,
 }
 
 impl Account {
@@ -155,24 +157,26 @@ impl Tiling {
         if self.at_ns < self.to_ns {
             self.join(self.to_ns, Part::Unexplained);
         }
-        Account { pieces: self.pieces }
+        Account { pieces: self.pieces, tracers: Vec::new() }
     }
 }
 
 /// Divides an interval of a thread by what a trace tells.
 pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Account {
     let mut tiling = Tiling { pieces: Vec::new(), at_ns: from_ns, to_ns: to_ns.max(from_ns) };
+    let mut of_it = Vec::new();
     for known in trace.known() {
         if known.1 <= from_ns || known.0 >= to_ns {
             continue;
         }
+        of_it.extend(tracers(trace, thread, known));
         for state in states(trace, thread, known) {
             if state.to_ns > from_ns && state.from_ns < to_ns {
                 divide(trace, thread, known, state, &mut tiling);
             }
         }
     }
-    tiling.finish()
+    Account { tracers: of_it, ..tiling.finish() }
 }
 
 /// One state of the thread: who had its CPU divides it further.

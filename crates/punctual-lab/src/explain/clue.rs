@@ -30,6 +30,8 @@ pub struct Excess<'a> {
     pub has_control: bool,
     /// What a page fault takes on that host, nanoseconds.
     pub fault_ns: u64,
+    /// Who traced the thread meanwhile, by name, as the kernel says of it (`TracerPid`).
+    pub tracer: Option<&'a str>,
 }
 
 impl Excess<'_> {
@@ -72,6 +74,8 @@ pub struct Clue<'a> {
     pub passed_over_ns: u64,
     /// If it waited, whom for.
     pub chain: &'a Chain,
+    /// Who let the thread go on that was held as by a debugger.
+    pub tracers: &'a [u32],
     /// What the kernel did.
     pub trace: &'a Trace,
     /// What is to be explained.
@@ -105,7 +109,8 @@ impl Clue<'_> {
 
     /// Who ran while it was ready: an ordinary thread, and not because real-time threads are limited.
     pub fn ordinary_neighbour(&self) -> Option<u32> {
-        let is_own = |thread| self.is_ordinary(thread) && !self.is_deferred(thread);
+        let is_own =
+            |thread| self.is_ordinary(thread) && !self.is_deferred(thread) && !self.is_tracer(thread);
         self.neighbour().filter(|&thread| is_own(thread) && !self.is_limited() && !self.is_throttled())
     }
 
@@ -117,7 +122,23 @@ impl Clue<'_> {
 
     /// The same, a real-time thread.
     pub fn urgent_neighbour(&self) -> Option<u32> {
-        self.neighbour().filter(|&thread| !self.is_ordinary(thread))
+        self.neighbour().filter(|&thread| !self.is_ordinary(thread) && !self.is_tracer(thread))
+    }
+
+    /// The time is its tracer's: it was held, or who traces it ended its wait or had its CPU. Who that was, as far as it is known.
+    pub fn tracers(&self) -> Option<String> {
+        let is_passed_over = !self.is_limited() && !self.is_throttled();
+        let is_neighbour = self.neighbour().is_some_and(|thread| self.is_tracer(thread)) && is_passed_over;
+        let is_held = self.absence_without_quota() == Some(Absence::Traced);
+        (is_held || is_neighbour || self.awaited() == Some(Awaited::Tracer)).then(|| {
+            let names = self.tracers.iter().map(|&thread| self.trace.name(thread));
+            let named = names.collect::<Vec<String>>().join(", ");
+            if named.is_empty() { self.excess.tracer.unwrap_or_default().to_owned() } else { named }
+        })
+    }
+
+    fn is_tracer(&self, thread: u32) -> bool {
+        self.tracers.contains(&thread)
     }
 
     /// A real-time thread left the CPU to others for as long as the kernel's limit asks.
@@ -158,6 +179,7 @@ impl Clue<'_> {
             (true, _) if self.is_of_faults() => Awaited::Page,
             (true, _) => Awaited::Device,
             (false, true) => Awaited::Interrupt,
+            (false, false) if self.is_tracer(waker) => Awaited::Tracer,
             (false, false) if self.is_stopped() => Awaited::Continuation,
             (false, false) if self.is_frozen() => Awaited::Thaw,
             (false, false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
@@ -257,6 +279,8 @@ pub enum Awaited {
     Continuation,
     /// Its control group was frozen, and was thawed.
     Thaw,
+    /// Who traces it, who ended its wait.
+    Tracer,
     /// A lock of the kernel: another program's thread ended a wait that no signal ends.
     KernelLock,
     /// A device or the kernel's own thread, where no signal wakes.
@@ -294,10 +318,21 @@ impl Glance<'_> {
         faults_us(self.seen, self.excess).min(self.seen.cpu_us)
     }
 
-    /// Neither ran nor was ready nor was anything withheld, at least, while its program did not listen: it waited in code of its own.
+    /// It waited in code of its own, and nobody traced it who may have held it there.
+    pub fn blocked_us(&self) -> u32 {
+        if self.is_in_own_code() && self.excess.tracer.is_none() { self.absent_us() } else { 0 }
+    }
+
+    /// A tracer was attached, and it was not there when it should have worked: no more than that is known without a trace.
+    pub fn traced_us(&self) -> u32 {
+        let is_at_work = self.is_in_own_code() || self.is_sending();
+        if is_at_work && self.excess.tracer.is_some() { self.absent_us() } else { 0 }
+    }
+
+    /// Neither ran nor was ready nor was anything withheld, at least, while its program did not listen.
     /// Where its CPU was taken away by what nobody tells it, such as a quota of a group that it cannot see, it was not there
     /// either: then the control thread was late too, or, where there is none, it did not give the CPU up by itself alone.
-    pub fn blocked_us(&self) -> u32 {
+    fn absent_us(&self) -> u32 {
         let Seen { wall_us, cpu_us_most, wait_us_most, throttled_us_most, frozen_us_most, stolen_us, .. } =
             *self.seen;
         let present = [cpu_us_most, wait_us_most, throttled_us_most, frozen_us_most, stolen_us];
@@ -308,12 +343,17 @@ impl Glance<'_> {
             self.seen.switches_involuntary == 0
         };
         let is_by_itself = self.seen.stopped_us == 0 && self.seen.switches_voluntary > 0;
-        if self.is_in_own_code() && is_by_itself && is_free { absent_us } else { 0 }
+        if is_by_itself && is_free { absent_us } else { 0 }
     }
 
     /// The stage is one in which its program does not wait for a message.
     fn is_in_own_code(&self) -> bool {
         self.excess.stage == RESPONDER || self.excess.stage.ends_with("elsewhere")
+    }
+
+    /// The stage is one of a message that is due and has not left.
+    fn is_sending(&self) -> bool {
+        ["sent", "sealed", "posted"].iter().any(|stage| self.excess.stage.ends_with(stage))
     }
 
     /// It ran for its own work, at least. Before it was woken it slept: what it computed then is not what it was waited for.

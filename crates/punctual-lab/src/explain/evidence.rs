@@ -4,6 +4,7 @@ use punctual_machine::fault_cost::FAULT_NS_MIN;
 use punctual_machine::window::Window;
 use serde::{Deserialize, Serialize};
 
+use super::attached::Attached;
 use super::stage::StageOwner;
 use super::trace::Trace;
 use crate::scheduling::Urgency;
@@ -62,6 +63,9 @@ pub struct EvidenceThread {
     pub dropped: Option<u64>,
     /// What it saw of itself (tier 0), around late messages.
     pub windows: Vec<Window>,
+    /// Who traced it, when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<Attached>,
 }
 
 /// Evidence of before there was a choice.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Part, account};
+use super::attached::Attached;
 use super::cause::Cause;
 use super::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence};
 use super::naming::{Excess, NamedCause, from_account, from_windows, part_words};
@@ -206,6 +207,7 @@ impl<'a> Place<'a> {
             urgency: late.thread.map_or(Urgency::Other, |thread| thread.urgency),
             has_control: late.thread.is_some_and(|thread| thread.has_control),
             fault_ns: self.evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns),
+            tracer: late.thread.and_then(|thread| Attached::over(&thread.attached, late.interval)),
         };
         let seen: Option<Seen> = late.thread.and_then(|thread| over(&thread.windows, late.interval));
         let traced = late.traced.as_ref().map(|(dump, account)| (&dump.trace, account));

@@ -5,6 +5,7 @@ use punctual_machine::fault_cost::fault_ns;
 use punctual_machine::window::{Evidence, SchedSampler, Window};
 use serde::{Deserialize, Serialize};
 
+use super::attached::{Attached, TracerLook};
 use super::evidence::{EvidenceThread, Recording, TrialEvidence};
 use super::recorder::LateRecorder;
 use super::stage::{StageOwner, rule_for};
@@ -39,6 +40,7 @@ pub struct WindowLog {
     /// In the order of time; spans are ticks.
     windows: Vec<Window>,
     windows_max: usize,
+    tracer: TracerLook,
 }
 
 impl WindowLog {
@@ -48,7 +50,8 @@ impl WindowLog {
         let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
         let mut windows = vec![blank; windows_max];
         windows.clear();
-        Self { sampler: SchedSampler::of_this_thread(), windows, windows_max }
+        let (sampler, tracer) = (SchedSampler::of_this_thread(), TracerLook::of_this_thread());
+        Self { sampler, windows, windows_max, tracer }
     }
 
     /// When the window in the making began.
@@ -72,6 +75,9 @@ impl WindowLog {
     pub fn close(&mut self, control_late_us: u32, was_slow: bool) {
         let begin = self.since();
         let evidence = self.sampler.close(control_late_us, was_slow);
+        if was_slow {
+            self.tracer.look((begin.0, self.since().0));
+        }
         if self.windows.len() < self.windows_max {
             self.windows.push(Window { evidence, span: (begin.0, self.since().0) });
         }
@@ -89,7 +95,8 @@ impl WindowLog {
 
     /// All of them.
     pub fn finish(self) -> ThreadWindows {
-        ThreadWindows { thread: self.sampler.thread(), windows: self.windows }
+        let thread = self.sampler.thread();
+        ThreadWindows { thread, windows: self.windows, attached: self.tracer.finish() }
     }
 }
 
@@ -100,9 +107,18 @@ pub struct ThreadWindows {
     pub thread: u32,
     /// In the order of time; spans are ticks.
     pub windows: Vec<Window>,
+    /// Who traced it, the same.
+    #[serde(default)]
+    pub attached: Vec<Attached>,
 }
 
 impl ThreadWindows {
+    /// Who traced it, with spans in nanoseconds of this process's clock.
+    pub fn attached_nanos(&self) -> Vec<Attached> {
+        let clock = Clock::get();
+        Attached::at(&self.attached, |ticks| clock.nanos(Ticks(ticks)))
+    }
+
     /// With spans in nanoseconds of this process's clock.
     pub fn nanos(&self) -> Vec<Window> {
         let clock = Clock::get();
@@ -136,7 +152,8 @@ impl Kept {
     ) -> TrialEvidence {
         let threads = self.threads.into_iter().map(|thread| {
             let late = late_spans(samples, load, thread.sender);
-            EvidenceThread { windows: around(thread.windows, &late, start), ..thread }
+            let attached = Attached::at(&thread.attached, |ns| since_start(ns, start));
+            EvidenceThread { windows: around(thread.windows, &late, start), attached, ..thread }
         });
         let threads = threads.collect();
         let began = self.clocks[0];
@@ -170,10 +187,14 @@ pub fn late_spans(samples: &Samples, load: Load, sender: Option<u64>) -> Vec<(u6
     .collect()
 }
 
+/// An instant of this process's clock as one of the run.
+fn since_start(ns: u64, start: Ticks) -> u64 {
+    ns.saturating_sub(Clock::get().nanos(start))
+}
+
 /// Windows that overlap a late message, and the one behind each, which may notice what ended in it.
 fn around(windows: Vec<Window>, late: &[(u64, u64)], start: Ticks) -> Vec<Window> {
-    let began_ns = Clock::get().nanos(start);
-    let of_run = |ns: u64| ns.saturating_sub(began_ns);
+    let of_run = |ns: u64| since_start(ns, start);
     let windows: Vec<Window> = windows
         .into_iter()
         .map(|window| Window { span: (of_run(window.span.0), of_run(window.span.1)), ..window })

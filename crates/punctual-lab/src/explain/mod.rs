@@ -4,6 +4,7 @@
 //! stage's thread went through, and the parts sum to the interval. What no evidence covers is unexplained.
 
 pub mod account;
+pub mod attached;
 pub mod cause;
 pub mod clue;
 pub mod evidence;

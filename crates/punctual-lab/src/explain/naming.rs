@@ -38,12 +38,21 @@ pub fn from_account(
     excess: &Excess<'_>,
     seen: Option<&Seen>,
 ) -> Vec<NamedCause> {
-    let nobody = Chain::default();
+    let (nobody, tracers) = (Chain::default(), &account.tracers[..]);
     let waits = account.uninterruptible_waits();
     let beyond = beyond_usual(account, excess);
     let passed_over_ns = passed_over_ns(&beyond, trace);
-    let clue =
-        |kind: Kind, ns: u64| Clue { kind, ns, waits, passed_over_ns, chain: &nobody, trace, excess, seen };
+    let clue = |kind: Kind, ns: u64| Clue {
+        kind,
+        ns,
+        waits,
+        passed_over_ns,
+        chain: &nobody,
+        tracers,
+        trace,
+        excess,
+        seen,
+    };
     let chains: Vec<Chain> = beyond.iter().map(|&(part, ns)| chain(account, trace, (part, ns))).collect();
     let of_part = |(&(part, ns), chain)| Clue { chain, ..clue(Kind::Part(part), ns) };
     let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();
@@ -127,7 +136,8 @@ fn charge_steal(clues: &mut Vec<Clue<'_>>, seen: &Seen) -> u64 {
 pub fn from_windows(seen: &Seen, excess: &Excess<'_>) -> Vec<NamedCause> {
     let (cause, part) = cause_of(Some(seen), excess);
     let ns = (part * excess.message_ns as f64) as u64;
-    named(vec![(cause, ns, String::new())], excess)
+    let tracer = excess.tracer.filter(|_| cause == Cause::named("traced"));
+    named(vec![(cause, ns, tracer.unwrap_or_default().to_owned())], excess)
 }
 
 /// Equal causes together.

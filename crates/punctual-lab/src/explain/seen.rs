@@ -185,6 +185,7 @@ mod tests {
             urgency,
             has_control: true,
             fault_ns: 250,
+            tracer: None,
         }
     }
 
@@ -242,6 +243,26 @@ mod tests {
         ];
         for evidence in others {
             assert_ne!(in_a_trip(evidence, RESPONDER), Cause::named("handler_blocked"), "{evidence:?}");
+        }
+    }
+
+    /// Goal: who is traced and not there was held by its tracer, as far as it should have worked; of who waits for a message nobody knows.
+    #[test]
+    fn who_is_traced_and_not_there_was_held() {
+        let away = Evidence { cpu_us: 100, switches_voluntary: 40, ..Evidence::default() };
+        let windows = [window(0, Evidence { wall_us: 5000, ..away })];
+        let seen = over(&windows, (500_000, 4_500_000));
+        let cause = |stage, tracer| {
+            let excess = Excess { tracer, ..excess(3_900_000, stage, Urgency::Other) };
+            cause_of(seen.as_ref(), &excess).0.name()
+        };
+        for (stage, with, without) in [
+            (RESPONDER, "traced", "handler_blocked"),
+            ("elsewhere", "traced", "handler_blocked"),
+            ("sent", "traced", "unexplained"),
+            ("woken", "unexplained", "unexplained"),
+        ] {
+            assert_eq!((cause(stage, Some("strace (8)")), cause(stage, None)), (with, without), "{stage}");
         }
     }
 

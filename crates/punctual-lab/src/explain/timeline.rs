@@ -47,14 +47,19 @@ enum Turn {
     Woken(Waker),
 }
 
+impl Turn {
+    /// Where it began to run, or had run until then.
+    fn cpu(self) -> Option<u32> {
+        match self {
+            Self::Runs(cpu) | Self::Leaves(cpu, _) => Some(cpu),
+            Self::Woken(_) => None,
+        }
+    }
+}
+
 /// A thread's states over a stretch in which no event is missing: they tile it.
 pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<Stretch<State>> {
-    let mut turns: Vec<(u64, Turn)> = trace
-        .cpus
-        .iter()
-        .flat_map(|cpu| cpu.within((from, to)).iter().filter_map(move |event| turn(cpu.cpu, thread, event)))
-        .collect();
-    turns.sort_by_key(|&(at, _)| at);
+    let turns = turns(trace, thread, (from, to));
     let mut states = Vec::with_capacity(turns.len() + 1);
     let (mut begin, mut state) = (from, before_first(&turns));
     for (place, &(at, turn)) in turns.iter().enumerate() {
@@ -73,11 +78,55 @@ pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<
             _ if is_missing => State::Unknown,
             (state, _) => state,
         };
+        // Until another left that CPU, this thread was what it was before: only then may it have begun to run.
+        if is_missing && matches!(state, State::Ready { .. }) {
+            let since = turn.cpu().and_then(|cpu| last_switch(trace, cpu, (begin, at)));
+            if let Some(since) = since {
+                states.push(Stretch { from_ns: begin, to_ns: since, what: state });
+                begin = since;
+            }
+        }
         states.push(Stretch { from_ns: begin, to_ns: at, what });
         (begin, state) = (at, next);
     }
     states.push(Stretch { from_ns: begin, to_ns: to, what: state });
     states
+}
+
+/// Who let a thread go on that was held: its tracers.
+pub(super) fn tracers(trace: &Trace, thread: u32, known: (u64, u64)) -> Vec<u32> {
+    let mut held = false;
+    let mut tracers = Vec::new();
+    for (_, turn) in turns(trace, thread, known) {
+        match turn {
+            Turn::Leaves(_, why) => held = why == Leaving::Traced,
+            Turn::Runs(_) => held = false,
+            // A signal that kills it may come in an interrupt.
+            Turn::Woken(Waker { thread, is_interrupt: false }) if held => tracers.push(thread),
+            Turn::Woken(_) => {}
+        }
+    }
+    tracers.sort_unstable();
+    tracers.dedup();
+    tracers
+}
+
+/// When a CPU last changed hands in a stretch, before its end.
+fn last_switch(trace: &Trace, cpu: u32, (from, to): (u64, u64)) -> Option<u64> {
+    let cpu = trace.cpus.iter().find(|one| one.cpu == cpu)?;
+    let events = cpu.within((from, to)).iter().rev();
+    let mut switches = events.filter(|event| event.0 < to && matches!(event.1, What::Switch { .. }));
+    switches.next().map(|event| event.0)
+}
+
+/// All that happened to a thread, in the order of time.
+fn turns(trace: &Trace, thread: u32, known: (u64, u64)) -> Vec<(u64, Turn)> {
+    let of = |cpu: &CpuEvents| -> Vec<(u64, Turn)> {
+        cpu.within(known).iter().filter_map(|event| turn(cpu.cpu, thread, event)).collect()
+    };
+    let mut turns: Vec<(u64, Turn)> = trace.cpus.iter().flat_map(of).collect();
+    turns.sort_by_key(|&(at, _)| at);
+    turns
 }
 
 fn turn(cpu: u32, thread: u32, &Event(at, what): &Event) -> Option<(u64, Turn)> {
@@ -115,8 +164,7 @@ fn before_first(turns: &[(u64, Turn)]) -> State {
 }
 
 fn next_state(state: State, turn: Turn, later: &[(u64, Turn)]) -> State {
-    let next_cpu =
-        || later.iter().find_map(|(_, turn)| if let Turn::Runs(cpu) = turn { Some(*cpu) } else { None });
+    let next_cpu = || later.iter().find_map(|(_, turn)| turn.cpu());
     match turn {
         Turn::Runs(cpu) => State::Running(cpu),
         Turn::Leaves(cpu, Leaving::Ready) => State::Ready { cpu: next_cpu().or(Some(cpu)), was_woken: false },

@@ -37,7 +37,7 @@ impl Chain {
                 break;
             }
             let pieces = spans.iter().flat_map(|&span| account(trace, thread, span).pieces).collect();
-            let waker = Account { pieces };
+            let waker = Account { pieces, ..Account::default() };
             let Some((most, ns)) = most_of(&waker) else { break };
             links.push(Link { thread, part: most, ns, of_ns: waker.total_ns() });
             (part, spans) = (most, longest(waker.spans(most).collect()));

@@ -229,6 +229,7 @@ impl Testbed {
             has_control: false,
             dropped: None,
             windows: of.nanos(),
+            attached: of.attached_nanos(),
         };
         Kept { threads: vec![thread(0, client), thread(1, responder)], recorder, clocks }
     }

@@ -90,6 +90,7 @@ pub fn explain(
                 urgency,
                 has_control: true,
                 fault_ns: fault_ns(),
+                tracer: None,
             };
             let (cause, confidence) = cause_of(evidence.as_ref(), &excess);
             // Where no stamp tells the wire from the responder, its evidence may.

@@ -29,6 +29,7 @@ pub(super) fn thread(
         has_control: true,
         dropped,
         windows,
+        attached: Vec::new(),
     }
 }
 

@@ -134,6 +134,7 @@ impl RunKept<'_> {
                     has_control: false,
                     dropped: None,
                     windows: windows.clone(),
+                    attached: watched.of.attached_nanos(),
                 };
                 match *part {
                     Part::Vehicle(number) if watched.sends && is_late(number) => {

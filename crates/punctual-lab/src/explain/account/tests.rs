@@ -152,6 +152,26 @@ fn a_switch_that_is_missing_is_not_made_up() {
     assert_eq!(alone.time_of(Part::Unexplained), 550, "{alone:?}");
 }
 
+/// Goal: where the switch to a thread is missing, it was ready until its CPU last changed hands: only from then on nobody knows.
+#[test]
+fn a_missing_switch_hides_no_more_than_it_must() {
+    let ours = vec![
+        switch(50, LATE, Leaving::Asleep, HOG),
+        switch(300, HOG, Leaving::Asleep, IDLE),
+        switch(700, LATE, Leaving::Asleep, IDLE),
+    ];
+    let asleep = |woken_by| Part::Blocked { woken_by, is_interrupt: false, is_uninterruptible: false };
+    divided(
+        &trace(vec![cpu(0, ours), cpu(1, vec![wake(200, LATE, 4, false)])]),
+        &[
+            (100, asleep(Some(4))),
+            (100, Part::Ready { instead: HOG }),
+            (400, Part::Unexplained),
+            (200, asleep(None)),
+        ],
+    );
+}
+
 /// Goal: a thread that changes its CPU waited for the one that it ran on next.
 #[test]
 fn a_thread_waits_for_its_next_cpu() {

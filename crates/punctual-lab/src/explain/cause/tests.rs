@@ -15,6 +15,7 @@ const URGENT: u32 = 2;
 const DEFERRED: u32 = 3;
 const KERNEL: u32 = 4;
 const LATE: u32 = 7;
+const TRACER: u32 = 5;
 
 fn trace() -> Trace {
     let task = |name: &str, priority, is_kernel| TaskInfo {
@@ -27,6 +28,7 @@ fn trace() -> Trace {
         (URGENT, task("urgent", 49, false)),
         (DEFERRED, task("ksoftirqd/0", 120, true)),
         (KERNEL, task("jbd2/vda-8", 120, true)),
+        (TRACER, task("strace", 120, false)),
     ];
     Trace { tasks: tasks.into(), ..Trace::default() }
 }
@@ -53,10 +55,10 @@ fn kinds() -> Vec<Kind> {
     let mut parts = vec![Part::Running, Part::Unexplained];
     let absences = [Absence::Stopped, Absence::Traced, Absence::CpuAsleep, Absence::Withheld];
     parts.extend(absences.map(Part::NotThere));
-    parts.extend([ORDINARY, URGENT, DEFERRED].map(|instead| Part::Ready { instead }));
+    parts.extend([ORDINARY, URGENT, DEFERRED, TRACER].map(|instead| Part::Ready { instead }));
     parts.extend([Interruption::Device(4), Interruption::Deferred(3)].map(Part::Interrupted));
     parts.push(Part::Signalled(29));
-    for woken_by in [None, Some(ORDINARY), Some(KERNEL)] {
+    for woken_by in [None, Some(ORDINARY), Some(KERNEL), Some(TRACER)] {
         for (is_interrupt, is_uninterruptible) in [(false, false), (false, true), (true, false), (true, true)]
         {
             parts.push(Part::Blocked { woken_by, is_interrupt, is_uninterruptible });
@@ -107,6 +109,7 @@ fn no_time_is_two_causes() {
                 urgency,
                 has_control: true,
                 fault_ns: 500,
+                tracer: None,
             };
             for (throttled_us_most, frozen_us_most, faults_major) in
                 [(0, 0, 0), (50_000, 0, 0), (0, 50_000, 0), (0, 0, 9), (50_000, 50_000, 9)]
@@ -122,6 +125,7 @@ fn no_time_is_two_causes() {
                         waits: 4,
                         passed_over_ns: ns,
                         chain,
+                        tracers: &[TRACER],
                         trace: &trace,
                         excess: &excess,
                         seen: Some(&seen),
@@ -145,7 +149,9 @@ fn no_time_is_two_causes() {
 /// Goal: the same of what user space sees: no two causes are sure of half each.
 #[test]
 fn no_half_is_two_causes() {
-    for urgency in [Urgency::Other, Urgency::Fifo(50)] {
+    let tracers = [None, Some("strace (5)")];
+    let urgencies = [Urgency::Other, Urgency::Fifo(50)];
+    for (urgency, tracer) in urgencies.into_iter().flat_map(|one| tracers.map(|tracer| (one, tracer))) {
         let excess = Excess {
             message_ns: 50_000_000,
             stage_ns: 50_000_000,
@@ -155,8 +161,9 @@ fn no_half_is_two_causes() {
             urgency,
             has_control: true,
             fault_ns: 500,
+            tracer,
         };
-        for bits in 0..128_u32 {
+        for bits in 0..256_u32 {
             let us = |bit: u32| if bits & (1 << bit) == 0 { 0 } else { 50_000 };
             let evidence = Evidence {
                 wall_us: 50_000,
@@ -167,6 +174,7 @@ fn no_half_is_two_causes() {
                 continued_age_us: (us(4) > 0).then_some(0),
                 faults_minor: us(5) as u16,
                 frozen_us: us(6),
+                switches_voluntary: u16::from(us(7) > 0),
                 ..Evidence::default()
             };
             let windows = [Window { evidence, span: (0, 50_000_000) }];

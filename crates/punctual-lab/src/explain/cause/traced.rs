@@ -1,18 +1,18 @@
-//! Traced: a debugger held the process. No signal tells a process of that, so user space alone cannot say it.
+//! Traced: a debugger held the process, or a program that traces its system calls stopped it at each. A thread that is held for once
+//! does not see who did that; of one who stays it reads the number.
 
 use super::UNEXPLAINED;
 use super::{Definition, Traits};
-use crate::explain::account::Absence;
 use crate::explain::injection::{How, Injection, Needs, Scene};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "traced",
     words: "held by a debugger, or by a program that traces its system calls",
-    evidence: "it left its CPU traced (sched_switch)",
-    fix: "find who traces it (TracerPid in /proc/PID/status): strace, gdb, a profiler that stops threads",
-    verify: "run it again, and punctual compare RUN RUN",
-    in_trace: |clue| (clue.absence_without_quota() == Some(Absence::Traced)).then(String::new),
-    in_windows: |_| 0,
+    evidence: "it left its CPU traced, was woken by its tracer, or waited for the CPU that its tracer had (sched_switch, sched_waking); TracerPid",
+    fix: "end what traces it (TracerPid in /proc/PID/status): strace, gdb, a profiler that stops threads",
+    verify: "punctual verify RUN --fix untrace",
+    in_trace: |clue| clue.tracers(),
+    in_windows: |glance| glance.traced_us(),
     without_trace: Some(UNEXPLAINED),
     traits: Traits { is_work: false, is_of_class: false },
     in_start: &[],

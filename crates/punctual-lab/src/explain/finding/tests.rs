@@ -35,6 +35,7 @@ pub(in crate::explain) fn evidence() -> TrialEvidence {
         has_control: true,
         dropped: None,
         windows: Vec::new(),
+        attached: Vec::new(),
     };
     TrialEvidence {
         threads: vec![thread("client", Some(6)), thread("responder", Some(LATE))],

@@ -101,6 +101,7 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
         urgency: record.urgency.parse().unwrap_or(Urgency::Other),
         has_control: false,
         fault_ns: head.fault_ns,
+        tracer: None,
     };
     let interval = (stage.from_ns, stage.to_ns);
     let seen = over(&record.windows(), interval);

@@ -21,6 +21,7 @@ fn excess(stage: &str, side: Side) -> Excess<'_> {
         urgency: Urgency::Other,
         has_control: true,
         fault_ns: 500,
+        tracer: None,
     }
 }
 
@@ -34,7 +35,7 @@ fn trace(priority: i32) -> Trace {
 
 /// A hundred milliseconds of one part, of which one is usual.
 fn of_part(part: Part) -> Account {
-    Account { pieces: vec![Piece { from_ns: 0, to_ns: 100 * MS, part }] }
+    Account { pieces: vec![Piece { from_ns: 0, to_ns: 100 * MS, part }], ..Account::default() }
 }
 
 #[track_caller]
@@ -64,6 +65,41 @@ fn parts_have_their_causes() {
     for part in [Part::Unexplained, Part::NotThere(Absence::Withheld), unseen] {
         is_named(part, &here, None, &[]);
     }
+}
+
+/// Goal: a thread that each system call stops for a moment was held by its tracer for the sum: while it stood still, while the tracer
+/// ended its wait, and while the tracer had its CPU. Another who runs there is a neighbour still.
+#[test]
+fn short_stops_are_summed() {
+    let tracer = 12;
+    let task = TaskInfo { name: "strace".to_owned(), priority: 120, is_kernel: Some(false) };
+    let mut events = vec![Event(0, What::Switch { left: OTHER, why: Leaving::Ready, runs: LATE })];
+    for stop in 0..20 {
+        let at = MS + stop * 4 * MS;
+        events.extend([
+            Event(at, What::Switch { left: LATE, why: Leaving::Traced, runs: tracer }),
+            Event(at + MS, What::Wake { woken: LATE, waker: tracer, by_interrupt: false }),
+            Event(at + 3 * MS, What::Switch { left: tracer, why: Leaving::Asleep, runs: LATE }),
+        ]);
+    }
+    events.extend([
+        Event(90 * MS, What::Switch { left: LATE, why: Leaving::Ready, runs: OTHER }),
+        Event(95 * MS, What::Switch { left: OTHER, why: Leaving::Ready, runs: LATE }),
+    ]);
+    let cpu = CpuEvents { until_ns: 100 * MS, events, ..CpuEvents::default() };
+    let mut trace = Trace { cpus: vec![cpu], ..trace(120) };
+    trace.tasks.insert(tracer, task);
+    let account = account(&trace, LATE, (0, 100 * MS));
+    assert_eq!(account.tracers, [tracer]);
+    let found = from_account(&account, &trace, &excess("responder", Side::Responder), None);
+    let named: Vec<(Cause, u64)> = found.iter().map(|cause| (cause.name, cause.ns / MS)).collect();
+    let expected = [("traced", 60), ("busy", 34), ("run_queue", 5)];
+    assert_eq!(named, expected.map(|(name, ms)| (Cause::named(name), ms)), "{found:#?}");
+    assert!(found[0].evidence.contains("strace (12)"), "{found:#?}");
+    // Who lets nobody go on is no tracer.
+    let nobody = Account { tracers: Vec::new(), ..account };
+    let found = from_account(&nobody, &trace, &excess("responder", Side::Responder), None);
+    assert_eq!(found[0].name, Cause::named("run_queue"), "{found:#?}");
 }
 
 /// Goal: a thread that waits, or spins, while its packet is on the wire is not called the cause.
@@ -136,7 +172,7 @@ fn a_limit_needs_a_real_time_thread() {
             to_ns: each_ns * (place + 1),
             part: Part::Ready { instead: 20 + place as u32 },
         };
-        Account { pieces: (0..3).map(piece).collect() }
+        Account { pieces: (0..3).map(piece).collect(), ..Account::default() }
     };
     let names = |each_ns| {
         let found = from_account(&shared(each_ns), &trace(120), &urgent, None);

@@ -237,6 +237,7 @@ fn explain_one(trace: &Trace, one: &Candidate, question: &Question<'_>, began_ns
         urgency: if is_urgent { Urgency::Fifo(1) } else { Urgency::Other },
         has_control: false,
         fault_ns: FAULT_NS_MIN,
+        tracer: None,
     };
     let stall =
         Stall { release_ns: span.1.saturating_sub(began_ns), first_index: 0, messages: 1, longest_ns: ns };
