@@ -27,14 +27,14 @@ impl Entry {
         let Ready { class, arrived, deadline, .. } = self.ready;
         match policy {
             Policy::Fifo | Policy::Strict | Policy::Stride => self.number,
-            Policy::Deadline => deadline.0,
-            Policy::Floors => deadline.min(self.pushed.plus(PATIENCE)).0,
+            Policy::Floors if deadline == Nanos::NEVER => self.pushed.plus(PATIENCE).0,
+            Policy::Floors | Policy::Deadline => deadline.0,
             Policy::Aging(step) => arrived.0.saturating_add(step.0.saturating_mul(class.into())),
         }
     }
 }
 
-/// Who has no deadline, or a late one, counts as due then: an endless row of nearer deadlines would keep it waiting for ever.
+/// Who has no deadline counts as due then: an endless row of deadlines would keep it waiting for ever.
 const PATIENCE: Nanos = Nanos::from_millis(1_000);
 
 impl PartialEq for Entry {
