@@ -89,6 +89,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
             "experiment": run.header.experiment,
             "started": run.header.started,
             "tier": arguments.tier,
+            "began_ns": trials.first().and_then(|one| one.began_ns),
             "findings": findings,
             "losses": trials.iter().filter_map(loss_json).collect::<Vec<Value>>(),
             "notes": notes,

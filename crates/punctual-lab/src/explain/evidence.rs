@@ -121,12 +121,40 @@ impl TrialEvidence {
     }
 }
 
-/// Of what has a trace, what knows most of an interval.
+/// Of what has a trace, what knows most of an interval; of those that know as much, what knows more of the time before: what a thread
+/// did last tells what it did then.
 pub fn most_of<T>(all: &[T], trace: impl Fn(&T) -> &Trace, (from, to): (u64, u64)) -> Option<&T> {
     let covered = |one: &&T| {
         let known = trace(one).known();
-        known.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from))).sum::<u64>()
+        let ns = |from: u64, to: u64| {
+            known.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from))).sum::<u64>()
+        };
+        (ns(from, to), ns(0, from))
     };
     let most = all.iter().max_by_key(covered)?;
-    (covered(&most) > 0).then_some(most)
+    (covered(&most).0 > 0).then_some(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::trace::CpuEvents;
+
+    /// Goal: of traces that know all of an interval the one that begins earliest is taken, wherever it stands: what a thread did before
+    /// tells how it waits. One that knows less of it is not, and one that knows nothing never.
+    #[test]
+    fn the_trace_that_knows_most_is_taken() {
+        let trace = |since_ns, until_ns| {
+            let cpu = CpuEvents { since_ns, until_ns, ..CpuEvents::default() };
+            Trace { cpus: vec![cpu], ..Trace::default() }
+        };
+        let place = |spans: &[(u64, u64)], interval| {
+            let all: Vec<Trace> = spans.iter().map(|&(since, until)| trace(since, until)).collect();
+            most_of(&all, |one| one, interval).map(|most| all.iter().position(|one| one == most))
+        };
+        assert_eq!(place(&[(10, 90), (40, 90), (49, 99)], (50, 60)), Some(Some(0)));
+        assert_eq!(place(&[(49, 99), (40, 90), (10, 90)], (50, 60)), Some(Some(2)));
+        assert_eq!(place(&[(10, 55), (50, 59), (90, 99)], (50, 60)), Some(Some(1)));
+        assert_eq!(place(&[(10, 50), (60, 90)], (50, 60)), None);
+    }
 }

@@ -23,6 +23,8 @@ pub struct TrialExplained {
     pub told: PlaceExplained,
     /// What never came, if anything did not.
     pub lost: Option<Loss>,
+    /// When the run began, nanoseconds of `CLOCK_MONOTONIC`, if that was stored.
+    pub began_ns: Option<u64>,
 }
 
 /// The evidence of a trial, without the kernel's trace at tier 0. What is damaged is noted, and does without.
@@ -71,7 +73,8 @@ pub fn explain_run(run: &Run, tier: u8, notes: &mut Vec<String>) -> Result<Vec<T
         let found = explain(&samples, trial.cell.load, evidence.as_ref());
         let told = PlaceExplained { place: place(trial, evidence.as_ref()), found };
         let lost = Loss::of(&samples, evidence.as_ref());
-        trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, told, lost });
+        let began_ns = evidence.map(|evidence| evidence.began_ns).filter(|&ns| ns > 0);
+        trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, told, lost, began_ns });
     }
     each_once(&mut trials);
     Ok(trials)

@@ -10,6 +10,9 @@ use crate::explain::recorder::LateRecorder;
 /// A message that took longer is asked about at once.
 const SLOW: Duration = Duration::from_micros(400);
 
+/// A look takes no longer where nothing interrupts it.
+const LOOK_MAX: Duration = Duration::from_micros(200);
+
 /// Windows of the thread that made it, and a recorder of the kernel.
 #[derive(Debug)]
 pub struct ClientWatch {
@@ -20,8 +23,38 @@ pub struct ClientWatch {
     wants_look: bool,
     was_slow: bool,
     other_looks: bool,
-    /// What the longest look took.
-    look_max: Ticks,
+    look: LookTime,
+}
+
+/// What a look at the thread usually takes. One that took longer was interrupted: as a maximum it would keep who has little time from
+/// ever looking again.
+#[derive(Clone, Copy, Debug)]
+struct LookTime {
+    usual: Ticks,
+    most: Ticks,
+}
+
+impl LookTime {
+    fn new(clock: &Clock) -> Self {
+        Self { usual: Ticks(0), most: clock.ticks(LOOK_MAX) }
+    }
+
+    /// Whether there is time for one, and as much again.
+    fn fits(&self, free: Ticks) -> bool {
+        free.0 > 2 * self.usual.0
+    }
+
+    /// One took so long.
+    fn note(&mut self, took: Ticks) {
+        let usual = self.usual.0;
+        let limit = if usual == 0 { self.most.0 } else { self.most.0.min(2 * usual) };
+        self.usual = Ticks(if took.0 > usual { took.0.min(limit) } else { usual - (usual - took.0) / 8 });
+    }
+
+    /// There was no time for one: who never looks learns nothing, and tries again after some.
+    fn note_missed(&mut self) {
+        self.usual = Ticks(self.usual.0 - self.usual.0 / 64);
+    }
 }
 
 impl ClientWatch {
@@ -36,7 +69,7 @@ impl ClientWatch {
             wants_look: false,
             was_slow: false,
             other_looks: false,
-            look_max: Ticks(0),
+            look: LookTime::new(clock),
         }
     }
 
@@ -69,9 +102,14 @@ impl ClientWatch {
         // Messages come whatever is done here: there must be time for it before the next.
         self.other_looks = false;
         let free = due.since(now);
-        if open == 0 && free > Ticks(self.look_max.0 * 2) {
+        if open > 0 {
+            return;
+        }
+        if self.look.fits(free) {
             self.look();
             self.dump_within(Some(self.clock.duration(due.since(self.clock.now()))));
+        } else {
+            self.look.note_missed();
         }
     }
 
@@ -92,7 +130,7 @@ impl ClientWatch {
         let from = self.clock.now();
         self.log.close(0, self.was_slow);
         (self.wants_look, self.was_slow) = (false, false);
-        self.look_max = self.look_max.max(self.clock.now().since(from));
+        self.look.note(self.clock.now().since(from));
     }
 
     /// The last message is answered.
@@ -115,5 +153,31 @@ impl ClientWatch {
     /// What it noted.
     pub fn end(self) -> (ThreadWindows, Option<Result<LateRecorder, String>>) {
         (self.log.finish(), self.recorder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a look that another program interrupted for long, or the very first, does not keep a thread from looking that has a
+    /// tenth of a millisecond between messages: a few messages later it looks again.
+    #[test]
+    fn one_long_look_is_not_the_last() {
+        let clock = Clock::get();
+        let us = |us: u64| clock.ticks(Duration::from_micros(us));
+        for before in [0, 100] {
+            let mut look = LookTime::new(clock);
+            (0..before).for_each(|_| look.note(us(20)));
+            (0..20).for_each(|_| look.note(us(5_000)));
+            assert!(!look.fits(us(100)) && look.fits(us(1_000)), "{look:?}");
+            let missed = (0..1_000).take_while(|_| {
+                look.note_missed();
+                !look.fits(us(100))
+            });
+            assert!(missed.count() < 200, "{look:?}");
+            (0..50).for_each(|_| look.note(us(20)));
+            assert!(look.fits(us(50)) && !look.fits(us(30)), "{look:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::protocol::Part;
 use super::testbed::WorkloadResult;
 use super::value::Record;
 use crate::endpoint::Medium;
-use crate::explain::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence};
+use crate::explain::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence, most_of};
 use crate::explain::kept::{ClockPair, Kept, late_spans, run_ns};
 use crate::explain::recorder::LateRecorder;
 use crate::explain::stage::{Side, StageOwner};
@@ -228,11 +228,7 @@ impl RunTrace {
         spans.sort_by_key(|(from, to)| (std::cmp::Reverse(to - from), *from));
         let cut = |&(from, to): &(u64, u64)| {
             let around = (from.saturating_sub(before_ns), to + AROUND_NS);
-            let covered = |dump: &&EvidenceDump| {
-                let known = dump.trace.known();
-                known.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from))).sum::<u64>()
-            };
-            let most = self.dumps.iter().max_by_key(covered).filter(|dump| covered(dump) > 0)?;
+            let most = most_of(&self.dumps, |dump| &dump.trace, (from, to))?;
             Some(EvidenceDump { span: (from, to), trace: most.trace.within(around) })
         };
         let mut dumps: Vec<EvidenceDump> = spans.iter().take(TRACED_MAX).filter_map(cut).collect();

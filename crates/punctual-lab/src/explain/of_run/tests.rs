@@ -36,7 +36,7 @@ fn found(owner: &str, during: (u64, u64), side: Side, cause: &str) -> Explained 
 
 fn trial(found: Vec<Explained>) -> TrialExplained {
     let told = PlaceExplained { place: String::new(), found };
-    TrialExplained { cell: CellId::new("socket", "callback"), trial: 0, told, lost: None }
+    TrialExplained { cell: CellId::new("socket", "callback"), trial: 0, told, lost: None, began_ns: None }
 }
 
 /// Goal: a process that stands still is told of once, where its own messages waited, with all that waited elsewhere; other
