@@ -63,9 +63,24 @@ pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
     Ok(made)
 }
 
-fn folder(out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
+/// Runs one command, which takes its own turns; returns where its run is.
+pub(super) fn once(command: &str, out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
+    catch_interrupts()?;
+    let (bar, place) = (progress(false), place(out, name));
+    bar.set_length(1);
+    run(command, &place, &bar)?;
+    bar.finish_and_clear();
+    eprintln!("run in {}", place.display());
+    Ok(place)
+}
+
+fn place(out: Option<&Path>, name: &str) -> PathBuf {
     let named = || PathBuf::from("runs").join(format!("{}-{name}", now_utc().replace(':', "")));
-    let folder = out.map_or_else(named, Path::to_owned);
+    out.map_or_else(named, Path::to_owned)
+}
+
+fn folder(out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
+    let folder = place(out, name);
     let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if is_taken {
         let text = format!("{} is not empty: choose a new directory with --out", folder.display());

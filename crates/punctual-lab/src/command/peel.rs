@@ -12,6 +12,7 @@ use crate::endpoint::Medium;
 use crate::error::Failure;
 use crate::peel::experiment::{PeelSettings, WARMUP};
 use crate::peel::layer::InjectedFault;
+use crate::peel::mend::StartFix;
 use crate::run::{Common, choose_cpus};
 
 /// Options of the peel.
@@ -37,6 +38,9 @@ pub struct PeelArguments {
     /// Mistakes to make on purpose, to see them found
     #[arg(long, value_enum, value_name = "MISTAKE", value_delimiter = ',')]
     with: Vec<InjectedFault>,
+    /// What is tried against each mistake, in starts that alternate with those without it
+    #[arg(long, value_enum, requires = "with")]
+    fix: Option<StartFix>,
 }
 
 /// Time of all trials of the layers, if nothing else was asked for.
@@ -89,6 +93,7 @@ fn settings(arguments: &PeelArguments) -> Result<PeelSettings, Failure> {
         duration: common.duration.unwrap_or(if arguments.quick { DURATION_QUICK } else { DURATION }),
         count: usize::try_from(count).unwrap_or(usize::MAX),
         with,
+        fix: arguments.fix,
         seed: common.seed,
         cpus,
     })

@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::interleave::{MadeRuns, Turns, play};
+use super::interleave::{MadeRuns, Turns, once, play};
 use super::{print, try_json, write_json};
 use crate::compare::{Order, PAIRS_MIN, RunComparison, compare_runs};
 use crate::error::Failure;
+use crate::peel::overview;
 use crate::report::parts;
 use crate::report::section::Section;
 use crate::report::text::{self, Screen};
@@ -18,13 +19,14 @@ use crate::units::duration;
 use crate::verify::again::Again;
 use crate::verify::fix::Fix;
 use crate::verify::outlier::{Outlier, outliers, sections};
+use crate::verify::start;
 
 /// Options of the verification.
 #[derive(Debug, Args)]
 pub struct VerifyArguments {
-    /// The run whose cells are measured again, of run response or run vehicles
+    /// The run that is made again, of run response, run vehicles or run peel
     run: PathBuf,
-    /// What is tried: pin, class, nice, slice, wake=WAY, sigio-off, prefault, buffers, awake, quota
+    /// What is tried: pin, class, nice, slice, wake=WAY, sigio-off, prefault, prime, bind-now, untrace, buffers, awake, quota
     #[arg(long, value_name = "FIX")]
     fix: Fix,
     /// Pairs of runs, without it and with it, 5 to 1000
@@ -51,9 +53,13 @@ const SCHEMA: &str = "punctual.verify.v1";
 pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     let run = Run::open(&arguments.run)?;
     let shown = arguments.run.display();
-    let again = Again::of(&run, arguments.duration, arguments.trace)
-        .map_err(|reason| Failure::Usage(format!("{shown}: {reason}")))?;
+    let unusable = |reason: String| Failure::Usage(format!("{shown}: {reason}"));
     let fix = &arguments.fix;
+    if run.header.experiment == "peel" {
+        return of_starts(&start::command(&run, fix, arguments.pairs).map_err(unusable)?, arguments);
+    }
+    let again = Again::of(&run, arguments.duration, arguments.trace).map_err(unusable)?;
+    let again = fix.missing(again).map_err(unusable)?;
     let with = fix.applied(&again).map_err(|reason| Failure::Usage(format!("--fix: {reason}")))?;
     // Whether the host can be changed is found out now, and taken back.
     drop(fix.hold().map_err(Failure::Machine)?);
@@ -75,6 +81,27 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     }
     let outliers = outliers(&a, &b)?;
     show(&comparison, &outliers, &made, arguments)
+}
+
+/// Tries a fix against the mistakes of starts. They alternate inside of one run.
+fn of_starts(command: &str, arguments: &VerifyArguments) -> Result<(), Failure> {
+    try_json(arguments.json.as_deref())?;
+    let path = once(command, arguments.out.as_deref(), "verify")?;
+    let made = Run::open(&path)?;
+    let all = made.summary.as_ref().and_then(overview::overall).unwrap_or_default();
+    let section = overview::fixes(&all);
+    let Some(section) = section else {
+        let skipped = made.summary.iter().flat_map(|summary| &summary.skipped);
+        let reasons: Vec<String> = skipped.map(|one| format!("{}: {}", one.what, one.reason)).collect();
+        return Err(Failure::Machine(format!("no start was made with the fix. {}", reasons.join("; "))));
+    };
+    let value = json!({
+        "schema": SCHEMA, "fix": arguments.fix.words(), "run": path, "fixes": all.fixes,
+    });
+    if write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
+        return Ok(());
+    }
+    print(&text::page(&[section], Screen::stdout()))
 }
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Run>, StoreError> {

@@ -172,7 +172,7 @@ const FIRST: [Figure; 3] = [
 
 /// The row in which O_ASYNC shows.
 pub const SIGNALS: &str = "interruptions per 1,000 frames";
-const SIGNALS_FIGURE: Figure = (SIGNALS, Some(StartStep::Signals), |s| s.signals_per_mille as f64);
+pub(super) const SIGNALS_FIGURE: Figure = (SIGNALS, Some(StartStep::Signals), |s| s.signals_per_mille as f64);
 
 /// A part of a start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -264,23 +264,40 @@ pub struct FaultFound {
     pub found: bool,
 }
 
+/// How a figure differs between two kinds of starts, taken in turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Growth {
+    pub(super) figure: Figure,
+    /// Medians of both.
+    pub(super) without: f64,
+    pub(super) with: f64,
+    /// Pair by pair.
+    pub(super) adds: Interval,
+}
+
+pub(super) fn growth(figure: &Figure, without: &[StartUp], with: &[StartUp], seed: u64) -> Growth {
+    let values = |starts: &[StartUp]| starts.iter().map(figure.2).collect::<Vec<f64>>();
+    let (mut before, mut after) = (values(without), values(with));
+    let differences: Vec<f64> = after.iter().zip(&before).map(|(with, without)| with - without).collect();
+    let adds = Interval::of(&differences, seed);
+    Growth { figure: *figure, without: median(&mut before), with: median(&mut after), adds }
+}
+
+/// Of all times in which a mistake may show.
+pub(super) fn growths(without: &[StartUp], with: &[StartUp], seed: u64) -> impl Iterator<Item = Growth> {
+    let all = UNTIL_READY.iter().chain(&FIRST).chain([&QUEUED]);
+    all.map(move |figure| growth(figure, without, with, seed))
+}
+
 /// Looks for whatever grew by most: starts with a mistake and without, in turn. Which mistake it was decides only whether
 /// that is where it belongs.
 pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], seed: u64) -> FaultFound {
-    let values = |starts: &[StartUp], of: fn(&StartUp) -> f64| starts.iter().map(of).collect::<Vec<f64>>();
-    let grew = |figure: &Figure| {
-        let (clean, culpable) = (values(without, figure.2), values(with, figure.2));
-        let differences: Vec<f64> =
-            culpable.iter().zip(&clean).map(|(with, without)| with - without).collect();
-        let adds = Interval::of(&differences, seed);
-        (*figure, median(&mut clean.clone()), median(&mut culpable.clone()), adds)
-    };
-    let candidates = UNTIL_READY.iter().chain(&FIRST).chain([&QUEUED]).map(grew);
-    let longest = candidates.max_by(|a, b| a.3.low_ns.total_cmp(&b.3.low_ns));
+    let candidates = growths(without, with, seed);
+    let longest = candidates.max_by(|a, b| a.adds.low_ns.total_cmp(&b.adds.low_ns));
     // Who is interrupted where nobody was before is it, whatever else grew: a count has no place among times.
-    let signals = grew(&SIGNALS_FIGURE);
-    let interrupted = signals.1 == 0.0 && signals.3.low_ns > 0.0;
-    let (figure, without, with, adds) = longest.filter(|_| !interrupted).unwrap_or(signals);
+    let signals = growth(&SIGNALS_FIGURE, without, with, seed);
+    let interrupted = signals.without == 0.0 && signals.adds.low_ns > 0.0;
+    let Growth { figure, without, with, adds } = longest.filter(|_| !interrupted).unwrap_or(signals);
     let cause = cause_of(&figure);
     let found = adds.low_ns > 0.0 && cause == Cause::made_by(culprit.name());
     let (figure, fix) = (figure.0.to_owned(), cause.fix().to_owned());

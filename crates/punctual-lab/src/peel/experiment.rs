@@ -1,5 +1,6 @@
 //! All rounds of a peel: every layer in turn, then starts of fresh processes with and without each mistake in turn.
 
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
@@ -13,12 +14,14 @@ use super::analysis::{
     FaultFound, Interval, Part, Peeled, Rounds, first_message, look_for, peel, until_ready,
 };
 use super::layer::{InjectedFault, Layer, cell};
+use super::mend::{FixTried, StartFix, judge};
 use super::startup::{StartOrder, StartUp};
 use crate::endpoint::{Addresses, EndpointPlan, Medium, VALUE_SIZE};
 use crate::load::client::{Trial, Warmup};
 use crate::load::testbed::{MadeTrial, Place, Testbed};
 use crate::run::{Experiment, RunError, RunPlan, Turns, Worker, cut_short};
 use crate::sample::{Load, Samples};
+use crate::scheduling::Urgency;
 use crate::stats::Distribution;
 use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
@@ -45,6 +48,8 @@ pub struct PeelSettings {
     pub count: usize,
     /// Mistakes to make.
     pub with: Vec<InjectedFault>,
+    /// What is tried against each.
+    pub fix: Option<StartFix>,
     /// Repeats whatever is random.
     pub seed: u64,
     /// CPUs of both ends.
@@ -77,6 +82,12 @@ pub struct Overall {
     pub starts_with: Vec<(InjectedFault, Vec<StartUp>)>,
     /// Where each shows.
     pub found: Vec<FaultFound>,
+    /// Starts with one each, and with the fix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts_fixed: Vec<(InjectedFault, Vec<StartUp>)>,
+    /// What the fix did about each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fixes: Vec<FixTried>,
     /// What starts without a mistake consist of until they are ready, the longest first.
     #[serde(default)]
     pub until_ready: Vec<Part>,
@@ -250,11 +261,16 @@ impl PeelSession<'_> {
         };
         let culprits: Vec<InjectedFault> = self.settings.with.iter().copied().filter(possible).collect();
         overall.starts_with = culprits.iter().map(|&culprit| (culprit, Vec::new())).collect();
+        let fixed = culprits.iter().filter(|_| self.settings.fix.is_some());
+        overall.starts_fixed = fixed.map(|&culprit| (culprit, Vec::new())).collect();
         for _ in Turns::new(self.settings.starts, 1, bar) {
-            let clean = self.one_start(None)?;
+            let clean = self.one_start(None, None)?;
             overall.starts.push(clean);
             for (culprit, starts) in &mut overall.starts_with {
-                starts.push(self.one_start(Some(*culprit))?);
+                starts.push(self.one_start(Some(*culprit), None)?);
+            }
+            for (culprit, starts) in &mut overall.starts_fixed {
+                starts.push(self.one_start(Some(*culprit), self.settings.fix)?);
             }
         }
         if overall.starts.is_empty() {
@@ -269,17 +285,33 @@ impl PeelSession<'_> {
             .filter(|(_, starts)| !starts.is_empty())
             .map(|(culprit, starts)| look_for(*culprit, &overall.starts, starts, self.settings.seed))
             .collect();
+        overall.fixes = self.fixes(overall);
         Ok(())
     }
 
+    /// What the fix did about each mistake.
+    fn fixes(&self, overall: &Overall) -> Vec<FixTried> {
+        let Some(fix) = self.settings.fix else { return Vec::new() };
+        let pairs = overall.starts_with.iter().zip(&overall.starts_fixed);
+        let some = pairs.filter(|(_, (_, fixed))| !fixed.is_empty());
+        some.zip(&overall.found)
+            .map(|(((_, with), (_, fixed)), found)| judge(fix, found, with, fixed, self.settings.seed))
+            .collect()
+    }
+
     /// A fresh process that pings the responder; with a crowd, if that is the mistake.
-    fn one_start(&mut self, culprit: Option<InjectedFault>) -> Result<StartUp, String> {
+    fn one_start(
+        &mut self,
+        culprit: Option<InjectedFault>,
+        fix: Option<StartFix>,
+    ) -> Result<StartUp, String> {
         let plan = self.testbed.begin(&Layer::Whole.endpoint(self.settings.medium, self.settings.wake))?;
-        let order = |bystander| StartOrder {
+        let order = |bystander: bool| StartOrder {
             addresses: self.testbed.addresses().clone(),
             plan,
             started_ns: monotonic_ns(),
             culprit,
+            fix: fix.filter(|_| !bystander),
             bystander,
         };
         let mut crowd = Vec::new();
@@ -288,11 +320,18 @@ impl PeelSession<'_> {
         for _ in 0..crowded / 2 {
             crowd.push(start_with(&order(true))?);
         }
-        let mut ours = start_with(&order(false))?;
-        for _ in crowded / 2..crowded {
-            crowd.push(start_with(&order(true))?);
-        }
-        let paid = ours.recv();
+        let urgency = fix.map_or(Urgency::Other, StartFix::urgency);
+        let (tell, started) = std::sync::mpsc::channel::<()>();
+        let (ours, order) = (order(false), &order);
+        let paid = std::thread::scope(|scope| {
+            let ours = scope.spawn(move || watched_start(ours, urgency, tell));
+            // It is told by the end of the channel, so that it is also where no process could be started.
+            let _is_started = started.recv();
+            for _ in crowded / 2..crowded {
+                crowd.push(start_with(&order(true))?);
+            }
+            ours.join().map_err(|_| "the thread that started a process failed".to_owned())?
+        });
         for bystander in &mut crowd {
             bystander.recv::<StartUp>()?;
         }
@@ -305,6 +344,15 @@ fn start_with(order: &StartOrder) -> Result<Worker, String> {
     let mut worker = Worker::start("start")?;
     worker.send(order)?;
     Ok(worker)
+}
+
+/// A process that is as urgent as the thread that starts it, which stays until the process has ended: that dies with it.
+fn watched_start(order: StartOrder, urgency: Urgency, tell: Sender<()>) -> Result<StartUp, String> {
+    urgency.apply().map_err(|error| urgency.advise(&error))?;
+    let mut worker = start_with(&StartOrder { started_ns: monotonic_ns(), ..order })?;
+    // Whoever waited has heard, or hears that nobody will tell.
+    drop(tell);
+    worker.recv()
 }
 
 impl Experiment for PeelSettings {
@@ -322,6 +370,7 @@ impl Experiment for PeelSettings {
             "messages_per_trial_max": self.count,
             "size": VALUE_SIZE,
             "with": self.with,
+            "fix": self.fix,
             "order": "all layers in turn, round by round",
         });
         RunPlan { name: "peel", warmup: WARMUP, cpus: self.cpus.into_iter().flatten().collect(), described }

@@ -7,7 +7,8 @@
 //!   │
 //! experiment  rounds of all layers in turn; starts with and without each mistake in turn ─→ store
 //!   │
-//! analysis    costs with intervals, the part of the whole that they explain, where each mistake shows
+//! analysis    costs with intervals, the part of the whole that they explain, where each mistake shows (mend: what a fix does
+//!             about it)
 //!   │
 //! overview    ─→ sections for terminal and page
 //! ```
@@ -16,5 +17,6 @@ pub mod analysis;
 pub mod experiment;
 mod key_file;
 pub mod layer;
+pub mod mend;
 pub mod overview;
 pub mod startup;

@@ -3,6 +3,7 @@
 use super::analysis::{Cost, FIGURES, FaultFound, Interval, Part, SIGNALS, median};
 use super::experiment::Overall;
 use super::layer::Layer;
+use super::mend::FixTried;
 use super::startup::StartUp;
 use crate::explain::cause::Cause;
 use crate::report::draw::{Stair, stairs};
@@ -24,6 +25,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         sections.extend(starts(&all));
         sections.extend(ranked(&all));
         sections.extend(found(&all));
+        sections.extend(fixes(&all));
     }
     sections.extend(parts::rest(summary));
     sections
@@ -140,21 +142,54 @@ fn ranked(all: &Overall) -> Vec<Section> {
     .collect()
 }
 
+/// What a fix did about each mistake.
+pub fn fixes(all: &Overall) -> Option<Section> {
+    let mut columns = vec![Column::name("mistake"), Column::prose("shows in")];
+    columns.extend([Column::number("without the fix"), Column::number("with it"), Column::number("adds")]);
+    columns.push(Column::prose("verdict"));
+    let mut table = Table::new(columns);
+    let mut worse = Vec::new();
+    for FixTried { culprit, figure, without, with, adds, is_improved, worse: costs, .. } in &all.fixes {
+        let verdict = if *is_improved { "improved" } else { "not improved" };
+        let tone = if *is_improved { Tone::Good } else { Tone::Bad };
+        table.row([
+            culprit.name().into(),
+            figure.as_str().into(),
+            shown(figure, *without).into(),
+            shown(figure, *with).into(),
+            between(figure, adds).into(),
+            Cell::toned(verdict, tone),
+        ]);
+        worse.extend(costs.iter().map(|(figure, adds)| {
+            format!("With the fix of {}, {figure} takes longer by {} µs.", culprit.name(), interval(adds))
+        }));
+    }
+    let fix = all.fixes.first()?.fix.name();
+    let about = format!("{fix}: starts with each mistake, with the fix and without it, in turn");
+    let section = Section::new("The fix that was tried").about(about).table(table);
+    Some(worse.into_iter().fold(section, Section::words))
+}
+
+/// A figure's value: a time, or a count.
+fn shown(figure: &str, value: f64) -> String {
+    if figure == SIGNALS { grouped(value.round() as i64) } else { format!("{} µs", micros(value)) }
+}
+
+fn between(figure: &str, adds: &Interval) -> String {
+    if figure == SIGNALS {
+        let [ns, low, high] = [adds.ns, adds.low_ns, adds.high_ns].map(|value| shown(figure, value));
+        format!("{ns} ({low} to {high})")
+    } else {
+        format!("{} µs", interval(adds))
+    }
+}
+
 fn found(all: &Overall) -> Option<Section> {
     let mut columns = vec![Column::name("mistake"), Column::prose("shows in")];
     columns.extend([Column::number("without"), Column::number("with"), Column::number("adds")]);
     columns.extend([Column::prose("cause"), Column::prose("try"), Column::prose("verdict")]);
     let mut table = Table::new(columns);
     for FaultFound { culprit, figure, cause, fix, without, with, adds, found } in &all.found {
-        let is_count = figure == SIGNALS;
-        let shown = |value: f64| {
-            if is_count { grouped(value.round() as i64) } else { format!("{} µs", micros(value)) }
-        };
-        let between = if is_count {
-            format!("{} ({} to {})", shown(adds.ns), shown(adds.low_ns), shown(adds.high_ns))
-        } else {
-            format!("{} µs", interval(adds))
-        };
         let verdict = if *found {
             Cell::from("found")
         } else {
@@ -163,9 +198,9 @@ fn found(all: &Overall) -> Option<Section> {
         table.row([
             culprit.name().into(),
             figure.as_str().into(),
-            shown(*without).into(),
-            shown(*with).into(),
-            between.into(),
+            shown(figure, *without).into(),
+            shown(figure, *with).into(),
+            between(figure, adds).into(),
             cause.to_string().into(),
             fix.as_str().into(),
             verdict,

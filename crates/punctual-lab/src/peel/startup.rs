@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key_file::KeyFile;
 use super::layer::InjectedFault;
+use super::mend::StartFix;
 use crate::endpoint::{Addresses, CommunicatorEndpoint, Endpoint, EndpointPlan, VALUE_SIZE};
 use crate::load::ping;
 use crate::run::Requests;
@@ -34,6 +35,8 @@ pub(super) struct StartOrder {
     pub(super) started_ns: u64,
     /// The mistake it is to make.
     pub(super) culprit: Option<InjectedFault>,
+    /// What is done about it.
+    pub(super) fix: Option<StartFix>,
     /// It is one of the crowd: starts, opens its own bus, and ends.
     pub(super) bystander: bool,
 }
@@ -106,26 +109,31 @@ fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
     let file = KeyFile::write(&order.addresses.keys)?;
     timed(&mut paid.clock_ns, Clock::get);
     let has = |culprit| order.culprit == Some(culprit);
+    let (is_primed, is_quiet) = (order.fix == Some(StartFix::Prime), order.fix == Some(StartFix::SigioOff));
     let keys = Keys::new();
-    if !has(InjectedFault::ColdCrypto) {
+    if is_primed || !has(InjectedFault::ColdCrypto) {
         timed(&mut paid.keys_ns, || read_keys(&keys, &file))?;
     }
-    let plan = EndpointPlan { interrupted: has(InjectedFault::SigioAtStart), ..order.plan };
+    let interrupted = has(InjectedFault::SigioAtStart) && !is_quiet;
+    let plan = EndpointPlan { interrupted, ..order.plan };
     let open = || order.addresses.communicator(0, &plan, &keys);
     let mut endpoint = None;
-    if !has(InjectedFault::PoolsInConstructor) {
+    if is_primed || !has(InjectedFault::PoolsInConstructor) {
         endpoint = Some(timed(&mut paid.node_ns, open)?);
+    }
+    let mut pings = Pings::new();
+    if let Some(endpoint) = endpoint.as_mut().filter(|_| is_primed) {
+        pings.prime(endpoint);
     }
     paid.ready_ns = monotonic_ns().saturating_sub(order.started_ns);
     paid.queued_ns = queued_ns();
     let before = signals_delivered();
-    let mut pings = Pings::new();
     let began = Instant::now();
     let mut endpoint = match endpoint {
         Some(endpoint) => endpoint,
         None => timed(&mut paid.node_on_path_ns, open)?,
     };
-    if has(InjectedFault::ColdCrypto) {
+    if has(InjectedFault::ColdCrypto) && !is_primed {
         timed(&mut paid.keys_on_path_ns, || read_keys(&keys, &file))?;
     }
     pings.send(&mut endpoint, began);
@@ -180,6 +188,12 @@ impl Pings {
             answer.stages.map(|ticks| if ticks == u32::MAX { 0 } else { clock.nanos(Ticks(ticks.into())) })
         });
         self.took.push((ns, stages));
+    }
+
+    /// Uses the whole way once before anything waits for it. The message is none of those that count.
+    fn prime(&mut self, endpoint: &mut CommunicatorEndpoint) {
+        self.send(endpoint, Instant::now());
+        self.took.clear();
     }
 
     fn note(&mut self, paid: &mut StartUp) {

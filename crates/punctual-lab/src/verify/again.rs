@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::explain::cause::Cause;
+use crate::explain::evidence::TrialEvidence;
+use crate::explain::of_run::explain_run;
 use crate::sample::Load;
 use crate::scheduling::Urgency;
 use crate::store::Run;
@@ -60,6 +63,10 @@ pub struct Again {
     pub lasts: Duration,
     /// With the kernel's trace.
     pub trace: bool,
+    /// What the command is started by, with its options.
+    pub launcher: Option<&'static str>,
+    /// Who traced its threads, as the run's evidence says.
+    pub tracer: Option<String>,
 }
 
 impl Default for Again {
@@ -77,6 +84,8 @@ impl Default for Again {
             more: Vec::new(),
             lasts: Duration::from_secs(4),
             trace: false,
+            launcher: None,
+            tracer: None,
         }
     }
 }
@@ -87,11 +96,12 @@ impl Again {
     /// # Errors
     /// It is another experiment's, or of something that is not made again.
     pub fn of(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
-        match run.header.experiment.as_str() {
+        let again = match run.header.experiment.as_str() {
             "response" => Self::of_response(run, lasts, trace),
             "vehicles" => Self::of_vehicles(run, lasts, trace),
-            other => Err(format!("a run of {other}: runs of response and vehicles can be verified")),
-        }
+            other => Err(format!("a run of {other}: runs of response, vehicles and peel can be verified")),
+        };
+        Ok(Self { tracer: tracer_of(run), ..again? })
     }
 
     fn of_vehicles(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
@@ -177,7 +187,8 @@ impl Again {
 
     /// As a shell takes it.
     pub fn command(&self) -> String {
-        let mut words = vec![format!("punctual run {} --rounds 1", self.experiment.name())];
+        let mut words: Vec<String> = self.launcher.map(str::to_owned).into_iter().collect();
+        words.push(format!("punctual run {} --rounds 1", self.experiment.name()));
         words.push(format!("--wake {}", self.ways.join(",")));
         let urgencies: Vec<String> = self.urgencies.iter().map(ToString::to_string).collect();
         words.push(format!("--sched {}", urgencies.join(",")));
@@ -204,6 +215,18 @@ impl Again {
         words.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer {bytes}")));
         words
     }
+}
+
+/// Who traced a thread of it, as that thread saw; else as the kernel's trace tells. What cannot be read tells nothing.
+fn tracer_of(run: &Run) -> Option<String> {
+    let mut evidence = run.trials.iter().filter_map(|trial| trial.evidence::<TrialEvidence>().ok().flatten());
+    let attached = evidence.find_map(|of| of.threads.iter().find_map(|one| one.attached.first().cloned()));
+    let told = || {
+        let trials = explain_run(run, 1, &mut Vec::new()).ok()?;
+        let causes = trials.into_iter().flat_map(|trial| trial.told.found).flat_map(|found| found.causes);
+        causes.into_iter().find(|one| one.name == Cause::named("traced")).map(|one| one.evidence)
+    };
+    attached.map(|one| one.tracer).or_else(told)
 }
 
 fn add<T: PartialEq>(list: &mut Vec<T>, one: T) {

@@ -6,7 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::str::FromStr;
 
-use super::again::Again;
+use super::again::{Again, Remade};
+use super::binding::{self, Binding};
+use crate::peel::mend::StartFix;
 use crate::scheduling::{Urgency, lift_quotas};
 
 /// One fix.
@@ -32,10 +34,17 @@ pub enum Fix {
     Awake,
     /// The CPU quotas of this process's control groups lifted.
     Quota,
+    /// Everything open, ready and used once before messages count.
+    Prime,
+    /// Symbols bound when the program starts.
+    BindNow,
+    /// Nobody traces the program's system calls.
+    Untrace,
 }
 
 /// As options name them.
-pub const NAMES: &str = "pin, class, nice, slice, wake=WAY, sigio-off, prefault, buffers, awake, quota";
+pub const NAMES: &str =
+    "pin, class, nice, slice, wake=WAY, sigio-off, prefault, prime, bind-now, untrace, buffers, awake, quota";
 
 /// The priority of the real-time class that is tried.
 const PRIORITY: u8 = 50;
@@ -63,6 +72,9 @@ impl FromStr for Fix {
             ("prefault", _) => Ok(Self::Prefault),
             ("awake", _) => Ok(Self::Awake),
             ("quota", _) => Ok(Self::Quota),
+            ("prime", _) => Ok(Self::Prime),
+            ("bind-now", _) => Ok(Self::BindNow),
+            ("untrace", _) => Ok(Self::Untrace),
             (_, Some(("wake", way))) if !way.is_empty() => Ok(Self::Wake(way.to_owned())),
             _ => Err(format!("one of {NAMES} is needed")),
         }
@@ -85,6 +97,45 @@ impl Fix {
             Self::Prefault => "memory locked, and present before it is used (--lock-memory)".to_owned(),
             Self::Awake => "processors kept awake (/dev/cpu_dma_latency held at 0)".to_owned(),
             Self::Quota => "CPU quotas of the control groups of this process lifted".to_owned(),
+            Self::Prime => {
+                "all nodes open, keys ready, and everything used once before messages count".to_owned()
+            }
+            Self::BindNow => format!("symbols bound when the program starts ({BIND_NOW})"),
+            Self::Untrace => {
+                format!("nobody traces its system calls; each run without the fix is under {TRACER}")
+            }
+        }
+    }
+
+    /// What is done about a mistake of a start, if that is something.
+    pub fn of_start(&self) -> Option<StartFix> {
+        match self {
+            Self::Prime => Some(StartFix::Prime),
+            Self::SigioOff => Some(StartFix::SigioOff),
+            Self::Class => Some(StartFix::Class),
+            Self::Nice => Some(StartFix::Nice),
+            _ => None,
+        }
+    }
+
+    /// The command without the fix: that of the run. Who traced it is none of its options, and is started with it.
+    ///
+    /// # Errors
+    /// It was not traced, or not by something that can be started again.
+    pub fn missing(&self, again: Again) -> Result<Again, String> {
+        if *self != Self::Untrace {
+            return Ok(again);
+        }
+        let by_hand = "end it, run it again, and punctual compare RUN RUN";
+        match &again.tracer {
+            None => Err("its evidence knows nobody who traced it".to_owned()),
+            Some(tracer) if !tracer.contains(TRACER_NAME) => {
+                Err(format!("it was traced by {tracer}, which cannot be repeated here: {by_hand}"))
+            }
+            Some(tracer) if !has_program(TRACER_NAME) => {
+                Err(format!("it was traced by {tracer}, and there is no {TRACER_NAME} here: {by_hand}"))
+            }
+            Some(_) => Ok(Again { launcher: Some(TRACER), ..again }),
         }
     }
 
@@ -113,6 +164,12 @@ impl Fix {
                 return Err(format!("run {} has no --lock-memory", with.experiment.name()));
             }
             Self::Prefault => with.locks_memory = true,
+            Self::Prime => prime(&mut with)?,
+            Self::BindNow => {
+                bind_now(binding::of_this_program().map_err(|error| error.to_string())?)?;
+                with.launcher = Some(BIND_NOW);
+            }
+            Self::Untrace => with.launcher = None,
             Self::Awake | Self::Quota => return Ok(with),
         }
         if with == *without {
@@ -135,6 +192,43 @@ impl Fix {
             _ => Ok(None),
         }
     }
+}
+
+/// How a program is started so that its symbols are bound then.
+const BIND_NOW: &str = "env LD_BIND_NOW=1";
+
+/// Who traces system calls, and how it is asked to.
+const TRACER_NAME: &str = "strace";
+const TRACER: &str = "strace -f -qq -o /dev/null";
+
+/// Whether lazy binding is left to be changed.
+fn bind_now(binding: Binding) -> Result<(), String> {
+    let already = match binding {
+        Binding::WhenCalled => return Ok(()),
+        Binding::AtStart => "this program is linked with -z now: its symbols are bound at its start",
+        Binding::Static => "this program is linked statically: it has no symbols to bind",
+    };
+    Err(format!(
+        "the run was made so already: {already}. Start a program that binds later with LD_BIND_NOW=1"
+    ))
+}
+
+/// Vehicles that do not wait for each other begin with messages to receivers that still open.
+fn prime(with: &mut Again) -> Result<(), String> {
+    match with.experiment {
+        Remade::Vehicles => with.more.retain(|option| option != "--no-barrier"),
+        Remade::Response => {
+            let text = "run response sends its first messages before any counts; runs of peel and of vehicles with \
+                        --no-barrier can be primed";
+            return Err(text.to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
 const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
@@ -164,6 +258,9 @@ mod tests {
             "buffers",
             "awake",
             "quota",
+            "prime",
+            "bind-now",
+            "untrace",
         ];
         for name in names {
             assert!(name.parse::<Fix>().is_ok(), "{name}");
@@ -197,7 +294,45 @@ mod tests {
             Again { experiment: Remade::Vehicles, ways: vec!["signal".to_owned()], ..Again::default() };
         let with = Fix::SigioOff.applied(&signalled).expect("it is not in place");
         assert!(with.command().contains("run vehicles") && with.command().contains("--wake epoll"));
+        let unready = Again { more: vec!["--no-barrier".to_owned()], ..signalled.clone() };
+        let primed = Fix::Prime.applied(&unready).expect("it is not in place");
+        assert_eq!(primed, signalled);
+        assert!(Fix::Prime.applied(&signalled).is_err_and(|error| error.contains("already")));
+        assert!(Fix::Prime.applied(&without).is_err_and(|error| error.contains("--no-barrier")));
         let error = Fix::Prefault.applied(&signalled).expect_err("there is no such option");
         assert!(error.contains("--lock-memory"), "{error}");
+    }
+
+    /// Goal: lazy binding is changed only where it is there; where it is not, that is said with the reason.
+    #[test]
+    fn symbols_that_are_bound_are_not_bound_again() {
+        assert_eq!(bind_now(Binding::WhenCalled), Ok(()));
+        for (binding, reason) in [(Binding::AtStart, "-z now"), (Binding::Static, "statically")] {
+            assert!(
+                bind_now(binding).is_err_and(|error| error.contains(reason) && error.contains("LD_BIND_NOW"))
+            );
+        }
+        let of_this = binding::of_this_program().expect("a program");
+        let with = Fix::BindNow.applied(&Again::default());
+        assert_eq!(with.is_ok(), of_this == Binding::WhenCalled, "{with:?}");
+    }
+
+    /// Goal: a run that strace followed is made again with and without it; one that nobody traced is not, nor is that of a debugger.
+    #[test]
+    fn a_tracer_is_repeated_only_if_it_was_there() {
+        let traced = |tracer: &str| Again { tracer: Some(tracer.to_owned()), ..Again::default() };
+        assert!(Fix::Untrace.missing(Again::default()).is_err());
+        assert!(Fix::Untrace.missing(traced("gdb (7)")).is_err_and(|error| error.contains("gdb (7)")));
+        let without = Fix::Untrace.missing(traced("strace (7)"));
+        assert_eq!(without.is_ok(), has_program("strace"), "{without:?}");
+        if let Ok(without) = without {
+            let with = Fix::Untrace.applied(&without).expect("it is not in place");
+            assert!(without.command().starts_with("strace -f"), "{}", without.command());
+            assert_eq!(
+                without.command().split_once("punctual").map(|(_, rest)| rest),
+                with.command().strip_prefix("punctual")
+            );
+        }
+        assert_eq!(Fix::Nice.missing(traced("strace (7)")).map(|one| one.launcher), Ok(None));
     }
 }

@@ -1,8 +1,11 @@
 //! Whether a fix helped: the cells of a run again, with and without it in turn, and what is late with it that was not before.
 //!
 //! `fix` says what each fix changes, of the command or of the host, and takes it back · `again` makes the command of a run from its
-//! plan · `outlier` compares who was late and why.
+//! plan · `start` that of a run of `run peel`, whose starts alternate by themselves · `binding` reads when symbols of a program are
+//! bound · `outlier` compares who was late and why.
 
 pub mod again;
+pub mod binding;
 pub mod fix;
 pub mod outlier;
+pub mod start;

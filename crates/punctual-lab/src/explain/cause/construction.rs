@@ -9,7 +9,7 @@ pub(super) static DEFINITION: Definition = Definition {
     words: "a node was opened: memory was mapped and touched, sockets were made",
     evidence: "the time from the call that opens a node until it has returned",
     fix: "open nodes and bind communicators before the first message is due",
-    verify: "punctual run peel, and punctual compare RUN RUN",
+    verify: "punctual verify RUN --fix prime, of a run of peel",
     // A trace says what the thread did there: it ran, or waited.
     in_trace: |_| None,
     in_windows: |_| 0,

@@ -9,7 +9,7 @@ pub(super) static DEFINITION: Definition = Definition {
     words: "keys were read and made ready for the first time",
     evidence: "the time from the first look at the keys until all are ready",
     fix: "read keys, and use a library once, before the first message is due",
-    verify: "punctual run peel, and punctual compare RUN RUN",
+    verify: "punctual verify RUN --fix prime, of a run of peel",
     // A trace says what the thread did there: it ran, or waited.
     in_trace: |_| None,
     in_windows: |_| 0,

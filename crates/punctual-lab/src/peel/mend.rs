@@ -1,0 +1,122 @@
+//! Fixes of a slow start: the mistake with the fix beside the mistake without it, in starts that alternate.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::analysis::{FaultFound, Growth, Interval, growth, growths};
+use super::layer::InjectedFault;
+use super::startup::StartUp;
+use crate::scheduling::Urgency;
+
+/// What is done about a mistake, in the process that starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartFix {
+    /// Nodes are opened, keys read and a message is sent through all of it before the process is ready
+    Prime,
+    /// No descriptor raises SIGIO
+    SigioOff,
+    /// The process starts in the real-time class, fifo:50
+    Class,
+    /// The process starts with the nice value -20
+    Nice,
+}
+
+impl StartFix {
+    /// As it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prime => "prime",
+            Self::SigioOff => "sigio-off",
+            Self::Class => "class",
+            Self::Nice => "nice",
+        }
+    }
+
+    /// How urgent the process is, before its first instruction too.
+    pub(super) fn urgency(self) -> Urgency {
+        match self {
+            Self::Class => Urgency::Fifo(50),
+            Self::Nice => Urgency::Nice(-20),
+            Self::Prime | Self::SigioOff => Urgency::Other,
+        }
+    }
+}
+
+/// A fix, and what it did about a mistake.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FixTried {
+    /// Which.
+    pub fix: StartFix,
+    /// Against this.
+    pub culprit: InjectedFault,
+    /// Where the mistake shows.
+    pub figure: String,
+    /// The median of that figure with the mistake alone.
+    pub without: f64,
+    /// With the fix as well.
+    pub with: f64,
+    /// What the fix adds, pair by pair: below zero it takes away.
+    pub adds: Interval,
+    /// The mistake was found, and the interval lies below zero.
+    pub is_improved: bool,
+    /// The figure that grew by most for certain with the fix, if one did.
+    pub worse: Option<(String, Interval)>,
+}
+
+/// Compares starts that make a mistake with others, in turn, in which the fix is as well.
+pub fn judge(
+    fix: StartFix,
+    found: &FaultFound,
+    without: &[StartUp],
+    with: &[StartUp],
+    seed: u64,
+) -> FixTried {
+    let of_figure = growths(without, with, seed).find(|one| one.figure.0 == found.figure);
+    let Growth { without: before, with: after, adds, .. } =
+        of_figure.unwrap_or_else(|| growth(&super::analysis::SIGNALS_FIGURE, without, with, seed));
+    let worst = growths(without, with, seed).max_by(|a, b| a.adds.low_ns.total_cmp(&b.adds.low_ns));
+    let worse = worst.filter(|one| one.adds.low_ns > 0.0).map(|one| (one.figure.0.to_owned(), one.adds));
+    FixTried {
+        fix,
+        culprit: found.culprit,
+        figure: found.figure.clone(),
+        without: before,
+        with: after,
+        adds,
+        is_improved: found.found && adds.high_ns < 0.0,
+        worse,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peel::analysis::look_for;
+
+    fn starts(of: impl Fn(u64) -> StartUp) -> Vec<StartUp> {
+        (0..8).map(of).collect()
+    }
+
+    /// Goal: a fix that takes the mistake's own time away is an improvement, and what it costs elsewhere is said; one that changes
+    /// nothing is none, nor is one of a mistake that did not show.
+    #[test]
+    fn a_fix_is_judged_where_the_mistake_shows() {
+        let start = |n: u64| StartUp { clock_ns: 7_000_000 + n, ready_ns: 20_000_000, ..StartUp::default() };
+        let clean = starts(start);
+        let lazy = starts(|n| StartUp { node_on_path_ns: 900_000 - n, first_ns: 950_000, ..start(n) });
+        let primed = starts(|n| StartUp { node_ns: 910_000 + n, ready_ns: 21_000_000, ..start(n) });
+        let found = look_for(InjectedFault::PoolsInConstructor, &clean, &lazy, 1);
+        let fixed = judge(StartFix::Prime, &found, &lazy, &primed, 1);
+        assert!(fixed.is_improved && fixed.without > 890_000.0 && fixed.with < 1.0, "{fixed:?}");
+        assert!(fixed.worse.as_ref().is_some_and(|(figure, _)| figure.contains("before ready")), "{fixed:?}");
+        let idle = judge(StartFix::Nice, &found, &lazy, &lazy, 1);
+        assert!(!idle.is_improved && idle.worse.is_none(), "{idle:?}");
+        let unseen = look_for(InjectedFault::PoolsInConstructor, &clean, &clean, 1);
+        assert!(!judge(StartFix::Prime, &unseen, &lazy, &primed, 1).is_improved);
+        let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
+        let found = look_for(InjectedFault::SigioAtStart, &clean, &interrupted, 1);
+        let fixed = judge(StartFix::SigioOff, &found, &interrupted, &clean, 1);
+        assert!(fixed.is_improved && fixed.with < 1.0, "{fixed:?}");
+    }
+}
