@@ -275,6 +275,13 @@ pub(super) struct Growth {
     pub(super) adds: Interval,
 }
 
+impl Growth {
+    /// A step that was nothing before, and is something for certain.
+    fn is_new(&self) -> bool {
+        self.figure.1.is_some() && self.without == 0.0 && self.adds.low_ns > 0.0
+    }
+}
+
 pub(super) fn growth(figure: &Figure, without: &[StartUp], with: &[StartUp], seed: u64) -> Growth {
     let values = |starts: &[StartUp]| starts.iter().map(figure.2).collect::<Vec<f64>>();
     let (mut before, mut after) = (values(without), values(with));
@@ -292,12 +299,15 @@ pub(super) fn growths(without: &[StartUp], with: &[StartUp], seed: u64) -> impl 
 /// Looks for whatever grew by most: starts with a mistake and without, in turn. Which mistake it was decides only whether
 /// that is where it belongs.
 pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], seed: u64) -> FaultFound {
-    let candidates = growths(without, with, seed);
-    let longest = candidates.max_by(|a, b| a.adds.low_ns.total_cmp(&b.adds.low_ns));
-    // Who is interrupted where nobody was before is it, whatever else grew: a count has no place among times.
+    let longest = |is_one: fn(&Growth) -> bool| {
+        let candidates = growths(without, with, seed).filter(is_one);
+        candidates.max_by(|a, b| a.adds.low_ns.total_cmp(&b.adds.low_ns))
+    };
+    // What was in no start before and is in all now is it, whatever else grew: the noise of longer times hides it otherwise. Of
+    // these signals come first: a count has no place among times.
     let signals = growth(&SIGNALS_FIGURE, without, with, seed);
-    let interrupted = signals.without == 0.0 && signals.adds.low_ns > 0.0;
-    let Growth { figure, without, with, adds } = longest.filter(|_| !interrupted).unwrap_or(signals);
+    let fresh = Some(signals).filter(Growth::is_new).or_else(|| longest(Growth::is_new));
+    let Growth { figure, without, with, adds } = fresh.or_else(|| longest(|_| true)).unwrap_or(signals);
     let cause = cause_of(&figure);
     let found = adds.low_ns > 0.0 && cause == Cause::made_by(culprit.name());
     let (figure, fix) = (figure.0.to_owned(), cause.fix().to_owned());
@@ -364,6 +374,18 @@ mod tests {
         assert!(!look_for(InjectedFault::ColdCrypto, &clean, &clean, 1).found);
         let mistaken = look_for(InjectedFault::PoolsInConstructor, &clean, &cold, 1);
         assert!(!mistaken.found && mistaken.figure == KEYS_ON_PATH.0, "{mistaken:?}");
+        // Its noise does not hide a step that was not there before, and does not make one up.
+        let noise = |n: u64| StartUp { first_ns: 5_000_000 + n, ..start(n) };
+        let hidden = starts(|n| StartUp { keys_on_path_ns: 20_000 + n, ..noise(n) });
+        let found = look_for(InjectedFault::ColdCrypto, &clean, &hidden, 1);
+        assert!(found.found && found.figure == KEYS_ON_PATH.0, "{found:?}");
+        let slower = look_for(
+            InjectedFault::ColdCrypto,
+            &starts(|n| StartUp { first_ns: 9, ..start(n) }),
+            &starts(noise),
+            1,
+        );
+        assert!(!slower.found && slower.figure == FIRST[2].0, "{slower:?}");
         let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
         assert!(look_for(InjectedFault::SigioAtStart, &clean, &interrupted, 1).found);
     }
