@@ -155,6 +155,40 @@ fn vehicles_are_made_again_without_their_tracer() {
     assert!(error.contains("nobody who traced it"), "{error}");
 }
 
+/// Goal: a survey of one route is made again with another way to wait, and rows are compared only with those that are alike: one way has
+/// a row beside its floor that the other has not.
+#[test]
+fn a_survey_is_made_again_with_another_way() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = ["survey", "--only", "shared/futex", "--gap", "1ms", "--load", "closed"];
+    let ended =
+        place.punctual(&[&arguments[..], &["--duration", "600ms", "--quiet", "--out", "run"]].concat());
+    // On a busy machine a message may be lost, which ends it with 1.
+    assert!(place.path("run/summary.json").is_file(), "{}", ended.err);
+    let arguments = ["verify", "run", "--fix", "wake=eventfd", "--duration", "600ms", "--out", "pairs"];
+    let text = place.punctual(&[&arguments[..], &["--json", "verdict"]].concat()).with(0).out;
+    assert!(text.contains("--wake eventfd") && text.contains("New with the fix"), "{text}");
+    let json = |path: &str| -> Value {
+        serde_json::from_str(&fs::read_to_string(place.path(path)).expect("written")).expect("JSON")
+    };
+    let cells = json("verdict")["comparison"]["cells"].as_array().expect("cells").clone();
+    let mut sizes: Vec<u64> = cells.iter().filter_map(|cell| cell["cell"]["size"].as_u64()).collect();
+    sizes.sort_unstable();
+    // There and back, and one way.
+    assert_eq!(sizes, [64, 64, 1024, 1024], "{cells:#?}");
+    assert!(cells.iter().all(|cell| cell["cell"]["name"] == "shared/futex"), "{cells:#?}");
+    let names = |side: &str| {
+        let summary = json(&format!("pairs/{side}/001/summary.json"));
+        let results = summary["results"].as_array().expect("results").clone();
+        results.iter().map(|result| result["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    assert!(names("a").iter().any(|name| name == "shared/futex+plain"), "{:?}", names("a"));
+    assert!(names("b").iter().all(|name| name == "shared/eventfd"), "{:?}", names("b"));
+    let error = place.punctual(&["verify", "run", "--fix", "class"]).with(2).err;
+    assert!(error.contains("survey has no option"), "{error}");
+}
+
 /// Goal: what cannot be tried is said before anything is measured.
 #[test]
 fn what_cannot_be_tried_is_said() {

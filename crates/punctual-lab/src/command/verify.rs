@@ -14,6 +14,7 @@ use crate::peel::overview;
 use crate::report::parts;
 use crate::report::section::Section;
 use crate::report::text::{self, Screen};
+use crate::sample::CellId;
 use crate::store::{Run, StoreError};
 use crate::units::duration;
 use crate::verify::again::Again;
@@ -24,7 +25,7 @@ use crate::verify::start;
 /// Options of the verification.
 #[derive(Debug, Args)]
 pub struct VerifyArguments {
-    /// The run that is made again, of run response, run vehicles or run peel
+    /// The run that is made again: a survey, or one of run response, run vehicles or run peel
     run: PathBuf,
     /// What is tried: pin, class, nice, slice, wake=WAY, sigio-off, prefault, prime, bind-now, untrace, buffers, awake, quota
     #[arg(long, value_name = "FIX")]
@@ -108,19 +109,31 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Run>, StoreError> {
     paths.iter().map(|path| Run::open(path)).collect()
 }
 
-/// A fix may change a cell's name. Its cells are compared in their order, each with the one in its place.
+/// A fix may change a cell's name. Its cells are compared in their order, each with the one in its place; of a survey, whose ways have
+/// not all the same cells, each with the one that is alike.
 fn call_alike(a: &[Run], b: &mut [Run]) {
     let Some(first) = a.first() else { return };
-    let names = first.cells();
+    let (names, is_survey) = (first.cells(), first.header.experiment == "survey");
     for run in b {
         let own = run.cells();
         for trial in &mut run.trials {
-            let place = own.iter().position(|cell| *cell == trial.cell);
-            if let Some(cell) = place.and_then(|place| names.get(place)) {
+            let found = if is_survey {
+                names.iter().find(|name| are_alike(name, &trial.cell))
+            } else {
+                own.iter().position(|cell| *cell == trial.cell).and_then(|place| names.get(place))
+            };
+            if let Some(cell) = found {
                 trial.cell.clone_from(cell);
             }
         }
     }
+}
+
+/// The same messages at the same times in the same manner, over the same engine.
+fn are_alike(one: &CellId, other: &CellId) -> bool {
+    let manner = |cell: &CellId| cell.wake.split_once('+').map(|(_, manner)| manner.to_owned());
+    let renamed = CellId { name: one.name.clone(), wake: one.wake.clone(), ..other.clone() };
+    *one == renamed && manner(one) == manner(other)
 }
 
 fn show(

@@ -196,6 +196,10 @@ impl Experiment for SurveyPlan {
             "duration_s": self.duration.as_secs_f64(),
             "messages_per_trial_max": self.count_max,
             "order": "in turns",
+            "quick": self.asked.quick,
+            "only": self.asked.only,
+            "load": self.asked.load,
+            "gap_us": self.asked.gap_us,
             "client_cpu": cpus.first(),
             "responder_cpu": cpus.last(),
         });

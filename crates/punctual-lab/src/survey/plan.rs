@@ -208,6 +208,8 @@ pub struct SurveyPlan {
     pub count_max: usize,
     /// Records which thread each processor ran, too.
     pub is_traced: bool,
+    /// What was asked for.
+    pub asked: SurveyOptions,
 }
 
 /// What a user may change.
@@ -284,7 +286,8 @@ impl SurveyPlan {
         let seconds = if wishes.quick { 14 } else { 58 };
         let duration = wishes.duration.unwrap_or(Duration::from_secs(seconds));
         let count_max = wishes.count.unwrap_or(COUNT_MAX);
-        Self { cells, trials: TRIALS, duration, count_max, is_traced: wishes.trace }
+        let (is_traced, asked) = (wishes.trace, wishes.clone());
+        Self { cells, trials: TRIALS, duration, count_max, is_traced, asked }
     }
 
     /// The unit of a trial's time, so that all trials together take the plan's.

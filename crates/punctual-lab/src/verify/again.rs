@@ -19,14 +19,17 @@ pub enum Remade {
     Response,
     /// `run vehicles`.
     Vehicles,
+    /// `survey`.
+    Survey,
 }
 
 impl Remade {
-    /// As the command has it.
+    /// The command.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Response => "response",
-            Self::Vehicles => "vehicles",
+            Self::Response => "run response",
+            Self::Vehicles => "run vehicles",
+            Self::Survey => "survey",
         }
     }
 
@@ -41,7 +44,9 @@ impl Remade {
 pub struct Again {
     /// By which experiment.
     pub experiment: Remade,
-    /// How threads wait.
+    /// What carries messages, of a survey of one route.
+    pub engine: Option<String>,
+    /// How threads wait; none of a survey of several routes.
     pub ways: Vec<String>,
     /// How urgent they are.
     pub urgencies: Vec<Urgency>,
@@ -73,6 +78,7 @@ impl Default for Again {
     fn default() -> Self {
         Self {
             experiment: Remade::Response,
+            engine: None,
             ways: vec!["blocking".to_owned()],
             urgencies: vec![Urgency::Other],
             is_one_urgent: false,
@@ -91,7 +97,7 @@ impl Default for Again {
 }
 
 impl Again {
-    /// Of a run of `response` or `vehicles`.
+    /// Of a run of `response` or `vehicles`, or of a survey.
     ///
     /// # Errors
     /// It is another experiment's, or of something that is not made again.
@@ -99,7 +105,10 @@ impl Again {
         let again = match run.header.experiment.as_str() {
             "response" => Self::of_response(run, lasts, trace),
             "vehicles" => Self::of_vehicles(run, lasts, trace),
-            other => Err(format!("a run of {other}: runs of response, vehicles and peel can be verified")),
+            "survey" => Self::of_survey(run, lasts, trace),
+            other => Err(format!(
+                "a run of {other}: surveys, and runs of response, vehicles and peel can be verified"
+            )),
         };
         Ok(Self { tracer: tracer_of(run), ..again? })
     }
@@ -134,6 +143,28 @@ impl Again {
             trace,
             ..Self::default()
         })
+    }
+
+    fn of_survey(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
+        let plan = &run.header.plan;
+        let quick = plan["quick"].as_bool().ok_or("its plan does not say what was asked for")?;
+        let mut more: Vec<String> = quick.then(|| "--quick".to_owned()).into_iter().collect();
+        let mut option = |name: &str, value: Option<String>| {
+            more.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+        };
+        option("--gap", plan["gap_us"].as_u64().map(|us| format!("{us}us")));
+        option("--load", plan["load"].as_str().map(str::to_owned));
+        let mut routes: Vec<(String, String)> = Vec::new();
+        for cell in run.cells() {
+            let way = cell.wake.split('+').next().unwrap_or_default().to_owned();
+            add(&mut routes, (cell.engine, way));
+        }
+        let one = routes.pop().filter(|_| routes.is_empty());
+        if one.is_none() {
+            option("--only", plan["only"].as_str().map(str::to_owned));
+        }
+        let (engine, ways) = one.map_or((None, Vec::new()), |(engine, way)| (Some(engine), vec![way]));
+        Ok(Self { experiment: Remade::Survey, engine, ways, more, lasts, trace, ..Self::default() })
     }
 
     fn of_response(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
@@ -188,15 +219,20 @@ impl Again {
     /// As a shell takes it.
     pub fn command(&self) -> String {
         let mut words: Vec<String> = self.launcher.map(str::to_owned).into_iter().collect();
-        words.push(format!("punctual run {} --rounds 1", self.experiment.name()));
-        words.push(format!("--wake {}", self.ways.join(",")));
-        let urgencies: Vec<String> = self.urgencies.iter().map(ToString::to_string).collect();
-        words.push(format!("--sched {}", urgencies.join(",")));
+        words.push(format!("punctual {}", self.experiment.name()));
+        if self.experiment != Remade::Survey {
+            let urgencies: Vec<String> = self.urgencies.iter().map(ToString::to_string).collect();
+            let (ways, urgencies) = (self.ways.join(","), urgencies.join(","));
+            words.push(format!("--rounds 1 --wake {ways} --sched {urgencies}"));
+        }
         words.push(format!("--duration {}ms", self.lasts.as_millis()));
         words.extend(self.trace.then(|| "--trace".to_owned()));
         match self.experiment {
             Remade::Response => words.extend(self.of_response_alone()),
             Remade::Vehicles => words.extend(self.is_pinned.then(|| "--pin".to_owned())),
+            Remade::Survey => words.extend(
+                self.engine.iter().zip(&self.ways).map(|(engine, way)| format!("--only {engine}/{way}")),
+            ),
         }
         words.extend(self.more.iter().cloned());
         words.join(" ")

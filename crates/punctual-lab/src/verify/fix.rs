@@ -144,6 +144,9 @@ impl Fix {
     /// # Errors
     /// It is in place already, or the experiment has no such option.
     pub fn applied(&self, without: &Again) -> Result<Again, String> {
+        if without.experiment == Remade::Survey {
+            self.check_survey(without)?;
+        }
         let mut with = without.clone();
         match self {
             Self::Pin => with.is_pinned = true,
@@ -161,7 +164,7 @@ impl Fix {
             }
             Self::Wake(way) => with.ways = vec![way.clone()],
             Self::Prefault if !with.experiment.can_lock_memory() => {
-                return Err(format!("run {} has no --lock-memory", with.experiment.name()));
+                return Err(format!("{} has no --lock-memory", with.experiment.name()));
             }
             Self::Prefault => with.locks_memory = true,
             Self::Prime => prime(&mut with)?,
@@ -179,6 +182,16 @@ impl Fix {
             return Err("it makes one cell of several: verify a run of one --wake and one --sched".to_owned());
         }
         Ok(with)
+    }
+
+    /// Whether a survey can be made with it.
+    fn check_survey(&self, without: &Again) -> Result<(), String> {
+        match self {
+            Self::Awake | Self::Quota | Self::BindNow | Self::Untrace => Ok(()),
+            Self::Wake(_) if !without.ways.is_empty() => Ok(()),
+            Self::Wake(_) => Err("a survey of several routes waits in several ways: verify one with --only ENGINE/WAY".to_owned()),
+            _ => Err("punctual survey has no option for it: it binds its threads, and leaves their class; wake=WAY, awake, quota and untrace can be tried".to_owned()),
+        }
     }
 
     /// Changes the host until the guard is dropped.
@@ -217,7 +230,7 @@ fn bind_now(binding: Binding) -> Result<(), String> {
 fn prime(with: &mut Again) -> Result<(), String> {
     match with.experiment {
         Remade::Vehicles => with.more.retain(|option| option != "--no-barrier"),
-        Remade::Response => {
+        Remade::Response | Remade::Survey => {
             let text = "run response sends its first messages before any counts; runs of peel and of vehicles with \
                         --no-barrier can be primed";
             return Err(text.to_owned());
@@ -301,6 +314,22 @@ mod tests {
         assert!(Fix::Prime.applied(&without).is_err_and(|error| error.contains("--no-barrier")));
         let error = Fix::Prefault.applied(&signalled).expect_err("there is no such option");
         assert!(error.contains("--lock-memory"), "{error}");
+    }
+
+    /// Goal: of a survey what it has a switch for is changed, in its own command; the rest is refused.
+    #[test]
+    fn a_survey_is_made_again_by_its_own_switches() {
+        let (experiment, engine) = (Remade::Survey, Some("shared".to_owned()));
+        let one = Again { experiment, engine, ways: vec!["futex".to_owned()], ..Again::default() };
+        let with = Fix::Wake("spin".to_owned()).applied(&one).expect("it is not in place");
+        assert!(with.command().starts_with("punctual survey --duration 4000ms"), "{}", with.command());
+        assert!(with.command().ends_with("--only shared/spin"), "{}", with.command());
+        assert!(Fix::Quota.applied(&one).is_ok_and(|with| with == one));
+        let several = Again { engine: None, ways: Vec::new(), ..one.clone() };
+        assert!(Fix::Wake("spin".to_owned()).applied(&several).is_err_and(|error| error.contains("--only")));
+        for fix in [Fix::Pin, Fix::Class, Fix::Nice, Fix::Slice, Fix::Prefault, Fix::Buffers, Fix::Prime] {
+            assert!(fix.applied(&one).is_err_and(|error| error.contains("survey")), "{fix:?}");
+        }
     }
 
     /// Goal: lazy binding is changed only where it is there; where it is not, that is said with the reason.
