@@ -58,13 +58,16 @@ fn run(place: &Place, stops: bool, more: &[&str]) -> Value {
     }
 }
 
-/// Lets strace follow the system calls of the second vehicle while values travel; which one that was.
+/// Lets strace follow the system calls of the second vehicle while values travel, and hold it at each for half a millisecond: on a
+/// quiet machine it would be too quick for anything to be late. Which one that was.
 fn run_traced(place: &Place) -> (String, Value) {
     let mut started = place.start(punctual(&[&RUN[..], &["--out", "run", "--trace"]].concat()));
     let parent = started.id();
     started.has("vehicles that are ready", || all_ready(parent));
     let traced = children(parent).into_iter().nth(1).unwrap_or_default();
-    let arguments = ["-k", "1", "2", "strace", "-f", "-qq", "-o", "/dev/null", "-p", &traced];
+    let strace =
+        ["strace", "-f", "-qq", "-e", "inject=all:delay_enter=500", "-o", "/dev/null", "-p", &traced];
+    let arguments = [&["-k", "1", "2"][..], &strace].concat();
     let status = Command::new("timeout").args(arguments).status().expect("a program");
     eprintln!("strace ended: {status}");
     let ended = started.end();
