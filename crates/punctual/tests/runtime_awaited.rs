@@ -109,7 +109,7 @@ async fn within<F: Future>(polls: u64, future: F) -> Option<F::Output> {
 /// Goal: cancelling loses no message and doubles none. Method: waits that are given up after a random number of polls.
 #[test]
 fn giving_up_loses_nothing() {
-    const COUNT: u64 = 20_000;
+    const COUNT: u64 = 3_000;
     let _alive = watchdog(LIMIT_S);
     let bus = Bus::loopback(&unique("given-up"));
     let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());

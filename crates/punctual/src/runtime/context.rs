@@ -116,10 +116,13 @@ pub(super) fn is_due() -> bool {
 
 /// Looks again and again whether something is ready, for as long as that pays and the worker has nothing else to do.
 pub(super) fn is_ready_soon(is_ready: impl FnMut() -> bool) -> bool {
+    let patience = TURN.get().map_or(Nanos(0), |turn| turn.patience);
+    if patience == Nanos(0) {
+        return false;
+    }
     // A look wakes other tasks. It is the worker's, not this task's: they do not take over its request.
     let turn = TURN.take();
-    let patience = turn.map_or(Nanos(0), |turn| turn.patience);
-    let is_found = patience > Nanos(0) && looks(is_ready, patience);
+    let is_found = looks(is_ready, patience);
     TURN.set(turn);
     is_found
 }
