@@ -170,9 +170,10 @@ pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Acco
             continue;
         }
         of_it.extend(tracers(trace, thread, known));
+        let signals = signals(trace, thread, known);
         for state in states(trace, thread, known) {
             if state.to_ns > from_ns && state.from_ns < to_ns {
-                divide(trace, thread, known, state, &mut tiling);
+                divide(trace, &signals, known, state, &mut tiling);
             }
         }
     }
@@ -180,11 +181,16 @@ pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Acco
 }
 
 /// One state of the thread: who had its CPU divides it further.
-fn divide(trace: &Trace, thread: u32, known: (u64, u64), state: Stretch<State>, tiling: &mut Tiling) {
+fn divide(
+    trace: &Trace,
+    signals: &[Stretch<u32>],
+    known: (u64, u64),
+    state: Stretch<State>,
+    tiling: &mut Tiling,
+) {
     let (from_ns, to_ns) = (state.from_ns, state.to_ns);
     match state.what {
         State::Running(cpu) => {
-            let signals = signals(trace, thread, known);
             let mut rest = |from_ns, to_ns, tiling: &mut Tiling| {
                 let parts = signals.iter().map(|one| one.map(Part::Signalled));
                 tiling.over(parts, (from_ns, to_ns), &mut |from, to, tiling| {
