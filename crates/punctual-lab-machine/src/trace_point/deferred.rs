@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::bpf::*;
 
 /// Deferred work that is recorded by itself.
-pub(super) const LONG_NS: u32 = 20_000;
+const LONG_NS: u32 = 20_000;
 /// Short work is recorded when it sums up to this,
-pub(super) const SUM_NS: u32 = 200_000;
+const SUM_NS: u32 = 200_000;
 /// within this.
 const WINDOW_NS: u32 = 2_000_000;
 

@@ -39,7 +39,7 @@ pub struct TraceRecorder {
     rings: Vec<(u32, Ring)>,
     has_calls: bool,
     /// Where it may, the kernel leaves out deferred work that is too short to matter.
-    deferred: Option<DeferredWork>,
+    _deferred: Option<DeferredWork>,
     since_ns: u64,
 }
 
@@ -75,11 +75,6 @@ impl TraceRecorder {
         self.has_calls
     }
 
-    /// Whether the kernel filters deferred work: what is short is told as a sum, or not at all.
-    pub fn filters_deferred_work(&self) -> bool {
-        self.deferred.is_some()
-    }
-
     fn open(ring_size: usize, filter: Option<&CStr>) -> Result<Self, SystemError> {
         // Where programs may not be loaded, every piece of deferred work is recorded.
         Self::open_as(ring_size, filter, true).or_else(|_| Self::open_as(ring_size, filter, false))
@@ -112,7 +107,7 @@ impl TraceRecorder {
         for (cpu, ring) in &rings {
             ring.enable().map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), error))?;
         }
-        Ok(Self { layouts, rings, has_calls, deferred, since_ns: monotonic_ns() })
+        Ok(Self { layouts, rings, has_calls, _deferred: deferred, since_ns: monotonic_ns() })
     }
 
     /// Stops recording for now. Events are lost, and counted, until [`Self::resume`].

@@ -141,10 +141,13 @@ fn deferred_work(traces: &[CpuTrace], cpu: u32, from_ns: u64) -> (u64, usize) {
 #[test]
 fn deferred_work_is_filtered_by_its_length() {
     const MESSAGES: usize = 20_000;
-    let Some(mut filtered) = recorder() else { return };
-    if !filtered.filters_deferred_work() {
-        return eprintln!("SKIPPED: no BPF programs may be loaded here");
+    if recorder().is_none() {
+        return;
     }
+    let mut filtered = match TraceRecorder::open_as(RING_SIZE, None, true) {
+        Ok(filtered) => filtered,
+        Err(error) => return eprintln!("SKIPPED: {error}"),
+    };
     let mut whole = TraceRecorder::open_as(RING_SIZE, None, false).expect("as the other");
     let cpu = *allowed().last().expect("one");
     let number = u32::try_from(cpu).expect("a CPU");
