@@ -1,8 +1,8 @@
 //! Causes made on purpose, and what each is called: injections at random instants into a run of another experiment, among clean
 //! stretches, and a table of what was made against what was named.
 //!
-//! `victim` says in which runs · `plan` draws what is made when, by a seed · `scene` starts the run and makes it · `judge` finds each in what the run's evidence
-//! explains · `matrix` counts and shows.
+//! `victim` says in which runs · `plan` draws what is made when, by a seed · `scene` starts the run and makes it · `judge` finds each
+//! in what the run's evidence explains · `matrix` counts and shows.
 
 mod judge;
 mod matrix;
@@ -19,7 +19,7 @@ use punctual_proto::sim::Rng;
 pub use judge::Tier;
 pub use matrix::{CleanCounts, Matrix, PairCounts, RowCounts};
 pub use plan::Row;
-pub use victim::Experiment;
+pub use victim::InjectedExperiment;
 use victim::Victim;
 
 use crate::explain::injection::Tools;
@@ -60,7 +60,8 @@ const FAILURES_MAX: usize = 3;
 /// # Errors
 /// No run can be made here, or none can be read.
 pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunError> {
-    let mut cpus: Vec<usize> = Experiment::ALL.iter().filter_map(|one| one.cpus()).flatten().collect();
+    let mut cpus: Vec<usize> =
+        InjectedExperiment::ALL.iter().filter_map(|one| one.cpus()).flatten().collect();
     if cpus.is_empty() {
         return Err(RunError::Machine(TWO_CPUS.to_owned()));
     }

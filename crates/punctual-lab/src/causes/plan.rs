@@ -4,7 +4,7 @@ use std::fmt;
 
 use punctual_proto::sim::Rng;
 
-use super::victim::{Condition, Experiment, Victim};
+use super::victim::{Condition, InjectedExperiment, Victim};
 use crate::explain::cause::Definition;
 use crate::explain::injection::{How, Injection, Mishap};
 
@@ -16,22 +16,22 @@ pub struct Row {
     /// How it is made.
     pub injection: &'static Injection,
     /// In a run of which experiment.
-    pub experiment: Experiment,
+    pub experiment: InjectedExperiment,
     /// 0 or 1 of its sides; `None` is both at once.
     pub side: Option<usize>,
 }
 
 impl Row {
     /// Every injection, to each side, of these experiments. What a thread makes itself is made where threads follow a plan.
-    pub fn all(experiments: &[Experiment]) -> Vec<Self> {
-        let sides = |how: &How, experiment: Experiment| match how {
+    pub fn all(experiments: &[InjectedExperiment]) -> Vec<Self> {
+        let sides = |how: &How, experiment: InjectedExperiment| match how {
             How::OutsideBoth(_) => vec![None],
             How::Outside(_) => vec![Some(0), Some(1)],
-            How::Inside(_) if experiment == Experiment::Response => vec![Some(0), Some(1)],
-            How::OutsideUrgent(_) if experiment == Experiment::Response => vec![Some(1)],
+            How::Inside(_) if experiment == InjectedExperiment::Response => vec![Some(0), Some(1)],
+            How::OutsideUrgent(_) if experiment == InjectedExperiment::Response => vec![Some(1)],
             How::Inside(_) | How::OutsideUrgent(_) | How::AtStart => Vec::new(),
         };
-        let of = |experiment: Experiment| {
+        let of = |experiment: InjectedExperiment| {
             Injection::all().flat_map(move |(cause, injection)| {
                 let sides = sides(&injection.how, experiment);
                 sides.into_iter().map(move |side| Self { cause, injection, experiment, side })
@@ -65,11 +65,11 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, sides) = (self.injection.name, self.experiment.sides());
         match (self.experiment, self.side) {
-            (Experiment::Response, None) => f.write_str(name),
-            (Experiment::Survey, Some(side)) => write!(f, "{name}@survey {}", sides[side]),
+            (InjectedExperiment::Response, None) => f.write_str(name),
+            (InjectedExperiment::Survey, Some(side)) => write!(f, "{name}@survey {}", sides[side]),
             (_, Some(side)) => write!(f, "{name}@{}", sides[side]),
-            (Experiment::Survey, None) => write!(f, "{name}@survey"),
-            (Experiment::Vehicles, None) => write!(f, "{name}@vehicles"),
+            (InjectedExperiment::Survey, None) => write!(f, "{name}@survey"),
+            (InjectedExperiment::Vehicles, None) => write!(f, "{name}@vehicles"),
         }
     }
 }
@@ -149,7 +149,7 @@ fn are_possible_at_once(one: &Row, other: &Row) -> bool {
         (false, false) => false,
     };
     let is_ordinary = |row: &&Row| {
-        row.victim() == Victim { experiment: Experiment::Response, condition: Condition::Ordinary }
+        row.victim() == Victim { experiment: InjectedExperiment::Response, condition: Condition::Ordinary }
     };
     let fit = fit && [one, other].iter().all(is_ordinary);
     fit && one.side.is_some() && one.side == other.side && one.cause.name != other.cause.name
@@ -203,7 +203,7 @@ mod tests {
     /// Goal: a seed is a plan, and each row is in it as often as every other.
     #[test]
     fn a_plan_follows_from_its_seed() {
-        let rows = Row::all(&Experiment::ALL);
+        let rows = Row::all(&InjectedExperiment::ALL);
         let wanted: Vec<(Row, usize)> = rows.iter().map(|&row| (row, 3)).collect();
         let plan = |seed| draw(&mut Rng::at(&[seed]), &wanted);
         let shown = |seed| format!("{:?}", plan(seed));
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn two_at_once_are_of_one_message() {
         const MS: u64 = 1_000_000;
-        let rows = Row::all(&Experiment::ALL);
+        let rows = Row::all(&InjectedExperiment::ALL);
         let pairs = draw_pairs(&mut Rng::at(&[3]), &rows, 200);
         assert_eq!(pairs.len(), 200);
         for planned in pairs {

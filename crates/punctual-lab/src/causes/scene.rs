@@ -11,7 +11,7 @@ use punctual_machine::signal::{interrupt, interrupted};
 
 use super::TWO_CPUS;
 use super::plan::{Planned, Row, Timed, timed};
-use super::victim::{Condition, Experiment, Victim};
+use super::victim::{Condition, InjectedExperiment, Victim};
 use crate::explain::injection::{How, Mishap, Scene, Tools};
 use crate::scheduling::Job;
 use crate::store::Run;
@@ -166,7 +166,7 @@ impl Stage {
             .args(["--quiet", "--duration", &duration])
             .arg("--out")
             .arg(out);
-        if victim.experiment == Experiment::Response {
+        if victim.experiment == InjectedExperiment::Response {
             command.arg("--mishaps").arg(write_plan(out, timed)?);
         }
         if self.trace {

@@ -8,10 +8,9 @@ use punctual_machine::cpu::allowed;
 use crate::explain::finding::Explained;
 
 /// An experiment that causes are made in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
-pub enum Experiment {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InjectedExperiment {
     /// Round trips over UDP (run response); the only one in which causes are made from inside, too
-    #[default]
     Response,
     /// The survey, over shared memory and over UDP in turn
     Survey,
@@ -33,7 +32,7 @@ pub(super) enum Condition {
 /// A run to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Victim {
-    pub(super) experiment: Experiment,
+    pub(super) experiment: InjectedExperiment,
     pub(super) condition: Condition,
 }
 
@@ -46,7 +45,7 @@ const URGENT: [&str; 8] = ["--wake", "spin", "--sched", "fifo:50", "--urgent", "
 /// Routes of the survey, one after the other: who sleeps in memory, and who sleeps in the kernel's network.
 const ROUTES: [&str; 2] = ["shared/futex", "datagram/epoll"];
 
-impl Experiment {
+impl InjectedExperiment {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Response, Self::Survey, Self::Vehicles];
 
@@ -81,14 +80,14 @@ impl Victim {
     /// What a run is asked for, the `number`th; but its time and its folder.
     pub(super) fn arguments(self, number: usize) -> Vec<&'static str> {
         let mut arguments = match self.experiment {
-            Experiment::Response => {
+            InjectedExperiment::Response => {
                 vec!["run", "response", "--rounds", "1", "--timeout", "2s", "--count", COUNT]
             }
-            Experiment::Survey => {
+            InjectedExperiment::Survey => {
                 let route = ROUTES[number % ROUTES.len()];
                 vec!["survey", "--quick", "--only", route, "--gap", "0", "--load", "closed", "--count", COUNT]
             }
-            Experiment::Vehicles => {
+            InjectedExperiment::Vehicles => {
                 vec![
                     "run",
                     "vehicles",
@@ -112,17 +111,17 @@ impl Victim {
 
     /// The processes of both sides of a run, once they are there.
     pub(super) fn processes(self, run: u32) -> Option<[u32; 2]> {
-        let [client, responder] = Experiment::Response.sides();
+        let [client, responder] = InjectedExperiment::Response.sides();
         match self.experiment {
-            Experiment::Response => {
+            InjectedExperiment::Response => {
                 let child = children(run).find(|&child| has_thread(child, |name| name == responder))?;
                 has_thread(run, |name| name == client).then_some([run, child])
             }
-            Experiment::Survey => {
+            InjectedExperiment::Survey => {
                 let child = children(run).next()?;
                 has_thread(run, |name| name.starts_with(client)).then_some([run, child])
             }
-            Experiment::Vehicles => {
+            InjectedExperiment::Vehicles => {
                 let vehicles: Vec<u32> =
                     children(run).filter(|&child| has_thread(child, |name| name == "component")).collect();
                 vehicles.try_into().ok()

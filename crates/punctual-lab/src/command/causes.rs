@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::progress::progress;
 use super::{print, try_json, write_json};
-use crate::causes::{self, CausesSettings, Experiment, Matrix, Row};
+use crate::causes::{self, CausesSettings, InjectedExperiment, Matrix, Row};
 use crate::error::Failure;
 use crate::report::text::{self, Screen};
 use crate::run::in_a_thread;
@@ -23,7 +23,7 @@ pub struct CausesArguments {
     names: Vec<String>,
     /// Only into runs of these experiments [default: all]
     #[arg(long = "in", value_name = "EXPERIMENT", value_delimiter = ',', value_enum)]
-    experiments: Vec<Experiment>,
+    experiments: Vec<InjectedExperiment>,
     /// Each so often
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
     injections: usize,
@@ -52,7 +52,7 @@ const SCHEMA: &str = "punctual.causes.v1";
 
 fn names() -> PossibleValuesParser {
     let mut names: Vec<&str> =
-        Row::all(&[Experiment::Response]).iter().map(|row| row.injection.name).collect();
+        Row::all(&[InjectedExperiment::Response]).iter().map(|row| row.injection.name).collect();
     names.dedup();
     PossibleValuesParser::new(names)
 }
@@ -62,7 +62,7 @@ pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
     catch_interrupts()?;
     try_json(arguments.json.as_deref())?;
     let experiments =
-        if arguments.experiments.is_empty() { &Experiment::ALL[..] } else { &arguments.experiments };
+        if arguments.experiments.is_empty() { &InjectedExperiment::ALL[..] } else { &arguments.experiments };
     let mut rows = Row::all(experiments);
     rows.retain(|row| {
         arguments.names.is_empty() || arguments.names.iter().any(|name| *name == row.injection.name)

@@ -1,6 +1,6 @@
 //! Stalls made by hand, and which injection each belongs to.
 use super::*;
-use crate::causes::Experiment;
+use crate::causes::InjectedExperiment;
 use crate::causes::matrix::Matrix;
 use crate::explain::naming::NamedCause;
 use crate::explain::stage::Side;
@@ -9,7 +9,7 @@ use crate::stall::Stall;
 const MS: u64 = 1_000_000;
 
 fn row(name: &str, side: usize) -> Row {
-    let found = Row::all(&[Experiment::Response])
+    let found = Row::all(&[InjectedExperiment::Response])
         .into_iter()
         .find(|row| row.injection.name == name && row.side == Some(side));
     found.expect("it is injected")
