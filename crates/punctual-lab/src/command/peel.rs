@@ -12,7 +12,7 @@ use crate::endpoint::Medium;
 use crate::error::Failure;
 use crate::peel::experiment::{PeelSettings, WARMUP};
 use crate::peel::layer::InjectedFault;
-use crate::peel::mend::StartFix;
+use crate::peel::start_fix::StartFix;
 use crate::run::{Common, choose_cpus};
 
 /// Options of the peel.

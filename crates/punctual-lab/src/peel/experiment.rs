@@ -14,7 +14,7 @@ use super::analysis::{
     FaultFound, Interval, Part, Peeled, Rounds, first_message, look_for, peel, until_ready,
 };
 use super::layer::{InjectedFault, Layer, cell};
-use super::mend::{FixTried, StartFix, judge};
+use super::start_fix::{FixTried, StartFix, judge};
 use super::startup::{StartOrder, StartUp};
 use crate::endpoint::{Addresses, EndpointPlan, Medium, VALUE_SIZE};
 use crate::load::client::{Trial, Warmup};

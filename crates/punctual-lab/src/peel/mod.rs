@@ -7,7 +7,7 @@
 //!   │
 //! experiment  rounds of all layers in turn; starts with and without each mistake in turn ─→ store
 //!   │
-//! analysis    costs with intervals, the part of the whole that they explain, where each mistake shows (mend: what a fix does
+//! analysis    costs with intervals, the part of the whole that they explain, where each mistake shows (start_fix: what a fix does
 //!             about it)
 //!   │
 //! overview    ─→ sections for terminal and page
@@ -17,6 +17,6 @@ pub mod analysis;
 pub mod experiment;
 mod key_file;
 pub mod layer;
-pub mod mend;
 pub mod overview;
+pub mod start_fix;
 pub mod startup;

@@ -2,8 +2,8 @@
 
 use super::analysis::{Cost, FIGURES, FaultFound, Interval, Part, SIGNALS, median};
 use super::experiment::Overall;
-use super::layer::Layer;
-use super::mend::FixTried;
+use super::layer::{InjectedFault, Layer};
+use super::start_fix::FixTried;
 use super::startup::StartUp;
 use crate::explain::cause::Cause;
 use crate::report::draw::{Stair, stairs};
@@ -152,14 +152,8 @@ pub fn fixes(all: &Overall) -> Option<Section> {
     for FixTried { culprit, figure, without, with, adds, is_improved, worse: costs, .. } in &all.fixes {
         let verdict = if *is_improved { "improved" } else { "not improved" };
         let tone = if *is_improved { Tone::Good } else { Tone::Bad };
-        table.row([
-            culprit.name().into(),
-            figure.as_str().into(),
-            shown(figure, *without).into(),
-            shown(figure, *with).into(),
-            between(figure, adds).into(),
-            Cell::toned(verdict, tone),
-        ]);
+        let cells = compared(*culprit, figure, [*without, *with], adds);
+        table.row(cells.into_iter().chain([Cell::toned(verdict, tone)]));
         worse.extend(costs.iter().map(|(figure, adds)| {
             format!("With the fix of {}, {figure} takes longer by {} µs.", culprit.name(), interval(adds))
         }));
@@ -168,6 +162,12 @@ pub fn fixes(all: &Overall) -> Option<Section> {
     let about = format!("{fix}: starts with each mistake, with the fix and without it, in turn");
     let section = Section::new("The fix that was tried").about(about).table(table);
     Some(worse.into_iter().fold(section, Section::words))
+}
+
+/// The mistake, where it shows, both medians, and by how much the second differs.
+fn compared(culprit: InjectedFault, figure: &str, medians: [f64; 2], adds: &Interval) -> [Cell; 5] {
+    let [first, second] = medians.map(|median| shown(figure, median).into());
+    [culprit.name().into(), figure.into(), first, second, between(figure, adds).into()]
 }
 
 /// A figure's value: a time, or a count.
@@ -195,16 +195,8 @@ fn found(all: &Overall) -> Option<Section> {
         } else {
             Cell::toned("NOT FOUND: this is what grew most", Tone::Bad)
         };
-        table.row([
-            culprit.name().into(),
-            figure.as_str().into(),
-            shown(figure, *without).into(),
-            shown(figure, *with).into(),
-            between(figure, adds).into(),
-            cause.to_string().into(),
-            fix.as_str().into(),
-            verdict,
-        ]);
+        let cells = compared(*culprit, figure, [*without, *with], adds);
+        table.row(cells.into_iter().chain([cause.to_string().into(), fix.as_str().into(), verdict]));
     }
     (!all.found.is_empty()).then(|| Section::new("The mistakes that were switched on").table(table))
 }

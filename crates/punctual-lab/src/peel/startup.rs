@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key_file::KeyFile;
 use super::layer::InjectedFault;
-use super::mend::StartFix;
+use super::start_fix::StartFix;
 use crate::endpoint::{Addresses, CommunicatorEndpoint, Endpoint, EndpointPlan, VALUE_SIZE};
 use crate::load::ping;
 use crate::run::Requests;

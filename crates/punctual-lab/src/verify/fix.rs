@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::again::{Again, Remade};
 use super::binding::{self, Binding};
-use crate::peel::mend::StartFix;
+use crate::peel::start_fix::StartFix;
 use crate::scheduling::{Urgency, lift_quotas};
 
 /// One fix.
