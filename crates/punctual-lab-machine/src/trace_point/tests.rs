@@ -107,14 +107,18 @@ fn calls_of_chosen_threads_are_recorded() {
     std::thread::spawn(|| std::thread::sleep(Duration::from_millis(1))).join().expect("it ends");
     let dump = recorder.dump(from_ns).expect("a dump");
     let traces = recorder.read(&dump);
-    let mut calls = traces.iter().flat_map(|trace| &trace.events).filter_map(|event| match event.event {
+    let calls = traces.iter().flat_map(|trace| &trace.events).filter_map(|event| match event.event {
         TraceEvent::CallEntry { thread, number } if event.at_ns >= from_ns => {
-            Some((thread, call_name(number)))
+            Some((event.at_ns, thread, call_name(number)))
         }
         _ => None,
     });
-    assert_eq!(calls.next(), Some((thread_id(), Some("clock_nanosleep"))));
-    assert!(calls.all(|(thread, _)| thread == thread_id()));
+    // The thread may have changed its CPU, and each has a trace of its own.
+    let mut calls: Vec<_> = calls.collect();
+    calls.sort_unstable();
+    let first = calls.first().map(|&(_, thread, name)| (thread, name));
+    assert_eq!(first, Some((thread_id(), Some("clock_nanosleep"))));
+    assert!(calls.iter().all(|&(_, thread, _)| thread == thread_id()));
     assert!(traces.iter().all(|trace| !trace.is_damaged));
 }
 
@@ -136,10 +140,10 @@ fn deferred_work(traces: &[CpuTrace], cpu: u32, from_ns: u64) -> (u64, usize) {
     (sum, pieces)
 }
 
-/// Goal: what the kernel leaves out of deferred work is little of its time, and much of its records. Method: two recorders of the same
-/// time, of which one has every record; first many short pieces, then long ones.
+/// Goal: what a thread receives within its own calls is not recorded, what interrupts it is. Method: two recorders of the same time, of
+/// which one has every record; first messages to itself, then packets from another CPU.
 #[test]
-fn deferred_work_is_filtered_by_its_length() {
+fn deferred_work_is_recorded_where_it_interrupts() {
     const MESSAGES: usize = 20_000;
     if recorder().is_none() {
         return;
@@ -169,9 +173,9 @@ fn deferred_work_is_filtered_by_its_length() {
         from_ns
     });
     let from_ns = sent.join().expect("it ends");
-    let [(sum, pieces), (whole_sum, whole_pieces)] = both(from_ns);
-    assert!(pieces * 10 < whole_pieces, "{pieces} of {whole_pieces}");
-    assert!(sum * 2 > whole_sum && sum < whole_sum * 2, "{sum} of {whole_sum}");
+    let [(sum, _), (whole_sum, whole_pieces)] = both(from_ns);
+    assert!(whole_pieces >= MESSAGES, "{whole_pieces}");
+    assert!(sum * 2 < whole_sum, "{sum} of {whole_sum}");
     let load = match SoftirqLoad::of(cpu) {
         Ok(load) => load,
         Err(error) => return eprintln!("SKIPPED: {error}"),
