@@ -3,12 +3,11 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::ptr;
 
 use punctual_machine::SystemError;
-use punctual_machine::clock::monotonic_ns;
 use rustix::fs::{Advice, fadvise};
-use rustix::mm::{Advice as MapAdvice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::file_pages::{FilePages, failed, nameless_file};
 
 /// Bytes of a file. Where a page is touched the kernel reads what lies around it, some MiB if it may: no more than the file has.
 const FILE_SIZE: usize = 512 << 10;
@@ -21,11 +20,11 @@ pub struct ColdPages {
     next: usize,
 }
 
-/// One of them. It is unlinked: no other process can cut it short.
+/// One of them.
 #[derive(Debug)]
 struct ColdFile {
     file: File,
-    begin: *const u8,
+    pages: FilePages,
     is_cold: bool,
 }
 
@@ -53,19 +52,12 @@ impl ColdPages {
 
 impl ColdFile {
     fn new(directory: &Path) -> Result<Self, SystemError> {
-        let off = |error: std::io::Error| {
-            SystemError::new("make a file in", directory.display().to_string(), error)
-        };
-        let path = directory.join(format!("punctual-cold-{}-{}", std::process::id(), monotonic_ns()));
-        let mut file = File::options().read(true).write(true).create_new(true).open(&path).map_err(off)?;
-        let _gone = std::fs::remove_file(&path);
-        file.write_all(&vec![1; FILE_SIZE]).map_err(off)?;
-        // SAFETY: a new mapping at a place that the kernel chooses. The file is ours alone, as long as the mapping and never cut.
-        let mapped = unsafe { mmap(ptr::null_mut(), FILE_SIZE, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
-        let begin = mapped.map_err(|error| off(error.into()))?.cast_const().cast();
+        let mut file = nameless_file(directory)?;
+        file.write_all(&vec![1; FILE_SIZE]).map_err(|error| failed(directory, error))?;
+        let pages = FilePages::of(&file, FILE_SIZE).map_err(|error| failed(directory, error))?;
         // Only clean pages leave memory, and it is never written again.
-        file.sync_data().map_err(off)?;
-        let mut cold = Self { file, begin, is_cold: false };
+        file.sync_data().map_err(|error| failed(directory, error))?;
+        let mut cold = Self { file, pages, is_cold: false };
         cold.put_out()?;
         Ok(cold)
     }
@@ -75,25 +67,15 @@ impl ColdFile {
             self.put_out()?;
         }
         self.is_cold = false;
-        // SAFETY: the place lies within the mapping, whose file has as many bytes; nobody writes it. Volatile: the read is the point.
-        Ok(unsafe { ptr::read_volatile(self.begin.add(FILE_SIZE / 2)) })
+        Ok(self.pages.read(FILE_SIZE / 2))
     }
 
     fn put_out(&mut self) -> Result<(), SystemError> {
         let off = |error: std::io::Error| SystemError::new("put out of memory", "a file", error);
-        // SAFETY: the whole of our mapping, of a file: what is dropped is read again when it is touched.
-        unsafe { madvise(self.begin.cast_mut().cast(), FILE_SIZE, MapAdvice::LinuxDontNeed) }
-            .map_err(|error| off(error.into()))?;
+        self.pages.unmap_pages().map_err(off)?;
         fadvise(&self.file, 0, None, Advice::DontNeed).map_err(|error| off(error.into()))?;
         self.is_cold = true;
         Ok(())
-    }
-}
-
-impl Drop for ColdFile {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no reference into it was given away.
-        let _unmapped = unsafe { munmap(self.begin.cast_mut().cast(), FILE_SIZE) };
     }
 }
 

@@ -7,6 +7,8 @@
 pub mod as_user;
 mod bpf;
 pub mod cold_pages;
+pub mod crowded_pages;
+mod file_pages;
 pub mod host;
 pub mod map_lock;
 pub mod signal_storm;

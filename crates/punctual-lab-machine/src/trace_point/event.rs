@@ -1,7 +1,7 @@
 //! What the recorder tells of: switches, wake-ups and interrupts.
 
 /// The tracepoints, as `system/name`. Their order is that of [`super::record::Layouts`].
-pub(super) const NAMES: [&str; 7] = [
+pub(super) const NAMES: [&str; 13] = [
     "sched/sched_switch",
     "sched/sched_waking",
     "irq/irq_handler_entry",
@@ -9,7 +9,16 @@ pub(super) const NAMES: [&str; 7] = [
     "irq/softirq_entry",
     "irq/softirq_exit",
     "signal/signal_deliver",
+    "vmscan/mm_vmscan_memcg_reclaim_begin",
+    "vmscan/mm_vmscan_memcg_reclaim_end",
+    "vmscan/mm_vmscan_direct_reclaim_begin",
+    "vmscan/mm_vmscan_direct_reclaim_end",
+    "compaction/mm_compaction_begin",
+    "compaction/mm_compaction_end",
 ];
+
+/// Places of those that only kernels with control groups of memory, or with compaction, have.
+pub(super) const OPTIONAL: std::ops::Range<usize> = 7..NAMES.len();
 
 /// System calls of chosen threads, recorded where they are asked for: they come behind [`NAMES`].
 pub(super) const CALL_NAMES: [&str; 2] = ["raw_syscalls/sys_enter", "raw_syscalls/sys_exit"];
@@ -102,6 +111,18 @@ pub enum TraceEvent {
         thread: u32,
         /// Which.
         number: u32,
+    },
+    /// A thread begins to look for memory itself: what it asked for is not there.
+    ReclaimEntry {
+        /// Who.
+        thread: u32,
+        /// Its control group may have no more; else the machine has none, or none in one piece.
+        is_limited: bool,
+    },
+    /// It goes on.
+    ReclaimExit {
+        /// Who.
+        thread: u32,
     },
     /// A thread calls the kernel.
     CallEntry {

@@ -85,7 +85,7 @@ impl TraceRecorder {
         let has_calls = filter.is_some();
         let calls = if has_calls { &event::CALL_NAMES[..] } else { &[] };
         let names = [&event::NAMES[..], calls].concat();
-        let layouts = Layouts::read(&tracefs::formats(&names)?)
+        let layouts = Layouts::read(&tracefs::formats(&names, &event::OPTIONAL)?)
             .map_err(|text| SystemError::new("read", "the kernel's tracepoints", io::Error::other(text)))?;
         let cpus = cpus_online()
             .ok_or_else(|| SystemError::new("list", "the CPUs", io::Error::from(io::ErrorKind::NotFound)))?;

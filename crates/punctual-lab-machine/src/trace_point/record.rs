@@ -108,9 +108,10 @@ pub(super) struct Layouts(Vec<(usize, Layout)>);
 const DEFERRED: std::ops::Range<usize> = 4..6;
 
 impl Layouts {
-    /// From their `format` files, all in that order.
-    pub(super) fn read(texts: &[String]) -> Result<Self, String> {
-        Self::of(texts.iter().map(String::as_str).enumerate())
+    /// From their `format` files in that order, without those that are absent.
+    pub(super) fn read(texts: &[Option<String>]) -> Result<Self, String> {
+        let numbered = texts.iter().enumerate();
+        Self::of(numbered.filter_map(|(kind, text)| Some((kind, text.as_deref()?))))
     }
 
     /// Of some of them, by their places.
@@ -150,13 +151,20 @@ impl Layouts {
                 thread: fields.unsigned("common_pid")?,
                 number: fields.unsigned("sig")?,
             }),
-            7 => Some(TraceEvent::CallEntry {
+            7 => reclaim(&fields, true),
+            9 | 11 => reclaim(&fields, false),
+            8 | 10 | 12 => Some(TraceEvent::ReclaimExit { thread: fields.unsigned("common_pid")? }),
+            13 => Some(TraceEvent::CallEntry {
                 thread: fields.unsigned("common_pid")?,
                 number: fields.unsigned("id")?,
             }),
             _ => Some(TraceEvent::CallExit { thread: fields.unsigned("common_pid")? }),
         }
     }
+}
+
+fn reclaim(fields: &Fields<'_>, is_limited: bool) -> Option<TraceEvent> {
+    Some(TraceEvent::ReclaimEntry { thread: fields.unsigned("common_pid")?, is_limited })
 }
 
 fn switch(fields: &Fields<'_>) -> Option<TraceEvent> {
@@ -333,6 +341,9 @@ print fmt: \"prev_comm=%s\"
             of(222, vector),
             of(190, "\tfield:int sig;\toffset:8;\tsize:4;\tsigned:1;\n"),
         ];
+        let absent = [None, None];
+        let reclaim = [Some(of(480, "")), Some(of(481, ""))];
+        let texts: Vec<Option<String>> = texts.into_iter().map(Some).chain(absent).chain(reclaim).collect();
         Layouts::read(&texts).expect("formats as the kernel writes them")
     }
 
@@ -430,6 +441,20 @@ print fmt: \"prev_comm=%s\"
     }
 
     #[test]
+    fn a_reclaim_is_understood() {
+        let of = |at_ns, id: u16| {
+            let mut data = vec![0; 8];
+            data[..2].copy_from_slice(&id.to_le_bytes());
+            data[4..8].copy_from_slice(&77_u32.to_le_bytes());
+            sample(at_ns, &data)
+        };
+        let trace = read_bytes([of(20, 481), of(10, 480)].concat(), false);
+        let begins = TraceEvent::ReclaimEntry { thread: 77, is_limited: false };
+        assert_eq!(trace.events[0].event, begins);
+        assert_eq!(trace.events[1].event, TraceEvent::ReclaimExit { thread: 77 });
+    }
+
+    #[test]
     fn the_state_says_why_a_thread_left() {
         let states = [0, 0x100, 1, 2, 4, 8, 0x10, 0x20, 0x80].map(state);
         use TaskState::{Asleep, Ended, Ready, Stopped, Traced, Uninterruptible};
@@ -509,7 +534,7 @@ print fmt: \"prev_comm=%s\"
     #[test]
     fn a_format_that_is_none_is_refused() {
         for text in ["", "ID: x", "ID: 7\n\tfield:int a;\toffset:x;\tsize:4;"] {
-            assert!(Layouts::read(&[text.to_owned()]).is_err(), "{text}");
+            assert!(Layouts::read(&[Some(text.to_owned())]).is_err(), "{text}");
         }
     }
 }

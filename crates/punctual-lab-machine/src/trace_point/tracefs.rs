@@ -1,7 +1,8 @@
 //! Descriptions of tracepoints from tracefs, which is mounted for a moment where nobody has mounted it.
 
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::Path;
 
 use punctual_machine::SystemError;
@@ -9,46 +10,54 @@ use punctual_machine::SystemError;
 /// Where it is mounted.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// The text that describes each tracepoint, named as `system/name`.
-pub(super) fn formats(names: &[&str]) -> Result<Vec<String>, SystemError> {
+/// The texts that describe tracepoints, in their order.
+type Formats = Result<Vec<Option<String>>, SystemError>;
+
+/// The text that describes each tracepoint, named as `system/name`. Those at some places need not be there.
+pub(super) fn formats(names: &[&str], optional: &Range<usize>) -> Formats {
     let mounted = PLACES.iter().find(|place| Path::new(place).join("events").exists());
     match mounted {
-        Some(place) => read(place, names),
-        None => read_privately(names),
+        Some(place) => read(place, names, optional),
+        None => read_privately(names, optional),
     }
 }
 
-fn read(place: &str, names: &[&str]) -> Result<Vec<String>, SystemError> {
-    let read = |name: &&str| {
+fn read(place: &str, names: &[&str], optional: &Range<usize>) -> Formats {
+    let read = |(number, name): (usize, &&str)| {
         let path = format!("{place}/events/{name}/format");
-        std::fs::read_to_string(&path).map_err(|error| {
+        let text = std::fs::read_to_string(&path);
+        if optional.contains(&number) && text.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        {
+            return Ok(None);
+        }
+        text.map(Some).map_err(|error| {
             let error = match error.kind() {
-                io::ErrorKind::PermissionDenied => advice(&error, "tracefs is root's: run as root"),
-                io::ErrorKind::NotFound => advice(&error, "this kernel has no such tracepoint"),
+                ErrorKind::PermissionDenied => advice(&error, "tracefs is root's: run as root"),
+                ErrorKind::NotFound => advice(&error, "this kernel has no such tracepoint"),
                 _ => error,
             };
             SystemError::new("read", path, error)
         })
     };
-    names.iter().map(read).collect()
+    names.iter().enumerate().map(read).collect()
 }
 
 /// In a thread whose mounts nobody else sees, and which end with it.
-fn read_privately(names: &[&str]) -> Result<Vec<String>, SystemError> {
+fn read_privately(names: &[&str], optional: &Range<usize>) -> Formats {
     let failed = |error| SystemError::new("mount", PLACES[0], error);
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || {
             mount_privately().map_err(|error| {
                 let text = match error.kind() {
-                    io::ErrorKind::PermissionDenied => {
+                    ErrorKind::PermissionDenied => {
                         "tracefs is not mounted, and to mount it needs CAP_SYS_ADMIN: run as root"
                     }
-                    io::ErrorKind::NotFound | io::ErrorKind::Unsupported => "this kernel has no tracefs",
+                    ErrorKind::NotFound | ErrorKind::Unsupported => "this kernel has no tracefs",
                     _ => return failed(error),
                 };
                 failed(advice(&error, text))
             })?;
-            read(PLACES[0], names)
+            read(PLACES[0], names, optional)
         });
         let joined = thread.map_err(failed)?.join();
         joined.unwrap_or_else(|_| Err(failed(io::Error::other("its thread failed"))))

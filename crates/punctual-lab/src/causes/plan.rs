@@ -6,7 +6,7 @@ use punctual_proto::sim::Rng;
 
 use super::victim::{Condition, InjectedExperiment, Victim};
 use crate::explain::cause::Definition;
-use crate::explain::injection::{How, Injection, Mishap};
+use crate::explain::injection::{How, Injection, Mishap, Needs};
 
 /// One thing that is injected: what, and to whom.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +43,7 @@ impl Row {
     /// In which run it can be made.
     pub(super) fn victim(&self) -> Victim {
         let condition = match self.injection.how {
+            How::Inside(_) if self.injection.needs == Needs::MemoryLimit => Condition::Member,
             How::Inside(_) | How::Outside(_) | How::AtStart => Condition::Ordinary,
             How::OutsideBoth(_) => Condition::Member,
             How::OutsideUrgent(_) => Condition::Urgent,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 pub use super::timeline::Interruption;
-use super::timeline::{State, Stretch, interruptions, occupants, signals, states, tracers};
+use super::timeline::{State, Stretch, interruptions, occupants, reclaims, signals, states, tracers};
 use super::trace::{IDLE, Trace};
 
 /// What a thread went through.
@@ -15,6 +15,11 @@ pub enum Part {
     Interrupted(Interruption),
     /// It ran, and signals of this number came so close upon one another that it did little else.
     Signalled(u32),
+    /// It took memory back from others before it got its own, be it that it ran or waited.
+    Reclaiming {
+        /// Its control group may have no more; else the machine has none.
+        is_limited: bool,
+    },
     /// It was ready, and this thread had the CPU that it ran on next.
     Ready {
         /// Who ran instead.
@@ -170,30 +175,43 @@ pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Acco
             continue;
         }
         of_it.extend(tracers(trace, thread, known));
-        let signals = signals(trace, thread, known);
+        let own = Own::within(trace, thread, known);
         for state in states(trace, thread, known) {
             if state.to_ns > from_ns && state.from_ns < to_ns {
-                divide(trace, &signals, known, state, &mut tiling);
+                divide(trace, &own, known, state, &mut tiling);
             }
         }
     }
     Account { tracers: of_it, ..tiling.finish() }
 }
 
+/// What a thread did besides its work.
+struct Own {
+    /// While it ran.
+    running: Vec<Stretch<Part>>,
+    /// While it waited.
+    blocked: Vec<Stretch<Part>>,
+}
+
+impl Own {
+    fn within(trace: &Trace, thread: u32, known: (u64, u64)) -> Self {
+        let reclaiming = |one: Stretch<bool>| one.map(|is_limited| Part::Reclaiming { is_limited });
+        let blocked: Vec<Stretch<Part>> =
+            reclaims(trace, thread, known).into_iter().map(reclaiming).collect();
+        let storms = signals(trace, thread, known).into_iter().map(|one| one.map(Part::Signalled));
+        let mut running: Vec<Stretch<Part>> = storms.chain(blocked.iter().copied()).collect();
+        running.sort_by_key(|one| one.from_ns);
+        Self { running, blocked }
+    }
+}
+
 /// One state of the thread: who had its CPU divides it further.
-fn divide(
-    trace: &Trace,
-    signals: &[Stretch<u32>],
-    known: (u64, u64),
-    state: Stretch<State>,
-    tiling: &mut Tiling,
-) {
+fn divide(trace: &Trace, own: &Own, known: (u64, u64), state: Stretch<State>, tiling: &mut Tiling) {
     let (from_ns, to_ns) = (state.from_ns, state.to_ns);
     match state.what {
         State::Running(cpu) => {
             let mut rest = |from_ns, to_ns, tiling: &mut Tiling| {
-                let parts = signals.iter().map(|one| one.map(Part::Signalled));
-                tiling.over(parts, (from_ns, to_ns), &mut |from, to, tiling| {
+                tiling.over(own.running.iter().copied(), (from_ns, to_ns), &mut |from, to, tiling| {
                     tiling.put(from, to, Part::Running);
                 });
             };
@@ -203,7 +221,10 @@ fn divide(
         State::Blocked { waker, is_uninterruptible } => {
             let woken_by = waker.map(|waker| waker.thread);
             let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);
-            tiling.put(from_ns, to_ns, Part::Blocked { woken_by, is_interrupt, is_uninterruptible });
+            let blocked = Part::Blocked { woken_by, is_interrupt, is_uninterruptible };
+            tiling.over(own.blocked.iter().copied(), (from_ns, to_ns), &mut |from, to, tiling| {
+                tiling.put(from, to, blocked);
+            });
         }
         State::Stopped { is_traced } => {
             let absence = if is_traced { Absence::Traced } else { Absence::Stopped };

@@ -47,6 +47,8 @@ pub enum Needs {
     Tracing,
     /// Files of the temporary directory are on a disk.
     Disk,
+    /// The same, and a control group whose memory can be limited.
+    MemoryLimit,
     /// A thread may be so urgent.
     Urgency(Urgency),
     /// Packets can be steered to a CPU, which then handles them in interrupts.
@@ -66,13 +68,16 @@ impl Needs {
             Self::Steering => tools.loads(),
             Self::Tracing => may_trace(),
             Self::Urgency(urgency) => may_be(urgency),
-            Self::Disk => {
-                let directory = std::env::temp_dir();
-                let memory = || format!("{} is in memory: set TMPDIR to a disk's", directory.display());
-                is_on_disk(&directory).then_some(()).ok_or_else(memory)
-            }
+            Self::Disk => is_temporary_on_disk(),
+            Self::MemoryLimit => tools.group.has_memory().and_then(|()| is_temporary_on_disk()),
         }
     }
+}
+
+fn is_temporary_on_disk() -> Result<(), String> {
+    let directory = std::env::temp_dir();
+    let memory = || format!("{} is in memory: set TMPDIR to a disk's", directory.display());
+    is_on_disk(&directory).then_some(()).ok_or_else(memory)
 }
 
 /// A thread tries it, and ends.
@@ -157,8 +162,12 @@ impl Mishaps {
         ahead.sort_by_key(|(mishap, _)| std::cmp::Reverse((mishap.at_ns, mishap.until_ns)));
         let mut scratch = Scratch::default();
         let needs = |mishap: &Mishap| Injection::named(&mishap.injection).map(|injection| injection.needs);
-        if ahead.iter().any(|(mishap, _)| needs(mishap) == Some(Needs::Disk)) {
+        let any_needs = |what| ahead.iter().any(|(mishap, _)| needs(mishap) == Some(what));
+        if any_needs(Needs::Disk) {
             scratch.prepare_cold();
+        }
+        if any_needs(Needs::MemoryLimit) {
+            scratch.prepare_crowded();
         }
         Self { ahead, scratch }
     }

@@ -92,7 +92,7 @@ fn beyond_usual(account: &Account, excess: &Excess<'_>) -> Vec<(Part, u64)> {
 fn order_of_use(part: Part) -> usize {
     match part {
         Part::Running => 0,
-        Part::Interrupted(_) | Part::Signalled(_) => 1,
+        Part::Interrupted(_) | Part::Signalled(_) | Part::Reclaiming { .. } => 1,
         Part::NotThere(Absence::CpuAsleep) => 2,
         Part::Blocked { .. } => 3,
         _ => 4,
@@ -198,6 +198,8 @@ pub fn part_words(part: Part, trace: &Trace) -> String {
         Part::Running => "ran".to_owned(),
         Part::Interrupted(what) => format!("in {}", interruption(what, trace)),
         Part::Signalled(number) => format!("interrupted by signal {number} again and again"),
+        Part::Reclaiming { is_limited: true } => "took memory back, its group's at the limit".to_owned(),
+        Part::Reclaiming { is_limited: false } => "took memory back, the machine's all used".to_owned(),
         Part::Ready { instead } => format!("ready while {} ran", trace.name(instead)),
         Part::Blocked { woken_by: None, .. } => "waited".to_owned(),
         Part::Blocked { woken_by: Some(waker), is_uninterruptible: true, .. } => {

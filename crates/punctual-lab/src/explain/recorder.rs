@@ -172,6 +172,10 @@ fn what_of(event: &TraceEvent, trace: &mut Trace, is_kernel: &dyn Fn(&Task) -> O
         TraceEvent::SoftInterruptEntry { vector } => What::SoftInterrupt(*vector),
         TraceEvent::SoftInterruptExit { vector } => What::SoftInterruptEnd(*vector),
         TraceEvent::Signal { thread, number } => What::Signal { thread: *thread, number: *number },
+        TraceEvent::ReclaimEntry { thread, is_limited } => {
+            What::Reclaim { thread: *thread, is_limited: *is_limited }
+        }
+        TraceEvent::ReclaimExit { thread } => What::ReclaimEnd(*thread),
         TraceEvent::CallEntry { thread, number } => {
             let name = || call_name(*number).map_or_else(|| format!("system call {number}"), str::to_owned);
             trace.calls.entry(*number).or_insert_with(name);

@@ -242,17 +242,49 @@ const SIGNALS_APART_NS: u64 = 20_000;
 /// Two may be chance.
 const SIGNALS_MIN: usize = 3;
 
+/// The events of every CPU that say something of a kind, in the order of time.
+fn in_order<T>(trace: &Trace, span: (u64, u64), of: impl Fn(What) -> Option<T>) -> Vec<(u64, T)> {
+    let of_cpu = |cpu: &CpuEvents| {
+        let events = cpu.within(span).iter();
+        events.filter_map(|&Event(at, what)| Some((at, of(what)?))).collect::<Vec<(u64, T)>>()
+    };
+    let mut all: Vec<(u64, T)> = trace.cpus.iter().flat_map(of_cpu).collect();
+    all.sort_by_key(|&(at, _)| at);
+    all
+}
+
 /// When signals of one number came so close upon one another, over a stretch in which no event is missing.
 pub(super) fn signals(trace: &Trace, thread: u32, span: (u64, u64)) -> Vec<Stretch<u32>> {
-    let of_thread = |&Event(at, what): &Event| match what {
-        What::Signal { thread: of, number } if of == thread => Some((at, number)),
+    let all = in_order(trace, span, |what| match what {
+        What::Signal { thread: of, number } if of == thread => Some(number),
         _ => None,
-    };
-    let mut all: Vec<(u64, u32)> =
-        trace.cpus.iter().flat_map(|cpu| cpu.within(span).iter().filter_map(of_thread)).collect();
-    all.sort_unstable();
+    });
     let storms = all.chunk_by(|one, next| one.1 == next.1 && next.0 - one.0 <= SIGNALS_APART_NS);
     let long = storms.filter(|storm| storm.len() >= SIGNALS_MIN);
     long.map(|storm| Stretch { from_ns: storm[0].0, to_ns: storm[storm.len() - 1].0, what: storm[0].1 })
         .collect()
+}
+
+/// When a thread took memory back, and whether because its group may have no more, over a stretch in which no event is missing. Of two
+/// within each other the outer counts.
+pub(super) fn reclaims(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<Stretch<bool>> {
+    let all = in_order(trace, (from, to), |what| match what {
+        What::Reclaim { thread: of, is_limited } if of == thread => Some(Some(is_limited)),
+        What::ReclaimEnd(of) if of == thread => Some(None),
+        _ => None,
+    });
+    let (mut stretches, mut open) = (Vec::new(), Vec::new());
+    for (at, begins) in all {
+        match (begins, open.pop()) {
+            (Some(is_limited), None) => open.push((at, is_limited)),
+            (Some(is_limited), Some(outer)) => open.extend([outer, (at, is_limited)]),
+            (None, Some((from_ns, what))) if open.is_empty() => {
+                stretches.push(Stretch { from_ns, to_ns: at, what });
+            }
+            // It began before the stretch, and nobody knows why: only the beginning says.
+            (None, _) => {}
+        }
+    }
+    stretches.extend(open.first().map(|&(from_ns, what)| Stretch { from_ns, to_ns: to, what }));
+    stretches
 }

@@ -94,6 +94,15 @@ pub enum What {
         /// Which.
         number: u32,
     },
+    /// A thread had to take memory back from others before it got its own.
+    Reclaim {
+        /// Who.
+        thread: u32,
+        /// Its control group may have no more; else the machine has none.
+        is_limited: bool,
+    },
+    /// It went on.
+    ReclaimEnd(u32),
     /// A thread called the kernel, by the number of the call.
     Call {
         /// Who.

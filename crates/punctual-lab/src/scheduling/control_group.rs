@@ -1,4 +1,4 @@
-//! A control group with a quota of CPU time and a freezer, made for a measurement and removed with it.
+//! A control group with a quota of CPU time, a freezer and a limit of memory, made for a measurement and removed with it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,15 @@ pub struct ControlGroup {
     quota: Result<Quota, String>,
     /// The directory of the group in the hierarchy of version 2, or why there is none.
     freezer: Result<PathBuf, String>,
+    /// The directory of the group in the hierarchy that has the memory, or why there is none.
+    memory: Result<PathBuf, String>,
 }
 
 impl Default for ControlGroup {
     /// None was made.
     fn default() -> Self {
         let none = "no control group was made".to_owned();
-        Self { quota: Err(none.clone()), freezer: Err(none) }
+        Self { quota: Err(none.clone()), freezer: Err(none.clone()), memory: Err(none) }
     }
 }
 
@@ -35,7 +37,11 @@ const PERIOD_US: u64 = 100_000;
 /// How long members that were killed may take to end.
 const LEAVING_MAX: Duration = Duration::from_secs(2);
 
-const ROOT: &str = "/sys/fs/cgroup";
+/// Where control groups are mounted.
+pub(super) const ROOT: &str = "/sys/fs/cgroup";
+
+/// How the name of every group of ours begins.
+pub(super) const NAME_PREFIX: &str = "punctual-";
 
 impl ControlGroup {
     /// The kernel takes no less.
@@ -46,8 +52,8 @@ impl ControlGroup {
 
     /// Makes one whose quota never runs out, and that is not frozen, as far as that is possible here.
     pub fn new(name: &str) -> Self {
-        let name = format!("punctual-{name}-{}", std::process::id());
-        Self { quota: Quota::make(&name), freezer: make_freezer(&name) }
+        let name = format!("{NAME_PREFIX}{name}-{}", std::process::id());
+        Self { quota: Quota::make(&name), freezer: make_freezer(&name), memory: make_memory(&name) }
     }
 
     /// Whether its quota can be set.
@@ -64,6 +70,14 @@ impl ControlGroup {
     /// Why not.
     pub fn has_freezer(&self) -> Result<(), String> {
         self.freezer.as_ref().map(|_| ()).map_err(String::clone)
+    }
+
+    /// Whether its memory can be limited.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn has_memory(&self) -> Result<(), String> {
+        self.memory.as_ref().map(|_| ()).map_err(String::clone)
     }
 
     /// From now on its members have so many microseconds of each 100 ms, together.
@@ -85,10 +99,15 @@ impl ControlGroup {
 
     /// Where a process writes its number to become a member.
     pub fn members(&self) -> Vec<PathBuf> {
+        self.directories().into_iter().map(|directory| directory.join("cgroup.procs")).collect()
+    }
+
+    /// Each once.
+    fn directories(&self) -> Vec<&PathBuf> {
         let quota = self.quota.iter().map(|quota| &quota.directory);
-        let mut directories: Vec<&PathBuf> = quota.chain(&self.freezer).collect();
+        let mut directories: Vec<&PathBuf> = quota.chain(&self.freezer).chain(&self.memory).collect();
         directories.dedup();
-        directories.into_iter().map(|directory| directory.join("cgroup.procs")).collect()
+        directories
     }
 }
 
@@ -131,6 +150,20 @@ fn make_freezer(name: &str) -> Result<PathBuf, String> {
     Ok(directory)
 }
 
+/// Version 1 has a hierarchy of its own for memory; in that of version 2 the groups share one.
+fn make_memory(name: &str) -> Result<PathBuf, String> {
+    let is_second = Path::new(ROOT).join("cgroup.subtree_control").exists();
+    let parent = if is_second { PathBuf::from(ROOT) } else { Path::new(ROOT).join("memory") };
+    let directory = parent.join(name);
+    let is_new = make_directory(&directory)?;
+    let files = ["memory.max", "memory.limit_in_bytes"];
+    let has_limit = files.iter().any(|file| directory.join(file).exists());
+    let reason = || format!("control groups in {} have no limit of memory", parent.display());
+    let made = has_limit.then_some(()).ok_or_else(reason);
+    made.inspect_err(|_| drop(is_new.then(|| std::fs::remove_dir(&directory))))?;
+    Ok(directory)
+}
+
 /// Whether it is new: the same directory may be of quota and freezer.
 fn make_directory(directory: &Path) -> Result<bool, String> {
     match std::fs::create_dir(directory) {
@@ -148,8 +181,7 @@ impl Drop for ControlGroup {
     fn drop(&mut self) {
         // Who is frozen cannot end.
         let _thawed = self.set_frozen(false);
-        let quota = self.quota.iter().map(|quota| &quota.directory);
-        for directory in quota.chain(&self.freezer) {
+        for directory in self.directories() {
             // Whoever was killed is a member until it has ended.
             let start = Instant::now();
             while std::fs::remove_dir(directory).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)

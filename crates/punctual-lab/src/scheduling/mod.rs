@@ -3,9 +3,11 @@
 mod control;
 mod control_group;
 mod job;
+mod memory_limit;
 mod urgency;
 
 pub use control::Control;
 pub use control_group::{ControlGroup, LiftedQuotas, lift_quotas};
 pub use job::Job;
+pub use memory_limit::MemoryLimit;
 pub use urgency::Urgency;

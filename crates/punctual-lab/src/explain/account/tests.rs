@@ -226,6 +226,35 @@ fn a_storm_of_signals_is_no_work() {
     assert_eq!(account.time_of(Part::Running), us(960));
 }
 
+/// Goal: to take memory back is told from work and from waiting, and is its own whoever woke it. Method: one reclaim within another, a
+/// wait for the disk in the middle, an end whose beginning is unknown, a beginning whose end is, and another thread's.
+#[test]
+fn a_reclaim_is_no_work() {
+    let reclaim = |at, thread, is_limited| Event(at, What::Reclaim { thread, is_limited });
+    let end = |at, thread| Event(at, What::ReclaimEnd(thread));
+    let ours = vec![
+        end(50, LATE),
+        reclaim(200, LATE, true),
+        reclaim(220, LATE, false),
+        end(240, LATE),
+        switch(250, LATE, Leaving::Uninterruptible, IDLE),
+        reclaim(260, HOG, true),
+        wake(300, LATE, HOG, true),
+        switch(320, IDLE, Leaving::Ready, LATE),
+        end(400, LATE),
+        switch(600, LATE, Leaving::Uninterruptible, IDLE),
+        wake(700, LATE, HOG, true),
+        switch(700, IDLE, Leaving::Ready, LATE),
+        reclaim(800, LATE, false),
+    ];
+    let whole = account(&trace(vec![cpu(0, ours)]), LATE, (100, 900));
+    let limited: Vec<(u64, u64)> = whole.spans(Part::Reclaiming { is_limited: true }).collect();
+    assert_eq!(limited, [(200, 300), (320, 400)], "but who is ready waits for a CPU");
+    let full: Vec<(u64, u64)> = whole.spans(Part::Reclaiming { is_limited: false }).collect();
+    assert_eq!(full, [(800, 900)]);
+    assert_eq!(whole.time_of(Part::Running), 100 + 200 + 100);
+}
+
 /// Goal: where events were lost, on any CPU, nothing is claimed.
 #[test]
 fn lost_events_are_unexplained() {
@@ -286,6 +315,8 @@ fn any_event() -> impl Strategy<Value = What> {
         (0..3_u32).prop_map(What::SoftInterrupt),
         (0..3_u32).prop_map(What::SoftInterruptEnd),
         (0..3_u32, 0..2_u32).prop_map(|(thread, number)| What::Signal { thread, number }),
+        (0..3_u32, any::<bool>()).prop_map(|(thread, is_limited)| What::Reclaim { thread, is_limited }),
+        (0..3_u32).prop_map(What::ReclaimEnd),
     ]
 }
 

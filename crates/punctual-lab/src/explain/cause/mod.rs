@@ -27,6 +27,7 @@ mod interrupts;
 mod kernel_lock;
 mod real_time_limit;
 mod receive_buffer;
+mod reclaim;
 mod run_queue;
 mod signals;
 mod slept;
@@ -39,7 +40,7 @@ mod urgent_neighbour;
 mod waited;
 
 /// All of them.
-pub static KNOWN: [&Definition; 24] = [
+pub static KNOWN: [&Definition; 25] = [
     &busy::DEFINITION,
     &calibration::DEFINITION,
     &construction::DEFINITION,
@@ -54,6 +55,7 @@ pub static KNOWN: [&Definition; 24] = [
     &kernel_lock::DEFINITION,
     &real_time_limit::DEFINITION,
     &receive_buffer::DEFINITION,
+    &reclaim::DEFINITION,
     &run_queue::DEFINITION,
     &signals::DEFINITION,
     &slept::DEFINITION,

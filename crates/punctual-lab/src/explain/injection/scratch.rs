@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use punctual_lab_machine::cold_pages::ColdPages;
+use punctual_lab_machine::crowded_pages::CrowdedPages;
 use punctual_lab_machine::host::cpus_online;
 use punctual_lab_machine::map_lock::hold_map_lock;
 use punctual_lab_machine::signal_storm::interrupt_until;
@@ -13,6 +14,8 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::cpu::{SchedulingClass, current, pin_to, set_scheduling_class};
 use punctual_machine::fault_cost::{FRESH_SIZE, PAGE_SIZE};
 use punctual_machine::scheduling::sleep_until;
+
+use crate::scheduling::MemoryLimit;
 
 /// What a thread that makes injections inside of itself keeps from one to the next.
 #[derive(Debug, Default)]
@@ -22,10 +25,14 @@ pub struct Scratch {
     touched: usize,
     file: Option<File>,
     cold: Option<ColdPages>,
+    crowded: Option<(CrowdedPages, MemoryLimit)>,
 }
 
 /// Files whose pages are read cold, in turn.
 const COLD_FILES: usize = 64;
+
+/// What a process may have beyond what it has: less than its crowded pages, and enough for what its other threads ask for meanwhile.
+const MEMORY_LEFT: u64 = 4 << 20;
 
 /// The kernel fills this in some milliseconds: the lock of the memory map is held no longer than that.
 const FILLED_SIZE: usize = 8 << 20;
@@ -99,6 +106,23 @@ impl Scratch {
         if let Some(cold) = self.cold.as_mut() {
             while monotonic_ns() < until_ns && cold.touch().is_ok() {}
         }
+    }
+
+    /// Touches pages for which there is no memory, until then.
+    pub fn reclaim(&mut self, until_ns: u64) {
+        let Some((pages, limit)) = self.crowded.as_mut() else { return };
+        if limit.leave(MEMORY_LEFT).is_ok() {
+            while monotonic_ns() < until_ns {
+                std::hint::black_box(pages.touch());
+            }
+        }
+        let _lifted = limit.lift();
+    }
+
+    /// Makes the pages for which there will be no memory, where the process is in a control group for that.
+    pub fn prepare_crowded(&mut self) {
+        let pages = CrowdedPages::new(&std::env::temp_dir()).ok();
+        self.crowded = pages.zip(MemoryLimit::of_this_process());
     }
 
     /// Makes the file of cold pages, which takes longer than an injection may.

@@ -54,7 +54,11 @@ fn what_is_missing_is_said() {
     assert!(Needs::Urgency(Urgency::Fifo(100)).are_met(&none).is_err());
     let tools = Tools::new("injection-test", &[0, 1]);
     let group = &tools.group;
-    for (needs, has) in [(Needs::Quota, group.has_quota()), (Needs::Freezer, group.has_freezer())] {
+    for (needs, has) in [
+        (Needs::Quota, group.has_quota()),
+        (Needs::Freezer, group.has_freezer()),
+        (Needs::MemoryLimit, group.has_memory()),
+    ] {
         assert_eq!(needs.are_met(&tools), has);
         match has {
             Ok(()) => assert!(!group.members().is_empty()),
