@@ -52,6 +52,7 @@ const SLOW: &[&str] = &[
     "broadcast::tests::every_mistake_is_found",
     "broadcast::tests::groups_of_the_model_live",
     "sim::tests::broadcast_holds",
+    "sim::tests::replica_holds",
 ];
 
 /// Each takes five seconds to build and fewer to run: with the library's own tests, a minute of CI.

@@ -44,6 +44,8 @@ pub enum Model {
     Sealing(WorldArguments),
     /// Broadcast: whether all of a group deliver the same in one order, whatever is lost and whoever crashes
     Broadcast(WorldArguments),
+    /// Replicated state: whether all copies are equal, whoever joins, crashes or gives a snapshot meanwhile
+    Replica(WorldArguments),
 }
 
 /// Options of a model in a seeded world.
@@ -96,6 +98,7 @@ pub fn sim(arguments: &SimArguments) -> Result<(), Failure> {
         Model::Stream(world) => simulate_world("stream", world),
         Model::Sealing(world) => simulate_world("sealing", world),
         Model::Broadcast(world) => simulate_world("broadcast", world),
+        Model::Replica(world) => simulate_world("replica", world),
     }
 }
 

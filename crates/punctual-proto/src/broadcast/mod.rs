@@ -24,6 +24,7 @@ mod options;
 mod order;
 mod peer;
 mod repair;
+mod replication;
 mod view;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use check::{Check, crc32c};
 pub use member::{Account, Behind, BroadcastError, Delivery, Event, Guarantee, Member};
 pub use message::{DATA_PREFIX_SIZE, HEADER_SIZE, control_size_max};
 pub use options::{GroupOptions, OptionsError};
+pub use replication::{Command, Outcome, Replication, State};
 pub use view::{Places, View};
 
 pub(crate) use mutant::{Mutant, Mutants};

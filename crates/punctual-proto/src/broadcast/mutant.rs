@@ -32,6 +32,12 @@ pub(crate) enum Mutant {
     FrozenMarksCounted,
     /// Frames are numbered though the slowest has not taken those that they write over.
     CreditIgnored,
+    /// What came during a transfer is not applied at its end.
+    BacklogDropped,
+    /// A snapshot is taken where the donor asks to begin, not where that is delivered.
+    SnapshotEarly,
+    /// A transfer whose donor is gone is waited for.
+    DonorForgotten,
 }
 
 /// The mistake that a member makes, if any.

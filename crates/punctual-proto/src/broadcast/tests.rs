@@ -13,9 +13,8 @@ use crate::time::Nanos;
 /// Seeds among which a mistake must be found.
 const SEEDS: u64 = 60;
 
-/// The first seed by which this check fails with this mistake.
-fn found(mutant: Mutant, check: &str) -> Option<u64> {
-    let model = Broadcast::with(mutant);
+/// The first seed by which this check of a model fails.
+fn found(model: &Broadcast, check: &str) -> Option<u64> {
     (0..SEEDS).find(|&seed| {
         let outcome = model.run(&model.plan(seed), Record::counts()).outcome;
         outcome.is_err_and(|violation| violation.check == check)
@@ -36,7 +35,16 @@ fn every_mistake_is_found() {
         (Mutant::GapsNotAsked, "liveness of views"),
         (Mutant::CreditIgnored, "liveness of views"),
     ] {
-        assert!(found(mutant, check).is_some(), "{mutant:?}: \"{check}\" holds for {SEEDS} seeds");
+        let found = found(&Broadcast::with(mutant), check);
+        assert!(found.is_some(), "{mutant:?}: \"{check}\" holds for {SEEDS} seeds");
+    }
+    for (mutant, check) in [
+        (Mutant::BacklogDropped, "equal copies"),
+        (Mutant::SnapshotEarly, "equal copies"),
+        (Mutant::DonorForgotten, "liveness of copies"),
+    ] {
+        let found = found(&Broadcast::replicated_with(mutant), check);
+        assert!(found.is_some(), "{mutant:?}: \"{check}\" holds for {SEEDS} seeds");
     }
 }
 

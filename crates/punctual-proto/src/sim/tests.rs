@@ -57,6 +57,11 @@ fn broadcast_holds() {
     holds("broadcast");
 }
 
+#[test]
+fn replica_holds() {
+    holds("replica");
+}
+
 /// Goal: what failed once holds. 1553: a change of views needed a frame of a living member, and nobody asked for it while frames
 /// of a dead one were missing. 2635: the model asked for deliveries of a life that was about to end.
 #[test]

@@ -76,6 +76,7 @@ pub const MODELS: &[&dyn Model] = &[
     &stream::Streams,
     &sealing::Sealing,
     &broadcast::Broadcast::SOUND,
+    &broadcast::Broadcast::REPLICATED,
 ];
 
 /// A seed that fails.

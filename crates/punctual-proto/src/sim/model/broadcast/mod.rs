@@ -7,30 +7,44 @@ use alloc::vec::Vec;
 
 use super::{Model, Report, Violation, ensure};
 use crate::address::{Address, NodeId, Port};
-use crate::broadcast::{BroadcastError, Event, GroupOptions, Guarantee, Member, Mutant, Mutants};
+use crate::broadcast::{
+    BroadcastError, Delivery, Event, GroupOptions, Guarantee, Member, Mutant, Mutants, Replication,
+};
 use crate::protocol::{Protocol, Transmit};
 use crate::sim::{Clock, Network, Participant, Plan, Record, Rng, World};
 use crate::time::Nanos;
 
 mod checker;
+mod copies;
 mod plan;
 
 use checker::{Checker, NAME_SIZE, bytes_of};
+use copies::{Copies, Log};
 use plan::CALM;
 
-/// Atomic broadcast, with one mistake or without.
+/// Atomic broadcast, with one mistake or without; and a state of which every member has a copy, where that is asked for.
 pub(crate) struct Broadcast {
     mutants: Mutants,
+    is_replicated: bool,
 }
 
 impl Broadcast {
     /// As it is.
-    pub(crate) const SOUND: Self = Self { mutants: Mutants::NONE };
+    pub(crate) const SOUND: Self = Self { mutants: Mutants::NONE, is_replicated: false };
+
+    /// The same, with copies of a state.
+    pub(crate) const REPLICATED: Self = Self { mutants: Mutants::NONE, is_replicated: true };
 
     /// With this mistake.
     #[cfg(test)]
     pub(crate) fn with(mutant: Mutant) -> Self {
-        Self { mutants: Mutants::only(mutant) }
+        Self { mutants: Mutants::only(mutant), ..Self::SOUND }
+    }
+
+    /// With this mistake in how copies are made.
+    #[cfg(test)]
+    pub(crate) fn replicated_with(mutant: Mutant) -> Self {
+        Self { mutants: Mutants::only(mutant), ..Self::REPLICATED }
     }
 }
 
@@ -51,6 +65,8 @@ struct Told {
     life: u64,
     event: Event,
     bytes: Vec<u8>,
+    /// What the copy of the state is after it, where there is one.
+    log: Option<Log>,
 }
 
 /// A member of the group.
@@ -61,17 +77,35 @@ struct GroupMember {
     mutants: Mutants,
     /// Messages that this life broadcast.
     count: (u64, u64),
+    /// Its copy of the state, where there is one.
+    copy: Option<Replication<Log>>,
+    now: Nanos,
+}
+
+impl GroupMember {
+    /// Broadcasts what a transfer of the state asks for, as far as that is taken.
+    fn transfer(&mut self) {
+        let Some(copy) = self.copy.as_mut() else { return };
+        while let Some(message) = copy.poll_broadcast()
+            && self.member.try_broadcast(message, Guarantee::Uniform, self.now).is_ok()
+        {
+            copy.note_taken();
+        }
+    }
 }
 
 impl Protocol for GroupMember {
     type Event = Told;
 
     fn handle_message(&mut self, source: Address, message: &[u8], now: Nanos) {
+        self.now = now;
         self.member.handle_message(source, message, now);
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
+        self.now = now;
         self.member.handle_timeout(now);
+        self.transfer();
     }
 
     fn poll_transmit(&mut self, now: Nanos, buffer: &mut [u8]) -> Option<Transmit> {
@@ -81,7 +115,13 @@ impl Protocol for GroupMember {
     fn poll_event(&mut self) -> Option<Told> {
         let event = self.member.poll_event()?;
         let bytes = if let Event::Delivered(_) = event { self.member.message().to_vec() } else { Vec::new() };
-        Some(Told { life: self.member.life(), event, bytes })
+        let copy = self.copy.as_mut();
+        let log = copy.and_then(|copy| {
+            copy.handle(&event, &bytes);
+            copy.state().copied()
+        });
+        self.transfer();
+        Some(Told { life: self.member.life(), event, bytes, log })
     }
 
     fn poll_timeout(&self) -> Nanos {
@@ -95,6 +135,7 @@ impl Participant for GroupMember {
         self.options.founds = false;
         self.member = Member::with_mutants(self.options.clone(), life, now, self.mutants)
             .expect("the options were good before");
+        self.copy = self.copy.is_some().then(|| copies::copy(self.member.place(), self.mutants));
     }
 
     /// The member leaves.
@@ -148,6 +189,7 @@ struct Scene {
     world: World<GroupMember>,
     rng: Rng,
     checker: Checker,
+    copies: Copies,
 }
 
 impl Scene {
@@ -163,20 +205,29 @@ impl Scene {
             let member = Member::with_mutants(options.clone(), life, clock.read(Nanos(0)), model.mutants)
                 .expect("good options");
             let mutants = model.mutants;
-            let node = GroupMember { member, options, mutants, count: (life, 0) };
+            let copy = model.is_replicated.then(|| copies::copy(index.into(), mutants));
+            let now = clock.read(Nanos(0));
+            let node = GroupMember { member, options, mutants, count: (life, 0), copy, now };
             world.add(Address { node: self::node(index), port: Port::from(1) }, clock, true, node);
         }
-        Self { world, rng, checker: Checker::default() }
+        Self { world, rng, checker: Checker::default(), copies: Copies::default() }
     }
 
     fn run(&mut self, time: Nanos) -> Result<(), Violation> {
         let until = self.world.now().plus(time);
-        while let Some((node, Told { life, event, bytes })) = self.world.poll(until) {
+        while let Some((node, Told { life, event, bytes, log })) = self.world.poll(until) {
             let now = self.world.now();
+            let is_replicated = self.world.node(node).copy.is_some();
             let record = &mut self.world.record;
             record.note(now, Some(node), || format!("life {life:x} tells {event:x?}"));
+            self.copies.compare(record, life, (&event, log))?;
             match &event {
-                Event::Delivered(delivery) => self.checker.deliver(record, life, (delivery, &bytes))?,
+                Event::Delivered(delivery) => {
+                    let message = if is_replicated { copies::command_in(&bytes) } else { Some(&bytes[..]) };
+                    let Some(bytes) = message else { continue };
+                    let told = Delivery { size: bytes.len(), ..*delivery };
+                    self.checker.deliver(record, life, (&told, bytes))?;
+                }
                 Event::View(view) => self.checker.view(record, life, view)?,
                 Event::Stopped | Event::Resumed | Event::Expelled | Event::Left => {}
             }
@@ -198,7 +249,11 @@ impl Scene {
             }
             let name = (life, node.count.1);
             let bytes = bytes_of(name, size);
-            let result = node.member.try_broadcast(&bytes, guarantee, now);
+            let mut message = bytes.clone();
+            if node.copy.is_some() {
+                Replication::<Log>::put_command(&bytes, &mut message);
+            }
+            let result = node.member.try_broadcast(&message, guarantee, now);
             if result.is_ok() {
                 node.count.1 += 1;
                 checker.note_taken(name, bytes.len(), node.member.view().number);
@@ -312,17 +367,39 @@ impl Scene {
         ensure(record, "liveness", of_others.is_none(), || format!("{of_others:x?} is not delivered"))?;
         self.run(STEP)?;
         let lives: Vec<u64> = self.living().into_iter().map(|(_, life)| life).collect();
-        self.checker.end(&mut self.world.record, &lives)
+        self.checker.end(&mut self.world.record, &lives)?;
+        self.check_copies()
+    }
+
+    /// When nothing goes wrong any more, all have the state, if anybody has.
+    fn check_copies(&mut self) -> Result<(), Violation> {
+        let living = self.living();
+        let has = |scene: &Self, node: u16| {
+            let copy = scene.world.node(node).copy.as_ref();
+            copy.is_none_or(|copy| copy.state().is_some())
+        };
+        let lacks = |scene: &Self| living.iter().find(|&&(node, _)| !has(scene, node)).copied();
+        if !living.iter().any(|&(node, _)| has(self, node)) {
+            return Ok(());
+        }
+        self.run_until(|scene| lacks(scene).is_none())?;
+        let lacking = lacks(self);
+        let record = &mut self.world.record;
+        ensure(record, "liveness of copies", lacking.is_none(), || format!("{lacking:x?} lacks the state"))
     }
 }
 
 impl Model for Broadcast {
     fn name(&self) -> &'static str {
-        "broadcast"
+        if self.is_replicated { "replica" } else { "broadcast" }
     }
 
     fn about(&self) -> &'static str {
-        "All deliver the same in one order, nothing twice, nothing that nobody sent; and when all is calm, everything."
+        if self.is_replicated {
+            "Copies of a state are equal at every place of the order; and when all is calm, all have it, if anybody has."
+        } else {
+            "All deliver the same in one order, nothing twice, nothing that nobody sent; and when all is calm, everything."
+        }
     }
 
     fn plan(&self, seed: u64) -> Plan {

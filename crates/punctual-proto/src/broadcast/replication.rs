@@ -1,0 +1,358 @@
+//! A state that every member has a copy of. Copies are equal, because each applies the same commands in the same order.
+//!
+//! Who joins lacks the state. The *donor*, the last member in the roster that has it, says so in the order (`begin`). Where that
+//! is delivered it takes a snapshot, and goes on applying commands. The snapshot follows in parts, as messages among all others;
+//! then the `end`. Who lacks the state restores it from the parts, keeps the commands that come behind the `begin`, applies them
+//! at the `end`, and has the state from there on. All of that is in the one order, so everybody knows at every place of it who
+//! has the state and who gives it. If the donor goes, the next one begins anew.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::member::Event;
+use super::mutant::{Mutant, Mutants};
+use super::view::View;
+use crate::address::NodeId;
+use crate::limits::{REPLICA_BACKLOG_SIZE_MAX, REPLICA_PARTS_MAX};
+
+/// A state and what changes it.
+pub trait State {
+    /// What a command results in.
+    type Output;
+    /// The state as it was at an instant, however it changes afterwards. Taking one must not take long: share what does not change.
+    type Snapshot;
+
+    /// Does what a command says. The same in every copy: nothing but the state and the command decides.
+    fn apply(&mut self, command: Command<'_>) -> Self::Output;
+
+    /// As it is now.
+    fn snapshot(&self) -> Self::Snapshot;
+
+    /// Writes the next bytes of a snapshot into a buffer, and says how many: 0 at its end.
+    fn read(snapshot: &mut Self::Snapshot, buffer: &mut [u8]) -> usize;
+
+    /// Forgets everything: a snapshot comes.
+    fn reset(&mut self);
+
+    /// Takes the next bytes of a snapshot.
+    fn restore(&mut self, part: &[u8]);
+}
+
+/// A command, as it stands in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command<'a> {
+    /// Who gave it.
+    pub sender: NodeId,
+    /// In which life.
+    pub life: u64,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
+/// What became of an event of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<O> {
+    /// A command was applied.
+    Applied(O),
+    /// This copy has the state from here on.
+    Restored,
+    /// It is nothing for the user: a part of a transfer, or a command that is kept until one is over.
+    Nothing,
+    /// More commands came during a transfer than can be kept: this member must leave, or end, and join again.
+    Overrun,
+}
+
+/// What a message of the group begins with.
+mod kind {
+    pub(super) const COMMAND: u8 = 0;
+    pub(super) const BEGIN: u8 = 1;
+    pub(super) const PART: u8 = 2;
+    pub(super) const END: u8 = 3;
+}
+
+/// Whether a copy has the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It knows nothing.
+    Lacking,
+    /// A snapshot comes.
+    Restoring,
+    /// It has it.
+    Current,
+}
+
+/// A snapshot on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Transfer {
+    /// The life that gives it.
+    donor: u64,
+    /// The lives that lacked the state when it began.
+    targets: Vec<u64>,
+}
+
+/// A command that waits for the end of a transfer.
+#[derive(Debug)]
+struct Kept {
+    sender: NodeId,
+    life: u64,
+    payload: Vec<u8>,
+}
+
+/// One member's copy of a state. It is fed with all events of its member, and says what is to be broadcast.
+#[derive(Debug)]
+pub struct Replication<S: State> {
+    state: S,
+    mutants: Mutants,
+    place: usize,
+    part_size: usize,
+    life: u64,
+    view: View,
+    phase: Phase,
+    /// The lives that have the state, unless this one knows nothing.
+    current: Vec<u64>,
+    transfer: Option<Transfer>,
+    /// What this member gives.
+    snapshot: Option<S::Snapshot>,
+    parts_under_way: usize,
+    /// It has said that it begins, and that is not delivered yet.
+    is_begun: bool,
+    backlog: VecDeque<Kept>,
+    backlog_size: usize,
+    /// What is broadcast next; empty if nothing is.
+    outgoing: Vec<u8>,
+}
+
+impl<S: State> Replication<S> {
+    /// The copy of the member at a place of the roster, whose state is as that of a group that begins. Parts have at most so many
+    /// bytes.
+    pub fn new(state: S, place: usize, part_size: usize) -> Self {
+        Self::with_mutants(state, place, part_size, Mutants::NONE)
+    }
+
+    pub(crate) fn with_mutants(state: S, place: usize, part_size: usize, mutants: Mutants) -> Self {
+        Self {
+            state,
+            mutants,
+            place,
+            part_size: part_size.max(1),
+            life: 0,
+            view: View::default(),
+            phase: Phase::Lacking,
+            current: Vec::new(),
+            transfer: None,
+            snapshot: None,
+            parts_under_way: 0,
+            is_begun: false,
+            backlog: VecDeque::new(),
+            backlog_size: 0,
+            outgoing: Vec::new(),
+        }
+    }
+
+    /// The state, where this copy has it.
+    pub fn state(&self) -> Option<&S> {
+        (self.phase == Phase::Current).then_some(&self.state)
+    }
+
+    /// The message that a command is, in a buffer.
+    pub fn put_command(command: &[u8], buffer: &mut Vec<u8>) {
+        buffer.clear();
+        buffer.push(kind::COMMAND);
+        buffer.extend_from_slice(command);
+    }
+
+    /// The command that a message is, if it is one.
+    pub fn command_in(message: &[u8]) -> Option<&[u8]> {
+        message.strip_prefix(&[kind::COMMAND])
+    }
+
+    /// The group tells something; of a message with its bytes.
+    pub fn handle(&mut self, event: &Event, bytes: &[u8]) -> Outcome<S::Output> {
+        match event {
+            Event::Delivered(told) => self.deliver((told.sender, told.life), bytes),
+            Event::View(view) => {
+                self.enter(view);
+                Outcome::Nothing
+            }
+            Event::Expelled | Event::Left => {
+                self.forget();
+                Outcome::Nothing
+            }
+            Event::Stopped | Event::Resumed => Outcome::Nothing,
+        }
+    }
+
+    /// What this member has to broadcast for a transfer. It stays the same until [`Self::note_taken`].
+    pub fn poll_broadcast(&mut self) -> Option<&[u8]> {
+        if self.outgoing.is_empty() {
+            if self.must_begin() {
+                self.outgoing.push(kind::BEGIN);
+                self.outgoing.extend(self.current.iter().flat_map(|life| life.to_le_bytes()));
+            } else if self.parts_under_way < REPLICA_PARTS_MAX
+                && let Some(snapshot) = self.snapshot.as_mut()
+            {
+                self.outgoing.resize(1 + self.part_size, kind::PART);
+                let size = S::read(snapshot, &mut self.outgoing[1..]);
+                self.outgoing.truncate(1 + size);
+                if size == 0 {
+                    self.outgoing[0] = kind::END;
+                }
+            }
+        }
+        (!self.outgoing.is_empty()).then_some(&self.outgoing[..])
+    }
+
+    /// The group has taken that.
+    pub fn note_taken(&mut self) {
+        match self.outgoing.first() {
+            Some(&kind::BEGIN) => {
+                self.is_begun = true;
+                if self.mutants.has(Mutant::SnapshotEarly) {
+                    self.snapshot = Some(self.state.snapshot());
+                }
+            }
+            Some(&kind::PART) => self.parts_under_way += 1,
+            Some(&kind::END) => self.snapshot = None,
+            _ => {}
+        }
+        self.outgoing.clear();
+    }
+
+    /// It has the state and lies last of all that have it, and somebody in the view lacks it.
+    fn must_begin(&self) -> bool {
+        let is_idle = self.transfer.is_none() && self.snapshot.is_none() && !self.is_begun;
+        let last = self.view.lives.iter().rfind(|life| self.current.contains(life));
+        is_idle && self.phase == Phase::Current && last == Some(&self.life) && !self.lacking().is_empty()
+    }
+
+    /// The lives of the view that lack the state.
+    fn lacking(&self) -> Vec<u64> {
+        let lives = self.view.lives.iter().copied();
+        lives.filter(|life| *life != 0 && !self.current.contains(life)).collect()
+    }
+
+    fn enter(&mut self, view: &View) {
+        let life = view.life(self.place).unwrap_or_default();
+        if life != self.life {
+            self.forget();
+            self.life = life;
+            // The group begins, and its state with it.
+            if view.number == 1 {
+                self.phase = Phase::Current;
+                self.current.push(life);
+            }
+        }
+        self.view.clone_from(view);
+        self.current.retain(|life| view.lives.contains(life));
+        if let Some(transfer) = self.transfer.as_mut() {
+            // Who never heard of a view that it was in comes back in the same life, and has nothing of it.
+            transfer.targets.retain(|life| view.lives.contains(life));
+        }
+        let is_left_alone = |transfer: &Transfer| !view.lives.contains(&transfer.donor);
+        if self.transfer.as_ref().is_some_and(is_left_alone) && !self.mutants.has(Mutant::DonorForgotten) {
+            self.transfer = None;
+            if self.phase == Phase::Restoring {
+                self.phase = Phase::Lacking;
+                self.drop_backlog();
+            }
+        }
+    }
+
+    /// Its life has ended, and with it what it had.
+    fn forget(&mut self) {
+        (self.phase, self.life) = (Phase::Lacking, 0);
+        (self.transfer, self.snapshot, self.is_begun) = (None, None, false);
+        self.current.clear();
+        self.outgoing.clear();
+        self.parts_under_way = 0;
+        self.drop_backlog();
+    }
+
+    fn drop_backlog(&mut self) {
+        self.backlog.clear();
+        self.backlog_size = 0;
+    }
+
+    fn deliver(&mut self, (sender, life): (NodeId, u64), bytes: &[u8]) -> Outcome<S::Output> {
+        let Some((&kind, rest)) = bytes.split_first() else { return Outcome::Nothing };
+        match kind {
+            kind::COMMAND => return self.obey(Command { sender, life, payload: rest }),
+            kind::BEGIN => self.begin(life, rest),
+            kind::PART => self.take_part(life, rest),
+            kind::END => return self.end(life),
+            _ => {}
+        }
+        Outcome::Nothing
+    }
+
+    fn obey(&mut self, command: Command<'_>) -> Outcome<S::Output> {
+        match self.phase {
+            Phase::Current => return Outcome::Applied(self.state.apply(command)),
+            Phase::Restoring if self.backlog_size + command.payload.len() > REPLICA_BACKLOG_SIZE_MAX => {
+                return Outcome::Overrun;
+            }
+            Phase::Restoring => {
+                let Command { sender, life, payload } = command;
+                self.backlog_size += payload.len();
+                self.backlog.push_back(Kept { sender, life, payload: payload.to_vec() });
+            }
+            Phase::Lacking => {}
+        }
+        Outcome::Nothing
+    }
+
+    /// The newest transfer counts: of two donors that began at once, whose message stands first stops.
+    fn begin(&mut self, donor: u64, current: &[u8]) {
+        if donor == self.life {
+            self.is_begun = false;
+        }
+        if self.phase != Phase::Current {
+            let lives = current.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            self.current = lives.filter(|life| self.view.lives.contains(life)).collect();
+            self.phase = Phase::Restoring;
+            self.state.reset();
+            self.drop_backlog();
+        }
+        let targets = self.lacking();
+        self.transfer = (!targets.is_empty()).then_some(Transfer { donor, targets });
+        let is_donor = donor == self.life && self.transfer.is_some();
+        if is_donor && !(self.mutants.has(Mutant::SnapshotEarly) && self.snapshot.is_some()) {
+            self.snapshot = Some(self.state.snapshot());
+        } else if !is_donor {
+            self.snapshot = None;
+            self.outgoing.clear();
+        }
+        self.parts_under_way = 0;
+    }
+
+    fn take_part(&mut self, donor: u64, part: &[u8]) {
+        if donor == self.life {
+            self.parts_under_way = self.parts_under_way.saturating_sub(1);
+        }
+        if self.phase == Phase::Restoring && self.is_of(donor) {
+            self.state.restore(part);
+        }
+    }
+
+    fn is_of(&self, donor: u64) -> bool {
+        self.transfer.as_ref().is_some_and(|transfer| transfer.donor == donor)
+    }
+
+    fn end(&mut self, donor: u64) -> Outcome<S::Output> {
+        if !self.is_of(donor) {
+            return Outcome::Nothing;
+        }
+        let targets = self.transfer.take().map(|transfer| transfer.targets).unwrap_or_default();
+        self.current.extend(targets.iter().filter(|life| self.view.lives.contains(life)));
+        if self.phase != Phase::Restoring {
+            return Outcome::Nothing;
+        }
+        self.phase = Phase::Current;
+        let dropped = self.mutants.has(Mutant::BacklogDropped);
+        for Kept { sender, life, payload } in self.backlog.drain(..).filter(|_| !dropped) {
+            self.state.apply(Command { sender, life, payload: &payload });
+        }
+        self.backlog_size = 0;
+        Outcome::Restored
+    }
+}
