@@ -118,6 +118,7 @@ pub struct Replication<S: State> {
     is_begun: bool,
     backlog: VecDeque<Kept>,
     backlog_size: usize,
+    backlog_size_max: usize,
     /// What is broadcast next; empty if nothing is.
     outgoing: Vec<u8>,
 }
@@ -145,6 +146,7 @@ impl<S: State> Replication<S> {
             is_begun: false,
             backlog: VecDeque::new(),
             backlog_size: 0,
+            backlog_size_max: REPLICA_BACKLOG_SIZE_MAX,
             outgoing: Vec::new(),
         }
     }
@@ -288,7 +290,9 @@ impl<S: State> Replication<S> {
     fn obey(&mut self, command: Command<'_>) -> Outcome<S::Output> {
         match self.phase {
             Phase::Current => return Outcome::Applied(self.state.apply(command)),
-            Phase::Restoring if self.backlog_size + command.payload.len() > REPLICA_BACKLOG_SIZE_MAX => {
+            Phase::Restoring if self.backlog_size + command.payload.len() > self.backlog_size_max => {
+                self.phase = Phase::Lacking;
+                self.drop_backlog();
                 return Outcome::Overrun;
             }
             Phase::Restoring => {
@@ -354,5 +358,123 @@ impl<S: State> Replication<S> {
         }
         self.backlog_size = 0;
         Outcome::Restored
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::member::Delivery;
+    use super::*;
+
+    /// All bytes of all commands.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Bytes(Vec<u8>);
+
+    impl State for Bytes {
+        type Output = usize;
+        type Snapshot = VecDeque<u8>;
+
+        fn apply(&mut self, command: Command<'_>) -> usize {
+            self.0.extend_from_slice(command.payload);
+            self.0.len()
+        }
+
+        fn snapshot(&self) -> VecDeque<u8> {
+            self.0.iter().copied().collect()
+        }
+
+        fn read(snapshot: &mut VecDeque<u8>, buffer: &mut [u8]) -> usize {
+            let size = snapshot.len().min(buffer.len());
+            buffer.iter_mut().zip(snapshot.drain(..size)).for_each(|(byte, value)| *byte = value);
+            size
+        }
+
+        fn reset(&mut self) {
+            self.0.clear();
+        }
+
+        fn restore(&mut self, part: &[u8]) {
+            self.0.extend_from_slice(part);
+        }
+    }
+
+    const LIVES: [u64; 2] = [70, 71];
+
+    fn told(place: usize) -> Event {
+        let sender = NodeId::new(100 + place as u64).expect("a number of a node");
+        let life = LIVES[place];
+        Event::Delivered(Delivery { sender, life, view: 2, index: 0, size: 1, is_uniform: true })
+    }
+
+    /// Two copies in one view, of which the first has the state "a".
+    fn two() -> [Replication<Bytes>; 2] {
+        let mut copies = [0, 1].map(|place| Replication::new(Bytes(Vec::new()), place, 2));
+        copies[0].handle(&Event::View(View { number: 1, lives: [LIVES[0], 0].into() }), &[]);
+        assert_eq!(copies[0].handle(&told(0), b"\0a"), Outcome::Applied(1));
+        let view = Event::View(View { number: 2, lives: LIVES.into() });
+        for copy in &mut copies {
+            assert_eq!(copy.handle(&view, &[]), Outcome::Nothing);
+        }
+        copies
+    }
+
+    /// What the first has to broadcast is delivered to both.
+    fn pass_on(copies: &mut [Replication<Bytes>; 2]) -> [Outcome<usize>; 2] {
+        let message = copies[0].poll_broadcast().expect("it gives its state").to_vec();
+        copies[0].note_taken();
+        [0, 1].map(|copy| copies[copy].handle(&told(0), &message))
+    }
+
+    /// Goal: a snapshot is of where its beginning stands in the order, and what comes behind that is applied once.
+    #[test]
+    fn a_copy_is_restored_in_the_middle_of_commands() {
+        let mut copies = two();
+        let command = |copies: &mut [Replication<Bytes>; 2], bytes: &[u8]| {
+            [0, 1].map(|copy| copies[copy].handle(&told(1), bytes))
+        };
+        assert_eq!(command(&mut copies, b"\0bc"), [Outcome::Applied(3), Outcome::Nothing]);
+        assert_eq!(pass_on(&mut copies), [Outcome::Nothing; 2], "it begins");
+        assert_eq!(command(&mut copies, b"\0d"), [Outcome::Applied(4), Outcome::Nothing]);
+        assert_eq!([pass_on(&mut copies), pass_on(&mut copies)], [[Outcome::Nothing; 2]; 2], "two parts");
+        assert!(copies[1].state().is_none());
+        assert_eq!(pass_on(&mut copies), [Outcome::Nothing, Outcome::Restored]);
+        assert_eq!(copies[1].state(), Some(&Bytes(b"abcd".to_vec())));
+        assert_eq!(copies[0].poll_broadcast(), None, "nobody lacks it");
+        assert_eq!(command(&mut copies, b"\0e"), [Outcome::Applied(5); 2]);
+        for nonsense in [&[][..], &[9], &[2, 7], &[3], &[1, 5]] {
+            assert_eq!(command(&mut copies, nonsense)[0], Outcome::Nothing, "{nonsense:?}");
+        }
+        assert_eq!(copies[0].state(), copies[1].state());
+    }
+
+    /// Goal: who cannot keep what comes says so, and never takes what is left for the state.
+    #[test]
+    fn who_is_overrun_says_so() {
+        let mut copies = two();
+        copies[1].backlog_size_max = 3;
+        pass_on(&mut copies);
+        assert_eq!(copies[1].handle(&told(0), b"\0bcd"), Outcome::Nothing);
+        assert_eq!(copies[1].handle(&told(0), b"\0e"), Outcome::Overrun);
+        while copies[0].poll_broadcast().is_some() {
+            pass_on(&mut copies);
+        }
+        assert!(copies[1].state().is_none());
+    }
+
+    /// Goal: at most so many parts are under way.
+    #[test]
+    fn parts_wait_for_each_other() {
+        let mut copies = two();
+        for _ in 0..9 {
+            copies[0].handle(&told(0), b"\0xx");
+        }
+        pass_on(&mut copies);
+        for _ in 0..REPLICA_PARTS_MAX {
+            assert!(copies[0].poll_broadcast().is_some());
+            copies[0].note_taken();
+        }
+        assert_eq!(copies[0].poll_broadcast(), None);
+        copies[0].handle(&told(0), &[kind::PART, b'a']);
+        assert!(copies[0].poll_broadcast().is_some());
     }
 }

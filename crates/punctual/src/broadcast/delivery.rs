@@ -38,6 +38,19 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
+impl<'a> Message<'a> {
+    pub(super) fn new(told: &broadcast::Delivery, payload: &'a [u8]) -> Self {
+        Self {
+            sender: told.sender,
+            life: told.life,
+            view: told.view,
+            number: told.index,
+            guarantee: if told.is_uniform { Guarantee::Uniform } else { Guarantee::Agreed },
+            payload,
+        }
+    }
+}
+
 /// Who belongs to the group, from one change to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {

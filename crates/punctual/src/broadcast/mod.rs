@@ -60,7 +60,8 @@ pub use account::{GroupAccount, GroupOwner, GroupState, MemberAccount, read_all}
 pub use broadcaster::Broadcaster;
 pub use delivery::{BroadcastError, DeliverError, Delivery, Message, View};
 pub use options::{GROUP_PORT, GroupOptions, JoinError};
-pub use punctual_proto::broadcast::{Guarantee, OptionsError};
+pub use punctual_proto::broadcast::{Command, Guarantee, OptionsError, State};
+pub use replica::{Change, Replica, ReplicaError};
 
 use driver::Driver;
 use options::nanos;
@@ -73,6 +74,7 @@ mod delivery;
 mod driver;
 mod options;
 mod page;
+mod replica;
 mod shared;
 
 /// A member of a group. Dropped without [`Group::leave`] it crashes, for the others.
@@ -205,6 +207,19 @@ impl Group {
     /// # Errors
     /// See [`DeliverError`].
     pub fn deliver(&mut self, timeout: Duration) -> Result<Delivery<'_>, DeliverError> {
+        let (event, view) = self.next(timeout)?;
+        Ok(match event {
+            Event::Delivered(told) => Delivery::Message(Message::new(&told, &self.message)),
+            Event::View(_) => Delivery::View(view),
+            Event::Stopped => Delivery::Stopped,
+            Event::Resumed => Delivery::Resumed,
+            Event::Expelled => Delivery::Expelled,
+            Event::Left => return Err(DeliverError::Left),
+        })
+    }
+
+    /// What comes next, and of a view who is in it. A message is in the buffer.
+    fn next(&mut self, timeout: Duration) -> Result<(Event, View), DeliverError> {
         let mut buffer = std::mem::take(&mut self.message);
         let next = self.drive_until(timeout, |driver, is_late| {
             let Some(event) = driver.next_event() else {
@@ -222,22 +237,7 @@ impl Group {
             Some(Ok((event, view)))
         });
         self.message = buffer;
-        let (event, view) = next?;
-        Ok(match event {
-            Event::Delivered(told) => Delivery::Message(Message {
-                sender: told.sender,
-                life: told.life,
-                view: told.view,
-                number: told.index,
-                guarantee: if told.is_uniform { Guarantee::Uniform } else { Guarantee::Agreed },
-                payload: &self.message,
-            }),
-            Event::View(_) => Delivery::View(view),
-            Event::Stopped => Delivery::Stopped,
-            Event::Resumed => Delivery::Resumed,
-            Event::Expelled => Delivery::Expelled,
-            Event::Left => return Err(DeliverError::Left),
-        })
+        next
     }
 
     /// What broadcasts from this member on another thread, while this one delivers.

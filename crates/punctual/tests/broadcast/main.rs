@@ -4,6 +4,7 @@
 mod common;
 mod members;
 mod processes;
+mod replica;
 mod seen;
 
 /// Not a test of its own: what another process does.

@@ -1,0 +1,251 @@
+//! A state that every member has a copy of.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use punctual_proto::broadcast::{Event, Outcome, Replication, State};
+
+use super::{BroadcastError, DeliverError, Group, GroupOptions, JoinError, Message, View};
+use crate::node::Node;
+
+/// The largest part of a snapshot, bytes: some tens of frames.
+const PART_SIZE: usize = 64 << 10;
+
+/// How long it is until a part is tried again that had no credit.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// A member of a group with its copy of a state. All copies apply the same commands in the same order. Who joins, or comes back,
+/// gets a snapshot from a member that has the state, and what came after, while all others go on.
+///
+/// Commands take one byte more than messages of the group do.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use punctual::broadcast::{Change, Command, GroupOptions, Replica, State};
+/// use punctual::{Bus, Node};
+///
+/// /// A sum of bytes.
+/// struct Sum(u64);
+///
+/// impl State for Sum {
+///     type Output = u64;
+///     type Snapshot = Option<u64>;
+///
+///     fn apply(&mut self, command: Command<'_>) -> u64 {
+///         self.0 += command.payload.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+///         self.0
+///     }
+///     fn snapshot(&self) -> Option<u64> {
+///         Some(self.0)
+///     }
+///     fn read(snapshot: &mut Option<u64>, buffer: &mut [u8]) -> usize {
+///         snapshot.take().map_or(0, |sum| {
+///             buffer[..8].copy_from_slice(&sum.to_le_bytes());
+///             8
+///         })
+///     }
+///     fn reset(&mut self) {
+///         self.0 = 0;
+///     }
+///     fn restore(&mut self, part: &[u8]) {
+///         self.0 = u64::from_le_bytes(part.try_into().expect("one part of eight bytes"));
+///     }
+/// }
+///
+/// let bus = Bus::loopback("shop");
+/// let names = ["anne", "bob"];
+/// let nodes = names.map(|name| Node::open(&bus, name).expect("a free name"));
+/// let options = GroupOptions::new("till", &names);
+/// let mut anne = Replica::join(&nodes[0], &options.clone().founding(), Sum(0))?;
+/// let mut bob = Replica::join(&nodes[1], &options, Sum(0))?;
+///
+/// let deadline = Instant::now() + Duration::from_secs(60);
+/// let mut is_given = false;
+/// while bob.state().is_none_or(|sum| sum.0 != 12) {
+///     is_given = is_given || anne.try_broadcast(&[5, 7]).is_ok();
+///     anne.deliver(Duration::ZERO).ok();
+///     if let Ok(Change::Applied { output, .. }) = bob.deliver(Duration::from_millis(1)) {
+///         assert_eq!(output, 12);
+///     }
+///     assert!(Instant::now() < deadline, "they do not meet");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Replica<S: State> {
+    group: Group,
+    copy: Replication<S>,
+    /// A command, as a message of the group.
+    buffer: Vec<u8>,
+}
+
+/// What comes next in the order of the group.
+#[derive(Debug)]
+pub enum Change<'a, O> {
+    /// A command was applied here.
+    Applied {
+        /// The command, and who gave it.
+        message: Message<'a>,
+        /// What it resulted in.
+        output: O,
+    },
+    /// This copy has the state from here on.
+    Restored,
+    /// From here on another view.
+    View(View),
+    /// As [`Delivery::Stopped`](super::Delivery::Stopped).
+    Stopped,
+    /// As [`Delivery::Resumed`](super::Delivery::Resumed).
+    Resumed,
+    /// The others went on without this member, which has lost the state: it joins again by itself, and is given it.
+    Expelled,
+}
+
+/// Why nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaError {
+    /// Nothing came until the deadline.
+    Empty,
+    /// This member has left.
+    Left,
+    /// More commands came than can be kept while the state was restored. The member leaves: deliver until [`Self::Left`], then
+    /// join again.
+    Overrun,
+}
+
+impl fmt::Display for ReplicaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => DeliverError::Empty.fmt(f),
+            Self::Left => DeliverError::Left.fmt(f),
+            Self::Overrun => f.write_str(
+                "more commands came during the transfer of the state than can be kept: it leaves; join again while less is sent",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReplicaError {}
+
+impl From<DeliverError> for ReplicaError {
+    fn from(error: DeliverError) -> Self {
+        match error {
+            DeliverError::Empty => Self::Empty,
+            DeliverError::Left => Self::Left,
+        }
+    }
+}
+
+impl<S: State> Replica<S> {
+    /// Asks to join, or founds the group. The state is that of a group that begins, and equal at all members.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn join(node: &Node, options: &GroupOptions, state: S) -> Result<Self, JoinError> {
+        let mut group = Group::join(node, options)?;
+        let place = group.drive(|driver| driver.member().place());
+        let part_size = PART_SIZE.min(options.message_size_max.saturating_sub(1));
+        let copy = Replication::new(state, place, part_size);
+        Ok(Self { group, copy, buffer: Vec::new() })
+    }
+
+    /// The state, where this copy has it. What was applied with less than [`Guarantee::Uniform`](super::Guarantee::Uniform) is lost
+    /// with an expulsion.
+    pub fn state(&self) -> Option<&S> {
+        self.copy.state()
+    }
+
+    /// The member, for its view and account.
+    pub fn group(&mut self) -> &mut Group {
+        &mut self.group
+    }
+
+    /// Takes a command to be applied by all copies, this one included, or says why not; never waits.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`].
+    pub fn try_broadcast(&mut self, command: &[u8]) -> Result<(), BroadcastError> {
+        Replication::<S>::put_command(command, &mut self.buffer);
+        self.group.try_broadcast(&self.buffer)
+    }
+
+    /// The same, and waits as [`Group::broadcast`] does.
+    ///
+    /// # Errors
+    /// See [`BroadcastError`].
+    pub fn broadcast(&mut self, command: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
+        Replication::<S>::put_command(command, &mut self.buffer);
+        self.group.broadcast(&self.buffer, timeout)
+    }
+
+    /// Applies what comes next in the order of the group; waits for it for at most `timeout`. A member that gives its state to
+    /// another goes on with that in these calls.
+    ///
+    /// # Errors
+    /// See [`ReplicaError`].
+    pub fn deliver(&mut self, timeout: Duration) -> Result<Change<'_, S::Output>, ReplicaError> {
+        let deadline = Instant::now().checked_add(timeout);
+        let (event, view, outcome) = loop {
+            let rest = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            let wait = if self.transfer() { rest } else { rest.min(RETRY) };
+            let (event, view) = match self.group.next(wait) {
+                Err(DeliverError::Empty) if wait < rest => continue,
+                next => next?,
+            };
+            match (&event, self.copy.handle(&event, &self.group.message)) {
+                (Event::Delivered(_), Outcome::Nothing) => {}
+                (_, Outcome::Overrun) => {
+                    self.group.leave();
+                    return Err(ReplicaError::Overrun);
+                }
+                (_, outcome) => break (event, view, outcome),
+            }
+        };
+        Ok(match (event, outcome) {
+            (Event::Delivered(told), Outcome::Applied(output)) => {
+                let command = self.group.message.get(1..).unwrap_or_default();
+                Change::Applied { message: Message::new(&told, command), output }
+            }
+            (Event::Delivered(_), _) => Change::Restored,
+            (Event::View(_), _) => Change::View(view),
+            (Event::Stopped, _) => Change::Stopped,
+            (Event::Resumed, _) => Change::Resumed,
+            (Event::Expelled, _) => Change::Expelled,
+            (Event::Left, _) => return Err(ReplicaError::Left),
+        })
+    }
+
+    /// Broadcasts what a transfer asks for. Says whether all of that was taken.
+    fn transfer(&mut self) -> bool {
+        while let Some(message) = self.copy.poll_broadcast() {
+            if self.group.try_broadcast_as(message, super::Guarantee::Uniform).is_err() {
+                return false;
+            }
+            self.copy.note_taken();
+        }
+        true
+    }
+
+    /// Asks the others to go on without this member, as [`Group::leave`].
+    pub fn leave(&mut self) {
+        self.group.leave();
+    }
+
+    /// For an event loop of one's own, as [`Group::arm`]: deliver until [`ReplicaError::Empty`], arm, wait.
+    pub fn arm(&mut self) -> bool {
+        self.group.arm()
+    }
+}
+
+impl<S: State> AsFd for Replica<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.group.as_fd()
+    }
+}
+
+impl<S: State> fmt::Debug for Replica<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replica").field("group", &self.group).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! Copies of a state, while members join, crash and go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual::broadcast::{Change, Command, GroupOptions, Replica, ReplicaError, State};
+use punctual::{Bus, Node};
+
+use crate::common::{Dice, media, unique, watchdog};
+
+const PAGE_SIZE: usize = 16 << 10;
+
+/// Pages of bytes. A command adds to each byte of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pages(Vec<Arc<Vec<u8>>>);
+
+impl Pages {
+    fn new(count: u8) -> Self {
+        Self((0..count).map(|number| Arc::new(vec![number; PAGE_SIZE])).collect())
+    }
+}
+
+struct Snapshot(Vec<Arc<Vec<u8>>>, usize);
+
+impl State for Pages {
+    type Output = u8;
+    type Snapshot = Snapshot;
+
+    fn apply(&mut self, command: Command<'_>) -> u8 {
+        let [page, by] = *command.payload else { panic!("{command:?} is no command") };
+        let page = Arc::make_mut(&mut self.0[usize::from(page)]);
+        page.iter_mut().for_each(|byte| *byte = byte.wrapping_add(by));
+        page[0]
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot(self.0.clone(), 0)
+    }
+
+    fn read(Snapshot(pages, at): &mut Snapshot, buffer: &mut [u8]) -> usize {
+        let Some(page) = pages.get(*at / PAGE_SIZE) else { return 0 };
+        let rest = &page[*at % PAGE_SIZE..];
+        let size = rest.len().min(buffer.len());
+        buffer[..size].copy_from_slice(&rest[..size]);
+        *at += size;
+        size
+    }
+
+    fn reset(&mut self) {
+        self.0.clear();
+    }
+
+    fn restore(&mut self, part: &[u8]) {
+        for byte in part {
+            if self.0.last().is_none_or(|page| page.len() == PAGE_SIZE) {
+                self.0.push(Arc::default());
+            }
+            Arc::make_mut(self.0.last_mut().expect("pushed above")).push(*byte);
+        }
+    }
+}
+
+fn join(node: &Node, options: &GroupOptions, founds: bool, pages: u8) -> Replica<Pages> {
+    Replica::join(node, &GroupOptions { founds, ..options.clone() }, Pages::new(pages)).unwrap()
+}
+
+/// Everybody delivers what is there, by turns, until something holds. Whoever can, broadcasts a command meanwhile.
+fn run(
+    replicas: &mut [Replica<Pages>],
+    dice: &mut Dice,
+    mut holds: impl FnMut(&mut [Replica<Pages>]) -> bool,
+) {
+    while !holds(replicas) {
+        for replica in &mut *replicas {
+            let (page, by) = (dice.below(3) as u8, 1 + dice.below(200) as u8);
+            let _full = replica.try_broadcast(&[page, by]);
+            loop {
+                match replica.deliver(Duration::from_micros(200)) {
+                    Ok(Change::Expelled) => panic!("{replica:?} is expelled"),
+                    Ok(_) => {}
+                    Err(ReplicaError::Empty) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+}
+
+fn have_all_the_state(replicas: &mut [Replica<Pages>]) -> bool {
+    replicas.iter().all(|replica| replica.state().is_some())
+}
+
+/// All commands are applied: nobody gives any, and all are the same.
+fn settle(replicas: &mut [Replica<Pages>]) {
+    loop {
+        let mut is_quiet = true;
+        for replica in &mut *replicas {
+            is_quiet &= matches!(replica.deliver(Duration::from_millis(20)), Err(ReplicaError::Empty));
+        }
+        let first = replicas[0].state().expect("it has the state");
+        if is_quiet && replicas.iter().all(|replica| replica.state() == Some(first)) {
+            return;
+        }
+    }
+}
+
+/// Goal: who joins a group that goes on gets the state and what came after it, on every medium; the watchdog ends what never does.
+#[test]
+fn who_joins_gets_the_state() {
+    let _alive = watchdog(120);
+    // Of peers there are two.
+    for medium in media().into_iter().filter(|medium| medium.name != "udp") {
+        let names = ["anne", "bob", "carl"];
+        let nodes = names.map(|name| Node::open(&medium.here, name).unwrap());
+        let options =
+            GroupOptions { suspect_after: Duration::from_secs(3), ..GroupOptions::new("pages", &names) };
+        let mut dice = Dice(7);
+        let mut replicas = vec![join(&nodes[0], &options, true, 20), join(&nodes[1], &options, false, 20)];
+        assert!(replicas[1].state().is_none(), "{}: bob is told it", medium.name);
+        run(&mut replicas, &mut dice, have_all_the_state);
+        // Its own beginning is nobody's: the state comes from the others.
+        replicas.push(join(&nodes[2], &options, false, 3));
+        run(&mut replicas, &mut dice, have_all_the_state);
+        let delivered = replicas[2].group().account().delivered;
+        run(&mut replicas, &mut dice, |all| all[2].group().account().delivered > delivered + 30);
+        settle(&mut replicas);
+        assert_ne!(replicas[2].state(), Some(&Pages::new(20)), "{}: nothing was applied", medium.name);
+    }
+}
+
+/// Goal: when the member that gives its state crashes in the middle, the next one gives it.
+#[test]
+fn another_one_gives_the_state() {
+    let _alive = watchdog(120);
+    let bus = Bus::shared(&unique("donors"));
+    let names = ["anne", "bob", "carl", "dave"];
+    let nodes: Vec<Node> = names.iter().map(|name| Node::open(&bus, name).unwrap()).collect();
+    let options =
+        GroupOptions { suspect_after: Duration::from_secs(1), ..GroupOptions::new("pages", &names) };
+    let mut dice = Dice(8);
+    let join = |place: usize| join(&nodes[place], &options, place == 0, 250);
+    let mut replicas: Vec<Replica<Pages>> = (0..3).map(join).collect();
+    run(&mut replicas, &mut dice, have_all_the_state);
+    replicas.push(join(3));
+    let mut is_half_given = false;
+    run(&mut replicas, &mut dice, |all| {
+        is_half_given = all[3].state().is_none() && all[3].group().account().delivered > 10;
+        is_half_given || all[3].state().is_some()
+    });
+    assert!(is_half_given, "the snapshot is too small to be cut off");
+    // The last that has the state gives it.
+    drop(replicas.remove(2));
+    run(&mut replicas, &mut dice, have_all_the_state);
+    settle(&mut replicas);
+}
