@@ -10,7 +10,7 @@ use super::naming::{Excess, NamedCause, from_account, from_windows, part_words};
 use super::seen::{PART_MIN, Seen, over};
 use super::stage::{Side, StageOwner, interval, rule_for, typical, worst_stage};
 use super::trace::Trace;
-use crate::sample::{Load, Samples};
+use crate::sample::{ABSENT_NS, Load, Samples};
 use crate::scheduling::Urgency;
 use crate::stall::{self, Stall};
 use punctual_machine::fault_cost::FAULT_NS_MIN;
@@ -40,6 +40,9 @@ pub struct Explained {
     pub during: Option<(u64, u64)>,
     /// What that thread went through in the stage, the longest first; empty without a trace.
     pub parts: Vec<PartTime>,
+    /// Stages of other threads of that side that were late too, and by how much: their causes count as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<PartTime>,
     /// Causes, the largest first.
     pub causes: Vec<NamedCause>,
     /// Excess that no cause accounts for.
@@ -84,6 +87,7 @@ impl Explained {
             owner: None,
             during: None,
             parts: Vec::new(),
+            also: Vec::new(),
             causes: Vec::new(),
             unexplained_ns: excess_ns,
             behind: None,
@@ -116,6 +120,27 @@ impl Explained {
         self.sum_up();
     }
 
+    /// What stages took one after the other, each charged by itself: equal causes together, as shares of the whole message.
+    fn charge_stages(&mut self, stages: Vec<Self>) {
+        let mut all: Vec<NamedCause> = Vec::new();
+        for cause in stages.into_iter().flat_map(|stage| stage.causes) {
+            match all.iter_mut().find(|other| other.name == cause.name) {
+                Some(other) => {
+                    other.ns += cause.ns;
+                    let evidence = [std::mem::take(&mut other.evidence), cause.evidence];
+                    other.evidence =
+                        evidence.into_iter().filter(|who| !who.is_empty()).collect::<Vec<_>>().join("; ");
+                }
+                None => all.push(cause),
+            }
+        }
+        let whole_ns = self.excess_ns.max(1) as f64;
+        all.iter_mut().for_each(|cause| cause.share = (cause.ns as f64 / whole_ns).min(1.0));
+        all.sort_by_key(|cause| (std::cmp::Reverse(cause.ns), cause.name));
+        self.causes = all;
+        self.sum_up();
+    }
+
     /// What no cause accounts for.
     pub(super) fn sum_up(&mut self) {
         let named: u64 = self.causes.iter().map(|cause| cause.ns).sum();
@@ -144,6 +169,9 @@ pub struct LateStage<'a> {
     /// The trace over it, and the account of it.
     pub traced: Option<(&'a EvidenceDump, Account)>,
 }
+
+/// Another stage is late too from this part of the slowest one's excess on.
+const ALSO_MIN: f64 = 0.1;
 
 /// A trial with what is known of it, and what is usual in it.
 struct Place<'a> {
@@ -229,17 +257,63 @@ impl<'a> Place<'a> {
         let mut explained = Explained::of_stall(stall, self.samples.start_ns(row, self.load), excess_ns);
         explained.would_help = would_help(late.as_ref(), self.evidence);
         if let Some(late) = &late {
-            self.add_stage(&mut explained, late);
+            self.add_stage(&mut explained, row, late);
         }
         Some(explained)
     }
 
-    fn add_stage(&self, explained: &mut Explained, late: &LateStage<'_>) {
+    /// Stages of a message that were late too, of other threads of the same side: whoever keeps one from running keeps them all.
+    fn others(
+        &self,
+        row: usize,
+        owner: &StageOwner,
+        late: &LateStage<'a>,
+    ) -> Vec<(&'a StageOwner, LateStage<'a>)> {
+        let sender = self.samples.sender.get(row).copied();
+        let other = |place: usize| {
+            let of = self.owner(place)?;
+            let thread = self.evidence?.thread(of.role.as_ref()?, sender)?;
+            let is_another =
+                of.side == owner.side && late.thread.is_some_and(|late| late.thread != thread.thread);
+            let excess_ns = self.excess_ns(row, place)?;
+            let is_large = excess_ns as f64 >= ALSO_MIN * late.excess_ns as f64;
+            (is_another && is_large).then(|| (of, self.stage_of(row, place, excess_ns, Some(thread))))
+        };
+        (0..self.samples.stages.len()).filter(|&place| place != late.place).filter_map(other).collect()
+    }
+
+    /// Time of a stage beyond the usual.
+    fn excess_ns(&self, row: usize, place: usize) -> Option<u64> {
+        let ns = self.samples.stages[place].ns[row];
+        (ns != ABSENT_NS).then(|| ns.saturating_sub(self.usual[place]))
+    }
+
+    /// What the thread of the slowest stage went through, and why; and why other stages of its side were late.
+    fn charge_all(&self, explained: &mut Explained, row: usize, owner: &StageOwner, late: &LateStage<'a>) {
+        let others = self.others(row, owner, late);
+        self.charge(explained, owner, late);
+        if others.is_empty() {
+            return;
+        }
+        let by_itself = |owner: &StageOwner, late: &LateStage<'_>| {
+            let mut stage = Explained::of_stall(explained.stall, explained.instant_ns, late.excess_ns);
+            self.charge(&mut stage, owner, late);
+            stage
+        };
+        let mut stages = vec![by_itself(owner, late)];
+        stages.extend(others.iter().map(|(owner, late)| by_itself(owner, late)));
+        explained.charge_stages(stages);
+        let also =
+            others.iter().map(|(owner, late)| PartTime { part: owner.stage.clone(), ns: late.excess_ns });
+        explained.also = also.collect();
+    }
+
+    fn add_stage(&self, explained: &mut Explained, row: usize, late: &LateStage<'a>) {
         explained.stage = Some(self.samples.stages[late.place].name.clone());
         explained.stage_excess_ns = late.excess_ns;
         explained.during = Some(late.interval);
         let Some(owner) = self.owner(late.place) else { return };
-        self.charge(explained, owner, late);
+        self.charge_all(explained, row, owner, late);
         let role = late.thread.map(|thread| &thread.role);
         explained.role = role.or(owner.role.as_ref()).cloned();
         explained.owner = late.thread.and_then(|thread| thread.owner.clone());

@@ -101,8 +101,10 @@ fn item(place: &str, one: &Explained) -> Item {
     if let Some(stage) = &one.stage {
         let parts = parts_words(&one.parts);
         let excess = micros(one.stage_excess_ns as f64);
+        let also = one.also.iter().map(|other| format!(", {} {} µs", other.part, micros(other.ns as f64)));
+        let also: String = also.collect();
         item.lines.push(format!(
-            "{stage}{side}, {excess} µs too long{}{parts}",
+            "{stage}{side}, {excess} µs too long{also}{}{parts}",
             if parts.is_empty() { "" } else { ": " }
         ));
     }

@@ -35,6 +35,7 @@ fn explained(name: &str, role: &str, excess_ns: u64) -> Explained {
         owner: None,
         during: None,
         parts: Vec::new(),
+        also: Vec::new(),
         causes: vec![named],
         unexplained_ns: 0,
         behind: None,

@@ -116,3 +116,38 @@ fn less_evidence_says_less() {
     assert_eq!(elsewhere.cause(), Cause::UNEXPLAINED);
     assert!(elsewhere.would_help.is_some_and(|text| text.contains("another host")));
 }
+
+/// Goal: of a message that two threads of one side had one after the other, neither for half of its time, both are heard; one whose
+/// evidence is missing names nothing, and a stage of the other side is no part of it.
+#[test]
+fn threads_of_one_side_are_charged_together() {
+    let mut samples = samples(4 * MS + 10_000);
+    samples.stages[0].ns[10] += 3 * MS + 900_000;
+    samples.stages[2].ns[10] += 2 * MS;
+    samples.total_ns[10] += 5 * MS + 900_000;
+    let mut kept = TrialEvidence { recording: Recording::Off, ..evidence() };
+    let ready = |wait_us: u32, span: (u64, u64)| {
+        let evidence = Evidence { wall_us: 5_000, wait_us, ..Evidence::default() };
+        vec![Window { evidence, span }]
+    };
+    let begin = 10 * MS;
+    kept.threads[1].windows = ready(4_000, (begin + 3 * MS + 500_000, begin + 8 * MS + 500_000));
+    let alone = explain(&samples, Load::Closed, Some(&kept)).remove(0);
+    assert_eq!((alone.cause(), &alone.also[..]), (Cause::UNEXPLAINED, &[][..]), "it held less than half");
+    kept.stages[0] = StageOwner::of("request.woken", Side::Responder, "other");
+    kept.threads.push(EvidenceThread {
+        role: "other".to_owned(),
+        thread: Some(8),
+        ..kept.threads[1].clone()
+    });
+    kept.threads[2].windows = ready(4_500, (begin - MS, begin + 4 * MS));
+    let both = explain(&samples, Load::Closed, Some(&kept)).remove(0);
+    assert_eq!((both.stage.as_deref(), both.cause()), (Some("responder"), Cause::named("run_queue")));
+    assert_eq!(both.also, [PartTime { part: "request.woken".to_owned(), ns: 3 * MS + 900_000 }]);
+    let [cause] = &both.causes[..] else { panic!("{both:#?}") };
+    assert!(cause.ns > 6 * MS && cause.ns < 8 * MS && cause.share < 0.8, "{both:#?}");
+    kept.threads[2].windows.clear();
+    let missing = explain(&samples, Load::Closed, Some(&kept)).remove(0);
+    assert_eq!(missing.cause(), Cause::UNEXPLAINED, "{missing:#?}");
+    assert!(missing.unexplained_ns > 5 * MS, "{missing:#?}");
+}

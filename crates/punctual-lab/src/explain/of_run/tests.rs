@@ -25,6 +25,7 @@ fn found(owner: &str, during: (u64, u64), side: Side, cause: &str) -> Explained 
         owner: Some(owner.to_owned()),
         during: Some(during),
         parts: Vec::new(),
+        also: Vec::new(),
         causes: vec![named],
         unexplained_ns: 0,
         behind: None,
