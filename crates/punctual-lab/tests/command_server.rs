@@ -38,8 +38,25 @@ fn every_model_serves() {
                 "{trial:#}"
             );
         }
+        explains(&place, of_load);
         let again = place.punctual(&["report", "run", "--text"]).with(0).out;
         assert!(again.contains("Who serves how many"), "{again}");
+    }
+}
+
+/// Each finding has its stage, and the side that has it.
+fn explains(place: &Place, load: &str) {
+    let evidence = std::fs::read_dir(place.path("run/evidence")).expect("a folder").count();
+    assert_eq!(evidence, 10, "of each model and class");
+    let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    for finding in said["findings"].as_array().expect("a list") {
+        let (name, side) = (&finding["name"], &finding["side"]);
+        assert!(finding["would_help"].as_str().is_none_or(|text| !text.contains("evidence")), "{finding:#}");
+        // Of what a trial left unanswered no stage may be known.
+        let Some(stage) = finding["stage"].as_str() else { continue };
+        let of_client = ["request.sent", "request.posted", "reply.medium"].contains(&stage);
+        assert_eq!(side, if of_client { "client" } else { "server" }, "{load}: {name}: {finding:#}");
     }
 }
 

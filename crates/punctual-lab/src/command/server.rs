@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ArgPredicate;
+use punctual_machine::signal::count_continuations;
 
 use super::measure;
 use super::progress::progress;
@@ -51,6 +52,9 @@ pub struct ServerArguments {
     /// Two numbers of connections, one matrix, a second for each trial
     #[arg(long)]
     quick: bool,
+    /// Record which thread each processor ran, for punctual explain (root)
+    #[arg(long)]
+    trace: bool,
 }
 
 /// Of one trial, if nothing else was asked for.
@@ -59,6 +63,7 @@ const DURATION_QUICK: Duration = Duration::from_secs(1);
 
 /// Measures, stores, shows.
 pub fn server(arguments: &ServerArguments) -> Result<(), Failure> {
+    count_continuations()?;
     measure::make(&settings(arguments)?, &arguments.common, &progress(arguments.common.quiet))
 }
 
@@ -88,5 +93,6 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         dilates: !arguments.native,
         seed: common.seed,
         cpus: choose_cpus(),
+        trace: arguments.trace,
     })
 }

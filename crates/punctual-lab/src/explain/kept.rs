@@ -187,6 +187,35 @@ pub fn late_spans(samples: &Samples, load: Load, sender: Option<u64>) -> Vec<(u6
     .collect()
 }
 
+/// Spans put together where they overlap, in the order of time.
+pub fn joined(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    spans.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+/// Windows of a thread that sleeps unless it has something to do, which it had in these spans: in the rest it slept on purpose.
+pub fn with_idle(windows: &[Window], busy: Vec<(u64, u64)>) -> Vec<Window> {
+    let busy = joined(busy);
+    let idle = |window: &Window| {
+        let (from, to) = window.span;
+        let first = busy.partition_point(|span| span.1 <= from);
+        let held = busy[first..].iter().take_while(|span| span.0 < to);
+        let busy_ns: u64 = held.map(|span| span.1.min(to) - span.0.max(from)).sum();
+        let mut window = *window;
+        let idle_us = (to - from).saturating_sub(busy_ns) / 1000;
+        window.evidence.idle_us = u32::try_from(idle_us).unwrap_or(u32::MAX);
+        window
+    };
+    windows.iter().map(idle).collect()
+}
+
 /// An instant of this process's clock as one of the run.
 fn since_start(ns: u64, start: Ticks) -> u64 {
     ns.saturating_sub(Clock::get().nanos(start))
@@ -239,6 +268,17 @@ mod tests {
             assert!(found.abs_diff(expected) < 10, "{monotonic_ns}: {found}");
         }
         assert_eq!(run_ns(pairs, start, 0), 0, "before the run");
+    }
+
+    #[test]
+    fn spans_are_joined_and_the_rest_is_idle() {
+        let spans = vec![(30_000, 40_000), (0, 10_000), (5_000, 20_000), (20_000, 25_000)];
+        assert_eq!(joined(spans.clone()), [(0, 25_000), (30_000, 40_000)]);
+        let window = |span| Window { evidence: Evidence::default(), span };
+        let windows = [window((0, 20_000)), window((20_000, 50_000)), window((50_000, 60_000))];
+        let idle: Vec<u32> =
+            with_idle(&windows, spans).iter().map(|window| window.evidence.idle_us).collect();
+        assert_eq!(idle, [0, 15, 10]);
     }
 
     #[test]

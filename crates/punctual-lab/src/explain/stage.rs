@@ -19,6 +19,8 @@ pub enum Side {
     Responder,
     /// No stamp tells the wire from the responder.
     WireOrResponder,
+    /// Who serves requests, of `run server`.
+    Server,
     /// Who sent the message, of a program of its own.
     Sender,
     /// Between sender and receiver.
@@ -45,6 +47,7 @@ impl fmt::Display for Side {
             Self::Wire => "wire",
             Self::Responder => "responder",
             Self::WireOrResponder => "wire or responder",
+            Self::Server => "server",
             Self::Sender => "sender",
             Self::Medium => "medium",
             Self::Receiver => "receiver",

@@ -8,7 +8,7 @@ use crate::explain::kept::{ClockPair, ThreadWindows, WindowLog};
 use crate::explain::recorder::LateRecorder;
 
 /// A message that took longer is asked about at once.
-const SLOW: Duration = Duration::from_micros(400);
+pub const SLOW: Duration = Duration::from_micros(400);
 
 /// A look takes no longer where nothing interrupts it.
 const LOOK_MAX: Duration = Duration::from_micros(200);
@@ -71,6 +71,11 @@ impl ClientWatch {
             other_looks: false,
             look: LookTime::new(clock),
         }
+    }
+
+    /// A message that took longer is asked about at once, where that is not the usual time.
+    pub fn slow_after(self, slow: Duration) -> Self {
+        Self { slow: self.clock.ticks(slow), ..self }
     }
 
     /// The other end looks at its own thread behind its answer: the next message had better wait.

@@ -156,7 +156,7 @@ fn evidence_for(side: Side, stage: &str, trip: &Trip, trace: &ClientTrace, load:
     match side {
         Side::Responder | Side::WireOrResponder => over(&trace.responder, held_by_responder(trip, load)?),
         // On a veth the wire runs in the sender's own call, and nothing else is known of it.
-        Side::Sender | Side::Medium | Side::Receiver | Side::Thread => None,
+        Side::Server | Side::Sender | Side::Medium | Side::Receiver | Side::Thread => None,
         Side::Wire if stage.starts_with("reply") => None,
         Side::Client | Side::Wire => {
             let clock = Clock::get();

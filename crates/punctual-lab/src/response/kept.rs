@@ -42,7 +42,7 @@ pub(super) fn owners(samples: &Samples) -> Vec<StageOwner> {
             Side::Responder => Some(ROLES[1]),
             _ if [WIRE, BEYOND].contains(&stage) => None,
             Side::WireOrResponder => Some(ROLES[1]),
-            Side::Sender | Side::Medium | Side::Receiver | Side::Thread => None,
+            Side::Server | Side::Sender | Side::Medium | Side::Receiver | Side::Thread => None,
             Side::Wire => Some(ROLES[usize::from(stage.starts_with("reply"))]),
         };
         StageOwner { stage: stage.to_owned(), side, role: role.map(str::to_owned), or_role: None }

@@ -8,14 +8,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use punctual_machine::clock::monotonic_ns;
+use punctual::Clock;
 use punctual_machine::epoll::{EpollSet, Reports};
 use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
 use super::work::{Splitter, reply, request};
-use crate::sample::{Outcome, Samples};
+use crate::explain::kept::{ClockPair, ThreadWindows, WINDOWS_MAX};
+use crate::explain::recorder::LateRecorder;
+use crate::load::watch::ClientWatch;
+use crate::sample::{Load, Outcome};
 
 /// When requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +41,13 @@ pub enum Arrivals {
     },
 }
 
+impl Arrivals {
+    /// What a latency counts from.
+    pub(super) fn load(self) -> Load {
+        if matches!(self, Self::Closed { .. }) { Load::Closed } else { Load::Open }
+    }
+}
+
 /// One trial's load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerLoad {
@@ -47,22 +57,56 @@ pub(super) struct ServerLoad {
     pub(super) arrivals: Arrivals,
     pub(super) duration: Duration,
     pub(super) seed: u64,
+    /// A request that took longer is late.
+    pub(super) slow: Duration,
+    /// Record the kernel's trace.
+    pub(super) trace: bool,
+}
+
+/// One request: instants of this process's clock, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestRow {
+    pub(super) connection: usize,
+    /// Among those of its connection.
+    pub(super) number: usize,
+    pub(super) due: u64,
+    pub(super) sent: u64,
+    /// The kernel had all of it; `None` if that never came.
+    pub(super) posted: Option<u64>,
+    /// It was answered, or the trial ended.
+    pub(super) until: u64,
+    pub(super) outcome: Outcome,
 }
 
 /// What came of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Loaded {
-    /// By class.
-    pub(super) samples: Vec<Samples>,
+    /// As they were answered.
+    pub(super) rows: Vec<RequestRow>,
+    /// Of each connection, here.
+    pub(super) ports: Vec<u16>,
+    /// What this thread went through.
+    pub(super) windows: ThreadWindows,
+    /// Records the kernel, if that was asked for, or why not.
+    pub(super) recorder: Option<Result<LateRecorder, String>>,
+    /// Before the first request, and after the last.
+    pub(super) clocks: [ClockPair; 2],
     /// How late requests left after their instants, nanoseconds, sorted.
     pub(super) lags_ns: Vec<u64>,
 }
 
+/// A request that is not answered.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    due: u64,
+    sent: u64,
+    posted: Option<u64>,
+}
+
 struct Connection {
     stream: TcpStream,
-    class: usize,
-    /// When those were due and sent that are not answered.
-    outstanding: VecDeque<(u64, u64)>,
+    outstanding: VecDeque<Outstanding>,
+    answered: usize,
     /// Bytes that did not fit yet.
     unsent: Vec<u8>,
     replies: Splitter,
@@ -70,6 +114,7 @@ struct Connection {
 
 struct LoadClient<'l> {
     load: &'l ServerLoad,
+    clock: &'static Clock,
     request: Vec<u8>,
     reply: Vec<u8>,
     connections: Vec<Connection>,
@@ -78,7 +123,26 @@ struct LoadClient<'l> {
     random: u64,
     began_ns: u64,
     end_ns: u64,
-    loaded: Loaded,
+    rows: Vec<RequestRow>,
+    lags_ns: Vec<u64>,
+    watch: ClientWatch,
+    /// Requests that are not answered.
+    open: usize,
+    /// From when to when the late ones were under way that were answered since the last look.
+    late: Option<(u64, u64)>,
+    looked_ns: u64,
+}
+
+/// Windows beside one each millisecond: after late requests.
+const WINDOWS_MORE: usize = 4096;
+
+/// While requests are outstanding this thread does not look at itself, unless it has not for so long.
+const LOOK_EVERY_NS: u64 = 100_000_000;
+
+/// Windows of a thread in a trial that lasts so long.
+pub(super) fn windows(duration: Duration) -> usize {
+    let each_ms = usize::try_from(duration.as_millis()).unwrap_or(usize::MAX);
+    each_ms.saturating_add(WINDOWS_MORE).min(WINDOWS_MAX)
 }
 
 /// Loads the server for so long.
@@ -91,9 +155,12 @@ pub(super) fn run(load: &ServerLoad, server: SocketAddr) -> io::Result<Loaded> {
         set.add_numbered(connection.stream.as_fd(), number as u64).map_err(io::Error::other)?;
     }
     let request = request(load.matrix);
-    let began_ns = monotonic_ns();
+    let watch = ClientWatch::of_this_thread(windows(load.duration), load.trace).slow_after(load.slow);
+    let (clock, before) = (Clock::get(), ClockPair::now());
+    let began_ns = now_ns(clock);
     let mut client = LoadClient {
         load,
+        clock,
         reply: reply(&request),
         request,
         connections,
@@ -101,11 +168,20 @@ pub(super) fn run(load: &ServerLoad, server: SocketAddr) -> io::Result<Loaded> {
         random: load.seed | 1,
         began_ns,
         end_ns: began_ns + load.duration.as_nanos() as u64,
-        loaded: Loaded { samples: vec![Samples::default(); load.classes], lags_ns: Vec::new() },
+        rows: Vec::new(),
+        lags_ns: Vec::new(),
+        watch,
+        open: 0,
+        late: None,
+        looked_ns: began_ns,
     };
     client.begin();
     client.play(&set)?;
-    Ok(client.finish())
+    client.finish(before)
+}
+
+fn now_ns(clock: &Clock) -> u64 {
+    clock.nanos(clock.now())
 }
 
 fn connect(server: SocketAddr, class: usize) -> io::Result<Connection> {
@@ -114,7 +190,7 @@ fn connect(server: SocketAddr, class: usize) -> io::Result<Connection> {
     stream.write_all(&[class as u8])?;
     stream.set_nonblocking(true)?;
     let (outstanding, unsent, replies) = (VecDeque::new(), Vec::new(), Splitter::default());
-    Ok(Connection { stream, class, outstanding, unsent, replies })
+    Ok(Connection { stream, outstanding, answered: 0, unsent, replies })
 }
 
 impl LoadClient<'_> {
@@ -154,13 +230,13 @@ impl LoadClient<'_> {
     fn play(&mut self, set: &EpollSet) -> io::Result<()> {
         let mut reports = Reports::default();
         loop {
-            let now = monotonic_ns();
+            let now = now_ns(self.clock);
             if now >= self.end_ns || interrupted() {
                 return Ok(());
             }
             self.send_due(now)?;
-            let next = self.due.peek().map_or(self.end_ns, |Reverse((due, _))| (*due).min(self.end_ns));
-            set.wait_for(&mut reports, Some(Duration::from_nanos(next.saturating_sub(monotonic_ns()))));
+            let next = self.next_due();
+            set.wait_for(&mut reports, Some(Duration::from_nanos(next.saturating_sub(now_ns(self.clock)))));
             for readiness in reports.iter() {
                 let number = readiness.number as usize;
                 if readiness.is_writable {
@@ -170,7 +246,26 @@ impl LoadClient<'_> {
                     self.receive(number)?;
                 }
             }
+            self.look_back();
         }
+    }
+
+    /// When the next request is due, or the trial ends.
+    fn next_due(&self) -> u64 {
+        self.due.peek().map_or(self.end_ns, |Reverse((due, _))| (*due).min(self.end_ns))
+    }
+
+    /// Looks at this thread while no request is outstanding. Under closed load the next one may wait for that.
+    fn look_back(&mut self) {
+        let now = now_ns(self.clock);
+        if self.open > 0 && now < self.looked_ns + LOOK_EVERY_NS {
+            return;
+        }
+        self.looked_ns = now;
+        let ticks = |ns: u64| self.clock.ticks(Duration::from_nanos(ns));
+        let late = self.late.take().map(|(from, to)| (ticks(from), ticks(to)));
+        let next = (self.load.arrivals.load() == Load::Open).then(|| ticks(self.next_due()));
+        self.watch.look_back(late, next, 0);
     }
 
     fn send_due(&mut self, now: u64) -> io::Result<()> {
@@ -179,11 +274,12 @@ impl LoadClient<'_> {
             let next = self.next_instant(due);
             let whose = (number + 1) % self.connections.len();
             self.due.extend(next.map(|next| Reverse((next, whose))));
-            let sent = monotonic_ns();
-            self.loaded.lags_ns.push(sent.saturating_sub(due));
+            let sent = now_ns(self.clock);
+            self.lags_ns.push(sent.saturating_sub(due));
             let connection = &mut self.connections[number];
-            connection.outstanding.push_back((due, sent));
+            connection.outstanding.push_back(Outstanding { due, sent, posted: None });
             connection.unsent.extend_from_slice(&self.request);
+            self.open += 1;
             self.flush(number)?;
         }
         Ok(())
@@ -199,6 +295,11 @@ impl LoadClient<'_> {
                 Err(error) => return Err(error),
             }
         }
+        let posted = now_ns(self.clock);
+        let newest = connection.outstanding.iter_mut().rev();
+        newest
+            .take_while(|request| request.posted.is_none())
+            .for_each(|request| request.posted = Some(posted));
         Ok(())
     }
 
@@ -221,31 +322,54 @@ impl LoadClient<'_> {
     }
 
     fn answered(&mut self, number: usize, is_right: bool) {
-        let now = monotonic_ns();
-        let Some((due, sent)) = self.connections[number].outstanding.pop_front() else { return };
-        self.note(number, due, sent, now, if is_right { Outcome::Answered } else { Outcome::Mismatched });
+        let now = now_ns(self.clock);
+        let Some(request) = self.connections[number].outstanding.pop_front() else { return };
+        self.open -= 1;
+        self.note(number, request, now, if is_right { Outcome::Answered } else { Outcome::Mismatched });
         if let Arrivals::Closed { think_ns } = self.load.arrivals {
             self.due.push(Reverse((now + think_ns, number)));
         }
     }
 
-    fn note(&mut self, number: usize, due: u64, sent: u64, until: u64, outcome: Outcome) {
-        let from = if matches!(self.load.arrivals, Arrivals::Closed { .. }) { sent } else { due };
-        let samples = &mut self.loaded.samples[self.connections[number].class];
-        let index = samples.len() as u64;
-        let since = |instant: u64| instant.saturating_sub(self.began_ns);
-        samples.push(index, since(due), since(sent), until.saturating_sub(from), outcome);
-        samples.sender.push(number as u64);
+    fn note(&mut self, connection: usize, request: Outstanding, until: u64, outcome: Outcome) {
+        let of = &mut self.connections[connection];
+        let number = of.answered;
+        of.answered += 1;
+        let Outstanding { due, sent, posted } = request;
+        let row = RequestRow { connection, number, due, sent, posted, until, outcome };
+        let from = row.from(self.load.arrivals.load());
+        if Duration::from_nanos(until.saturating_sub(from)) > self.load.slow {
+            let (begin, end) = self.late.unwrap_or((from, until));
+            self.late = Some((begin.min(from), end.max(until)));
+        }
+        self.rows.push(row);
     }
 
     /// What is not answered is at least as late as it is old.
-    fn finish(mut self) -> Loaded {
+    fn finish(mut self, before: ClockPair) -> io::Result<Loaded> {
         for number in 0..self.connections.len() {
-            while let Some((due, sent)) = self.connections[number].outstanding.pop_front() {
-                self.note(number, due, sent, self.end_ns, Outcome::Unfinished);
+            while let Some(request) = self.connections[number].outstanding.pop_front() {
+                self.note(number, request, self.end_ns, Outcome::Unfinished);
             }
         }
-        self.loaded.lags_ns.sort_unstable();
-        self.loaded
+        self.open = 0;
+        self.look_back();
+        self.watch.finish();
+        let clocks = [before, ClockPair::now()];
+        self.lags_ns.sort_unstable();
+        let port = |connection: &Connection| connection.stream.local_addr().map(|address| address.port());
+        let ports = self.connections.iter().map(port).collect::<io::Result<_>>()?;
+        let (windows, recorder) = self.watch.end();
+        Ok(Loaded { rows: self.rows, ports, windows, recorder, clocks, lags_ns: self.lags_ns })
+    }
+}
+
+impl RequestRow {
+    /// What its latency counts from.
+    pub(super) fn from(&self, load: Load) -> u64 {
+        match load {
+            Load::Closed => self.sent,
+            Load::Open => self.due,
+        }
     }
 }

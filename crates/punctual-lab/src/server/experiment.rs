@@ -4,17 +4,23 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use punctual::{Clock, Ticks};
 use punctual_machine::cpu::pin_to;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::client::{self, Arrivals, Loaded, ServerLoad};
-use super::host::{Served, ServerRequest, WorkTimes};
+use super::client::{self, Arrivals, ServerLoad};
+use super::host::{Served, ServedEnd, ServerRequest, WorkTimes};
+use super::kept::TrialMade;
 use super::model::ServerModel;
+use crate::explain::evidence::TrialEvidence;
+use crate::explain::of_run::add_findings;
+use crate::load::watch::SLOW;
 use crate::run::{Experiment, RunError, RunPlan, Worker};
-use crate::sample::{self, CellId, Outcome, Samples};
-use crate::store::{Store, StoreError};
+use crate::sample::{CellId, Outcome, Samples};
+use crate::stall::StallRule;
+use crate::store::{Run, Store, StoreError};
 use crate::summary::Summary;
 
 /// What is asked for.
@@ -42,6 +48,8 @@ pub struct ServerSettings {
     pub seed: u64,
     /// CPUs of server and load.
     pub cpus: [Option<usize>; 2],
+    /// Record the kernel's trace.
+    pub trace: bool,
 }
 
 /// When requests are to come.
@@ -106,11 +114,7 @@ pub struct ServerOverall {
 fn cell(trial: &ServerTrial, class: Option<usize>) -> CellId {
     let of_class = class.map_or(String::new(), |class| format!("/class{class}"));
     let wake = format!("c{}/m{}{of_class}", trial.connections, trial.matrix);
-    let load = if matches!(trial.arrivals, Arrivals::Closed { .. }) {
-        sample::Load::Closed
-    } else {
-        sample::Load::Open
-    };
+    let load = trial.arrivals.load();
     let gap_us = match trial.arrivals {
         Arrivals::Closed { think_ns: ns }
         | Arrivals::Open { period_ns: ns }
@@ -126,6 +130,7 @@ pub fn run(
     store: &mut Store,
     bar: &ProgressBar,
 ) -> Result<ServerOverall, RunError> {
+    let start = Clock::get().now();
     let mut server = Worker::start("server")?;
     let (cpu, dilates) = (settings.cpus[0], settings.dilates);
     // Unpinned is slower, not wrong.
@@ -153,9 +158,11 @@ pub fn run(
                         arrivals,
                         duration: settings.duration,
                         seed: settings.seed + u64::from(round),
+                        slow: slow(&overall.calibration, matrix),
+                        trace: settings.trace,
                     };
-                    let (trial, samples) = one_trial(&mut server, model, settings.workers, &load)?;
-                    keep(store, round, &trial, &samples)?;
+                    let (trial, kept) = one_trial(&mut server, settings, model, &load, start)?;
+                    keep(store, round, &trial, &kept)?;
                     overall.trials.push(trial);
                     bar.inc(1);
                     if interrupted() {
@@ -168,42 +175,78 @@ pub fn run(
     Ok(overall)
 }
 
+/// How long the whole work of a request takes.
+fn service_ns(calibration: &WorkTimes, matrix: usize) -> u64 {
+    calibration.service_ns.iter().find(|(of, _)| *of == matrix).map_or(1, |(_, ns)| *ns)
+}
+
 fn arrivals(wanted: Wanted, calibration: &WorkTimes, matrix: usize) -> Arrivals {
     match wanted {
         Wanted::Closed { think_ns } => Arrivals::Closed { think_ns },
         Wanted::Open { percent, is_random } => {
-            let service =
-                calibration.service_ns.iter().find(|(of, _)| *of == matrix).map_or(1, |(_, ns)| *ns);
+            let service = service_ns(calibration, matrix);
             let period_ns = (service * 100 / u64::from(percent.max(1))).max(1);
             if is_random { Arrivals::Random { period_ns } } else { Arrivals::Open { period_ns } }
         }
     }
 }
 
+/// A request that takes longer is late: none takes less than its work.
+fn slow(calibration: &WorkTimes, matrix: usize) -> Duration {
+    let rule = StallRule::for_median(service_ns(calibration, matrix));
+    SLOW.max(Duration::from_nanos(rule.threshold_ns))
+}
+
+/// With more connections their threads keep no windows: three for each would hold five files open each.
+const WATCHED_MAX: usize = 32;
+
+/// Windows of all threads of the server together.
+const SERVER_WINDOWS_MAX: usize = 1 << 16;
+
+/// Windows of each thread of the server.
+fn windows(model: ServerModel, settings: &ServerSettings, load: &ServerLoad) -> usize {
+    let threads = match model.has_tasks() {
+        true => settings.workers,
+        false if load.connections > WATCHED_MAX => return 0,
+        false => 3 * load.connections,
+    };
+    client::windows(load.duration).min(SERVER_WINDOWS_MAX / threads)
+}
+
+/// The requests of each class, and what explains the late ones.
+type OfClasses = Vec<(Samples, TrialEvidence)>;
+
 fn one_trial(
     server: &mut Worker,
+    settings: &ServerSettings,
     model: ServerModel,
-    workers: usize,
     load: &ServerLoad,
-) -> Result<(ServerTrial, Vec<Samples>), RunError> {
-    let address: SocketAddr = server.ask(&ServerRequest::Serve { model, workers })?;
+    start: Ticks,
+) -> Result<(ServerTrial, OfClasses), RunError> {
+    let windows = windows(model, settings, load);
+    let address: SocketAddr =
+        server.ask(&ServerRequest::Serve { model, workers: settings.workers, windows })?;
     let loaded = client::run(load, address);
     // Also if the load failed: the server ends the trial.
-    let served: Served = server.ask(&ServerRequest::End)?;
+    let ServedEnd { served, journal } = server.ask(&ServerRequest::End)?;
+    let passed = journal.requests(&server.recv_bytes(journal.size_behind())?);
     let words =
         |error: std::io::Error| format!("{} with {} connections: {error}", model.name(), load.connections);
-    let Loaded { samples, lags_ns } = loaded.map_err(words)?;
-    Ok((describe(model, load, &samples, &lags_ns, served), samples))
+    let loaded = loaded.map_err(words)?;
+    let lags_ns = loaded.lags_ns.clone();
+    let kept = TrialMade { settings, model, load, start, passed, journal }.keep(loaded);
+    let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
+    Ok((describe(model, load, &samples, &lags_ns, served), kept))
 }
 
 fn describe(
     model: ServerModel,
     load: &ServerLoad,
-    samples: &[Samples],
+    samples: &[&Samples],
     lags_ns: &[u64],
     served: Served,
 ) -> ServerTrial {
-    let answered = |samples: &Samples| {
+    let answered = |samples: &&Samples| {
         let rows = samples.total_ns.iter().zip(&samples.outcome);
         let answered = rows.filter(|(_, outcome)| **outcome == Outcome::Answered).map(|(&ns, _)| ns);
         let mut answered: Vec<u64> = answered.collect();
@@ -234,13 +277,18 @@ fn describe(
     }
 }
 
-fn keep(store: &mut Store, round: u32, trial: &ServerTrial, samples: &[Samples]) -> Result<(), RunError> {
-    let classes = samples.len();
-    let cells = samples.iter().enumerate().filter(|(_, samples)| !samples.is_empty());
-    let cells: Vec<(CellId, Samples)> = cells
-        .map(|(class, samples)| (cell(trial, (classes > 1).then_some(class)), samples.clone()))
+fn keep(store: &mut Store, round: u32, trial: &ServerTrial, kept: &OfClasses) -> Result<(), RunError> {
+    let classes = kept.len();
+    let made: Vec<_> = kept.iter().enumerate().filter(|(_, (samples, _))| !samples.is_empty()).collect();
+    let cells: Vec<(CellId, Samples)> = made
+        .iter()
+        .map(|&(class, (samples, _))| (cell(trial, (classes > 1).then_some(class)), samples.clone()))
         .collect();
-    Ok(store.append_all(round, &cells).map(drop)?)
+    let paths = store.append_all(round, &cells)?;
+    for (path, (_, (_, evidence))) in paths.iter().zip(made) {
+        store.append_evidence(path, evidence)?;
+    }
+    Ok(())
 }
 
 impl Experiment for ServerSettings {
@@ -271,6 +319,7 @@ impl Experiment for ServerSettings {
 
     fn summarise(&self, made: &ServerOverall, store: &Store) -> Result<Summary, StoreError> {
         let mut summary = store.summary()?;
+        add_findings(&mut summary, &Run::open(store.path())?)?;
         summary.more.insert("server".to_owned(), json!(made));
         Ok(summary)
     }
@@ -280,6 +329,46 @@ impl Experiment for ServerSettings {
 mod tests {
     use super::*;
 
+    fn settings() -> ServerSettings {
+        ServerSettings {
+            models: ServerModel::ALL.into(),
+            connections: vec![4],
+            matrices: vec![3],
+            classes: 2,
+            workers: 1,
+            wanted: Wanted::Closed { think_ns: 1_000_000 },
+            duration: Duration::from_millis(150),
+            rounds: 1,
+            dilates: false,
+            seed: 1,
+            cpus: [None; 2],
+            trace: false,
+        }
+    }
+
+    /// The stages of an answered request are all of it, and nothing but it.
+    fn stages_sum(model: ServerModel, samples: &Samples) {
+        for row in (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered) {
+            // What a task had written when its server ended may not have been noted.
+            let Some(rest) = samples.unexplained_ns(row) else { continue };
+            let is_noted = samples.stages.iter().all(|stage| stage.ns[row] != crate::sample::ABSENT_NS);
+            assert!(is_noted || row + 8 > samples.len(), "{model:?}: {row} of {}", samples.len());
+            assert!(
+                !is_noted || rest.abs() < 100,
+                "{model:?}: {rest} ns of {} in no stage",
+                samples.total_ns[row]
+            );
+        }
+    }
+
+    /// Every stage has a thread that is known, on each connection.
+    fn has_threads(model: ServerModel, evidence: &TrialEvidence) -> bool {
+        let roles = evidence.stages.iter().map(|stage| stage.role.as_deref().expect("one worker"));
+        let mut of_connections = roles.flat_map(|role| (0..4).map(move |connection| (role, connection)));
+        assert_eq!(evidence.threads.len(), if model.has_tasks() { 2 } else { 13 });
+        of_connections.all(|(role, connection)| evidence.thread(role, Some(connection)).is_some())
+    }
+
     /// Goal: the whole way over real connections, each model: every reply is right, and none is missing under a light load.
     #[test]
     fn every_model_answers() {
@@ -287,17 +376,23 @@ mod tests {
         let request = ServerRequest::Calibrate { cpu: None, dilates: false, matrices: vec![3] };
         let calibration: WorkTimes = server.ask(&request).unwrap();
         assert!(calibration.repeats == 1 && calibration.service_ns[0].1 > 0);
+        let (start, settings) = (Clock::get().now(), settings());
+        let load = ServerLoad {
+            connections: 4,
+            classes: 2,
+            matrix: 3,
+            arrivals: Arrivals::Closed { think_ns: 1_000_000 },
+            duration: Duration::from_millis(150),
+            seed: 1,
+            slow: SLOW,
+            trace: false,
+        };
         for model in ServerModel::ALL {
-            let load = ServerLoad {
-                connections: 4,
-                classes: 2,
-                matrix: 3,
-                arrivals: Arrivals::Closed { think_ns: 1_000_000 },
-                duration: Duration::from_millis(150),
-                seed: 1,
-            };
-            let (trial, samples) = one_trial(&mut server, model, 1, &load).unwrap();
+            let (trial, kept) = one_trial(&mut server, &settings, model, &load, start).unwrap();
+            let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
             assert!(trial.requests.iter().all(|&count| count > 0), "{trial:?}");
+            samples.iter().for_each(|of| stages_sum(model, of));
+            assert!(kept.iter().all(|(_, evidence)| has_threads(model, evidence)), "{kept:?}");
             assert!(samples.iter().all(|of| of.count_of(Outcome::Mismatched) == 0), "{model:?}");
             let unanswered: u64 = samples.iter().map(|of| of.count_of(Outcome::Unfinished)).sum();
             assert!(unanswered <= 4, "one on each connection when it ended");
@@ -306,7 +401,7 @@ mod tests {
                 assert!(trial.served.wakes >= requests, "{trial:?}");
             }
         }
-        assert!(server.ask::<Served>(&ServerRequest::End).is_err());
+        assert!(server.ask::<ServedEnd>(&ServerRequest::End).is_err());
     }
 
     #[test]

@@ -10,9 +10,10 @@ use punctual_machine::counter::Flag;
 use punctual_machine::cpu::pin_to;
 use serde::{Deserialize, Serialize};
 
+use super::journal::{Journal, JournalEnd};
 use super::model::ServerModel;
 use super::tasks::Server;
-use super::threads::accept;
+use super::threads::{Manner, accept};
 use super::work::{ORIGINAL_MATRIX, dilation, time_of};
 use crate::run::{Answer, Requests};
 
@@ -31,8 +32,10 @@ pub(super) enum ServerRequest {
         model: ServerModel,
         /// Where the model has any.
         workers: usize,
+        /// Windows that each of its threads keeps.
+        windows: usize,
     },
-    /// To end, as all connections are closed: [`Served`].
+    /// To end, as all connections are closed: [`ServedEnd`], and the bytes of its journal.
     End,
 }
 
@@ -60,6 +63,13 @@ pub struct Served {
     pub verdicts: Vec<String>,
 }
 
+/// What a trial brings.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct ServedEnd {
+    pub(super) served: Served,
+    pub(super) journal: JournalEnd,
+}
+
 /// Serves until nothing is asked for any more.
 pub fn serve(mut requests: Requests) -> Result<(), String> {
     let mut repeats = 1;
@@ -77,17 +87,25 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                 };
                 requests.answer(&Ok(calibration))?;
             }
-            ServerRequest::Serve { model, workers } => {
-                let ended = one_trial(model, workers, repeats, |address| {
+            ServerRequest::Serve { model, workers, windows } => {
+                let journal = Journal::new(windows);
+                let ended = one_trial(model, (workers, repeats), &journal, |address| {
                     requests.answer(&Ok(address))?;
                     match requests.recv::<ServerRequest>() {
                         Some(ServerRequest::End) | None => Ok(()),
                         Some(other) => Err(format!("asked for {other:?} while it serves")),
                     }
                 });
-                requests.answer(&ended)?;
+                let (journal, bytes) = journal.end();
+                let has_ended = ended.is_ok();
+                requests.answer(&ended.map(|served| ServedEnd { served, journal }))?;
+                if has_ended {
+                    requests.send_bytes(&bytes)?;
+                }
             }
-            ServerRequest::End => requests.answer(&Answer::<Served>::Err("nothing is served".to_owned()))?,
+            ServerRequest::End => {
+                requests.answer(&Answer::<ServedEnd>::Err("nothing is served".to_owned()))?;
+            }
         }
     }
     Ok(())
@@ -95,22 +113,24 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 
 fn one_trial(
     model: ServerModel,
-    workers: usize,
-    repeats: u32,
+    (workers, repeats): (usize, u32),
+    journal: &Journal,
     during: impl FnOnce(SocketAddr) -> Result<(), String>,
 ) -> Result<Served, String> {
     let before = process_cpu_ns();
     let mut served = match model {
         ServerModel::Classes | ServerModel::ClassesOnTokio | ServerModel::Tokio => {
+            let with_classes = model == ServerModel::ClassesOnTokio;
             let server = match model {
-                ServerModel::Classes => Server::on_own_threads(workers, repeats),
-                _ => Server::on_tokio(workers, model == ServerModel::ClassesOnTokio, repeats),
+                ServerModel::Classes => Server::on_own_threads(workers, repeats, journal),
+                _ => Server::on_tokio((workers, with_classes), repeats, journal),
             }?;
             during(server.address)?;
             server.metrics().as_ref().map_or_else(Served::default, told)
         }
         ServerModel::ThreadsBlocking | ServerModel::ThreadsYield => {
-            with_threads(model == ServerModel::ThreadsYield, repeats, during)?;
+            let yields = model == ServerModel::ThreadsYield;
+            with_threads(Manner { repeats, yields }, journal, during)?;
             Served::default()
         }
     };
@@ -130,15 +150,15 @@ fn told(metrics: &Metrics) -> Served {
 }
 
 fn with_threads(
-    yields: bool,
-    repeats: u32,
+    manner: Manner,
+    journal: &Journal,
     during: impl FnOnce(SocketAddr) -> Result<(), String>,
 ) -> Result<(), String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let stop = Arc::new(Flag::default());
-    let theirs = Arc::clone(&stop);
-    let thread = thread::spawn(move || accept(&listener, &theirs, repeats, yields));
+    let (theirs, journal) = (Arc::clone(&stop), journal.clone());
+    let thread = thread::spawn(move || accept(&listener, &theirs, manner, &journal));
     let ended = during(address);
     stop.raise();
     // Shows the flag to who waits for a connection.

@@ -6,6 +6,8 @@
 pub mod client;
 pub mod experiment;
 pub mod host;
+mod journal;
+mod kept;
 pub mod model;
 pub mod overview;
 mod published;

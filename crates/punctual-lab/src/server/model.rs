@@ -24,6 +24,11 @@ impl ServerModel {
     pub const ALL: [Self; 5] =
         [Self::ThreadsBlocking, Self::ThreadsYield, Self::Classes, Self::ClassesOnTokio, Self::Tokio];
 
+    /// Whether its stages are tasks, which wait in turn for a worker.
+    pub fn has_tasks(self) -> bool {
+        !matches!(self, Self::ThreadsBlocking | Self::ThreadsYield)
+    }
+
     /// Whether it knows classes, and counts what they do.
     pub fn has_classes(self) -> bool {
         matches!(self, Self::Classes | Self::ClassesOnTokio)

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use punctual::Clock;
 use punctual::runtime::tokio::{Classes, Spawner};
 use punctual::runtime::{
     Handle, Metrics, Policy, Runtime, RuntimeOptions, TaskOptions, TcpListener, TcpStream, yield_now,
 };
 
+use super::journal::{Journal, Staged};
 use super::work::{Splitter, serve};
 
 /// Deadline of class 0; each class has twice that of the one before.
@@ -24,7 +26,7 @@ struct Pipe(Mutex<PipeState>);
 
 #[derive(Debug, Default)]
 struct PipeState {
-    messages: VecDeque<Vec<u8>>,
+    messages: VecDeque<Staged>,
     reader: Option<Waker>,
     is_closed: bool,
 }
@@ -43,7 +45,7 @@ impl Pipe {
         reader.into_iter().for_each(Waker::wake);
     }
 
-    fn push(&self, message: Vec<u8>) {
+    fn push(&self, message: Staged) {
         self.change(|state| state.messages.push_back(message));
     }
 
@@ -55,7 +57,7 @@ impl Pipe {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).messages.is_empty()
     }
 
-    async fn next(&self) -> Option<Vec<u8>> {
+    async fn next(&self) -> Option<Staged> {
         poll_fn(|context| {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match state.messages.pop_front() {
@@ -81,6 +83,8 @@ trait Host: Clone + Send + 'static {
 
 /// A connection.
 trait Stream: Send + Sync + 'static {
+    /// The other end's.
+    fn peer_port(&self) -> io::Result<u16>;
     fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
     fn write_all(&self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
 }
@@ -94,6 +98,10 @@ impl Host for Handle {
 }
 
 impl Stream for TcpStream {
+    fn peer_port(&self) -> io::Result<u16> {
+        Ok(self.as_std().peer_addr()?.port())
+    }
+
     async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Self::read(self, buffer).await
     }
@@ -122,6 +130,10 @@ impl Host for Tokio {
 }
 
 impl Stream for tokio::net::TcpStream {
+    fn peer_port(&self) -> io::Result<u16> {
+        Ok(self.peer_addr()?.port())
+    }
+
     async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.try_read(buffer) {
@@ -175,15 +187,16 @@ const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 
 impl Server {
     /// On the threads of a runtime of our own.
-    pub(super) fn on_own_threads(workers: usize, repeats: u32) -> Result<Self, String> {
+    pub(super) fn on_own_threads(workers: usize, repeats: u32, journal: &Journal) -> Result<Self, String> {
         let runtime = Runtime::start(&options(workers)).map_err(|error| error.to_string())?;
         let handle = runtime.handle().clone();
         let listener = TcpListener::bind(&handle, ANYWHERE).map_err(|error| error.to_string())?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let journal = journal.clone();
         let accepts = async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if stream.as_std().set_nodelay(true).is_ok() {
-                    connect(&handle, stream, repeats);
+                    connect(&handle, stream, repeats, &journal);
                 }
             }
         };
@@ -192,7 +205,11 @@ impl Server {
     }
 
     /// On as many threads of tokio's.
-    pub(super) fn on_tokio(workers: usize, with_classes: bool, repeats: u32) -> Result<Self, String> {
+    pub(super) fn on_tokio(
+        (workers, with_classes): (usize, bool),
+        repeats: u32,
+        journal: &Journal,
+    ) -> Result<Self, String> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(workers).enable_io().build().map_err(|e| e.to_string())?;
         let inside = runtime.enter();
@@ -205,10 +222,11 @@ impl Server {
         let spawner = classes.as_ref().map(|classes| classes.spawner().clone());
         let host = Tokio { runtime: runtime.handle().clone(), classes: spawner };
         let accepting = host.clone();
+        let journal = journal.clone();
         let accepts = async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if stream.set_nodelay(true).is_ok() {
-                    connect(&accepting, stream, repeats);
+                    connect(&accepting, stream, repeats, &journal);
                 }
             }
         };
@@ -232,19 +250,21 @@ fn options(workers: usize) -> RuntimeOptions {
 }
 
 /// Three tasks for a connection, when it has said its class.
-fn connect<H: Host>(host: &H, stream: H::Stream, repeats: u32) {
-    let its = host.clone();
+fn connect<H: Host>(host: &H, stream: H::Stream, repeats: u32, journal: &Journal) {
+    let (its, journal) = (host.clone(), journal.clone());
     let connects = async move {
         let class = &mut [0];
         if matches!(stream.read(class).await, Ok(1)) {
-            serve_in_stages(&its, class[0], stream, repeats);
+            serve_in_stages(&its, class[0], stream, repeats, &journal);
         }
     };
     host.start(TaskOptions::of_class(0).named("connect"), connects);
 }
 
-fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32) {
-    let stream = Arc::new(stream);
+fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32, journal: &Journal) {
+    // One that has gone asks for nothing.
+    let Ok(port) = stream.peer_port() else { return };
+    let (stream, noted, looks) = (Arc::new(stream), journal.connection(port), journal.clone());
     let ([requests, requested], [replies, replied]) = (Pipe::new(), Pipe::new());
     let options = |name| TaskOptions::of_class(class).named(name);
     let reader = Arc::clone(&stream);
@@ -253,13 +273,13 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
         while let Ok(count) = reader.read(&mut buffer).await
             && count > 0
         {
-            splitter.push(&buffer[..count], |request| requests.push(request.to_vec()));
+            splitter.push(&buffer[..count], |request| requests.push(Staged::received(request)));
         }
         requests.close();
     };
     let serves = async move {
         while let Some(request) = requested.next().await {
-            replies.push(serve(&request, repeats));
+            replies.push(request.served(|request| serve(request, repeats)));
             // A poll that served all that is queued would keep the worker from every other class.
             if !requested.is_empty() {
                 yield_now().await;
@@ -268,10 +288,14 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
         replies.close();
     };
     let sends = async move {
-        while let Some(reply) = replied.next().await {
-            if stream.write_all(&reply).await.is_err() {
+        while let Some(Staged { message, mut passed }) = replied.next().await {
+            passed.replying = Clock::get().now();
+            if stream.write_all(&message).await.is_err() {
                 return;
             }
+            noted.note(passed);
+            let [request, reply] = passed.waited();
+            looks.look_at_worker(request.max(reply));
         }
     };
     let deadline = DEADLINE * (1 << class.min(16));

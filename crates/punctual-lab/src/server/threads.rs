@@ -5,16 +5,27 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 
+use punctual::{Clock, Ticks};
 use punctual_machine::counter::Flag;
 use std::sync::Arc;
 
+use super::journal::{Journal, Requests, STAGE_ROLES, StageThread, Staged};
 use super::work::{Splitter, serve};
 
 /// Memory of a thread: there are three for each connection.
 const STACK_SIZE: usize = 128 << 10;
 
+/// How a server's threads are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    /// How often the work is done.
+    pub(super) repeats: u32,
+    /// Whether they yield while they wait, or sleep.
+    pub(super) yields: bool,
+}
+
 /// Accepts until the flag is raised, and one more connection shows it.
-pub(super) fn accept(listener: &TcpListener, stop: &Arc<Flag>, repeats: u32, yields: bool) {
+pub(super) fn accept(listener: &TcpListener, stop: &Arc<Flag>, manner: Manner, journal: &Journal) {
     let mut threads = Vec::new();
     for stream in listener.incoming() {
         if stop.is_raised() {
@@ -22,7 +33,7 @@ pub(super) fn accept(listener: &TcpListener, stop: &Arc<Flag>, repeats: u32, yie
         }
         // One that could not be accepted is missed by the load.
         let Ok(stream) = stream else { continue };
-        threads.extend(start(stream, repeats, yields).unwrap_or_default());
+        threads.extend(start(stream, manner, journal).unwrap_or_default());
     }
     // They end with their connections.
     for thread in threads {
@@ -30,42 +41,57 @@ pub(super) fn accept(listener: &TcpListener, stop: &Arc<Flag>, repeats: u32, yie
     }
 }
 
-fn start(mut stream: TcpStream, repeats: u32, yields: bool) -> std::io::Result<Vec<thread::JoinHandle<()>>> {
+fn start(
+    mut stream: TcpStream,
+    manner: Manner,
+    journal: &Journal,
+) -> std::io::Result<Vec<thread::JoinHandle<()>>> {
+    let Manner { repeats, yields } = manner;
     // The class of the connection, which threads have no use for.
     stream.read_exact(&mut [0])?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(yields)?;
     let writer = stream.try_clone()?;
-    let (requests, requested) = channel::<Vec<u8>>();
-    let (replies, replied) = channel::<Vec<u8>>();
+    let (requests, requested) = channel::<Staged>();
+    let (replies, replied) = channel::<Staged>();
+    let port = stream.peer_addr()?.port();
     let named = |name: &str| thread::Builder::new().name(name.to_owned()).stack_size(STACK_SIZE);
+    let [receives, serves, sends] = STAGE_ROLES;
+    let watched = |role: &'static str| {
+        let journal = journal.clone();
+        move || journal.thread(role, Some(port))
+    };
+    let (receiving, serving, sending) = (watched(receives), watched(serves), watched(sends));
+    let noted = journal.connection(port);
     Ok(vec![
-        named("receive").spawn(move || receive(stream, &requests))?,
-        named("serve").spawn(move || {
+        named(receives).spawn(move || receive(stream, &requests, &receiving()))?,
+        named(serves).spawn(move || {
+            let thread = serving();
             while let Some(request) = take(&requested, yields) {
-                if replies.send(serve(&request, repeats)).is_err() {
+                let reply = request.served(|request| serve(request, repeats));
+                let [waited, _] = reply.passed.waited();
+                if replies.send(reply).is_err() {
                     return;
                 }
+                thread.look(waited);
             }
         })?,
-        named("send").spawn(move || {
-            while let Some(reply) = take(&replied, yields) {
-                if write(&writer, &reply).is_err() {
-                    return;
-                }
-            }
-        })?,
+        named(sends).spawn(move || send(&writer, &replied, yields, (&noted, &sending())))?,
     ])
 }
 
-fn receive(mut stream: TcpStream, requests: &Sender<Vec<u8>>) {
+fn receive(mut stream: TcpStream, requests: &Sender<Staged>, thread: &StageThread) {
     let (mut splitter, mut buffer) = (Splitter::default(), [0; 4_096]);
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return,
-            Ok(count) => splitter.push(&buffer[..count], |request| {
-                let _server_ended = requests.send(request.to_vec());
-            }),
+            Ok(count) => {
+                splitter.push(&buffer[..count], |request| {
+                    let _server_ended = requests.send(Staged::received(request));
+                });
+                // The kernel does not say since when it had the request.
+                thread.look(Ticks(0));
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::yield_now(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => return,
@@ -73,7 +99,24 @@ fn receive(mut stream: TcpStream, requests: &Sender<Vec<u8>>) {
     }
 }
 
-fn take(queue: &Receiver<Vec<u8>>, yields: bool) -> Option<Vec<u8>> {
+fn send(
+    stream: &TcpStream,
+    replied: &Receiver<Staged>,
+    yields: bool,
+    (noted, thread): (&Requests, &StageThread),
+) {
+    while let Some(Staged { message, mut passed }) = take(replied, yields) {
+        passed.replying = Clock::get().now();
+        if write(stream, &message).is_err() {
+            return;
+        }
+        noted.note(passed);
+        let [_, waited] = passed.waited();
+        thread.look(waited);
+    }
+}
+
+fn take(queue: &Receiver<Staged>, yields: bool) -> Option<Staged> {
     if !yields {
         return queue.recv().ok();
     }

@@ -12,7 +12,7 @@ use super::testbed::WorkloadResult;
 use super::value::Record;
 use crate::endpoint::Medium;
 use crate::explain::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence, most_of};
-use crate::explain::kept::{ClockPair, Kept, late_spans, run_ns};
+use crate::explain::kept::{ClockPair, Kept, joined, late_spans, run_ns, with_idle};
 use crate::explain::recorder::LateRecorder;
 use crate::explain::stage::{Side, StageOwner};
 use crate::sample::{Load, Samples};
@@ -163,18 +163,7 @@ impl RunKept<'_> {
         if !sleeps {
             return windows.to_vec();
         }
-        let busy = busy(self.spans(part, brought));
-        let idle = |window: &Window| {
-            let (from, to) = window.span;
-            let first = busy.partition_point(|span| span.1 <= from);
-            let held = busy[first..].iter().take_while(|span| span.0 < to);
-            let busy_ns: u64 = held.map(|span| span.1.min(to) - span.0.max(from)).sum();
-            let mut window = *window;
-            let idle_us = (to - from).saturating_sub(busy_ns) / 1000;
-            window.evidence.idle_us = u32::try_from(idle_us).unwrap_or(u32::MAX);
-            window
-        };
-        windows.iter().map(idle).collect()
+        with_idle(windows, self.spans(part, brought))
     }
 
     /// When values were due at or from a process and had not been taken or sent, by this process's clock.
@@ -186,19 +175,6 @@ impl RunKept<'_> {
         let all = self.brought.iter().flat_map(|(_, brought)| &brought.records);
         received.chain(all.filter(own).map(|record| span(record, record.value.sent))).collect()
     }
-}
-
-/// Spans put together where they overlap, in the order of time.
-fn busy(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    spans.sort_unstable();
-    let mut busy: Vec<(u64, u64)> = Vec::new();
-    for (from, to) in spans {
-        match busy.last_mut() {
-            Some(last) if from <= last.1 => last.1 = last.1.max(to),
-            _ => busy.push((from, to)),
-        }
-    }
-    busy
 }
 
 /// Whose each stage is. On sockets the sender's own call of the kernel is the medium's time, unless no kernel says when it came.
@@ -224,7 +200,7 @@ impl RunTrace {
             return (self.recording.clone(), Vec::new());
         }
         // Those that overlap are one.
-        let mut spans = busy(late.to_vec());
+        let mut spans = joined(late.to_vec());
         spans.sort_by_key(|(from, to)| (std::cmp::Reverse(to - from), *from));
         let cut = |&(from, to): &(u64, u64)| {
             let around = (from.saturating_sub(before_ns), to + AROUND_NS);
@@ -237,15 +213,5 @@ impl RunTrace {
             |span: &&(u64, u64)| dumps.iter().any(|dump| dump.span.0 <= span.0 && span.1 <= dump.span.1);
         let skipped = late.len() - late.iter().filter(is_in).count();
         (Recording::On { skipped: skipped as u64 }, dumps)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn busy_spans_are_put_together() {
-        assert_eq!(busy(vec![(30, 40), (0, 10), (5, 20), (20, 25)]), [(0, 25), (30, 40)]);
     }
 }
