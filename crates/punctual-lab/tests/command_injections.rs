@@ -79,10 +79,13 @@ fn other_experiments_are_injected_into() {
         return;
     }
     let place = Place::new();
-    for (number, (experiment, sides)) in
-        [("survey", ["survey client", "survey responder"]), ("vehicles", ["vehicle-0", "vehicle-1"])]
-            .into_iter()
-            .enumerate()
+    for (number, (experiment, sides)) in [
+        ("survey", ["survey client", "survey responder"]),
+        ("vehicles", ["vehicle-0", "vehicle-1"]),
+        ("server", ["server client", "server server"]),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let mut missing = BTreeSet::from(sides.map(|side| format!("stop@{side}")));
         for run in 0..RUNS_MAX {

@@ -65,12 +65,19 @@ impl Row {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, sides) = (self.injection.name, self.experiment.sides());
+        let of = match self.experiment {
+            InjectedExperiment::Response => "",
+            InjectedExperiment::Survey => "survey",
+            InjectedExperiment::Vehicles => "vehicles",
+            InjectedExperiment::Server => "server",
+        };
         match (self.experiment, self.side) {
             (InjectedExperiment::Response, None) => f.write_str(name),
-            (InjectedExperiment::Survey, Some(side)) => write!(f, "{name}@survey {}", sides[side]),
-            (_, Some(side)) => write!(f, "{name}@{}", sides[side]),
-            (InjectedExperiment::Survey, None) => write!(f, "{name}@survey"),
-            (InjectedExperiment::Vehicles, None) => write!(f, "{name}@vehicles"),
+            (InjectedExperiment::Response | InjectedExperiment::Vehicles, Some(side)) => {
+                write!(f, "{name}@{}", sides[side])
+            }
+            (_, Some(side)) => write!(f, "{name}@{of} {}", sides[side]),
+            (_, None) => write!(f, "{name}@{of}"),
         }
     }
 }

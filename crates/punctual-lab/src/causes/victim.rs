@@ -16,6 +16,8 @@ pub enum InjectedExperiment {
     Survey,
     /// Two vehicles that publish to each other (run vehicles)
     Vehicles,
+    /// A TCP server whose stages are threads, and its load (run server)
+    Server,
 }
 
 /// How the threads of a run are.
@@ -42,18 +44,34 @@ const COUNT: &str = "10000000";
 /// A responder that would never leave its CPU by itself.
 const URGENT: [&str; 8] = ["--wake", "spin", "--sched", "fifo:50", "--urgent", "responder", "--gap", "200us"];
 
+/// Requests that are short beside what is injected, on connections that mostly have one under way.
+const SERVER: [&str; 11] = [
+    "run",
+    "server",
+    "--model",
+    "threads-blocking",
+    "--connections",
+    "4",
+    "--matrix",
+    "8",
+    "--native",
+    "--think",
+    "300us",
+];
+
 /// Routes of the survey, one after the other: who sleeps in memory, and who sleeps in the kernel's network.
 const ROUTES: [&str; 2] = ["shared/futex", "datagram/epoll"];
 
 impl InjectedExperiment {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Response, Self::Survey, Self::Vehicles];
+    pub const ALL: [Self; 4] = [Self::Response, Self::Survey, Self::Vehicles, Self::Server];
 
     /// The names of both sides.
     pub fn sides(self) -> [&'static str; 2] {
         match self {
             Self::Response | Self::Survey => ["client", "responder"],
             Self::Vehicles => ["vehicle-0", "vehicle-1"],
+            Self::Server => ["client", "server"],
         }
     }
 
@@ -62,6 +80,8 @@ impl InjectedExperiment {
         match (self, &allowed()[..]) {
             (Self::Response | Self::Survey, [first, .., last]) => Some([*first, *last]),
             (Self::Vehicles, [first, second, ..]) => Some([*first, *second]),
+            // It is the server that has the first.
+            (Self::Server, [first, .., last]) => Some([*last, *first]),
             _ => None,
         }
     }
@@ -69,8 +89,9 @@ impl InjectedExperiment {
     /// Whether a stall was of a side.
     pub(super) fn is_of(self, side: usize, explained: &Explained) -> bool {
         let whose = match self {
-            Self::Response | Self::Survey => &explained.role,
-            Self::Vehicles => &explained.owner,
+            Self::Response | Self::Survey => explained.role.clone(),
+            Self::Vehicles => explained.owner.clone(),
+            Self::Server => explained.side.map(|side| side.to_string()),
         };
         whose.as_deref() == Some(self.sides()[side])
     }
@@ -102,6 +123,7 @@ impl Victim {
                     "--pin",
                 ]
             }
+            InjectedExperiment::Server => SERVER.to_vec(),
         };
         if self.condition == Condition::Urgent {
             arguments.extend(URGENT);
@@ -125,6 +147,10 @@ impl Victim {
                 let vehicles: Vec<u32> =
                     children(run).filter(|&child| has_thread(child, |name| name == "component")).collect();
                 vehicles.try_into().ok()
+            }
+            InjectedExperiment::Server => {
+                let child = children(run).find(|&child| has_thread(child, |name| name == "serve"))?;
+                Some([run, child])
             }
         }
     }
