@@ -104,14 +104,16 @@ impl Explained {
         excess: &Excess<'_>,
         seen: Option<&Seen>,
     ) {
-        let from_windows = seen.map(|seen| from_windows(seen, excess)).unwrap_or_default();
+        let mut from_windows = seen.map(|seen| from_windows(seen, excess)).unwrap_or_default();
         if let Some((trace, account)) = traced {
             let part = |(part, ns): (Part, u64)| PartTime { part: part_words(part, trace), ns };
             self.parts = account.sums().into_iter().map(part).collect();
             self.causes = from_account(account, trace, excess, seen);
             // Where events are missing, the thread's own windows may know what the trace does not tell.
             let untold_ns = account.time_of(Part::Unexplained);
-            if from_windows.first().is_some_and(|one| one.share >= PART_MIN && one.ns <= untold_ns) {
+            let most_ns = untold_ns + untold_ns / COUNTED_MORE;
+            if from_windows.first().is_some_and(|one| one.share >= PART_MIN && one.ns <= most_ns) {
+                from_windows.iter_mut().for_each(|one| one.shorten(untold_ns));
                 self.causes = from_windows;
             }
         } else {
@@ -169,6 +171,9 @@ pub struct LateStage<'a> {
     /// The trace over it, and the account of it.
     pub traced: Option<(&'a EvidenceDump, Account)>,
 }
+
+/// Counters of a window may claim more by this part than the trace leaves untold: that of a quota is the sum of all CPUs.
+const COUNTED_MORE: u64 = 16;
 
 /// Another stage is late too from this part of the slowest one's excess on.
 const ALSO_MIN: f64 = 0.1;

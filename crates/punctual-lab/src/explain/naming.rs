@@ -28,6 +28,15 @@ pub struct NamedCause {
     pub verify: String,
 }
 
+impl NamedCause {
+    /// It took no longer than this.
+    pub(super) fn shorten(&mut self, ns_max: u64) {
+        let ns = self.ns.min(ns_max);
+        self.share *= ns as f64 / self.ns.max(1) as f64;
+        self.ns = ns;
+    }
+}
+
 /// Time of a part, and who had it.
 type Taken = (Cause, u64, String);
 

@@ -92,6 +92,22 @@ fn lost_events_lower_the_verdict() {
     assert!(found[0].would_help.as_ref().is_some_and(|text| text.contains("lost 12 events")), "{found:?}");
 }
 
+/// Goal: of time that the trace does not tell the thread's windows do, also where a counter claims a little more than there is; but not
+/// where most of that time is told otherwise.
+#[test]
+fn windows_tell_what_the_trace_does_not() {
+    let mut dump = dump();
+    dump.trace.cpus[0].gaps = vec![(10 * MS, 14 * MS)];
+    let mut kept = TrialEvidence { dumps: vec![dump], ..evidence() };
+    let frozen = Evidence { wall_us: 4_010, frozen_us: 4_010, ..Evidence::default() };
+    kept.threads[1].windows = vec![Window { evidence: frozen, span: (10 * MS, 14 * MS + 10_000) }];
+    let untold = explain(&samples(4 * MS + 10_000), Load::Closed, Some(&kept)).remove(0);
+    assert_eq!((untold.cause(), untold.causes[0].ns), (Cause::named("frozen"), 4 * MS - 5_000));
+    kept.dumps[0].trace.cpus[0].gaps = vec![(10 * MS, 11 * MS)];
+    let told = explain(&samples(4 * MS + 10_000), Load::Closed, Some(&kept)).remove(0);
+    assert_eq!(told.cause(), Cause::named("run_queue"), "{told:#?}");
+}
+
 /// Goal: less evidence says less, and what would help; it never says something else.
 #[test]
 fn less_evidence_says_less() {
