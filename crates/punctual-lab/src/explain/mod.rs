@@ -19,6 +19,7 @@ pub mod outside;
 pub mod perf;
 pub mod perfetto;
 pub mod recorder;
+pub mod run_trace;
 pub mod seen;
 pub mod stage;
 pub mod start;

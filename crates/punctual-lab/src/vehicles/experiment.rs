@@ -11,7 +11,7 @@ use serde_json::json;
 use super::figures::{Row, RunEvidence, RunFigures, SenderRow};
 use super::first::{self, Firsts};
 use super::idle_inhibitor::keep_all_awake;
-use super::kept::{RunKept, RunRecorder, RunTrace};
+use super::kept::RunKept;
 use super::ledger::Sums;
 use super::option::{OWN_ROW, VehiclesSettings};
 use super::overview::Overall;
@@ -22,6 +22,7 @@ use super::testbed::{VehiclesPlace, VehiclesTestbed, WorkloadResult};
 use crate::doubt;
 use crate::endpoint::Medium;
 use crate::explain::of_run::add_findings;
+use crate::explain::run_trace::{RunRecorder, RunTrace};
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::CellId;
 use crate::scheduling::{Control, Urgency};
@@ -187,7 +188,8 @@ fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> 
         opened = Clock::get().now().plus(Clock::get().ticks(barrier));
     }
     let awake = at_ns.map(|at_ns| keep_all_awake(settings, at_ns));
-    let recorder = RunRecorder::start(settings, at_ns);
+    let traces = || RunRecorder::start(at_ns.unwrap_or_else(monotonic_ns), settings.period_ns());
+    let recorder = settings.asked.trace.then(traces);
     let brought = testbed.travel(at_ns);
     let trace = RunRecorder::end(recorder, began);
     drop(awake);

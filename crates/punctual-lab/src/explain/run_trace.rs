@@ -1,0 +1,104 @@
+//! The kernel's trace of a run whose messages come all the while, in many processes: dumped once a second, and cut around late ones.
+
+use punctual::Ticks;
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::counter::Flag;
+
+use super::evidence::{EvidenceDump, Recording, most_of};
+use super::kept::{ClockPair, joined, run_ns};
+use super::recorder::LateRecorder;
+use crate::scheduling::Job;
+
+/// The kernel's trace of a run.
+#[derive(Debug, Default)]
+pub struct RunTrace {
+    recording: Recording,
+    dumps: Vec<EvidenceDump>,
+}
+
+/// Between two dumps: the ring holds some seconds of twenty processes.
+const DUMP_EVERY_NS: u64 = 1_000_000_000;
+
+/// So much of the time before the dump before is in each, so that what lasts from one to the next is in one whole.
+const OVERLAP_NS: u64 = 200_000_000;
+
+/// Records the kernel while messages travel.
+#[derive(Debug)]
+pub struct RunRecorder {
+    job: Job<LateRecorder>,
+    began: ClockPair,
+}
+
+impl RunRecorder {
+    /// Starts: it dumps once a second, three quarters of a period after messages were due, which they are from `start_ns` on.
+    ///
+    /// # Errors
+    /// Says what is missing here, and what to do.
+    pub fn start(start_ns: u64, period_ns: u64) -> Result<Self, String> {
+        let recorder = LateRecorder::start()?;
+        let began = ClockPair::now();
+        let job = Job::start("recorder", move |over| dumping(recorder, (start_ns, period_ns), over))?;
+        Ok(Self { job, began })
+    }
+
+    /// The trace, at instants of the run, which began then.
+    pub fn end(recorder: Option<Result<Self, String>>, began: Ticks) -> RunTrace {
+        let ended = recorder.map(|recorder| {
+            let Self { job, began: first } = recorder?;
+            Ok::<_, String>((job.stop()?, [first, ClockPair::now()]))
+        });
+        match ended {
+            None => RunTrace::default(),
+            Some(Err(reason)) => RunTrace { recording: Recording::Missing { reason }, dumps: Vec::new() },
+            Some(Ok((recorder, clocks))) => {
+                let (recording, dumps) = recorder.finish(|ns| run_ns(clocks, began, ns));
+                RunTrace { recording, dumps }
+            }
+        }
+    }
+}
+
+fn dumping(mut recorder: LateRecorder, (start_ns, period_ns): (u64, u64), over: &Flag) -> LateRecorder {
+    let mut dumped_ns = monotonic_ns();
+    let mut next_ns = dumped_ns + DUMP_EVERY_NS;
+    while !over.is_raised() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let now_ns = monotonic_ns();
+        let since_due = now_ns.saturating_sub(start_ns) % period_ns.max(1);
+        // Where messages are due all the while there is no better time than another.
+        let is_quiet = since_due >= period_ns / 4 * 3 || now_ns >= next_ns + DUMP_EVERY_NS / 2;
+        if now_ns >= next_ns && is_quiet {
+            recorder.note(dumped_ns.saturating_sub(OVERLAP_NS), now_ns);
+            recorder.dump_within(None);
+            (dumped_ns, next_ns) = (now_ns, now_ns + DUMP_EVERY_NS);
+        }
+    }
+    recorder.note(dumped_ns.saturating_sub(OVERLAP_NS), monotonic_ns());
+    recorder
+}
+
+/// Time behind each that is kept too; before it a period more: who was stopped while it slept was so before the message was due.
+const AROUND_NS: u64 = 20_000_000;
+
+impl RunTrace {
+    /// What of it was around late messages, the longest of them, whose period is so long; and how many late ones no dump covers.
+    pub fn around(&self, late: &[(u64, u64)], period_ns: u64, most: usize) -> (Recording, Vec<EvidenceDump>) {
+        if !matches!(self.recording, Recording::On { .. }) {
+            return (self.recording.clone(), Vec::new());
+        }
+        // Those that overlap are one.
+        let mut spans = joined(late.to_vec());
+        spans.sort_by_key(|(from, to)| (std::cmp::Reverse(to - from), *from));
+        let cut = |&(from, to): &(u64, u64)| {
+            let around = (from.saturating_sub(AROUND_NS + period_ns), to + AROUND_NS);
+            let dump = most_of(&self.dumps, |dump| &dump.trace, (from, to))?;
+            Some(EvidenceDump { span: (from, to), trace: dump.trace.within(around) })
+        };
+        let mut dumps: Vec<EvidenceDump> = spans.iter().take(most).filter_map(cut).collect();
+        dumps.sort_by_key(|dump| dump.span);
+        let is_in =
+            |span: &&(u64, u64)| dumps.iter().any(|dump| dump.span.0 <= span.0 && span.1 <= dump.span.1);
+        let skipped = late.len() - late.iter().filter(is_in).count();
+        (Recording::On { skipped: skipped as u64 }, dumps)
+    }
+}
