@@ -58,6 +58,39 @@ fn all_members_deliver_the_same() {
     assert!(again.contains("How fast a group delivers"), "{again}");
 }
 
+/// Goal: messages that are due at instants are stored of each member with their stages and threads, and what was late is told of a
+/// member; all is delivered as otherwise.
+#[test]
+fn paced_messages_have_stages() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments =
+        ["run", "broadcast", "--members", "3", "--engine", "shared", "--faults", "0/0", "--senders"];
+    let more =
+        ["all", "--message", "200", "--period", "3ms", "--duration", "300ms", "--json", "summary.json"];
+    place.punctual(&[&arguments[..], &more, &["--out", "run"]].concat()).with(0);
+    let summary = summary(&place);
+    assert_eq!(trials(&summary)[0]["messages"], 300, "{summary:#}");
+    let results = summary["results"].as_array().expect("results");
+    for member in ["", "/member-0", "/member-1", "/member-2"] {
+        let name = format!("shared/ab/n3/0-0{member}");
+        let row = |row: &&Value| row["name"] == name.as_str() && row["kind"] == "one_way";
+        let row = results.iter().find(row).unwrap_or_else(|| panic!("{name}: {results:#?}"));
+        let stages = row["stages"].as_array().into_iter().flatten();
+        let stages: Vec<&str> = stages.filter_map(|stage| stage["name"].as_str()).collect();
+        let expected = if member.is_empty() { &[][..] } else { &["sent", "medium", "woken"] };
+        assert!(expected.iter().all(|stage| stages.contains(stage)), "{row:#}");
+        assert_eq!((&row["load"], &row["gap_us"]), (&"open".into(), &3_000.into()), "{row:#}");
+    }
+    let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    for finding in said["findings"].as_array().expect("a list") {
+        assert!(finding["name"].as_str().is_some_and(|name| name.contains("/member-")), "{finding:#}");
+        let is_named = finding["owner"].as_str().is_some_and(|owner| owner.starts_with("member-"));
+        assert!(is_named || finding["side"] == "medium", "{finding:#}");
+    }
+}
+
 /// Goal: a member that has another message, or another order, is found, and told by the exit code.
 #[test]
 fn what_differs_is_reported() {
@@ -103,6 +136,9 @@ fn bad_options_are_named() {
         (&["--message", "15"], "--message"),
         (&["--kind", "beb"], "--kind"),
         (&["--duration", "1s"], "--duration"),
+        (&["--trace"], "--trace"),
+        (&["--period", "1ms", "--bytes", "1M"], "--bytes"),
+        (&["--period", "2s", "--duration", "1s"], "--period"),
     ] {
         let said = place.punctual(&[&["run", "broadcast"], arguments].concat()).with(2).err;
         assert!(said.contains(words), "{arguments:?}: {said}");

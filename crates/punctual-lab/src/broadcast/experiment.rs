@@ -1,17 +1,22 @@
 //! All trials in turn: bare multicast, then engines and faults, for each size of the group.
 
 use indicatif::ProgressBar;
+use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::judge::judge;
+use super::kept::PacedTrial;
 use super::lives::{self, DisruptedTrial};
 use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Disruptions, FaultProfile, Senders};
 use super::protocol::{FloorEnd, MemberEnd};
 use super::testbed::{BroadcastTestbed, MTU, TrialPlan};
+use crate::explain::evidence::{Recording, TrialEvidence};
+use crate::explain::of_run::add_findings;
+use crate::explain::run_trace::RunRecorder;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
-use crate::sample::{CellId, Kind};
-use crate::store::{Store, StoreError};
+use crate::sample::{CellId, Kind, Load, Samples};
+use crate::store::{Run, Store, StoreError};
 use crate::summary::{CellResult, Skipped, Summary};
 
 /// Payload of a bare datagram where nothing else is said: what a frame of the library carries on Ethernet.
@@ -130,7 +135,8 @@ fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
     let mut turns = Vec::new();
     let calm = settings.disruptions.is_empty();
     for &members in &settings.members {
-        turns.extend((has_network && calm).then_some(Turn::Floor(members)));
+        let has_floor = has_network && calm && settings.paced.is_none();
+        turns.extend(has_floor.then_some(Turn::Floor(members)));
         for &faults in &settings.faults {
             let group = |&engine| TrialPlan { engine, members, faults, seed: settings.seed };
             let groups = settings.engines.iter().map(group);
@@ -167,7 +173,8 @@ fn run(
     let most = settings.members.iter().copied().max().unwrap_or(0);
     let turns = turns(settings);
     let wants_network = settings.engines.iter().any(|engine| engine.is_of_a_network());
-    let mut testbed = BroadcastTestbed::start(most, wants_network)?;
+    let start = Clock::get().now();
+    let mut testbed = BroadcastTestbed::start(most, wants_network, settings.pin)?;
     let mut overall = BroadcastOverall {
         senders: settings.senders,
         message: settings.message,
@@ -182,7 +189,7 @@ fn run(
             Turn::Floor(members) => overall.floors.push(floor(&mut testbed, settings, *members)?),
             Turn::Group(plan) => {
                 let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
-                overall.trials.push(group(&mut testbed, settings, &plan, (store, round))?);
+                overall.trials.push(group(&mut testbed, settings, &plan, (store, round), start)?);
             }
             Turn::Disrupted(plan, disruptions) => {
                 let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
@@ -200,9 +207,10 @@ fn group(
     settings: &BroadcastSettings,
     plan: &TrialPlan,
     (store, round): (&mut Store, u32),
+    start: Ticks,
 ) -> Result<BroadcastTrial, RunError> {
-    let made = testbed.make(settings, plan)?;
-    let judged = judge(&made.members, made.started_ns);
+    let mut made = testbed.make(settings, plan)?;
+    let mut judged = judge(&made.members, made.started_ns);
     let sum = |of: fn(&MemberEnd) -> u64| made.members.iter().map(|(end, _)| of(end)).sum::<u64>();
     let fewest = |of: fn(&MemberEnd) -> u64| made.members.iter().map(|(end, _)| of(end)).min().unwrap_or(0);
     let ended_ns = made.members.iter().map(|(end, _)| end.ended_ns).max().unwrap_or(0);
@@ -232,8 +240,58 @@ fn group(
         size: settings.message,
         ..CellId::new(plan.engine.name(), &trial.wake())
     };
-    store.append(&cell, round, &judged.samples)?;
+    match settings.paced {
+        None => drop(store.append(&cell, round, &judged.samples)?),
+        Some(paced) => {
+            let recorder = made.recorder.take();
+            let kept = PacedTrial {
+                paced,
+                senders: settings.senders.count(plan.members),
+                pins: settings.pin,
+                started_ns: made.started_ns,
+                members: &made.members,
+                trace: RunRecorder::end(recorder, start),
+                start,
+                clocks: made.clocks,
+            };
+            keep(&kept, &mut judged.samples, &cell, (store, round))?;
+        }
+    }
     Ok(trial)
+}
+
+/// Stores when the last member had each message, and the way of each to each member, with what explains the late ones: there, and
+/// not once more of the last member.
+fn keep(
+    trial: &PacedTrial<'_>,
+    last: &mut Samples,
+    cell: &CellId,
+    (store, round): (&mut Store, u32),
+) -> Result<(), StoreError> {
+    let cell = CellId { load: Load::Open, gap_us: trial.paced.period_ns / 1_000, ..cell.clone() };
+    trial.count_from_due(last);
+    let path = store.append(&cell, round, last)?;
+    let kept = trial.keep();
+    if let Some((_, _, of_first)) = kept.first() {
+        let of_first = TrialEvidence { dumps: Vec::new(), ..of_first.clone() };
+        store.append_evidence(
+            &path,
+            &TrialEvidence { recording: Recording::Off, is_part: true, ..of_first },
+        )?;
+    }
+    for (member, samples, evidence) in kept {
+        let wake = format!("{}/{member}", cell.wake);
+        let cell = CellId {
+            load: cell.load,
+            gap_us: cell.gap_us,
+            kind: cell.kind,
+            size: cell.size,
+            ..CellId::new(&cell.engine, &wake)
+        };
+        let path = store.append(&cell, round, &samples)?;
+        store.append_evidence(&path, &evidence)?;
+    }
+    Ok(())
 }
 
 fn disrupted(
@@ -324,6 +382,8 @@ impl Experiment for BroadcastSettings {
             "faults": self.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "engines": self.engines,
             "runs": self.runs,
+            "paced": self.paced,
+            "pinned": self.pin,
             "order": "bare multicast and engines in turn, then faults, then members, run by run",
         });
         if let Some(described) = described.as_object_mut() {
@@ -345,6 +405,9 @@ impl Experiment for BroadcastSettings {
     fn summarise(&self, (overall, skipped): &Self::Made, store: &Store) -> Result<Summary, StoreError> {
         let mut summary = store.summary()?;
         cut_short(&mut summary, overall.trials.len() + overall.disrupted.len());
+        if self.paced.is_some() {
+            add_findings(&mut summary, &Run::open(store.path())?)?;
+        }
         summary.results.extend(speeds(overall));
         summary.skipped.extend(skipped.iter().cloned());
         summary.more.insert("broadcast".to_owned(), json!(overall));

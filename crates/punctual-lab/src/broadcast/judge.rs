@@ -1,6 +1,7 @@
 //! Whether all members delivered the same, in one order, as it was sent; and when the last of them had each message.
 
 use super::protocol::{MemberEnd, Row};
+use crate::explain::kept::ThreadWindows;
 use crate::sample::{Outcome, Samples};
 
 /// What a member says of its first messages, and of those that it broadcast.
@@ -8,6 +9,8 @@ use crate::sample::{Outcome, Samples};
 pub(super) struct Delivered {
     pub(super) rows: Vec<Row>,
     pub(super) hashes: Vec<u64>,
+    /// What its thread went through, where messages are due at instants.
+    pub(super) windows: Option<ThreadWindows>,
 }
 
 /// What became of a trial's messages.
@@ -92,7 +95,8 @@ mod tests {
     /// Two members that delivered three messages of the first; digests of what their rows say.
     fn members() -> Vec<(MemberEnd, Delivered)> {
         let rows: Vec<Row> = (0..3).map(|number| row(number, 2_000 + number)).collect();
-        let mut members = vec![(MemberEnd::default(), Delivered { rows, hashes: vec![100, 101, 102] })];
+        let mut members =
+            vec![(MemberEnd::default(), Delivered { rows, hashes: vec![100, 101, 102], windows: None })];
         members.push((MemberEnd::default(), Delivered { hashes: Vec::new(), ..members[0].1.clone() }));
         members[1].1.rows[2].at_ns = 5_000;
         members

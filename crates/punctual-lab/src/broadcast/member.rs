@@ -4,17 +4,20 @@ use std::time::{Duration, Instant};
 
 use punctual::broadcast::{BroadcastError, Delivery, Group, GroupAccount, GroupOptions};
 use punctual::engine::faulty::Faults;
-use punctual::{Ledger, Node, NodeId, NodeOptions};
+use punctual::{Clock, Ledger, Node, NodeId, NodeOptions};
 use punctual_machine::clock::{monotonic_ns, process_cpu_ns};
 use punctual_machine::namespace::{add_address, bring_up};
+use punctual_machine::scheduling::sleep_precisely;
 use punctual_proto::sim::Rng;
 use twox_hash::XxHash3_128;
 
 use super::floor::Floor;
 use super::lives::member::Lasting;
 use super::option::Planted;
-use super::protocol::{Joined, MemberEnd, MemberPlan, MemberRequest, ROWS_MAX, Row};
+use super::protocol::{Joined, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ROWS_MAX, Row};
 use super::testbed::{INTERFACE, PREFIX};
+use crate::explain::kept::{WINDOWS_MAX, WindowLog};
+use crate::load::watch::SLOW;
 use crate::run::Requests;
 
 /// How long all may take to meet, and how long nothing may come while messages are missing.
@@ -25,6 +28,9 @@ const SUSPECT_AFTER: Duration = Duration::from_secs(3);
 
 /// How long a sender without credit waits for something to deliver before it tries again.
 pub(super) const BETWEEN_TRIES: Duration = Duration::from_micros(200);
+
+/// Longest wait for something to deliver.
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// Number and instant in front of each message.
 pub(super) const PREFIX_SIZE: usize = 16;
@@ -54,11 +60,11 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
             }
             MemberRequest::Go { at_ns } => match (&mut running, floor.take()) {
                 (Some(running), _) => match running.travel(at_ns) {
-                    Ok((end, bytes)) => {
-                        requests.answer(&Ok(end))?;
+                    Ok((answer, bytes)) => {
+                        requests.answer(&Ok(answer))?;
                         requests.send_bytes(&bytes)?;
                     }
-                    Err(text) => requests.answer::<MemberEnd>(&Err(text))?,
+                    Err(text) => requests.answer::<MemberAnswer>(&Err(text))?,
                 },
                 (None, Some(floor)) => requests.answer(&floor.travel(at_ns))?,
                 (None, None) => requests.answer::<MemberEnd>(&Err("nothing is open".to_owned()))?,
@@ -108,6 +114,14 @@ impl Digest {
 /// As two words.
 fn words(digest: u128) -> [u64; 2] {
     [digest as u64, (digest >> 64) as u64]
+}
+
+/// A member looks at its own thread between two messages, if it has not for long: closer after a slow one.
+fn look(log: &mut Option<WindowLog>, progress: &Progress) {
+    if let Some(log) = log.as_mut().filter(|log| log.is_due(Clock::get().now())) {
+        let slow = |row: &Row| Duration::from_nanos(row.at_ns.saturating_sub(row.sent_ns)) > SLOW;
+        log.close(0, progress.rows.last().is_some_and(slow));
+    }
 }
 
 /// A member that has joined.
@@ -215,11 +229,15 @@ impl Running {
         Ok((Self { plan, group, node, roster, pool }, joined))
     }
 
-    fn travel(&mut self, at_ns: u64) -> Result<(MemberEnd, Vec<u8>), String> {
+    fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), String> {
         let all = self.plan.senders as u64 * self.plan.each;
         let (ledger, account) = (self.node.ledger(), self.group.account());
         let cpu_ns = process_cpu_ns();
         let mut progress = Progress::default();
+        let mut log = self.plan.paced.map(|_| {
+            sleep_precisely();
+            WindowLog::of_this_thread(WINDOWS_MAX)
+        });
         // Whoever is told later delivers meanwhile: it has the others' first messages then.
         while let Some(rest) = at_ns.checked_sub(monotonic_ns()).filter(|&rest| rest > 0) {
             self.deliver(&mut progress, Duration::from_nanos(rest))?;
@@ -227,12 +245,9 @@ impl Running {
         let mut last = Instant::now();
         while progress.delivered < all {
             let before = (progress.delivered, progress.sent);
-            let may_send = self.plan.place < self.plan.senders && progress.sent < self.plan.each;
-            if may_send {
-                self.broadcast(&mut progress)?;
-            }
-            let wait = if may_send { BETWEEN_TRIES } else { Duration::from_millis(50) };
+            let wait = self.broadcast(&mut progress, at_ns)?;
             self.deliver(&mut progress, wait)?;
+            look(&mut log, &progress);
             if before != (progress.delivered, progress.sent) {
                 last = Instant::now();
             } else if last.elapsed() > PATIENCE {
@@ -247,7 +262,7 @@ impl Running {
         let mut bytes = Vec::with_capacity(64 * progress.rows.len());
         progress.rows.iter().for_each(|row| row.write(&mut bytes));
         progress.hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.to_le_bytes()));
-        Ok((end, bytes))
+        Ok(((end, log.map(WindowLog::finish)), bytes))
     }
 
     fn end(&mut self, progress: &mut Progress, before: (&Ledger, &GroupAccount), cpu_ns: u64) -> MemberEnd {
@@ -271,13 +286,19 @@ impl Running {
         }
     }
 
-    /// As many messages as the group takes.
-    fn broadcast(&mut self, progress: &mut Progress) -> Result<(), String> {
-        while progress.sent < self.plan.each {
+    /// As many messages as are due and the group takes; how long to deliver until there may be more.
+    fn broadcast(&mut self, progress: &mut Progress, at_ns: u64) -> Result<Duration, String> {
+        let sends = self.plan.place < self.plan.senders;
+        while sends && progress.sent < self.plan.each {
+            if let Some(rest) = self.until_due(progress.sent, at_ns) {
+                return Ok(rest.min(WAIT_MAX));
+            }
             let message = self.pool.message(progress.sent);
             match self.group.try_broadcast(message) {
                 Ok(()) => {}
-                Err(BroadcastError::Full | BroadcastError::Changing | BroadcastError::Stopped) => break,
+                Err(BroadcastError::Full | BroadcastError::Changing | BroadcastError::Stopped) => {
+                    return Ok(BETWEEN_TRIES);
+                }
                 Err(error) => return Err(format!("member {}: {error}", self.plan.place)),
             }
             let hash = progress.own.add(self.plan.place as u64, message);
@@ -286,7 +307,13 @@ impl Running {
             }
             progress.sent += 1;
         }
-        Ok(())
+        Ok(WAIT_MAX)
+    }
+
+    /// How long until a message of this member is due, if it is not yet.
+    fn until_due(&self, number: u64, at_ns: u64) -> Option<Duration> {
+        let due_ns = at_ns + self.plan.paced?.due_ns(number, self.plan.place as u64, self.plan.senders);
+        due_ns.checked_sub(monotonic_ns()).filter(|&rest| rest > 0).map(Duration::from_nanos)
     }
 
     /// What comes next, if something does.

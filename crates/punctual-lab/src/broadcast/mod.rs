@@ -8,6 +8,7 @@
 pub mod experiment;
 mod floor;
 mod judge;
+mod kept;
 pub mod lives;
 pub mod member;
 pub mod option;

@@ -223,6 +223,28 @@ pub struct BroadcastSettings {
     pub seed: u64,
     /// What goes wrong on purpose.
     pub planted: Option<Planted>,
+    /// When messages are due, where not as fast as the group takes them.
+    pub paced: Option<Paced>,
+    /// Each member has a processor.
+    pub pin: bool,
+    /// Record the kernel's trace, of messages that are due at instants.
+    pub trace: bool,
+}
+
+/// Each sender has a message due once a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paced {
+    /// The period.
+    pub period_ns: u64,
+    /// Messages of each sender.
+    pub each: u64,
+}
+
+impl Paced {
+    /// When a message is due, from the first one of the first sender on: senders share the period evenly.
+    pub(super) fn due_ns(self, number: u64, sender: u64, senders: usize) -> u64 {
+        number * self.period_ns + sender * self.period_ns / senders as u64
+    }
 }
 
 #[cfg(test)]

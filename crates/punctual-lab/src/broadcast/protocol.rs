@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::option::{BroadcastKind, FaultProfile, Planted};
+use super::option::{BroadcastKind, FaultProfile, Paced, Planted};
 use crate::endpoint::BusPlan;
+use crate::explain::kept::ThreadWindows;
 
 /// One trial, as one member sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,6 +21,8 @@ pub(super) struct MemberPlan {
     pub(super) senders: usize,
     /// Messages of each of these.
     pub(super) each: u64,
+    /// When they are due, where not as fast as the group takes them.
+    pub(super) paced: Option<Paced>,
     /// Size of a message.
     pub(super) message: usize,
     /// Payload of a frame, where it is not the library's.
@@ -118,6 +121,9 @@ pub(super) struct MemberEnd {
     pub(super) rows: usize,
     pub(super) hashes: usize,
 }
+
+/// What a member brings back, and what its thread went through.
+pub(super) type MemberAnswer = (MemberEnd, Option<ThreadWindows>);
 
 /// What a process brings back from bare multicast.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

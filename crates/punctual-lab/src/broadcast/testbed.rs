@@ -4,14 +4,17 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use punctual_machine::clock::monotonic_ns;
+use punctual_machine::cpu::allowed;
 use serde::de::DeserializeOwned;
 
 use super::judge::Delivered;
-use super::option::{BroadcastEngine, BroadcastSettings, FaultProfile};
+use super::option::{BroadcastEngine, BroadcastSettings, FaultProfile, Paced};
 use super::protocol::{
-    FloorEnd, FloorPlan, Joined, MemberEnd, MemberPlan, MemberRequest, read_rows, size_behind,
+    FloorEnd, FloorPlan, Joined, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, read_rows, size_behind,
 };
 use crate::endpoint::BusPlan;
+use crate::explain::kept::ClockPair;
+use crate::explain::run_trace::RunRecorder;
 use crate::run::{HeldNamespace, Prepare, Worker, leave, make_bridge, plug_in};
 
 /// The bridge, and the interface that each member has.
@@ -44,6 +47,15 @@ pub(super) struct Travelled {
     pub(super) started_ns: u64,
     pub(super) frame: usize,
     pub(super) members: Vec<(MemberEnd, Delivered)>,
+    /// Records the kernel, if that was asked for, or why not.
+    pub(super) recorder: Option<Result<RunRecorder, String>>,
+    /// Before the first message, and after the last.
+    pub(super) clocks: [ClockPair; 2],
+}
+
+/// The processor of a member that has one: one after the other.
+pub(super) fn cpu_of(place: usize) -> Option<usize> {
+    allowed().into_iter().cycle().nth(place)
 }
 
 /// All processes.
@@ -63,7 +75,7 @@ fn address(place: usize) -> Ipv4Addr {
 
 impl BroadcastTestbed {
     /// Starts so many members; with a network if one is asked for and can be had. The calling thread leaves for a namespace.
-    pub(super) fn start(count: usize, wants_network: bool) -> Result<Self, String> {
+    pub(super) fn start(count: usize, wants_network: bool, pins: bool) -> Result<Self, String> {
         let made = if wants_network {
             leave().and_then(|()| make_bridge(BRIDGE))
         } else {
@@ -82,7 +94,8 @@ impl BroadcastTestbed {
             testbed.workers.push(worker);
         }
         for (place, worker) in testbed.workers.iter_mut().enumerate() {
-            worker.ask::<u32>(&Prepare { apart: false, cpu: None })?;
+            let cpu = if pins { cpu_of(place) } else { None };
+            worker.ask::<u32>(&Prepare { apart: false, cpu })?;
             if !testbed.namespaces.is_empty() {
                 worker.ask::<()>(&MemberRequest::Settle { address: address(place) })?;
             }
@@ -121,7 +134,7 @@ impl BroadcastTestbed {
         trial: &TrialPlan,
     ) -> Result<Travelled, String> {
         let plans = self.begin(settings, trial)?;
-        let travelled = self.travel(&plans);
+        let travelled = self.travel(&plans, settings.trace.then_some(settings.paced).flatten());
         // Also after a failure: the next trial founds a group of its own.
         self.close(trial.members).and(travelled)
     }
@@ -139,12 +152,14 @@ impl BroadcastTestbed {
         let members = trial.members;
         let senders = settings.senders.count(members);
         let messages = settings.bytes.div_ceil(settings.message as u64);
+        let each = settings.paced.map_or(messages.div_ceil(senders as u64), |paced| paced.each);
         let plans = (0..members)
             .map(|place| MemberPlan {
                 place,
                 members,
                 senders,
-                each: messages.div_ceil(senders as u64),
+                each,
+                paced: settings.paced,
                 message: settings.message,
                 frame: settings.frame,
                 window: settings.window,
@@ -177,19 +192,22 @@ impl BroadcastTestbed {
         Ok(())
     }
 
-    fn travel(&mut self, plans: &[MemberPlan]) -> Result<Travelled, String> {
+    fn travel(&mut self, plans: &[MemberPlan], traced: Option<Paced>) -> Result<Travelled, String> {
         let members = plans.len();
         let open = |place: usize| MemberRequest::Open(Box::new(MemberPlan::clone(&plans[place])));
         let joined: Vec<Joined> = self.ask_all(members, open)?;
+        let before = ClockPair::now();
         let at_ns = monotonic_ns() + START_AFTER_NS;
+        let recorder = traced.map(|paced| RunRecorder::start(at_ns, paced.period_ns));
         self.tell_all(members, |_| MemberRequest::Go { at_ns })?;
         let mut ends = Vec::new();
         for worker in &mut self.workers[..members] {
             // All are heard, also after one that failed: their answers would meet the next question.
             ends.push(end_of(worker));
         }
+        let clocks = [before, ClockPair::now()];
         let members = ends.into_iter().collect::<Result<Vec<_>, String>>()?;
-        Ok(Travelled { started_ns: at_ns, frame: joined[0].frame, members })
+        Ok(Travelled { started_ns: at_ns, frame: joined[0].frame, members, recorder, clocks })
     }
 
     /// Bare multicast from the first to the others: of each, what it sent or received, and since when.
@@ -227,8 +245,8 @@ impl BroadcastTestbed {
 }
 
 fn end_of(worker: &mut Worker) -> Result<(MemberEnd, Delivered), String> {
-    let end: MemberEnd = worker.recv()?;
+    let (end, windows): MemberAnswer = worker.recv()?;
     let bytes = worker.recv_bytes(size_behind(&end))?;
     let (rows, hashes) = read_rows(&bytes, end.rows).ok_or("a member brought too few rows")?;
-    Ok((end, Delivered { rows, hashes }))
+    Ok((end, Delivered { rows, hashes, windows }))
 }

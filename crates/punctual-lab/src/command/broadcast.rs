@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
+use punctual_machine::signal::count_continuations;
 
 use super::measure;
 use super::progress::progress;
 use crate::broadcast::option::{
-    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultProfile, Planted,
+    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultProfile, Paced, Planted,
     Senders, bytes,
 };
 use crate::error::Failure;
@@ -65,6 +66,15 @@ pub struct BroadcastArguments {
     /// Silence after which a member is suspected, with --kills or --stops [default: 500ms]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     suspect: Option<Duration>,
+    /// Each sender has a message due once in so long, in place of as many as the group takes; for --duration, not --bytes
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    period: Option<Duration>,
+    /// Each member has a processor, one after the other
+    #[arg(long)]
+    pin: bool,
+    /// Record which thread each processor ran, for punctual explain (root); with --period
+    #[arg(long)]
+    trace: bool,
     /// What goes wrong on purpose, to see that it is found
     #[arg(long, hide = true, value_enum)]
     plant: Option<Planted>,
@@ -75,6 +85,12 @@ const MESSAGES_MAX: u64 = 50_000_000;
 
 /// Payload of a trial, where nothing else is said.
 const BYTES: u64 = 16_000_000;
+
+/// Of one trial whose messages are due at instants.
+const DURATION: Duration = Duration::from_secs(5);
+
+/// Messages of a sender in such a trial.
+const EACH_MAX: u64 = 1_000_000;
 
 /// Faults, where nothing else is said: those of the published table.
 const FAULTS: [(u32, u32); 5] = [(0, 0), (10, 0), (10, 10), (20, 10), (30, 10)];
@@ -91,13 +107,19 @@ const DISRUPTED_MIN: u8 = 3;
 
 /// Measures, stores, shows.
 pub fn broadcast(arguments: &BroadcastArguments) -> Result<(), Failure> {
+    count_continuations()?;
     measure::make(&settings(arguments)?, &arguments.common, &progress(arguments.common.quiet))
 }
 
 fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure> {
     let common = &arguments.common;
-    if common.duration.is_some() || common.gap.is_some() || common.count.is_some() || common.load.is_some() {
-        let text = "--duration, --gap, --count, --load: a trial lasts until all members have --bytes";
+    let paced = paced(arguments)?;
+    if paced.is_none() && common.duration.is_some()
+        || common.gap.is_some()
+        || common.count.is_some()
+        || common.load.is_some()
+    {
+        let text = "--duration, --gap, --count, --load: a trial lasts until all members have --bytes, or with --period for --duration";
         return Err(Failure::Usage(text.to_owned()));
     }
     let message = arguments.message as usize;
@@ -126,7 +148,29 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         suspect_after: arguments.suspect.unwrap_or(SUSPECT_AFTER),
         seed: common.seed,
         planted: arguments.plant,
+        paced,
+        pin: arguments.pin,
+        trace: arguments.trace,
     })
+}
+
+/// When messages are due, if at instants, and whether the rest of what is asked for goes with it.
+fn paced(arguments: &BroadcastArguments) -> Result<Option<Paced>, Failure> {
+    let refused = |text: &str| Err(Failure::Usage(text.to_owned()));
+    let Some(period) = arguments.period else {
+        return if arguments.trace { refused("--trace: only with --period") } else { Ok(None) };
+    };
+    if arguments.bytes.is_some() || arguments.kills.is_some() || arguments.stops.is_some() {
+        return refused("--period: a trial lasts for --duration; not with --bytes, --kills or --stops");
+    }
+    let lasts = arguments.common.duration.unwrap_or(DURATION);
+    let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let each = u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX) / period_ns;
+    if !(1..=EACH_MAX).contains(&each) {
+        let text = format!("--period {period:?}: from 1 to {EACH_MAX} messages of each sender in --duration");
+        return Err(Failure::Usage(text));
+    }
+    Ok(Some(Paced { period_ns, each }))
 }
 
 /// What members suffer, and whether the rest of what is asked for goes with it.
