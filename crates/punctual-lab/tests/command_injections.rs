@@ -83,6 +83,7 @@ fn other_experiments_are_injected_into() {
         ("survey", ["survey client", "survey responder"]),
         ("vehicles", ["vehicle-0", "vehicle-1"]),
         ("server", ["server client", "server server"]),
+        ("broadcast", ["member-0", "member-1"]),
     ]
     .into_iter()
     .enumerate()

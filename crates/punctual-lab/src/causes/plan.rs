@@ -70,10 +70,14 @@ impl fmt::Display for Row {
             InjectedExperiment::Survey => "survey",
             InjectedExperiment::Vehicles => "vehicles",
             InjectedExperiment::Server => "server",
+            InjectedExperiment::Broadcast => "broadcast",
         };
         match (self.experiment, self.side) {
             (InjectedExperiment::Response, None) => f.write_str(name),
-            (InjectedExperiment::Response | InjectedExperiment::Vehicles, Some(side)) => {
+            (
+                InjectedExperiment::Response | InjectedExperiment::Vehicles | InjectedExperiment::Broadcast,
+                Some(side),
+            ) => {
                 write!(f, "{name}@{}", sides[side])
             }
             (_, Some(side)) => write!(f, "{name}@{of} {}", sides[side]),

@@ -18,6 +18,8 @@ pub enum InjectedExperiment {
     Vehicles,
     /// A TCP server whose stages are threads, and its load (run server)
     Server,
+    /// A group of two members, the first of which broadcasts (run broadcast)
+    Broadcast,
 }
 
 /// How the threads of a run are.
@@ -59,12 +61,33 @@ const SERVER: [&str; 11] = [
     "300us",
 ];
 
+/// Messages that the second member waits for, and the first for nobody: no majority is needed.
+const BROADCAST: [&str; 17] = [
+    "run",
+    "broadcast",
+    "--members",
+    "2",
+    "--senders",
+    "1",
+    "--kind",
+    "agreed",
+    "--engine",
+    "shared",
+    "--faults",
+    "0/0",
+    "--message",
+    "1000",
+    "--period",
+    "2ms",
+    "--pin",
+];
+
 /// Routes of the survey, one after the other: who sleeps in memory, and who sleeps in the kernel's network.
 const ROUTES: [&str; 2] = ["shared/futex", "datagram/epoll"];
 
 impl InjectedExperiment {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Response, Self::Survey, Self::Vehicles, Self::Server];
+    pub const ALL: [Self; 5] = [Self::Response, Self::Survey, Self::Vehicles, Self::Server, Self::Broadcast];
 
     /// The names of both sides.
     pub fn sides(self) -> [&'static str; 2] {
@@ -72,6 +95,7 @@ impl InjectedExperiment {
             Self::Response | Self::Survey => ["client", "responder"],
             Self::Vehicles => ["vehicle-0", "vehicle-1"],
             Self::Server => ["client", "server"],
+            Self::Broadcast => ["member-0", "member-1"],
         }
     }
 
@@ -79,7 +103,7 @@ impl InjectedExperiment {
     pub(super) fn cpus(self) -> Option<[usize; 2]> {
         match (self, &allowed()[..]) {
             (Self::Response | Self::Survey, [first, .., last]) => Some([*first, *last]),
-            (Self::Vehicles, [first, second, ..]) => Some([*first, *second]),
+            (Self::Vehicles | Self::Broadcast, [first, second, ..]) => Some([*first, *second]),
             // It is the server that has the first.
             (Self::Server, [first, .., last]) => Some([*last, *first]),
             _ => None,
@@ -90,7 +114,7 @@ impl InjectedExperiment {
     pub(super) fn is_of(self, side: usize, explained: &Explained) -> bool {
         let whose = match self {
             Self::Response | Self::Survey => explained.role.clone(),
-            Self::Vehicles => explained.owner.clone(),
+            Self::Vehicles | Self::Broadcast => explained.owner.clone(),
             Self::Server => explained.side.map(|side| side.to_string()),
         };
         whose.as_deref() == Some(self.sides()[side])
@@ -124,6 +148,7 @@ impl Victim {
                 ]
             }
             InjectedExperiment::Server => SERVER.to_vec(),
+            InjectedExperiment::Broadcast => BROADCAST.to_vec(),
         };
         if self.condition == Condition::Urgent {
             arguments.extend(URGENT);
@@ -143,17 +168,20 @@ impl Victim {
                 let child = children(run).next()?;
                 has_thread(run, |name| name.starts_with(client)).then_some([run, child])
             }
-            InjectedExperiment::Vehicles => {
-                let vehicles: Vec<u32> =
-                    children(run).filter(|&child| has_thread(child, |name| name == "component")).collect();
-                vehicles.try_into().ok()
-            }
+            InjectedExperiment::Vehicles => both(run, "component"),
+            InjectedExperiment::Broadcast => both(run, "caretaker"),
             InjectedExperiment::Server => {
                 let child = children(run).find(|&child| has_thread(child, |name| name == "serve"))?;
                 Some([run, child])
             }
         }
     }
+}
+
+/// Both processes of a run that have such a thread.
+fn both(run: u32, thread: &str) -> Option<[u32; 2]> {
+    let those: Vec<u32> = children(run).filter(|&child| has_thread(child, |name| name == thread)).collect();
+    those.try_into().ok()
 }
 
 fn tasks(process: u32) -> impl Iterator<Item = PathBuf> {
