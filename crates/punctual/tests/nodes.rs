@@ -119,6 +119,18 @@ fn nodes_come_and_go_over_udp() {
     println!("lives {lives:?}");
 }
 
+/// Goal: a message behind an ICMP answer is found by the first try: an event loop that is told of both by one edge is not told again.
+/// Method: a node greets a peer whose port is closed, and that peer comes and speaks before the node looks.
+#[test]
+fn an_icmp_answer_hides_no_message() {
+    let (a, b) = free_ports();
+    let greets = Node::open(&Bus::peers(b, &[a]), "greets").unwrap();
+    let mut inbox = greets.bind(1).unwrap();
+    let comes = Node::open(&Bus::peers(a, &[b]), "comes").unwrap();
+    comes.bind(2).unwrap().send(Target::everyone_at(1), b"here I am").unwrap();
+    assert_eq!(inbox.try_receive().unwrap().payload, b"here I am");
+}
+
 /// Goal: who waits for events takes nobody's messages: what comes for components meanwhile is theirs.
 #[test]
 fn who_waits_for_events_takes_no_messages() {

@@ -12,6 +12,9 @@ use super::cut::Cut;
 use crate::engine::Flow;
 use crate::engine::wire::RawFrame;
 
+/// Errors in a row after which a socket has nothing for now. An ICMP answer is one; a socket that is broken gives no end of them.
+const ERRORS_MAX: u32 = 4;
+
 /// One socket and what was taken from it.
 #[derive(Debug)]
 pub(super) struct Inlet {
@@ -48,8 +51,7 @@ impl Inlet {
     ) -> (usize, Flow) {
         if !self.has_rest() {
             self.next = 0;
-            // An error belongs to an earlier datagram of ours (its port was closed): there is nothing to show for it.
-            if self.socket.recv_batch(&mut self.batch, limit).unwrap_or(0) == 0 {
+            if self.receive(limit) == 0 {
                 return (0, Flow::Continue);
             }
         }
@@ -80,6 +82,18 @@ impl Inlet {
             });
         }
         (shown, flow)
+    }
+
+    /// Receives what the kernel has; how much that is.
+    fn receive(&mut self, limit: usize) -> usize {
+        // An error belongs to an earlier datagram of ours (its port was closed), and datagrams may wait behind it. Who was told of
+        // both by one edge is not told again.
+        for _ in 0..ERRORS_MAX {
+            if let Ok(count) = self.socket.recv_batch(&mut self.batch, limit) {
+                return count;
+            }
+        }
+        0
     }
 
     /// Sleeps in the call that receives.
