@@ -261,7 +261,11 @@ impl NodeEvents {
     pub fn arm(&mut self) -> bool {
         match &mut self.0 {
             Watcher::Wire(watcher) => watcher.communicator.arm(),
-            Watcher::Memory(watcher) => watcher.subscription.arm(),
+            Watcher::Memory(watcher) => {
+                // Arming may itself have taken note of a change, and other components of the node do: then nobody rings for it.
+                watcher.subscription.arm()
+                    && watcher.version_seen == Some(watcher.subscription.streams().nodes_version())
+            }
         }
     }
 }
