@@ -58,6 +58,8 @@ pub mod slot;
 pub mod socket;
 pub mod sync;
 #[cfg(not(loom))]
+pub mod timer_fd;
+#[cfg(not(loom))]
 mod truncation;
 #[cfg(not(loom))]
 pub mod window;
