@@ -66,6 +66,11 @@ struct RuntimePage;
 #[doc = include_str!("../../../docs/broadcast.md")]
 struct BroadcastPage;
 
+/// Its example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/interest.md")]
+struct InterestPage;
+
 /// Its example runs as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/explain.md")]

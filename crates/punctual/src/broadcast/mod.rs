@@ -87,7 +87,17 @@ pub struct Group {
     message_size_max: usize,
     /// The message that was delivered last.
     message: Vec<u8>,
+    /// The medium is memory.
+    shows_all: bool,
     caretaker: Option<JoinHandle<()>>,
+}
+
+/// What is next in the order of a group.
+#[derive(Debug)]
+pub(crate) struct Next {
+    event: Event,
+    /// Empty unless that is one.
+    view: View,
 }
 
 impl fmt::Debug for Group {
@@ -107,6 +117,7 @@ impl Group {
         let communicator = CommunicatorOptions::waiting(options.wake);
         let communicator = node.bind_with(options.port, &communicator).map_err(JoinError::Bind)?;
         let sender = communicator.sender();
+        let shows_all = communicator.is_ready().is_some();
         let page = |member: &Member, frame_size| {
             Page::create(&options.name, node.page_owner(), (member, frame_size)).map_err(JoinError::System)
         };
@@ -127,6 +138,7 @@ impl Group {
             guarantee: options.guarantee,
             message_size_max: options.message_size_max,
             message: Vec::new(),
+            shows_all,
             caretaker: Some(caretaker),
         };
         group.drive(Driver::turn);
@@ -207,19 +219,12 @@ impl Group {
     /// # Errors
     /// See [`DeliverError`].
     pub fn deliver(&mut self, timeout: Duration) -> Result<Delivery<'_>, DeliverError> {
-        let (event, view) = self.next(timeout)?;
-        Ok(match event {
-            Event::Delivered(told) => Delivery::Message(Message::new(&told, &self.message)),
-            Event::View(_) => Delivery::View(view),
-            Event::Stopped => Delivery::Stopped,
-            Event::Resumed => Delivery::Resumed,
-            Event::Expelled => Delivery::Expelled,
-            Event::Left => return Err(DeliverError::Left),
-        })
+        let next = self.next_within(timeout)?;
+        self.told(next)
     }
 
-    /// What comes next, and of a view who is in it. A message is in the buffer.
-    fn next(&mut self, timeout: Duration) -> Result<(Event, View), DeliverError> {
+    /// What comes next, with its view if it is one; the bytes of a message are in the buffer then.
+    pub(crate) fn next_within(&mut self, timeout: Duration) -> Result<Next, DeliverError> {
         let mut buffer = std::mem::take(&mut self.message);
         let next = self.drive_until(timeout, |driver, is_late| {
             let Some(event) = driver.next_event() else {
@@ -234,10 +239,35 @@ impl Group {
                 Event::View(view) => View::new(view, |place| driver.member().node(place)),
                 _ => View::default(),
             };
-            Some(Ok((event, view)))
+            Some(Ok(Next { event, view }))
         });
         self.message = buffer;
         next
+    }
+
+    /// What came last, as the user is told it.
+    pub(crate) fn told(&self, next: Next) -> Result<Delivery<'_>, DeliverError> {
+        Ok(match next.event {
+            Event::Delivered(told) => Delivery::Message(Message::new(&told, &self.message)),
+            Event::View(_) => Delivery::View(next.view),
+            Event::Stopped => Delivery::Stopped,
+            Event::Resumed => Delivery::Resumed,
+            Event::Expelled => Delivery::Expelled,
+            Event::Left => return Err(DeliverError::Left),
+        })
+    }
+
+    /// Whether a turn of the user's own finds all that comes, without a call of the kernel where nothing does.
+    pub(crate) fn shows_all(&self) -> bool {
+        self.shows_all
+    }
+
+    /// Drives, and says whether there is something to deliver, or never will be. It stays armed if it was.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        let mut driver = self.shared.visit(&mut self.sender);
+        driver.turn();
+        driver.driven_at = driver.now();
+        driver.has_event() || driver.member().has_left()
     }
 
     /// What broadcasts from this member on another thread, while this one delivers.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use punctual_proto::broadcast::{Event, Outcome, Replication, State};
 
-use super::{BroadcastError, DeliverError, Group, GroupOptions, JoinError, Message, View};
+use super::{BroadcastError, DeliverError, Group, GroupOptions, JoinError, Message, Next, View};
 use crate::node::Node;
 
 /// The largest part of a snapshot, bytes: some tens of frames.
@@ -189,7 +189,7 @@ impl<S: State> Replica<S> {
         let (event, view, outcome) = loop {
             let rest = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             let wait = if self.transfer() { rest } else { rest.min(RETRY) };
-            let (event, view) = match self.group.next(wait) {
+            let Next { event, view } = match self.group.next_within(wait) {
                 Err(DeliverError::Empty) if wait < rest => continue,
                 next => next?,
             };

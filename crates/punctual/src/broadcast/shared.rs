@@ -130,6 +130,8 @@ impl Shared {
             if driver.is_armed && driver.has_event() {
                 (driver.is_armed, driver.has_rung) = (false, true);
                 self.event.ring();
+                // The user comes to drive itself, and finds nobody in its way.
+                return true;
             }
             if self.stop.is_raised() || self.has_visitors() {
                 return true;

@@ -1,6 +1,7 @@
 //! One communicator's publications and subscriptions: carries messages between them and the bus, and waits in between.
 
 use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -177,6 +178,10 @@ impl Driver {
         self.matches.reserve(TOPICS_MAX);
     }
 
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.communicator.as_fd()
+    }
+
     pub(super) fn address(&self) -> Address {
         self.communicator.address()
     }
@@ -283,6 +288,29 @@ impl Driver {
             self.changes_seen = changes;
             self.handle_group_changed();
         }
+    }
+
+    /// Whether a look sees all that comes.
+    pub(super) fn shows_all(&self) -> bool {
+        self.communicator.is_ready().is_some()
+    }
+
+    /// Whether a look sees something to do.
+    pub(super) fn is_ready(&self) -> bool {
+        self.has_match()
+            || self.time_left() == Some(Duration::ZERO)
+            || self.communicator.is_ready() == Some(true)
+    }
+
+    /// For how long nothing has to be done unless a message comes; `None` = for ever.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        let due = self.next_timeout();
+        (due != Nanos::NEVER).then(|| Duration::from_nanos(due.since(now()).0))
+    }
+
+    /// From now on the communicator's descriptor becomes readable when a message comes: `false` if there may be something to do.
+    pub(super) fn arm(&mut self) -> bool {
+        !self.is_ready() && self.communicator.arm()
     }
 
     fn next_timeout(&self) -> Nanos {

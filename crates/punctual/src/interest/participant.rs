@@ -1,6 +1,7 @@
 //! Any number of publications and subscriptions on one communicator, in callbacks.
 
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
@@ -180,6 +181,28 @@ impl Participant {
         self.driver.handle_group_changed();
     }
 
+    /// For an event loop of one's own: from now on its descriptor becomes readable when there may be something to do. Returns
+    /// `false`, and arms nothing, if there already may be. Serve for no time, arm, wait for at most
+    /// [`Self::time_left`].
+    pub fn arm(&mut self) -> bool {
+        self.driver.arm()
+    }
+
+    /// For how long nothing has to be done unless its descriptor becomes readable; `None` = for ever.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.driver.time_left()
+    }
+
+    /// Whether looks see all that comes, without a call of the kernel.
+    pub(crate) fn shows_all(&self) -> bool {
+        self.driver.shows_all()
+    }
+
+    /// Whether a look sees something to do.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.driver.is_ready()
+    }
+
     /// Its address.
     pub fn address(&self) -> Address {
         self.driver.address()
@@ -203,5 +226,11 @@ impl Participant {
     /// Withdraws its interests, and gives back the communicator.
     pub fn into_communicator(self) -> Communicator {
         self.driver.into_communicator()
+    }
+}
+
+impl AsFd for Participant {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.driver.as_fd()
     }
 }

@@ -1,6 +1,8 @@
 //! Has values of one topic, and sends them when they are due.
 
+use std::fmt;
 use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
@@ -14,10 +16,15 @@ use crate::communicator::Communicator;
 use crate::group::Membership;
 
 /// Publishes one topic.
-#[derive(Debug)]
 pub struct Publisher<T> {
     driver: Driver,
     values: PhantomData<fn(T)>,
+}
+
+impl<T> fmt::Debug for Publisher<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher").field("driver", &self.driver).finish_non_exhaustive()
+    }
 }
 
 impl<T: Data> Publisher<T> {
@@ -104,6 +111,28 @@ impl<T: Data> Publisher<T> {
         self.driver.handle_group_changed();
     }
 
+    /// For an event loop of one's own: from now on its descriptor becomes readable when there may be something to do. Returns
+    /// `false`, and arms nothing, if there already may be. Ask [`Self::next_due`] with no timeout until nothing is due, arm, wait for at most
+    /// [`Self::time_left`].
+    pub fn arm(&mut self) -> bool {
+        self.driver.arm()
+    }
+
+    /// For how long nothing has to be done unless its descriptor becomes readable; `None` = for ever.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.driver.time_left()
+    }
+
+    /// Whether looks see all that comes, without a call of the kernel.
+    pub(crate) fn shows_all(&self) -> bool {
+        self.driver.shows_all()
+    }
+
+    /// Whether a look sees something to do.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.driver.is_ready()
+    }
+
     fn publication(&self) -> &Publication {
         &self.driver.publications[0]
     }
@@ -136,6 +165,12 @@ impl<T: Data> Publisher<T> {
     /// Ends it, and gives back the communicator.
     pub fn into_communicator(self) -> Communicator {
         self.driver.into_communicator()
+    }
+}
+
+impl<T> AsFd for Publisher<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.driver.as_fd()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Wants values of one topic every so often.
 
+use std::fmt;
 use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
@@ -16,11 +18,16 @@ use crate::communicator::{Communicator, ReceiveError};
 use crate::group::Membership;
 
 /// Subscribes to one topic.
-#[derive(Debug)]
 pub struct Subscriber<T> {
     driver: Driver,
     lateness: Lateness,
     values: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for Subscriber<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber").field("driver", &self.driver).finish_non_exhaustive()
+    }
 }
 
 impl<T: Data> Subscriber<T> {
@@ -127,6 +134,28 @@ impl<T: Data> Subscriber<T> {
         self.driver.handle_group_changed();
     }
 
+    /// For an event loop of one's own: from now on its descriptor becomes readable when there may be something to do. Returns
+    /// `false`, and arms nothing, if there already may be. Receive with no timeout until there is nothing, arm, wait for at most
+    /// [`Self::time_left`].
+    pub fn arm(&mut self) -> bool {
+        self.driver.arm()
+    }
+
+    /// For how long nothing has to be done unless its descriptor becomes readable; `None` = for ever.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.driver.time_left()
+    }
+
+    /// Whether looks see all that comes, without a call of the kernel.
+    pub(crate) fn shows_all(&self) -> bool {
+        self.driver.shows_all()
+    }
+
+    /// Whether a look sees something to do.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.driver.is_ready()
+    }
+
     fn subscription(&self) -> &Subscription {
         &self.driver.subscriptions[0]
     }
@@ -161,6 +190,12 @@ impl<T: Data> Subscriber<T> {
     /// Ends it, and gives back the communicator.
     pub fn into_communicator(self) -> Communicator {
         self.driver.into_communicator()
+    }
+}
+
+impl<T> AsFd for Subscriber<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.driver.as_fd()
     }
 }
 

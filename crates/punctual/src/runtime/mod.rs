@@ -56,7 +56,7 @@ use punctual_machine::SystemError;
 use punctual_machine::counter::Flag;
 use punctual_proto::Nanos;
 
-pub use awaited::{Awaitable, Awaited};
+pub use awaited::{Awaitable, Awaited, PollReadable, Streamable, Streamed};
 pub use context::{blocking, is_shed, request, yield_if_due, yield_now};
 pub use counters::Histogram;
 pub use metrics::{

@@ -1,0 +1,94 @@
+//! Descriptors where another executor waits for them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use punctual_machine::timer_fd::TimerFd;
+
+use super::{Awaitable, may_have};
+
+/// A descriptor where an executor waits for it.
+pub trait PollReadable: Send + 'static {
+    /// Whether the descriptor has become readable since this last said so; saying so once too often costs a look, once too seldom
+    /// loses a wake-up. Where it is not, the task is woken when it is.
+    ///
+    /// # Errors
+    /// If nothing will be said any more, as the executor ends: the wait then lasts for ever.
+    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// An instant as a descriptor.
+struct Alarm {
+    timer: TimerFd,
+    readable: Box<dyn PollReadable>,
+}
+
+/// What says that there may be something.
+pub(super) struct Reports {
+    readable: Box<dyn PollReadable>,
+    alarm: Option<Alarm>,
+}
+
+impl fmt::Debug for Reports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reports").field("has_alarm", &self.alarm.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Reports {
+    pub(super) fn new<R: PollReadable>(
+        descriptor: BorrowedFd<'_>,
+        has_instants: bool,
+        mut watch: impl FnMut(OwnedFd) -> io::Result<R>,
+    ) -> io::Result<Self> {
+        let readable = Box::new(watch(descriptor.try_clone_to_owned()?)?);
+        let alarm = if has_instants {
+            let timer = TimerFd::new().map_err(io::Error::other)?;
+            let readable = Box::new(watch(timer.as_fd().try_clone_to_owned()?)?);
+            Some(Alarm { timer, readable })
+        } else {
+            None
+        };
+        Ok(Self { readable, alarm })
+    }
+
+    /// For what is armed: the task is woken when there may be something. `false` if there already may be.
+    pub(super) fn await_news<T: Awaitable>(&mut self, it: &mut T, context: &mut Context<'_>) -> bool {
+        if let (Some(alarm), Some(left)) = (&mut self.alarm, it.time_left()) {
+            alarm.timer.set(Duration::from_nanos(left.0));
+            // Of an earlier instant it may be said still.
+            while let Poll::Ready(Ok(())) = alarm.readable.poll_readable(context) {
+                if it.is_ready() {
+                    return false;
+                }
+            }
+        }
+        // The kernel said so once, for something that was taken since: it says so again for what comes.
+        while let Poll::Ready(Ok(())) = self.readable.poll_readable(context) {
+            if may_have(it) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Where the tokio runtime waits for descriptors that the thread is in.
+#[cfg(feature = "tokio")]
+#[expect(
+    deprecated,
+    reason = "what replaces it is unsafe for the sake of types that are no owned descriptors"
+)]
+pub(super) fn in_tokio(descriptor: OwnedFd) -> io::Result<::tokio::io::unix::AsyncFd<OwnedFd>> {
+    ::tokio::io::unix::AsyncFd::with_interest(descriptor, ::tokio::io::Interest::READABLE)
+}
+
+#[cfg(feature = "tokio")]
+impl PollReadable for ::tokio::io::unix::AsyncFd<OwnedFd> {
+    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_read_ready(context).map_ok(|mut ready| ready.clear_ready())
+    }
+}
