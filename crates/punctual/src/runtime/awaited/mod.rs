@@ -182,6 +182,9 @@ impl<T: Awaitable> Awaited<T> {
         }
         for _ in 0..TRIES_MAX {
             if let Poll::Ready(taken) = take(self.get_mut()) {
+                if let Host::Foreign(reports) = &mut self.host {
+                    reports.handle_found();
+                }
                 return Poll::Ready(taken);
             }
             if self.rests(context) {
@@ -204,7 +207,9 @@ impl<T: Awaitable> Awaited<T> {
                 self.here.take().into_iter().for_each(|it| own.lay_down(it, context.waker()));
                 true
             }
-            Host::Foreign(reports) => it.arm() && reports.await_news(&mut **it, context),
+            Host::Foreign(reports) => {
+                !reports.has_news_soon(&mut **it) && it.arm() && reports.await_news(&mut **it, context)
+            }
         }
     }
 }

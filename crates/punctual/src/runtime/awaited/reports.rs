@@ -6,9 +6,22 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::sleep_cost::SleepCost;
+use punctual_machine::sync::spin_hint;
 use punctual_machine::timer_fd::TimerFd;
 
 use super::{Awaitable, may_have};
+use crate::adaptive_spin::{AdaptiveSpin, Spun};
+
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 16;
+
+/// A task looks no longer than this before it waits: nobody knows here whom else the thread would poll.
+const LOOK_MAX_NS: u32 = 5_000;
+
+/// So much time between two looks at the clock: the thread did not run.
+const AWAY_NS: u64 = 1_000_000;
 
 /// A descriptor where an executor waits for it.
 pub trait PollReadable: Send + 'static {
@@ -30,6 +43,9 @@ struct Alarm {
 pub(super) struct Reports {
     readable: Box<dyn PollReadable>,
     alarm: Option<Alarm>,
+    spin: AdaptiveSpin,
+    /// Since when it waits, and what looking before that came to.
+    waits: Option<(Ticks, Spun)>,
 }
 
 impl fmt::Debug for Reports {
@@ -52,7 +68,42 @@ impl Reports {
         } else {
             None
         };
-        Ok(Self { readable, alarm })
+        let spin = AdaptiveSpin::new(SleepCost::of_this_machine());
+        Ok(Self { readable, alarm, spin, waits: None })
+    }
+
+    /// Looks for what comes soon, once a wait, for as long as that costs less than to let the thread do something else and to be
+    /// woken. Whether it came.
+    pub(super) fn has_news_soon<T: Awaitable>(&mut self, it: &mut T) -> bool {
+        if self.waits.is_some() || !it.shows_all() {
+            return false;
+        }
+        let (clock, limit_ns) = (Clock::get(), u64::from(self.spin.spin_ns().min(LOOK_MAX_NS)));
+        let (began, mut spent_ns) = (clock.now(), 0);
+        let mut spun = if limit_ns == 0 { Spun::Not } else { Spun::InVain };
+        while spent_ns < limit_ns {
+            for _ in 0..LOOKS {
+                spin_hint();
+                if it.is_ready() {
+                    self.spin.note(clock.nanos(clock.now().since(began)), Spun::Found);
+                    return true;
+                }
+            }
+            let before_ns = std::mem::replace(&mut spent_ns, clock.nanos(clock.now().since(began)));
+            if spent_ns - before_ns > AWAY_NS {
+                spun = Spun::Preempted;
+            }
+        }
+        self.waits = Some((began, spun));
+        false
+    }
+
+    /// The wait is over, if there was one.
+    pub(super) fn handle_found(&mut self) {
+        if let Some((began, spun)) = self.waits.take() {
+            let clock = Clock::get();
+            self.spin.note(clock.nanos(clock.now().since(began)), spun);
+        }
     }
 
     /// For what is armed: the task is woken when there may be something. `false` if there already may be.
