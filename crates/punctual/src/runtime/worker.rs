@@ -118,6 +118,8 @@ impl<'s> Worker<'s> {
         let slept = match lead {
             Some(mut lead) => {
                 let slept = self.sleep_leading(&mut lead, until);
+                // It has just looked at all there is: what woke it is polled first.
+                self.polling.looked = shared.now();
                 shared.reactor.is_led.publish(0);
                 slept
             }
