@@ -84,6 +84,7 @@ const NIGHTLY: &[(&str, &[&str])] = &[
     (
         "not timed under emulation yet",
         &[
+            "awaiting",
             "broadcast",
             "broadcast_allocation",
             "calls",
