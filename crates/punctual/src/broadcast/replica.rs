@@ -6,14 +6,11 @@ use std::time::{Duration, Instant};
 
 use punctual_proto::broadcast::{Event, Outcome, Replication, State};
 
-use super::{BroadcastError, DeliverError, Group, GroupOptions, JoinError, Message, Next, View};
+use super::{BroadcastError, DeliverError, Group, GroupOptions, Guarantee, JoinError, Message, Next, View};
 use crate::node::Node;
 
 /// The largest part of a snapshot, bytes: some tens of frames.
 const PART_SIZE: usize = 64 << 10;
-
-/// How long it is until a part is tried again that had no credit.
-const RETRY: Duration = Duration::from_millis(1);
 
 /// A member of a group with its copy of a state. All copies apply the same commands in the same order. Who joins, or comes back,
 /// gets a snapshot from a member that has the state, and what came after, while all others go on.
@@ -150,8 +147,7 @@ impl<S: State> Replica<S> {
         Ok(Self { group, copy, buffer: Vec::new() })
     }
 
-    /// The state, where this copy has it. What was applied with less than [`Guarantee::Uniform`](super::Guarantee::Uniform) is lost
-    /// with an expulsion.
+    /// The state, where this copy has it. What was applied with less than [`Guarantee::Uniform`] is lost with an expulsion.
     pub fn state(&self) -> Option<&S> {
         self.copy.state()
     }
@@ -187,12 +183,9 @@ impl<S: State> Replica<S> {
     pub fn deliver(&mut self, timeout: Duration) -> Result<Change<'_, S::Output>, ReplicaError> {
         let deadline = Instant::now().checked_add(timeout);
         let (event, view, outcome) = loop {
+            self.transfer();
             let rest = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-            let wait = if self.transfer() { rest } else { rest.min(RETRY) };
-            let Next { event, view } = match self.group.next_within(wait) {
-                Err(DeliverError::Empty) if wait < rest => continue,
-                next => next?,
-            };
+            let Next { event, view } = self.group.next_within(rest)?;
             match (&event, self.copy.handle(&event, &self.group.message)) {
                 (Event::Delivered(_), Outcome::Nothing) => {}
                 (_, Outcome::Overrun) => {
@@ -216,15 +209,14 @@ impl<S: State> Replica<S> {
         })
     }
 
-    /// Broadcasts what a transfer asks for. Says whether all of that was taken.
-    fn transfer(&mut self) -> bool {
-        while let Some(message) = self.copy.poll_broadcast() {
-            if self.group.try_broadcast_as(message, super::Guarantee::Uniform).is_err() {
-                return false;
-            }
+    /// Broadcasts what a transfer asks for, as far as that is taken. What is not, is after the next event: this member's message
+    /// before it is delivered then, or a view begins.
+    fn transfer(&mut self) {
+        while let Some(message) = self.copy.poll_broadcast()
+            && self.group.try_broadcast_as(message, Guarantee::Uniform).is_ok()
+        {
             self.copy.note_taken();
         }
-        true
     }
 
     /// Asks the others to go on without this member, as [`Group::leave`].

@@ -77,6 +77,10 @@ fn run(
             loop {
                 match replica.deliver(Duration::from_micros(200)) {
                     Ok(Change::Expelled) => panic!("{replica:?} is expelled"),
+                    Ok(Change::Applied { message, .. }) => {
+                        let [page, by] = *message.payload else { panic!("{message:?} is no command") };
+                        assert!(page < 3 && by > 0, "{message:?}");
+                    }
                     Ok(_) => {}
                     Err(ReplicaError::Empty) => break,
                     Err(error) => panic!("{error}"),
