@@ -4,6 +4,7 @@
 //! The mistake this wall makes impossible: unsafe code that only measuring needs in the library's own. The rules are those of
 //! `punctual-machine`: everything offered here is safe to call, and what a caller must uphold is checked at run time.
 
+pub mod affinity;
 pub mod as_user;
 mod bpf;
 pub mod cold_pages;

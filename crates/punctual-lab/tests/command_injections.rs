@@ -162,7 +162,7 @@ fn waits_are_told_apart_and_two_at_once() {
 }
 
 /// What a thread can wait for, as it is injected; the last three keep it from its work.
-const WAITS: [&str; 11] = [
+const WAITS: [&str; 12] = [
     "lock",
     "preempted-holder",
     "memory-map",
@@ -173,6 +173,7 @@ const WAITS: [&str; 11] = [
     "tracer",
     "packets",
     "real-time-limit",
+    "move",
     "signal-storm",
 ];
 

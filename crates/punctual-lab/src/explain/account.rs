@@ -25,6 +25,11 @@ pub enum Part {
         /// Who ran instead.
         instead: u32,
     },
+    /// It was taken off its CPU to run on another, and did not run there yet.
+    Moving {
+        /// Who asked for that, as far as that was seen: it may have been itself.
+        by: Option<u32>,
+    },
     /// It waited for something until it was woken.
     Blocked {
         /// Who woke it, as far as that was seen.
@@ -218,6 +223,7 @@ fn divide(trace: &Trace, own: &Own, known: (u64, u64), state: Stretch<State>, ti
             interrupted(trace, known, cpu, (from_ns, to_ns), &mut rest, tiling);
         }
         State::Ready { cpu, was_woken } => ready(trace, known, cpu, was_woken, (from_ns, to_ns), tiling),
+        State::Moving { by } => tiling.put(from_ns, to_ns, Part::Moving { by }),
         State::Blocked { waker, is_uninterruptible } => {
             let woken_by = waker.map(|waker| waker.thread);
             let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);

@@ -13,6 +13,7 @@ pub mod injection;
 pub mod kept;
 pub mod late_log;
 pub mod loss;
+mod moves;
 pub mod naming;
 pub mod of_run;
 pub mod outside;

@@ -210,6 +210,8 @@ pub fn part_words(part: Part, trace: &Trace) -> String {
         Part::Reclaiming { is_limited: true } => "took memory back, its group's at the limit".to_owned(),
         Part::Reclaiming { is_limited: false } => "took memory back, the machine's all used".to_owned(),
         Part::Ready { instead } => format!("ready while {} ran", trace.name(instead)),
+        Part::Moving { by: None } => "moved to another CPU".to_owned(),
+        Part::Moving { by: Some(by) } => format!("moved to another CPU, as {} asked", trace.name(by)),
         Part::Blocked { woken_by: None, .. } => "waited".to_owned(),
         Part::Blocked { woken_by: Some(waker), is_uninterruptible: true, .. } => {
             format!("waited for {}, and no signal would have woken it", trace.name(waker))

@@ -1,5 +1,6 @@
 //! What a thread went through, and who had a CPU, as far as one stretch of a whole trace tells.
 
+use super::moves::note_moves;
 use super::trace::{CpuEvents, Event, Leaving, Trace, What};
 
 /// A stretch of time.
@@ -31,6 +32,8 @@ pub(super) enum State {
     Running(u32),
     /// It is ready, and will run on this CPU next, or ran there last.
     Ready { cpu: Option<u32>, was_woken: bool },
+    /// It was taken off its CPU to run on another, and does not run there yet. Who asked for that, as far as it was seen.
+    Moving { by: Option<u32> },
     /// It waits for something, and who ends that.
     Blocked { waker: Option<Waker>, is_uninterruptible: bool },
     /// It is stopped: by a debugger, or by a signal.
@@ -90,6 +93,7 @@ pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<
         (begin, state) = (at, next);
     }
     states.push(Stretch { from_ns: begin, to_ns: to, what: state });
+    note_moves(trace, (from, to), &mut states);
     states
 }
 

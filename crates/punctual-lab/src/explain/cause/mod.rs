@@ -25,6 +25,7 @@ mod handler_blocked;
 mod holder_preempted;
 mod interrupts;
 mod kernel_lock;
+mod migration;
 mod real_time_limit;
 mod receive_buffer;
 mod reclaim;
@@ -40,7 +41,7 @@ mod urgent_neighbour;
 mod waited;
 
 /// All of them.
-pub static KNOWN: [&Definition; 25] = [
+pub static KNOWN: [&Definition; 26] = [
     &busy::DEFINITION,
     &calibration::DEFINITION,
     &construction::DEFINITION,
@@ -53,6 +54,7 @@ pub static KNOWN: [&Definition; 25] = [
     &holder_preempted::DEFINITION,
     &interrupts::DEFINITION,
     &kernel_lock::DEFINITION,
+    &migration::DEFINITION,
     &real_time_limit::DEFINITION,
     &receive_buffer::DEFINITION,
     &reclaim::DEFINITION,

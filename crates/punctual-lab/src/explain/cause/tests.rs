@@ -58,6 +58,7 @@ fn kinds() -> Vec<Kind> {
     parts.extend([ORDINARY, URGENT, DEFERRED, TRACER].map(|instead| Part::Ready { instead }));
     parts.extend([Interruption::Device(4), Interruption::Deferred(3)].map(Part::Interrupted));
     parts.push(Part::Signalled(29));
+    parts.extend([None, Some(ORDINARY)].map(|by| Part::Moving { by }));
     parts.extend([true, false].map(|is_limited| Part::Reclaiming { is_limited }));
     for woken_by in [None, Some(ORDINARY), Some(KERNEL), Some(TRACER)] {
         for (is_interrupt, is_uninterruptible) in [(false, false), (false, true), (true, false), (true, true)]

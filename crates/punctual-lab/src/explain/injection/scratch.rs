@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use punctual_lab_machine::affinity::Bound;
 use punctual_lab_machine::cold_pages::ColdPages;
 use punctual_lab_machine::crowded_pages::CrowdedPages;
 use punctual_lab_machine::host::cpus_online;
@@ -99,6 +100,18 @@ impl Scratch {
     /// Is interrupted by signals until then.
     pub fn be_signalled(&mut self, until_ns: u64) {
         let _sent = interrupt_until(until_ns);
+    }
+
+    /// Asks again and again to be moved to another CPU, and back, until then.
+    pub fn move_about(&mut self, until_ns: u64) {
+        let cpus = cpus_online().unwrap_or_default();
+        let Ok(bound) = Bound::this_thread() else { return };
+        for &cpu in cpus.iter().cycle() {
+            if monotonic_ns() >= until_ns {
+                return;
+            }
+            let _is_another_s = bound.to(cpu);
+        }
     }
 
     /// Touches pages of a file that are on the disk alone, until then.

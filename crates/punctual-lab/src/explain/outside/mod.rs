@@ -163,7 +163,7 @@ impl ThreadTime {
             let ns = state.to_ns.saturating_sub(state.from_ns);
             *match state.what {
                 State::Running(_) => &mut self.ran_ns,
-                State::Ready { .. } | State::Stopped { .. } => &mut self.kept_ns,
+                State::Ready { .. } | State::Moving { .. } | State::Stopped { .. } => &mut self.kept_ns,
                 State::Blocked { .. } => match calls.wait(self.thread, state).0 {
                     Wait::Idle => &mut self.idle_ns,
                     Wait::PerhapsIdle => &mut self.perhaps_idle_ns,
@@ -189,13 +189,14 @@ fn candidates_of(
     let mut is_open = false;
     for state in &states[..ended] {
         let span = (state.from_ns, state.to_ns);
-        let is_kept = matches!(state.what, State::Ready { .. } | State::Stopped { .. });
+        let is_kept =
+            matches!(state.what, State::Ready { .. } | State::Moving { .. } | State::Stopped { .. });
         if span.0 <= since_ns {
             is_open = false;
             continue;
         }
         match state.what {
-            State::Ready { .. } | State::Stopped { .. } if is_open => {
+            State::Ready { .. } | State::Moving { .. } | State::Stopped { .. } if is_open => {
                 if let Some(last) = found.last_mut() {
                     last.span.1 = span.1;
                 }
@@ -204,7 +205,7 @@ fn candidates_of(
                 let stage = if was_woken { WAKE_UP } else { OFF_CPU };
                 found.push(Candidate { thread, span, stage, wait: None, call: None });
             }
-            State::Stopped { .. } => {
+            State::Moving { .. } | State::Stopped { .. } => {
                 found.push(Candidate { thread, span, stage: OFF_CPU, wait: None, call: None });
             }
             State::Blocked { .. } => {

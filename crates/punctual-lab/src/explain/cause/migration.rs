@@ -1,0 +1,25 @@
+//! Migration: taken off its CPU to run on another.
+
+use super::{Definition, Traits};
+use crate::explain::account::Part;
+use crate::explain::clue::Kind;
+use crate::explain::injection::{How, Injection, Needs, Scratch};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "migration",
+    words: "taken off its CPU to run on another",
+    evidence: "the kernel's thread migration/N took its CPU, and it ran on another next (sched_switch)",
+    fix: "pin it once, at its start (taskset; --client-cpu and --responder-cpu of run response), and look for who changes its affinity or its cpuset",
+    verify: "punctual verify RUN --fix pin",
+    in_trace: |clue| match clue.kind {
+        Kind::Part(Part::Moving { by: Some(by) }) => Some(format!("asked for by {}", clue.trace.name(by))),
+        Kind::Part(Part::Moving { by: None }) => Some(String::new()),
+        _ => None,
+    },
+    in_windows: |_| 0,
+    // To its own clock it computes.
+    without_trace: Some("busy"),
+    traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
+    injections: &[Injection { name: "move", how: How::Inside(Scratch::move_about), needs: Needs::Nothing }],
+};
