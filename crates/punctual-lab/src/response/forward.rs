@@ -33,7 +33,7 @@ pub struct Faults {
     pub doubled: u32,
     /// Passed on after the next one, or after `HELD_MAX`.
     pub reordered: u32,
-    /// One bit of the payload changed; of every second one the checksum is made right again.
+    /// One bit of the payload changed; of every second one that is no fragment the checksum is made right again.
     pub changed: u32,
     /// Repeats all of it.
     pub seed: u64,
@@ -222,8 +222,9 @@ impl Ways {
         let to = 1 - from;
         self.counts.taken += 1;
         // A veth leaves the checksum to a device that it has not.
-        let payload = frame::finish_checksum(&mut self.buffer[..size]);
-        let Some(payload) = payload else {
+        let whole = frame::finish_checksum(&mut self.buffer[..size]);
+        let is_whole = whole.is_some();
+        let Some(payload) = whole.or_else(|| frame::fragment_part(&self.buffer[..size])) else {
             // No UDP: neighbour discovery and the like pass untouched.
             self.send(to, version, size);
             return;
@@ -242,7 +243,7 @@ impl Ways {
             self.sides[to].held.push_back((version, self.buffer[..size].to_vec()));
             return;
         } else if fate < limit(&[lost, doubled, reordered, changed]) {
-            self.change(size, payload);
+            self.change(size, payload, is_whole);
             self.send(to, version, size);
         } else {
             self.send(to, version, size);
@@ -250,13 +251,14 @@ impl Ways {
         self.release(to);
     }
 
-    fn change(&mut self, size: usize, payload: std::ops::Range<usize>) {
+    /// Of a fragment the checksum of the whole cannot be made right.
+    fn change(&mut self, size: usize, payload: std::ops::Range<usize>, is_whole: bool) {
         if payload.is_empty() {
             return;
         }
         let (place, bit) = (self.random.below(payload.len() as u64) as usize, self.random.below(8));
         self.buffer[payload.start + place] ^= 1 << bit;
-        if self.random.below(2) == 0 {
+        if self.random.below(2) == 0 && is_whole {
             self.counts.changed += 1;
             frame::finish_checksum(&mut self.buffer[..size]);
         } else {

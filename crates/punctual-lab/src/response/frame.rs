@@ -1,14 +1,15 @@
 //! UDP in IP as bytes after an Ethernet header: what ways need that pass by the kernel's own stack, and the forwarder.
 //!
 //! Headers are taken apart and put together by the crate etherparse. Pure: bytes in, bytes out; what comes from outside
-//! is refused where it is not what it should be. Fragments and extension headers of IPv6 are not understood: a measuring
-//! packet has none.
+//! is refused where it is not what it should be. Of a fragment only where its part of the datagram lies is understood.
+//! Other extension headers of IPv6 are not: a measuring packet has none.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use etherparse::{
-    Ipv4Header, Ipv4HeaderSlice, Ipv6Header, Ipv6HeaderSlice, UdpHeader, UdpHeaderSlice, ip_number,
+    Ipv4Header, Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6Header, Ipv6HeaderSlice, UdpHeader,
+    UdpHeaderSlice, ip_number,
 };
 
 /// IPv4 after Ethernet.
@@ -97,6 +98,29 @@ pub fn finish_checksum(packet: &mut [u8]) -> Option<Range<usize>> {
     };
     packet[udp_start + CHECKSUM_AT..udp_start + UDP_SIZE].copy_from_slice(&checksum.to_be_bytes());
     Some(payload)
+}
+
+/// Where its part of the datagram lies in a fragment of a UDP packet; `None` for anything else.
+pub fn fragment_part(packet: &[u8]) -> Option<Range<usize>> {
+    let (start, end) = match packet.first()? >> 4 {
+        4 => {
+            let header = Ipv4HeaderSlice::from_slice(packet).ok()?;
+            let is_part = header.protocol() == ip_number::UDP && header.is_fragmenting_payload();
+            is_part.then_some((header.slice().len(), usize::from(header.total_len())))?
+        }
+        6 => {
+            let header = Ipv6HeaderSlice::from_slice(packet).ok()?;
+            let start = header.slice().len();
+            let end = start + usize::from(header.payload_length());
+            let is_fragment = header.next_header() == ip_number::IPV6_FRAGMENTATION_HEADER;
+            let next =
+                is_fragment.then(|| Ipv6FragmentHeaderSlice::from_slice(packet.get(start..end)?).ok())??;
+            let is_part = next.next_header() == ip_number::UDP && next.is_fragmenting_payload();
+            is_part.then_some((start + next.slice().len(), end))?
+        }
+        _ => return None,
+    };
+    (start <= end && end <= packet.len()).then_some(start..end)
 }
 
 /// The size of an IP packet around a payload.
@@ -190,6 +214,9 @@ mod tests {
                 prop_assert!(parts.payload.end <= bytes.len());
             }
             finish_checksum(&mut bytes);
+            if let Some(part) = fragment_part(&bytes) {
+                prop_assert!(part.start <= part.end && part.end <= bytes.len());
+            }
         }
 
         #[test]
@@ -202,6 +229,28 @@ mod tests {
                 prop_assert!(parts.payload.end <= packet.len());
             }
         }
+    }
+
+    /// Goal: a fragment is no whole packet, and a whole packet no fragment; the middle of a datagram is found behind its headers.
+    #[test]
+    fn a_part_of_a_datagram_is_found() {
+        let (source, target) = addresses(false);
+        let mut packet = vec![0; size_around(24, target.ip())];
+        put_together(&mut packet, source, target, 0, &[7; 24]).expect("one version");
+        assert_eq!(fragment_part(&packet), None);
+        // More fragments follow, and this is not the first.
+        packet[6..8].copy_from_slice(&0x2001_u16.to_be_bytes());
+        assert_eq!((take_apart(&packet), fragment_part(&packet)), (None, Some(20..52)));
+        let (source, target) = addresses(true);
+        let mut whole = vec![0; size_around(24, target.ip())];
+        put_together(&mut whole, source, target, 0, &[7; 24]).expect("one version");
+        assert_eq!(fragment_part(&whole), None);
+        whole.splice(40..40, [ip_number::UDP.0, 0, 0, 9, 0, 0, 0, 1]);
+        whole[6] = ip_number::IPV6_FRAGMENTATION_HEADER.0;
+        whole[4..6].copy_from_slice(&40_u16.to_be_bytes());
+        assert_eq!((take_apart(&whole), fragment_part(&whole)), (None, Some(48..80)));
+        whole.truncate(60);
+        assert_eq!(fragment_part(&whole), None, "half a packet");
     }
 
     #[test]
