@@ -221,7 +221,7 @@ fn a_stopped_client_is_told_as_the_client() {
     assert!(count(late, "excess_ns") > 1_000_000_000, "{late:#}");
 }
 
-/// Goal: what a full receive buffer refused is told from what was lost elsewhere, and each is counted.
+/// Goal: what a full receive buffer refused and what came in part are told from what was lost elsewhere, and each is counted.
 #[test]
 fn a_full_receive_buffer_is_told() {
     let _turn = alone();
@@ -247,8 +247,9 @@ fn a_full_receive_buffer_is_told() {
     // Eight hundred requests in a room for some thirty.
     let open = ["--rate", "2000", "--count", "3000", "--timeout", "1s", "--receive-buffer", "16384"];
     let (full, told) = losses(&Place::new(), &open, true);
-    let at_responder = &full["without_room"][0];
-    assert_eq!(at_responder[0], "responder", "{full:#}");
+    let refused = full["without_room"].as_array().expect("buffers");
+    // On a busy machine the client may not read in time either.
+    let at_responder = refused.iter().find(|of| of[0] == "responder").expect("it stood still");
     assert!(at_responder[1].as_u64() > Some(100), "{full:#}");
     assert!(told.contains("What was lost") && told.contains("verify RUN --fix buffers"), "{told}");
     let faulty = ["--rate", "2000", "--count", "3000", "--timeout", "1s", "--lose", "5", "--seed", "3"];
@@ -257,6 +258,14 @@ fn a_full_receive_buffer_is_told() {
     assert_eq!(elsewhere["without_room"], serde_json::json!([]), "{elsewhere:#}");
     assert_eq!(elsewhere["lost"], elsewhere["unexplained"]);
     assert!(told.contains("What was lost") && !told.contains("--fix buffers"), "{told}");
+    // A message of six packets loses one of them more often than all.
+    let large = ["--size", "8000", "--rate", "500", "--count", "600", "--timeout", "1s", "--lose", "2"];
+    let (in_part, told) = losses(&Place::new(), &large, false);
+    let of = |place: usize| in_part["incomplete"][place][1].as_u64().unwrap_or(0);
+    let (lost, incomplete) = (count(&in_part, "lost"), of(0) + of(1));
+    assert!(lost > 20 && incomplete * 10 >= lost * 8, "{in_part:#}");
+    assert_eq!(in_part["without_room"], serde_json::json!([]), "{in_part:#}");
+    assert!(told.contains("In part: try messages that fit"), "{told}");
 }
 
 /// The pid of this test's `punctual` whose first argument is this.

@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_getres};
 
 pub use capability::Capabilities;
 pub use facility::{Facility, FacilityState};
-pub use network::datagrams_without_room;
+pub use network::{datagrams_incomplete, datagrams_without_room};
 
 /// Whether the processor offers user interrupts: CPUID.(7,0):EDX bit 5.
 pub(crate) fn has_user_interrupts() -> bool {

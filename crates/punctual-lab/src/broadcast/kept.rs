@@ -164,6 +164,7 @@ impl PacedTrial<'_> {
             urgency: Urgency::Other,
             has_control: false,
             dropped: None,
+            incomplete: None,
             windows: windows.clone(),
             attached: watched.attached_nanos(),
         };

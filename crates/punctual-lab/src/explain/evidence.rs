@@ -61,6 +61,9 @@ pub struct EvidenceThread {
     /// Messages for it that found no room where they are received, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
+    /// Messages for it that arrived in part, because fragments were missing, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<u64>,
     /// What it saw of itself (tier 0), around late messages.
     pub windows: Vec<Window>,
     /// Who traced it, when.

@@ -1,18 +1,13 @@
-//! Messages that never came: how many found no room where they were to be received, and whose buffer that was.
+//! Messages that never came: how many found no room where they were to be received, how many came in part, and to whom.
 
 use serde::Serialize;
 
 use super::cause::Cause;
-use super::evidence::TrialEvidence;
+use super::evidence::{EvidenceThread, TrialEvidence};
 use super::of_run::TrialExplained;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::sample::{Outcome, Samples};
 use crate::units::count;
-
-/// Why messages found no room.
-pub fn cause() -> Cause {
-    Cause::named("receive_buffer")
-}
 
 /// What a trial lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -23,6 +18,8 @@ pub struct Loss {
     pub lost: u64,
     /// Of these, those that found no room, by the role of the thread that was to receive them.
     pub without_room: Vec<(String, u64)>,
+    /// And those of which fragments were missing, by the same.
+    pub incomplete: Vec<(String, u64)>,
     /// And those of which nothing is known.
     pub unexplained: u64,
 }
@@ -35,16 +32,29 @@ impl Loss {
     pub fn of(samples: &Samples, evidence: Option<&TrialEvidence>) -> Option<Self> {
         let lost = samples.count_of(Outcome::Lost);
         let mut unexplained = lost;
-        let mut without_room = Vec::new();
-        for thread in evidence.iter().flat_map(|evidence| &evidence.threads) {
-            let some = thread.dropped.unwrap_or(0).min(unexplained);
-            if some > 0 {
-                unexplained -= some;
-                without_room.push((thread.role.clone(), some));
+        let mut by_role = |counted: fn(&EvidenceThread) -> Option<u64>| {
+            let mut parts = Vec::new();
+            for thread in evidence.iter().flat_map(|evidence| &evidence.threads) {
+                let some = counted(thread).unwrap_or(0).min(unexplained);
+                if some > 0 {
+                    unexplained -= some;
+                    parts.push((thread.role.clone(), some));
+                }
             }
-        }
+            parts
+        };
+        let without_room = by_role(|thread| thread.dropped);
+        let incomplete = by_role(|thread| thread.incomplete);
         let sent = samples.len() as u64;
-        (lost > 0).then_some(Self { sent, lost, without_room, unexplained })
+        (lost > 0).then_some(Self { sent, lost, without_room, incomplete, unexplained })
+    }
+
+    /// Why messages were lost, with whom and how many each time.
+    pub fn causes(&self) -> [(Cause, &[(String, u64)]); 2] {
+        [
+            (Cause::named("receive_buffer"), &self.without_room[..]),
+            (Cause::named("lost_fragment"), &self.incomplete[..]),
+        ]
     }
 }
 
@@ -52,29 +62,27 @@ impl Loss {
 pub fn section(trials: &[TrialExplained]) -> Option<Section> {
     let mut columns = vec![Column::name("where")];
     columns.extend(numbers(["sent", "lost"]));
-    columns.extend([Column::prose("no room at"), Column::number("unexplained")]);
+    columns.extend(["no room at", "in part at"].map(Column::prose));
+    columns.push(Column::number("unexplained"));
     let mut table = Table::new(columns);
-    let (mut is_lost, mut has_room) = (false, true);
+    let mut met = [false; 2];
     for (place, loss) in trials.iter().filter_map(|one| Some((&one.told.place, one.lost.as_ref()?))) {
-        is_lost = true;
-        has_room &= loss.without_room.is_empty();
         let of = |(role, some): &(String, u64)| format!("{role} {}", count(*some));
-        let buffers: Vec<String> = loss.without_room.iter().map(of).collect();
-        table.row([
-            Cell::from(place),
-            count(loss.sent).into(),
-            count(loss.lost).into(),
-            buffers.join(", ").into(),
-            count(loss.unexplained).into(),
-        ]);
+        let parts = loss.causes().map(|(_, parts)| parts.iter().map(of).collect::<Vec<String>>().join(", "));
+        met.iter_mut().zip(&parts).for_each(|(met, part)| *met |= !part.is_empty());
+        let mut row = vec![Cell::from(place), count(loss.sent).into(), count(loss.lost).into()];
+        row.extend(parts.map(Cell::from));
+        row.push(count(loss.unexplained).into());
+        table.row(row);
     }
-    let section = Section::new("What was lost").table(table);
-    let section = if has_room {
-        section
-    } else {
-        section.note(format!("No room: try {}; then {}.", cause().fix(), cause().verify()))
-    };
-    is_lost.then_some(section)
+    if table.rows.is_empty() {
+        return None;
+    }
+    let causes = Loss::default().causes().map(|(cause, _)| cause);
+    let met = ["No room", "In part"].into_iter().zip(causes).zip(met).filter(|(_, met)| *met);
+    let advice =
+        met.map(|((name, cause), _)| format!("{name}: try {}; then {}.", cause.fix(), cause.verify()));
+    Some(advice.fold(Section::new("What was lost").table(table), Section::note))
 }
 
 #[cfg(test)]
@@ -107,6 +115,14 @@ mod tests {
         assert_eq!(with([Some(4), Some(6)]), (4, 6, 0));
         assert_eq!(with([None, Some(900)]), (0, 10, 0), "others sent to that buffer, too");
         assert_eq!(with([None, None]), (0, 0, 10));
+        let mut both = evidence();
+        both.threads[1].dropped = Some(4);
+        both.threads[1].incomplete = Some(9);
+        let loss = Loss::of(&samples(10), Some(&both)).expect("ten were lost");
+        let shown = loss.causes().map(|(cause, parts)| (cause.name(), parts.to_vec()));
+        let of = |some| vec![("responder".to_owned(), some)];
+        assert_eq!(shown, [("receive_buffer", of(4)), ("lost_fragment", of(6))]);
+        assert_eq!(loss.unexplained, 0);
         assert_eq!(Loss::of(&samples(0), Some(&evidence())), None);
         assert_eq!(Loss::of(&samples(3), None).map(|loss| loss.unexplained), Some(3));
     }

@@ -228,6 +228,7 @@ impl Testbed {
             urgency: Urgency::Other,
             has_control: false,
             dropped: None,
+            incomplete: None,
             windows: of.nanos(),
             attached: of.attached_nanos(),
         };

@@ -73,6 +73,8 @@ pub struct ClientTrace {
     pub refused: u64,
     /// Replies that found no room where they are received, if that is known.
     pub dropped: Option<u64>,
+    /// Replies of which fragments are missing, if that is known.
+    pub incomplete: Option<u64>,
     /// Wall time of the trial.
     pub lasted: Duration,
 }
@@ -146,6 +148,7 @@ pub fn run(
     run.trace.usage = ThreadUsage::now().since(usage);
     run.trace.throttled = run.log.throttled_times();
     run.trace.dropped = run.port.dropped();
+    run.trace.incomplete = run.port.incomplete();
     run.trips.close(clock.now(), clock.ticks(plan.timeout));
     run.end();
     // Replies that overtook one another brought a window late, or twice.

@@ -214,9 +214,9 @@ impl ResponseSession<'_> {
         let made = trial(&port, target, &plan, choice.at_client(), settings.cpus[0], recorder);
         let done = self.stop_responder()?;
         let mut made = made?;
-        let (mut of_responder, mut at_responder) = (None, None);
+        let (mut of_responder, mut at_responder) = (None, [None; 2]);
         if let Some(Done { facts, remark, thread }) = done {
-            at_responder = facts.dropped;
+            at_responder = [facts.dropped, facts.incomplete];
             made.facts = Some(facts);
             made.remarks.extend(remark);
             of_responder = thread;
@@ -224,9 +224,10 @@ impl ResponseSession<'_> {
         // Windows of another clock say nothing of instants here.
         let is_here = !settings.asked.clocks_apart && settings.asked.to.is_none();
         let windows = if is_here { made.trace.responder.clone() } else { Vec::new() };
+        let at_client = [made.trace.dropped, made.trace.incomplete];
         made.kept.threads = vec![
-            thread(settings, choice, 0, (made.client, made.trace.dropped, made.trace.client.clone())),
-            thread(settings, choice, 1, (of_responder, at_responder, windows)),
+            thread(settings, choice, 0, made.client, at_client, made.trace.client.clone()),
+            thread(settings, choice, 1, of_responder, at_responder, windows),
         ];
         // Kernel ticks of user space are hundredths of a second.
         made.steal_ms =

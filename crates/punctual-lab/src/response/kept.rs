@@ -16,7 +16,9 @@ pub(super) fn thread(
     settings: &ResponseSettings,
     choice: Variant,
     side: usize,
-    (thread, dropped, windows): (Option<u32>, Option<u64>, Vec<Window>),
+    thread: Option<u32>,
+    [dropped, incomplete]: [Option<u64>; 2],
+    windows: Vec<Window>,
 ) -> EvidenceThread {
     let urgencies = [choice.at_client().urgency, choice.at_responder().urgency];
     EvidenceThread {
@@ -28,6 +30,7 @@ pub(super) fn thread(
         urgency: urgencies[side],
         has_control: true,
         dropped,
+        incomplete,
         windows,
         attached: Vec::new(),
     }

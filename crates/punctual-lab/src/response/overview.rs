@@ -291,12 +291,16 @@ fn notes(summary: &Summary) -> Option<Section> {
         if let Some(slow) = number(result, ["slow_answers", ""]).filter(|&slow| slow > 0) {
             lines.push(format!("{way}: {} answers slower than --limit", count(slow)));
         }
-        for (role, some) in ["client", "responder"].map(|role| (role, number(result, ["without_room", role])))
-        {
-            if let Some(some) = some.filter(|&some| some > 0) {
+        for role in ["client", "responder"] {
+            let of = |kind: &str| number(result, [kind, role]).filter(|&some| some > 0).map(count);
+            if let Some(some) = of("without_room") {
                 lines.push(format!(
-                    "{way}: {} messages were lost in the {role}'s receive buffer, which was full",
-                    count(some)
+                    "{way}: {some} messages were lost in the {role}'s receive buffer, which was full"
+                ));
+            }
+            if let Some(some) = of("incomplete") {
+                lines.push(format!(
+                    "{way}: {some} messages were lost because the {role} did not get all their fragments"
                 ));
             }
         }

@@ -65,6 +65,9 @@ pub struct EchoFacts {
     /// Requests that found no room where they are received, if that is known.
     #[serde(default)]
     pub dropped: Option<u64>,
+    /// Requests of which fragments are missing, if that is known.
+    #[serde(default)]
+    pub incomplete: Option<u64>,
 }
 
 struct Responder<'a> {
@@ -140,6 +143,7 @@ impl Responder<'_> {
         self.facts.preempted = usage.switches_involuntary;
         self.facts.control_late = (late, latest_us);
         self.facts.dropped = self.port.dropped();
+        self.facts.incomplete = self.port.incomplete();
         self.facts.throttled = self.sampler.throttled_times();
         self.facts
     }

@@ -41,6 +41,8 @@ pub struct Totals {
     pub remarks: Vec<String>,
     /// What was lost at which receive buffer.
     pub without_room: BTreeMap<String, u64>,
+    /// What was lost because fragments of it were missing at whom.
+    pub incomplete: BTreeMap<String, u64>,
     /// Its stalls, explained.
     pub findings: Vec<Finding>,
     /// How long its trials lasted.
@@ -61,6 +63,7 @@ impl Totals {
             control: (0, 0, 0),
             remarks: Vec::new(),
             without_room: BTreeMap::new(),
+            incomplete: BTreeMap::new(),
             findings: Vec::new(),
             lasted: Duration::ZERO,
         }
@@ -100,7 +103,7 @@ impl Totals {
     }
 
     fn add_responder(&mut self, facts: &EchoFacts) {
-        let nothing = EchoFacts { dropped: Some(0), ..EchoFacts::default() };
+        let nothing = EchoFacts { dropped: Some(0), incomplete: Some(0), ..EchoFacts::default() };
         let sum = self.responder.get_or_insert(nothing);
         sum.arrived += facts.arrived;
         sum.answered += facts.answered;
@@ -112,6 +115,7 @@ impl Totals {
         sum.throttled += facts.throttled;
         sum.preempted += facts.preempted;
         sum.dropped = sum.dropped.zip(facts.dropped).map(|(sum, more)| sum + more);
+        sum.incomplete = sum.incomplete.zip(facts.incomplete).map(|(sum, more)| sum + more);
         sum.control_late.0 += facts.control_late.0;
         sum.control_late.1 = sum.control_late.1.max(facts.control_late.1);
     }
@@ -128,8 +132,12 @@ impl Totals {
 
     /// What a trial lost.
     pub fn note_loss(&mut self, loss: &Loss) {
-        for (role, some) in &loss.without_room {
-            *self.without_room.entry(role.clone()).or_default() += some;
+        for (of, parts) in
+            [(&mut self.without_room, &loss.without_room), (&mut self.incomplete, &loss.incomplete)]
+        {
+            for (role, some) in parts {
+                *of.entry(role.clone()).or_default() += some;
+            }
         }
     }
 
@@ -167,6 +175,7 @@ impl Totals {
         );
         add("remarks", json!(self.remarks));
         add("without_room", json!(self.without_room));
+        add("incomplete", json!(self.incomplete));
         add("late", json!(shares(&self.findings)));
         let mut longest: Vec<&Finding> = self.findings.iter().collect();
         longest.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));

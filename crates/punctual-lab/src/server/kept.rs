@@ -158,6 +158,7 @@ impl TrialMade<'_> {
                 urgency: Urgency::Other,
                 has_control: false,
                 dropped: None,
+                incomplete: None,
                 windows: if sleeps { with_idle(&windows, busy.of_thread(role, sender)) } else { windows },
                 attached: of.attached_nanos(),
             }

@@ -59,6 +59,7 @@ impl RunKept<'_> {
                     urgency: self.settings.asked.sched,
                     has_control: false,
                     dropped: None,
+                    incomplete: None,
                     windows: windows.clone(),
                     attached: watched.of.attached_nanos(),
                 };

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::explain::cause::Cause;
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::explain;
-use crate::explain::loss::{self, Loss};
+use crate::explain::loss::Loss;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::store::{Run, StoreError};
 use crate::units::{count, micros, rate};
@@ -72,7 +72,9 @@ pub fn outliers(without: &[Run], with: &[Run]) -> Result<Vec<Outlier>, StoreErro
                     }
                 }
                 let lost = Loss::of(&samples, evidence.as_ref()).unwrap_or_default();
-                lost.without_room.into_iter().for_each(|(role, some)| add(role, loss::cause(), some, 0));
+                for (cause, parts) in lost.causes() {
+                    parts.iter().for_each(|(role, some)| add(role.clone(), cause, *some, 0));
+                }
             }
         }
     }

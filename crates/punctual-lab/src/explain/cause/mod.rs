@@ -25,6 +25,7 @@ mod handler_blocked;
 mod holder_preempted;
 mod interrupts;
 mod kernel_lock;
+mod lost_fragment;
 mod migration;
 mod real_time_limit;
 mod receive_buffer;
@@ -41,7 +42,7 @@ mod urgent_neighbour;
 mod waited;
 
 /// All of them.
-pub static KNOWN: [&Definition; 26] = [
+pub static KNOWN: [&Definition; 27] = [
     &busy::DEFINITION,
     &calibration::DEFINITION,
     &construction::DEFINITION,
@@ -54,6 +55,7 @@ pub static KNOWN: [&Definition; 26] = [
     &holder_preempted::DEFINITION,
     &interrupts::DEFINITION,
     &kernel_lock::DEFINITION,
+    &lost_fragment::DEFINITION,
     &migration::DEFINITION,
     &real_time_limit::DEFINITION,
     &receive_buffer::DEFINITION,

@@ -71,7 +71,8 @@ fn kinds() -> Vec<Kind> {
 
 /// A trace says what the thread did meanwhile, or there is no time to tell of.
 fn is_of_user_space(name: &str) -> bool {
-    let others = ["calibration", "construction", "first_use", "handler_blocked", "receive_buffer"];
+    let others =
+        ["calibration", "construction", "first_use", "handler_blocked", "lost_fragment", "receive_buffer"];
     others.contains(&name)
 }
 

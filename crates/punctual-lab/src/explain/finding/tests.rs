@@ -34,6 +34,7 @@ pub(in crate::explain) fn evidence() -> TrialEvidence {
         urgency: Urgency::Other,
         has_control: true,
         dropped: None,
+        incomplete: None,
         windows: Vec::new(),
         attached: Vec::new(),
     };

@@ -146,6 +146,11 @@ pub trait Port: fmt::Debug {
         None
     }
 
+    /// Datagrams for this host that arrived in part: fragments are missing. `None` where nobody says.
+    fn incomplete(&mut self) -> Option<u64> {
+        None
+    }
+
     /// What a user should know of this port now that packets have passed, such as a poll that polls nothing.
     fn remark(&self) -> Option<String> {
         None

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use punctual::{Clock, Ticks};
-use punctual_lab_machine::host::datagrams_without_room;
+use punctual_lab_machine::host::{datagrams_incomplete, datagrams_without_room};
 use punctual_machine::SystemError;
 use punctual_machine::socket::{Single, UdpSocket};
 
@@ -34,6 +34,8 @@ pub(super) struct SocketState {
     polls_nothing: bool,
     /// Datagrams of the namespace that had found no room before.
     without_room: Option<u64>,
+    /// And those of which fragments were missing.
+    incomplete: Option<u64>,
 }
 
 impl SocketState {
@@ -47,6 +49,7 @@ impl SocketState {
             polls: matches!(plan.way, Way::BusyPoll | Way::UringNapi),
             polls_nothing: false,
             without_room: datagrams_without_room(),
+            incomplete: datagrams_incomplete(),
         })
     }
 
@@ -91,6 +94,11 @@ impl SocketState {
     /// Empties the sockets' queues: a stamp that is there would end every wait at once.
     pub(super) fn keep_stamps(&mut self, sockets: &[UdpSocket]) {
         self.sent.iter_mut().zip(sockets).for_each(|(sent, socket)| sent.keep(socket));
+    }
+
+    /// Datagrams that arrived in part, of all in the namespace.
+    pub(super) fn incomplete(&self) -> Option<u64> {
+        Some(datagrams_incomplete()?.saturating_sub(self.incomplete?))
     }
 
     /// Datagrams that found no room. The sockets count others among them, such as those with a wrong checksum; the namespace counts

@@ -176,6 +176,10 @@ impl Port for UdpPort {
         self.state.dropped(&self.sockets)
     }
 
+    fn incomplete(&mut self) -> Option<u64> {
+        self.state.incomplete()
+    }
+
     fn remark(&self) -> Option<String> {
         self.state.remark()
     }

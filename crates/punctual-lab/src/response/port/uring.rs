@@ -68,6 +68,10 @@ impl Port for UringPort {
         self.state.dropped(self.ring.sockets())
     }
 
+    fn incomplete(&mut self) -> Option<u64> {
+        self.state.incomplete()
+    }
+
     fn local(&self) -> Peer {
         Peer { address: self.state.local, mac: [0; 6] }
     }
