@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::command::Run;
 use crate::step::{Outcome, Step};
 use crate::{
-    arm64, bench, deny, fuzz, kill, loom, miri, package, release, smoke, soak, tidy, tutorial, vehicles,
+    arm64, bench, deny, fuzz, http, kill, loom, miri, package, release, smoke, soak, tidy, tutorial, vehicles,
 };
 
 /// What to run, and how long.
@@ -44,6 +44,7 @@ const STEPS: &[Step] = &[
     Step { name: "fuzz", run: |plan| fuzz::run(plan.fuzz_time, &plan.fuzz_only) },
     Step { name: "vehicles", run: |_| vehicles::run() },
     Step { name: "bench", run: |_| bench::quick() },
+    Step { name: "http", run: |_| http::run() },
     Step { name: "miri", run: |_| miri::run() },
 ];
 
@@ -55,7 +56,7 @@ const IF_TIME_ALLOWS: &[(&str, u64)] =
 const ENDS: &str = "PUNCTUAL_CI_ENDS";
 
 /// Steps that only a night has time for.
-const NIGHTLY: &[&str] = &["vehicles", "bench", "miri"];
+const NIGHTLY: &[&str] = &["vehicles", "bench", "http", "miri"];
 
 pub(crate) fn all() -> Vec<Step> {
     STEPS.to_vec()
@@ -125,10 +126,11 @@ fn lacking_time(step: &str, left: Option<u64>) -> Option<String> {
 
 fn fmt(_: &Plan) -> Outcome {
     let main = Run::cargo(&["fmt", "--all", "--", "--check"]).status();
-    let fuzz = Run::cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--", "--check"]).status();
-    let example =
-        Run::cargo(&["fmt", "--manifest-path", "examples/late/Cargo.toml", "--", "--check"]).status();
-    Outcome::of(main.and(fuzz).and(example))
+    let apart = ["fuzz", "examples/late", "examples/http", "peers"].map(|folder| {
+        let manifest = format!("{folder}/Cargo.toml");
+        Run::cargo(&["fmt", "--manifest-path", &manifest, "--", "--check"]).status()
+    });
+    Outcome::of(apart.into_iter().fold(main, Result::and))
 }
 
 fn clippy(_: &Plan) -> Outcome {

@@ -6,6 +6,7 @@ mod ci;
 mod command;
 mod deny;
 mod fuzz;
+mod http;
 mod kill;
 mod loom;
 mod miri;

@@ -37,9 +37,25 @@ fn inherits_lints(text: &str) -> bool {
     lines(text).any(|(_, table, line)| table == "lints" && line.replace(' ', "") == "workspace=true")
 }
 
+/// The packages without which a crate is never built, by their keys.
+pub(super) fn built_with(text: &str) -> impl Iterator<Item = &str> {
+    let is_wanted =
+        |table: &str, entry: &str| !table.contains("dev-dependencies") && !entry.contains("optional");
+    dependencies_in(text, is_wanted).map(|(_, package)| package)
+}
+
 /// The packages that a manifest names, by their keys.
 fn dependencies(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    lines(text).filter_map(|(line, table, entry)| {
+    dependencies_in(text, |_, _| true)
+}
+
+fn dependencies_in(
+    text: &str,
+    is_wanted: impl Fn(&str, &str) -> bool,
+) -> impl Iterator<Item = (usize, &str)> {
+    let entries = lines(text).filter(|(.., entry)| !entry.is_empty() && !entry.starts_with('#'));
+    let wanted = entries.filter(move |(_, table, entry)| is_wanted(table, entry));
+    wanted.filter_map(|(line, table, entry)| {
         let is_list = table.ends_with("dependencies");
         let one = table.rsplit_once("dependencies.").map(|(_, package)| package);
         let listed =

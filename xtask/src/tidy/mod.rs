@@ -2,6 +2,7 @@
 
 mod documents;
 mod floors;
+mod locks;
 mod manifests;
 mod map;
 mod rules;
@@ -55,6 +56,7 @@ pub(crate) fn run() -> Outcome {
     }
     found.extend(map::check(&files));
     found.extend(floors::check(&files));
+    found.extend(locks::check(&files));
     for violation in &found {
         println!("{violation}");
     }
