@@ -1,0 +1,117 @@
+//! hyper and tonic serve in classes, over HTTP/1 and HTTP/2.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use punctual::runtime::tokio::Classes;
+use punctual::runtime::{Metrics, RuntimeOptions};
+use punctual_http::{CONNECTION, Host, serve};
+use tokio::net::{TcpListener, TcpStream};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+/// A test that hangs ends.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn classes() -> Classes {
+    Classes::start(&RuntimeOptions { workers: 2, ..RuntimeOptions::default() }).expect("within tokio")
+}
+
+/// Polls of a class.
+fn polls(metrics: &Metrics, class: u8) -> u64 {
+    metrics.classes[usize::from(class)].polls
+}
+
+async fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("its own").to_string();
+    (listener, address)
+}
+
+/// Goal: requests over both versions are answered, each in its own class, and the connection in that of connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hyper_serves_in_classes() {
+    tokio::time::timeout(PATIENCE, async {
+        let classes = classes();
+        let (listener, address) = listener().await;
+        let accepting = tokio::spawn(serve(listener, Host::Classes(classes.spawner().clone())));
+        let before = classes.spawner().metrics();
+
+        let stream = TcpStream::connect(&address).await.expect("it listens");
+        let (mut first, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1");
+        tokio::spawn(connection);
+        for (path, status) in [("/urgent", StatusCode::OK), ("/none", StatusCode::NOT_FOUND)] {
+            let request =
+                Request::get(path).header("host", "here").body(Empty::<Bytes>::new()).expect("text");
+            assert_eq!(first.send_request(request).await.expect("an answer").status(), status, "{path}");
+        }
+
+        let stream = TcpStream::connect(&address).await.expect("it listens");
+        let (mut second, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .expect("HTTP/2");
+        tokio::spawn(connection);
+        for path in ["/report", "/report"] {
+            let request =
+                Request::get(format!("http://here{path}")).body(Empty::<Bytes>::new()).expect("text");
+            let answer = second.send_request(request).await.expect("an answer");
+            let body = answer.into_body().collect().await.expect("all of it").to_bytes();
+            assert!(body.ends_with(b"\n"), "{body:?}");
+        }
+
+        let since = classes.spawner().metrics().since(&before);
+        assert_eq!((polls(&since, 0), polls(&since, 7)), (1, 2), "one for each request");
+        assert!(polls(&since, CONNECTION.class) >= 4, "{since:?}");
+        accepting.abort();
+    })
+    .await
+    .expect("no hang");
+}
+
+/// Goal: a gRPC service runs in classes, as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tonic_serves_in_classes() {
+    tokio::time::timeout(PATIENCE, async {
+        let classes = classes();
+        let host = Host::Classes(classes.spawner().clone());
+        let (listener, address) = listener().await;
+        let (reporter, health) = tonic_health::server::health_reporter();
+        reporter.set_service_status("brakes", tonic_health::ServingStatus::Serving).await;
+        let routes = tonic::service::Routes::new(health).prepare();
+        let before = classes.spawner().metrics();
+
+        let accepting = host.clone();
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _from)) = listener.accept().await {
+                let service = TowerToHyperService::new(routes.clone());
+                let host = accepting.clone();
+                accepting.start(CONNECTION, async move {
+                    let _gone = Builder::new(host).serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+
+        let channel =
+            tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let mut client = HealthClient::new(channel.connect().await.expect("it listens"));
+        for (service, is_known) in [("brakes", true), ("wings", false)] {
+            let asked = client.check(HealthCheckRequest { service: service.to_owned() }).await;
+            match asked {
+                Ok(answer) => assert_eq!((answer.get_ref().status, is_known), (1, true), "SERVING"),
+                Err(status) => assert_eq!((status.code(), is_known), (tonic::Code::NotFound, false)),
+            }
+        }
+        let since = classes.spawner().metrics().since(&before);
+        assert!(polls(&since, CONNECTION.class) >= 4, "{since:?}");
+        accepting.abort();
+    })
+    .await
+    .expect("no hang");
+}
