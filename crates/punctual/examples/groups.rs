@@ -1,7 +1,7 @@
 //! Vehicles drive along a road; each speaks in the group of the cell that it is in. Run: `cargo run --example groups`
 use std::time::{Duration, Instant};
 
-use punctual::group::{GroupLeader, GroupMember, GroupTiming, Secret, group_of_cell};
+use punctual::keyed_group::{GroupLeader, GroupMember, GroupTiming, Secret, group_of_cell};
 use punctual::{Bus, Communicator, Keys, Node, NodeId, Target};
 
 const CELL_M: f64 = 100.0;

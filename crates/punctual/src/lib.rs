@@ -28,8 +28,8 @@ pub mod communicator;
 pub mod engine;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-pub mod group;
 pub mod interest;
+pub mod keyed_group;
 pub mod late;
 pub mod ledger;
 pub mod memory;

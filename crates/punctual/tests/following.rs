@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Role, free_ports, unique, watchdog};
-use punctual::group::{GroupChange, GroupLeader, GroupMember, GroupTiming, Secret};
 use punctual::interest::{Participant, Publisher, Topic};
+use punctual::keyed_group::{GroupChange, GroupLeader, GroupMember, GroupTiming, Secret};
 use punctual::unit::{MetrePerSecond, Quantity};
 use punctual::{Bus, Keys, Node, NodeId};
 use punctual_machine::counter::Counter;

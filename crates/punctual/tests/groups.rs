@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, unique, watchdog};
-use punctual::group::{
+use punctual::keyed_group::{
     GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret, group_of_cell,
 };
 use punctual::{Bus, Communicator, Keys, Node, NodeId, Target};

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use punctual::group::{GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret};
+use punctual::keyed_group::{GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret};
 use punctual::seal::{Key, KeyId, RingKey};
 use punctual::{Bus, Keys, Node, NodeId, Target};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use punctual::group::group_of_cell;
+use punctual::keyed_group::group_of_cell;
 
 /// Vehicles of one scenario. Each is a node with two threads at most.
 const VEHICLES_MAX: usize = 32;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
-use punctual::group::{GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret};
 use punctual::interest::{Participant, Publisher, Response, Running, Topic};
+use punctual::keyed_group::{GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret};
 use punctual::unit::{Metre, Quantity};
 use punctual::{Bus, Keys, Node, NodeId, NodeOptions};
 use punctual_machine::process::{fill_with_secrets, random};

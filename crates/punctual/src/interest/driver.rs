@@ -16,7 +16,7 @@ use punctual_proto::{Address, Nanos, Target};
 use super::{InterestError, ParticipantOptions, Traffic};
 use crate::communicator::{Communicator, Sender};
 use crate::engine::SendError;
-use crate::group::{Membership, Watch};
+use crate::keyed_group::{Membership, Watch};
 use crate::trace::Stages;
 
 /// Publications, and subscriptions, of one communicator: each is looked at for every message.

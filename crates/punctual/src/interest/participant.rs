@@ -14,7 +14,7 @@ use super::publisher::deadline_after;
 use super::subscriber::response;
 use super::{InterestError, Response, Running, Traffic};
 use crate::communicator::Communicator;
-use crate::group::Membership;
+use crate::keyed_group::Membership;
 
 /// How a publisher, subscriber or participant behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl Participant {
         })
     }
 
-    /// From now on everything is for the group that `membership` is in ([`crate::group::GroupMember::membership`]), and follows
+    /// From now on everything is for the group that `membership` is in ([`crate::keyed_group::GroupMember::membership`]), and follows
     /// it: when it leaves, interests are withdrawn there, and nobody is served; when it is in another, interests are repeated
     /// and asked for there at once. Messages that are not sealed in its group are passed over. It is done by whoever drives
     /// this, and needs no more than this call.

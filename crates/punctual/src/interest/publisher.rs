@@ -13,7 +13,7 @@ use punctual_proto::{Address, Nanos};
 use super::driver::{Driver, Step, now};
 use super::{InterestError, ParticipantOptions, Running, Traffic};
 use crate::communicator::Communicator;
-use crate::group::Membership;
+use crate::keyed_group::Membership;
 
 /// Publishes one topic.
 pub struct Publisher<T> {

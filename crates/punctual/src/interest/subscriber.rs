@@ -15,7 +15,7 @@ use super::driver::{Driver, Origin, Step, now};
 use super::publisher::deadline_after;
 use super::{InterestError, ParticipantOptions, Response, Running, Traffic};
 use crate::communicator::{Communicator, ReceiveError};
-use crate::group::Membership;
+use crate::keyed_group::Membership;
 
 /// Subscribes to one topic.
 pub struct Subscriber<T> {
