@@ -138,6 +138,8 @@ struct Class {
     owed: i64,
     /// Up to when its floor is in `owed`.
     accrued: Nanos,
+    /// Its tasks that run and are not charged yet.
+    running: u32,
     /// How far it is on its stride.
     pass: u64,
     /// What a task takes, as a moving average.
@@ -181,6 +183,7 @@ impl Scheduler {
             counters: ClassCounters::default(),
             owed: 0,
             accrued: Nanos(0),
+            running: 0,
             pass: 0,
             usual: Nanos(0),
         };
@@ -228,6 +231,7 @@ impl Scheduler {
         }
         class.counters.run += 1;
         class.counters.by_floor += u64::from(by_floor);
+        class.running += 1;
         self.pass = class.pass;
         Some(Next::Run(Run { ready, by_floor }))
     }
@@ -254,11 +258,22 @@ impl Scheduler {
         chosen.map(|index| (index, false))
     }
 
-    /// It ran for so long.
-    pub fn charge(&mut self, run: &Run, ran: Nanos) {
-        let last = self.classes.len() - 1;
-        let index = usize::from(run.ready.class).min(last);
+    fn index_of(&self, run: &Run) -> usize {
+        usize::from(run.ready.class).min(self.classes.len() - 1)
+    }
+
+    /// It runs on another processor, whose scheduler is told what it takes.
+    pub fn hand_over(&mut self, run: &Run) {
+        let index = self.index_of(run);
         let class = &mut self.classes[index];
+        class.running = class.running.saturating_sub(1);
+    }
+
+    /// It ran for so long. It may be in line again, but nothing else has been chosen since.
+    pub fn charge(&mut self, run: &Run, ran: Nanos) {
+        let index = self.index_of(run);
+        let class = &mut self.classes[index];
+        class.running = class.running.saturating_sub(1);
         class.counters.ran = class.counters.ran.plus(ran);
         class.usual = match class.usual {
             Nanos(0) => ran,
@@ -303,10 +318,11 @@ impl Scheduler {
 }
 
 impl Class {
-    /// The floor gives it its share of the time since it was last asked. Who wants nothing is owed nothing.
+    /// The floor gives it its share of the time since it was last asked. Who wants nothing is owed nothing; whose only task runs may
+    /// want more when that ends, and is charged for it then.
     fn accrue(&mut self, now: Nanos) {
         let share = thousandths(now.since(self.accrued), self.options.floor_permille);
-        let most = if self.queue.is_empty() { 0 } else { OWED_MAX };
+        let most = if self.queue.is_empty() && self.running == 0 { 0 } else { OWED_MAX };
         self.owed = self.owed.saturating_add(share).min(most);
         self.accrued = now;
     }

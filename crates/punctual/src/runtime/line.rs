@@ -70,6 +70,11 @@ impl Line {
         page.count(OfClass::Oldest).set(self.scheduler.oldest(class).map_or(0, |arrived| arrived.0 + 1));
     }
 
+    /// Charges a class for a poll.
+    pub(super) fn settle(&mut self, Charge { run, ran }: &Charge) {
+        self.scheduler.charge(run, *ran);
+    }
+
     pub(super) fn push(&mut self, task: Task, now: Nanos) {
         let place = self.free.pop().unwrap_or(self.places.len() as u32);
         let ready = task.metadata().ready(place);

@@ -45,6 +45,13 @@ impl Polling {
         true
     }
 
+    /// Who polls no more leaves no poll uncharged.
+    pub(super) fn end(&mut self) {
+        if let Some(charge) = self.charge.take() {
+            self.shared.settle(self.index, &charge);
+        }
+    }
+
     /// Wakes tasks whose descriptors are ready, or whose time has come. Whether there were any.
     pub(super) fn look(&mut self, now: Nanos) -> bool {
         self.looked = now;

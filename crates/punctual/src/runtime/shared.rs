@@ -286,12 +286,18 @@ impl Shared {
         }
     }
 
+    /// Charges a worker's line for what its last poll took.
+    pub(super) fn settle(&self, worker: usize, charge: &Charge) {
+        let seat = &self.seats[worker];
+        seat.lock(self, &seat.page).settle(charge);
+    }
+
     /// The next task of this worker; what the last one took is charged first.
     pub(super) fn next(&self, worker: usize, charge: Option<Charge>, now: Nanos) -> Option<(Task, Decision)> {
         let seat = &self.seats[worker];
         let mut line = seat.lock(self, &seat.page);
-        if let Some(Charge { run, ran }) = charge {
-            line.scheduler.charge(&run, ran);
+        if let Some(charge) = charge {
+            line.settle(&charge);
         }
         seat.sort(&mut line, now);
         let next = line.next(seat.last_class, now);
@@ -322,6 +328,9 @@ impl Shared {
             let mut line = seat.lock(self, &own.page);
             seat.sort(&mut line, now);
             let next = line.next(own.last_class, now);
+            if let Some((_, Decision::Run(run))) = &next {
+                line.scheduler.hand_over(run);
+            }
             seat.note_first(&line);
             drop(line);
             if let Some((task, _)) = &next {

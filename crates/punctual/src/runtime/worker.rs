@@ -55,6 +55,7 @@ impl<'s> Worker<'s> {
                 self.idle(until);
             }
         }
+        self.polling.end();
         self.shared.leave();
     }
 
