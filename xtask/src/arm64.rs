@@ -92,6 +92,7 @@ const NIGHTLY: &[(&str, &[&str])] = &[
             "nodes",
             "runtime",
             "runtime_awaited",
+            "runtime_classes",
             "runtime_net",
             "runtime_tokio",
         ],

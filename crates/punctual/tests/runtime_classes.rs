@@ -1,0 +1,247 @@
+//! What classes are promised, on real threads: floors over any second, shedding, lanes, stealing; and wakes that allocate nothing.
+
+mod common;
+
+use std::future::poll_fn;
+use std::sync::mpsc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use common::watchdog;
+use punctual::runtime::{
+    ClassOptions, Join, Lane, Runtime, RuntimeOptions, TaskOptions, Urgency, is_shed, yield_now,
+};
+use punctual_machine::allocation::{Counting, count};
+use punctual_machine::cpu::allowed;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Longer than any test takes on a busy machine.
+const LIMIT_S: u64 = 120;
+
+fn class(class: u8) -> TaskOptions {
+    TaskOptions::of_class(class)
+}
+
+/// A task that keeps its worker until the sender is dropped.
+struct Held {
+    go: mpsc::Sender<()>,
+    task: Join<()>,
+    /// The thread of its worker.
+    thread: String,
+}
+
+fn thread_name() -> String {
+    std::thread::current().name().unwrap().to_owned()
+}
+
+fn hold(runtime: &Runtime, of: u8) -> Held {
+    let (go, gate) = mpsc::channel::<()>();
+    let (held, is_held) = mpsc::channel();
+    let holds = async move {
+        held.send(thread_name()).unwrap();
+        let _gone = gate.recv();
+    };
+    let task = runtime.spawn(class(of), holds).unwrap();
+    Held { go, task, thread: is_held.recv().unwrap() }
+}
+
+impl Held {
+    fn end(self, runtime: &Runtime) {
+        drop(self.go);
+        runtime.block_on(self.task).unwrap();
+    }
+}
+
+/// Whether two threads can run at a time, without which no worker takes another's tasks.
+fn has_two_processors() -> bool {
+    let has = allowed().len() > 1;
+    if !has {
+        eprintln!("SKIPPED: one processor, so no worker takes another's tasks");
+    }
+    has
+}
+
+/// Goal: who can no longer be served in time is told so where its class sheds, and nowhere else.
+#[test]
+fn what_comes_too_late_is_shed() {
+    let _alive = watchdog(LIMIT_S);
+    let mut options = RuntimeOptions::default();
+    options.classes[1].sheds = true;
+    let runtime = Runtime::start(&options).unwrap();
+    let held = hold(&runtime, 0);
+    let ask = |class: u8, within| {
+        let request = TaskOptions::of_class(class).within(within);
+        runtime.spawn(request, async { is_shed() }).unwrap()
+    };
+    let (late, early) = (Duration::ZERO, Duration::from_secs(3_600));
+    let asked = [ask(1, late), ask(1, early), ask(2, late)];
+    held.end(&runtime);
+    assert_eq!(asked.map(|task| runtime.block_on(task).unwrap()), [true, false, false]);
+    assert!(!is_shed(), "outside of tasks");
+    let classes = runtime.handle().metrics().classes;
+    assert_eq!([0, 1, 2].map(|class| classes[class].shed), [0, 1, 0]);
+}
+
+/// A turn: when it ended, and how long it was.
+type Turn = (Duration, Duration);
+
+/// Turns of tasks that always have work: two of the important class, one of the last.
+fn turns_of(runtime: &Runtime, last: u8, during: Duration) -> [Vec<Turn>; 2] {
+    let began = Instant::now();
+    let worker = |of: u8| {
+        let works = async move {
+            let mut turns = Vec::new();
+            while began.elapsed() < during {
+                let begin = Instant::now();
+                while begin.elapsed() < Duration::from_micros(400) {}
+                turns.push((began.elapsed(), begin.elapsed()));
+                yield_now().await;
+            }
+            turns
+        };
+        runtime.spawn(class(of), works).unwrap()
+    };
+    let held = hold(runtime, 0);
+    let tasks = [worker(0), worker(0), worker(last)];
+    held.end(runtime);
+    let [first, second, last] = tasks.map(|task| runtime.block_on(task).unwrap());
+    [[first, second].concat(), last]
+}
+
+/// Goal: in every second a class that always has work gets its floor and hardly more, while class 0 could use all of it.
+/// Method: what is not exact is a turn that is cut by the window, or was longer before it than was due, and time outside of turns.
+#[test]
+fn the_floor_is_met_in_any_second() {
+    let _alive = watchdog(LIMIT_S);
+    const FLOOR: u32 = 10;
+    let mut classes = vec![ClassOptions::default(); 3];
+    classes[2].floor_permille = 1_000 / FLOOR;
+    let runtime = Runtime::start(&RuntimeOptions { classes, ..RuntimeOptions::default() }).unwrap();
+    let second = Duration::from_secs(1);
+    let [first, last] = turns_of(&runtime, 2, 2 * second);
+    let mut checked = 0;
+    for begin in (100..900).step_by(10).map(Duration::from_millis) {
+        let within = |turns: &[Turn]| {
+            let until = turns.iter().filter(|turn| turn.0 < begin + second);
+            let ran = until.clone().filter(|turn| turn.0 >= begin).map(|turn| turn.1).sum::<Duration>();
+            (ran, until.map(|turn| turn.1).max().unwrap_or_default())
+        };
+        let ((others, others_longest), (got, longest)) = (within(&first), within(&last));
+        let outside = second.saturating_sub(others + got);
+        let inexact = longest + others_longest / FLOOR + outside;
+        let floor = second / FLOOR;
+        if inexact > floor / 2 {
+            continue;
+        }
+        checked += 1;
+        assert!(got + inexact >= floor && got <= floor + inexact, "from {begin:?}: {got:?} ± {inexact:?}");
+    }
+    if checked == 0 {
+        eprintln!("SKIPPED: others took much of every second");
+    }
+}
+
+/// Goal: while a worker is held, another one serves all that stands in its line, and counts what it took.
+#[test]
+fn a_worker_without_work_takes_from_others() {
+    let _alive = watchdog(LIMIT_S);
+    if !has_two_processors() {
+        return;
+    }
+    const TASKS: u64 = 10;
+    let runtime = Runtime::start(&RuntimeOptions { workers: 2, ..RuntimeOptions::default() }).unwrap();
+    let (again, before) = (runtime.handle().clone(), runtime.handle().metrics());
+    // Spawned by a task, they stand in its worker's line.
+    let holds = async move {
+        let (said, heard) = mpsc::channel();
+        for number in 0..TASKS {
+            let said = said.clone();
+            let says = async move { said.send(thread_name()).unwrap() };
+            drop(again.spawn(class((number % 8) as u8), says).unwrap());
+        }
+        drop(said);
+        (thread_name(), heard.iter().collect::<Vec<_>>())
+    };
+    let (own, others) = runtime.block_on(runtime.spawn(class(0), holds).unwrap()).unwrap();
+    assert_eq!(others.len() as u64, TASKS);
+    assert!(others.iter().all(|other| *other != own), "{own:?} was held: {others:?}");
+    let spent = runtime.handle().metrics().since(&before);
+    let stolen: u64 = spent.workers.iter().map(|worker| worker.stolen).sum();
+    assert!(stolen >= TASKS, "{spent:?}");
+}
+
+/// Goal: a lane that is held holds nobody: the worker of all classes takes its tasks, and those of others never go to the lane.
+#[test]
+fn a_held_lane_holds_nobody() {
+    let _alive = watchdog(LIMIT_S);
+    if !has_two_processors() {
+        return;
+    }
+    let lane = Lane { workers: 1, last_class: 0, urgency: Urgency::Inherited };
+    let runtime = Runtime::start(&RuntimeOptions { lanes: vec![lane], ..RuntimeOptions::default() }).unwrap();
+    let thread = |of| runtime.block_on(runtime.spawn(class(of), async { thread_name() }).unwrap()).unwrap();
+    // The other worker may take the task that is to hold the lane.
+    let held = loop {
+        let held = hold(&runtime, 0);
+        if held.thread == "worker-0" {
+            break held;
+        }
+        held.end(&runtime);
+    };
+    assert_eq!([0, 1, 7].map(thread), ["worker-1"; 3]);
+    held.end(&runtime);
+    // The lane finds the other's task again and again, and must not take it.
+    let held = hold(&runtime, 1);
+    let waits = runtime.spawn(class(1), async { thread_name() }).unwrap();
+    assert!((0..100).all(|_| thread(0) == "worker-0"));
+    assert!(!waits.is_finished(), "the lane serves class 0 alone");
+    held.end(&runtime);
+    assert_eq!(runtime.block_on(waits).unwrap(), "worker-1");
+}
+
+/// Goal: no wake allocates, neither at who wakes nor at the worker: by its own thread, by another, awake or asleep.
+#[test]
+fn a_wake_allocates_nothing() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&RuntimeOptions::default()).unwrap();
+    let (said, heard) = mpsc::channel();
+    // Woken by another thread it wakes itself once more.
+    let waits = async move {
+        loop {
+            let mut is_woken = false;
+            poll_fn(|cx| {
+                said.send(cx.waker().clone()).unwrap_or_default();
+                if std::mem::replace(&mut is_woken, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            yield_now().await;
+        }
+    };
+    let waits = runtime.spawn(class(3), waits).unwrap();
+    let waker = heard.recv().unwrap();
+    drop(heard);
+    let on_worker = || runtime.block_on(runtime.spawn(class(0), async { count() }).unwrap()).unwrap();
+    let polls = || runtime.handle().metrics().classes[3].polls;
+    let wake = |rounds: u32| {
+        for round in 0..rounds {
+            waker.wake_by_ref();
+            // Now and then the worker sleeps.
+            if round % 8 == 0 {
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+    };
+    // The first use of each line makes room.
+    wake(64);
+    on_worker();
+    let (polled, worker) = (polls(), on_worker());
+    let waking = count();
+    wake(800);
+    assert_eq!(count() - waking, 0, "who wakes");
+    assert_eq!(on_worker() - worker, 0, "the worker");
+    assert!(polls() - polled >= 100, "most wakes after a pause are two polls");
+    drop(runtime);
+    assert!(waits.is_finished());
+}
