@@ -8,8 +8,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use common::watchdog;
+use punctual::Nanos;
 use punctual::runtime::{
-    ClassOptions, Join, Lane, Runtime, RuntimeOptions, TaskOptions, Urgency, is_shed, yield_now,
+    ClassOptions, Join, Lane, Request, Runtime, RuntimeOptions, TaskOptions, Urgency, is_shed, request,
+    take_over, yield_now,
 };
 use punctual_machine::allocation::{Counting, count};
 use punctual_machine::cpu::allowed;
@@ -82,6 +84,31 @@ fn what_comes_too_late_is_shed() {
     assert!(!is_shed(), "outside of tasks");
     let classes = runtime.handle().metrics().classes;
     assert_eq!([0, 1, 2].map(|class| classes[class].shed), [0, 1, 0]);
+}
+
+/// Goal: a task that is handed several requests is judged by the one that it serves.
+#[test]
+fn a_task_takes_over_one_request_after_the_other() {
+    let _alive = watchdog(LIMIT_S);
+    let mut options = RuntimeOptions::default();
+    options.classes[1].sheds = true;
+    let runtime = Runtime::start(&options).unwrap();
+    let [now, never] = [Nanos(0), Nanos::NEVER];
+    let requests = [never, now, never].map(|deadline| Request { arrived: Nanos(0), deadline });
+    let serves = async move {
+        let mut shed = Vec::new();
+        for next in requests {
+            take_over(next);
+            yield_now().await;
+            assert_eq!(request(), Some(next));
+            shed.push(is_shed());
+        }
+        shed
+    };
+    let serves = runtime.spawn(class(1), serves).unwrap();
+    assert_eq!(runtime.block_on(serves).unwrap(), [false, true, false]);
+    take_over(requests[0]);
+    assert_eq!(request(), None, "outside of tasks");
 }
 
 /// A turn: when it ended, and how long it was.

@@ -80,6 +80,14 @@ pub fn request() -> Option<Request> {
     waking_request()
 }
 
+/// The calling task serves this request from now on, for instance the next of those that it was handed: tasks that it wakes take its
+/// deadline over, and if this task yields, its next turn has it. Outside of the runtime's tasks nothing happens.
+pub fn take_over(request: Request) {
+    if let Some(turn) = TURN.get() {
+        TURN.set(Some(Turn { request, ..turn }));
+    }
+}
+
 /// Whether the deadline of the calling task's request cannot be met, in a class that sheds: answer that, and do no more.
 #[must_use]
 pub fn is_shed() -> bool {

@@ -57,7 +57,7 @@ use punctual_machine::counter::Flag;
 use punctual_proto::Nanos;
 
 pub use awaited::{Awaitable, Awaited, PollReadable, Streamable, Streamed};
-pub use context::{blocking, is_shed, request, yield_if_due, yield_now};
+pub use context::{blocking, is_shed, request, take_over, yield_if_due, yield_now};
 pub use counters::Histogram;
 pub use metrics::{
     ClassMetrics, Metrics, ReactorMetrics, RuntimeOwner, ThreadMetrics, Verdict, WorkerMetrics, read_all,

@@ -71,6 +71,10 @@ impl Meta {
     pub(super) fn handle_wake(&self, now: Nanos, is_running: bool, waker: Option<Request>) {
         self.woken.set(now.0);
         if is_running {
+            // Who polls it says so; it may have taken over another request meanwhile.
+            if let Some(request) = waker {
+                self.serve(request);
+            }
             return;
         }
         let fresh = || Request {
@@ -78,7 +82,10 @@ impl Meta {
             deadline: self.deadline_after.map_or(Nanos::NEVER, |after| now.plus(after)),
         };
         let taken = waker.filter(|request| self.inherits && request.deadline != Nanos::NEVER);
-        let request = taken.unwrap_or_else(fresh);
+        self.serve(taken.unwrap_or_else(fresh));
+    }
+
+    fn serve(&self, request: Request) {
         self.arrived.set(request.arrived.0);
         self.deadline.set(request.deadline.0);
     }
