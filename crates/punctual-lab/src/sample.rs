@@ -35,6 +35,8 @@ pub enum Outcome {
     Unfinished,
     /// A wrong answer came, which is no answer: infinite latency.
     Mismatched,
+    /// The other side answered that it will not do it: infinite latency, and no promise broken.
+    Refused,
 }
 
 impl Outcome {
@@ -45,12 +47,13 @@ impl Outcome {
             Self::Lost => "lost",
             Self::Unfinished => "unfinished",
             Self::Mismatched => "mismatched",
+            Self::Refused => "refused",
         }
     }
 
     /// The inverse of [`Outcome::as_str`].
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Answered, Self::Lost, Self::Unfinished, Self::Mismatched]
+        [Self::Answered, Self::Lost, Self::Unfinished, Self::Mismatched, Self::Refused]
             .into_iter()
             .find(|outcome| outcome.as_str() == text)
     }

@@ -1,6 +1,7 @@
 //! `punctual run server`, as scripts and people call it. Nothing here asserts how long something takes.
 
 mod common;
+mod glossary;
 
 use common::{Place, alone, summary_of};
 
@@ -8,7 +9,7 @@ use common::{Place, alone, summary_of};
 #[test]
 fn every_model_serves() {
     let _turn = alone();
-    for (load, of_load) in [(&["--think", "5ms"][..], "closed"), (&["--poisson", "--rho", "20"], "open")] {
+    for (load, of_load) in [(&["--think", "5ms"][..], "closed"), (&["--poisson", "--rho", "0.2"], "open")] {
         let place = Place::new();
         let mut arguments = vec!["run", "server", "--quick", "--json", "summary.json", "--out", "run"];
         arguments.extend(["--duration", "300ms", "--connections", "8", "--matrix", "4", "--classes", "2"]);
@@ -18,9 +19,12 @@ fn every_model_serves() {
             assert!(ended.out.contains(words), "{words}: {}", ended.out);
         }
         let summary = summary_of(&std::fs::read_to_string(place.path("summary.json")).expect("a file"));
-        for model in ["threads-blocking", "threads-yield", "classes", "classes-on-tokio", "tokio"] {
+        for model in
+            ["threads-blocking", "threads-yield", "classes", "classes-on-tokio", "tokio", "two-tokios"]
+        {
             for class in 0..2 {
-                let name = format!("{model}/c8/m4/class{class}");
+                let rho = if of_load == "open" { "/rho0.2" } else { "" };
+                let name = format!("{model}/c8/m4{rho}/class{class}");
                 let results = summary["results"].as_array().expect("results");
                 let result = results.iter().find(|result| result["name"] == name.as_str()).expect("a result");
                 assert_eq!(
@@ -39,15 +43,47 @@ fn every_model_serves() {
             );
         }
         explains(&place, of_load);
+        glossary::explains(&place.path("run"));
+        // What the server can do is measured where the load is a part of that.
+        let capacities = summary["server"]["capacities"].as_array().expect("a list");
+        assert_eq!(capacities.len(), if of_load == "open" { 6 } else { 0 });
+        assert!(capacities.iter().all(|of| of["per_second"].as_f64() > Some(0.0)), "{capacities:?}");
         let again = place.punctual(&["report", "run", "--text"]).with(0).out;
         assert!(again.contains("Who serves how many"), "{again}");
     }
 }
 
+/// Goal: above saturation what cannot be served in time is refused, which breaks no promise; a task that keeps its worker is named,
+/// and so is each trial with it.
+#[test]
+fn overload_and_hogs_are_named() {
+    let _turn = alone();
+    let place = Place::new();
+    let mut arguments = vec!["run", "server", "--model", "classes", "--json", "summary.json", "--shed"];
+    arguments.extend(["--duration", "500ms", "--connections", "8", "--matrix", "20", "--classes", "2"]);
+    arguments.extend(["--rho", "3", "--hog", "20ms", "--lanes", "0,1"]);
+    place.punctual(&arguments).with(0);
+    let summary = summary_of(&std::fs::read_to_string(place.path("summary.json")).expect("a file"));
+    let trials = summary["server"]["trials"].as_array().expect("trials");
+    assert_eq!(trials.len(), 4, "with a lane and without, with a hog and without");
+    for trial in trials {
+        let is_hogged = trial["hog_ns"] == 20_000_000;
+        let verdicts = trial["served"]["verdicts"].to_string();
+        let is_named = verdicts.contains("long polls") && verdicts.contains("hog");
+        assert_eq!(is_named, is_hogged, "{trial:#}");
+        let refused: u64 = (0..2).filter_map(|class| trial["refused"][class].as_u64()).sum();
+        assert!(refused > 0, "three times what can be served: {trial:#}");
+    }
+    let results = summary["results"].as_array().expect("results");
+    let refused = results.iter().find(|result| result["name"] == "classes/c8/m20/rho3/lanes1/hog/class1");
+    let refused = refused.expect("a result");
+    assert!(refused["refused"].as_u64() > Some(0) && refused["mismatched"] == 0, "{refused:#}");
+}
+
 /// Each finding has its stage, and the side that has it.
 fn explains(place: &Place, load: &str) {
     let evidence = std::fs::read_dir(place.path("run/evidence")).expect("a folder").count();
-    assert_eq!(evidence, 10, "of each model and class");
+    assert_eq!(evidence, 12, "of each model and class");
     let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     for finding in said["findings"].as_array().expect("a list") {
@@ -65,6 +101,9 @@ fn a_load_is_of_one_kind() {
     let place = Place::new();
     for (arguments, words) in [
         (&["--poisson", "--load", "closed"][..], "--poisson"),
+        (&["--rho", "0.5", "--load", "closed"], "--rho"),
+        (&["--rho", "80"], "0.01 to 5"),
+        (&["--lane-sched", "fifo:1"], "--lane-sched"),
         (&["--gap", "1ms"], "--gap"),
         (&["--classes", "9"], "--classes"),
         (&["--connections", "0"], "--connections"),

@@ -21,12 +21,18 @@ pub enum SchedulingClass {
 
 /// Binds the calling thread to one CPU.
 pub fn pin_to(cpu: usize) -> Result<(), SystemError> {
-    let refused = |source: io::Error| SystemError::new("pin thread to cpu", cpu.to_string(), source);
-    if cpu >= CpuSet::MAX_CPU {
+    pin_to_any(&[cpu])
+}
+
+/// Binds the calling thread, and those that it starts, to some CPUs.
+pub fn pin_to_any(cpus: &[usize]) -> Result<(), SystemError> {
+    let whose = || cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let refused = |source: io::Error| SystemError::new("pin thread to cpu", whose(), source);
+    if cpus.iter().any(|&cpu| cpu >= CpuSet::MAX_CPU) {
         return Err(refused(io::ErrorKind::InvalidInput.into()));
     }
     let mut set = CpuSet::new();
-    set.set(cpu);
+    cpus.iter().for_each(|&cpu| set.set(cpu));
     sched_setaffinity(None, &set).map_err(|error| refused(error.into()))
 }
 

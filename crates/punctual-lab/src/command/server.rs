@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ArgPredicate;
+use punctual_machine::cpu::allowed;
 use punctual_machine::signal::count_continuations;
 
 use super::measure;
 use super::progress::progress;
 use crate::error::Failure;
 use crate::run::{Common, LoadArgument, choose_cpus};
+use crate::scheduling::Urgency;
 use crate::server::experiment::{ServerSettings, Wanted};
 use crate::server::model::ServerModel;
 use crate::units::duration;
@@ -31,15 +33,30 @@ pub struct ServerArguments {
     /// Classes of requests; connections belong to one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     classes: u8,
-    /// Workers of the model with classes
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
-    workers: u8,
+    /// Workers of models with tasks, one trial for each number
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u8).range(1..=32))]
+    workers: Vec<u8>,
+    /// Processors that the server may use, one trial for each number
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u8).range(1..=64))]
+    processors: Vec<u8>,
+    /// Workers beside those that serve class 0 alone, one trial of each model with classes for each number
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u8).range(0..=16))]
+    lanes: Vec<u8>,
+    /// How urgent the threads of lanes are: other, nice:N, rr:N
+    #[arg(long, value_name = "CLASS", default_value = "other")]
+    lane_sched: Urgency,
+    /// Each trial once more, beside a task of the last class whose polls last so long, one after the other
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    hog: Option<Duration>,
+    /// Classes refuse what they cannot serve in time
+    #[arg(long)]
+    shed: bool,
     /// Time between reply and next request (closed load)
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
     think: Duration,
-    /// Open load, in hundredths of what one processor can do
-    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..=500))]
-    rho: u16,
+    /// Open load, as a part of what the server can do, one trial for each; what it can do is measured first [default: 0.8]
+    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = percent)]
+    rho: Vec<u32>,
     /// Open load at random instants (Poisson)
     #[arg(long)]
     poisson: bool,
@@ -57,7 +74,16 @@ pub struct ServerArguments {
     trace: bool,
 }
 
+/// A part of the whole, in hundredths.
+fn percent(text: &str) -> Result<u32, String> {
+    let part: Option<f64> = text.parse().ok().filter(|part| (0.01..=5.0).contains(part));
+    part.map(|part| (part * 100.0).round() as u32).ok_or_else(|| "0.01 to 5: 0.8 is four fifths".to_owned())
+}
+
 /// Of one trial, if nothing else was asked for.
+/// Hundredths of what the server can do, if nothing else was asked for.
+const RHO: u32 = 80;
+
 const DURATION: Duration = Duration::from_secs(5);
 const DURATION_QUICK: Duration = Duration::from_secs(1);
 
@@ -73,12 +99,18 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         let text = "--gap, --count: a trial lasts --duration, and its load is said by --think or --rho";
         return Err(Failure::Usage(text.to_owned()));
     }
-    let is_open = matches!(common.load, Some(LoadArgument::Open)) || arguments.poisson;
-    if arguments.poisson && matches!(common.load, Some(LoadArgument::Closed)) {
-        return Err(Failure::Usage("--poisson: an open load, not --load closed".to_owned()));
+    let says_open = arguments.poisson || !arguments.rho.is_empty();
+    if says_open && matches!(common.load, Some(LoadArgument::Closed)) {
+        return Err(Failure::Usage("--poisson, --rho: an open load, not --load closed".to_owned()));
+    }
+    let is_open = says_open || matches!(common.load, Some(LoadArgument::Open));
+    let urgency = arguments.lane_sched;
+    if !matches!(urgency, Urgency::Other | Urgency::Nice(_) | Urgency::RoundRobin(_)) {
+        return Err(Failure::Usage(format!("--lane-sched {urgency}: other, nice:N or rr:N")));
     }
     let think_ns = u64::try_from(arguments.think.as_nanos()).unwrap_or(u64::MAX / 4);
-    let open = Wanted::Open { percent: arguments.rho.into(), is_random: arguments.poisson };
+    let percents = if arguments.rho.is_empty() { vec![RHO] } else { arguments.rho.clone() };
+    let open = Wanted::Open { percents, is_random: arguments.poisson };
     let models = if arguments.model.is_empty() { ServerModel::ALL.to_vec() } else { arguments.model.clone() };
     let usual = if arguments.quick { DURATION_QUICK } else { DURATION };
     Ok(ServerSettings {
@@ -86,13 +118,19 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         connections: arguments.connections.iter().map(|&count| count.into()).collect(),
         matrices: arguments.matrix.iter().map(|&matrix| matrix.into()).collect(),
         classes: arguments.classes.into(),
-        workers: arguments.workers.into(),
+        workers: arguments.workers.iter().map(|&count| count.into()).collect(),
+        processors: arguments.processors.iter().map(|&count| count.into()).collect(),
+        lanes: arguments.lanes.iter().map(|&count| count.into()).collect(),
+        lane_urgency: urgency,
+        hog_ns: arguments.hog.map_or(0, |hog| hog.as_nanos() as u64),
+        sheds: arguments.shed,
         wanted: if is_open { open } else { Wanted::Closed { think_ns } },
         duration: common.duration.unwrap_or(usual),
         rounds: arguments.rounds,
         dilates: !arguments.native,
         seed: common.seed,
         cpus: choose_cpus(),
+        available: allowed(),
         trace: arguments.trace,
     })
 }

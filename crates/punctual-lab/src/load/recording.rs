@@ -220,7 +220,8 @@ impl<D: Copy + Default> Recording<D> {
                 Outcome::Answered => ends.answered += 1,
                 Outcome::Lost => ends.lost += 1,
                 Outcome::Mismatched => ends.mismatched += 1,
-                Outcome::Unfinished => ends.unfinished += 1,
+                // No trip is refused: a responder that does not answer is silent.
+                Outcome::Unfinished | Outcome::Refused => ends.unfinished += 1,
             }
         }
         ends

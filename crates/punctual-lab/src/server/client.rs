@@ -14,7 +14,7 @@ use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
-use super::work::{Splitter, reply, request};
+use super::work::{REFUSAL, Splitter, reply, request};
 use crate::explain::kept::{ClockPair, ThreadWindows, WINDOWS_MAX};
 use crate::explain::recorder::LateRecorder;
 use crate::load::watch::ClientWatch;
@@ -310,9 +310,14 @@ impl LoadClient<'_> {
             match connection.stream.read(&mut buffer) {
                 Ok(0) => return Err(io::Error::other("the server closed a connection")),
                 Ok(count) => {
-                    let (mut right, expected) = (Vec::new(), &self.reply);
-                    connection.replies.push(&buffer[..count], |reply| right.push(reply == expected));
-                    right.into_iter().for_each(|is_right| self.answered(number, is_right));
+                    let (mut outcomes, expected) = (Vec::new(), &self.reply);
+                    let outcome = |reply: &[u8]| match reply {
+                        right if right == expected => Outcome::Answered,
+                        REFUSAL => Outcome::Refused,
+                        _ => Outcome::Mismatched,
+                    };
+                    connection.replies.push(&buffer[..count], |reply| outcomes.push(outcome(reply)));
+                    outcomes.into_iter().for_each(|outcome| self.answered(number, outcome));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -321,11 +326,11 @@ impl LoadClient<'_> {
         }
     }
 
-    fn answered(&mut self, number: usize, is_right: bool) {
+    fn answered(&mut self, number: usize, outcome: Outcome) {
         let now = now_ns(self.clock);
         let Some(request) = self.connections[number].outstanding.pop_front() else { return };
         self.open -= 1;
-        self.note(number, request, now, if is_right { Outcome::Answered } else { Outcome::Mismatched });
+        self.note(number, request, now, outcome);
         if let Arrivals::Closed { think_ns } = self.load.arrivals {
             self.due.push(Reverse((now + think_ns, number)));
         }

@@ -3,19 +3,24 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
+use punctual::Clock;
 use punctual::runtime::Metrics;
 use punctual_machine::clock::process_cpu_ns;
 use punctual_machine::counter::Flag;
-use punctual_machine::cpu::pin_to;
+use punctual_machine::cpu::{pin_to, pin_to_any};
+use punctual_machine::sync::spin_hint;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, JournalEnd};
 use super::model::ServerModel;
+use super::setup::Setup;
 use super::tasks::Server;
 use super::threads::{Manner, accept};
 use super::work::{ORIGINAL_MATRIX, dilation, time_of};
 use crate::run::{Answer, Requests};
+use crate::scheduling::Urgency;
 
 /// What the server is asked for.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,15 +33,26 @@ pub(super) enum ServerRequest {
         matrices: Vec<usize>,
     },
     /// To serve: its address.
-    Serve {
-        model: ServerModel,
-        /// Where the model has any.
-        workers: usize,
-        /// Windows that each of its threads keeps.
-        windows: usize,
-    },
+    Serve(Serving),
     /// To end, as all connections are closed: [`ServedEnd`], and the bytes of its journal.
     End,
+}
+
+/// How it is to serve in a trial.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Serving {
+    pub(super) setup: Setup,
+    /// Where its threads may run; wherever its process may, if there is none.
+    pub(super) cpus: Vec<usize>,
+    /// How urgent the threads of lanes are.
+    pub(super) lane_urgency: Urgency,
+    /// Whether requests whose deadlines cannot be met are refused, where there are deadlines.
+    pub(super) sheds: bool,
+    /// Windows that each of its threads keeps.
+    pub(super) windows: usize,
+    /// How often the work is done; the server knows.
+    #[serde(skip)]
+    pub(super) repeats: u32,
 }
 
 /// How long the work takes.
@@ -48,6 +64,22 @@ pub struct WorkTimes {
     pub repeats: u32,
     /// By matrix: the whole work of a request.
     pub service_ns: Vec<(usize, u64)>,
+}
+
+impl WorkTimes {
+    /// How long the whole work of a request takes.
+    pub fn service_ns(&self, matrix: usize) -> u64 {
+        self.service_ns.iter().find(|(of, _)| *of == matrix).map_or(1, |(_, ns)| (*ns).max(1))
+    }
+}
+
+/// Keeps the calling thread for so long.
+pub(super) fn spin(ns: u64) {
+    let clock = Clock::get();
+    let until = clock.now().plus(clock.ticks(Duration::from_nanos(ns)));
+    while clock.now() < until {
+        spin_hint();
+    }
 }
 
 /// What the server did in a trial.
@@ -87,9 +119,12 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                 };
                 requests.answer(&Ok(calibration))?;
             }
-            ServerRequest::Serve { model, workers, windows } => {
-                let journal = Journal::new(windows);
-                let ended = one_trial(model, (workers, repeats), &journal, |address| {
+            ServerRequest::Serve(serving) => {
+                let serving = Serving { repeats, ..serving };
+                // Unpinned is slower, not wrong.
+                let _unpinned = (!serving.cpus.is_empty()).then(|| pin_to_any(&serving.cpus));
+                let journal = Journal::new(serving.windows);
+                let ended = one_trial(&serving, &journal, |address| {
                     requests.answer(&Ok(address))?;
                     match requests.recv::<ServerRequest>() {
                         Some(ServerRequest::End) | None => Ok(()),
@@ -112,25 +147,22 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 }
 
 fn one_trial(
-    model: ServerModel,
-    (workers, repeats): (usize, u32),
+    serving: &Serving,
     journal: &Journal,
     during: impl FnOnce(SocketAddr) -> Result<(), String>,
 ) -> Result<Served, String> {
     let before = process_cpu_ns();
-    let mut served = match model {
-        ServerModel::Classes | ServerModel::ClassesOnTokio | ServerModel::Tokio => {
-            let with_classes = model == ServerModel::ClassesOnTokio;
-            let server = match model {
-                ServerModel::Classes => Server::on_own_threads(workers, repeats, journal),
-                _ => Server::on_tokio((workers, with_classes), repeats, journal),
+    let mut served = match serving.setup.model {
+        ServerModel::Classes | ServerModel::ClassesOnTokio | ServerModel::Tokio | ServerModel::TwoTokios => {
+            let server = match serving.setup.model {
+                ServerModel::Classes => Server::on_own_threads(serving, journal),
+                _ => Server::on_tokio(serving, journal),
             }?;
             during(server.address)?;
             server.metrics().as_ref().map_or_else(Served::default, told)
         }
         ServerModel::ThreadsBlocking | ServerModel::ThreadsYield => {
-            let yields = model == ServerModel::ThreadsYield;
-            with_threads(Manner { repeats, yields }, journal, during)?;
+            with_threads(serving, journal, during)?;
             Served::default()
         }
     };
@@ -150,19 +182,32 @@ fn told(metrics: &Metrics) -> Served {
 }
 
 fn with_threads(
-    manner: Manner,
+    serving: &Serving,
     journal: &Journal,
     during: impl FnOnce(SocketAddr) -> Result<(), String>,
 ) -> Result<(), String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let stop = Arc::new(Flag::default());
+    let manner =
+        Manner { repeats: serving.repeats, yields: serving.setup.model == ServerModel::ThreadsYield };
+    let hog_ns = serving.setup.hog_ns;
+    let hog = (hog_ns > 0).then(|| {
+        let stop = Arc::clone(&stop);
+        thread::spawn(move || {
+            while !stop.is_raised() {
+                spin(hog_ns);
+            }
+        })
+    });
     let (theirs, journal) = (Arc::clone(&stop), journal.clone());
     let thread = thread::spawn(move || accept(&listener, &theirs, manner, &journal));
     let ended = during(address);
     stop.raise();
     // Shows the flag to who waits for a connection.
     let _shown = TcpStream::connect(address);
-    let _panicked = thread.join();
+    for thread in [Some(thread), hog].into_iter().flatten() {
+        let _panicked = thread.join();
+    }
     ended
 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use punctual::runtime::{self, Request};
 use punctual::{Clock, Ticks};
 use punctual_machine::namespace::thread_id;
 use serde::{Deserialize, Serialize};
@@ -54,13 +55,15 @@ impl Passed {
 pub(super) struct Staged {
     pub(super) message: Vec<u8>,
     pub(super) passed: Passed,
+    /// What a task in classes knows of it: its deadline.
+    pub(super) request: Option<Request>,
 }
 
 impl Staged {
     /// A request that has been read.
     pub(super) fn received(message: &[u8]) -> Self {
         let passed = Passed { received: Clock::get().now(), ..Passed::default() };
-        Self { message: message.to_vec(), passed }
+        Self { message: message.to_vec(), passed, request: runtime::request() }
     }
 
     /// The request, served.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use punctual::{Clock, Ticks};
 
 use super::client::{Loaded, RequestRow, ServerLoad};
-use super::experiment::ServerSettings;
 use super::journal::{JournalEnd, Passed, STAGE_ROLES, ServerThread, WORKER_ROLE};
 use super::model::ServerModel;
+use super::setup::Setup;
 use crate::explain::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence};
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows, late_spans, run_ns, with_idle};
 use crate::explain::recorder::LateRecorder;
@@ -35,9 +35,9 @@ const fn of_server(name: &'static str, role: Option<&'static str>) -> Stage {
 
 /// The stages of a request, in their order. Three threads sleep until they are woken; tasks wait in turn for a worker, which has other
 /// tasks. Which of several workers had a task is not known.
-fn stages(model: ServerModel, workers: usize) -> Vec<Stage> {
+fn stages(model: ServerModel, pollers: usize) -> Vec<Stage> {
     let [receive, serve, send] = STAGE_ROLES.map(Some);
-    let worker = (workers == 1).then_some(WORKER_ROLE);
+    let worker = (pollers == 1).then_some(WORKER_ROLE);
     let mut stages = vec![of_client("request.sent"), of_client("request.posted")];
     if model.has_tasks() {
         stages.extend(
@@ -74,8 +74,8 @@ fn ends(row: &RequestRow, passed: Option<&Passed>, model: ServerModel) -> Vec<u6
 
 /// A trial that was made.
 pub(super) struct TrialMade<'a> {
-    pub(super) settings: &'a ServerSettings,
-    pub(super) model: ServerModel,
+    pub(super) cpus: [Option<usize>; 2],
+    pub(super) setup: Setup,
     pub(super) load: &'a ServerLoad,
     /// When the run began.
     pub(super) start: Ticks,
@@ -101,10 +101,10 @@ impl TrialMade<'_> {
             .iter()
             .map(|row| {
                 let passed = passed.get(&ports[row.connection]).and_then(|passed| passed.get(row.number));
-                Known { row, ends: ends(row, passed, self.model) }
+                Known { row, ends: ends(row, passed, self.setup.model) }
             })
             .collect();
-        let stages = stages(self.model, self.settings.workers);
+        let stages = stages(self.setup.model, self.setup.pollers());
         let threads = self.threads(&windows, &ports, &Busy::of(&known, &stages));
         let (recording, dumps) = self.trace(recorder, clocks);
         let load = self.load.arrivals.load();
@@ -147,14 +147,14 @@ impl TrialMade<'_> {
     fn threads(&self, client: &ThreadWindows, ports: &[u16], busy: &Busy) -> Vec<EvidenceThread> {
         let thread = |role: &str, sender: Option<u64>, side: usize, of: &ThreadWindows| {
             // Who yields while it waits never sleeps.
-            let sleeps = side == 1 || self.model != ServerModel::ThreadsYield;
+            let sleeps = side == 1 || self.setup.model != ServerModel::ThreadsYield;
             let windows = of.nanos();
             EvidenceThread {
                 role: role.to_owned(),
                 owner: None,
                 sender,
                 thread: Some(of.thread),
-                cpu: self.settings.cpus[side],
+                cpu: self.cpus[side],
                 urgency: Urgency::Other,
                 has_control: false,
                 dropped: None,

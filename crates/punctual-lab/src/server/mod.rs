@@ -11,6 +11,7 @@ mod kept;
 pub mod model;
 pub mod overview;
 mod published;
+pub mod setup;
 mod tasks;
 mod threads;
 mod work;

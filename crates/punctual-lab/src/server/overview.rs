@@ -1,10 +1,13 @@
 //! What `punctual run server` says: requests and latencies beside the published tables, class by class.
 
-use super::experiment::{ServerOverall, ServerTrial};
-use super::published::{CLASSES, CONNECTIONS, DURATION_S, REQUESTS};
+use super::client::Arrivals;
+use super::experiment::{ServerOverall, ServerTrial, cell};
+use super::model::ServerModel;
+use super::published::{CLASSES, CONNECTIONS, DURATION_S, MEANS_US, REQUESTS, Row, THINK_NS};
+use super::setup::{Capacity, Setup};
 use crate::report::parts;
 use crate::report::section::{Cell, Column, Item, Section, Table, Tone};
-use crate::summary::Summary;
+use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, fixed, micros};
 
 /// What the summary holds of it.
@@ -17,8 +20,9 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     let mut sections = Vec::new();
     if let Some(all) = overall(summary).filter(|all| !all.trials.is_empty()) {
         sections.push(totals(&all));
+        sections.extend(capacities(&all));
         if all.classes > 1 {
-            sections.push(by_class(&all));
+            sections.push(by_class(&all, summary));
         }
         sections.extend(verdicts(&all));
         sections.push(published());
@@ -31,7 +35,7 @@ fn conditions(all: &ServerOverall) -> String {
     let work =
         all.calibration.service_ns.iter().map(|(matrix, ns)| format!("m{matrix}: {} µs", micros(*ns as f64)));
     format!(
-        "work done {} times, {}; {} µs once for m20 (the original: 720); one processor serves, the load has another",
+        "work done {} times, {}; {} µs once for m20 (the original: 720); the load has a processor of its own",
         all.calibration.repeats,
         work.collect::<Vec<_>>().join(", "),
         micros(all.calibration.native_ns as f64),
@@ -42,6 +46,34 @@ fn micros_of(ns: Option<u64>) -> String {
     ns.map_or_else(dash, |ns| micros(ns as f64))
 }
 
+/// The trials of one setup, of all rounds.
+type Rounds<'a> = Vec<&'a ServerTrial>;
+
+/// In the order in which they were first made.
+fn by_setup(all: &ServerOverall) -> Vec<Rounds<'_>> {
+    let mut groups: Vec<Rounds<'_>> = Vec::new();
+    for trial in &all.trials {
+        match groups.iter_mut().find(|group| group[0].setup == trial.setup) {
+            Some(group) => group.push(trial),
+            None => groups.push(vec![trial]),
+        }
+    }
+    groups
+}
+
+/// The middle one, and of several the least and the largest.
+fn spread(mut values: Vec<f64>, text: impl Fn(f64) -> String) -> String {
+    values.sort_by(f64::total_cmp);
+    match values[..] {
+        [] => dash(),
+        [one] => text(one),
+        [least, .., largest] => {
+            let median = values[(values.len() - 1) / 2];
+            format!("{} ({} to {})", text(median), text(least), text(largest))
+        }
+    }
+}
+
 /// The mean over all classes.
 fn mean_of(trial: &ServerTrial) -> Option<u64> {
     let requests: u64 = trial.requests.iter().sum();
@@ -50,62 +82,135 @@ fn mean_of(trial: &ServerTrial) -> Option<u64> {
     sum.checked_div(requests)
 }
 
+fn per_5_s(trial: &ServerTrial) -> f64 {
+    let requests: u64 = trial.requests.iter().sum();
+    requests as f64 * DURATION_S * 1e9 / trial.duration_ns.max(1) as f64
+}
+
+/// Whether a load was late by more than 5 % of what it measured.
+fn is_late(trial: &ServerTrial) -> bool {
+    mean_of(trial).is_some_and(|mean| trial.lag_p99_ns > mean / 20)
+}
+
 fn totals(all: &ServerOverall) -> Section {
-    let mut columns = vec![Column::name("model"), Column::number("connections"), Column::number("matrix")];
-    columns.extend(["requests", "in 5 s", "N·T/(R+Z)", "mean", "load late p99", "CPU"].map(Column::number));
-    columns.push(Column::number("wakes each"));
-    let mut table = Table::new(columns).keyed(3);
-    for trial in &all.trials {
-        let requests: u64 = trial.requests.iter().sum();
-        let per_5_s = requests as f64 * DURATION_S * 1e9 / trial.duration_ns.max(1) as f64;
-        let wakes = if trial.model.has_classes() {
-            fixed(trial.served.wakes as f64 / requests.max(1) as f64, 2)
-        } else {
-            dash()
-        };
-        let mean = mean_of(trial);
-        let is_late = mean.is_some_and(|mean| trial.lag_p99_ns > mean / 20);
+    let mut columns = vec![Column::name("model")];
+    columns.extend(["requests", "in 5 s", "published", "N·T/(R+Z)", "mean"].map(Column::number));
+    columns.extend(["published mean", "load late p99", "CPU", "wakes each"].map(Column::number));
+    let mut table = Table::new(columns).keyed(1);
+    for rounds in by_setup(all) {
+        let setup = &rounds[0].setup;
+        let sum = |of: &dyn Fn(&ServerTrial) -> u64| rounds.iter().map(|trial| of(trial)).sum::<u64>();
+        let requests = sum(&|trial| trial.requests.iter().sum());
+        let wakes = sum(&|trial| trial.served.wakes);
+        let wakes = if wakes > 0 { fixed(wakes as f64 / requests.max(1) as f64, 2) } else { String::new() };
+        let each =
+            |of: &dyn Fn(&ServerTrial) -> Option<f64>| rounds.iter().filter_map(|trial| of(trial)).collect();
+        let lag = rounds.iter().map(|trial| trial.lag_p99_ns).max().unwrap_or(0);
+        let tone = if rounds.iter().any(|trial| is_late(trial)) { Tone::Bad } else { Tone::Plain };
+        let theirs = published_of(rounds[0]);
+        let cpu = sum(&|trial| trial.served.cpu_ns) as f64 / sum(&|trial| trial.duration_ns).max(1) as f64;
+        let whole = |number: f64| count(number.round() as u64);
         table.row([
-            trial.model.name().into(),
-            count(trial.connections as u64).into(),
-            count(trial.matrix as u64).into(),
+            setup.words().into(),
             Cell::toned(count(requests), Tone::Strong),
-            count(per_5_s.round() as u64).into(),
-            trial.predicted.map_or_else(dash, |predicted| count(predicted.round() as u64)).into(),
-            micros_of(mean).into(),
-            Cell::toned(micros(trial.lag_p99_ns as f64), if is_late { Tone::Bad } else { Tone::Plain }),
-            fixed(trial.served.cpu_ns as f64 / trial.duration_ns.max(1) as f64, 2).into(),
+            spread(each(&|trial| Some(per_5_s(trial))), whole).into(),
+            theirs.map_or_else(String::new, |(requests, _)| count(requests)).into(),
+            spread(each(&|trial| trial.predicted), whole).into(),
+            spread(each(&|trial| mean_of(trial).map(|ns| ns as f64)), micros).into(),
+            theirs.and_then(|(_, mean_us)| mean_us).map_or_else(String::new, count).into(),
+            Cell::toned(micros(lag as f64), tone),
+            fixed(cpu, 2).into(),
             wakes.into(),
         ]);
     }
-    let note = "Latencies in µs, until the whole reply has come. A load that was late by more than 5 % of the mean is \
-                marked: its latencies are partly its own.";
+    let note = "c: connections, m: matrix, w: workers, p: processors. \
+                Latencies in µs, until the whole reply has come; of several rounds the middle one, the least and the largest. \
+                A load that was late by more than 5 % of the mean is marked: its latencies are partly its own.";
     Section::new("Who serves how many").about(conditions(all)).table(table.without_empty()).note(note)
 }
 
-fn by_class(all: &ServerOverall) -> Section {
+/// What was published of such a trial: requests in 5 s, and where there is one the mean, µs.
+fn published_of(trial: &ServerTrial) -> Option<(u64, Option<u64>)> {
+    let Setup { model, connections, matrix, hog_ns, .. } = trial.setup;
+    let is_theirs = trial.arrivals == Arrivals::Closed { think_ns: THINK_NS } && hog_ns == 0;
+    let theirs = if model.has_tasks() { "coroutines" } else { "threads" };
+    let place = CONNECTIONS.iter().position(|&count| count == connections).filter(|_| is_theirs)?;
+    let of = |rows: &[Row]| {
+        let mut rows = rows.iter();
+        rows.find(|row| (row.0, row.1) == (theirs, matrix)).map(|row| row.2[place])
+    };
+    Some((of(&REQUESTS)?, of(&MEANS_US)))
+}
+
+/// What each model can do, of which an open load is a part.
+fn capacities(all: &ServerOverall) -> Option<Section> {
+    let mut columns = vec![Column::name("model")];
+    columns.extend(["replies a second", "× tokio"].map(Column::number));
+    let mut table = Table::new(columns).keyed(1);
+    for Capacity { setup, per_second } in &all.capacities {
+        let beside = setup.beside(ServerModel::Tokio);
+        let tokio = all.capacities.iter().find(|of| of.setup == beside).map(|of| per_second / of.per_second);
+        let tokio = tokio.filter(|ratio| ratio.is_finite() && setup.model != ServerModel::Tokio);
+        table.row([
+            setup.words().into(),
+            Cell::toned(count(per_second.round() as u64), Tone::Strong),
+            tokio.map_or_else(String::new, |ratio| fixed(ratio, 2)).into(),
+        ]);
+    }
+    let note = "Every connection asks again at once, for a second. ρ = 1 is what tokio can do, or the first model where tokio \
+                is not measured: all models have the same load.";
+    (!all.capacities.is_empty())
+        .then(|| Section::new("What each can do").table(table.without_empty()).note(note))
+}
+
+/// The figures of all rounds of a class together.
+fn pooled<'a>(summary: &'a Summary, trial: &ServerTrial, class: usize) -> Option<&'a CellResult> {
+    let of_class = (trial.requests.len() > 1).then_some(class);
+    let name = cell(trial, of_class).name;
+    summary.results.iter().find(|result| result.cell.name == name)
+}
+
+fn by_class(all: &ServerOverall, summary: &Summary) -> Section {
     let mut columns = vec![Column::name("model"), Column::number("class")];
-    columns.extend(["requests", "mean", "p99"].map(Column::number));
+    columns.extend(["requests", "refused", "mean", "p50", "p99", "× tokio"].map(Column::number));
     let mut table = Table::new(columns).keyed(2);
-    for trial in &all.trials {
-        for class in 0..trial.requests.len() {
+    let groups = by_setup(all);
+    for rounds in &groups {
+        let first = rounds[0];
+        let beside = first.setup.beside(ServerModel::Tokio);
+        let tokio = groups.iter().map(|rounds| rounds[0]).find(|trial| trial.setup == beside);
+        for class in 0..first.requests.len() {
+            let sum = |of: &dyn Fn(&ServerTrial) -> u64| rounds.iter().map(|trial| of(trial)).sum::<u64>();
+            let refused = sum(&|trial| trial.refused.get(class).copied().unwrap_or(0));
+            let each = |of: &dyn Fn(&ServerTrial) -> Option<u64>| {
+                rounds.iter().filter_map(|trial| of(trial)).map(|ns| ns as f64).collect()
+            };
+            let p99 = |trial| pooled(summary, trial, class)?.figures.p99;
+            let own = p99(first);
+            let theirs = tokio.filter(|_| first.setup.model != ServerModel::Tokio).and_then(p99);
+            let ratio = own.zip(theirs).map(|(own, theirs)| fixed(own as f64 / theirs.max(1) as f64, 2));
             table.row([
-                format!("{} c{} m{}", trial.model.name(), trial.connections, trial.matrix).into(),
+                first.setup.words().into(),
                 class.to_string().into(),
-                Cell::toned(count(trial.requests[class]), Tone::Strong),
-                micros_of(trial.mean_ns[class]).into(),
-                micros_of(trial.p99_ns[class]).into(),
+                Cell::toned(count(sum(&|trial| trial.requests[class])), Tone::Strong),
+                if refused > 0 { count(refused).into() } else { String::new().into() },
+                spread(each(&|trial| trial.mean_ns[class]), micros).into(),
+                spread(each(&|trial| trial.p50_ns.get(class).copied().flatten()), micros).into(),
+                micros_of(own).into(),
+                ratio.unwrap_or_default().into(),
             ]);
         }
         table.separate();
     }
     let about = "µs; class 0 is the most important, which threads and bare tokio do not know";
-    Section::new("Class by class").about(about).table(table)
+    let note = "Mean and p50 are of what was answered: of several rounds the middle one, the least and the largest. The p99 is of \
+                all rounds together, and what was refused is later than everything.";
+    Section::new("Class by class").about(about).table(table.without_empty()).note(note)
 }
 
 fn verdicts(all: &ServerOverall) -> Option<Section> {
     let said = all.trials.iter().flat_map(|trial| {
-        let whose = format!("{} c{} m{}", trial.model.name(), trial.connections, trial.matrix);
+        let whose = trial.setup.words();
         trial.served.verdicts.iter().map(move |verdict| Item::new(format!("{whose}: {verdict}")))
     });
     let items: Vec<Item> = said.collect();
@@ -127,7 +232,7 @@ fn published() -> Section {
     let mut classes = Table::new(columns).keyed(2);
     for (pollers, counts) in CLASSES {
         let counts = counts.map(|requests| Cell::from(count(requests)));
-        classes.row(["coroutines, c128 m20".into(), pollers.to_string().into()].into_iter().chain(counts));
+        classes.row(["coroutines, c 128, m 20".into(), pollers.to_string().into()].into_iter().chain(counts));
     }
     let note = "Their threads poll and yield; blocking ones serve nearly all that is offered. Their class 7 got one request per \
                 connection, after the others had stopped. Their four pollers collapse on a ticket lock.";

@@ -3,10 +3,18 @@
 /// Connections of the columns.
 pub(super) const CONNECTIONS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// One row: model, matrix, requests.
+/// One row: model, matrix, and a figure for each number of connections.
 pub(super) type Row = (&'static str, usize, [u64; 8]);
 
-/// Think time 100 ms.
+/// Between reply and next request of those tables.
+pub(super) const THINK_NS: u64 = 100_000_000;
+
+/// Means until the first bytes of the reply, of matrix 1, µs.
+pub(super) const MEANS_US: [Row; 2] = [
+    ("threads", 1, [791, 1_079, 6_541, 16_499, 143_680, 470_232, 1_152_684, 2_478_325]),
+    ("coroutines", 1, [700, 770, 1_134, 1_475, 2_176, 6_288, 37_742, 165_954]),
+];
+
 pub(super) const REQUESTS: [Row; 4] = [
     ("threads", 1, [50, 100, 189, 347, 342, 298, 285, 301]),
     ("coroutines", 1, [50, 100, 200, 399, 792, 1_546, 2_421, 2_656]),

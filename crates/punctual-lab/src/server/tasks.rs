@@ -11,11 +11,17 @@ use std::time::Duration;
 use punctual::Clock;
 use punctual::runtime::tokio::{Classes, Spawner};
 use punctual::runtime::{
-    Handle, Metrics, Policy, Runtime, RuntimeOptions, TaskOptions, TcpListener, TcpStream, yield_now,
+    self, Handle, Lane, Metrics, Policy, Request, Runtime, RuntimeOptions, TaskOptions, TcpListener,
+    TcpStream, is_shed, take_over, yield_now,
 };
+use punctual_machine::scheduling::set_nice;
 
+use super::host::{Serving, spin};
 use super::journal::{Journal, Staged};
-use super::work::{Splitter, serve};
+use super::model::ServerModel;
+use super::setup::Setup;
+use super::work::{REFUSAL, Splitter, serve};
+use crate::scheduling::Urgency;
 
 /// Deadline of class 0; each class has twice that of the one before.
 const DEADLINE: Duration = Duration::from_millis(5);
@@ -53,8 +59,10 @@ impl Pipe {
         self.change(|state| state.is_closed = true);
     }
 
-    fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).messages.is_empty()
+    /// What is known of the next message, if there is one.
+    fn next_request(&self) -> Option<Option<Request>> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.messages.front().map(|message| message.request)
     }
 
     async fn next(&self) -> Option<Staged> {
@@ -79,6 +87,11 @@ trait Host: Clone + Send + 'static {
 
     /// Starts a task. One that takes no more drops it: the connection ends, which the load counts.
     fn start(&self, options: TaskOptions, future: impl Future<Output = ()> + Send + 'static);
+
+    /// A connection whose class is known now, where tasks of that class may have it.
+    fn place(&self, _class: u8, stream: Self::Stream) -> io::Result<Self::Stream> {
+        Ok(stream)
+    }
 }
 
 /// A connection.
@@ -111,11 +124,19 @@ impl Stream for TcpStream {
     }
 }
 
-/// tokio, with classes or without.
+/// tokio, with classes or without, or twice.
 #[derive(Clone)]
 struct Tokio {
     runtime: tokio::runtime::Handle,
     classes: Option<Spawner>,
+    /// For all classes but the most important one.
+    less_important: Option<tokio::runtime::Handle>,
+}
+
+impl Tokio {
+    fn of_class(&self, class: u8) -> &tokio::runtime::Handle {
+        self.less_important.as_ref().filter(|_| class > 0).unwrap_or(&self.runtime)
+    }
 }
 
 impl Host for Tokio {
@@ -124,8 +145,18 @@ impl Host for Tokio {
     fn start(&self, options: TaskOptions, future: impl Future<Output = ()> + Send + 'static) {
         match &self.classes {
             Some(classes) => drop(classes.spawn(options, future)),
-            None => drop(self.runtime.spawn(future)),
+            None => drop(self.of_class(options.class).spawn(future)),
         }
+    }
+
+    fn place(&self, class: u8, stream: Self::Stream) -> io::Result<Self::Stream> {
+        if class == 0 || self.less_important.is_none() {
+            return Ok(stream);
+        }
+        // A runtime's own sockets are reported by that runtime alone.
+        let stream = stream.into_std()?;
+        let _inside = self.of_class(class).enter();
+        tokio::net::TcpStream::from_std(stream)
     }
 }
 
@@ -171,6 +202,7 @@ enum Kept {
     Tokio {
         classes: Option<Classes>,
         _runtime: tokio::runtime::Runtime,
+        _less_important: Option<tokio::runtime::Runtime>,
     },
 }
 
@@ -187,12 +219,12 @@ const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 
 impl Server {
     /// On the threads of a runtime of our own.
-    pub(super) fn on_own_threads(workers: usize, repeats: u32, journal: &Journal) -> Result<Self, String> {
-        let runtime = Runtime::start(&options(workers)).map_err(|error| error.to_string())?;
+    pub(super) fn on_own_threads(serving: &Serving, journal: &Journal) -> Result<Self, String> {
+        let runtime = Runtime::start(&options(serving)?).map_err(|error| error.to_string())?;
         let handle = runtime.handle().clone();
         let listener = TcpListener::bind(&handle, ANYWHERE).map_err(|error| error.to_string())?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let journal = journal.clone();
+        let (journal, repeats) = (journal.clone(), serving.repeats);
         let accepts = async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if stream.as_std().set_nodelay(true).is_ok() {
@@ -201,28 +233,31 @@ impl Server {
             }
         };
         runtime.handle().start(TaskOptions::of_class(0).named("accept"), accepts);
+        start_hog(runtime.handle(), serving.setup.hog_ns);
         Ok(Self::new(Kept::Own(runtime), address))
     }
 
     /// On as many threads of tokio's.
-    pub(super) fn on_tokio(
-        (workers, with_classes): (usize, bool),
-        repeats: u32,
-        journal: &Journal,
-    ) -> Result<Self, String> {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(workers).enable_io().build().map_err(|e| e.to_string())?;
+    pub(super) fn on_tokio(serving: &Serving, journal: &Journal) -> Result<Self, String> {
+        let Setup { model, workers, lanes, .. } = serving.setup;
+        let (journal, repeats) = (journal.clone(), serving.repeats);
+        let runtime = tokio_runtime(workers + lanes, None)?;
+        let second = model == ServerModel::TwoTokios;
+        let less_important = second.then(|| tokio_runtime(workers, Some(LESS_IMPORTANT_NICE))).transpose()?;
         let inside = runtime.enter();
-        let classes = with_classes.then(|| Classes::start(&options(workers))).transpose();
-        let classes = classes.map_err(|error| error.to_string())?;
+        let has_classes = model == ServerModel::ClassesOnTokio;
+        let classes = has_classes.then(|| Classes::start(&options(serving)?).map_err(|e| e.to_string()));
+        let classes = classes.transpose()?;
         let listener =
             runtime.block_on(tokio::net::TcpListener::bind(ANYWHERE)).map_err(|e| e.to_string())?;
         drop(inside);
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let spawner = classes.as_ref().map(|classes| classes.spawner().clone());
-        let host = Tokio { runtime: runtime.handle().clone(), classes: spawner };
+        let host = Tokio {
+            runtime: runtime.handle().clone(),
+            classes: classes.as_ref().map(|classes| classes.spawner().clone()),
+            less_important: less_important.as_ref().map(|runtime| runtime.handle().clone()),
+        };
         let accepting = host.clone();
-        let journal = journal.clone();
         let accepts = async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if stream.set_nodelay(true).is_ok() {
@@ -231,7 +266,8 @@ impl Server {
             }
         };
         host.start(TaskOptions::of_class(0).named("accept"), accepts);
-        Ok(Self::new(Kept::Tokio { classes, _runtime: runtime }, address))
+        start_hog(&host, serving.setup.hog_ns);
+        Ok(Self::new(Kept::Tokio { classes, _runtime: runtime, _less_important: less_important }, address))
     }
 
     fn new(kept: Kept, address: SocketAddr) -> Self {
@@ -245,8 +281,47 @@ impl Server {
     }
 }
 
-fn options(workers: usize) -> RuntimeOptions {
-    RuntimeOptions { workers, policy: Policy::Floors, ..RuntimeOptions::default() }
+/// Of the threads that serve all classes but the first, where there are two runtimes of tokio. It needs no privilege.
+const LESS_IMPORTANT_NICE: i32 = 10;
+
+fn tokio_runtime(workers: usize, nice: Option<i32>) -> Result<tokio::runtime::Runtime, String> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(workers).enable_io();
+    if let Some(nice) = nice {
+        builder.on_thread_start(move || {
+            // A nicer thread is always allowed.
+            let _allowed = set_nice(nice);
+        });
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+fn options(serving: &Serving) -> Result<RuntimeOptions, String> {
+    let urgency = match serving.lane_urgency {
+        Urgency::Other => runtime::Urgency::Inherited,
+        Urgency::Nice(nice) => runtime::Urgency::Nice(nice),
+        Urgency::RoundRobin(priority) => runtime::Urgency::RealTime(priority),
+        other => return Err(format!("a lane cannot be {other}: other, nice:N or rr:N")),
+    };
+    let Setup { workers, lanes, .. } = serving.setup;
+    let lane = Lane { workers: lanes, last_class: 0, urgency };
+    let mut options = RuntimeOptions { workers, policy: Policy::Floors, ..RuntimeOptions::default() };
+    options.lanes.extend((lanes > 0).then_some(lane));
+    options.classes.iter_mut().for_each(|class| class.sheds = serving.sheds);
+    Ok(options)
+}
+
+/// A task of the last class that keeps its worker for so long again and again, if it is to be there.
+fn start_hog<H: Host>(host: &H, hog_ns: u64) {
+    let hogs = async move {
+        loop {
+            spin(hog_ns);
+            yield_now().await;
+        }
+    };
+    if hog_ns > 0 {
+        host.start(TaskOptions::of_class(u8::MAX).named("hog"), hogs);
+    }
 }
 
 /// Three tasks for a connection, when it has said its class.
@@ -255,7 +330,9 @@ fn connect<H: Host>(host: &H, stream: H::Stream, repeats: u32, journal: &Journal
     let connects = async move {
         let class = &mut [0];
         if matches!(stream.read(class).await, Ok(1)) {
-            serve_in_stages(&its, class[0], stream, repeats, &journal);
+            // A connection that cannot be placed ends, which the load counts.
+            let placed = its.place(class[0], stream);
+            placed.into_iter().for_each(|stream| serve_in_stages(&its, class[0], stream, repeats, &journal));
         }
     };
     host.start(TaskOptions::of_class(0).named("connect"), connects);
@@ -279,16 +356,19 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
     };
     let serves = async move {
         while let Some(request) = requested.next().await {
-            replies.push(request.served(|request| serve(request, repeats)));
+            let is_refused = is_shed();
+            let reply = |request: &[u8]| if is_refused { REFUSAL.to_vec() } else { serve(request, repeats) };
+            replies.push(request.served(reply));
             // A poll that served all that is queued would keep the worker from every other class.
-            if !requested.is_empty() {
+            if let Some(next) = requested.next_request() {
+                next.into_iter().for_each(take_over);
                 yield_now().await;
             }
         }
         replies.close();
     };
     let sends = async move {
-        while let Some(Staged { message, mut passed }) = replied.next().await {
+        while let Some(Staged { message, mut passed, .. }) = replied.next().await {
             passed.replying = Clock::get().now();
             if stream.write_all(&message).await.is_err() {
                 return;

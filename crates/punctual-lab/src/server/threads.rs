@@ -105,7 +105,7 @@ fn send(
     yields: bool,
     (noted, thread): (&Requests, &StageThread),
 ) {
-    while let Some(Staged { message, mut passed }) = take(replied, yields) {
+    while let Some(Staged { message, mut passed, .. }) = take(replied, yields) {
         passed.replying = Clock::get().now();
         if write(stream, &message).is_err() {
             return;

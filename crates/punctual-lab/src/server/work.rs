@@ -9,6 +9,9 @@ use punctual::Clock;
 /// What ends a message: numbers stand in lines, and an empty line follows the last.
 pub(super) const END: &[u8] = b"\n\n";
 
+/// The reply to a request that is not served.
+pub(super) const REFUSAL: &[u8] = b"refused\n\n";
+
 /// The original's server took this for a request of 20 × 20.
 pub(super) const ORIGINAL: Duration = Duration::from_micros(720);
 pub(super) const ORIGINAL_MATRIX: usize = 20;

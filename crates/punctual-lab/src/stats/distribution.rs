@@ -67,7 +67,7 @@ impl Figure {
     }
 }
 
-/// The latencies of one phase, sorted. Unfinished messages stand at their age, lost and mismatched ones
+/// The latencies of one phase, sorted. Unfinished messages stand at their age, lost, mismatched and refused ones
 /// beyond everything.
 #[derive(Clone, Debug, Default)]
 pub struct Distribution {
@@ -94,7 +94,7 @@ impl Distribution {
 
     fn record(&mut self, total_ns: u64, outcome: Outcome) {
         match outcome {
-            Outcome::Lost | Outcome::Mismatched => self.infinite += 1,
+            Outcome::Lost | Outcome::Mismatched | Outcome::Refused => self.infinite += 1,
             Outcome::Unfinished => self.finite_ns.push(total_ns),
             Outcome::Answered => {
                 self.finite_ns.push(total_ns);

@@ -95,7 +95,10 @@ pub struct CellResult {
     /// Messages not answered when the trial ended.
     #[serde(default)]
     pub unfinished: u64,
-    /// Of those, messages that were never sent.
+    /// Messages of which the other side said that it does not serve them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: u64,
+    /// Of the unfinished ones, messages that were never sent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
     /// Messages whose stages take longer than they did.
@@ -153,6 +156,7 @@ impl CellResult {
             lost: ended(Outcome::Lost),
             mismatched: ended(Outcome::Mismatched),
             unfinished: ended(Outcome::Unfinished),
+            refused: ended(Outcome::Refused),
             skipped: trials.iter().map(|t| t.facts.skipped).sum(),
             stages_over_total: stages_over_total(trials),
             duplicated: trials.iter().map(|t| t.facts.duplicated).sum(),

@@ -1,0 +1,236 @@
+//! Which trials are made: every combination of what was asked for, in turn, and what each is called.
+
+use serde::{Deserialize, Serialize};
+
+use super::experiment::{ServerSettings, Wanted};
+use super::host::WorkTimes;
+use super::model::ServerModel;
+
+/// What one trial is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Who serves.
+    pub model: ServerModel,
+    /// Of the load.
+    pub connections: usize,
+    /// Side of the matrix that a request holds.
+    pub matrix: usize,
+    /// Where the model has any, besides those of lanes.
+    #[serde(default)]
+    pub workers: usize,
+    /// On which its process may run.
+    #[serde(default)]
+    pub processors: usize,
+    /// Workers that serve class 0 alone.
+    #[serde(default)]
+    pub lanes: usize,
+    /// A task, or a thread, of the last class keeps a worker for so long again and again; 0 if there is none.
+    #[serde(default)]
+    pub hog_ns: u64,
+    /// The open load, hundredths of the capacity; 0 under closed load.
+    #[serde(default)]
+    pub percent: u32,
+}
+
+impl Setup {
+    /// Its numbers by name, of those that have a usual value only others.
+    fn numbers(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let unusual = |name, number: usize, usual| (name, number != usual, number.to_string());
+        let all = [
+            ("c", true, self.connections.to_string()),
+            ("m", true, self.matrix.to_string()),
+            unusual("w", self.workers, 1),
+            unusual("p", self.processors, 1),
+            ("rho", self.percent > 0, (f64::from(self.percent) / 100.0).to_string()),
+            unusual("lanes", self.lanes, 0),
+            ("hog", self.hog_ns > 0, String::new()),
+        ];
+        all.into_iter().filter(|(_, is_said, _)| *is_said).map(|(name, _, number)| (name, number))
+    }
+
+    /// What a cell is called behind its model.
+    pub fn name(&self) -> String {
+        self.numbers().map(|(name, number)| format!("{name}{number}")).collect::<Vec<_>>().join("/")
+    }
+
+    /// The same for people, with its model.
+    pub fn words(&self) -> String {
+        let numbers = self.numbers().map(|(name, number)| format!(", {name} {number}"));
+        let words = format!("{}{}", self.model.name(), numbers.collect::<String>());
+        words.replace("rho", "ρ").trim_end().to_owned()
+    }
+
+    /// Threads that poll its tasks; 0 of a model without tasks.
+    pub fn pollers(&self) -> usize {
+        match self.model {
+            ServerModel::ThreadsBlocking | ServerModel::ThreadsYield => 0,
+            ServerModel::TwoTokios => 2 * self.workers,
+            _ => self.workers + self.lanes,
+        }
+    }
+
+    /// The same load without what makes trials of one model differ, and who has it is `model`.
+    pub fn beside(&self, model: ServerModel) -> Self {
+        Self { model, lanes: 0, ..*self }
+    }
+
+    /// Whose capacity is what this one's load is a part of.
+    fn measured(&self, model: ServerModel) -> Self {
+        Self { hog_ns: 0, percent: 0, ..self.beside(model) }
+    }
+}
+
+/// What a model can do: replies a second to connections that ask again at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Of which trial.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// Requests that were answered.
+    pub per_second: f64,
+}
+
+/// The trials of one round, models in turn.
+pub(super) fn plan(settings: &ServerSettings) -> Vec<Setup> {
+    let percents = match &settings.wanted {
+        Wanted::Closed { .. } => vec![0],
+        Wanted::Open { percents, .. } => percents.clone(),
+    };
+    let hogs: &[bool] = if settings.hog_ns > 0 { &[false, true] } else { &[false] };
+    let mut setups = Vec::new();
+    for &matrix in &settings.matrices {
+        for &connections in &settings.connections {
+            for &percent in &percents {
+                for &has_hog in hogs {
+                    let hog_ns = if has_hog { settings.hog_ns } else { 0 };
+                    let of =
+                        |&model| Setup { model, connections, matrix, hog_ns, percent, ..Setup::default() };
+                    setups.extend(settings.models.iter().map(of).flat_map(|setup| of_model(settings, setup)));
+                }
+            }
+        }
+    }
+    setups
+}
+
+/// The trials of one load of a model: workers mean nothing to threads, and lanes nothing where there are no classes.
+fn of_model(settings: &ServerSettings, setup: Setup) -> Vec<Setup> {
+    let ServerSettings { workers, processors, lanes, .. } = settings;
+    let workers = if setup.model.has_tasks() { &workers[..] } else { &[1] };
+    let lanes = if setup.model.has_classes() { &lanes[..] } else { &[0] };
+    let mut setups = Vec::new();
+    for &processors in processors {
+        for &workers in workers {
+            setups.extend(lanes.iter().map(|&lanes| Setup { workers, processors, lanes, ..setup }));
+        }
+    }
+    setups
+}
+
+/// The trials by which capacities are measured: each load of each model once, without a hog.
+pub(super) fn of_capacity(settings: &ServerSettings) -> Vec<Setup> {
+    let mut setups: Vec<Setup> = Vec::new();
+    for setup in plan(settings).iter().map(|setup| setup.measured(setup.model)) {
+        if !setups.contains(&setup) {
+            setups.push(setup);
+        }
+    }
+    setups
+}
+
+/// Whose capacity is 1 to every model, so that all have the same load: tokio's where it is measured, else the first one's.
+pub(super) fn reference(settings: &ServerSettings) -> ServerModel {
+    let tokio = settings.models.iter().find(|&&model| model == ServerModel::Tokio);
+    *tokio.or(settings.models.first()).unwrap_or(&ServerModel::Tokio)
+}
+
+/// The mean time between two requests of an open load.
+pub(super) fn period_ns(
+    setup: &Setup,
+    capacities: &[Capacity],
+    reference: ServerModel,
+    work: &WorkTimes,
+) -> u64 {
+    let wanted = setup.measured(reference);
+    // Threads have one capacity, whatever workers others have.
+    let of_threads = Setup { workers: 1, ..wanted };
+    let of = |setup| capacities.iter().find(|capacity| capacity.setup == setup);
+    let found = of(wanted).or_else(|| of(of_threads));
+    // Where it could not be measured there is the work alone.
+    let of_work = || 1e9 / work.service_ns(setup.matrix) as f64;
+    let per_second =
+        found.map(|capacity| capacity.per_second).filter(|&rate| rate > 0.0).unwrap_or_else(of_work);
+    ((1e11 / (per_second * f64::from(setup.percent.max(1)))) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> ServerSettings {
+        ServerSettings {
+            models: vec![ServerModel::ThreadsBlocking, ServerModel::Classes, ServerModel::Tokio],
+            connections: vec![4],
+            matrices: vec![20],
+            classes: 2,
+            workers: vec![1, 2],
+            processors: vec![1],
+            lanes: vec![0, 1],
+            lane_urgency: crate::scheduling::Urgency::Other,
+            hog_ns: 7,
+            sheds: false,
+            wanted: Wanted::Open { percents: vec![50, 120], is_random: false },
+            duration: std::time::Duration::from_secs(1),
+            rounds: 1,
+            dilates: true,
+            seed: 1,
+            cpus: [None; 2],
+            available: Vec::new(),
+            trace: false,
+        }
+    }
+
+    /// Goal: every combination that differs is a trial, once, with a name of its own; threads have no workers and only classes lanes.
+    #[test]
+    fn every_combination_is_a_trial() {
+        let setups = plan(&settings());
+        // Threads 1, classes 2 × 2, tokio 2; with a hog and without, at two loads.
+        assert_eq!(setups.len(), (1 + 4 + 2) * 4);
+        let names: std::collections::BTreeSet<String> =
+            setups.iter().map(|setup| format!("{}/{}", setup.model.name(), setup.name())).collect();
+        assert_eq!(names.len(), setups.len());
+        for name in ["tokio/c4/m20/rho0.5", "classes/c4/m20/w2/rho1.2/lanes1/hog"] {
+            assert!(names.contains(name), "{names:?}");
+        }
+        assert_eq!(of_capacity(&settings()).len(), 1 + 2 + 2);
+    }
+
+    /// Goal: all models have the same load, a part of what the one that they are compared with can do, by as many workers.
+    #[test]
+    fn an_open_load_is_of_what_was_measured() {
+        let (settings, work) =
+            (settings(), WorkTimes { service_ns: vec![(20, 1_000_000)], ..WorkTimes::default() });
+        assert_eq!(reference(&settings), ServerModel::Tokio);
+        let capacities: Vec<Capacity> = of_capacity(&settings)
+            .into_iter()
+            .map(|setup| Capacity {
+                setup,
+                per_second: match setup.model {
+                    ServerModel::Tokio => 500.0 * setup.workers as f64,
+                    _ => 1.0,
+                },
+            })
+            .collect();
+        for setup in plan(&settings) {
+            let part = f64::from(setup.percent) / 100.0;
+            let due = (1e9 / (500.0 * setup.workers as f64 * part)) as u64;
+            assert!(
+                period_ns(&setup, &capacities, ServerModel::Tokio, &work).abs_diff(due) <= 1,
+                "{setup:?}"
+            );
+        }
+        // Without a measurement, the work alone.
+        let setup = Setup { percent: 50, matrix: 20, ..Setup::default() };
+        assert_eq!(period_ns(&setup, &[], ServerModel::Tokio, &work), 2_000_000);
+    }
+}
