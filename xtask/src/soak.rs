@@ -23,6 +23,13 @@ const MECHANISMS: [&str; 5] = ["futex", "eventfd", "epoll", "backoff", "adaptive
 /// Test programs, and the test of each that loses no wake-up.
 const SUITES: [(&str, &str); 2] = [("wakes", "no_wake_up_is_lost"), ("runtime", "no_wake_is_lost")];
 
+/// What a night has many of at once in the runtime: the test program, its test, and the variable that says how many.
+const CROWDS: [(&str, &str, &str, &str); 3] = [
+    ("runtime", "many_tasks_live_at_once", "PUNCTUAL_TASKS", "1000000"),
+    ("runtime_net", "many_timers_go_off_once", "PUNCTUAL_TIMERS", "100000"),
+    ("runtime_net", "many_connections_are_idle", "PUNCTUAL_CONNECTIONS", "10000"),
+];
+
 /// Messages of soaks that are spoilt on purpose: each lost wake-up costs a time limit. With the look too early one sleep in a
 /// hundred is lost, and who spins first seldom sleeps.
 const WITHOUT_LOOK: u64 = 40_000;
@@ -45,7 +52,22 @@ pub(crate) fn run(messages: u64) -> Outcome {
         soak(mechanism, messages / MECHANISMS.len() as u64, None, 0)
     };
     let mechanisms = if messages > 0 { &MECHANISMS[..] } else { &[] };
-    Outcome::of(suite().and_then(|()| mechanisms.iter().try_for_each(each)))
+    let crowds = if messages > 0 { &CROWDS[..] } else { &[] };
+    let all = || suite().and_then(|()| crowds.iter().try_for_each(crowd));
+    Outcome::of(all().and_then(|()| mechanisms.iter().try_for_each(each)))
+}
+
+/// Very many at once, without delays: what the test prints of them is shown.
+fn crowd(&(program, test, variable, count): &(&str, &str, &str, &str)) -> Result<(), String> {
+    let log = workspace::target("xtask").join(format!("soak-{test}.txt"));
+    let run = kill::test(program).args(&["--", test, "--nocapture"]).env(variable, count).within(DEADLINE);
+    let (ended, output) = run.all_output_to(&log)?;
+    println!("{test} with {count}: {}", how(ended, DEADLINE));
+    output
+        .lines()
+        .filter(|line| line.contains("each") || line.contains("SKIPPED"))
+        .for_each(|line| println!("{line}"));
+    if ended == Some(0) { Ok(()) } else { Err(format!("{test} with {count}:\n{}", tail(&output, 20))) }
 }
 
 /// Whether a wake-up falls into the fault is chance: beside other work a short test may pass with it, but hardly each time.

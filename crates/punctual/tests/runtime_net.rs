@@ -14,6 +14,7 @@ use punctual::runtime::{
     request, yield_now,
 };
 use punctual_machine::counter::Counter;
+use punctual_machine::process::raise_descriptor_limit;
 
 /// Bytes that sockets of loopback hold, whatever else they do.
 const ON_THE_WAY_MAX: usize = 60_000;
@@ -50,9 +51,9 @@ fn serve(handle: &Handle) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     let tasks = handle.clone();
     let accepts = async move {
-        for number in 0.. {
+        for of in (0..8).cycle() {
             let (stream, _) = listener.accept().await.unwrap();
-            drop(tasks.spawn(class(number % 8), echo(stream)).unwrap());
+            drop(tasks.spawn(class(of), echo(stream)).unwrap());
         }
     };
     drop(handle.spawn(class(0), accepts).unwrap());
@@ -247,6 +248,57 @@ fn many_timers_go_off_once() {
         .collect();
     tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
     assert_eq!(ended.get(), count as u64);
+}
+
+/// Memory of this process that is resident, bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
+}
+
+/// Goal: connections that are idle cost memory alone; each is answered when it asks, and gone with its other end, again and again.
+/// `PUNCTUAL_CONNECTIONS=10000` has more of them.
+#[test]
+fn many_connections_are_idle() {
+    let _alive = watchdog(600);
+    let wanted = std::env::var("PUNCTUAL_CONNECTIONS").map_or(400, |count| count.parse().unwrap());
+    // Both ends are here, beside what else this program has open.
+    let count = usize::min(wanted, (raise_descriptor_limit() as usize).saturating_sub(300) / 2);
+    if count < wanted {
+        eprintln!(
+            "SKIPPED {} of {wanted} connections: the limit of descriptors (ulimit -Hn)",
+            wanted - count
+        );
+    }
+    let options = RuntimeOptions { workers: 2, tasks_max: 2 * count + 8, ..RuntimeOptions::default() };
+    let runtime = Runtime::start(&options).unwrap();
+    let address = serve(runtime.handle());
+    let sources = || runtime.handle().metrics().reactor.sources;
+    let ask = |client: &mut std::net::TcpStream| {
+        client.write_all(b"?").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    };
+    for round in 1..=2 {
+        let before = resident();
+        let mut clients: Vec<_> = (0..count)
+            .map(|_| {
+                let mut client = std::net::TcpStream::connect(address).unwrap();
+                ask(&mut client);
+                client
+            })
+            .collect();
+        let bytes = resident().saturating_sub(before) / count as u64;
+        println!(
+            "round {round}: {count} idle connections, {bytes} resident bytes each, 1,024 of them a buffer"
+        );
+        assert_eq!((runtime.handle().tasks(), sources()), (count + 1, count as u64 + 1));
+        clients.iter_mut().rev().for_each(ask);
+        drop(clients);
+        while runtime.handle().tasks() > 1 || sources() > 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// Goal: a runtime ends with tasks that wait for descriptors and timers, and closes the descriptors.
