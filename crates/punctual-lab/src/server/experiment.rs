@@ -168,12 +168,9 @@ pub fn run(
     let setups = plan(settings);
     let is_open = matches!(settings.wanted, Wanted::Open { .. });
     let capacities = if is_open { of_capacity(settings) } else { Vec::new() };
-    bar.set_length(u64::from(settings.rounds) * setups.len() as u64 + capacities.len() as u64);
-    for setup in capacities {
-        bar.set_message(format!("capacity of {}", setup.model.name()));
-        overall.capacities.push(trials.capacity(setup)?);
-        bar.inc(1);
-    }
+    let tries = CAPACITY_TRIES * capacities.len();
+    bar.set_length(u64::from(settings.rounds) * setups.len() as u64 + tries as u64);
+    overall.capacities = trials.capacities(&capacities, bar)?;
     for round in 0..settings.rounds {
         for setup in &setups {
             if interrupted() {
@@ -217,17 +214,30 @@ fn windows(setup: &Setup, load: &ServerLoad) -> usize {
 /// The requests of each class, and what explains the late ones.
 type OfClasses = Vec<(Samples, TrialEvidence)>;
 
-/// How long a model's capacity is measured, at most.
-const CAPACITY: Duration = Duration::from_secs(1);
+/// How often a model's capacity is measured, and how long at most.
+const CAPACITY_TRIES: usize = 3;
+const CAPACITY: Duration = Duration::from_millis(500);
 
 impl Trials<'_> {
-    /// Many connections that ask again at once: what the server answers then is what it can do.
-    fn capacity(&mut self, setup: Setup) -> Result<Capacity, RunError> {
-        let load = self.load(&setup, Arrivals::Closed { think_ns: 0 }, 0);
-        let load = ServerLoad { duration: load.duration.min(CAPACITY), trace: false, ..load };
-        let (trial, _) = self.make(&setup, &load)?;
-        let answered: u64 = trial.requests.iter().sum();
-        Ok(Capacity { setup, per_second: answered as f64 / load.duration.as_secs_f64() })
+    /// What each answers while many connections ask again at once: the middle one of some tries, all models in turn.
+    fn capacities(&mut self, setups: &[Setup], bar: &ProgressBar) -> Result<Vec<Capacity>, RunError> {
+        let mut tries = vec![Vec::new(); setups.len()];
+        for _ in 0..CAPACITY_TRIES {
+            for (setup, tries) in setups.iter().zip(&mut tries) {
+                bar.set_message(format!("capacity of {}", setup.model.name()));
+                let load = self.load(setup, Arrivals::Closed { think_ns: 0 }, 0);
+                let load = ServerLoad { duration: load.duration.min(CAPACITY), trace: false, ..load };
+                let (trial, _) = self.make(setup, &load)?;
+                let answered: u64 = trial.requests.iter().sum();
+                tries.push(answered as f64 / load.duration.as_secs_f64());
+                bar.inc(1);
+            }
+        }
+        let middle = |(&setup, mut tries): (&Setup, Vec<f64>)| {
+            tries.sort_by(f64::total_cmp);
+            Capacity { setup, per_second: tries[tries.len() / 2] }
+        };
+        Ok(setups.iter().zip(tries).map(middle).collect())
     }
 
     fn arrivals(&self, setup: &Setup, capacities: &[Capacity]) -> Arrivals {

@@ -157,7 +157,7 @@ fn capacities(all: &ServerOverall) -> Option<Section> {
             tokio.map_or_else(String::new, |ratio| fixed(ratio, 2)).into(),
         ]);
     }
-    let note = "Every connection asks again at once, for a second. ρ = 1 is what tokio can do, or the first model where tokio \
+    let note = "Every connection asks again at once: the middle one of three tries of half a second, models in turn. ρ = 1 is what tokio can do, or the first model where tokio \
                 is not measured: all models have the same load.";
     (!all.capacities.is_empty())
         .then(|| Section::new("What each can do").table(table.without_empty()).note(note))
