@@ -2,14 +2,16 @@
 //! of them, beside bare multicast and the published table.
 //!
 //! `option` says what is measured · `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
-//! sends bare datagrams · `judge` compares what they delivered · `lives` kills and stops members, and checks all of their lives ·
-//! `experiment` makes the trials in turn · `overview` shows them.
+//! sends bare datagrams · `judge` compares what they delivered · `director` kills and stops members, which write a `log` · `lives` checks all of
+//! their lives · `experiment` makes the trials in turn · `overview` shows them.
 
+mod director;
 pub mod experiment;
 mod floor;
 mod judge;
 mod kept;
 pub mod lives;
+mod log;
 pub mod member;
 pub mod option;
 pub mod overview;

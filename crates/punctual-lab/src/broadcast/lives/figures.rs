@@ -1,10 +1,9 @@
 //! What a trial says: how long nothing was delivered, how long a return took, and whether every promise held.
 
-use super::director;
-use super::director::{Event, Lived, Process};
 use super::history::{Broken, History, ProcessLog, check};
 use super::log::Entry;
 use super::trial::{DisruptedTrial, DisruptionEvent};
+use crate::broadcast::director::{self, Event, Lived, Process};
 use crate::broadcast::option::{BroadcastSettings, Disruption, Disruptions};
 use crate::broadcast::testbed::{BroadcastTestbed, TrialPlan};
 use crate::sample::{Outcome, Phase, Samples};
@@ -18,8 +17,10 @@ pub(in crate::broadcast) fn make(
     trial: &TrialPlan,
     disruptions: Disruptions,
 ) -> Result<(DisruptedTrial, Samples), String> {
-    let lived = director::make(testbed, settings, trial, disruptions)?;
-    let logs: Vec<ProcessLog<'_>> = lived.processes.iter().map(Process::as_log).collect();
+    let lived = director::make(testbed, settings, trial, disruptions.of as u64, |director| {
+        director.disrupt(disruptions)
+    })?;
+    let logs: Vec<ProcessLog<'_>> = lived.processes.iter().map(as_log).collect();
     let mut history = check(&logs, lived.stuck.is_none() && lived.cut_short.is_none());
     if let Some(sentence) = &lived.stuck {
         history.add(Broken::Progress, sentence.clone());
@@ -35,7 +36,7 @@ fn summarise(
     settings: &BroadcastSettings,
     trial: &TrialPlan,
     disruption: Disruption,
-    lived: &Lived,
+    lived: &Lived<Entry>,
     history: &History,
 ) -> DisruptedTrial {
     let events: Vec<DisruptionEvent> = lived.events.iter().map(|event| figures(lived, event)).collect();
@@ -71,11 +72,9 @@ fn summarise(
     }
 }
 
-impl Process {
-    fn as_log(&self) -> ProcessLog<'_> {
-        let Self { place, incarnation, was_killed, entries, .. } = self;
-        ProcessLog { place: *place, incarnation: *incarnation, was_killed: *was_killed, entries }
-    }
+fn as_log(process: &Process<Entry>) -> ProcessLog<'_> {
+    let Process { place, incarnation, was_killed, entries, .. } = process;
+    ProcessLog { place: *place, incarnation: *incarnation, was_killed: *was_killed, entries }
 }
 
 /// Of what was measured.
@@ -88,7 +87,7 @@ fn figures_of(values: impl Iterator<Item = u64>) -> Figures {
     Figures::of(&Distribution::of(&[samples], Phase::Steady, 0))
 }
 
-fn figures(lived: &Lived, event: &Event) -> DisruptionEvent {
+fn figures(lived: &Lived<Entry>, event: &Event) -> DisruptionEvent {
     let of_others = |from: u64, to: u64| {
         let places = lived.processes.iter().filter(|process| process.incarnation == 0);
         let others = places.map(|process| process.place).filter(|&place| place != event.place);
@@ -108,7 +107,7 @@ fn figures(lived: &Lived, event: &Event) -> DisruptionEvent {
 }
 
 /// When each message was delivered at a place, whichever process was there.
-fn times(processes: &[Process], place: usize) -> Vec<u64> {
+fn times(processes: &[Process<Entry>], place: usize) -> Vec<u64> {
     let entries = processes.iter().filter(|process| process.place == place).flat_map(|one| &one.entries);
     let times = entries.filter_map(|entry| match entry {
         Entry::Delivered(message) => Some(message.at_ns),
@@ -124,7 +123,7 @@ fn longest_gap(times: &[u64], from: u64, to: u64) -> u64 {
 }
 
 /// From a member's return to the first delivery of the life that began then.
-fn rejoin(processes: &[Process], event: &Event) -> Option<u64> {
+fn rejoin(processes: &[Process<Entry>], event: &Event) -> Option<u64> {
     let entries =
         processes.iter().filter(|process| process.place == event.place).flat_map(|one| &one.entries);
     let mut in_new_view = entries.skip_while(|entry| {

@@ -1,33 +1,20 @@
 //! A process that broadcasts and delivers until it is killed, or until all is over, and writes down each of its lives.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use punctual::broadcast::{BroadcastError, Delivery, Group, Guarantee, View};
+use punctual::broadcast::{BroadcastError, Delivery, Group, Guarantee};
 use punctual::{Node, NodeId};
 use punctual_machine::clock::monotonic_ns;
 
 use super::history::{END, number};
-use super::log::{Delivered, Entry, LogWriter};
+use super::log::{Delivered, Entry};
+use crate::broadcast::log::{BETWEEN_ORDERS, LogWriter, OVER, STOP, is_ordered, log_path};
 use crate::broadcast::member::{BETWEEN_TRIES, Joining, Pool, hash_of, prefix};
 use crate::broadcast::option::Planted;
 use crate::broadcast::protocol::{Joined, ProcessPlan};
 
-/// A file of this name says that nobody broadcasts any more.
-pub(super) const STOP: &str = "stop";
-/// A file of this name says that all processes end.
-pub(super) const OVER: &str = "over";
-
-/// Between two looks for these files.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-
 /// What goes wrong on purpose does so at this delivery.
 const PLANTED_AT: u64 = 100;
-
-/// Where a process writes.
-pub(super) fn log_path(folder: &Path, place: usize, incarnation: u64) -> PathBuf {
-    folder.join(format!("{place}.{incarnation}"))
-}
 
 /// A member as long as its process lasts.
 pub(in crate::broadcast) struct Lasting {
@@ -72,15 +59,14 @@ impl Lasting {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        let has = |name: &str, folder: &Path| folder.join(name).exists();
         let (mut look_at, mut stops) = (Instant::now(), false);
         loop {
             if Instant::now() >= look_at {
-                stops = stops || has(STOP, &self.plan.folder);
-                if stops && has(OVER, &self.plan.folder) {
+                stops = stops || is_ordered(&self.plan.folder, STOP);
+                if stops && is_ordered(&self.plan.folder, OVER) {
                     return Ok(());
                 }
-                look_at = Instant::now() + BETWEEN_LOOKS;
+                look_at = Instant::now() + BETWEEN_ORDERS;
             }
             if !stops {
                 while self.broadcast(0)? {}
@@ -128,8 +114,7 @@ impl Lasting {
             Ok(Delivery::View(view)) => {
                 // Whoever joins now has not heard that nothing more comes.
                 self.has_ended = false;
-                let lives = self.roster.iter().map(|&node| life_of(&view, node)).collect();
-                Entry::View { number: view.number, lives, at_ns: monotonic_ns() }
+                Entry::of_view(&view, &self.roster)
             }
             Ok(Delivery::Expelled) => {
                 self.has_ended = false;
@@ -156,9 +141,4 @@ impl Lasting {
         self.log.add(&entry)?;
         self.exchanged.take().map_or(Ok(()), |entry| self.log.add(&entry))
     }
-}
-
-/// The life of a node in a view; 0 if it is not there.
-fn life_of(view: &View, node: NodeId) -> u64 {
-    view.members.iter().find(|(member, _)| *member == node).map_or(0, |(_, life)| *life)
 }

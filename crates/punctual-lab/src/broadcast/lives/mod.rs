@@ -1,12 +1,11 @@
 //! Members that are killed or stopped under load, come back as new lives, and must be told one sequence.
 //!
-//! `log` is what each process writes down · `member` broadcasts, delivers and writes · `director` kills, stops and starts ·
-//! `history` checks all logs · `figures` says how long nothing was delivered and how long a return took · `overview` shows it.
+//! `log` is what each process writes down · `member` broadcasts, delivers and writes · `history` checks all logs · `figures` says how
+//! long nothing was delivered and how long a return took · `overview` shows it.
 
-mod director;
 mod figures;
 mod history;
-mod log;
+pub(super) mod log;
 pub(super) mod member;
 mod overview;
 mod trial;

@@ -1,8 +1,8 @@
-//! Kills or stops one member after the other under load, lets it come back, and waits until all deliver in one view again.
+//! Starts a group whose members write down what they are told, lets them run under load, and ends them. Meanwhile it may kill or
+//! stop one member after the other: it lets each come back, and waits until all deliver in one view again.
 //!
 //! What members do it reads in their logs: nothing is said while messages travel.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,12 +12,10 @@ use punctual_machine::process::random;
 use punctual_machine::signal::{interrupted, resume, stop};
 use punctual_proto::sim::Rng;
 
-use super::history::END;
-use super::log::{Entry, LogReader};
-use super::member::{OVER, STOP, log_path};
-use crate::broadcast::option::{BroadcastSettings, Disruption, Disruptions};
-use crate::broadcast::protocol::{Joined, MemberPlan, MemberRequest, ProcessPlan};
-use crate::broadcast::testbed::{BroadcastTestbed, TrialPlan};
+use super::log::{LogReader, OVER, STOP, Seen, Told, log_path};
+use super::option::{BroadcastSettings, Disruption, Disruptions};
+use super::protocol::{Joined, MemberPlan, MemberRequest, ProcessPlan};
+use super::testbed::{BroadcastTestbed, TrialPlan};
 use crate::run::memory_folder;
 
 /// How long the group may take for a step before it counts as broken: far longer than any suspicion.
@@ -33,48 +31,13 @@ const UNDISTURBED_MS: (i64, i64) = (50, 300);
 /// Entries of all logs that are kept in memory: about a gigabyte.
 const ENTRIES_MAX: usize = 8_000_000;
 
-/// What a process's log said last.
-#[derive(Debug, Default)]
-struct Seen {
-    view: u64,
-    lives: Vec<u64>,
-    /// Messages delivered in that view.
-    delivered: u64,
-    /// Places whose processes said here that they broadcast nothing more, each with the process.
-    ends: BTreeSet<u64>,
-}
-
-impl Seen {
-    fn note(&mut self, entry: &Entry) {
-        match entry {
-            Entry::View { number, lives, .. } => {
-                (self.view, self.delivered) = (*number, 0);
-                self.lives.clone_from(lives);
-            }
-            Entry::Delivered(message) => {
-                self.delivered += 1;
-                if message.number & END != 0 {
-                    self.ends.insert(end_of(message.sender, message.number));
-                }
-            }
-            Entry::Expelled { .. } => (self.view, self.delivered) = (0, 0),
-            Entry::Sent { .. } => {}
-        }
-    }
-}
-
-/// A process that broadcasts nothing more, as one number.
-fn end_of(place: usize, number: u64) -> u64 {
-    super::history::process_of(number) << 8 | place as u64
-}
-
 /// A process that takes part or took part.
-pub(super) struct Process {
+pub(super) struct Process<R> {
     pub(super) place: usize,
     pub(super) incarnation: u64,
     pub(super) was_killed: bool,
-    pub(super) entries: Vec<Entry>,
-    log: Option<LogReader>,
+    pub(super) entries: Vec<R>,
+    log: Option<LogReader<R>>,
     seen: Seen,
 }
 
@@ -88,13 +51,13 @@ pub(super) struct Event {
 }
 
 /// What a trial brought.
-pub(super) struct Lived {
+pub(super) struct Lived<R> {
     pub(super) frame: usize,
     /// When all members were in one view, and when they were told to stop.
     pub(super) started_ns: u64,
     pub(super) stopped_ns: u64,
     pub(super) events: Vec<Event>,
-    pub(super) processes: Vec<Process>,
+    pub(super) processes: Vec<Process<R>>,
     /// The view in which all began.
     pub(super) first_view: u64,
     /// Why the group did not go on, if it did not.
@@ -104,7 +67,7 @@ pub(super) struct Lived {
 }
 
 /// Why a trial ends early.
-enum Halt {
+pub(super) enum Halt {
     /// The machine cannot.
     Machine(String),
     /// The group did not do what it must.
@@ -134,19 +97,19 @@ impl Drop for Folder {
     }
 }
 
-/// Makes one trial.
-pub(super) fn make(
+/// Makes one trial; `stream` says which random numbers it draws.
+pub(super) fn make<R: Told>(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,
     trial: &TrialPlan,
-    disruptions: Disruptions,
-) -> Result<Lived, String> {
+    stream: u64,
+    load: impl FnOnce(&mut Director<'_, R>) -> Result<(), Halt>,
+) -> Result<Lived<R>, String> {
     let plans = testbed.begin(settings, trial)?;
     let mut director = Director {
         suspect_after: settings.suspect_after,
-        disruptions,
         folder: Folder::create()?,
-        rng: Rng::at(&[trial.seed, trial.members as u64, disruptions.of as u64]),
+        rng: Rng::at(&[trial.seed, trial.members as u64, stream]),
         current: Vec::new(),
         processes: Vec::new(),
         away: None,
@@ -157,7 +120,7 @@ pub(super) fn make(
         testbed,
         plans,
     };
-    let directed = director.direct();
+    let directed = director.direct(load);
     // Also after a failure: the next trial founds a group of its own.
     let (frame, ended) = director.end();
     let (stuck, cut_short) = match directed.and(ended) {
@@ -168,43 +131,47 @@ pub(super) fn make(
     Ok(Lived { stuck, cut_short, ..director.lived(frame) })
 }
 
-struct Director<'a> {
+pub(super) struct Director<'a, R> {
     testbed: &'a mut BroadcastTestbed,
     plans: Vec<MemberPlan>,
     suspect_after: Duration,
-    disruptions: Disruptions,
     folder: Folder,
     rng: Rng,
-    processes: Vec<Process>,
+    processes: Vec<Process<R>>,
     /// Of each place, which of the processes is there.
     current: Vec<usize>,
-    /// The place whose process was killed or stopped.
-    away: Option<usize>,
+    /// The place whose process was killed or stopped, and which of both.
+    away: Option<(usize, Disruption)>,
     events: Vec<Event>,
     first_view: u64,
     started_ns: u64,
     stopped_ns: u64,
 }
 
-impl Director<'_> {
-    fn direct(&mut self) -> Result<(), Halt> {
+impl<R: Told> Director<'_, R> {
+    fn direct(&mut self, load: impl FnOnce(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
         for place in 0..self.plans.len() {
             self.start(place)?;
         }
         let met = self.until("the members do not meet", |director| director.are_together(0));
         met.map_err(|halt| Halt::Machine(halt.text()))?;
         (self.started_ns, self.first_view) = (monotonic_ns(), self.at(0).seen.view);
-        for _ in 0..self.disruptions.count {
+        load(self)?;
+        self.stopped_ns = monotonic_ns();
+        self.mark(STOP)?;
+        self.until("the last messages do not come", Self::all_have_ended)
+    }
+
+    /// One disruption after the other, with load between them, before and behind.
+    pub(super) fn disrupt(&mut self, disruptions: Disruptions) -> Result<(), Halt> {
+        for _ in 0..disruptions.count {
             self.pass_time()?;
             if interrupted() {
                 break;
             }
-            self.disrupt()?;
+            self.disrupt_one(disruptions.of)?;
         }
-        self.pass_time()?;
-        self.stopped_ns = monotonic_ns();
-        self.mark(STOP)?;
-        self.until("the last messages do not come", Self::all_have_ended)
+        self.pass_time()
     }
 
     /// A new process at a place.
@@ -215,7 +182,8 @@ impl Director<'_> {
             ..self.plans[place].clone()
         };
         let folder = self.folder.0.clone();
-        let plan = ProcessPlan { member, incarnation, folder, suspect_after: self.suspect_after };
+        let suspect_after = self.suspect_after;
+        let plan = ProcessPlan { member, incarnation, folder, suspect_after };
         self.testbed.worker(place).send(&MemberRequest::Live(Box::new(plan)))?;
         let process = Process {
             place,
@@ -234,7 +202,7 @@ impl Director<'_> {
         Ok(())
     }
 
-    fn at(&self, place: usize) -> &Process {
+    fn at(&self, place: usize) -> &Process<R> {
         &self.processes[self.current[place]]
     }
 
@@ -258,21 +226,21 @@ impl Director<'_> {
     }
 
     fn all_have_ended(&self) -> bool {
-        let ends: Vec<u64> = self.current.iter().map(|&at| &self.processes[at]).map(Process::end).collect();
-        let has_all = |&at: &usize| ends.iter().all(|end| self.processes[at].seen.ends.contains(end));
-        self.current.iter().all(has_all)
+        let current = || self.current.iter().map(|&at| &self.processes[at]);
+        let ends: Vec<(usize, u64)> = current().map(|process| (process.place, process.incarnation)).collect();
+        current().all(|process| ends.iter().all(|end| process.seen.ends.contains(end)))
     }
 
     /// One member goes, and comes back.
-    fn disrupt(&mut self) -> Result<(), Halt> {
+    fn disrupt_one(&mut self, of: Disruption) -> Result<(), Halt> {
         self.until("the members are not in one view", |director| director.are_together(0))?;
         let place = self.rng.below(self.current.len() as u64) as usize;
         let Seen { view, lives, .. } = &self.at(place).seen;
         let (view, life) = (*view, lives[place]);
         let was_sequencer = lives.iter().position(|&life| life != 0) == Some(place);
         let at_ns = monotonic_ns();
-        self.away = Some(place);
-        match self.disruptions.of {
+        self.away = Some((place, of));
+        match of {
             Disruption::Kill => {
                 self.testbed.worker(place).kill();
                 let process = self.current[place];
@@ -285,7 +253,7 @@ impl Director<'_> {
         let most = self.suspect_after.as_nanos() as u64 / 2;
         let rest = Duration::from_nanos(self.rng.below(most));
         self.follow_for(rest)?;
-        let returned_ns = match self.disruptions.of {
+        let returned_ns = match of {
             Disruption::Kill => {
                 let now = monotonic_ns();
                 self.testbed.replace(place)?;
@@ -323,7 +291,7 @@ impl Director<'_> {
         self.follow_for(wait)
     }
 
-    fn follow_for(&mut self, wait: Duration) -> Result<(), Halt> {
+    pub(super) fn follow_for(&mut self, wait: Duration) -> Result<(), Halt> {
         let start = Instant::now();
         while start.elapsed() < wait {
             self.follow()?;
@@ -352,10 +320,11 @@ impl Director<'_> {
 
     /// Reads the logs, and hears whoever ended though it should not.
     fn follow(&mut self) -> Result<(), Halt> {
+        let away = self.away.map(|(place, _)| place);
         for place in 0..self.current.len() {
             self.read(place)?;
             let worker = self.testbed.worker(place);
-            if self.away != Some(place) && worker.has_answer() {
+            if away != Some(place) && worker.has_answer() {
                 let said = worker.recv::<Joined>();
                 let why = said.err().unwrap_or_else(|| "it ended too early".to_owned());
                 return Err(Halt::Stuck(format!("member {place}: {why}")));
@@ -363,7 +332,9 @@ impl Director<'_> {
         }
         let entries: usize = self.processes.iter().map(|process| process.entries.len()).sum();
         if entries > ENTRIES_MAX {
-            let text = format!("{ENTRIES_MAX} deliveries are kept at most: take a larger --message");
+            let text = format!(
+                "{ENTRIES_MAX} records of what members were told are kept at most: take a larger --message, or less time"
+            );
             return Err(Halt::Machine(text));
         }
         Ok(())
@@ -376,8 +347,8 @@ impl Director<'_> {
         }
         let Some(log) = &mut process.log else { return Ok(()) };
         log.follow()?;
-        for entry in log.entries.drain(..) {
-            process.seen.note(&entry);
+        for entry in log.records.drain(..) {
+            entry.note(&mut process.seen);
             process.entries.push(entry);
         }
         Ok(())
@@ -389,9 +360,10 @@ impl Director<'_> {
         let Some(Seen { view, lives, .. }) = newest.map(|process| &process.seen) else {
             return Halt::Stuck(sentence);
         };
+        let away = self.away.map(|(place, _)| place);
         let is_there = |place: usize| {
             let seen = &self.at(place).seen;
-            self.away != Some(place) && seen.lives.get(place) == lives.get(place) && seen.view != 0
+            away != Some(place) && seen.lives.get(place) == lives.get(place) && seen.view != 0
         };
         let members: Vec<usize> = (0..lives.len()).filter(|&place| lives[place] != 0).collect();
         let there = members.iter().filter(|&&place| is_there(place)).count();
@@ -417,12 +389,12 @@ impl Director<'_> {
             self.stopped_ns = monotonic_ns();
         }
         let mut ended = self.mark(STOP).and_then(|()| self.mark(OVER)).map_err(Halt::from);
-        if let Some(place) = self.away.filter(|_| self.disruptions.of == Disruption::Stop) {
+        if let Some((place, Disruption::Stop)) = self.away {
             let _runs_already = self.signal(place, resume);
         }
         let (mut frame, start) = (0, Instant::now());
         for place in 0..places {
-            let is_alive = self.away != Some(place) || self.disruptions.of == Disruption::Stop;
+            let is_alive = self.away != Some((place, Disruption::Kill));
             while is_alive && !self.testbed.worker(place).has_answer() && start.elapsed() < ENDING_MAX {
                 std::thread::sleep(BETWEEN_LOOKS);
             }
@@ -445,16 +417,10 @@ impl Director<'_> {
         (frame, ended.and(self.testbed.close(places).map_err(Halt::from)))
     }
 
-    fn lived(self, frame: usize) -> Lived {
+    fn lived(self, frame: usize) -> Lived<R> {
         let Self { started_ns, stopped_ns, events, processes, first_view, .. } = self;
         let (stuck, cut_short) = (None, None);
         Lived { frame, started_ns, stopped_ns, events, processes, first_view, stuck, cut_short }
-    }
-}
-
-impl Process {
-    fn end(&self) -> u64 {
-        self.incarnation << 8 | self.place as u64
     }
 }
 
