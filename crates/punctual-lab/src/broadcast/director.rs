@@ -3,7 +3,6 @@
 //!
 //! What members do it reads in their logs: nothing is said while messages travel.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use punctual_machine::process::random;
 use punctual_machine::signal::{interrupted, resume, stop};
 use punctual_proto::sim::Rng;
 
+use super::kv::option::KvPlan;
 use super::log::{LogReader, OVER, STOP, Seen, Told, log_path};
 use super::option::{BroadcastSettings, Disruption, Disruptions};
 use super::protocol::{Joined, MemberPlan, MemberRequest, ProcessPlan};
@@ -28,8 +28,8 @@ const ENDING_MAX: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// Load between two disruptions, and before the end.
 const UNDISTURBED_MS: (i64, i64) = (50, 300);
-/// Entries of all logs that are kept in memory: about a gigabyte.
-const ENTRIES_MAX: usize = 8_000_000;
+/// Memory for what all logs say, bytes.
+const RECORDS_SIZE_MAX: usize = 1 << 30;
 
 /// A process that takes part or took part.
 pub(super) struct Process<R> {
@@ -97,19 +97,31 @@ impl Drop for Folder {
     }
 }
 
-/// Makes one trial; `stream` says which random numbers it draws.
+/// What the processes of a trial do, and which random numbers it draws.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Direction {
+    /// They serve a store; they broadcast if this is none.
+    pub(super) kv: Option<KvPlan>,
+    /// Trials that differ in nothing else differ in this.
+    pub(super) stream: u64,
+    /// Silence after which a member is suspected.
+    pub(super) suspect_after: Duration,
+}
+
+/// Makes one trial.
 pub(super) fn make<R: Told>(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,
     trial: &TrialPlan,
-    stream: u64,
+    what: Direction,
     load: impl FnOnce(&mut Director<'_, R>) -> Result<(), Halt>,
 ) -> Result<Lived<R>, String> {
     let plans = testbed.begin(settings, trial)?;
     let mut director = Director {
-        suspect_after: settings.suspect_after,
+        suspect_after: what.suspect_after,
+        kv: what.kv,
         folder: Folder::create()?,
-        rng: Rng::at(&[trial.seed, trial.members as u64, stream]),
+        rng: Rng::at(&[trial.seed, trial.members as u64, what.stream]),
         current: Vec::new(),
         processes: Vec::new(),
         away: None,
@@ -135,6 +147,7 @@ pub(super) struct Director<'a, R> {
     testbed: &'a mut BroadcastTestbed,
     plans: Vec<MemberPlan>,
     suspect_after: Duration,
+    kv: Option<KvPlan>,
     folder: Folder,
     rng: Rng,
     processes: Vec<Process<R>>,
@@ -158,7 +171,7 @@ impl<R: Told> Director<'_, R> {
         (self.started_ns, self.first_view) = (monotonic_ns(), self.at(0).seen.view);
         load(self)?;
         self.stopped_ns = monotonic_ns();
-        self.mark(STOP)?;
+        self.order(STOP, "")?;
         self.until("the last messages do not come", Self::all_have_ended)
     }
 
@@ -183,7 +196,7 @@ impl<R: Told> Director<'_, R> {
         };
         let folder = self.folder.0.clone();
         let suspect_after = self.suspect_after;
-        let plan = ProcessPlan { member, incarnation, folder, suspect_after };
+        let plan = ProcessPlan { member, incarnation, folder, suspect_after, kv: self.kv };
         self.testbed.worker(place).send(&MemberRequest::Live(Box::new(plan)))?;
         let process = Process {
             place,
@@ -200,6 +213,24 @@ impl<R: Told> Director<'_, R> {
             None => self.current.push(newest),
         }
         Ok(())
+    }
+
+    /// What all processes wrote until now.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &R> {
+        self.processes.iter().flat_map(|process| &process.entries)
+    }
+
+    /// How many more records there is memory for.
+    pub(super) fn room(&self) -> usize {
+        let records: usize = self.processes.iter().map(|process| process.entries.len()).sum();
+        (RECORDS_SIZE_MAX / size_of::<R>()).saturating_sub(records)
+    }
+
+    /// Tells all processes something, by a file of this name. They see the old or the new text, never half of one.
+    pub(super) fn order(&self, name: &str, text: &str) -> Result<(), String> {
+        let (path, new) = (self.folder.0.join(name), self.folder.0.join(format!("{name}.new")));
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
+        written.map_err(|error| format!("{}: {error}", path.display()))
     }
 
     fn at(&self, place: usize) -> &Process<R> {
@@ -330,10 +361,10 @@ impl<R: Told> Director<'_, R> {
                 return Err(Halt::Stuck(format!("member {place}: {why}")));
             }
         }
-        let entries: usize = self.processes.iter().map(|process| process.entries.len()).sum();
-        if entries > ENTRIES_MAX {
+        if self.room() == 0 {
+            let records = RECORDS_SIZE_MAX / size_of::<R>();
             let text = format!(
-                "{ENTRIES_MAX} records of what members were told are kept at most: take a larger --message, or less time"
+                "{records} records of what members were told are kept at most: take a larger --message, or less time"
             );
             return Err(Halt::Machine(text));
         }
@@ -377,18 +408,13 @@ impl<R: Told> Director<'_, R> {
         ))
     }
 
-    fn mark(&self, name: &str) -> Result<(), String> {
-        let path = self.folder.0.join(name);
-        File::create(&path).map(|_| ()).map_err(|error| format!("{}: {error}", path.display()))
-    }
-
     /// Ends all processes that are there, and lets them leave: the payload of a frame, and whether they could.
     fn end(&mut self) -> (usize, Result<(), Halt>) {
         let places = self.current.len();
         if self.stopped_ns == 0 {
             self.stopped_ns = monotonic_ns();
         }
-        let mut ended = self.mark(STOP).and_then(|()| self.mark(OVER)).map_err(Halt::from);
+        let mut ended = self.order(STOP, "").and_then(|()| self.order(OVER, "")).map_err(Halt::from);
         if let Some((place, Disruption::Stop)) = self.away {
             let _runs_already = self.signal(place, resume);
         }

@@ -7,6 +7,9 @@ use serde_json::json;
 
 use super::judge::judge;
 use super::kept::PacedTrial;
+use super::kv;
+use super::kv::option::{KvSettings, Reads};
+use super::kv::trial::{KvStep, KvTrial, KvTurn};
 use super::lives::{self, DisruptedTrial};
 use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Disruptions, FaultProfile, Senders};
 use super::protocol::{FloorEnd, MemberEnd};
@@ -34,6 +37,8 @@ enum Turn {
     Group(TrialPlan),
     /// A group whose members are killed or stopped.
     Disrupted(TrialPlan, Disruptions),
+    /// A group with a store.
+    Store(TrialPlan, KvTurn),
 }
 
 /// One trial with a group.
@@ -110,6 +115,9 @@ pub struct BroadcastOverall {
     /// The same, of groups whose members were killed or stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disrupted: Vec<DisruptedTrial>,
+    /// The same, of groups with a store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kv: Vec<KvTrial>,
 }
 
 impl BroadcastTrial {
@@ -135,11 +143,15 @@ fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
     let mut turns = Vec::new();
     let calm = settings.disruptions.is_empty();
     for &members in &settings.members {
-        let has_floor = has_network && calm && settings.paced.is_none();
+        let has_floor = has_network && calm && settings.paced.is_none() && settings.kv.is_none();
         turns.extend(has_floor.then_some(Turn::Floor(members)));
         for &faults in &settings.faults {
             let group = |&engine| TrialPlan { engine, members, faults, seed: settings.seed };
             let groups = settings.engines.iter().map(group);
+            if let Some(kv) = &settings.kv {
+                turns.extend(groups.flat_map(|plan| stores(settings, kv, plan)));
+                continue;
+            }
             if calm {
                 turns.extend(groups.map(Turn::Group));
                 continue;
@@ -152,6 +164,18 @@ fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
     turns
 }
 
+/// Of a store: with each way to read, and each way to suffer.
+fn stores(settings: &BroadcastSettings, kv: &KvSettings, plan: TrialPlan) -> Vec<Turn> {
+    let disrupted: Vec<Option<Disruptions>> = settings.disruptions.iter().copied().map(Some).collect();
+    let ways = if disrupted.is_empty() { vec![None] } else { disrupted };
+    let one = |&reads: &Reads| {
+        ways.iter()
+            .map(move |&disruptions| Turn::Store(plan, KvTurn { reads, disruptions }))
+            .collect::<Vec<_>>()
+    };
+    kv.reads.iter().flat_map(one).collect()
+}
+
 fn name(turn: &Turn) -> String {
     match turn {
         Turn::Floor(members) => format!("floor/multicast/n{members}"),
@@ -160,6 +184,11 @@ fn name(turn: &Turn) -> String {
         }
         Turn::Disrupted(TrialPlan { engine, members, faults, .. }, Disruptions { of, count }) => {
             format!("{}, {members} members, {faults}, {count} {}", engine.name(), of.plural())
+        }
+        Turn::Store(TrialPlan { engine, members, faults, .. }, KvTurn { reads, disruptions }) => {
+            let what =
+                disruptions.map_or_else(String::new, |of| format!(", {} {}", of.count, of.of.plural()));
+            format!("{}, {members} members, {faults}, store with {} reads{what}", engine.name(), reads.name())
         }
     }
 }
@@ -182,6 +211,7 @@ fn run(
         trials: Vec::new(),
         floors: Vec::new(),
         disrupted: Vec::new(),
+        kv: Vec::new(),
     };
     let mut skipped = Vec::new();
     Turns::new(settings.runs, turns.len(), bar).all(&turns, name, &mut skipped, |turn, round, _| {
@@ -195,6 +225,10 @@ fn run(
                 let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
                 let trial = disrupted(&mut testbed, settings, &plan, *disruptions, (store, round))?;
                 overall.disrupted.push(trial);
+            }
+            Turn::Store(plan, kv) => {
+                let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
+                overall.kv.extend(store_trial(&mut testbed, settings, (&plan, *kv), (store, round))?);
             }
         }
         Ok(true)
@@ -311,6 +345,21 @@ fn disrupted(
     Ok(trial)
 }
 
+fn store_trial(
+    testbed: &mut BroadcastTestbed,
+    settings: &BroadcastSettings,
+    turn: (&TrialPlan, KvTurn),
+    (store, round): (&mut Store, u32),
+) -> Result<Option<KvTrial>, RunError> {
+    let Some(asked) = &settings.kv else { return Ok(None) };
+    let (trial, cells) = kv::make(testbed, settings, turn, asked)?;
+    for (wake, samples) in &cells {
+        let cell = CellId { size: settings.message, ..CellId::new(trial.engine.name(), wake) };
+        store.append(&cell, round, samples)?;
+    }
+    Ok(Some(trial))
+}
+
 fn floor(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,
@@ -344,24 +393,32 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// A row of the summary for each thing whose speed was measured.
 fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
-    let mut rows: Vec<(CellId, Vec<f64>)> = Vec::new();
-    let mut add = |engine: &str, wake: &str, size: usize, speed: f64| {
+    let mut rows: Vec<(CellId, &str, Vec<f64>)> = Vec::new();
+    let mut add = |engine: &str, wake: &str, size: usize, (speed, unit): (f64, &'static str)| {
         let cell = CellId { kind: Kind::Throughput, size, ..CellId::new(engine, wake) };
-        match rows.iter_mut().find(|(of, _)| *of == cell) {
-            Some((_, speeds)) => speeds.push(speed),
-            None => rows.push((cell, vec![speed])),
+        match rows.iter_mut().find(|(of, ..)| *of == cell) {
+            Some((.., speeds)) => speeds.push(speed),
+            None => rows.push((cell, unit, vec![speed])),
         }
     };
     for trial in &overall.trials {
-        add(trial.engine.name(), &trial.wake(), overall.message, trial.speed());
+        add(trial.engine.name(), &trial.wake(), overall.message, (trial.speed(), "B/s"));
     }
     for trial in &overall.disrupted {
-        add(trial.engine.name(), &trial.wake(), overall.message, trial.speed());
+        add(trial.engine.name(), &trial.wake(), overall.message, (trial.speed(), "B/s"));
+    }
+    for trial in &overall.kv {
+        let rate = trial.best().map_or(0.0, KvStep::rate);
+        add(trial.engine.name(), &trial.wake(), trial.value, (rate, "op/s"));
     }
     for floor in &overall.floors {
-        add("floor", &format!("multicast/n{}", floor.members), floor.size, floor.speed());
+        add("floor", &format!("multicast/n{}", floor.members), floor.size, (floor.speed(), "B/s"));
     }
-    rows.iter().map(|(cell, speeds)| CellResult::of_speeds(cell, speeds)).collect()
+    let of = |(cell, unit, speeds): &(CellId, &str, Vec<f64>)| CellResult {
+        unit: (*unit).to_owned(),
+        ..CellResult::of_speeds(cell, speeds)
+    };
+    rows.iter().map(of).collect()
 }
 
 impl Experiment for BroadcastSettings {
@@ -383,6 +440,7 @@ impl Experiment for BroadcastSettings {
             "engines": self.engines,
             "runs": self.runs,
             "paced": self.paced,
+            "kv": self.kv,
             "pinned": self.pin,
             "order": "bare multicast and engines in turn, then faults, then members, run by run",
         });
@@ -404,7 +462,7 @@ impl Experiment for BroadcastSettings {
 
     fn summarise(&self, (overall, skipped): &Self::Made, store: &Store) -> Result<Summary, StoreError> {
         let mut summary = store.summary()?;
-        cut_short(&mut summary, overall.trials.len() + overall.disrupted.len());
+        cut_short(&mut summary, overall.trials.len() + overall.disrupted.len() + overall.kv.len());
         if self.paced.is_some() {
             add_findings(&mut summary, &Run::open(store.path())?)?;
         }
@@ -415,8 +473,11 @@ impl Experiment for BroadcastSettings {
     }
 
     fn promise(&self, summary: &Summary, (overall, _): &Self::Made) -> Result<(), String> {
-        let broken: u64 = overall.disrupted.iter().map(|trial| trial.violation_count).sum();
-        match overall.disrupted.iter().find_map(|trial| trial.violations.first()) {
+        let of_lives = overall.disrupted.iter().map(|trial| (trial.violation_count, &trial.violations));
+        let of_stores = overall.kv.iter().map(|trial| (trial.violation_count, &trial.violations));
+        let all: Vec<(u64, &Vec<String>)> = of_lives.chain(of_stores).collect();
+        let broken: u64 = all.iter().map(|(count, _)| count).sum();
+        match all.iter().find_map(|(_, violations)| violations.first()) {
             Some(first) if broken > 1 => {
                 Err(format!("a promise did not hold: {first}; and {} more, see the summary", broken - 1))
             }

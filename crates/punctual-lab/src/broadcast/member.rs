@@ -12,9 +12,12 @@ use punctual_proto::sim::Rng;
 use twox_hash::XxHash3_128;
 
 use super::floor::Floor;
+use super::kv::member::Serving;
 use super::lives::member::Lasting;
 use super::option::Planted;
-use super::protocol::{Joined, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ROWS_MAX, Row};
+use super::protocol::{
+    Joined, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
+};
 use super::testbed::{INTERFACE, PREFIX};
 use crate::explain::kept::{WINDOWS_MAX, WindowLog};
 use crate::load::watch::SLOW;
@@ -24,7 +27,7 @@ use crate::run::Requests;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// On a machine with few processors some members do not run for a while: whoever is silent for less is not suspected.
-const SUSPECT_AFTER: Duration = Duration::from_secs(3);
+pub(super) const SUSPECT_AFTER: Duration = Duration::from_secs(3);
 
 /// How long a sender without credit waits for something to deliver before it tries again.
 pub(super) const BETWEEN_TRIES: Duration = Duration::from_micros(200);
@@ -41,7 +44,7 @@ const POOL_SIZE: usize = 1 << 20;
 /// Does as told.
 pub fn serve(mut requests: Requests) -> Result<(), String> {
     let Some(()) = requests.prepare() else { return Ok(()) };
-    let (mut running, mut floor, mut lasting) = (None::<Running>, None::<Floor>, None::<Lasting>);
+    let (mut running, mut floor, mut lasting) = (None::<Running>, None::<Floor>, None::<Alive>);
     while let Some(request) = requests.recv() {
         match request {
             MemberRequest::Settle { address } => {
@@ -70,7 +73,7 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                 (None, None) => requests.answer::<MemberEnd>(&Err("nothing is open".to_owned()))?,
             },
             MemberRequest::Live(plan) => {
-                let lived = Lasting::live(*plan).map(|(member, joined)| (lasting.insert(member), joined).1);
+                let lived = Alive::live(*plan).map(|(member, joined)| (lasting.insert(member), joined).1);
                 requests.answer(&lived)?;
             }
             MemberRequest::Close => {
@@ -80,6 +83,27 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A member that lived until all was over, and stays until it is let go.
+#[expect(dead_code, reason = "it is held, and asked for nothing")]
+enum Alive {
+    Broadcasting(Box<Lasting>),
+    Serving(Box<Serving>),
+}
+
+impl Alive {
+    fn live(plan: ProcessPlan) -> Result<(Self, Joined), String> {
+        Ok(match plan.kv {
+            None => {
+                Lasting::live(plan).map(|(member, joined)| (Self::Broadcasting(Box::new(member)), joined))?
+            }
+            Some(kv) => {
+                let (member, joined) = Serving::live(plan, kv)?;
+                (Self::Serving(Box::new(member)), joined)
+            }
+        })
+    }
 }
 
 /// The name of a member's node.
@@ -142,6 +166,17 @@ pub(super) struct Joining {
 
 impl Joining {
     pub(super) fn open(plan: &MemberPlan, founds: bool, suspect_after: Duration) -> Result<Self, String> {
+        let (node, options) = Self::options(plan, founds, suspect_after)?;
+        let group = Group::join(&node, &options).map_err(|error| error.to_string())?;
+        Ok(Self { node, group, roster: options.roster })
+    }
+
+    /// The node of a member, and how it joins.
+    pub(super) fn options(
+        plan: &MemberPlan,
+        founds: bool,
+        suspect_after: Duration,
+    ) -> Result<(Node, GroupOptions), String> {
         let faults =
             Faults::seeded(plan.seed).loss(plan.faults.loss_permille).corruption(plan.faults.flips_permille);
         let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&plan.bus.bus());
@@ -159,8 +194,7 @@ impl Joining {
             expel_slow_after: None,
             ..usual
         };
-        let group = Group::join(&node, &options).map_err(|error| error.to_string())?;
-        Ok(Self { node, group, roster: options.roster })
+        Ok((node, options))
     }
 }
 

@@ -3,13 +3,14 @@
 //!
 //! `option` says what is measured · `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
 //! sends bare datagrams · `judge` compares what they delivered · `director` kills and stops members, which write a `log` · `lives` checks all of
-//! their lives · `experiment` makes the trials in turn · `overview` shows them.
+//! their lives · `kv` puts a store onto a group · `experiment` makes the trials in turn · `overview` shows them.
 
 mod director;
 pub mod experiment;
 mod floor;
 mod judge;
 mod kept;
+pub mod kv;
 pub mod lives;
 mod log;
 pub mod member;

@@ -8,6 +8,8 @@ use clap::ValueEnum;
 use punctual::broadcast::Guarantee;
 use serde::{Deserialize, Serialize};
 
+use super::kv::option::KvSettings;
+
 /// What carries frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -221,6 +223,8 @@ pub struct BroadcastSettings {
     pub suspect_after: Duration,
     /// Repeats whatever is random.
     pub seed: u64,
+    /// A store in place of messages that mean nothing.
+    pub kv: Option<KvSettings>,
     /// What goes wrong on purpose.
     pub planted: Option<Planted>,
     /// When messages are due, where not as fast as the group takes them.

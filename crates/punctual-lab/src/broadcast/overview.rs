@@ -2,7 +2,7 @@
 
 use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial, median};
 use super::option::Senders;
-use super::{lives, published};
+use super::{kv, lives, published};
 use crate::report::parts::{self, tail_cells};
 use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
 use crate::sample::Kind;
@@ -25,6 +25,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         }
         sections.extend(floors(&all));
         sections.extend(lives::sections(&all.disrupted));
+        sections.extend(kv::sections(&all.kv, summary));
     }
     sections.extend(parts::rest(summary));
     sections

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::kv::option::KvPlan;
 use super::option::{BroadcastKind, FaultProfile, Paced, Planted};
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ThreadWindows;
@@ -52,6 +53,8 @@ pub(super) struct ProcessPlan {
     pub(super) folder: PathBuf,
     /// Silence after which it suspects another member.
     pub(super) suspect_after: Duration,
+    /// It serves a store; it broadcasts if this is none.
+    pub(super) kv: Option<KvPlan>,
 }
 
 /// Bare multicast, as one process sees it.

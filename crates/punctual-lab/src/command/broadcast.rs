@@ -5,8 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use punctual_machine::signal::count_continuations;
 
+use super::kv::KvArguments;
 use super::measure;
 use super::progress::progress;
+use crate::broadcast::kv::option::{KvSettings, VALUE_SIZE_MAX, VALUE_SIZE_MIN};
 use crate::broadcast::option::{
     BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultProfile, Paced, Planted,
     Senders, bytes,
@@ -20,7 +22,9 @@ use crate::units::duration;
 pub struct BroadcastArguments {
     #[command(flatten)]
     common: Common,
-    /// Members, one group for each number [default: 4,7,10; with --kills or --stops 4]
+    #[command(flatten)]
+    kv: KvArguments,
+    /// Members, one group for each number [default: 4,7,10; with --kills, --stops or --app 4]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=32))]
     members: Vec<u8>,
     /// Who broadcasts [default: 1; with --kills or --stops all]
@@ -32,17 +36,17 @@ pub struct BroadcastArguments {
     /// Payload that every member delivers in a trial, such as 20M, 1G [default: 16M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bytes: Option<u64>,
-    /// Size of a message
-    #[arg(long, value_name = "BYTES", default_value_t = 30_000, value_parser = clap::value_parser!(u32).range(16..=64 << 20))]
-    message: u32,
+    /// Size of a message [default: 30,000]; with --app kv of a value, 24 to 32,000 [default: 100]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=64 << 20))]
+    message: Option<u32>,
     /// Payload of a frame [default: 1,328, which Ethernet carries uncut; 2,048 in memory]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=60_000))]
     frame: Option<u16>,
     /// Frames of one sender that not all have taken [default: the library's]
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u16).range(1..=4_096))]
     window: Option<u16>,
-    /// Faults at each receiver, loss and flips in hundredths of what arrives [default: 0/0,1/0,1/1,2/1,3/1; with --kills or
-    /// --stops 0/0]
+    /// Faults at each receiver, loss and flips in hundredths of what arrives [default: 0/0,1/0,1/1,2/1,3/1; with --kills,
+    /// --stops or --app 0/0]
     #[arg(long, value_name = "LOSS/FLIPS", value_delimiter = ',')]
     faults: Vec<FaultProfile>,
     /// What carries frames, in turn
@@ -83,6 +87,10 @@ pub struct BroadcastArguments {
 /// Messages of one trial: each is a row in memory, of the first so many.
 const MESSAGES_MAX: u64 = 50_000_000;
 
+/// Size of a message, and of a value of a store, where nothing else is said.
+const MESSAGE: u32 = 30_000;
+const VALUE: u32 = 100;
+
 /// Payload of a trial, where nothing else is said.
 const BYTES: u64 = 16_000_000;
 
@@ -114,7 +122,14 @@ pub fn broadcast(arguments: &BroadcastArguments) -> Result<(), Failure> {
 fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure> {
     let common = &arguments.common;
     let paced = paced(arguments)?;
-    if paced.is_none() && common.duration.is_some()
+    let disruptions = disruptions(arguments)?;
+    let calm = disruptions.is_empty();
+    let is_table = calm && arguments.kv.app.is_none();
+    let given = |given: &[u8], usual: &[u8]| if given.is_empty() { usual } else { given }.to_vec();
+    let members = given(&arguments.members, if is_table { &[4, 7, 10] } else { &[4] });
+    let members: Vec<usize> = members.iter().map(|&members| members.into()).collect();
+    let kv = store(arguments, members.iter().copied().max().unwrap_or(0), calm)?;
+    if paced.is_none() && kv.is_none() && common.duration.is_some()
         || common.gap.is_some()
         || common.count.is_some()
         || common.load.is_some()
@@ -122,23 +137,19 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         let text = "--duration, --gap, --count, --load: a trial lasts until all members have --bytes, or with --period for --duration";
         return Err(Failure::Usage(text.to_owned()));
     }
-    let message = arguments.message as usize;
+    let message = arguments.message.unwrap_or(if kv.is_some() { VALUE } else { MESSAGE });
     let bytes = arguments.bytes.unwrap_or(BYTES);
-    if bytes / u64::from(arguments.message) > MESSAGES_MAX {
+    if bytes / u64::from(message) > MESSAGES_MAX {
         return Err(Failure::Usage(format!("--bytes {bytes}: at most {MESSAGES_MAX} messages")));
     }
-    let disruptions = disruptions(arguments)?;
-    let calm = disruptions.is_empty();
-    let given = |given: &[u8], usual: &[u8]| if given.is_empty() { usual } else { given }.to_vec();
-    let members = given(&arguments.members, if calm { &[4, 7, 10] } else { &[4] });
-    let usual = FAULTS[..if calm { FAULTS.len() } else { 1 }].iter();
+    let usual = FAULTS[..if is_table { FAULTS.len() } else { 1 }].iter();
     let usual = usual.map(|&(loss_permille, flips_permille)| FaultProfile { loss_permille, flips_permille });
     Ok(BroadcastSettings {
-        members: members.iter().map(|&members| members.into()).collect(),
-        senders: arguments.senders.unwrap_or(if calm { Senders::One } else { Senders::All }),
+        members,
+        senders: arguments.senders.unwrap_or(if is_table { Senders::One } else { Senders::All }),
         kind: arguments.kind,
         bytes,
-        message,
+        message: message as usize,
         frame: arguments.frame.map(usize::from),
         window: arguments.window.map(usize::from),
         faults: if arguments.faults.is_empty() { usual.collect() } else { arguments.faults.clone() },
@@ -149,9 +160,36 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         seed: common.seed,
         planted: arguments.plant,
         paced,
+        kv,
         pin: arguments.pin,
         trace: arguments.trace,
     })
+}
+
+/// What is asked of a store, if there is one, and whether the rest of what is asked for goes with it.
+fn store(
+    arguments: &BroadcastArguments,
+    members: usize,
+    is_calm: bool,
+) -> Result<Option<KvSettings>, Failure> {
+    let refused = |text: &str| Err(Failure::Usage(text.to_owned()));
+    if arguments.kv.app.is_some() {
+        let sizes = VALUE_SIZE_MIN..=VALUE_SIZE_MAX;
+        if arguments.bytes.is_some() || arguments.period.is_some() || arguments.senders.is_some() {
+            return refused(
+                "--app kv: clients ask one thing after the other; not with --bytes, --period or --senders",
+            );
+        }
+        if arguments.kind != BroadcastKind::Ab {
+            return refused(
+                "--kind agreed: a store whose last puts a crash undoes is not linearizable; --app kv needs ab",
+            );
+        }
+        if arguments.message.is_some_and(|value| !sizes.contains(&(value as usize))) {
+            return refused("--message: a value of --app kv has from 24 to 32,000 bytes");
+        }
+    }
+    arguments.kv.settings(arguments.common.duration.filter(|_| arguments.kv.app.is_some()), members, is_calm)
 }
 
 /// When messages are due, if at instants, and whether the rest of what is asked for goes with it.

@@ -9,6 +9,7 @@ mod groups;
 mod host;
 mod import;
 mod interleave;
+mod kv;
 mod manual;
 mod measure;
 mod oneway;

@@ -86,7 +86,7 @@ pub struct CellResult {
     /// Of the steady state.
     #[serde(flatten)]
     pub figures: Figures,
-    /// `ns`; `B/s` of a throughput.
+    /// `ns`; of a throughput `B/s`, or `op/s` of operations.
     pub unit: String,
     /// Messages that never came.
     pub lost: u64,

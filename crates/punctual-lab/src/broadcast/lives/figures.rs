@@ -3,7 +3,7 @@
 use super::history::{Broken, History, ProcessLog, check};
 use super::log::Entry;
 use super::trial::{DisruptedTrial, DisruptionEvent};
-use crate::broadcast::director::{self, Event, Lived, Process};
+use crate::broadcast::director::{self, Direction, Event, Lived, Process};
 use crate::broadcast::option::{BroadcastSettings, Disruption, Disruptions};
 use crate::broadcast::testbed::{BroadcastTestbed, TrialPlan};
 use crate::sample::{Outcome, Phase, Samples};
@@ -17,9 +17,9 @@ pub(in crate::broadcast) fn make(
     trial: &TrialPlan,
     disruptions: Disruptions,
 ) -> Result<(DisruptedTrial, Samples), String> {
-    let lived = director::make(testbed, settings, trial, disruptions.of as u64, |director| {
-        director.disrupt(disruptions)
-    })?;
+    let (kv, suspect_after) = (None, settings.suspect_after);
+    let what = Direction { kv, stream: disruptions.of as u64, suspect_after };
+    let lived = director::make(testbed, settings, trial, what, |director| director.disrupt(disruptions))?;
     let logs: Vec<ProcessLog<'_>> = lived.processes.iter().map(as_log).collect();
     let mut history = check(&logs, lived.stuck.is_none() && lived.cut_short.is_none());
     if let Some(sentence) = &lived.stuck {

@@ -1,0 +1,94 @@
+//! What is known of gets that a member answers from its own copy: they may be stale. Counted are those that are stale for certain,
+//! and found those that no copy can have answered.
+
+use std::collections::HashMap;
+
+/// A put: its value, when it began, and when it was answered, if it was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Put {
+    pub(super) value: u64,
+    pub(super) invoked_ns: u64,
+    pub(super) answered_ns: Option<u64>,
+}
+
+/// A get: what it answered, 0 for nothing, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Get {
+    pub(super) value: u64,
+    pub(super) invoked_ns: u64,
+    pub(super) answered_ns: u64,
+}
+
+/// What a get was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It may have been the newest value.
+    Possible,
+    /// For so long at least another value had been there, and whoever put that knew.
+    Stale(u64),
+    /// Nobody had put that value yet.
+    Impossible,
+}
+
+/// What each get of one key was.
+pub(super) fn judge(puts: &[Put], gets: &[Get]) -> Vec<Answer> {
+    let by_value: HashMap<u64, &Put> = puts.iter().map(|put| (put.value, put)).collect();
+    let mut begun: Vec<(u64, u64)> =
+        puts.iter().filter_map(|put| Some((put.invoked_ns, put.answered_ns?))).collect();
+    begun.sort_unstable();
+    // When the first of all puts was answered that began there or later.
+    for at in (1..begun.len()).rev() {
+        begun[at - 1].1 = begun[at - 1].1.min(begun[at].1);
+    }
+    let overwritten_since = |known_ns: u64| {
+        let later = begun.partition_point(|&(invoked_ns, _)| invoked_ns <= known_ns);
+        begun.get(later).map(|&(_, answered_ns)| answered_ns)
+    };
+    let one = |get: &Get| {
+        let overwritten_ns = if get.value == 0 {
+            begun.first().map(|&(_, answered_ns)| answered_ns)
+        } else {
+            match by_value.get(&get.value) {
+                Some(put) if put.invoked_ns <= get.answered_ns => put.answered_ns.and_then(overwritten_since),
+                _ => return Answer::Impossible,
+            }
+        };
+        match overwritten_ns.filter(|&ns| ns < get.invoked_ns) {
+            Some(ns) => Answer::Stale(get.invoked_ns - ns),
+            None => Answer::Possible,
+        }
+    };
+    gets.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(value: u64, invoked_ns: u64, answered_ns: u64) -> Put {
+        Put { value, invoked_ns, answered_ns: Some(answered_ns) }
+    }
+
+    /// Goal: a get is stale if its value was overwritten by a put that began after its own was answered and was answered before the
+    /// get began; it is impossible if nobody had begun to put its value.
+    #[test]
+    fn stale_gets_are_told_from_possible_ones() {
+        let puts = [
+            put(1, 0, 10),
+            put(2, 20, 30),
+            put(3, 25, 90),
+            put(4, 40, 60),
+            Put { value: 5, invoked_ns: 50, answered_ns: None },
+        ];
+        let of =
+            |value, invoked_ns| judge(&puts, &[Get { value, invoked_ns, answered_ns: invoked_ns + 5 }])[0];
+        assert_eq!([of(0, 5), of(0, 11)], [Answer::Possible, Answer::Stale(1)]);
+        assert_eq!([of(1, 25), of(1, 30), of(1, 35)], [Answer::Possible, Answer::Possible, Answer::Stale(5)]);
+        assert_eq!([of(2, 60), of(2, 70)], [Answer::Possible, Answer::Stale(10)]);
+        assert_eq!([of(3, 1_000), of(4, 1_000), of(5, 1_000)], [Answer::Possible; 3]);
+        assert_eq!(
+            [of(5, 44), of(5, 45), of(7, 1_000)],
+            [Answer::Impossible, Answer::Possible, Answer::Impossible]
+        );
+    }
+}

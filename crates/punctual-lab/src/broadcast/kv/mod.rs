@@ -1,0 +1,19 @@
+//! A key-value store of which every member has a copy, under load from clients: how many operations a second, and whether the history
+//! of all of them is linearizable.
+//!
+//! `option` says what is asked for · `store` is the state, and what changes it · `member` serves its clients, and writes all of it to
+//! its `log` · `history` puts the logs together and checks them, `linear` those of one key, `local` gets that no order answers ·
+//! `trial` raises the clients · `overview` shows it.
+
+mod history;
+mod linear;
+mod local;
+pub(super) mod log;
+pub(super) mod member;
+pub mod option;
+mod overview;
+mod store;
+pub mod trial;
+
+pub(super) use overview::sections;
+pub(super) use trial::make;

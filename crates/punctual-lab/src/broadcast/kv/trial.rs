@@ -1,0 +1,351 @@
+//! Makes one trial: raises the clients until the group does no more for more of them, or kills members under load.
+
+use std::time::Duration;
+
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::signal::interrupted;
+use serde::{Deserialize, Serialize};
+
+use super::history::{self, Asked, ProcessLog};
+use super::log::Entry;
+use super::member::CLIENTS;
+use super::option::{KvPlan, KvSettings, Reads};
+use crate::broadcast::director::{self, Direction, Director, Halt, Lived};
+use crate::broadcast::lives::log::Entry as GroupEntry;
+use crate::broadcast::member::SUSPECT_AFTER;
+use crate::broadcast::option::{BroadcastEngine, BroadcastSettings, Disruption, Disruptions, FaultProfile};
+use crate::broadcast::testbed::{BroadcastTestbed, TrialPlan};
+use crate::sample::{Outcome, Samples};
+
+/// After more clients were asked for, so long until they count.
+const SETTLE: Duration = Duration::from_millis(100);
+/// What more clients must bring to be worth still more.
+const GROWTH_MIN: f64 = 1.05;
+/// So many doublings in a row that bring less end a trial: one may be unlucky.
+const FLAT_MAX: usize = 2;
+/// Clients of a group.
+pub const CLIENTS_MAX: usize = 4_096;
+/// Clients for each member while members are killed or stopped.
+const CLIENTS_EACH: usize = 4;
+
+/// So many clients for a while.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KvStep {
+    /// Clients of the whole group.
+    pub clients: usize,
+    /// Operations that were answered.
+    pub operations: u64,
+    /// In this time.
+    pub duration_ns: u64,
+}
+
+impl KvStep {
+    /// Operations a second.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 * 1e9 / self.duration_ns.max(1) as f64
+    }
+}
+
+/// One trial with a store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KvTrial {
+    /// What carried frames.
+    pub engine: BroadcastEngine,
+    /// Members.
+    pub members: usize,
+    /// What each receiver suffered.
+    pub faults: FaultProfile,
+    /// By which it is repeated.
+    pub seed: u64,
+    /// Payload of a frame, bytes.
+    pub frame: usize,
+    /// How gets were answered.
+    pub reads: Reads,
+    /// What members suffered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption: Option<Disruption>,
+    /// How often.
+    pub disruptions: u64,
+    /// Of a hundred operations, so many were puts.
+    pub puts_percent: u32,
+    /// Keys.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value: usize,
+    /// With more and more clients; one step where members were killed or stopped.
+    pub steps: Vec<KvStep>,
+    /// Operations answered in each second, from the first on.
+    pub seconds: Vec<u64>,
+    /// Views that began after all members were in one.
+    pub views: u64,
+    /// Lives that the others went on without, and that found out.
+    pub expelled: u64,
+    /// Keys whose history was checked.
+    pub checked_keys: u64,
+    /// Operations of these histories.
+    pub checked_operations: u64,
+    /// Puts of which nobody was told whether they happened.
+    pub maybe: u64,
+    /// Keys whose history no search decided.
+    pub undecided: u64,
+    /// Local gets.
+    pub local_gets: u64,
+    /// Of those, gets that were stale for certain.
+    pub stale: u64,
+    /// How long the newer value of one of them had been known at most.
+    pub stale_ns_max: u64,
+    /// Operations and copies that fit no order.
+    pub violation_count: u64,
+    /// The first of them, in words.
+    pub violations: Vec<String>,
+}
+
+impl KvTrial {
+    /// As part of a cell's name.
+    pub(in crate::broadcast) fn wake(&self) -> String {
+        let (reads, faults) = (self.reads.name(), self.faults.in_names());
+        let disruption = self.disruption.map_or_else(String::new, |of| format!("/{}", of.plural()));
+        format!("kv/n{}/{faults}/{reads}{disruption}", self.members)
+    }
+
+    /// The name of the latencies of puts or gets in a step.
+    pub(in crate::broadcast) fn wake_of(&self, step: &KvStep, op: &str) -> String {
+        match self.disruption {
+            Some(_) => format!("{}/{op}", self.wake()),
+            None => format!("{}/c{}/{op}", self.wake(), step.clients),
+        }
+    }
+
+    /// The step in which most was done.
+    pub fn best(&self) -> Option<&KvStep> {
+        self.steps.iter().max_by(|one, other| one.rate().total_cmp(&other.rate()))
+    }
+}
+
+/// What one trial is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::broadcast) struct KvTurn {
+    pub(in crate::broadcast) reads: Reads,
+    pub(in crate::broadcast) disruptions: Option<Disruptions>,
+}
+
+/// A time in which the number of clients did not change.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    clients: usize,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// Makes one trial: what is stored of it, and of each step and kind of operation its cell's name and a row per operation.
+pub(in crate::broadcast) fn make(
+    testbed: &mut BroadcastTestbed,
+    settings: &BroadcastSettings,
+    (trial, turn): (&TrialPlan, KvTurn),
+    kv: &KvSettings,
+) -> Result<(KvTrial, Vec<(String, Samples)>), String> {
+    let KvTurn { reads, disruptions } = turn;
+    let usual = if disruptions.is_some() { CLIENTS_EACH * trial.members } else { 1 };
+    let clients = kv.clients.unwrap_or(usual);
+    let plan = KvPlan { reads, puts_percent: kv.puts_percent, keys: kv.keys, clients };
+    let suspect_after = if disruptions.is_some() { settings.suspect_after } else { SUSPECT_AFTER };
+    let what = Direction { kv: Some(plan), stream: reads as u64 + 16, suspect_after };
+    let mut windows = Vec::new();
+    let lived =
+        director::make(
+            testbed,
+            settings,
+            trial,
+            what,
+            |director: &mut Director<'_, Entry>| match disruptions {
+                Some(disruptions) => {
+                    let from_ns = monotonic_ns();
+                    director.disrupt(disruptions)?;
+                    windows.push(Window { clients, from_ns, to_ns: monotonic_ns() });
+                    Ok(())
+                }
+                None => raise(director, kv, &mut windows),
+            },
+        )?;
+    if let Some(reason) = &lived.cut_short {
+        return Err(reason.clone());
+    }
+    Ok(summarise(settings, (trial, turn), kv, (&lived, &windows)))
+}
+
+/// More and more clients, until two doublings bring nothing.
+fn raise(director: &mut Director<'_, Entry>, kv: &KvSettings, windows: &mut Vec<Window>) -> Result<(), Halt> {
+    let (mut clients, mut best, mut flat) = (kv.clients.unwrap_or(1), 0.0, 0);
+    while flat < FLAT_MAX && clients <= CLIENTS_MAX && !interrupted() {
+        director.order(CLIENTS, &clients.to_string())?;
+        director.follow_for(SETTLE)?;
+        let (from_ns, room_before) = (monotonic_ns(), director.room());
+        director.follow_for(kv.step)?;
+        let window = Window { clients, from_ns, to_ns: monotonic_ns() };
+        windows.push(window);
+        let room = director.room();
+        let answered = director.entries().filter(|entry| is_answered_in(entry, &window)).count();
+        let rate = answered as f64 / (window.to_ns - window.from_ns) as f64;
+        flat = if rate < GROWTH_MIN * best { flat + 1 } else { 0 };
+        best = rate.max(best);
+        // Twice the clients may do twice as much; the last operations need room, too.
+        if kv.clients.is_some() || room < 3 * (room_before - room) {
+            break;
+        }
+        clients *= 2;
+    }
+    Ok(())
+}
+
+fn is_answered_in(entry: &Entry, window: &Window) -> bool {
+    match entry {
+        Entry::Answered { at_ns, .. } | Entry::Read { at_ns, .. } => {
+            (window.from_ns..window.to_ns).contains(at_ns)
+        }
+        _ => false,
+    }
+}
+
+fn summarise(
+    settings: &BroadcastSettings,
+    (trial, turn): (&TrialPlan, KvTurn),
+    kv: &KvSettings,
+    (lived, windows): (&Lived<Entry>, &[Window]),
+) -> (KvTrial, Vec<(String, Samples)>) {
+    let logs = lived.processes.iter().map(|process| ProcessLog {
+        place: process.place,
+        was_killed: process.was_killed,
+        entries: &process.entries,
+    });
+    let logs: Vec<ProcessLog<'_>> = logs.collect();
+    let operations = history::operations(&logs);
+    let mut checked = history::check(&logs, &operations, lived.started_ns);
+    if let Some(sentence) = &lived.stuck {
+        checked.violation_count += 1;
+        checked.violations.push(sentence.clone());
+    }
+    let entries = || lived.processes.iter().flat_map(|process| &process.entries);
+    let told = || {
+        entries().filter_map(|entry| match entry {
+            Entry::Group(told) => Some(&**told),
+            _ => None,
+        })
+    };
+    let last_view = told().filter_map(|told| match told {
+        GroupEntry::View { number, .. } => Some(*number),
+        _ => None,
+    });
+    let made = KvTrial {
+        engine: trial.engine,
+        members: trial.members,
+        faults: trial.faults,
+        seed: trial.seed,
+        frame: lived.frame,
+        reads: turn.reads,
+        disruption: turn.disruptions.map(|disruptions| disruptions.of),
+        disruptions: lived.events.len() as u64,
+        puts_percent: kv.puts_percent,
+        keys: kv.keys,
+        value: settings.message,
+        steps: windows.iter().map(|window| step(window, &operations)).collect(),
+        seconds: seconds(&operations, lived),
+        views: last_view.max().unwrap_or(0).saturating_sub(lived.first_view),
+        expelled: told().filter(|told| matches!(told, GroupEntry::Expelled { .. })).count() as u64,
+        checked_keys: checked.keys,
+        checked_operations: checked.operations,
+        maybe: checked.maybe,
+        undecided: checked.undecided,
+        local_gets: operations.iter().filter(|asked| asked.is_local).count() as u64,
+        stale: checked.stale,
+        stale_ns_max: checked.stale_ns_max,
+        violation_count: checked.violation_count,
+        violations: checked.violations,
+    };
+    let mut cells = Vec::new();
+    for (window, step) in windows.iter().zip(&made.steps) {
+        for (op, is_put) in [("put", true), ("get", false)] {
+            let samples = samples(&operations, window, is_put, lived.started_ns);
+            if !samples.is_empty() {
+                cells.push((made.wake_of(step, op), samples));
+            }
+        }
+    }
+    (made, cells)
+}
+
+fn step(window: &Window, operations: &[Asked]) -> KvStep {
+    let is_in =
+        |asked: &&Asked| asked.answered_ns.is_some_and(|ns| (window.from_ns..window.to_ns).contains(&ns));
+    KvStep {
+        clients: window.clients,
+        operations: operations.iter().filter(is_in).count() as u64,
+        duration_ns: window.to_ns - window.from_ns,
+    }
+}
+
+/// Operations answered in each whole second of load.
+fn seconds(operations: &[Asked], lived: &Lived<Entry>) -> Vec<u64> {
+    let second = |ns: u64| (ns / 1_000_000_000) as usize;
+    let mut seconds = vec![0; second(lived.stopped_ns.saturating_sub(lived.started_ns))];
+    for ns in operations.iter().filter_map(|asked| asked.answered_ns?.checked_sub(lived.started_ns)) {
+        if let Some(count) = seconds.get_mut(second(ns)) {
+            *count += 1;
+        }
+    }
+    seconds
+}
+
+/// A row for each operation that began in the window, from there to its answer. Whoever gave up waited until then; a client that was
+/// killed waits for nothing.
+fn samples(operations: &[Asked], window: &Window, is_put: bool, started_ns: u64) -> Samples {
+    let mut samples = Samples::default();
+    let begun = operations
+        .iter()
+        .filter(|asked| asked.is_put == is_put && (window.from_ns..window.to_ns).contains(&asked.invoked_ns));
+    for asked in begun {
+        let (end_ns, outcome) = match (asked.answered_ns, asked.given_up_ns) {
+            (Some(ns), _) => (ns, Outcome::Answered),
+            (None, Some(ns)) => (ns, Outcome::Unfinished),
+            (None, None) => continue,
+        };
+        let at_ns = asked.invoked_ns.saturating_sub(started_ns);
+        let total_ns = end_ns.saturating_sub(asked.invoked_ns);
+        samples.push(samples.len() as u64, at_ns, at_ns, total_ns, outcome);
+        samples.sender.push(asked.place as u64);
+    }
+    samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an operation counts where it was answered, its latency where it began, and who gave up waited until then.
+    #[test]
+    fn operations_count_in_their_window() {
+        let put = Asked {
+            place: 2,
+            is_put: true,
+            is_local: false,
+            key: 1,
+            value: 1,
+            invoked_ns: 1_100,
+            answered_ns: Some(1_150),
+            given_up_ns: None,
+        };
+        let operations = [
+            put,
+            Asked { invoked_ns: 1_190, answered_ns: Some(1_250), ..put },
+            Asked { answered_ns: None, given_up_ns: Some(1_900), ..put },
+            Asked { answered_ns: None, ..put },
+            Asked { is_put: false, invoked_ns: 1_000, answered_ns: Some(1_199), ..put },
+        ];
+        let window = Window { clients: 3, from_ns: 1_100, to_ns: 1_200 };
+        assert_eq!(step(&window, &operations), KvStep { clients: 3, operations: 2, duration_ns: 100 });
+        let samples = samples(&operations, &window, true, 1_000);
+        assert_eq!(samples.total_ns, [50, 60, 800]);
+        assert_eq!(samples.sent_ns, [100, 190, 100]);
+        assert_eq!(samples.outcome[2], Outcome::Unfinished);
+        assert_eq!(samples.sender, [2; 3]);
+    }
+}
