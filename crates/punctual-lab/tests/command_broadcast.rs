@@ -58,6 +58,25 @@ fn all_members_deliver_the_same() {
     assert!(again.contains("How fast a group delivers"), "{again}");
 }
 
+/// Goal: frames of several sizes are cells of their own, a whole message in one of them, and all is delivered with each.
+#[test]
+fn frames_are_an_axis() {
+    let _turn = alone();
+    let place = Place::new();
+    place.punctual(&short("shared,multicast", &["--faults", "1/1", "--frame", "512,max"])).with(0);
+    let summary = summary(&place);
+    let trials = trials(&summary);
+    assert!([2, 4].contains(&trials.len()), "{trials:#?}");
+    for (trial, frame) in trials.iter().zip([512, 5_000].into_iter().cycle()) {
+        assert_eq!((&trial["frame"], &trial["messages"]), (&frame.into(), &120.into()), "{trial:#}");
+        assert_eq!((&trial["altered"], &trial["misordered"]), (&0.into(), &0.into()), "{trial:#}");
+    }
+    let results = summary["results"].as_array().expect("results");
+    for name in ["shared/ab/n3/1-1/frame-512", "shared/ab/n3/1-1/frame-max"] {
+        assert!(results.iter().any(|row| row["name"] == name), "{name}: {results:#?}");
+    }
+}
+
 /// Goal: messages that are due at instants are stored of each member with their stages and threads, and what was late is told of a
 /// member; all is delivered as otherwise.
 #[test]
@@ -135,6 +154,8 @@ fn bad_options_are_named() {
         (&["--bytes", "1T"], "--bytes"),
         (&["--message", "15"], "--message"),
         (&["--kind", "beb"], "--kind"),
+        (&["--frame", "1024,63"], "--frame"),
+        (&["--frame", "1024,max", "--kills", "1"], "--frame"),
         (&["--duration", "1s"], "--duration"),
         (&["--trace"], "--trace"),
         (&["--period", "1ms", "--bytes", "1M"], "--bytes"),

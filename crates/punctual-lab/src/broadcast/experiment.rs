@@ -8,12 +8,14 @@ use serde_json::json;
 use super::judge::judge;
 use super::kept::PacedTrial;
 use super::kv;
-use super::kv::option::{KvSettings, Reads};
 use super::kv::trial::{KvStep, KvTrial, KvTurn};
 use super::lives::{self, DisruptedTrial};
-use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Disruptions, FaultProfile, Senders};
+use super::option::{
+    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruptions, FaultProfile, FrameSize, Senders,
+};
 use super::protocol::{FloorEnd, MemberEnd};
 use super::testbed::{BroadcastTestbed, MTU, TrialPlan};
+use super::turn::{Turn, name, turns};
 use crate::explain::evidence::{Recording, TrialEvidence};
 use crate::explain::of_run::add_findings;
 use crate::explain::run_trace::RunRecorder;
@@ -27,19 +29,6 @@ const FLOOR_SIZE: usize = 1_328;
 
 /// Messages at the start of each trial that count apart: rings, buffers and windows are touched for the first time.
 const WARMUP: u64 = 64;
-
-/// What is made in a turn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Turn {
-    /// Bare multicast to so many members.
-    Floor(usize),
-    /// A group.
-    Group(TrialPlan),
-    /// A group whose members are killed or stopped.
-    Disrupted(TrialPlan, Disruptions),
-    /// A group with a store.
-    Store(TrialPlan, KvTurn),
-}
 
 /// One trial with a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +45,9 @@ pub struct BroadcastTrial {
     pub seed: u64,
     /// Payload of a frame, bytes.
     pub frame: usize,
+    /// What was asked for.
+    #[serde(default)]
+    pub frame_asked: FrameSize,
     /// Messages that every member delivered.
     pub messages: u64,
     /// Payload that every member delivered, bytes.
@@ -122,7 +114,8 @@ pub struct BroadcastOverall {
 
 impl BroadcastTrial {
     pub(super) fn wake(&self) -> String {
-        format!("{}/n{}/{}", self.kind.name(), self.members, self.faults.in_names())
+        let (faults, frame) = (self.faults.in_names(), self.frame_asked.in_names());
+        format!("{}/n{}/{faults}{frame}", self.kind.name(), self.members)
     }
 
     /// Payload a second at the slowest member.
@@ -135,61 +128,6 @@ impl FloorTrial {
     /// Payload a second at the slowest receiver: what it lost does not count.
     pub fn speed(&self) -> f64 {
         self.received as f64 * self.size as f64 * 1e9 / self.duration_ns.max(1) as f64
-    }
-}
-
-fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
-    let has_network = settings.engines.iter().any(|engine| engine.is_of_a_network());
-    let mut turns = Vec::new();
-    let calm = settings.disruptions.is_empty();
-    for &members in &settings.members {
-        let has_floor = has_network && calm && settings.paced.is_none() && settings.kv.is_none();
-        turns.extend(has_floor.then_some(Turn::Floor(members)));
-        for &faults in &settings.faults {
-            let group = |&engine| TrialPlan { engine, members, faults, seed: settings.seed };
-            let groups = settings.engines.iter().map(group);
-            if let Some(kv) = &settings.kv {
-                turns.extend(groups.flat_map(|plan| stores(settings, kv, plan)));
-                continue;
-            }
-            if calm {
-                turns.extend(groups.map(Turn::Group));
-                continue;
-            }
-            // Each by itself: whoever was suspected wrongly is given more time from then on.
-            let disrupted = |plan| settings.disruptions.iter().map(move |&of| Turn::Disrupted(plan, of));
-            turns.extend(groups.flat_map(disrupted));
-        }
-    }
-    turns
-}
-
-/// Of a store: with each way to read, and each way to suffer.
-fn stores(settings: &BroadcastSettings, kv: &KvSettings, plan: TrialPlan) -> Vec<Turn> {
-    let disrupted: Vec<Option<Disruptions>> = settings.disruptions.iter().copied().map(Some).collect();
-    let ways = if disrupted.is_empty() { vec![None] } else { disrupted };
-    let one = |&reads: &Reads| {
-        ways.iter()
-            .map(move |&disruptions| Turn::Store(plan, KvTurn { reads, disruptions }))
-            .collect::<Vec<_>>()
-    };
-    kv.reads.iter().flat_map(one).collect()
-}
-
-fn name(turn: &Turn) -> String {
-    match turn {
-        Turn::Floor(members) => format!("floor/multicast/n{members}"),
-        Turn::Group(TrialPlan { engine, members, faults, .. }) => {
-            format!("{}, {members} members, {faults}", engine.name())
-        }
-        Turn::Disrupted(TrialPlan { engine, members, faults, .. }, Disruptions { of, count }) => {
-            format!("{}, {members} members, {faults}, {count} {}", engine.name(), of.plural())
-        }
-        Turn::Store(TrialPlan { engine, members, faults, .. }, KvTurn { reads, disruptions }) => {
-            let what =
-                disruptions.map_or_else(String::new, |of| format!(", {} {}", of.count, of.of.plural()));
-            format!("{}, {members} members, {faults}, store with {} reads{what}", engine.name(), reads.name())
-        }
     }
 }
 
@@ -256,6 +194,7 @@ fn group(
         faults: plan.faults,
         seed: plan.seed,
         frame: made.frame,
+        frame_asked: plan.frame,
         messages: bytes / settings.message as u64,
         bytes,
         duration_ns: ended_ns.saturating_sub(made.started_ns),
@@ -365,7 +304,10 @@ fn floor(
     settings: &BroadcastSettings,
     members: usize,
 ) -> Result<FloorTrial, RunError> {
-    let size = settings.frame.unwrap_or(FLOOR_SIZE).min(FLOOR_SIZE);
+    let size = match settings.frames[..] {
+        [FrameSize::Bytes(bytes)] => bytes.min(FLOOR_SIZE),
+        _ => FLOOR_SIZE,
+    };
     let (started_ns, ends) = testbed.floor(members, settings.bytes.div_ceil(size as u64), size)?;
     let [sender, receivers @ ..] = &ends[..] else {
         return Err(RunError::Machine("bare multicast needs a sender".to_owned()));
@@ -434,7 +376,7 @@ impl Experiment for BroadcastSettings {
             "senders": self.senders,
             "kind": self.kind,
             "message": self.message,
-            "frame": self.frame,
+            "frame": self.frames.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "window": self.window,
             "faults": self.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "engines": self.engines,

@@ -8,6 +8,7 @@ use punctual::{Clock, Ledger, Node, NodeId, NodeOptions};
 use punctual_machine::clock::{monotonic_ns, process_cpu_ns};
 use punctual_machine::namespace::{add_address, bring_up};
 use punctual_machine::scheduling::sleep_precisely;
+use punctual_proto::broadcast::DATA_PREFIX_SIZE;
 use punctual_proto::sim::Rng;
 use twox_hash::XxHash3_128;
 
@@ -184,11 +185,13 @@ impl Joining {
         let names: Vec<String> = (0..plan.members).map(name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let usual = GroupOptions::new("broadcast", &names);
+        let most = node.payload_size_max().saturating_sub(DATA_PREFIX_SIZE);
+        let (frame_size, window) = plan.frame.resolve(plan.message, most);
         let options = GroupOptions {
             founds,
             guarantee: plan.kind.guarantee(),
-            frame_size: plan.frame,
-            window: plan.window.unwrap_or(usual.window),
+            frame_size,
+            window: plan.window.or(window).unwrap_or(usual.window),
             message_size_max: plan.message,
             suspect_after,
             expel_slow_after: None,

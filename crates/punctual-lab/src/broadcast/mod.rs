@@ -3,7 +3,7 @@
 //!
 //! `option` says what is measured · `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
 //! sends bare datagrams · `judge` compares what they delivered · `director` kills and stops members, which write a `log` · `lives` checks all of
-//! their lives · `kv` puts a store onto a group · `experiment` makes the trials in turn · `overview` shows them.
+//! their lives · `kv` puts a store onto a group · `experiment` makes the trials, each in its `turn` · `overview` shows them.
 
 mod director;
 pub mod experiment;
@@ -19,3 +19,4 @@ pub mod overview;
 mod protocol;
 mod published;
 mod testbed;
+mod turn;

@@ -134,6 +134,73 @@ impl FromStr for FaultProfile {
     }
 }
 
+/// Payload of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameSize {
+    /// What the library takes on this medium
+    #[default]
+    Usual,
+    /// So many bytes
+    Bytes(usize),
+    /// A whole message, as far as the medium carries it
+    Max,
+}
+
+/// What can be asked for, bytes.
+const FRAME_SIZES: std::ops::RangeInclusive<usize> = 64..=60_000;
+
+impl FrameSize {
+    /// What a trial's cell is called by, behind a slash, where something was asked for.
+    pub(super) fn in_names(self) -> String {
+        match self {
+            Self::Usual => String::new(),
+            Self::Bytes(_) | Self::Max => format!("/frame-{self}"),
+        }
+    }
+
+    /// In bytes, and how many may be under way: as many bytes as usual, but never too few frames to keep going. The usual ones where
+    /// `None`.
+    pub(super) fn resolve(self, message: usize, most: usize) -> (Option<usize>, Option<usize>) {
+        /// Bytes of a usual window in memory.
+        const UNDER_WAY: usize = 512 << 10;
+        const FRAMES_MIN: usize = 16;
+        match self {
+            Self::Usual => (None, None),
+            Self::Bytes(bytes) => (Some(bytes), None),
+            Self::Max => {
+                let bytes = message.min(most).min(*FRAME_SIZES.end());
+                (Some(bytes), Some((UNDER_WAY / bytes.max(1)).clamp(FRAMES_MIN, 256)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for FrameSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usual => f.write_str("usual"),
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Max => f.write_str("max"),
+        }
+    }
+}
+
+impl FromStr for FrameSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        let bytes = text.parse().ok().filter(|bytes| FRAME_SIZES.contains(bytes));
+        bytes.map(Self::Bytes).ok_or_else(|| {
+            let (least, most) = (FRAME_SIZES.start(), FRAME_SIZES.end());
+            format!("from {least} to {most} bytes are possible, or max")
+        })
+    }
+}
+
 /// Bytes, such as 30000, 64k, 20M, 1G; thousands, and a B may follow.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix('B').unwrap_or(text);
@@ -207,8 +274,8 @@ pub struct BroadcastSettings {
     pub bytes: u64,
     /// Size of a message.
     pub message: usize,
-    /// Payload of a frame, where it is not the library's.
-    pub frame: Option<usize>,
+    /// Payloads of a frame, in turn.
+    pub frames: Vec<FrameSize>,
     /// Frames of one sender that not all have taken, where it is not the library's.
     pub window: Option<usize>,
     /// Faults, in turn.
@@ -263,6 +330,19 @@ mod tests {
         for wrong in ["", "3", "3/", "-1/0", "51/0", "a/b", "1/1/1"] {
             assert!(wrong.parse::<FaultProfile>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn frames_read_back() {
+        let read = ["64", "1024", "max"].map(|text| text.parse::<FrameSize>().expect("a size"));
+        assert_eq!(read, [FrameSize::Bytes(64), FrameSize::Bytes(1_024), FrameSize::Max]);
+        assert_eq!(read.map(FrameSize::in_names), ["/frame-64", "/frame-1024", "/frame-max"]);
+        for wrong in ["", "63", "60001", "-1", "most"] {
+            assert!(wrong.parse::<FrameSize>().is_err(), "{wrong}");
+        }
+        assert_eq!(FrameSize::Max.resolve(30_000, 65_000), (Some(30_000), Some(17)));
+        assert_eq!(FrameSize::Max.resolve(200_000, 65_000), (Some(60_000), Some(16)));
+        assert_eq!(FrameSize::Max.resolve(64, 65_000), (Some(64), Some(256)));
     }
 
     #[test]

@@ -35,7 +35,8 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
 type Trials<'a> = Vec<&'a BroadcastTrial>;
 
 fn is_same(one: &BroadcastTrial, other: &BroadcastTrial) -> bool {
-    (one.engine, one.members, one.faults) == (other.engine, other.members, other.faults)
+    let key = |trial: &BroadcastTrial| (trial.engine, trial.members, trial.faults, trial.frame);
+    key(one) == key(other)
 }
 
 /// By group and engine, the fewest faults first.
@@ -66,24 +67,28 @@ fn floor_of(all: &BroadcastOverall, members: usize) -> Option<f64> {
     median(of.map(FloorTrial::speed).collect())
 }
 
-fn key(trial: &BroadcastTrial) -> [Cell; 3] {
-    [trial.engine.name().into(), trial.members.to_string().into(), trial.faults.to_string().into()]
+fn key(trial: &BroadcastTrial) -> [Cell; 4] {
+    [
+        trial.engine.name().into(),
+        trial.members.to_string().into(),
+        trial.faults.to_string().into(),
+        count(trial.frame as u64).into(),
+    ]
 }
 
 fn keys() -> Vec<Column> {
-    vec![Column::name("engine"), Column::number("members"), Column::number("loss/flips %")]
+    [vec![Column::name("engine")], numbers(["members", "loss/flips %", "frame"])].concat()
 }
 
 fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> Section {
     let mut columns = keys();
-    columns.extend(numbers(["frame", "MB/s", "of floor", "of 0/0", "printed", "× printed", "messages/s"]));
+    columns.extend(numbers(["MB/s", "of floor", "of 0/0", "printed", "× printed", "messages/s"]));
     columns.extend(["p50", "p99", "max"].map(|head| Column::number(head).over("latency")));
-    let mut table = Table::new(columns).keyed(3);
+    let mut table = Table::new(columns).keyed(4);
     for group in groups {
         let (first, speed) = (group[0], speed_of(group));
         let printed = published::speed(first.members, first.faults);
         let mut row: Vec<Cell> = key(first).into();
-        row.push(count(first.frame as u64).into());
         row.push(Cell::toned(mega(speed), Tone::Strong));
         row.extend(shares(all, groups, (first, speed)));
         row.push(printed.map_or_else(dash, |printed| fixed(printed, 2)).into());
@@ -116,7 +121,8 @@ fn shares(
     let share = |of: Option<f64>| Cell::from(of.map_or_else(dash, |of| fixed(speed / of, 2)));
     let clean = groups.iter().find(|group| {
         let is_clean = group[0].faults.loss_permille + group[0].faults.flips_permille == 0;
-        is_clean && group[0].engine == trial.engine && group[0].members == trial.members
+        let key = |trial: &BroadcastTrial| (trial.engine, trial.members, trial.frame);
+        is_clean && key(group[0]) == key(trial)
     });
     let floor = floor_of(all, trial.members).filter(|_| trial.engine.is_of_a_network());
     [share(floor), share(clean.map(|group| speed_of(group)))]
@@ -140,7 +146,7 @@ fn costs(groups: &[Trials<'_>]) -> Section {
     columns
         .extend(numbers(["sent", "repairs", "questions"]).into_iter().map(|column| column.over("a message")));
     columns.extend(numbers(["lost %", "CPU s/GB", "views", "altered", "misordered", "runs"]));
-    let mut table = Table::new(columns).keyed(3);
+    let mut table = Table::new(columns).keyed(4);
     for group in groups {
         let sum = |of: fn(&BroadcastTrial) -> u64| group.iter().map(|trial| of(trial)).sum::<u64>();
         let messages = sum(|trial| trial.messages).max(1) as f64;

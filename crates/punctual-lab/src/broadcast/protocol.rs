@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::kv::option::KvPlan;
-use super::option::{BroadcastKind, FaultProfile, Paced, Planted};
+use super::option::{BroadcastKind, FaultProfile, FrameSize, Paced, Planted};
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ThreadWindows;
 
@@ -26,8 +26,8 @@ pub(super) struct MemberPlan {
     pub(super) paced: Option<Paced>,
     /// Size of a message.
     pub(super) message: usize,
-    /// Payload of a frame, where it is not the library's.
-    pub(super) frame: Option<usize>,
+    /// Payload of a frame.
+    pub(super) frame: FrameSize,
     /// Frames of one sender that not all have taken, where it is not the library's.
     pub(super) window: Option<usize>,
     /// What is promised.

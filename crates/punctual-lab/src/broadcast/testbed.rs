@@ -8,7 +8,7 @@ use punctual_machine::cpu::allowed;
 use serde::de::DeserializeOwned;
 
 use super::judge::Delivered;
-use super::option::{BroadcastEngine, BroadcastSettings, FaultProfile, Paced};
+use super::option::{BroadcastEngine, BroadcastSettings, FaultProfile, FrameSize, Paced};
 use super::protocol::{
     FloorEnd, FloorPlan, Joined, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, read_rows, size_behind,
 };
@@ -39,6 +39,7 @@ pub(super) struct TrialPlan {
     pub(super) engine: BroadcastEngine,
     pub(super) members: usize,
     pub(super) faults: FaultProfile,
+    pub(super) frame: FrameSize,
     pub(super) seed: u64,
 }
 
@@ -161,7 +162,7 @@ impl BroadcastTestbed {
                 each,
                 paced: settings.paced,
                 message: settings.message,
-                frame: settings.frame,
+                frame: trial.frame,
                 window: settings.window,
                 kind: settings.kind,
                 faults: trial.faults,

@@ -10,8 +10,8 @@ use super::measure;
 use super::progress::progress;
 use crate::broadcast::kv::option::{KvSettings, VALUE_SIZE_MAX, VALUE_SIZE_MIN};
 use crate::broadcast::option::{
-    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultProfile, Paced, Planted,
-    Senders, bytes,
+    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultProfile, FrameSize,
+    Paced, Planted, Senders, bytes,
 };
 use crate::error::Failure;
 use crate::run::Common;
@@ -39,9 +39,10 @@ pub struct BroadcastArguments {
     /// Size of a message [default: 30,000]; with --app kv of a value, 24 to 32,000 [default: 100]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=64 << 20))]
     message: Option<u32>,
-    /// Payload of a frame [default: 1,328, which Ethernet carries uncut; 2,048 in memory]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=60_000))]
-    frame: Option<u16>,
+    /// Payload of a frame, in turn: bytes, or max for a whole message as far as the medium carries it [default: 1,328, which Ethernet
+    /// carries uncut; 2,048 in memory]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    frame: Vec<FrameSize>,
     /// Frames of one sender that not all have taken [default: the library's]
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u16).range(1..=4_096))]
     window: Option<u16>,
@@ -150,7 +151,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         kind: arguments.kind,
         bytes,
         message: message as usize,
-        frame: arguments.frame.map(usize::from),
+        frames: frames(arguments, is_table)?,
         window: arguments.window.map(usize::from),
         faults: if arguments.faults.is_empty() { usual.collect() } else { arguments.faults.clone() },
         engines: arguments.engine.clone(),
@@ -164,6 +165,15 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         pin: arguments.pin,
         trace: arguments.trace,
     })
+}
+
+/// Payloads of a frame: more than one only where trials are told apart by them.
+fn frames(arguments: &BroadcastArguments, is_table: bool) -> Result<Vec<FrameSize>, Failure> {
+    if !is_table && arguments.frame.len() > 1 {
+        return Err(Failure::Usage("--frame: one at most with --kills, --stops or --app".to_owned()));
+    }
+    let usual = vec![FrameSize::Usual];
+    Ok(if arguments.frame.is_empty() { usual } else { arguments.frame.clone() })
 }
 
 /// What is asked of a store, if there is one, and whether the rest of what is asked for goes with it.
