@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::command::Run;
 use crate::step::{Outcome, Step};
 use crate::{
-    arm64, bench, deny, fuzz, http, kill, loom, miri, package, release, smoke, soak, tidy, tutorial, vehicles,
+    arm64, bench, deny, fuzz, http, kill, loom, miri, package, rejoin, release, smoke, soak, tidy, tutorial,
+    vehicles,
 };
 
 /// What to run, and how long.
@@ -43,6 +44,7 @@ const STEPS: &[Step] = &[
     Step { name: "arm64", run: |plan| arm64::run(plan.arm64) },
     Step { name: "fuzz", run: |plan| fuzz::run(plan.fuzz_time, &plan.fuzz_only) },
     Step { name: "vehicles", run: |_| vehicles::run() },
+    Step { name: "rejoin", run: |_| rejoin::run() },
     Step { name: "bench", run: |_| bench::quick() },
     Step { name: "http", run: |_| http::run() },
     Step { name: "miri", run: |_| miri::run() },
@@ -56,7 +58,7 @@ const IF_TIME_ALLOWS: &[(&str, u64)] =
 const ENDS: &str = "PUNCTUAL_CI_ENDS";
 
 /// Steps that only a night has time for.
-const NIGHTLY: &[&str] = &["vehicles", "bench", "http", "miri"];
+const NIGHTLY: &[&str] = &["vehicles", "rejoin", "bench", "http", "miri"];
 
 pub(crate) fn all() -> Vec<Step> {
     STEPS.to_vec()

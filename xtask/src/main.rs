@@ -11,6 +11,7 @@ mod kill;
 mod loom;
 mod miri;
 mod package;
+mod rejoin;
 mod release;
 mod smoke;
 mod soak;

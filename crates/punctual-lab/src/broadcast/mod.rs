@@ -2,8 +2,9 @@
 //! of them, beside bare multicast and the published table.
 //!
 //! `option` says what is measured · `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
-//! sends bare datagrams · `judge` compares what they delivered · `director` kills and stops members, which write a `log` · `lives` checks all of
-//! their lives · `kv` puts a store onto a group · `experiment` makes the trials, each in its `turn` · `overview` shows them.
+//! sends bare datagrams · `judge` compares what they delivered · `director` kills and stops members, which write a `log` · `lives`
+//! checks all of their lives · `kv` puts a store onto a group · `experiment` makes the trials, each in its `turn` · `overview` shows
+//! them.
 
 mod director;
 pub mod experiment;
