@@ -12,6 +12,11 @@ pub(super) fn check(path: &Path, text: &str, findings: &mut Findings<'_>) {
     if is_member && !inherits_lints(text) {
         findings.add(1, "the lints of the workspace are not inherited: [lints] workspace = true");
     }
+    for (line, table, entry) in lines(text) {
+        if table == "workspace" && entry.starts_with("members") && entry.contains("target") {
+            findings.add(line, "a member below target/, which a clone does not have: cargo new added it");
+        }
+    }
     for stranger in walls::strangers(path) {
         for (line, package) in dependencies(text) {
             if package.replace('-', "_") == *stranger {
@@ -81,6 +86,15 @@ mod tests {
         assert_eq!(lines("crates/a/Cargo.toml", "[package]\n"), [1]);
         assert_eq!(lines("crates/a/Cargo.toml", LINTS), [0; 0]);
         assert_eq!(lines("fuzz/Cargo.toml", "[package]\n"), [0; 0], "a workspace of its own");
+    }
+
+    #[test]
+    fn no_member_lies_below_target() {
+        assert_eq!(lines("Cargo.toml", "[workspace]\nmembers = [\"crates/*\", \"target/a\"]\n"), [2]);
+        assert_eq!(
+            lines("Cargo.toml", "[workspace]\nmembers = [\"crates/*\"]\nexclude = [\"target\"]\n"),
+            [0; 0]
+        );
     }
 
     #[test]
