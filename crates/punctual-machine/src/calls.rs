@@ -15,7 +15,7 @@ pub(crate) fn note() {
     }
 }
 
-/// How many calls this thread has made by sockets, eventfds and epoll sets; `None` where they are not counted.
+/// How many calls this thread has made by sockets, eventfds, epoll sets and doorbells; `None` where they are not counted.
 pub fn of_this_thread() -> Option<u64> {
     cfg!(debug_assertions).then(|| COUNT.get())
 }

@@ -198,6 +198,7 @@ mod futex {
             let timeout = timeout.map(timespec);
             // Every outcome (woken, no longer armed, timeout, signal) asks the caller to look at the condition.
             crate::label!("bell.sleep");
+            crate::calls::note();
             let outcome = futex::wait(&self.state, Flags::empty(), ARMED_FUTEX, timeout.as_ref());
             Slept::to_the_limit(outcome == Err(rustix::io::Errno::TIMEDOUT))
         }
@@ -211,6 +212,7 @@ mod futex {
         pub fn wake_futex(&self) {
             // Waking nobody is no error: the sleeper may not have gone to sleep yet and now will not.
             crate::label!("bell.wake");
+            crate::calls::note();
             let _woken = futex::wake(&self.state, Flags::empty(), 1);
             crate::label!("bell.wake.done");
         }
