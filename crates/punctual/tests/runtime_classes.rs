@@ -3,7 +3,7 @@
 mod common;
 
 use std::future::poll_fn;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ use punctual::runtime::{
     take_over, yield_now,
 };
 use punctual_machine::allocation::{Counting, count};
+use punctual_machine::calls;
+use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::cpu::allowed;
 
 #[global_allocator]
@@ -226,6 +228,94 @@ fn a_held_lane_holds_nobody() {
     assert!(!waits.is_finished(), "the lane serves class 0 alone");
     held.end(&runtime);
     assert_eq!(runtime.block_on(waits).unwrap(), "worker-1");
+}
+
+/// The nice value of the calling thread, as the kernel says it.
+fn own_nice() -> i32 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // Behind the name, which may have spaces: field 3 comes first, field 19 is the nice value.
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.split(' ').nth(16).unwrap().parse().unwrap()
+}
+
+/// Goal: workers are as urgent as was asked, and a lane beside nicer ones stays as urgent as who started it.
+#[test]
+fn workers_are_as_urgent_as_asked() {
+    let _alive = watchdog(LIMIT_S);
+    let own = own_nice();
+    let lane = Lane { workers: 1, last_class: 0, urgency: Urgency::Inherited };
+    let asked = (own + 7).min(19);
+    let options =
+        RuntimeOptions { urgency: Urgency::Nice(asked), lanes: vec![lane], ..RuntimeOptions::default() };
+    let runtime = Runtime::start(&options).unwrap();
+    let seen = |of| {
+        let looks = async { (thread_name(), own_nice()) };
+        runtime.block_on(runtime.spawn(class(of), looks).unwrap()).unwrap()
+    };
+    assert_eq!(seen(7), ("worker-1".to_owned(), asked));
+    // Either may serve class 0.
+    let expected = |thread: &str| if thread == "worker-0" { own } else { asked };
+    let (thread, nice) = seen(0);
+    assert_eq!(nice, expected(&thread), "{thread}");
+}
+
+/// Goal: whoever wakes a task of a worker that is awake makes no call of the kernel, and one call where it sleeps. Method: another
+/// task keeps the worker awake, from poll to poll, until it is told to end.
+#[test]
+fn a_wake_of_an_awake_worker_is_no_call() {
+    const WAKES: u64 = 2_000;
+    let _alive = watchdog(LIMIT_S);
+    if calls::of_this_thread().is_none() {
+        return eprintln!("SKIPPED: calls are counted in debug builds only");
+    }
+    let runtime = Runtime::start(&RuntimeOptions::default()).unwrap();
+    let (ends, polled) = (Arc::new(Flag::default()), Arc::new(Counter::default()));
+    let (said, heard) = mpsc::channel();
+    let theirs = Arc::clone(&polled);
+    let mut said = Some(said);
+    let waits = poll_fn(move |cx| {
+        theirs.add_alone(1);
+        said.take().into_iter().for_each(|said| said.send(cx.waker().clone()).unwrap());
+        Poll::<()>::Pending
+    });
+    drop(runtime.spawn(class(0), waits).unwrap());
+    let waker = heard.recv().unwrap();
+    let theirs = Arc::clone(&ends);
+    let stays_awake = async move {
+        while !theirs.is_raised() {
+            yield_now().await;
+        }
+    };
+    let stays_awake = runtime.spawn(class(7), stays_awake).unwrap();
+    let wake = |count: u64| {
+        let before = calls::of_this_thread().unwrap();
+        for _ in 0..count {
+            let seen = polled.get();
+            waker.wake_by_ref();
+            while polled.get() == seen {
+                std::thread::yield_now();
+            }
+        }
+        calls::of_this_thread().unwrap() - before
+    };
+    // The worker may still sleep when the first comes.
+    wake(1);
+    assert_eq!(wake(WAKES), 0, "an awake worker was rung for");
+    ends.raise();
+    runtime.block_on(stays_awake).unwrap();
+    let parks = || runtime.handle().metrics().workers[0].parks;
+    let mut rung = 0;
+    while rung == 0 {
+        // It spins first, for as long as it pays.
+        let before = parks();
+        while parks() == before {
+            std::thread::sleep(Duration::from_millis(1));
+            waker.wake_by_ref();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        rung = wake(1);
+    }
+    assert_eq!(rung, 1, "one call wakes");
 }
 
 /// Goal: no wake allocates, neither at who wakes nor at the worker: by its own thread, by another, awake or asleep.

@@ -325,5 +325,7 @@ fn what_cannot_be_is_said() {
     let lanes = vec![Lane { workers: 1, last_class: 0, urgency: Urgency::Nice(-3) }];
     let urgent = Classes::start(&RuntimeOptions { lanes, ..options(1) }).unwrap_err();
     assert!(matches!(urgent, StartError::UrgencyOnTokio), "{urgent}");
+    let nicer = RuntimeOptions { urgency: Urgency::Nice(5), ..options(1) };
+    assert!(matches!(Classes::start(&nicer).unwrap_err(), StartError::UrgencyOnTokio));
     assert!(matches!(Classes::start(&options(0)).unwrap_err(), StartError::Workers(0)));
 }

@@ -373,6 +373,12 @@ impl ClassMetrics {
 }
 
 impl ThreadMetrics {
+    /// Of a thread of this process by the kernel's number of it; nothing where the kernel says nothing.
+    #[must_use]
+    pub fn of_this_process(thread: u64) -> Self {
+        Self::of("self", thread)
+    }
+
     /// Of a thread of a process, `self` for ours; nothing where the kernel says nothing.
     fn of(process: &str, thread: u64) -> Self {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}"));

@@ -115,7 +115,7 @@ impl Runtime {
         // Dropped on the way, it ends the threads that have begun.
         let mut runtime = Self { handle, threads: Vec::with_capacity(workers) };
         let of_lanes = options.lanes.iter().flat_map(|lane| std::iter::repeat_n(lane.urgency, lane.workers));
-        let urgencies = of_lanes.chain(std::iter::repeat_n(Urgency::Inherited, options.workers));
+        let urgencies = of_lanes.chain(std::iter::repeat_n(options.urgency, options.workers));
         for (index, urgency) in urgencies.enumerate() {
             let thread = start_worker(&runtime.handle.shared, index, urgency)?;
             runtime.threads.push(thread);

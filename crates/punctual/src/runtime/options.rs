@@ -28,6 +28,9 @@ pub struct RuntimeOptions {
     pub name: String,
     /// Threads that serve every class. 1 to [`WORKERS_MAX`], those of lanes included.
     pub workers: usize,
+    /// How urgent these are to the kernel. Less urgent than a lane ([`Urgency::Nice`] above the own value, which needs no
+    /// privilege), they give the processor to it in the middle of a poll.
+    pub urgency: Urgency,
     /// Threads that serve important classes alone.
     pub lanes: Vec<Lane>,
     /// What each class is promised, of each worker's time.
@@ -48,6 +51,7 @@ impl Default for RuntimeOptions {
         Self {
             name: program(),
             workers: 1,
+            urgency: Urgency::Inherited,
             lanes: Vec::new(),
             classes: vec![ClassOptions { floor_permille: FLOOR_PERMILLE, sheds: false }; CLASSES],
             policy: Policy::Floors,
@@ -122,7 +126,7 @@ pub enum StartError {
     /// The calling thread is in no runtime of tokio.
     #[cfg(feature = "tokio")]
     NoTokio,
-    /// A lane wants an urgency of its own, and its workers are no threads.
+    /// Workers or a lane want an urgency of their own, and are no threads.
     #[cfg(feature = "tokio")]
     UrgencyOnTokio,
 }
@@ -141,7 +145,7 @@ impl fmt::Display for StartError {
             }
             #[cfg(feature = "tokio")]
             Self::UrgencyOnTokio => f.write_str(
-                "lanes on tokio are tasks and have no urgency of their own: use `Urgency::Inherited`",
+                "workers and lanes on tokio are tasks and have no urgency of their own: use `Urgency::Inherited`",
             ),
         }
     }

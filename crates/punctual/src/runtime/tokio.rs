@@ -56,11 +56,12 @@ impl Classes {
     /// lane's workers are more of them that important classes never share.
     ///
     /// # Errors
-    /// See [`StartError`]. Lanes have no urgency of their own, as the threads are tokio's.
+    /// See [`StartError`]. Workers and lanes have no urgency of their own, as the threads are tokio's.
     pub fn start(options: &RuntimeOptions) -> Result<Self, StartError> {
         let host = ::tokio::runtime::Handle::try_current().map_err(|_none| StartError::NoTokio)?;
         let workers = options.count_workers()?;
-        if options.lanes.iter().any(|lane| lane.urgency != Urgency::Inherited) {
+        let of_lanes = options.lanes.iter().map(|lane| lane.urgency);
+        if of_lanes.chain([options.urgency]).any(|urgency| urgency != Urgency::Inherited) {
             return Err(StartError::UrgencyOnTokio);
         }
         let shared = Arc::new(Shared::new(options, true)?);
