@@ -1,5 +1,6 @@
 //! `punctual run server`: threads against tasks in classes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -13,7 +14,9 @@ use crate::error::Failure;
 use crate::run::{Common, LoadArgument, choose_cpus};
 use crate::scheduling::Urgency;
 use crate::server::experiment::{ServerSettings, Wanted};
-use crate::server::model::ServerModel;
+use crate::server::host::TaskSettings;
+use crate::server::model::{LineLock, Peer, ServerModel};
+use crate::server::peer;
 use crate::units::duration;
 
 /// Options of the server.
@@ -24,6 +27,12 @@ pub struct ServerArguments {
     /// Who serves [default: all, in turn]
     #[arg(long, value_enum, value_name = "MODEL", value_delimiter = ',')]
     model: Vec<ServerModel>,
+    /// Beside these, in turn
+    #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+    against: Vec<Peer>,
+    /// The program that serves on clockworker and glommio
+    #[arg(long, value_name = "PROGRAM", default_value = peer::PROGRAM)]
+    peer_server: PathBuf,
     /// Connections, one trial for each number
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,16,64,128", default_value_if("quick", ArgPredicate::IsPresent, "4,32"), value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: Vec<u16>,
@@ -45,6 +54,15 @@ pub struct ServerArguments {
     /// How urgent the threads of lanes are: other, nice:N, rr:N
     #[arg(long, value_name = "CLASS", default_value = "other")]
     lane_sched: Urgency,
+    /// How urgent the other workers of the model "classes" are: other, nice:N, rr:N
+    #[arg(long, value_name = "CLASS", default_value = "other")]
+    worker_sched: Urgency,
+    /// What each class gets at least, in thousandths of each worker's time [default: 20]
+    #[arg(long, value_name = "PERMILLE", value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    floor: Option<u32>,
+    /// What the model "pollers" takes before it touches its line, one trial for each
+    #[arg(long, value_enum, value_name = "LOCK", value_delimiter = ',', default_value = "mutex")]
+    lock: Vec<LineLock>,
     /// Each trial once more, beside a task of the last class whose polls last so long, one after the other
     #[arg(long, value_name = "TIME", value_parser = duration)]
     hog: Option<Duration>,
@@ -80,10 +98,10 @@ fn percent(text: &str) -> Result<u32, String> {
     part.map(|part| (part * 100.0).round() as u32).ok_or_else(|| "0.01 to 5: 0.8 is four fifths".to_owned())
 }
 
-/// Of one trial, if nothing else was asked for.
 /// Hundredths of what the server can do, if nothing else was asked for.
 const RHO: u32 = 80;
 
+/// Of one trial, if nothing else was asked for.
 const DURATION: Duration = Duration::from_secs(5);
 const DURATION_QUICK: Duration = Duration::from_secs(1);
 
@@ -91,6 +109,21 @@ const DURATION_QUICK: Duration = Duration::from_secs(1);
 pub fn server(arguments: &ServerArguments) -> Result<(), Failure> {
     count_continuations()?;
     measure::make(&settings(arguments)?, &arguments.common, &progress(arguments.common.quiet))
+}
+
+/// Those that were asked for, and whom they are compared with.
+fn models(arguments: &ServerArguments) -> Result<Vec<ServerModel>, Failure> {
+    let mut models =
+        if arguments.model.is_empty() { ServerModel::ALL.to_vec() } else { arguments.model.clone() };
+    for peer in arguments.against.iter().map(|peer| peer.model()) {
+        if !models.contains(&peer) {
+            models.push(peer);
+        }
+    }
+    if models.iter().any(|model| model.is_apart()) {
+        peer::look_for(&arguments.peer_server).map_err(Failure::Machine)?;
+    }
+    Ok(models)
 }
 
 fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
@@ -104,14 +137,17 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         return Err(Failure::Usage("--poisson, --rho: an open load, not --load closed".to_owned()));
     }
     let is_open = says_open || matches!(common.load, Some(LoadArgument::Open));
-    let urgency = arguments.lane_sched;
-    if !matches!(urgency, Urgency::Other | Urgency::Nice(_) | Urgency::RoundRobin(_)) {
-        return Err(Failure::Usage(format!("--lane-sched {urgency}: other, nice:N or rr:N")));
+    for (option, urgency) in
+        [("--lane-sched", arguments.lane_sched), ("--worker-sched", arguments.worker_sched)]
+    {
+        if !matches!(urgency, Urgency::Other | Urgency::Nice(_) | Urgency::RoundRobin(_)) {
+            return Err(Failure::Usage(format!("{option} {urgency}: other, nice:N or rr:N")));
+        }
     }
     let think_ns = u64::try_from(arguments.think.as_nanos()).unwrap_or(u64::MAX / 4);
     let percents = if arguments.rho.is_empty() { vec![RHO] } else { arguments.rho.clone() };
     let open = Wanted::Open { percents, is_random: arguments.poisson };
-    let models = if arguments.model.is_empty() { ServerModel::ALL.to_vec() } else { arguments.model.clone() };
+    let models = models(arguments)?;
     let usual = if arguments.quick { DURATION_QUICK } else { DURATION };
     Ok(ServerSettings {
         models,
@@ -121,9 +157,15 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         workers: arguments.workers.iter().map(|&count| count.into()).collect(),
         processors: arguments.processors.iter().map(|&count| count.into()).collect(),
         lanes: arguments.lanes.iter().map(|&count| count.into()).collect(),
-        lane_urgency: urgency,
+        locks: arguments.lock.clone(),
+        tasks: TaskSettings {
+            worker_urgency: arguments.worker_sched,
+            lane_urgency: arguments.lane_sched,
+            sheds: arguments.shed,
+            floor_permille: arguments.floor,
+        },
+        peer_server: arguments.peer_server.clone(),
         hog_ns: arguments.hog.map_or(0, |hog| hog.as_nanos() as u64),
-        sheds: arguments.shed,
         wanted: if is_open { open } else { Wanted::Closed { think_ns } },
         duration: common.duration.unwrap_or(usual),
         rounds: arguments.rounds,

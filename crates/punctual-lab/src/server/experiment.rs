@@ -1,6 +1,7 @@
 //! All trials in turn: models, connections, matrices. Each trial has a fresh server in the other process.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
@@ -11,16 +12,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::client::{self, Arrivals, ServerLoad};
-use super::host::{Served, ServedEnd, ServerRequest, Serving, WorkTimes};
+use super::host::{Served, ServedEnd, ServerRequest, Serving, TaskSettings, WorkTimes};
 use super::kept::TrialMade;
-use super::model::ServerModel;
+use super::model::{LineLock, ServerModel};
 use super::setup::{Capacity, Setup, of_capacity, period_ns, plan, reference};
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::of_run::add_findings;
 use crate::load::watch::SLOW;
 use crate::run::{Experiment, RunError, RunPlan, Worker};
 use crate::sample::{CellId, Outcome, Samples};
-use crate::scheduling::Urgency;
 use crate::stall::StallRule;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::Summary;
@@ -42,12 +42,14 @@ pub struct ServerSettings {
     pub processors: Vec<usize>,
     /// Workers that serve class 0 alone, of models with classes, in turn.
     pub lanes: Vec<usize>,
-    /// How urgent their threads are.
-    pub lane_urgency: Urgency,
+    /// What pollers of one line take before they touch it, in turn.
+    pub locks: Vec<LineLock>,
+    /// How models with classes serve their tasks.
+    pub tasks: TaskSettings,
+    /// The program of models that are none of this one's.
+    pub peer_server: PathBuf,
     /// Each trial is made once more with a task that keeps a worker for so long again and again; 0 if not.
     pub hog_ns: u64,
-    /// Whether models with classes refuse what they cannot serve in time.
-    pub sheds: bool,
     /// When requests come.
     pub wanted: Wanted,
     /// Of one trial.
@@ -276,10 +278,11 @@ impl Trials<'_> {
     }
 
     fn make(&mut self, setup: &Setup, load: &ServerLoad) -> Result<(ServerTrial, OfClasses), RunError> {
-        let ServerSettings { lane_urgency, sheds, cpus, .. } = *self.settings;
+        let ServerSettings { tasks, cpus, .. } = *self.settings;
         let windows = windows(setup, load);
+        let peer_server = self.settings.peer_server.clone();
         let serving =
-            Serving { setup: *setup, cpus: self.cpus(setup), lane_urgency, sheds, windows, repeats: 0 };
+            Serving { setup: *setup, cpus: self.cpus(setup), tasks, windows, peer_server, repeats: 0 };
         let address: SocketAddr = self.server.ask(&ServerRequest::Serve(serving))?;
         let loaded = client::run(load, address);
         // Also if the load failed: the server ends the trial.
@@ -362,9 +365,9 @@ impl Experiment for ServerSettings {
             "workers": self.workers,
             "processors": self.processors,
             "lanes": self.lanes,
-            "lane_urgency": self.lane_urgency,
+            "locks": self.locks,
+            "tasks": self.tasks,
             "hog_ns": self.hog_ns,
-            "sheds": self.sheds,
             "load": self.wanted,
             "trial_s": self.duration.as_secs_f64(),
             "rounds": self.rounds,
@@ -400,9 +403,10 @@ mod tests {
             workers: vec![1],
             processors: vec![1],
             lanes: vec![0],
-            lane_urgency: Urgency::Other,
+            locks: vec![LineLock::Mutex, LineLock::Ticket, LineLock::Try],
+            tasks: TaskSettings::default(),
+            peer_server: PathBuf::new(),
             hog_ns: 0,
-            sheds: false,
             wanted: Wanted::Closed { think_ns: 1_000_000 },
             duration: Duration::from_millis(150),
             rounds: 1,

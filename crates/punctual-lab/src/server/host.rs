@@ -1,6 +1,7 @@
 //! The server's process: one server after the other, each for one trial.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, JournalEnd};
 use super::model::ServerModel;
+use super::peer;
+use super::pollers::Pollers;
 use super::setup::Setup;
 use super::tasks::Server;
 use super::threads::{Manner, accept};
@@ -44,15 +47,28 @@ pub(super) struct Serving {
     pub(super) setup: Setup,
     /// Where its threads may run; wherever its process may, if there is none.
     pub(super) cpus: Vec<usize>,
-    /// How urgent the threads of lanes are.
-    pub(super) lane_urgency: Urgency,
-    /// Whether requests whose deadlines cannot be met are refused, where there are deadlines.
-    pub(super) sheds: bool,
+    /// How tasks are served.
+    pub(super) tasks: TaskSettings,
     /// Windows that each of its threads keeps.
     pub(super) windows: usize,
+    /// The program of models that are none of this one's.
+    pub(super) peer_server: PathBuf,
     /// How often the work is done; the server knows.
     #[serde(skip)]
     pub(super) repeats: u32,
+}
+
+/// How models with classes serve their tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskSettings {
+    /// How urgent workers of all classes are.
+    pub worker_urgency: Urgency,
+    /// How urgent the workers of lanes are.
+    pub lane_urgency: Urgency,
+    /// Whether requests whose deadlines cannot be met are refused.
+    pub sheds: bool,
+    /// What each class gets at least, thousandths of each worker's time; as the runtime has it, if there is none.
+    pub floor_permille: Option<u32>,
 }
 
 /// How long the work takes.
@@ -93,6 +109,28 @@ pub struct Served {
     pub by_floor: u64,
     /// What it says is wrong.
     pub verdicts: Vec<String>,
+    /// What each thread did that polled one line, and last those that woke its tasks from outside.
+    #[serde(default)]
+    pub pollers: Vec<PollerCounts>,
+}
+
+/// What a thread did that polls one line with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PollerCounts {
+    /// Its processor time, ns.
+    pub ran_ns: u64,
+    /// Tasks that it polled.
+    pub polls: u64,
+    /// Looks at an empty line.
+    pub empty_looks: u64,
+    /// Tasks that it put into the line.
+    pub wakes: u64,
+    /// How long putting them there took together, ns.
+    pub wake_ns: u64,
+    /// How long it waited for the line together, ns.
+    pub lock_wait_ns: u64,
+    /// Times the kernel took it off its processor.
+    pub switches_involuntary: u64,
 }
 
 /// What a trial brings.
@@ -161,12 +199,19 @@ fn one_trial(
             during(server.address)?;
             server.metrics().as_ref().map_or_else(Served::default, told)
         }
+        ServerModel::Clockworker | ServerModel::Glommio => peer::serve(serving, during)?,
+        ServerModel::Pollers => {
+            let server = Pollers::start(serving, journal)?;
+            during(server.address)?;
+            server.served()
+        }
         ServerModel::ThreadsBlocking | ServerModel::ThreadsYield => {
             with_threads(serving, journal, during)?;
             Served::default()
         }
     };
-    served.cpu_ns = process_cpu_ns() - before;
+    // A program of its own has said what it took.
+    served.cpu_ns += process_cpu_ns() - before;
     Ok(served)
 }
 

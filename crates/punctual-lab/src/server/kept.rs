@@ -147,7 +147,8 @@ impl TrialMade<'_> {
     fn threads(&self, client: &ThreadWindows, ports: &[u16], busy: &Busy) -> Vec<EvidenceThread> {
         let thread = |role: &str, sender: Option<u64>, side: usize, of: &ThreadWindows| {
             // Who yields while it waits never sleeps.
-            let sleeps = side == 1 || self.setup.model != ServerModel::ThreadsYield;
+            let yields = matches!(self.setup.model, ServerModel::ThreadsYield | ServerModel::Pollers);
+            let sleeps = side == 1 || !yields;
             let windows = of.nanos();
             EvidenceThread {
                 role: role.to_owned(),

@@ -20,17 +20,64 @@ pub enum ServerModel {
     Tokio,
     /// The same on two runtimes of tokio: one for class 0, and one whose threads have nice value 10 for the others
     TwoTokios,
+    /// The same on threads that poll one line behind one lock, as the original's did; what is important comes first
+    Pollers,
+    /// The same on an executor of another project, in a program of its own: `--against`
+    #[value(skip)]
+    Clockworker,
+    /// The same
+    #[value(skip)]
+    Glommio,
+}
+
+/// Whom a server is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// As the model
+    Tokio,
+    /// As the model
+    TwoTokios,
+    /// clockworker on tokio: one thread, a queue for each class, each with twice the share of the next
+    Clockworker,
+    /// glommio: one thread, io_uring, a queue for each class, each with twice the share of the next
+    Glommio,
+}
+
+impl Peer {
+    /// What it is called in a run.
+    pub fn model(self) -> ServerModel {
+        match self {
+            Self::Tokio => ServerModel::Tokio,
+            Self::TwoTokios => ServerModel::TwoTokios,
+            Self::Clockworker => ServerModel::Clockworker,
+            Self::Glommio => ServerModel::Glommio,
+        }
+    }
+}
+
+/// What the threads of [`ServerModel::Pollers`] take before they touch their line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LineLock {
+    /// A mutex, on which waiters sleep
+    #[default]
+    Mutex,
+    /// A ticket lock, before which waiters spin in the order in which they came, as the original's did
+    Ticket,
+    /// A mutex that is tried, and the processor given up while another has it
+    Try,
 }
 
 impl ServerModel {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
+    /// All of this program.
+    pub const ALL: [Self; 7] = [
         Self::ThreadsBlocking,
         Self::ThreadsYield,
         Self::Classes,
         Self::ClassesOnTokio,
         Self::Tokio,
         Self::TwoTokios,
+        Self::Pollers,
     ];
 
     /// Whether its stages are tasks, which wait in turn for a worker.
@@ -38,9 +85,14 @@ impl ServerModel {
         !matches!(self, Self::ThreadsBlocking | Self::ThreadsYield)
     }
 
-    /// Whether it knows classes, and counts what they do.
+    /// Whether it has classes of `punctual::runtime`, and counts what they do.
     pub fn has_classes(self) -> bool {
         matches!(self, Self::Classes | Self::ClassesOnTokio)
+    }
+
+    /// Whether its server is a program of its own, which keeps no journal, on one thread.
+    pub fn is_apart(self) -> bool {
+        matches!(self, Self::Clockworker | Self::Glommio)
     }
 
     /// As it is written on the command line.
@@ -52,6 +104,9 @@ impl ServerModel {
             Self::ClassesOnTokio => "classes-on-tokio",
             Self::Tokio => "tokio",
             Self::TwoTokios => "two-tokios",
+            Self::Pollers => "pollers",
+            Self::Clockworker => "clockworker",
+            Self::Glommio => "glommio",
         }
     }
 }

@@ -5,6 +5,7 @@ use super::experiment::{ServerOverall, ServerTrial, cell};
 use super::model::ServerModel;
 use super::published::{CLASSES, CONNECTIONS, DURATION_S, MEANS_US, REQUESTS, Row, THINK_NS};
 use super::setup::{Capacity, Setup};
+use super::shared_line;
 use crate::report::parts;
 use crate::report::section::{Cell, Column, Item, Section, Table, Tone};
 use crate::summary::{CellResult, Summary};
@@ -25,6 +26,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
             sections.push(by_class(&all, summary));
         }
         sections.extend(verdicts(&all));
+        sections.extend(shared_line::section(&all));
         sections.push(published());
     }
     sections.extend(parts::rest(summary));

@@ -32,3 +32,38 @@ pub(super) const CLASSES: [(usize, [u64; 8]); 4] = [
 
 /// How long it ran, seconds.
 pub(super) const DURATION_S: f64 = 5.0;
+
+/// What the original's server counted in such a run: of three and of four pollers.
+pub(super) struct LineCounts {
+    /// Poll threads.
+    pub(super) pollers: usize,
+    /// Of its scheduler, all pollers together.
+    pub(super) yields: u64,
+    /// Tasks that were put back into the line.
+    pub(super) wakes: u64,
+    /// How long that took in the mean, µs.
+    pub(super) wake_us: u64,
+    /// Processor time of the handler of interrupts, µs.
+    pub(super) handler_us: u64,
+    /// The server's mean latency, µs.
+    pub(super) mean_us: u64,
+}
+
+pub(super) const LINE_COUNTS: [LineCounts; 2] = [
+    LineCounts {
+        pollers: 3,
+        yields: 79_650 + 12_316 + 79_717,
+        wakes: 9_652,
+        wake_us: 87,
+        handler_us: 371_973,
+        mean_us: 1_060,
+    },
+    LineCounts {
+        pollers: 4,
+        yields: 18_685 + 45_272 + 45_293 + 45_457,
+        wakes: 2_464,
+        wake_us: 4_185,
+        handler_us: 3_859_687,
+        mean_us: 268_925,
+    },
+];

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::experiment::{ServerSettings, Wanted};
 use super::host::WorkTimes;
-use super::model::ServerModel;
+use super::model::{LineLock, ServerModel};
 
 /// What one trial is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,9 @@ pub struct Setup {
     /// The open load, hundredths of the capacity; 0 under closed load.
     #[serde(default)]
     pub percent: u32,
+    /// What pollers of one line take before they touch it.
+    #[serde(default)]
+    pub lock: LineLock,
 }
 
 impl Setup {
@@ -44,6 +47,8 @@ impl Setup {
             ("rho", self.percent > 0, (f64::from(self.percent) / 100.0).to_string()),
             unusual("lanes", self.lanes, 0),
             ("hog", self.hog_ns > 0, String::new()),
+            ("ticket", self.lock == LineLock::Ticket, String::new()),
+            ("try", self.lock == LineLock::Try, String::new()),
         ];
         all.into_iter().filter(|(_, is_said, _)| *is_said).map(|(name, _, number)| (name, number))
     }
@@ -71,7 +76,7 @@ impl Setup {
 
     /// The same load without what makes trials of one model differ, and who has it is `model`.
     pub fn beside(&self, model: ServerModel) -> Self {
-        Self { model, lanes: 0, ..*self }
+        Self { model, lanes: 0, lock: LineLock::Mutex, ..*self }
     }
 
     /// Whose capacity is what this one's load is a part of.
@@ -113,15 +118,20 @@ pub(super) fn plan(settings: &ServerSettings) -> Vec<Setup> {
     setups
 }
 
-/// The trials of one load of a model: workers mean nothing to threads, and lanes nothing where there are no classes.
+/// The trials of one load of a model: workers mean nothing to threads, lanes nothing where there are no classes, and locks
+/// nothing where no line is shared.
 fn of_model(settings: &ServerSettings, setup: Setup) -> Vec<Setup> {
     let ServerSettings { workers, processors, lanes, .. } = settings;
-    let workers = if setup.model.has_tasks() { &workers[..] } else { &[1] };
+    let locks = if setup.model == ServerModel::Pollers { &settings.locks[..] } else { &[LineLock::Mutex] };
+    let has_workers = setup.model.has_tasks() && !setup.model.is_apart();
+    let workers = if has_workers { &workers[..] } else { &[1] };
     let lanes = if setup.model.has_classes() { &lanes[..] } else { &[0] };
     let mut setups = Vec::new();
     for &processors in processors {
         for &workers in workers {
-            setups.extend(lanes.iter().map(|&lanes| Setup { workers, processors, lanes, ..setup }));
+            for &lock in locks {
+                setups.extend(lanes.iter().map(|&lanes| Setup { workers, processors, lanes, lock, ..setup }));
+            }
         }
     }
     setups
@@ -152,7 +162,7 @@ pub(super) fn period_ns(
     work: &WorkTimes,
 ) -> u64 {
     let wanted = setup.measured(reference);
-    // Threads have one capacity, whatever workers others have.
+    // Threads, and what has one worker alone, have one capacity, whatever workers others have.
     let of_threads = Setup { workers: 1, ..wanted };
     let of = |setup| capacities.iter().find(|capacity| capacity.setup == setup);
     let found = of(wanted).or_else(|| of(of_threads));
@@ -169,16 +179,22 @@ mod tests {
 
     fn settings() -> ServerSettings {
         ServerSettings {
-            models: vec![ServerModel::ThreadsBlocking, ServerModel::Classes, ServerModel::Tokio],
+            models: vec![
+                ServerModel::ThreadsBlocking,
+                ServerModel::Classes,
+                ServerModel::Tokio,
+                ServerModel::Pollers,
+            ],
             connections: vec![4],
             matrices: vec![20],
             classes: 2,
             workers: vec![1, 2],
             processors: vec![1],
             lanes: vec![0, 1],
-            lane_urgency: crate::scheduling::Urgency::Other,
+            locks: vec![LineLock::Ticket, LineLock::Mutex],
+            tasks: super::super::host::TaskSettings::default(),
+            peer_server: std::path::PathBuf::new(),
             hog_ns: 7,
-            sheds: false,
             wanted: Wanted::Open { percents: vec![50, 120], is_random: false },
             duration: std::time::Duration::from_secs(1),
             rounds: 1,
@@ -194,15 +210,17 @@ mod tests {
     #[test]
     fn every_combination_is_a_trial() {
         let setups = plan(&settings());
-        // Threads 1, classes 2 × 2, tokio 2; with a hog and without, at two loads.
-        assert_eq!(setups.len(), (1 + 4 + 2) * 4);
+        // Threads 1, classes 2 × 2, tokio 2, pollers 2 × 2; with a hog and without, at two loads.
+        assert_eq!(setups.len(), (1 + 4 + 2 + 4) * 4);
         let names: std::collections::BTreeSet<String> =
             setups.iter().map(|setup| format!("{}/{}", setup.model.name(), setup.name())).collect();
         assert_eq!(names.len(), setups.len());
-        for name in ["tokio/c4/m20/rho0.5", "classes/c4/m20/w2/rho1.2/lanes1/hog"] {
+        for name in
+            ["tokio/c4/m20/rho0.5", "classes/c4/m20/w2/rho1.2/lanes1/hog", "pollers/c4/m20/rho0.5/ticket"]
+        {
             assert!(names.contains(name), "{names:?}");
         }
-        assert_eq!(of_capacity(&settings()).len(), 1 + 2 + 2);
+        assert_eq!(of_capacity(&settings()).len(), 1 + 2 + 2 + 2);
     }
 
     /// Goal: all models have the same load, a part of what the one that they are compared with can do, by as many workers.

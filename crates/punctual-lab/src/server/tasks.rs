@@ -16,7 +16,7 @@ use punctual::runtime::{
 };
 use punctual_machine::scheduling::set_nice;
 
-use super::host::{Serving, spin};
+use super::host::{Serving, TaskSettings, spin};
 use super::journal::{Journal, Staged};
 use super::model::ServerModel;
 use super::setup::Setup;
@@ -82,7 +82,7 @@ impl Pipe {
 }
 
 /// What runs tasks, and its connections.
-trait Host: Clone + Send + 'static {
+pub(super) trait Host: Clone + Send + 'static {
     type Stream: Stream;
 
     /// Starts a task. One that takes no more drops it: the connection ends, which the load counts.
@@ -95,7 +95,7 @@ trait Host: Clone + Send + 'static {
 }
 
 /// A connection.
-trait Stream: Send + Sync + 'static {
+pub(super) trait Stream: Send + Sync + 'static {
     /// The other end's.
     fn peer_port(&self) -> io::Result<u16>;
     fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
@@ -215,7 +215,7 @@ impl Kept {
     }
 }
 
-const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub(super) const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 impl Server {
     /// On the threads of a runtime of our own.
@@ -240,7 +240,6 @@ impl Server {
     /// On as many threads of tokio's.
     pub(super) fn on_tokio(serving: &Serving, journal: &Journal) -> Result<Self, String> {
         let Setup { model, workers, lanes, .. } = serving.setup;
-        let (journal, repeats) = (journal.clone(), serving.repeats);
         let runtime = tokio_runtime(workers + lanes, None)?;
         let second = model == ServerModel::TwoTokios;
         let less_important = second.then(|| tokio_runtime(workers, Some(LESS_IMPORTANT_NICE))).transpose()?;
@@ -257,15 +256,7 @@ impl Server {
             classes: classes.as_ref().map(|classes| classes.spawner().clone()),
             less_important: less_important.as_ref().map(|runtime| runtime.handle().clone()),
         };
-        let accepting = host.clone();
-        let accepts = async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                if stream.set_nodelay(true).is_ok() {
-                    connect(&accepting, stream, repeats, &journal);
-                }
-            }
-        };
-        host.start(TaskOptions::of_class(0).named("accept"), accepts);
+        accept_from_tokio(&host, listener, serving.repeats, journal);
         start_hog(&host, serving.setup.hog_ns);
         Ok(Self::new(Kept::Tokio { classes, _runtime: runtime, _less_important: less_important }, address))
     }
@@ -284,7 +275,7 @@ impl Server {
 /// Of the threads that serve all classes but the first, where there are two runtimes of tokio. It needs no privilege.
 const LESS_IMPORTANT_NICE: i32 = 10;
 
-fn tokio_runtime(workers: usize, nice: Option<i32>) -> Result<tokio::runtime::Runtime, String> {
+pub(super) fn tokio_runtime(workers: usize, nice: Option<i32>) -> Result<tokio::runtime::Runtime, String> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(workers).enable_io();
     if let Some(nice) = nice {
@@ -297,22 +288,34 @@ fn tokio_runtime(workers: usize, nice: Option<i32>) -> Result<tokio::runtime::Ru
 }
 
 fn options(serving: &Serving) -> Result<RuntimeOptions, String> {
-    let urgency = match serving.lane_urgency {
-        Urgency::Other => runtime::Urgency::Inherited,
-        Urgency::Nice(nice) => runtime::Urgency::Nice(nice),
-        Urgency::RoundRobin(priority) => runtime::Urgency::RealTime(priority),
-        other => return Err(format!("a lane cannot be {other}: other, nice:N or rr:N")),
-    };
+    let TaskSettings { worker_urgency, lane_urgency, sheds, floor_permille } = serving.tasks;
     let Setup { workers, lanes, .. } = serving.setup;
-    let lane = Lane { workers: lanes, last_class: 0, urgency };
-    let mut options = RuntimeOptions { workers, policy: Policy::Floors, ..RuntimeOptions::default() };
+    let lane = Lane { workers: lanes, last_class: 0, urgency: urgency_of(lane_urgency)? };
+    let mut options = RuntimeOptions {
+        workers,
+        urgency: urgency_of(worker_urgency)?,
+        policy: Policy::Floors,
+        ..RuntimeOptions::default()
+    };
     options.lanes.extend((lanes > 0).then_some(lane));
-    options.classes.iter_mut().for_each(|class| class.sheds = serving.sheds);
+    for class in &mut options.classes {
+        class.sheds = sheds;
+        class.floor_permille = floor_permille.unwrap_or(class.floor_permille);
+    }
     Ok(options)
 }
 
+fn urgency_of(urgency: Urgency) -> Result<runtime::Urgency, String> {
+    match urgency {
+        Urgency::Other => Ok(runtime::Urgency::Inherited),
+        Urgency::Nice(nice) => Ok(runtime::Urgency::Nice(nice)),
+        Urgency::RoundRobin(priority) => Ok(runtime::Urgency::RealTime(priority)),
+        other => Err(format!("a worker cannot be {other}: other, nice:N or rr:N")),
+    }
+}
+
 /// A task of the last class that keeps its worker for so long again and again, if it is to be there.
-fn start_hog<H: Host>(host: &H, hog_ns: u64) {
+pub(super) fn start_hog<H: Host>(host: &H, hog_ns: u64) {
     let hogs = async move {
         loop {
             spin(hog_ns);
@@ -324,8 +327,28 @@ fn start_hog<H: Host>(host: &H, hog_ns: u64) {
     }
 }
 
+/// Connects whoever comes, over sockets of tokio's.
+pub(super) fn accept_from_tokio<H>(
+    host: &H,
+    listener: tokio::net::TcpListener,
+    repeats: u32,
+    journal: &Journal,
+) where
+    H: Host<Stream = tokio::net::TcpStream>,
+{
+    let (its, journal) = (host.clone(), journal.clone());
+    let accepts = async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if stream.set_nodelay(true).is_ok() {
+                connect(&its, stream, repeats, &journal);
+            }
+        }
+    };
+    host.start(TaskOptions::of_class(0).named("accept"), accepts);
+}
+
 /// Three tasks for a connection, when it has said its class.
-fn connect<H: Host>(host: &H, stream: H::Stream, repeats: u32, journal: &Journal) {
+pub(super) fn connect<H: Host>(host: &H, stream: H::Stream, repeats: u32, journal: &Journal) {
     let (its, journal) = (host.clone(), journal.clone());
     let connects = async move {
         let class = &mut [0];

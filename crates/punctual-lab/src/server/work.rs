@@ -56,7 +56,7 @@ fn format(numbers: &[u64], side: usize) -> Vec<u8> {
 }
 
 /// The work so often.
-pub(super) fn serve(request: &[u8], repeats: u32) -> Vec<u8> {
+pub fn serve(request: &[u8], repeats: u32) -> Vec<u8> {
     for _ in 1..repeats {
         black_box(reply(black_box(request)));
     }
@@ -84,13 +84,13 @@ pub(super) fn dilation() -> u32 {
 
 /// Messages in a stream of bytes.
 #[derive(Debug, Default)]
-pub(super) struct Splitter {
+pub struct Splitter {
     bytes: Vec<u8>,
 }
 
 impl Splitter {
     /// Takes bytes in; gives each message that is whole now.
-    pub(super) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
+    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
         self.bytes.extend_from_slice(bytes);
         let mut begin = 0;
         while let Some(end) = self.bytes[begin..].windows(END.len()).position(|window| window == END) {

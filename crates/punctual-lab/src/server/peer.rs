@@ -1,0 +1,66 @@
+//! Servers on executors of other projects: `punctual-peer-server`, a program of its own, so that their dependencies reach no build
+//! of this one.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::host::{Served, Serving};
+
+/// Where it is looked for unless a path is given.
+pub const PROGRAM: &str = "punctual-peer-server";
+
+/// How to get it.
+const ADVICE: &str = "build it: cargo build --release --manifest-path peers/Cargo.toml --features server --bin \
+                      punctual-peer-server, and say where it is: --peer-server peers/target/release/punctual-peer-server";
+
+/// Whether there is such a program.
+///
+/// # Errors
+/// There is none, or it does not run: what to do.
+pub fn look_for(program: &Path) -> Result<(), String> {
+    let said = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    match said {
+        Ok(said) if said.status.success() => Ok(()),
+        Ok(said) => Err(format!("{}: {}; {ADVICE}", program.display(), said.status)),
+        Err(error) => Err(format!("{}: {error}; {ADVICE}", program.display())),
+    }
+}
+
+/// A program that serves, until it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Ended already, as a rule.
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Serves by that program, which runs where the calling thread may: it says its address, and when its input ends its processor time.
+pub(super) fn serve(
+    serving: &Serving,
+    during: impl FnOnce(SocketAddr) -> Result<(), String>,
+) -> Result<Served, String> {
+    let program = &serving.peer_server;
+    let words = |error: std::io::Error| format!("{}: {error}", program.display());
+    let child = Command::new(program)
+        .args([serving.setup.model.name(), "--repeats", &serving.repeats.to_string()])
+        .args(["--hog-ns", &serving.setup.hog_ns.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(words)?;
+    let mut running = Running(child);
+    let mut lines = BufReader::new(running.0.stdout.take().expect("its output is a pipe")).lines();
+    let mut line = || lines.next().unwrap_or_else(|| Err(std::io::ErrorKind::UnexpectedEof.into()));
+    let address = line().map_err(words)?;
+    let address = address.parse().map_err(|_| format!("{}: {address:?} is no address", program.display()))?;
+    during(address)?;
+    drop(running.0.stdin.take());
+    let cpu_ns = line().map_err(words)?;
+    let cpu_ns = cpu_ns.parse().map_err(|_| format!("{}: {cpu_ns:?} is no time", program.display()))?;
+    Ok(Served { cpu_ns, ..Served::default() })
+}
