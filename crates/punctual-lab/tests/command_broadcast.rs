@@ -58,6 +58,38 @@ fn all_members_deliver_the_same() {
     assert!(again.contains("How fast a group delivers"), "{again}");
 }
 
+/// Goal: packets that a program in the kernel loses, and bits that it flips below every check, change nothing of what is delivered,
+/// on any medium of a network; and memory, which has no packets, is refused.
+#[test]
+fn the_kernel_alters_nothing_that_is_delivered() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments =
+        |engines| short(engines, &["--senders", "all", "--faults", "5/5", "--faults-in", "kernel"]);
+    let refused = place.punctual(&arguments("shared,multicast")).with(2).err;
+    assert!(refused.contains("--faults-in kernel: shared memory has no packets"), "{refused}");
+    if !is_root() {
+        return eprintln!("SKIPPED: programs in the kernel need root");
+    }
+    place.punctual(&arguments("multicast,udp,ethernet")).with(0);
+    let summary = summary(&place);
+    let trials = trials(&summary);
+    if !summary["skipped"].is_null() {
+        return eprintln!("SKIPPED: {}", summary["skipped"]);
+    }
+    assert_eq!(trials.len(), 3, "{trials:#?}");
+    for trial in &trials {
+        let count = |field: &str| trial[field].as_u64().expect("a count");
+        assert_eq!((count("messages"), count("altered"), count("misordered")), (120, 0, 0), "{trial:#}");
+        let packets = |place: usize| trial["packets_damaged"][place].as_u64().expect("a count");
+        assert!(packets(1) > 0 && packets(2) > 0 && packets(0) > packets(1) + packets(2), "{trial:#}");
+        assert!(count("frames_lost") > 0 && count("repaired") > 0, "{trial:#}");
+    }
+    let results = summary["results"].as_array().expect("results");
+    let name = "multicast/ab/n3/5-5-kernel";
+    assert!(results.iter().any(|row| row["name"] == name), "{results:#?}");
+}
+
 /// Goal: frames of several sizes are cells of their own, a whole message in one of them, and all is delivered with each.
 #[test]
 fn frames_are_an_axis() {

@@ -15,6 +15,8 @@ pub enum Traffic {
     Ethernet(u16),
     /// IPv4 datagrams for a UDP port.
     Udp(u16),
+    /// IPv4 datagrams for any UDP port.
+    AnyUdp,
 }
 
 impl Traffic {
@@ -22,7 +24,7 @@ impl Traffic {
     fn payload_at(self) -> i32 {
         match self {
             Self::Ethernet(_) => 14,
-            Self::Udp(_) => 42,
+            Self::Udp(_) | Self::AnyUdp => 42,
         }
     }
 
@@ -32,12 +34,8 @@ impl Traffic {
         match self {
             Self::Ethernet(ethertype) => vec![(2, 12, big_endian(ethertype))],
             // Version 4 and a header without options.
-            Self::Udp(port) => vec![
-                (2, 12, big_endian(0x0800)),
-                (1, 14, 0x45),
-                (1, 23, libc::IPPROTO_UDP),
-                (2, 36, big_endian(port)),
-            ],
+            Self::AnyUdp => vec![(2, 12, big_endian(0x0800)), (1, 14, 0x45), (1, 23, libc::IPPROTO_UDP)],
+            Self::Udp(port) => [Self::AnyUdp.conditions(), vec![(2, 36, big_endian(port))]].concat(),
         }
     }
 }

@@ -72,6 +72,9 @@ pub struct BroadcastTrial {
     pub views: u64,
     /// CPU time of all members.
     pub cpu_ns: u64,
+    /// Packets that came to all members, and of these those that a program in the kernel lost, and those that it altered.
+    #[serde(default)]
+    pub packets_damaged: [u64; 3],
 }
 
 /// One trial of bare multicast.
@@ -207,6 +210,11 @@ fn group(
         questions: sum(|end| end.questions),
         views: made.members.iter().map(|(end, _)| end.views).max().unwrap_or(0),
         cpu_ns: sum(|end| end.cpu_ns),
+        packets_damaged: [
+            sum(|end| end.packets_damaged[0]),
+            sum(|end| end.packets_damaged[1]),
+            sum(|end| end.packets_damaged[2]),
+        ],
     };
     let cell = CellId {
         kind: Kind::OneWay,

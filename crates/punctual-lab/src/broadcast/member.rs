@@ -13,8 +13,10 @@ use punctual_proto::sim::Rng;
 use twox_hash::XxHash3_128;
 
 use super::floor::Floor;
+use super::kernel_faults::KernelFaults;
 use super::kv::member::Serving;
 use super::lives::member::Lasting;
+use super::option::FaultProfile;
 use super::option::Planted;
 use super::protocol::{
     Joined, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
@@ -152,6 +154,7 @@ fn look(log: &mut Option<WindowLog>, progress: &Progress) {
 /// A member that has joined.
 struct Running {
     plan: MemberPlan,
+    faults: Option<KernelFaults>,
     group: Group,
     node: Node,
     roster: Vec<NodeId>,
@@ -163,13 +166,15 @@ pub(super) struct Joining {
     pub(super) node: Node,
     pub(super) group: Group,
     pub(super) roster: Vec<NodeId>,
+    pub(super) faults: Option<KernelFaults>,
 }
 
 impl Joining {
     pub(super) fn open(plan: &MemberPlan, founds: bool, suspect_after: Duration) -> Result<Self, String> {
+        let faults = KernelFaults::of(plan)?;
         let (node, options) = Self::options(plan, founds, suspect_after)?;
         let group = Group::join(&node, &options).map_err(|error| error.to_string())?;
-        Ok(Self { node, group, roster: options.roster })
+        Ok(Self { node, group, roster: options.roster, faults })
     }
 
     /// The node of a member, and how it joins.
@@ -178,8 +183,9 @@ impl Joining {
         founds: bool,
         suspect_after: Duration,
     ) -> Result<(Node, GroupOptions), String> {
-        let faults =
-            Faults::seeded(plan.seed).loss(plan.faults.loss_permille).corruption(plan.faults.flips_permille);
+        let FaultProfile { loss_permille, flips_permille, in_kernel } = plan.faults;
+        let faults = Faults::seeded(plan.seed);
+        let faults = if in_kernel { faults } else { faults.loss(loss_permille).corruption(flips_permille) };
         let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&plan.bus.bus());
         let node = node.map_err(|error| error.to_string())?;
         let names: Vec<String> = (0..plan.members).map(name).collect();
@@ -253,7 +259,8 @@ struct Progress {
 
 impl Running {
     fn open(plan: MemberPlan) -> Result<(Self, Joined), String> {
-        let Joining { node, mut group, roster } = Joining::open(&plan, plan.place == 0, SUSPECT_AFTER)?;
+        let Joining { node, mut group, roster, faults } =
+            Joining::open(&plan, plan.place == 0, SUSPECT_AFTER)?;
         let began = Instant::now();
         while group.view().members.len() < plan.members {
             if began.elapsed() > PATIENCE {
@@ -263,13 +270,14 @@ impl Running {
         }
         let pool = Pool::new(&plan);
         let joined = Joined { frame: group.account().frame_size };
-        Ok((Self { plan, group, node, roster, pool }, joined))
+        Ok((Self { plan, faults, group, node, roster, pool }, joined))
     }
 
     fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), String> {
         let all = self.plan.senders as u64 * self.plan.each;
         let (ledger, account) = (self.node.ledger(), self.group.account());
         let cpu_ns = process_cpu_ns();
+        let damaged = KernelFaults::counts(self.faults.as_ref())?;
         let mut progress = Progress::default();
         let mut log = self.plan.paced.map(|_| {
             sleep_precisely();
@@ -295,7 +303,9 @@ impl Running {
                 ));
             }
         }
-        let end = self.end(&mut progress, (&ledger, &account), process_cpu_ns() - cpu_ns);
+        let mut end = self.end(&mut progress, (&ledger, &account), process_cpu_ns() - cpu_ns);
+        let damaged_now = KernelFaults::counts(self.faults.as_ref())?;
+        end.packets_damaged = [0, 1, 2].map(|place| damaged_now[place] - damaged[place]);
         let mut bytes = Vec::with_capacity(64 * progress.rows.len());
         progress.rows.iter().for_each(|row| row.write(&mut bytes));
         progress.hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.to_le_bytes()));
@@ -318,6 +328,7 @@ impl Running {
             repaired: account.repaired - before.1.repaired,
             questions: account.questions - before.1.questions,
             views: progress.views,
+            packets_damaged: [0; 3],
             rows: progress.rows.len(),
             hashes: progress.hashes.len(),
         }

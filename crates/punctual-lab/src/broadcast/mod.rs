@@ -11,6 +11,7 @@ pub mod experiment;
 mod floor;
 mod judge;
 mod kept;
+mod kernel_faults;
 pub mod kv;
 pub mod lives;
 mod log;

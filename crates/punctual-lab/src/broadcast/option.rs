@@ -95,6 +95,19 @@ pub struct FaultProfile {
     pub loss_permille: u32,
     /// Of a thousand others, so many are altered, which the check value tells.
     pub flips_permille: u32,
+    /// By a program in the kernel, on every packet, below every check; otherwise by the library, on every frame.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_kernel: bool,
+}
+
+/// Who loses and alters what arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum FaultPlace {
+    /// The library, on every frame, as a medium would
+    #[default]
+    Receiver,
+    /// A program in the kernel, on every packet, below every check
+    Kernel,
 }
 
 /// Hundredths, with one digit behind the point where there is one.
@@ -108,14 +121,16 @@ fn percent(permille: u32) -> String {
 
 impl fmt::Display for FaultProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", percent(self.loss_permille), percent(self.flips_permille))
+        let place = if self.in_kernel { " in the kernel" } else { "" };
+        write!(f, "{}/{}{place}", percent(self.loss_permille), percent(self.flips_permille))
     }
 }
 
 impl FaultProfile {
     /// As part of a cell's name, where a slash separates.
     pub(super) fn in_names(self) -> String {
-        self.to_string().replace('/', "-")
+        let place = if self.in_kernel { "-kernel" } else { "" };
+        format!("{}-{}{place}", percent(self.loss_permille), percent(self.flips_permille))
     }
 }
 
@@ -130,7 +145,7 @@ impl FromStr for FaultProfile {
         let both = text.split_once('/').and_then(|(loss, flips)| permille(loss).zip(permille(flips)));
         let (loss_permille, flips_permille) =
             both.ok_or("LOSS/FLIPS is needed, each from 0 to 50 hundredths, such as 3/1")?;
-        Ok(Self { loss_permille, flips_permille })
+        Ok(Self { loss_permille, flips_permille, in_kernel: false })
     }
 }
 
@@ -322,6 +337,10 @@ impl Paced {
 mod tests {
     use super::*;
 
+    fn text_of(text: &str) -> FaultProfile {
+        text.parse().expect("a profile")
+    }
+
     #[test]
     fn profiles_read_back() {
         for text in ["0/0", "3/1", "0.5/12.5"] {
@@ -330,6 +349,11 @@ mod tests {
         for wrong in ["", "3", "3/", "-1/0", "51/0", "a/b", "1/1/1"] {
             assert!(wrong.parse::<FaultProfile>().is_err(), "{wrong}");
         }
+        let profile = FaultProfile { in_kernel: true, ..text_of("3/1") };
+        assert_eq!(
+            (profile.to_string(), profile.in_names()),
+            ("3/1 in the kernel".into(), "3-1-kernel".into())
+        );
     }
 
     #[test]

@@ -108,7 +108,8 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
     );
     let note = "Content and order were compared at all members. Latency: from broadcast to delivery at the last member, under this \
                 load, µs; runs pooled. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
-                Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed.";
+                Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed. In the kernel: on \
+                every packet, one bit of which is flipped, below every check.";
     Section::new("How fast a group delivers").about(about).table(table.without_empty()).note(note)
 }
 
@@ -145,7 +146,10 @@ fn costs(groups: &[Trials<'_>]) -> Section {
     let mut columns = keys();
     columns
         .extend(numbers(["sent", "repairs", "questions"]).into_iter().map(|column| column.over("a message")));
-    columns.extend(numbers(["lost %", "CPU s/GB", "views", "altered", "misordered", "runs"]));
+    columns.push(Column::number("lost %"));
+    columns
+        .extend(numbers(["lost", "altered"]).into_iter().map(|column| column.over("packets, in the kernel")));
+    columns.extend(numbers(["CPU s/GB", "views", "altered", "misordered", "runs"]));
     let mut table = Table::new(columns).keyed(4);
     for group in groups {
         let sum = |of: fn(&BroadcastTrial) -> u64| group.iter().map(|trial| of(trial)).sum::<u64>();
@@ -156,6 +160,8 @@ fn costs(groups: &[Trials<'_>]) -> Section {
         row.extend([each(sum(|trial| trial.frames_sent)), each(sum(|trial| trial.repaired))]);
         row.push(each(sum(|trial| trial.questions)));
         row.push(fixed(100.0 * sum(|trial| trial.frames_lost) as f64 / came.max(1) as f64, 2).into());
+        let packets = [sum(|trial| trial.packets_damaged[1]), sum(|trial| trial.packets_damaged[2])];
+        row.extend(packets.map(|of| Cell::from(if of > 0 { count(of) } else { String::new() })));
         row.push(fixed(sum(|trial| trial.cpu_ns) as f64 / sum(|trial| trial.bytes).max(1) as f64, 1).into());
         row.push(Cell::broken(sum(|trial| trial.views)));
         row.extend([Cell::broken(sum(|trial| trial.altered)), Cell::broken(sum(|trial| trial.misordered))]);
@@ -165,7 +171,7 @@ fn costs(groups: &[Trials<'_>]) -> Section {
     let about = "all members together";
     let note = "Sent: messages on the bus, of any kind. Repairs: frames that a member lacked and got. Lost: of what was to arrive, \
                 by faults and by full buffers. CPU: of all members, for each GB delivered at each of them.";
-    Section::new("What it took").about(about).table(table).note(note)
+    Section::new("What it took").about(about).table(table.without_empty()).note(note)
 }
 
 fn floors(all: &BroadcastOverall) -> Option<Section> {

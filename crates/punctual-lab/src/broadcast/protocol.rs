@@ -120,6 +120,8 @@ pub(super) struct MemberEnd {
     pub(super) questions: u64,
     /// Views that began meanwhile.
     pub(super) views: u64,
+    /// Packets that came here, and of these those that a program in the kernel lost, and those that it altered.
+    pub(super) packets_damaged: [u64; 3],
     /// Sizes of what follows: rows, and hashes of what it broadcast.
     pub(super) rows: usize,
     pub(super) hashes: usize,

@@ -10,8 +10,8 @@ use super::measure;
 use super::progress::progress;
 use crate::broadcast::kv::option::{KvSettings, VALUE_SIZE_MAX, VALUE_SIZE_MIN};
 use crate::broadcast::option::{
-    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultProfile, FrameSize,
-    Paced, Planted, Senders, bytes,
+    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultPlace, FaultProfile,
+    FrameSize, Paced, Planted, Senders, bytes,
 };
 use crate::error::Failure;
 use crate::run::Common;
@@ -50,6 +50,9 @@ pub struct BroadcastArguments {
     /// --stops or --app 0/0]
     #[arg(long, value_name = "LOSS/FLIPS", value_delimiter = ',')]
     faults: Vec<FaultProfile>,
+    /// Who makes them: the library, on every frame, or a program in the kernel, on every packet (root, media of a network)
+    #[arg(long, value_enum, value_name = "PLACE", default_value = "receiver")]
+    faults_in: FaultPlace,
     /// What carries frames, in turn
     #[arg(
         long,
@@ -120,6 +123,21 @@ pub fn broadcast(arguments: &BroadcastArguments) -> Result<(), Failure> {
     measure::make(&settings(arguments)?, &arguments.common, &progress(arguments.common.quiet))
 }
 
+/// The same faults where they are to be made.
+fn placed(
+    arguments: &BroadcastArguments,
+    mut faults: Vec<FaultProfile>,
+) -> Result<Vec<FaultProfile>, Failure> {
+    if arguments.faults_in == FaultPlace::Kernel {
+        if arguments.engine.iter().any(|engine| !engine.is_of_a_network()) {
+            let text = "--faults-in kernel: shared memory has no packets; --engine multicast, udp, ethernet";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        faults.iter_mut().for_each(|profile| profile.in_kernel = true);
+    }
+    Ok(faults)
+}
+
 fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure> {
     let common = &arguments.common;
     let paced = paced(arguments)?;
@@ -144,7 +162,12 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         return Err(Failure::Usage(format!("--bytes {bytes}: at most {MESSAGES_MAX} messages")));
     }
     let usual = FAULTS[..if is_table { FAULTS.len() } else { 1 }].iter();
-    let usual = usual.map(|&(loss_permille, flips_permille)| FaultProfile { loss_permille, flips_permille });
+    let usual = usual.map(|&(loss_permille, flips_permille)| FaultProfile {
+        loss_permille,
+        flips_permille,
+        in_kernel: false,
+    });
+    let faults = if arguments.faults.is_empty() { usual.collect() } else { arguments.faults.clone() };
     Ok(BroadcastSettings {
         members,
         senders: arguments.senders.unwrap_or(if is_table { Senders::One } else { Senders::All }),
@@ -153,7 +176,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         message: message as usize,
         frames: frames(arguments, is_table)?,
         window: arguments.window.map(usize::from),
-        faults: if arguments.faults.is_empty() { usual.collect() } else { arguments.faults.clone() },
+        faults: placed(arguments, faults)?,
         engines: arguments.engine.clone(),
         runs: arguments.runs,
         disruptions,

@@ -13,6 +13,7 @@ use punctual_proto::sim::Rng;
 use super::log::{Entry, Invoked};
 use super::option::{KvPlan, Reads, VALUE_SIZE_MAX};
 use super::store::{Op, Request, Store, digest_of};
+use crate::broadcast::kernel_faults::KernelFaults;
 use crate::broadcast::lives::log::Entry as GroupEntry;
 use crate::broadcast::log::{BETWEEN_ORDERS, LogWriter, OVER, STOP, is_ordered, log_path};
 use crate::broadcast::member::{BETWEEN_TRIES, Joining, Pool};
@@ -77,6 +78,7 @@ pub(in crate::broadcast) struct Serving {
     gets: u64,
     /// A command was applied since the last view.
     is_working: bool,
+    _faults: Option<KernelFaults>,
     /// It has said since the last view that it gives nothing more.
     has_ended: bool,
     stops: bool,
@@ -88,12 +90,14 @@ impl Serving {
     pub(in crate::broadcast) fn live(plan: ProcessPlan, kv: KvPlan) -> Result<(Self, Joined), String> {
         let log = LogWriter::create(&log_path(&plan.folder, plan.member.place, plan.incarnation))?;
         let founds = plan.member.place == 0 && plan.incarnation == 0;
+        let faults = KernelFaults::of(&plan.member)?;
         let (node, mut options) = Joining::options(&plan.member, founds, plan.suspect_after)?;
         options.message_size_max = MESSAGE_SIZE_MAX;
         let replica = Replica::join(&node, &options, Store::default()).map_err(|error| error.to_string())?;
         let plants = plan.member.planted == Some(Planted::Order) && plan.incarnation == 0;
         let mut member = Self {
             kv,
+            _faults: faults,
             replica,
             _node: node,
             roster: options.roster,

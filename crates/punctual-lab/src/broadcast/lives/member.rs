@@ -8,6 +8,7 @@ use punctual_machine::clock::monotonic_ns;
 
 use super::history::{END, number};
 use super::log::{Delivered, Entry};
+use crate::broadcast::kernel_faults::KernelFaults;
 use crate::broadcast::log::{BETWEEN_ORDERS, LogWriter, OVER, STOP, is_ordered, log_path};
 use crate::broadcast::member::{BETWEEN_TRIES, Joining, Pool, hash_of, prefix};
 use crate::broadcast::option::Planted;
@@ -22,6 +23,7 @@ pub(in crate::broadcast) struct Lasting {
     group: Group,
     /// The group is over it.
     _node: Node,
+    _faults: Option<KernelFaults>,
     roster: Vec<NodeId>,
     pool: Pool,
     log: LogWriter,
@@ -39,10 +41,12 @@ impl Lasting {
         let log = LogWriter::create(&log_path(&plan.folder, plan.member.place, plan.incarnation))?;
         // Whoever comes back joins the others: a second founder would be alone in a view of its own.
         let founds = plan.member.place == 0 && plan.incarnation == 0;
-        let Joining { node, group, roster } = Joining::open(&plan.member, founds, plan.suspect_after)?;
+        let Joining { node, group, roster, faults } =
+            Joining::open(&plan.member, founds, plan.suspect_after)?;
         let pool = Pool::new(&plan.member);
         let mut member = Self {
             plan,
+            _faults: faults,
             group,
             _node: node,
             roster,
