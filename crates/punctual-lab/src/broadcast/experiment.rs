@@ -335,12 +335,6 @@ fn floor(
     })
 }
 
-/// The middle one of what all runs of one thing had.
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().checked_sub(1)? / 2).copied()
-}
-
 /// A row of the summary for each thing whose speed was measured.
 fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
     let mut rows: Vec<(CellId, &str, Vec<f64>)> = Vec::new();

@@ -1,11 +1,13 @@
 //! What `punctual run broadcast` says: speed beside bare multicast and the published table, and what it took.
 
-use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial, median};
-use super::option::Senders;
+use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial};
+use super::option::{FaultProfile, Senders};
 use super::{kv, lives, published};
+use crate::report::draw::{Series, numbers as line_numbers};
 use crate::report::parts::{self, tail_cells};
-use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
+use crate::report::section::{Cell, Column, Output, Section, Table, Tone, numbers};
 use crate::sample::Kind;
+use crate::stats::middle;
 use crate::summary::Summary;
 use crate::units::{count, dash, fixed};
 
@@ -22,6 +24,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         if !groups.is_empty() {
             sections.push(speeds(&all, &groups, summary));
             sections.push(costs(&groups));
+            sections.extend(drawn(&groups));
         }
         sections.extend(floors(&all));
         sections.extend(lives::sections(&all.disrupted));
@@ -54,7 +57,7 @@ fn groups(all: &BroadcastOverall) -> Vec<Trials<'_>> {
 }
 
 fn speed_of(group: &[&BroadcastTrial]) -> f64 {
-    median(group.iter().map(|trial| trial.speed()).collect()).unwrap_or(0.0)
+    middle(group.iter().map(|trial| trial.speed()).collect()).unwrap_or(0.0)
 }
 
 /// MB/s, thousands of thousands of bytes.
@@ -64,7 +67,7 @@ pub(super) fn mega(speed: f64) -> String {
 
 fn floor_of(all: &BroadcastOverall, members: usize) -> Option<f64> {
     let of = all.floors.iter().filter(|floor| floor.members == members);
-    median(of.map(FloorTrial::speed).collect())
+    middle(of.map(FloorTrial::speed).collect())
 }
 
 fn key(trial: &BroadcastTrial) -> [Cell; 4] {
@@ -111,6 +114,51 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
                 Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed. In the kernel: on \
                 every packet, one bit of which is flipped, below every check.";
     Section::new("How fast a group delivers").about(about).table(table.without_empty()).note(note)
+}
+
+/// Speed against faults, a line for each engine, group and frame; thin: as published.
+fn drawn(groups: &[Trials<'_>]) -> Option<Section> {
+    let mut steps: Vec<FaultProfile> = Vec::new();
+    groups.iter().map(|group| group[0].faults).for_each(|faults| {
+        if !steps.contains(&faults) {
+            steps.push(faults);
+        }
+    });
+    steps.sort_by_key(|faults| (faults.loss_permille, faults.flips_permille));
+    if steps.len() < 2 {
+        return None;
+    }
+    let step_of = |faults: FaultProfile| steps.iter().position(|&step| step == faults);
+    let mut series: Vec<Series> = Vec::new();
+    for group in groups {
+        let &BroadcastTrial { engine, members, frame, faults, .. } = group[0];
+        let name = format!("{}, {members}, {frame} B", engine.name());
+        let look = series.len();
+        let point = step_of(faults).map(|step| (step, speed_of(group)));
+        match series.iter_mut().find(|one| one.name == name) {
+            Some(one) => one.points.extend(point),
+            None => {
+                let points = point.into_iter().collect();
+                series.push(Series { name, look: look % 8, is_thin: false, points });
+            }
+        }
+    }
+    series.iter_mut().for_each(|one| one.points.sort_by_key(|(step, _)| *step));
+    let mut sizes: Vec<usize> = groups.iter().map(|group| group[0].members).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    series.extend(sizes.iter().enumerate().filter_map(|(place, &members)| {
+        let speeds = steps.iter().enumerate();
+        let points =
+            speeds.filter_map(|(step, &faults)| Some((step, published::speed(members, faults)? * 1e6)));
+        let points: Vec<(usize, f64)> = points.collect();
+        let name = format!("published, {members}");
+        (!points.is_empty()).then(|| Series { name, look: 8 + place % 2, is_thin: true, points })
+    }));
+    let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
+    let about = "payload at the slowest member, B/s, by loss and flips in hundredths; thin: as published";
+    let section = Section::new("Speed against faults").about(about).only_on(Output::Page);
+    Some(section.with(line_numbers("speed against faults", &names, &series)))
 }
 
 /// Its share of the floor, and of the same without faults.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::escape;
-use super::scale::{Log, short};
+use super::scale::{Log, short, short_number};
 
 /// Where a text hangs on its point.
 #[derive(Clone, Copy, Debug)]
@@ -128,10 +128,19 @@ impl Canvas {
 
     /// Horizontal rules at round times, labelled at the left.
     pub(crate) fn time_up(&mut self, scale: Log, left: f64, right: f64) {
-        for ns in scale.ticks() {
-            let y = scale.at(ns);
+        self.rules_up(scale, (left, right), short);
+    }
+
+    /// The same at round numbers.
+    pub(crate) fn numbers_up(&mut self, scale: Log, left: f64, right: f64) {
+        self.rules_up(scale, (left, right), short_number);
+    }
+
+    fn rules_up(&mut self, scale: Log, (left, right): (f64, f64), label: fn(f64) -> String) {
+        for value in scale.ticks() {
+            let y = scale.at(value);
             self.line("rule", (left, y), (right, y));
-            self.text("", (left - 6.0, y + 3.8), Anchor::End, &short(ns));
+            self.text("", (left - 6.0, y + 3.8), Anchor::End, &label(value));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Drawings from figures: lines over steps, bars in order, a staircase; each for a screen and for a phone.
 
 use super::canvas::{Anchor, Canvas, spread};
-use super::scale::Log;
+use super::scale::{Log, short_number};
 use super::section::{Block, Drawing};
 use crate::units::micros;
 
@@ -14,8 +14,26 @@ pub struct Series {
     pub look: usize,
     /// Thin and dashed: a bare mechanism.
     pub is_thin: bool,
-    /// Step and ns.
+    /// Step, and what the drawing is of there: ns, or a number.
     pub points: Vec<(usize, f64)>,
+}
+
+/// What stands upwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Upwards {
+    /// ns.
+    Time,
+    /// Numbers.
+    Number,
+}
+
+impl Upwards {
+    fn say(self, value: f64) -> String {
+        match self {
+            Self::Time => format!("{} µs", micros(value)),
+            Self::Number => short_number(value),
+        }
+    }
 }
 
 /// How wide a drawing is: units of its view box, which are pixels where it is shown in full.
@@ -36,10 +54,20 @@ fn both(draw: impl Fn(Frame) -> String) -> Block {
 
 /// Latency over steps that have names.
 pub fn lines(label: &str, steps: &[String], series: &[Series]) -> Block {
-    both(|frame| line_chart(frame, label, steps, series))
+    both(|frame| line_chart(frame, (label, Upwards::Time), steps, series))
 }
 
-fn line_chart(frame: Frame, label: &str, steps: &[String], series: &[Series]) -> String {
+/// Numbers over steps that have names.
+pub fn numbers(label: &str, steps: &[String], series: &[Series]) -> Block {
+    both(|frame| line_chart(frame, (label, Upwards::Number), steps, series))
+}
+
+fn line_chart(
+    frame: Frame,
+    (label, upwards): (&str, Upwards),
+    steps: &[String],
+    series: &[Series],
+) -> String {
     let has_names = series.iter().any(|one| !one.name.is_empty());
     let names = if has_names { frame.names } else { 14.0 };
     // Names at the ends need a line each.
@@ -49,7 +77,10 @@ fn line_chart(frame: Frame, label: &str, steps: &[String], series: &[Series]) ->
     let all = series.iter().flat_map(|one| one.points.iter().map(|(_, ns)| *ns));
     let scale = Log::covering(all, bottom, 10.0);
     let mut canvas = Canvas::new(frame.width, height, label);
-    canvas.time_up(scale, left, right);
+    match upwards {
+        Upwards::Time => canvas.time_up(scale, left, right),
+        Upwards::Number => canvas.numbers_up(scale, left, right),
+    }
     let air = (right - left) * 0.05;
     let apart = (right - left - 2.0 * air) / (steps.len().max(2) - 1) as f64;
     let x = |step: usize| left + air + step as f64 * apart;
@@ -62,8 +93,8 @@ fn line_chart(frame: Frame, label: &str, steps: &[String], series: &[Series]) ->
         let points: Vec<(f64, f64)> = one.points.iter().map(|&(step, ns)| (x(step), scale.at(ns))).collect();
         let thin = if one.is_thin { " thin" } else { "" };
         canvas.path(&format!("wk{thin} c{}", one.look), &points, false);
-        for (&at, (_, ns)) in points.iter().zip(&one.points) {
-            canvas.mark(one.look, at, &format!("{} {} µs", one.name, micros(*ns)));
+        for (&at, (_, value)) in points.iter().zip(&one.points) {
+            canvas.mark(one.look, at, &format!("{} {}", one.name, upwards.say(*value)));
         }
         ends.extend(points.last().filter(|_| has_names).map(|end| (one, end.1)));
     }

@@ -1,4 +1,4 @@
-//! Logarithmic scales of time.
+//! Logarithmic scales of time, and of numbers.
 
 use crate::units::micros;
 
@@ -48,6 +48,17 @@ pub(crate) fn short(ns: f64) -> String {
         n => (n / 1e9, "s"),
     };
     if value.fract().abs() < 0.05 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// A number as short as it can be: 0.5, 20, 3k, 1.5M.
+pub(crate) fn short_number(number: f64) -> String {
+    let (value, unit) = match number {
+        n if n < 999.0 => (n, ""),
+        n if n < 999e3 => (n / 1e3, "k"),
+        n if n < 999e6 => (n / 1e6, "M"),
+        n => (n / 1e9, "G"),
+    };
+    if value.fract().abs() < 0.05 { format!("{value:.0}{unit}") } else { format!("{value:.1}{unit}") }
 }
 
 /// As in the tables, with its unit.

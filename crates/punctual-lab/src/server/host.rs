@@ -109,9 +109,21 @@ pub struct Served {
     pub by_floor: u64,
     /// What it says is wrong.
     pub verdicts: Vec<String>,
+    /// Who waited longest, again and again, where there are classes.
+    #[serde(default)]
+    pub oldest: Vec<OldestWaiters>,
     /// What each thread did that polled one line, and last those that woke its tasks from outside.
     #[serde(default)]
     pub pollers: Vec<PollerCounts>,
+}
+
+/// The age of the oldest request in line at an instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OldestWaiters {
+    /// Since the server started.
+    pub at_ns: u64,
+    /// By class; 0 where nobody waits.
+    pub oldest_ns: Vec<u64>,
 }
 
 /// What a thread did that polls one line with others.
@@ -196,8 +208,10 @@ fn one_trial(
                 ServerModel::Classes => Server::on_own_threads(serving, journal),
                 _ => Server::on_tokio(serving, journal),
             }?;
-            during(server.address)?;
-            server.metrics().as_ref().map_or_else(Served::default, told)
+            let (watched, ended) = watch_oldest(server.watch(), || during(server.address));
+            ended?;
+            let served = server.metrics().as_ref().map_or_else(Served::default, told);
+            Served { oldest: watched, ..served }
         }
         ServerModel::Clockworker | ServerModel::Glommio => peer::serve(serving, during)?,
         ServerModel::Pollers => {
@@ -213,6 +227,34 @@ fn one_trial(
     // A program of its own has said what it took.
     served.cpu_ns += process_cpu_ns() - before;
     Ok(served)
+}
+
+/// Between two looks at who waits longest, and how many are kept.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOKS_MAX: usize = 600;
+
+/// Does something, and looks meanwhile at who waits longest, where there are counters.
+fn watch_oldest<T>(
+    metrics: Option<impl Fn() -> Metrics + Send + Sync>,
+    during: impl FnOnce() -> T,
+) -> (Vec<OldestWaiters>, T) {
+    let Some(metrics) = metrics else { return (Vec::new(), during()) };
+    let stop = Flag::default();
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut seen = Vec::new();
+            while !stop.is_raised() && seen.len() < LOOKS_MAX {
+                thread::sleep(LOOK_EVERY);
+                let now = metrics();
+                let oldest_ns = now.classes.iter().map(|class| class.oldest.map_or(0, |oldest| oldest.0));
+                seen.push(OldestWaiters { at_ns: now.time.0, oldest_ns: oldest_ns.collect() });
+            }
+            seen
+        });
+        let done = during();
+        stop.raise();
+        (looks.join().unwrap_or_default(), done)
+    })
 }
 
 /// What the classes' counters say.

@@ -4,6 +4,7 @@
 //! Receiving, serving and sending are three threads, or three tasks, for each connection.
 
 pub mod client;
+mod drawn;
 pub mod experiment;
 pub mod host;
 mod journal;

@@ -1,6 +1,7 @@
 //! What `punctual run server` says: requests and latencies beside the published tables, class by class.
 
 use super::client::Arrivals;
+use super::drawn;
 use super::experiment::{ServerOverall, ServerTrial, cell};
 use super::model::ServerModel;
 use super::published::{CLASSES, CONNECTIONS, DURATION_S, MEANS_US, REQUESTS, Row, THINK_NS};
@@ -28,6 +29,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         sections.extend(verdicts(&all));
         sections.extend(shared_line::section(&all));
         sections.push(published());
+        sections.extend(drawn::sections(&all, summary));
     }
     sections.extend(parts::rest(summary));
     sections

@@ -65,6 +65,13 @@ impl Setup {
         words.replace("rho", "ρ").trim_end().to_owned()
     }
 
+    /// The same without connections and matrix.
+    pub fn brief(&self) -> String {
+        let numbers = self.numbers().filter(|(name, _)| !["c", "m"].contains(name));
+        let words: String = numbers.map(|(name, number)| format!(", {name} {number}")).collect();
+        format!("{}{words}", self.model.name()).replace("rho", "ρ").trim_end().to_owned()
+    }
+
     /// Threads that poll its tasks; 0 of a model without tasks.
     pub fn pollers(&self) -> usize {
         match self.model {

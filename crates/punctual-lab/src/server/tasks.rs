@@ -266,6 +266,21 @@ impl Server {
         Self { kept, before, address }
     }
 
+    /// What reads the classes' counters on another thread, where there are any.
+    pub(super) fn watch(&self) -> Option<impl Fn() -> Metrics + Send + Sync + use<>> {
+        let read: Box<dyn Fn() -> Metrics + Send + Sync> = match &self.kept {
+            Kept::Own(runtime) => {
+                let handle = runtime.handle().clone();
+                Box::new(move || handle.metrics())
+            }
+            Kept::Tokio { classes, .. } => {
+                let spawner = classes.as_ref()?.spawner().clone();
+                Box::new(move || spawner.metrics())
+            }
+        };
+        Some(read)
+    }
+
     /// What the classes did since it started, where there are any.
     pub(super) fn metrics(&self) -> Option<Metrics> {
         Some(self.kept.metrics()?.since(&self.before))

@@ -14,3 +14,9 @@ pub use random::Floats;
 pub use ratio::Ratio;
 pub(crate) use spread::{Squares, mean};
 pub use stages::{StageShare, UNEXPLAINED, stage_shares, stages_over_total};
+
+/// The middle one; of an even number the lower of both.
+pub(crate) fn middle(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}

@@ -1,0 +1,175 @@
+//! Drawings of `punctual run server`: requests and latencies against connections, class by class, and who waited longest.
+
+use super::experiment::{ServerOverall, ServerTrial, cell};
+use super::published::{CONNECTIONS, DURATION_S, MEANS_US, REQUESTS, Row};
+use super::setup::Setup;
+use crate::report::draw::{Series, lines, numbers};
+use crate::report::section::{Block, Output, Section};
+use crate::stats::middle;
+use crate::summary::{Figures, Summary};
+
+/// For the page alone; tables have the same figures.
+pub(super) fn sections(all: &ServerOverall, summary: &Summary) -> Vec<Section> {
+    let sections = [against_connections(all), class_by_class(all, summary), oldest_waiters(all)];
+    sections.into_iter().flatten().map(|section| section.only_on(Output::Page)).collect()
+}
+
+/// What differs from trial to trial besides connections.
+fn without_connections(setup: &Setup) -> Setup {
+    Setup { connections: 0, ..*setup }
+}
+
+/// Each once, in the order in which they come.
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    all.fold(Vec::new(), |mut kept, one| {
+        if !kept.contains(&one) {
+            kept.push(one);
+        }
+        kept
+    })
+}
+
+fn against_connections(all: &ServerOverall) -> Option<Section> {
+    let mut connections = distinct(all.trials.iter().map(|trial| trial.setup.connections));
+    if connections.len() < 2 {
+        return None;
+    }
+    connections.sort_unstable();
+    let mut section =
+        Section::new("Against connections").about("of several rounds the middle one; thin: as published");
+    for matrix in distinct(all.trials.iter().map(|trial| trial.setup.matrix)) {
+        let of_matrix: Vec<&ServerTrial> =
+            all.trials.iter().filter(|trial| trial.setup.matrix == matrix).collect();
+        let a_second = |trial: &ServerTrial| {
+            Some(trial.requests.iter().sum::<u64>() as f64 * 1e9 / trial.duration_ns.max(1) as f64)
+        };
+        let chart = Chart { connections: &connections, trials: &of_matrix, matrix };
+        section = section
+            .words(format!("Requests a second, matrix {matrix}:"))
+            .with(chart.draw(numbers, a_second, &REQUESTS, 1.0 / DURATION_S))
+            .words(format!("Mean latency, matrix {matrix}:"))
+            .with(chart.draw(lines, mean_ns, &MEANS_US, 1e3));
+    }
+    Some(section)
+}
+
+/// The mean over all classes, ns.
+fn mean_ns(trial: &ServerTrial) -> Option<f64> {
+    let requests: u64 = trial.requests.iter().sum();
+    let sums = trial.mean_ns.iter().zip(&trial.requests).map(|(mean, count)| mean.unwrap_or(0) * count);
+    (requests > 0).then(|| sums.sum::<u64>() as f64 / requests as f64)
+}
+
+/// The trials of one matrix.
+struct Chart<'a> {
+    connections: &'a [usize],
+    trials: &'a [&'a ServerTrial],
+    matrix: usize,
+}
+
+impl Chart<'_> {
+    /// A line for each setup, and a thin one for each published row, whose figures are of this unit.
+    fn draw(
+        &self,
+        draw: fn(&str, &[String], &[Series]) -> Block,
+        of: impl Fn(&ServerTrial) -> Option<f64>,
+        rows: &[Row],
+        unit: f64,
+    ) -> Block {
+        let setups = distinct(self.trials.iter().map(|trial| without_connections(&trial.setup)));
+        let line = |(look, setup): (usize, &Setup)| {
+            let at = |connections: usize| {
+                let is_of = |trial: &&&ServerTrial| {
+                    trial.setup.connections == connections && without_connections(&trial.setup) == *setup
+                };
+                middle(self.trials.iter().filter(is_of).filter_map(|trial| of(trial)).collect())
+            };
+            let points = self.connections.iter().enumerate();
+            Series {
+                name: setup.brief(),
+                look: look % 8,
+                is_thin: false,
+                points: points.filter_map(|(step, &count)| Some((step, at(count)?))).collect(),
+            }
+        };
+        let mut series: Vec<Series> = setups.iter().enumerate().map(line).collect();
+        series.extend(rows.iter().filter(|row| row.1 == self.matrix).enumerate().map(|(place, row)| {
+            let value = |count: &usize| {
+                let column = CONNECTIONS.iter().position(|of| of == count)?;
+                Some(row.2[column] as f64 * unit)
+            };
+            let points = self.connections.iter().enumerate();
+            let points = points.filter_map(|(step, count)| Some((step, value(count)?))).collect();
+            Series { name: format!("published {}", row.0), look: 8 + place % 2, is_thin: true, points }
+        }));
+        series.retain(|one| !one.points.is_empty());
+        let steps: Vec<String> = self.connections.iter().map(ToString::to_string).collect();
+        draw("against connections", &steps, &series)
+    }
+}
+
+fn class_by_class(all: &ServerOverall, summary: &Summary) -> Option<Section> {
+    if all.classes < 2 {
+        return None;
+    }
+    let setups = distinct(all.trials.iter().map(|trial| trial.setup));
+    let steps: Vec<String> = (0..all.classes).map(|class| class.to_string()).collect();
+    let chart = |of: fn(&Figures) -> Option<u64>| {
+        let line = |(look, setup): (usize, &Setup)| {
+            let trial = all.trials.iter().find(|trial| trial.setup == *setup)?;
+            let at = |class: usize| {
+                let name = cell(trial, Some(class)).name;
+                let result = summary.results.iter().find(|result| result.cell.name == name)?;
+                Some((class, of(&result.figures)? as f64))
+            };
+            let points = (0..all.classes).filter_map(at).collect();
+            Some(Series { name: setup.words(), look: look % 10, is_thin: false, points })
+        };
+        let series: Vec<Series> = setups.iter().enumerate().filter_map(line).collect();
+        lines("latency by class", &steps, &series)
+    };
+    Some(
+        Section::new("Latency by class")
+            .about("class 0 is the most important; all rounds together")
+            .words("p50:")
+            .with(chart(|figures| figures.p50))
+            .words("p99:")
+            .with(chart(|figures| figures.p99)),
+    )
+}
+
+/// Of the last round of each setup whose server has classes.
+fn oldest_waiters(all: &ServerOverall) -> Option<Section> {
+    let mut section = Section::new("Who waits longest")
+        .about("age of the oldest request in line, by class, while the trial ran; of the last round");
+    let mut is_empty = true;
+    for setup in distinct(all.trials.iter().map(|trial| trial.setup)) {
+        let last = all.trials.iter().rfind(|trial| trial.setup == setup)?;
+        let samples = &last.served.oldest;
+        if samples.len() < 2 {
+            continue;
+        }
+        is_empty = false;
+        let steps: Vec<String> =
+            samples.iter().map(|sample| format!("{:.1} s", sample.at_ns as f64 / 1e9)).collect();
+        let line = |class: usize| {
+            let points = samples.iter().enumerate();
+            let points = points.filter_map(|(step, sample)| {
+                sample.oldest_ns.get(class).filter(|&&ns| ns > 0).map(|&ns| (step, ns as f64))
+            });
+            Series {
+                name: format!("class {class}"),
+                look: class % 10,
+                is_thin: false,
+                points: points.collect(),
+            }
+        };
+        let series: Vec<Series> = (0..all.classes).map(line).filter(|one| !one.points.is_empty()).collect();
+        section = section.words(format!("{}:", setup.words())).with(lines(
+            "age of the oldest waiter",
+            &steps,
+            &series,
+        ));
+    }
+    (!is_empty).then_some(section)
+}
