@@ -1,6 +1,7 @@
 //! Drawings of `punctual run server`: requests and latencies against connections, class by class, and who waited longest.
 
 use super::experiment::{ServerOverall, ServerTrial, cell};
+use super::host::OldestWaiters;
 use super::published::{CONNECTIONS, DURATION_S, MEANS_US, REQUESTS, Row};
 use super::setup::Setup;
 use crate::report::draw::{Series, lines, numbers};
@@ -115,61 +116,55 @@ fn class_by_class(all: &ServerOverall, summary: &Summary) -> Option<Section> {
     let setups = distinct(all.trials.iter().map(|trial| trial.setup));
     let steps: Vec<String> = (0..all.classes).map(|class| class.to_string()).collect();
     let chart = |of: fn(&Figures) -> Option<u64>| {
-        let line = |(look, setup): (usize, &Setup)| {
+        let line = |setup: &Setup| {
             let trial = all.trials.iter().find(|trial| trial.setup == *setup)?;
             let at = |class: usize| {
                 let name = cell(trial, Some(class)).name;
                 let result = summary.results.iter().find(|result| result.cell.name == name)?;
                 Some((class, of(&result.figures)? as f64))
             };
-            let points = (0..all.classes).filter_map(at).collect();
-            Some(Series { name: setup.words(), look: look % 10, is_thin: false, points })
+            Some((setup.words(), (0..all.classes).filter_map(at).collect()))
         };
-        let series: Vec<Series> = setups.iter().enumerate().filter_map(line).collect();
-        lines("latency by class", &steps, &series)
+        looking_apart(setups.iter().filter_map(line))
     };
-    Some(
-        Section::new("Latency by class")
-            .about("class 0 is the most important; all rounds together")
-            .words("p50:")
-            .with(chart(|figures| figures.p50))
-            .words("p99:")
-            .with(chart(|figures| figures.p99)),
-    )
+    let mut section =
+        Section::new("Latency by class").about("class 0 is the most important; all rounds together");
+    for (name, series) in [("p50:", chart(|figures| figures.p50)), ("p99:", chart(|figures| figures.p99))] {
+        if !series.is_empty() {
+            section = section.words(name).with(lines("latency by class", &steps, &series));
+        }
+    }
+    (!section.blocks.is_empty()).then_some(section)
+}
+
+/// Lines that have points, each told from the others.
+fn looking_apart(all: impl Iterator<Item = (String, Vec<(usize, f64)>)>) -> Vec<Series> {
+    let all = all.filter(|(_, points)| !points.is_empty()).enumerate();
+    all.map(|(place, (name, points))| Series { name, look: place % 10, is_thin: false, points }).collect()
 }
 
 /// Of the last round of each setup whose server has classes.
 fn oldest_waiters(all: &ServerOverall) -> Option<Section> {
     let mut section = Section::new("Who waits longest")
         .about("age of the oldest request in line, by class, while the trial ran; of the last round");
-    let mut is_empty = true;
     for setup in distinct(all.trials.iter().map(|trial| trial.setup)) {
         let last = all.trials.iter().rfind(|trial| trial.setup == setup)?;
         let samples = &last.served.oldest;
-        if samples.len() < 2 {
-            continue;
-        }
-        is_empty = false;
         let steps: Vec<String> =
             samples.iter().map(|sample| format!("{:.1} s", sample.at_ns as f64 / 1e9)).collect();
         let line = |class: usize| {
-            let points = samples.iter().enumerate();
-            let points = points.filter_map(|(step, sample)| {
-                sample.oldest_ns.get(class).filter(|&&ns| ns > 0).map(|&ns| (step, ns as f64))
-            });
-            Series {
-                name: format!("class {class}"),
-                look: class % 10,
-                is_thin: false,
-                points: points.collect(),
-            }
+            let age = |(step, sample): (usize, &OldestWaiters)| {
+                let ns = *sample.oldest_ns.get(class)?;
+                (ns > 0).then_some((step, ns as f64))
+            };
+            (format!("class {class}"), samples.iter().enumerate().filter_map(age).collect())
         };
-        let series: Vec<Series> = (0..all.classes).map(line).filter(|one| !one.points.is_empty()).collect();
-        section = section.words(format!("{}:", setup.words())).with(lines(
-            "age of the oldest waiter",
-            &steps,
-            &series,
-        ));
+        let series = looking_apart((0..all.classes).map(line));
+        // A request that was found in line once shows nothing.
+        if series.iter().any(|one| one.points.len() > 1) {
+            let drawing = lines("age of the oldest waiter", &steps, &series);
+            section = section.words(format!("{}:", setup.words())).with(drawing);
+        }
     }
-    (!is_empty).then_some(section)
+    (!section.blocks.is_empty()).then_some(section)
 }
