@@ -34,7 +34,7 @@ pub struct ServerArguments {
     #[arg(long, value_name = "PROGRAM", default_value = peer::PROGRAM)]
     peer_server: PathBuf,
     /// Connections, one trial for each number
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,16,64,128", default_value_if("quick", ArgPredicate::IsPresent, "4,32"), value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,16,64,128", default_value_if("quick", ArgPredicate::IsPresent, "4,32"), value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: Vec<u16>,
     /// Sides of the matrix that a request holds
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,20", default_value_if("quick", ArgPredicate::IsPresent, "20"), value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -72,6 +72,10 @@ pub struct ServerArguments {
     /// Time between reply and next request (closed load)
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
     think: Duration,
+    /// Closed load as the original's: all connections begin at once, a latency ends with the first bytes of the reply, and what is
+    /// open at the end is waited for and counts
+    #[arg(long, conflicts_with_all = ["rho", "poisson"])]
+    original: bool,
     /// Open load, as a part of what the server can do, one trial for each; what it can do is measured first [default: 0.8]
     #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = percent)]
     rho: Vec<u32>,
@@ -166,7 +170,7 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         },
         peer_server: arguments.peer_server.clone(),
         hog_ns: arguments.hog.map_or(0, |hog| hog.as_nanos() as u64),
-        wanted: if is_open { open } else { Wanted::Closed { think_ns } },
+        wanted: if is_open { open } else { Wanted::Closed { think_ns, is_original: arguments.original } },
         duration: common.duration.unwrap_or(usual),
         rounds: arguments.rounds,
         dilates: !arguments.native,

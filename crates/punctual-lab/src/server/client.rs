@@ -29,6 +29,12 @@ pub enum Arrivals {
         /// So long.
         think_ns: u64,
     },
+    /// The same as the original's load had it: all begin at once, a latency ends with the first bytes of the reply, and what is open
+    /// when the time is over is waited for, and counts.
+    Original {
+        /// So long.
+        think_ns: u64,
+    },
     /// One each period, whatever is outstanding.
     Open {
         /// The period.
@@ -44,7 +50,15 @@ pub enum Arrivals {
 impl Arrivals {
     /// What a latency counts from.
     pub(super) fn load(self) -> Load {
-        if matches!(self, Self::Closed { .. }) { Load::Closed } else { Load::Open }
+        if self.think_ns().is_some() { Load::Closed } else { Load::Open }
+    }
+
+    /// Between a reply and the next request of its connection, where that waits for it.
+    pub(super) fn think_ns(self) -> Option<u64> {
+        match self {
+            Self::Closed { think_ns } | Self::Original { think_ns } => Some(think_ns),
+            Self::Open { .. } | Self::Random { .. } => None,
+        }
     }
 }
 
@@ -110,6 +124,8 @@ struct Connection {
     /// Bytes that did not fit yet.
     unsent: Vec<u8>,
     replies: Splitter,
+    /// When the first bytes of the reply came that is not whole yet.
+    first_bytes: Option<u64>,
 }
 
 struct LoadClient<'l> {
@@ -138,6 +154,9 @@ const WINDOWS_MORE: usize = 4096;
 
 /// While requests are outstanding this thread does not look at itself, unless it has not for so long.
 const LOOK_EVERY_NS: u64 = 100_000_000;
+
+/// The original's load waits for what is open at its end; so long at most.
+const WAIT_AFTER_NS: u64 = 60_000_000_000;
 
 /// Windows of a thread in a trial that lasts so long.
 pub(super) fn windows(duration: Duration) -> usize {
@@ -190,7 +209,7 @@ fn connect(server: SocketAddr, class: usize) -> io::Result<Connection> {
     stream.write_all(&[class as u8])?;
     stream.set_nonblocking(true)?;
     let (outstanding, unsent, replies) = (VecDeque::new(), Vec::new(), Splitter::default());
-    Ok(Connection { stream, outstanding, answered: 0, unsent, replies })
+    Ok(Connection { stream, outstanding, answered: 0, unsent, replies, first_bytes: None })
 }
 
 impl LoadClient<'_> {
@@ -211,6 +230,9 @@ impl LoadClient<'_> {
                     self.due.push(Reverse((first, number)));
                 }
             }
+            Arrivals::Original { .. } => {
+                self.due.extend((0..self.connections.len()).map(|number| Reverse((self.began_ns, number))));
+            }
             Arrivals::Open { .. } | Arrivals::Random { .. } => self.due.push(Reverse((self.began_ns, 0))),
         }
     }
@@ -218,7 +240,7 @@ impl LoadClient<'_> {
     /// The instant of the next request of an open load, after this one.
     fn next_instant(&mut self, after: u64) -> Option<u64> {
         match self.load.arrivals {
-            Arrivals::Closed { .. } => None,
+            Arrivals::Closed { .. } | Arrivals::Original { .. } => None,
             Arrivals::Open { period_ns } => Some(after + period_ns),
             Arrivals::Random { period_ns } => {
                 let chance = (1.0 - self.chance()).max(f64::MIN_POSITIVE);
@@ -231,7 +253,7 @@ impl LoadClient<'_> {
         let mut reports = Reports::default();
         loop {
             let now = now_ns(self.clock);
-            if now >= self.end_ns || interrupted() {
+            if self.is_over(now) || interrupted() {
                 return Ok(());
             }
             self.send_due(now)?;
@@ -250,9 +272,21 @@ impl LoadClient<'_> {
         }
     }
 
+    /// Nothing is sent any more, and nothing waited for.
+    fn is_over(&mut self, now: u64) -> bool {
+        if now < self.end_ns {
+            return false;
+        }
+        self.due.clear();
+        let waits = matches!(self.load.arrivals, Arrivals::Original { .. }) && self.open > 0;
+        !waits || now >= self.end_ns + WAIT_AFTER_NS
+    }
+
     /// When the next request is due, or the trial ends.
     fn next_due(&self) -> u64 {
-        self.due.peek().map_or(self.end_ns, |Reverse((due, _))| (*due).min(self.end_ns))
+        let last = if self.due.is_empty() { self.end_ns + WAIT_AFTER_NS } else { self.end_ns };
+        let last = if matches!(self.load.arrivals, Arrivals::Original { .. }) { last } else { self.end_ns };
+        self.due.peek().map_or(last, |Reverse((due, _))| (*due).min(last))
     }
 
     /// Looks at this thread while no request is outstanding. Under closed load the next one may wait for that.
@@ -316,6 +350,7 @@ impl LoadClient<'_> {
                         REFUSAL => Outcome::Refused,
                         _ => Outcome::Mismatched,
                     };
+                    connection.first_bytes.get_or_insert_with(|| now_ns(self.clock));
                     connection.replies.push(&buffer[..count], |reply| outcomes.push(outcome(reply)));
                     outcomes.into_iter().for_each(|outcome| self.answered(number, outcome));
                 }
@@ -330,8 +365,11 @@ impl LoadClient<'_> {
         let now = now_ns(self.clock);
         let Some(request) = self.connections[number].outstanding.pop_front() else { return };
         self.open -= 1;
-        self.note(number, request, now, outcome);
-        if let Arrivals::Closed { think_ns } = self.load.arrivals {
+        // What follows in the same bytes is another reply, whose first bytes came now, too.
+        let first_bytes = self.connections[number].first_bytes.take().unwrap_or(now);
+        let is_original = matches!(self.load.arrivals, Arrivals::Original { .. });
+        self.note(number, request, if is_original { first_bytes } else { now }, outcome);
+        if let Some(think_ns) = self.load.arrivals.think_ns().filter(|_| now < self.end_ns) {
             self.due.push(Reverse((now + think_ns, number)));
         }
     }

@@ -76,6 +76,9 @@ pub enum Wanted {
     Closed {
         /// So long.
         think_ns: u64,
+        /// As the original's load did ([`Arrivals::Original`]).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_original: bool,
     },
     /// So much of what the server can do.
     Open {
@@ -137,6 +140,7 @@ pub(super) fn cell(trial: &ServerTrial, class: Option<usize>) -> CellId {
     let load = trial.arrivals.load();
     let gap_us = match trial.arrivals {
         Arrivals::Closed { think_ns: ns }
+        | Arrivals::Original { think_ns: ns }
         | Arrivals::Open { period_ns: ns }
         | Arrivals::Random { period_ns: ns } => ns / 1_000,
     };
@@ -244,7 +248,8 @@ impl Trials<'_> {
 
     fn arrivals(&self, setup: &Setup, capacities: &[Capacity]) -> Arrivals {
         match self.settings.wanted {
-            Wanted::Closed { think_ns } => Arrivals::Closed { think_ns },
+            Wanted::Closed { think_ns, is_original: false } => Arrivals::Closed { think_ns },
+            Wanted::Closed { think_ns, is_original: true } => Arrivals::Original { think_ns },
             Wanted::Open { is_random, .. } => {
                 let reference = reference(self.settings);
                 let period_ns = period_ns(setup, capacities, reference, &self.calibration);
@@ -318,7 +323,7 @@ fn describe(
     let p99 = |ns: &Vec<u64>| (ns.len() >= 1_000).then(|| ns[(ns.len() * 99).div_ceil(100) - 1]);
     let duration_ns = load.duration.as_nanos() as u64;
     let predicted = match load.arrivals {
-        Arrivals::Closed { think_ns } => mean(&all.concat())
+        Arrivals::Closed { think_ns } | Arrivals::Original { think_ns } => mean(&all.concat())
             .map(|mean| (load.connections as u64 * duration_ns) as f64 / (mean + think_ns) as f64),
         Arrivals::Open { .. } | Arrivals::Random { .. } => None,
     };
@@ -407,7 +412,7 @@ mod tests {
             tasks: TaskSettings::default(),
             peer_server: PathBuf::new(),
             hog_ns: 0,
-            wanted: Wanted::Closed { think_ns: 1_000_000 },
+            wanted: Wanted::Closed { think_ns: 1_000_000, is_original: false },
             duration: Duration::from_millis(150),
             rounds: 1,
             dilates: false,
@@ -439,6 +444,23 @@ mod tests {
         let mut of_connections = roles.flat_map(|role| (0..4).map(move |connection| (role, connection)));
         assert_eq!(evidence.threads.len(), if model.has_tasks() { 2 } else { 13 });
         of_connections.all(|(role, connection)| evidence.thread(role, Some(connection)).is_some())
+    }
+
+    /// Goal: the original's load waits for what is open at its end, counts it, and measures until the first bytes.
+    #[test]
+    fn the_original_load_leaves_nothing_open() {
+        let server = Worker::in_a_thread(super::super::host::serve).unwrap();
+        let wanted = Wanted::Closed { think_ns: 1_000_000, is_original: true };
+        let settings = ServerSettings { models: vec![ServerModel::Classes], wanted, ..settings() };
+        let calibration = WorkTimes { repeats: 1, ..WorkTimes::default() };
+        let mut trials = Trials { settings: &settings, server, start: Clock::get().now(), calibration };
+        let setup = plan(&settings)[0];
+        let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
+        let (trial, kept) = trials.make(&setup, &load).unwrap();
+        assert!(trial.requests.iter().all(|&count| count >= 2), "{trial:?}");
+        for (samples, _) in &kept {
+            assert_eq!(samples.count_of(Outcome::Answered), samples.len() as u64, "{trial:?}");
+        }
     }
 
     /// Goal: the whole way over real connections, each model: every reply is right, and none is missing under a light load.

@@ -136,7 +136,8 @@ fn totals(all: &ServerOverall) -> Section {
 /// What was published of such a trial: requests in 5 s, and where there is one the mean, µs.
 fn published_of(trial: &ServerTrial) -> Option<(u64, Option<u64>)> {
     let Setup { model, connections, matrix, hog_ns, .. } = trial.setup;
-    let is_theirs = trial.arrivals == Arrivals::Closed { think_ns: THINK_NS } && hog_ns == 0;
+    let thinks = |think_ns| [Arrivals::Closed { think_ns }, Arrivals::Original { think_ns }];
+    let is_theirs = thinks(THINK_NS).contains(&trial.arrivals) && hog_ns == 0;
     let theirs = if model.has_tasks() { "coroutines" } else { "threads" };
     let place = CONNECTIONS.iter().position(|&count| count == connections).filter(|_| is_theirs)?;
     let of = |rows: &[Row]| {
