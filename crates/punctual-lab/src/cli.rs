@@ -52,6 +52,10 @@ enum Verb {
     Watch(command::WatchArguments),
     /// Measure a run again with a fix and without, in turn, and say whether it helped
     Verify(command::VerifyArguments),
+    /// Write down everything that is said on a bus, without disturbing anybody
+    Record(command::RecordArguments),
+    /// Say again what was recorded, at the instants of then
+    Replay(command::ReplayArguments),
     /// Show the live counters of this user's nodes on this host, while there are any
     Stat(command::StatArguments),
     /// Show the facts that make numbers comparable, and what this process can use here
@@ -141,6 +145,8 @@ pub fn main() -> ExitCode {
         Verb::Explain(explain) => command::explain(&explain),
         Verb::Watch(watch) => command::watch(&watch),
         Verb::Verify(verify) => command::verify(&verify),
+        Verb::Record(record) => command::record(&record),
+        Verb::Replay(replay) => command::replay(&replay),
         Verb::Stat(stat) => command::stat(&stat),
         Verb::Host(host) => command::host(&host),
         Verb::Completions(wanted) => command::completions(&wanted, public()),

@@ -21,6 +21,7 @@ pub mod groups;
 pub mod load;
 pub mod oneway;
 pub mod peel;
+pub mod recording;
 pub mod report;
 pub mod response;
 pub mod run;

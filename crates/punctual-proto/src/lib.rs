@@ -14,6 +14,7 @@ pub mod frame;
 pub mod interest;
 pub mod keyed_group;
 pub mod limits;
+pub mod pcapng;
 mod protocol;
 pub mod recency;
 pub mod seal;

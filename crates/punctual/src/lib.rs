@@ -33,6 +33,7 @@ pub mod keyed_group;
 pub mod late;
 pub mod ledger;
 pub mod memory;
+pub mod monitor;
 pub mod node;
 mod pages;
 mod prometheus;
@@ -47,6 +48,7 @@ pub use communicator::{Claim, Communicator, Message, Observer, ReceiveError, Sen
 pub use engine::SendError;
 pub use late::{LateAccount, LateLog};
 pub use ledger::Ledger;
+pub use monitor::{Monitor, Observed};
 pub use node::{BindError, Bus, CommunicatorOptions, Node, NodeOptions, OpenError, PeerAccount};
 pub use prometheus::prometheus;
 pub use publication::{Publication, PublicationOptions, Subscription, SubscriptionOptions};

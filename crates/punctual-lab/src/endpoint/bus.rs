@@ -115,6 +115,20 @@ impl FromStr for BusPlan {
     }
 }
 
+/// Any bus that another process can be on: those between hosts, and `shared:NAME`.
+///
+/// # Errors
+/// The text is none.
+pub fn any_bus(text: &str) -> Result<BusPlan, String> {
+    match text.split_once(':') {
+        Some(("shared", name)) if !name.is_empty() => Ok(BusPlan::Shared(name.to_owned())),
+        Some(("loopback", _)) => {
+            Err("a loopback bus is inside of its process: see NodeOptions::capture".to_owned())
+        }
+        _ => text.parse().map_err(|wrong| format!("shared:NAME, {wrong}")),
+    }
+}
+
 /// Both ends of a bus over loopback, on ports that are free now.
 pub fn loopback() -> Result<[BusPlan; 2], String> {
     let free = free_addresses(2)?;
@@ -136,6 +150,12 @@ mod tests {
             ["", "udp", "udp:10.0.0.1:7400", "udp:a,b", "multicast:239.1.2.3:7400", "ethernet:", "shared:x"]
         {
             assert!(wrong.parse::<BusPlan>().is_err(), "{wrong}");
+        }
+        for text in ["shared:car", "ethernet:eth0"] {
+            assert_eq!(any_bus(text).map(|plan| plan.to_string()), Ok(text.to_owned()));
+        }
+        for wrong in ["shared:", "shared", "loopback:x"] {
+            assert!(any_bus(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -11,7 +11,7 @@ mod medium;
 mod open;
 
 pub use bare::{PacketEndpoint, SlotEndpoint, UdpEndpoint};
-pub use bus::{BusPlan, loopback};
+pub use bus::{BusPlan, any_bus, loopback};
 pub use communicator::CommunicatorEndpoint;
 pub use key::KeyLine;
 pub use layers::{EngineEndpoint, NodeEndpoint, StreamEndpoint, send_frame};

@@ -59,6 +59,10 @@ pub(super) mod row {
 /// What the table of subscriptions says of one that watches for nodes: the word of the reserved port, for which no message is.
 pub(super) const WATCHER: u64 = 1 << 16;
 
+/// What it says of one that observes the bus: it reads every ring, and no writer waits for it or rings it. With 2^32 more it reads
+/// sealed ones only.
+pub(super) const OBSERVER: u64 = 1 << 33;
+
 /// Doorbells of one node. The first is the node's own.
 const BELLS: usize = BELL_SIZE / size_of::<Doorbell>();
 /// Its visits say that readers of the node's rings have come or gone.

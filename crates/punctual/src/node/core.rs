@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use punctual_machine::SystemError;
 use punctual_machine::clock::Ticks;
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Notification;
@@ -197,9 +198,23 @@ impl Core {
             let text = format!("inbox of {size} bytes: a power of two from 4096 to 1073741824 is needed");
             return Err(BindError::Invalid(text));
         }
+        self.list_inbox(port, |row| Inbox::new(port, row, size))
+    }
+
+    /// An inbox for every message that arrives.
+    pub(super) fn new_monitor(&self) -> Result<Arc<Inbox>, BindError> {
+        let size = inbox::size_for(self.about.payload_size_max);
+        self.list_inbox(Port::from(u16::MAX), |row| Inbox::monitoring(row, size))
+    }
+
+    fn list_inbox(
+        &self,
+        port: Port,
+        make: impl FnOnce(usize) -> Result<Arc<Inbox>, SystemError>,
+    ) -> Result<Arc<Inbox>, BindError> {
         let mut inboxes = self.registry.lock();
         let row = self.about.page.take_row(port)?;
-        let inbox = Inbox::new(port, row, size).inspect_err(|_| self.about.page.close_row(row, 0));
+        let inbox = make(row).inspect_err(|_| self.about.page.close_row(row, 0));
         let inbox = inbox.map_err(BindError::System)?;
         inboxes.push(Arc::clone(&inbox));
         self.registry.reserve();

@@ -7,7 +7,7 @@ use punctual_machine::clock::Ticks;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::ring::{COMMIT_SIZE, Next, RingMemory, RingReader, RingWriter};
 use punctual_proto::limits::OVERHEAD_SIZE_MAX;
-use punctual_proto::{Port, Stamps};
+use punctual_proto::{Port, Stamps, Target};
 
 use crate::engine::{Bell, PrivateBell, ring};
 use crate::ledger::{Count, Page, RowCount};
@@ -51,6 +51,8 @@ impl Circumstances {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) port: Port,
+    /// Every message of the bus is for it, whatever its port.
+    pub(crate) monitors: bool,
     /// Its row in the node's page of counters.
     pub(crate) row: usize,
     writer: Mutex<RingWriter>,
@@ -86,9 +88,19 @@ impl Leading {
 impl Inbox {
     /// An inbox that holds `size` bytes, a power of two.
     pub(crate) fn new(port: Port, row: usize, size: usize) -> Result<Arc<Self>, SystemError> {
+        Self::assemble(port, false, row, size)
+    }
+
+    /// One for every message.
+    pub(crate) fn monitoring(row: usize, size: usize) -> Result<Arc<Self>, SystemError> {
+        Self::assemble(Port::from(u16::MAX), true, row, size)
+    }
+
+    fn assemble(port: Port, monitors: bool, row: usize, size: usize) -> Result<Arc<Self>, SystemError> {
         let memory = RingMemory::on_heap(size);
         Ok(Arc::new(Self {
             port,
+            monitors,
             row,
             writer: Mutex::new(RingWriter::new(memory.clone())),
             cursor: Counter::default(),
@@ -136,6 +148,11 @@ impl Inbox {
     /// Its one reader.
     pub(crate) fn reader(&self) -> InboxReader {
         InboxReader { ring: RingReader::from_start(self.memory.clone()) }
+    }
+
+    /// Whether a message for this target is for it.
+    pub(crate) fn takes(&self, target: Target) -> bool {
+        self.monitors || target.includes_port(self.port)
     }
 
     /// Puts a message in, if there is room. `prefix` is header and stamps.

@@ -15,6 +15,7 @@ use crate::engine::{Engine, Joined, Receive, SLEEP_MAX};
 use crate::ledger::{Ledger, PageOwner, RowError};
 use crate::memory::Entered;
 use crate::memory::stream::{Layers, Streams};
+use crate::monitor::Monitor;
 use crate::publication::{Publication, PublicationOptions, StreamError, Subscription, SubscriptionOptions};
 use crate::seal::Seals;
 use crate::wake::{Gate, Manners, Wake, waiter};
@@ -298,6 +299,31 @@ impl Node {
     ) -> Result<Subscription, StreamError> {
         let streams = self.streams()?;
         Subscription::new(options, |event| streams.subscribe(Port::from(port), event))
+    }
+
+    /// Everything that is said on the bus, as far as this node can see it, for one who only listens: see [`Monitor`].
+    ///
+    /// # Errors
+    /// See [`BindError`]: a monitor counts as one of the node's communicators.
+    pub fn monitor(&self, wake: Wake) -> Result<Monitor, BindError> {
+        match &self.0 {
+            Presence::Wire(core) => {
+                let lead = waiter(wake, core.manners).map_err(BindError::CannotWait)?;
+                let inbox = core.new_monitor()?;
+                let options = CommunicatorOptions::waiting(wake);
+                Ok(Monitor::wire(Communicator::wire(Arc::clone(core), &inbox, lead, &options)?))
+            }
+            Presence::Memory(streams) => {
+                let row = streams.about.page.take_row(Port::from(u16::MAX))?;
+                let options = SubscriptionOptions { wake };
+                let subscription = Subscription::new(&options, |event| streams.observe(event));
+                let subscription = subscription.map_err(|error| {
+                    streams.about.page.close_row(row, 0);
+                    BindError::from(error)
+                })?;
+                Ok(Monitor::memory(subscription, row))
+            }
+        }
     }
 
     fn streams(&self) -> Result<&Arc<Streams>, StreamError> {

@@ -299,6 +299,9 @@ impl Desk<'_> {
     }
 
     fn is_for_own_alone(&self, header: &Header) -> bool {
+        if self.ports.has_monitors {
+            return self.own.monitors && self.ports.inboxes.len() == 1;
+        }
         match header.target.port {
             Some(port) => port == self.own.port,
             // Who waits for events of nodes stands in no list.
@@ -345,8 +348,7 @@ impl Desk<'_> {
         let mut prefix = [0; PREFIX_SIZE_MAX];
         let prefix = write_prefix(&mut prefix, arrival);
         let (mut copies, mut own_served) = (0, false);
-        for inbox in self.ports.inboxes.iter().filter(|inbox| arrival.header.target.includes_port(inbox.port))
-        {
+        for inbox in self.ports.inboxes.iter().filter(|inbox| inbox.takes(arrival.header.target)) {
             copies += 1;
             page.count(Count::Copies).add_alone(1);
             let taken = inbox.push(circumstances, prefix, payload, page);

@@ -88,13 +88,15 @@ impl Registry {
 #[derive(Debug)]
 pub(crate) struct Ports {
     pub(crate) inboxes: Vec<Arc<Inbox>>,
+    /// Some of them take every message.
+    pub(crate) has_monitors: bool,
     version_seen: u64,
 }
 
 impl Default for Ports {
     fn default() -> Self {
         // Renewed by who receives, which is to allocate nothing.
-        Self { inboxes: Vec::with_capacity(COMMUNICATORS_MAX), version_seen: 0 }
+        Self { inboxes: Vec::with_capacity(COMMUNICATORS_MAX), has_monitors: false, version_seen: 0 }
     }
 }
 
@@ -104,6 +106,7 @@ impl Ports {
         let version = registry.version();
         if version != self.version_seen {
             self.inboxes.clone_from(&registry.lock());
+            self.has_monitors = self.inboxes.iter().any(|inbox| inbox.monitors);
             self.version_seen = version;
         }
     }

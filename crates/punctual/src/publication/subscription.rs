@@ -10,7 +10,7 @@ use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::{Notification, sender_fence};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
-use punctual_proto::{Address, Target};
+use punctual_proto::{Address, NodeId, Target};
 
 use super::{ImageAccount, StreamError, StreamMessage};
 use crate::ledger::Count;
@@ -236,6 +236,18 @@ impl Subscription {
 
     pub(crate) fn streams(&self) -> &Arc<Streams> {
         self.images.streams()
+    }
+
+    /// The name of a node whose publications it reads.
+    pub(crate) fn name_of(&self, node: NodeId) -> Option<String> {
+        self.images.name_of(node)
+    }
+
+    /// Waits until there may be something to poll, for at most `timeout`.
+    pub(crate) fn wait_for_news(&mut self, timeout: Duration) {
+        let deadline = self.clock.now().plus(self.clock.ticks(timeout));
+        let _news_or_late =
+            self.wait_for(Some(deadline), |subscription| subscription.is_ready().then_some(()));
     }
 
     /// What ends its waits.

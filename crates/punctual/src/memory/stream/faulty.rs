@@ -20,6 +20,7 @@ struct Held {
     lost_before: u64,
     sent: Option<Ticks>,
     sealed_in: Option<u32>,
+    is_unopened: bool,
     noted: Option<Noted>,
     payload: Vec<u8>,
     /// When it is let go at the latest; at once after the next message, if it is only to be overtaken.
@@ -29,7 +30,7 @@ struct Held {
 
 impl Held {
     fn shown(&self) -> StreamMessage<'_> {
-        let Self { source, target, sequence, lost_before, sent, sealed_in, noted, .. } = *self;
+        let Self { source, target, sequence, lost_before, sent, sealed_in, is_unopened, noted, .. } = *self;
         let payload = Payload::Private(&self.payload);
         StreamMessage {
             source,
@@ -38,6 +39,7 @@ impl Held {
             lost_before,
             sent,
             sealed_in,
+            is_unopened,
             payload,
             noted,
             fate: Cell::new(Fate::Open),
@@ -146,7 +148,9 @@ impl Faulty {
         }
         message.fate.set(Fate::Held);
         let wait = if overtaken { self.delay.max(Clock::get().ticks(OVERTAKING_MAX)) } else { self.delay };
-        let StreamMessage { source, target, sequence, lost_before, sent, sealed_in, noted, .. } = *message;
+        let StreamMessage {
+            source, target, sequence, lost_before, sent, sealed_in, is_unopened, noted, ..
+        } = *message;
         let release = now.plus(wait);
         self.held.push_back(Held {
             source,
@@ -155,6 +159,7 @@ impl Faulty {
             lost_before,
             sent,
             sealed_in,
+            is_unopened,
             noted,
             payload,
             release,

@@ -48,6 +48,8 @@ pub struct StreamMessage<'a> {
     pub sent: Option<Ticks>,
     /// The group in which it was sealed, on a sealed bus.
     pub sealed_in: Option<u32>,
+    /// Behind the message stands its seal, which nobody has looked at.
+    pub(crate) is_unopened: bool,
     pub(super) payload: Payload<'a>,
     pub(super) noted: Option<Noted>,
     pub(super) fate: Cell<Fate>,
@@ -91,6 +93,11 @@ impl StreamMessage<'_> {
         let receiver =
             ReceiverStamps { listened, woken, read, opened, delivered, ..ReceiverStamps::default() };
         Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
+    }
+
+    /// What its sender stamped, if its publication stamps all stages.
+    pub(crate) fn stamps(&self) -> Option<Stamps> {
+        self.noted.map(|noted| noted.sender)
     }
 
     /// Size, bytes.
@@ -386,6 +393,7 @@ impl Image {
             lost_before: self.missing() - self.missing_told,
             sent,
             sealed_in,
+            is_unopened: about.sealed && sealed_in.is_none(),
             payload,
             noted,
             fate: Cell::new(Fate::Open),

@@ -9,7 +9,7 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::doorbell::Doorbell;
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Address, Port};
+use punctual_proto::{Address, NodeId, Port};
 
 use crate::ledger::Page;
 use crate::node::count_of;
@@ -19,7 +19,7 @@ use super::super::segment::RINGS_BELL;
 use super::Streams;
 use super::faulty::Faulty;
 use super::image::{Image, ImageAccount, StreamMessage};
-use super::ring_file::{RingFile, may_mean};
+use super::ring_file::{RingFile, RingIdentity, may_mean};
 use super::sealing::{Belief, Opening};
 
 /// How often who waits looks after everything else: who has left, who has died, which rings were missed.
@@ -34,10 +34,49 @@ const AGAIN_MAX: usize = 64;
 /// Accounts of publications that have ended which are kept.
 const ENDED_MAX: usize = 256;
 
+/// Which rings are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// Those that are for this port.
+    Port(Port),
+    /// All.
+    Everything,
+}
+
+impl Reads {
+    /// The port, or the reserved one, for which no message is.
+    fn port(self) -> Port {
+        match self {
+            Self::Port(port) => port,
+            Self::Everything => Port::from(u16::MAX),
+        }
+    }
+
+    /// Whether a ring with this word in the table may be meant. Its own page decides.
+    fn may_mean(self, word: u64, node: NodeId) -> bool {
+        match self {
+            Self::Port(port) => may_mean(word, node, port),
+            Self::Everything => true,
+        }
+    }
+
+    fn includes(self, about: &RingIdentity, node: NodeId) -> bool {
+        match self {
+            Self::Port(port) => about.is_for(node, port),
+            Self::Everything => true,
+        }
+    }
+
+    /// Whether sealed rings are read, or others, by who opens seals and by who does not.
+    fn takes(self, sealed: bool, opens: bool) -> bool {
+        sealed == opens || sealed && self == Self::Everything
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Images {
     streams: Arc<Streams>,
-    port: Port,
+    reads: Reads,
     bell: usize,
     /// When it began, in ticks.
     began: u64,
@@ -76,7 +115,7 @@ struct Followed {
 impl Images {
     pub(super) fn new(
         streams: Arc<Streams>,
-        port: Port,
+        reads: Reads,
         bell: usize,
         (opening, event): (Option<Opening>, Arc<EventFd>),
     ) -> Self {
@@ -87,7 +126,7 @@ impl Images {
             followed: Followed { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief },
             faulty,
             streams,
-            port,
+            reads,
             bell,
             began: 0,
             rings_seen: 0,
@@ -111,7 +150,7 @@ impl Images {
     }
 
     pub(crate) fn address(&self) -> Address {
-        Address { node: self.streams.own.segment.owner.node, port: self.port }
+        Address { node: self.streams.own.segment.owner.node, port: self.reads.port() }
     }
 
     pub(crate) fn accounts(&self) -> impl Iterator<Item = ImageAccount> {
@@ -121,6 +160,14 @@ impl Images {
     /// Publications that are for it, and are not read: its node reads as many as it can.
     pub(crate) fn left_out(&self) -> usize {
         self.left_out
+    }
+
+    /// The name of a node whose rings it reads, or that is on the bus.
+    pub(crate) fn name_of(&self, node: NodeId) -> Option<String> {
+        let images = &self.followed.images;
+        let read = images.iter().find(|image| image.file.about.node == node);
+        let present = || self.streams.present().into_iter().find(|present| present.node == node)?.name;
+        read.and_then(|image| image.peer.segment.name()).or_else(present)
     }
 
     pub(crate) fn page(&self) -> &Page {
@@ -278,17 +325,18 @@ impl Images {
                 let id = entry[0].get_published();
                 let is_known = || self.followed.images.iter().any(|image| image.file.about.id == id);
                 if id == 0
-                    || !may_mean(entry[1].get(), node, self.port)
+                    || !self.reads.may_mean(entry[1].get(), node)
                     || self.refused.contains(&id)
                     || is_known()
                 {
                     continue;
                 }
                 let Some(memory) = streams.roster.venue.open_stream(&owner, id) else { continue };
+                let reads = self.reads;
                 let is_for_us = |file: &RingFile| {
                     let about = &file.about;
                     let is_its = (about.node, about.life, about.id) == (owner.node, owner.life, id);
-                    is_its && about.is_for(node, self.port)
+                    is_its && reads.includes(about, node)
                 };
                 let file = RingFile::read(&memory).filter(is_for_us);
                 self.follow(id, member, file);
@@ -304,7 +352,7 @@ impl Images {
             return;
         };
         let is_sealed = file.about.sealed;
-        if is_sealed != self.followed.belief.opening.is_some() {
+        if !self.reads.takes(is_sealed, self.followed.belief.opening.is_some()) {
             self.refused.insert(id);
             let refusal = if is_sealed { Refusal::Unexpected } else { Refusal::Unsealed };
             self.page().count(count_of(refusal)).add(1);

@@ -33,6 +33,7 @@ mod faulty;
 mod follower;
 mod image;
 mod images;
+mod observing;
 mod payload;
 mod prefix;
 mod publication;
@@ -40,6 +41,7 @@ pub(super) mod ring_file;
 mod sealing;
 
 pub use image::{ImageAccount, Overrun, StreamMessage};
+use images::Reads;
 pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
 pub use prefix::StampChoice;
 pub use publication::{OfferError, Publication, PublicationClaim, PublicationOptions, Run};
@@ -323,9 +325,9 @@ impl Streams {
         }
     }
 
-    /// Whether all whom the ring is for have found it.
+    /// Whether all whom the ring is for, and all who observe the bus, have found it.
     fn is_found(&self, about: &RingIdentity) -> bool {
-        followers_of(self, about).iter().all(Follower::has_begun)
+        followers_of(self, about).iter().all(Follower::has_begun) && self.is_observed(about)
     }
 
     fn lingering(&self) -> MutexGuard<'_, Vec<RingIdentity>> {
@@ -381,7 +383,7 @@ impl Streams {
         }
         let opening = self.about.seals.as_ref().map(|seals| Opening::new(seals.opener()));
         let (bell, began) = self.list(subscription_word(port, opening.is_some()))?;
-        let mut images = Images::new(Arc::clone(self), port, bell, (opening, Arc::clone(event)));
+        let mut images = Images::new(Arc::clone(self), Reads::Port(port), bell, (opening, Arc::clone(event)));
         images.begin(began);
         // Publications whose readers were looked for before know it by this.
         self.tell_of_readers();
@@ -392,7 +394,7 @@ impl Streams {
     pub(crate) fn watch(self: &Arc<Self>, event: &Arc<EventFd>) -> Result<Images, StreamError> {
         let (bell, began) = self.list(WATCHER)?;
         let port = Port::from(u16::MAX);
-        let mut images = Images::new(Arc::clone(self), port, bell, (None, Arc::clone(event)));
+        let mut images = Images::new(Arc::clone(self), Reads::Port(port), bell, (None, Arc::clone(event)));
         images.begin(began);
         Ok(images)
     }

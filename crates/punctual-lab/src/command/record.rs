@@ -1,0 +1,192 @@
+//! `punctual record`.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use punctual::{Bus, Keys, NodeOptions, Wake};
+use punctual_machine::signal::{catch_interrupts, interrupted};
+use serde_json::{Map, Value, json};
+
+use super::{print, try_json, write_json};
+use crate::endpoint::{BusPlan, any_bus};
+use crate::error::Failure;
+use crate::recording::Format;
+use crate::recording::recorder::{Account, Plan, record as record_bus, why_not_created};
+use crate::recording::written::Output;
+use crate::units::{count, duration};
+
+/// Options of the recorder.
+#[derive(Debug, Args)]
+pub struct RecordArguments {
+    /// The bus: shared:NAME, udp:OWN:PORT,PEER:PORT, multicast:GROUP:PORT@INTERFACE-ADDRESS, ethernet:INTERFACE
+    #[arg(value_name = "BUS", value_parser = any_bus)]
+    bus: BusPlan,
+    /// A new file
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// pcapng (Wireshark) or mcap (robotics) [default: by the ending of FILE]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// End after so long; else at Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// End after so many messages
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// How it waits: in memory spin, or else it looks now and then [default: epoll]
+    #[arg(long, value_name = "WAKE")]
+    wake: Option<Wake>,
+    #[command(flatten)]
+    sealing: SealingArguments,
+    /// Its name on the bus
+    #[arg(long, value_name = "NAME", default_value = "record")]
+    name: String,
+    /// What came of it, as JSON, to a file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Keys of a sealed bus.
+#[derive(Debug, Args)]
+pub(super) struct SealingArguments {
+    /// The bus is sealed: a file of keys
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// What the bus is called under the seal, where that is not what the medium tells
+    #[arg(long, value_name = "NAME", requires = "keys")]
+    sealed_as: Option<String>,
+}
+
+impl SealingArguments {
+    /// The bus, sealed if there are keys.
+    pub(super) fn seal(&self, bus: Bus) -> Result<Bus, Failure> {
+        let Some(path) = &self.keys else { return Ok(bus) };
+        let keys = Keys::from_file(path).map_err(|error| Failure::Usage(format!("--keys: {error}")))?;
+        Ok(match &self.sealed_as {
+            Some(name) => bus.sealed_as(&keys, name),
+            None => bus.sealed(&keys),
+        })
+    }
+}
+
+/// Writes down what is said on a bus.
+pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
+    let RecordArguments { bus, out, .. } = arguments;
+    let format = arguments.format.or_else(|| Format::of(out)).ok_or_else(|| {
+        Failure::Usage(format!(
+            "--out {}: ends neither with .pcapng nor with .mcap: name a --format",
+            out.display()
+        ))
+    })?;
+    try_json(arguments.json.as_deref())?;
+    catch_interrupts()?;
+    let sealed = arguments.sealing.seal(bus.stamped_bus())?;
+    let created = Output::create(out, format, &bus.to_string());
+    let output = created.map_err(|error| match why_not_created(out, &error) {
+        (true, text) => Failure::Usage(text),
+        (false, text) => Failure::Machine(text),
+    })?;
+    let is_in_memory = matches!(bus, BusPlan::Shared(_));
+    let wake = match arguments.wake {
+        Some(wake) => wake,
+        None if is_in_memory => Wake::Futex,
+        None => Wake::Epoll,
+    };
+    let plan = Plan { wake, is_in_memory, duration: arguments.duration, count: arguments.count };
+    let node = NodeOptions::new(&arguments.name).open(&sealed);
+    let recorded = node.map_err(|error| error.to_string()).and_then(|node| {
+        announce(arguments);
+        record_bus(&node, &plan, output, interrupted)
+    });
+    let account = recorded.map_err(|error| {
+        // Nothing is in it.
+        let _removed = std::fs::remove_file(out);
+        Failure::Machine(error)
+    })?;
+    tell(arguments, format, &account)
+}
+
+/// On standard error, where progress goes: from now on everything is recorded.
+fn announce(arguments: &RecordArguments) {
+    eprintln!("recording {} into {}; Ctrl-C ends it", arguments.bus, arguments.out.display());
+}
+
+fn tell(arguments: &RecordArguments, format: Format, account: &Account) -> Result<(), Failure> {
+    let RecordArguments { bus, out, .. } = arguments;
+    let totals = &account.totals;
+    let missed = totals.missed();
+    let is_told =
+        write_json(arguments.json.as_deref(), &format!("{}\n", object(arguments, format, account)))?;
+    if !is_told {
+        print(&words(out, account))?;
+    }
+    if let Some(error) = &account.error {
+        return Err(Failure::Machine(cut_short(out, totals.recorded, error)));
+    }
+    if missed > 0 || totals.left_out > 0 {
+        return Err(Failure::Promise(format!("{bus}: {} messages are missing", count(missed))));
+    }
+    Ok(())
+}
+
+fn cut_short(out: &Path, recorded: u64, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        ErrorKind::StorageFull => "free some room, or record elsewhere",
+        ErrorKind::FileTooLarge => "raise the limit (ulimit -f)",
+        ErrorKind::QuotaExceeded => "ask for more, or record elsewhere",
+        _ => "see the text before",
+    };
+    format!("{}: {error}; it has the first {} messages, whole; {advice}", out.display(), count(recorded))
+}
+
+/// What came of it, for people.
+fn words(out: &Path, account: &Account) -> String {
+    let totals = &account.totals;
+    let mut text = format!(
+        "{} messages ({} bytes) of {} sources in {:.1} s: {} ({} bytes)\n",
+        count(totals.recorded),
+        count(account.bytes),
+        count(account.sources as u64),
+        account.duration.as_secs_f64(),
+        out.display(),
+        count(account.file_size),
+    );
+    if totals.missed() == 0 {
+        text += "none is missing\n";
+    } else {
+        let causes: Vec<String> = totals
+            .missed
+            .iter()
+            .map(|missed| format!("{} {}", missed.cause, count(missed.messages)))
+            .collect();
+        text += &format!("{} are missing: {}\n", count(totals.missed()), causes.join(", "));
+    }
+    if totals.left_out > 0 {
+        text +=
+            &format!("{} publications were not read: a node reads at most 2,048\n", count(totals.left_out));
+    }
+    text
+}
+
+fn object(arguments: &RecordArguments, format: Format, account: &Account) -> Value {
+    let totals = &account.totals;
+    let missed: Map<String, Value> =
+        totals.missed.iter().map(|missed| (missed.cause.to_owned(), missed.messages.into())).collect();
+    json!({
+        "schema": "punctual.record.v1",
+        "bus": arguments.bus.to_string(),
+        "file": arguments.out.display().to_string(),
+        "format": format,
+        "messages": totals.recorded,
+        "bytes": account.bytes,
+        "file_bytes": account.file_size,
+        "sources": account.sources,
+        "duration_ns": account.duration.as_nanos() as u64,
+        "missed": totals.missed(),
+        "missed_by": missed,
+        "publications_left_out": totals.left_out,
+        "error": account.error.as_ref().map(ToString::to_string),
+    })
+}

@@ -1,0 +1,182 @@
+//! `punctual replay`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hdrhistogram::Histogram;
+use punctual_machine::signal::{catch_interrupts, interrupted};
+use serde_json::{Map, Value, json};
+
+use super::record::SealingArguments;
+use super::{print, try_json, write_json};
+use crate::endpoint::{BusPlan, any_bus};
+use crate::error::Failure;
+use crate::recording::player::{Nodes, Play, Played, Speed, play};
+use crate::recording::reading::{Contents, RecordingError};
+use crate::report::section::{Cell, Column, Section, Table, numbers};
+use crate::report::text::{self, Screen};
+use crate::units::{count, micros_or_dash};
+
+/// Options of the player.
+#[derive(Debug, Args)]
+pub struct ReplayArguments {
+    /// What punctual record wrote, or a capture of a node
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The bus, spelled as for punctual record [default: the one that was recorded]
+    #[arg(long, value_name = "BUS", value_parser = any_bus)]
+    bus: Option<BusPlan>,
+    /// How fast time passes: 2 is twice as fast, 0.5 half as fast, max is without pauses
+    #[arg(long, value_name = "N", default_value = "1")]
+    speed: Speed,
+    /// In memory, wait for readers that are slow
+    #[arg(long)]
+    hold_back: bool,
+    #[command(flatten)]
+    sealing: SealingArguments,
+    /// What came of it, as JSON, to a file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Says again what was recorded.
+pub fn replay(arguments: &ReplayArguments) -> Result<(), Failure> {
+    try_json(arguments.json.as_deref())?;
+    catch_interrupts()?;
+    let contents = contents(arguments)?;
+    let plan = bus(arguments, &contents)?;
+    let bus = arguments.sealing.seal(plan.bus())?;
+    let nodes = match plan {
+        // Several nodes of one host can be there.
+        BusPlan::Shared(_) | BusPlan::Multicast { .. } => Nodes::Each,
+        BusPlan::Peers { .. } | BusPlan::Ethernet { .. } => Nodes::One,
+    };
+    let played = play(
+        &Play {
+            path: &arguments.file,
+            contents: &contents,
+            bus: &bus,
+            nodes,
+            speed: arguments.speed,
+            is_in_memory: matches!(plan, BusPlan::Shared(_)),
+            holds_back: arguments.hold_back,
+        },
+        interrupted,
+    )
+    .map_err(|error| Failure::Machine(format!("{plan}: {error}")))?;
+    tell(arguments, &plan, &contents, &played)
+}
+
+fn contents(arguments: &ReplayArguments) -> Result<Contents, Failure> {
+    let file = arguments.file.display();
+    Contents::of(&arguments.file).map_err(|error| match error {
+        RecordingError::Unreadable(error) => Failure::Usage(format!("{file}: {error}")),
+        other => Failure::Usage(format!("{file}: {other}")),
+    })
+}
+
+fn bus(arguments: &ReplayArguments, contents: &Contents) -> Result<BusPlan, Failure> {
+    if let Some(bus) = &arguments.bus {
+        return Ok(bus.clone());
+    }
+    let told = contents.told.bus.as_deref();
+    told.and_then(|bus| any_bus(bus).ok()).ok_or_else(|| {
+        let file = arguments.file.display();
+        Failure::Usage(format!("{file} does not say which bus it is of: name one (--bus)"))
+    })
+}
+
+fn tell(
+    arguments: &ReplayArguments,
+    plan: &BusPlan,
+    contents: &Contents,
+    played: &Played,
+) -> Result<(), Failure> {
+    let object = object(arguments, plan, contents, played);
+    if !write_json(arguments.json.as_deref(), &format!("{object}\n"))? {
+        print(&text::page(&[section(arguments, plan, contents, played)], Screen::stdout()))?;
+    }
+    let unsent: u64 = played.unsent.iter().map(|(_, messages)| messages).sum();
+    let left = contents.told.incomplete;
+    if unsent + left > 0 {
+        let whole = format!("{} messages were not sent", count(unsent + left));
+        return Err(Failure::Promise(format!("{plan}: {whole}: {}", reasons(contents, played).join(", "))));
+    }
+    Ok(())
+}
+
+/// Why messages were not sent.
+fn reasons(contents: &Contents, played: &Played) -> Vec<String> {
+    let mut reasons: Vec<String> =
+        played.unsent.iter().map(|(reason, messages)| format!("{reason} {}", count(*messages))).collect();
+    if contents.told.incomplete > 0 {
+        reasons.push(format!("incomplete {}", count(contents.told.incomplete)));
+    }
+    reasons
+}
+
+fn quantile(lateness: &Histogram<u64>, of: f64) -> Option<u64> {
+    (!lateness.is_empty()).then(|| lateness.value_at_quantile(of))
+}
+
+/// p50, p99 and the longest, nanoseconds.
+fn figures(played: &Played) -> [Option<u64>; 3] {
+    let of = |quantile_of: f64| played.lateness.as_ref().and_then(|lateness| quantile(lateness, quantile_of));
+    [of(0.5), of(0.99), of(1.0)]
+}
+
+fn section(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, played: &Played) -> Section {
+    let mut columns = vec![Column::name("bus")];
+    columns.extend(numbers([
+        "sent",
+        "nodes",
+        "recorded, s",
+        "played, s",
+        "late p50, µs",
+        "p99, µs",
+        "max, µs",
+    ]));
+    let mut table = Table::new(columns).keyed(1);
+    let seconds = |seconds: f64| format!("{seconds:.3}");
+    let mut cells = vec![
+        plan.to_string(),
+        count(played.sent),
+        count(played.nodes as u64),
+        seconds(contents.span_ns as f64 / 1e9),
+        seconds(played.duration.as_secs_f64()),
+    ];
+    cells.extend(figures(played).map(micros_or_dash));
+    table.row(cells.into_iter().map(Cell::from));
+    let mut section = Section::new(format!("Replay of {}", arguments.file.display()))
+        .about(format!("speed {}", arguments.speed))
+        .table(table);
+    if contents.missed > 0 {
+        section = section.note(format!("{} messages are missing in the recording.", count(contents.missed)));
+    }
+    if contents.told.is_cut {
+        section = section.note("The recording ends in the middle of a message: its recorder was killed.");
+    }
+    section
+}
+
+fn object(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, played: &Played) -> Value {
+    let [p50, p99, max] = figures(played);
+    let unsent: Map<String, Value> =
+        played.unsent.iter().map(|(reason, messages)| ((*reason).to_owned(), (*messages).into())).collect();
+    json!({
+        "schema": "punctual.replay.v1",
+        "bus": plan.to_string(),
+        "file": arguments.file.display().to_string(),
+        "messages": contents.messages,
+        "sent": played.sent,
+        "unsent": unsent,
+        "incomplete": contents.told.incomplete,
+        "missed": contents.missed,
+        "is_cut": contents.told.is_cut,
+        "nodes": played.nodes,
+        "speed": arguments.speed.to_string(),
+        "recorded_ns": contents.span_ns,
+        "played_ns": played.duration.as_nanos() as u64,
+        "lateness_ns": { "p50": p50, "p99": p99, "max": max },
+    })
+}

@@ -1,0 +1,358 @@
+//! Recordings as MCAP ([mcap.dev](https://mcap.dev)), by its crate: what tools of robotics open.
+//!
+//! A channel for each pair of source and target, whose metadata say both. The time of publication is when a message was
+//! sent, where that is known, else when it was seen, which is the time of the log. Chunks are whole records on the disk: of a
+//! recorder that is killed all of them can be read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read};
+use std::path::Path;
+
+use mcap::records::{self, MessageHeader, Metadata, Record, op};
+use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
+use mcap::write::NoSeek;
+use mcap::{McapError, WriteOptions, Writer};
+use punctual_proto::{Address, NodeId, Port, Target};
+
+use super::reading::{RecordingError, Told};
+use super::sink::Sink;
+use super::{Entry, MESSAGE_SIZE_MAX, SOURCES_MAX, Totals};
+
+/// The encoding of messages: whatever the application makes of them.
+const ENCODING: &str = "application/octet-stream";
+
+/// The name of what says which bus was recorded, and of what says what is missing.
+const RECORDING: &str = "punctual.recording";
+const TOTALS: &str = "punctual.totals";
+
+/// Longest record that is read, bytes: a chunk of ours ends with the message that fills it. Those of other writers are a few
+/// MiB.
+const RECORD_SIZE_MAX: usize = 64 << 20;
+const _: () = assert!(RECORD_SIZE_MAX > 2 * MESSAGE_SIZE_MAX);
+
+/// Channels that are read.
+const CHANNELS_MAX: usize = 4 * SOURCES_MAX;
+
+/// The end of a file without a summary: the end of the data, a footer without a summary, and the magic.
+fn end_of_file() -> Vec<u8> {
+    let mut end = vec![op::DATA_END];
+    end.extend_from_slice(&4_u64.to_le_bytes());
+    end.extend_from_slice(&[0; 4]);
+    end.push(op::FOOTER);
+    end.extend_from_slice(&20_u64.to_le_bytes());
+    end.extend_from_slice(&[0; 20]);
+    end.extend_from_slice(mcap::MAGIC);
+    end
+}
+
+/// Which messages a channel has.
+type ChannelKey = (Address, Target, bool);
+
+/// A recording that is written.
+pub struct McapWriter {
+    writer: Writer<NoSeek<Sink>>,
+    channels: HashMap<ChannelKey, u16>,
+    bus: String,
+}
+
+impl std::fmt::Debug for McapWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McapWriter").field("channels", &self.channels.len()).finish_non_exhaustive()
+    }
+}
+
+fn failed(error: McapError) -> io::Error {
+    match error {
+        McapError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+fn metadata(name: &str, pairs: impl IntoIterator<Item = (String, String)>) -> Metadata {
+    Metadata { name: name.to_owned(), metadata: pairs.into_iter().collect() }
+}
+
+impl McapWriter {
+    /// A new file.
+    ///
+    /// # Errors
+    /// It is there already, or cannot be made or written.
+    pub fn create(path: &Path, bus: &str) -> io::Result<Self> {
+        let options = WriteOptions::new()
+            .compression(None)
+            .profile("")
+            .library(format!("punctual {}", env!("CARGO_PKG_VERSION")))
+            // Whoever writes here ends them, by size and by time.
+            .chunk_size(None)
+            .disable_seeking(true)
+            .calculate_data_section_crc(false);
+        let mut writer = options.create(NoSeek::new(Sink::create(path)?)).map_err(failed)?;
+        let about = metadata(RECORDING, [("bus".to_owned(), bus.to_owned())]);
+        writer.write_metadata(&about).map_err(failed)?;
+        writer.flush().map_err(failed)?;
+        Ok(Self { writer, channels: HashMap::new(), bus: bus.to_owned() })
+    }
+
+    /// Puts a message behind the others.
+    ///
+    /// # Errors
+    /// There are more channels than a file can have.
+    pub fn write(&mut self, entry: &Entry, bytes: &[u8], names: &HashMap<NodeId, String>) -> io::Result<()> {
+        let key = (entry.source, entry.target, entry.is_unopened);
+        let channel_id = match self.channels.get(&key) {
+            Some(&known) => known,
+            None => self.open_channel(key, names)?,
+        };
+        let header = MessageHeader {
+            channel_id,
+            sequence: entry.sequence as u32,
+            log_time: entry.seen_ns,
+            publish_time: entry.instant_ns(),
+        };
+        self.writer.write_to_known_channel(&header, bytes).map_err(failed)
+    }
+
+    fn open_channel(&mut self, key: ChannelKey, names: &HashMap<NodeId, String>) -> io::Result<u16> {
+        let (source, target, is_unopened) = key;
+        let name = |node: NodeId| names.get(&node).cloned();
+        let word = |node: NodeId| name(node).unwrap_or_else(|| node.to_string());
+        let to = match (target.node, target.port) {
+            (None, None) => "everybody".to_owned(),
+            (None, Some(port)) => format!("everybody/{port}"),
+            (Some(node), None) => word(node),
+            (Some(node), Some(port)) => format!("{}/{port}", word(node)),
+        };
+        let sealed = if is_unopened { "/sealed" } else { "" };
+        let topic = format!("/{}/{}/to/{to}{sealed}", word(source.node), source.port);
+        let mut about = BTreeMap::from([
+            ("bus".to_owned(), self.bus.clone()),
+            ("source_node".to_owned(), source.node.to_string()),
+            ("source_port".to_owned(), source.port.to_string()),
+        ]);
+        about.extend(name(source.node).map(|name| ("source_name".to_owned(), name)));
+        about.extend(target.node.map(|node| ("target_node".to_owned(), node.to_string())));
+        about.extend(target.port.map(|port| ("target_port".to_owned(), port.to_string())));
+        if is_unopened {
+            about.insert("sealed".to_owned(), "unopened".to_owned());
+        }
+        let id = self.writer.add_channel(0, &topic, ENCODING, &about).map_err(failed)?;
+        self.channels.insert(key, id);
+        Ok(id)
+    }
+
+    /// Says what has become of messages up to an instant.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn tell(&mut self, ns: u64, totals: &Totals) -> io::Result<()> {
+        let number = |name: &str, number: u64| (name.to_owned(), number.to_string());
+        let mut pairs = vec![
+            number("until_ns", ns),
+            number("recorded", totals.recorded),
+            number("missed", totals.missed()),
+            number("publications_left_out", totals.left_out),
+        ];
+        pairs.extend(totals.missed.iter().map(|missed| number(missed.cause, missed.messages)));
+        self.writer.write_metadata(&metadata(TOTALS, pairs)).map_err(failed)
+    }
+
+    /// Ends the chunk, and writes what there is.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn commit(&mut self) -> io::Result<()> {
+        self.writer.flush().map_err(failed)
+    }
+
+    /// Ends the file with its summary.
+    ///
+    /// # Errors
+    /// There is no room: see [`Self::end_short`].
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.writer.finish().map_err(failed)?;
+        Ok(())
+    }
+
+    /// Writing has failed, or is over: the file, which ends with a whole record.
+    pub fn into_sink(self) -> Sink {
+        self.writer.into_inner().into_inner()
+    }
+
+    /// Ends a file that has no room for a summary.
+    pub fn end_short(sink: &mut Sink) {
+        sink.buffer().clear();
+        sink.buffer().extend_from_slice(&end_of_file());
+        // Without it readers say that the file was cut.
+        let _no_room_either = sink.commit();
+    }
+}
+
+/// A recording that is read.
+pub struct McapReader<R> {
+    input: R,
+    reader: LinearReader,
+    channels: HashMap<u16, ChannelKey>,
+    /// The records of a chunk, and how far they were read.
+    chunk: Vec<u8>,
+    taken: usize,
+    /// Bytes read from the file.
+    at: u64,
+}
+
+impl<R> std::fmt::Debug for McapReader<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McapReader").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl<R: Read> McapReader<R> {
+    /// Of a file that begins as MCAP does.
+    pub fn new(input: R) -> Self {
+        let options = LinearReaderOptions::default()
+            .with_emit_chunks(true)
+            .with_skip_end_magic(true)
+            .with_record_length_limit(RECORD_SIZE_MAX);
+        let reader = LinearReader::new_with_options(options);
+        Self { input, reader, channels: HashMap::new(), chunk: Vec::new(), taken: 0, at: 0 }
+    }
+
+    /// The next message, whose bytes are put into `bytes`; none at the end.
+    ///
+    /// # Errors
+    /// It is no recording, is damaged, or cannot be read.
+    pub fn next(&mut self, told: &mut Told, bytes: &mut Vec<u8>) -> Result<Option<Entry>, RecordingError> {
+        loop {
+            let damaged = |what: String| RecordingError::Damaged { at: self.at, what };
+            if let Some((opcode, size)) = next_of_chunk(&self.chunk[self.taken..]).map_err(damaged)? {
+                let body = self.taken + RECORD_HEAD_SIZE;
+                self.taken = body + size;
+                let record = &self.chunk[body..body + size];
+                match take(opcode, record, &mut self.channels, told, bytes).map_err(damaged)? {
+                    Some(entry) => return Ok(Some(entry)),
+                    None => continue,
+                }
+            }
+            let Some(event) = self.reader.next_event() else { return Ok(None) };
+            match event {
+                Ok(LinearReadEvent::ReadRequest(size)) => {
+                    let found = self.input.read(self.reader.insert(size))?;
+                    self.reader.notify_read(found);
+                    self.at += found as u64;
+                }
+                Ok(LinearReadEvent::Record { opcode: op::CHUNK, data }) => {
+                    self.taken = 0;
+                    open_chunk(data, &mut self.chunk).map_err(damaged)?;
+                }
+                // What follows repeats what was read.
+                Ok(LinearReadEvent::Record { opcode: op::DATA_END, .. }) => return Ok(None),
+                Ok(LinearReadEvent::Record { opcode, data }) => {
+                    if let Some(entry) =
+                        take(opcode, data, &mut self.channels, told, bytes).map_err(damaged)?
+                    {
+                        return Ok(Some(entry));
+                    }
+                }
+                Err(McapError::UnexpectedEof) => {
+                    told.is_cut = true;
+                    return Ok(None);
+                }
+                Err(error) => return Err(damaged(error.to_string())),
+            }
+        }
+    }
+}
+
+/// Size of what stands before a record, bytes: what it is, and its size.
+const RECORD_HEAD_SIZE: usize = 9;
+
+/// The kind and the size of the next record of a chunk.
+fn next_of_chunk(rest: &[u8]) -> Result<Option<(u8, usize)>, String> {
+    let Some((&opcode, rest)) = rest.split_first() else { return Ok(None) };
+    let wrong = || "a record that does not fit into its chunk".to_owned();
+    let (size, rest) = rest.split_first_chunk().ok_or_else(wrong)?;
+    let size = usize::try_from(u64::from_le_bytes(*size)).map_err(|_| wrong())?;
+    if size > rest.len() { Err(wrong()) } else { Ok(Some((opcode, size))) }
+}
+
+/// Copies the records of a chunk, if they are whole.
+fn open_chunk(data: &[u8], records: &mut Vec<u8>) -> Result<(), String> {
+    let Ok(Record::Chunk { header, data }) = mcap::parse_record(op::CHUNK, data) else {
+        return Err("a chunk that is none".to_owned());
+    };
+    if !header.compression.is_empty() {
+        return Err(format!("compressed by {}, which punctual record does not do", header.compression));
+    }
+    if header.uncompressed_crc != 0 && crc32fast::hash(&data) != header.uncompressed_crc {
+        return Err("a chunk whose check value is wrong".to_owned());
+    }
+    records.clear();
+    records.extend_from_slice(&data);
+    Ok(())
+}
+
+/// What a record says; the message, if it is one.
+fn take(
+    opcode: u8,
+    data: &[u8],
+    channels: &mut HashMap<u16, ChannelKey>,
+    told: &mut Told,
+    bytes: &mut Vec<u8>,
+) -> Result<Option<Entry>, String> {
+    if !matches!(opcode, op::CHANNEL | op::MESSAGE | op::METADATA) {
+        return Ok(None);
+    }
+    match mcap::parse_record(opcode, data).map_err(|error| error.to_string())? {
+        Record::Channel(channel) => {
+            if channels.len() == CHANNELS_MAX && !channels.contains_key(&channel.id) {
+                return Err(format!("more than {CHANNELS_MAX} channels"));
+            }
+            let key = read_channel(&channel, told)
+                .ok_or_else(|| format!("channel {} does not say who sent to whom", channel.topic))?;
+            channels.insert(channel.id, key);
+            Ok(None)
+        }
+        Record::Metadata(found) if found.name == RECORDING => {
+            told.bus = told.bus.take().or_else(|| found.metadata.get("bus").cloned());
+            Ok(None)
+        }
+        Record::Message { header, data } => {
+            let key = channels.get(&header.channel_id).copied();
+            let (source, target, is_unopened) =
+                key.ok_or_else(|| format!("a message of channel {}, which there is not", header.channel_id))?;
+            bytes.clear();
+            bytes.extend_from_slice(&data);
+            Ok(Some(Entry {
+                source,
+                target,
+                sequence: header.sequence.into(),
+                missed: 0,
+                sent_ns: Some(header.publish_time),
+                seen_ns: header.log_time,
+                stamps: None,
+                is_unopened,
+                size: bytes.len(),
+            }))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn read_channel(channel: &records::Channel, told: &mut Told) -> Option<ChannelKey> {
+    let about = &channel.metadata;
+    let node = |name: &str| NodeId::new(u64::from_str_radix(about.get(name)?, 16).ok()?);
+    let port = |name: &str| {
+        let port: u16 = about.get(name)?.parse().ok()?;
+        Some(Port::from(port)).filter(|port| !port.is_reserved())
+    };
+    let source = Address { node: node("source_node")?, port: port("source_port")? };
+    // What is there must be right: without it the message would go to everybody.
+    let one = |name: &str| about.contains_key(name);
+    let target = Target { node: node("target_node"), port: port("target_port") };
+    if one("target_node") != target.node.is_some() || one("target_port") != target.port.is_some() {
+        return None;
+    }
+    if let Some(name) = about.get("source_name") {
+        told.name(source.node, name.clone());
+    }
+    Some((source, target, about.get("sealed").is_some_and(|sealed| sealed == "unopened")))
+}

@@ -1,0 +1,145 @@
+//! What is said on a bus, in a file, and said again from there.
+//!
+//! A bus → `recorder` (a thread that only reads) → `queue` (bounded) → `written` (a thread that only writes) → a file →
+//! `reading` → `player` → a bus. The formats are `pcapng_file` and `mcap_file`.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use punctual_proto::limits::{NODES_MAX, PAYLOAD_SIZE_MAX};
+use punctual_proto::seal::SEAL_SIZE;
+use punctual_proto::{Address, Stamps, Target};
+use serde::Serialize;
+
+pub mod mcap_file;
+pub mod pcapng_file;
+pub mod player;
+pub mod queue;
+pub mod reading;
+pub mod recorder;
+pub mod sink;
+pub mod written;
+
+/// Sources and nodes of one recording are as many as a bus has, and the lives of some that came and went.
+pub const SOURCES_MAX: usize = 16 * NODES_MAX;
+
+/// Largest message of a recording, bytes, with the seal that nobody has looked at.
+pub const MESSAGE_SIZE_MAX: usize = PAYLOAD_SIZE_MAX + SEAL_SIZE;
+
+/// A message of a recording; its bytes stand elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry {
+    /// Who sent it.
+    pub source: Address,
+    /// Whom it was for.
+    pub target: Target,
+    /// Its number.
+    pub sequence: u64,
+    /// Messages that are missing just before it.
+    pub missed: u64,
+    /// When it was sent, as its sender says; nanoseconds since 1970.
+    pub sent_ns: Option<u64>,
+    /// When it was seen; nanoseconds since 1970.
+    pub seen_ns: u64,
+    /// What its sender stamped.
+    pub stamps: Option<Stamps>,
+    /// Its bytes end with a seal that nobody has looked at.
+    pub is_unopened: bool,
+    /// Its bytes, the seal included.
+    pub size: usize,
+}
+
+impl Entry {
+    /// The instant that counts: when it was sent, where that is known, else when it was seen.
+    pub fn instant_ns(&self) -> u64 {
+        self.sent_ns.unwrap_or(self.seen_ns)
+    }
+
+    /// Bytes of the message without its seal.
+    pub fn message_size(&self) -> usize {
+        if self.is_unopened { self.size.saturating_sub(SEAL_SIZE) } else { self.size }
+    }
+}
+
+/// How a recording is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// For Wireshark, as captures are.
+    Pcapng,
+    /// For tools of robotics.
+    Mcap,
+}
+
+impl Format {
+    /// By the ending of a file's name.
+    pub fn of(path: &Path) -> Option<Self> {
+        path.extension()?.to_str()?.parse().ok()
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "pcapng" => Ok(Self::Pcapng),
+            "mcap" => Ok(Self::Mcap),
+            _ => Err("pcapng or mcap".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pcapng => "pcapng",
+            Self::Mcap => "mcap",
+        })
+    }
+}
+
+/// What is known of a recording up to some instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Messages that were seen and kept.
+    pub recorded: u64,
+    /// Messages that were sent to the bus and are missing, by cause; causes without any are not among them.
+    pub missed: Vec<Missed>,
+    /// Publications that were not read at all, for want of places.
+    pub left_out: u64,
+}
+
+/// Why messages are missing, and how many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missed {
+    /// A counter of the ledger, or one of the recorder's own.
+    pub cause: &'static str,
+    /// How many.
+    pub messages: u64,
+}
+
+impl Totals {
+    /// All that are missing.
+    pub fn missed(&self) -> u64 {
+        self.missed.iter().map(|missed| missed.messages).sum()
+    }
+
+    /// The same in words.
+    pub fn words(&self) -> String {
+        let mut words = format!("{} messages, {} missed", self.recorded, self.missed());
+        let causes: Vec<String> =
+            self.missed.iter().map(|missed| format!("{} {}", missed.cause, missed.messages)).collect();
+        if !causes.is_empty() {
+            words = format!("{words}: {}", causes.join(", "));
+        }
+        if self.left_out > 0 {
+            words = format!("{words}; {} publications not read", self.left_out);
+        }
+        words
+    }
+}
+
+/// What a file says of the bus that it is a recording of begins so.
+const RECORDING_OF: &str = "punctual record of ";

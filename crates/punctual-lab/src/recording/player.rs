@@ -1,0 +1,431 @@
+//! A recording that is said again: its messages in their order, each at its instant as far as this machine can.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use punctual::memory::WhenFull;
+use punctual::publication::OfferError;
+use punctual::{
+    Bus, Clock, Communicator, Node, NodeOptions, Publication, PublicationOptions, SendError, Ticks,
+};
+use punctual_machine::clock::monotonic_ns;
+use punctual_machine::scheduling::{sleep_precisely, sleep_until};
+use punctual_proto::{Address, NodeId, Target};
+
+use super::Entry as RecordedEntry;
+use super::queue::Batch;
+use super::reading::{Contents, Recording, RecordingError};
+
+/// Batches that were read ahead: some MiB.
+const BATCHES_MAX: usize = 8;
+
+/// A batch that is as large is handed over, messages and bytes.
+const BATCH_MESSAGES: usize = 1024;
+const BATCH_SIZE: usize = 256 << 10;
+
+/// From opening all to the first message: whoever listens finds the rings meanwhile.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// Before an instant it is waited for without sleeping: longer than a sleep ends late.
+const SPIN: Duration = Duration::from_micros(150);
+
+/// Longest sleep before it is looked whether to end.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+/// How often it is looked what comes, and what else is due; and how much time there must be for it.
+const TEND_EVERY: Duration = Duration::from_millis(20);
+const TEND_TIME: Duration = Duration::from_millis(2);
+
+/// Messages of one look that are passed over.
+const PASSED_OVER_MAX: usize = 256;
+
+/// Size of the rings, bytes, unless messages are larger.
+const RING_SIZE_MIN: usize = 1 << 20;
+
+/// How long room for a message is waited for, where readers hold the writer back.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How fast time passes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speed {
+    /// So many times as fast as it was.
+    Times(f64),
+    /// Without pauses.
+    Max,
+}
+
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        let times: f64 = text.parse().map_err(|_| "max, or a number from 0.001 to 1000".to_owned())?;
+        if (0.001..=1000.0).contains(&times) {
+            Ok(Self::Times(times))
+        } else {
+            Err("max, or a number from 0.001 to 1000".to_owned())
+        }
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Times(times) => write!(f, "{times}"),
+            Self::Max => f.write_str("max"),
+        }
+    }
+}
+
+impl Speed {
+    /// Nanoseconds since the first message, at this speed.
+    fn pace(self, ns: u64) -> Option<u64> {
+        match self {
+            Self::Max => None,
+            Self::Times(times) => Some((ns as f64 / times) as u64),
+        }
+    }
+}
+
+/// Who says it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// A node for each that was recorded, with its id, and its name where that is known.
+    Each,
+    /// One node for all, where a bus has one for each process.
+    One,
+}
+
+/// What is played how.
+#[derive(Debug)]
+pub struct Play<'a> {
+    /// The recording.
+    pub path: &'a Path,
+    /// What is in it.
+    pub contents: &'a Contents,
+    /// Where it is said.
+    pub bus: &'a Bus,
+    /// By whom.
+    pub nodes: Nodes,
+    /// How fast.
+    pub speed: Speed,
+    /// The bus is in memory.
+    pub is_in_memory: bool,
+    /// In memory, readers that are slow hold it back.
+    pub holds_back: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Played {
+    /// Messages that were sent.
+    pub sent: u64,
+    /// Messages that were not, by reason.
+    pub unsent: Vec<(&'static str, u64)>,
+    /// How late messages were against the schedule, nanoseconds; none at full speed.
+    pub lateness: Option<Histogram<u64>>,
+    /// From the first message to the last.
+    pub duration: Duration,
+    /// Nodes that said it.
+    pub nodes: usize,
+}
+
+/// Sends the messages of a recording.
+///
+/// # Errors
+/// The bus cannot be joined, or the file cannot be read to its end. The text says what to do.
+pub fn play(play: &Play<'_>, is_over: impl Fn() -> bool) -> Result<Played, String> {
+    let mut stage = Stage::open(play)?;
+    let (to_player, from_reader) = sync_channel(BATCHES_MAX);
+    let recording = Recording::open(play.path).map_err(|error| error.to_string())?;
+    let reader = std::thread::Builder::new().name("reader".to_owned());
+    let reader = reader.spawn(move || read_ahead(recording, &to_player));
+    let reader = reader.map_err(|error| format!("no thread for the reader: {error}"))?;
+    sleep_precisely();
+    let played = stage.play(play, &from_reader, is_over);
+    // It waits for room that nobody makes any more.
+    drop(from_reader);
+    reader.join().map_err(|_| "the reader panicked".to_owned())?.map_err(|error| error.to_string())?;
+    Ok(played)
+}
+
+/// Reads a recording into batches, until it ends or nobody wants any more.
+fn read_ahead(mut recording: Recording, to_player: &SyncSender<Batch>) -> Result<(), RecordingError> {
+    let mut bytes = Vec::new();
+    loop {
+        let (mut batch, mut messages, mut size) = (Batch::default(), 0, 0);
+        while messages < BATCH_MESSAGES && size < BATCH_SIZE {
+            let Some(entry) = recording.next(&mut bytes)? else { break };
+            batch.room(bytes.len()).copy_from_slice(&bytes);
+            batch.push(entry);
+            messages += 1;
+            size += bytes.len();
+        }
+        if messages == 0 || to_player.send(batch).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Those who say it.
+struct Stage {
+    nodes: HashMap<NodeId, Node>,
+    /// Who says all of it, if that is one.
+    alone: Option<NodeId>,
+    /// In memory: a communicator would be a reader, too, and hold others back that it never reads.
+    publications: HashMap<(Address, Target), Publication>,
+    /// On the kernel's media.
+    ends: HashMap<Address, Communicator>,
+    tended: Instant,
+}
+
+impl Stage {
+    /// Joins the bus, and opens all that is sent through.
+    fn open(play: &Play<'_>) -> Result<Self, String> {
+        let mut stage = Self {
+            nodes: HashMap::new(),
+            alone: None,
+            publications: HashMap::new(),
+            ends: HashMap::new(),
+            tended: Instant::now(),
+        };
+        let told = &play.contents.told;
+        let open = |options: NodeOptions| options.open(play.bus).map_err(|error| error.to_string());
+        match play.nodes {
+            Nodes::One => {
+                let node = open(NodeOptions::new("replay"))?;
+                stage.alone = Some(node.id());
+                stage.nodes.insert(node.id(), node);
+            }
+            Nodes::Each => {
+                for id in play.contents.nodes() {
+                    let name = told.names.get(&id).cloned().unwrap_or_else(|| format!("replay-{id}"));
+                    stage.nodes.insert(id, open(NodeOptions::new(&name).id(id))?);
+                }
+            }
+        }
+        for &(source, target) in &play.contents.routes {
+            stage.open_route(play, stage.address(source), target)?;
+        }
+        Ok(stage)
+    }
+
+    fn open_route(&mut self, play: &Play<'_>, here: Address, target: Target) -> Result<(), String> {
+        let node = self.nodes.get(&here.node).ok_or("a node that was not opened")?;
+        if !play.is_in_memory {
+            if let Entry::Vacant(free) = self.ends.entry(here) {
+                let end = node.bind(here.port.get());
+                free.insert(end.map_err(|error| format!("port {} of {}: {error}", here.port, here.node))?);
+            }
+            return Ok(());
+        }
+        let options = PublicationOptions {
+            source: here.port.get(),
+            // A message is at most a quarter of it, and half of that is for what stands around it.
+            ring_size: (8 * play.contents.size_max).next_power_of_two().max(RING_SIZE_MIN),
+            when_full: play.holds_back.then_some(WhenFull::HoldBack),
+            ..PublicationOptions::default()
+        };
+        if let Entry::Vacant(free) = self.publications.entry((here, target)) {
+            let publication = node.publication(target, &options);
+            free.insert(publication.map_err(|error| format!("from {here} to {target}: {error}"))?);
+        }
+        Ok(())
+    }
+
+    /// Where what this source sent comes from now.
+    fn address(&self, source: Address) -> Address {
+        Address { node: self.alone.unwrap_or(source.node), ..source }
+    }
+
+    fn play(&mut self, play: &Play<'_>, batches: &Receiver<Batch>, is_over: impl Fn() -> bool) -> Played {
+        let clock = Clock::get();
+        let schedule = Schedule::new(play);
+        let mut lateness = histogram();
+        let (mut sent, mut unsent) = (0, Unsent::default());
+        let mut latest = 0;
+        let (mut first, mut last) = (None, schedule.start);
+        'all: while let Ok(batch) = batches.recv() {
+            for (entry, bytes) in batch.iter() {
+                // What was seen later is said later, whatever the senders' clocks say.
+                latest = entry.instant_ns().max(latest);
+                let due = schedule.due(latest);
+                if is_over() || !schedule.wait(due, &is_over, || self.tend()) {
+                    break 'all;
+                }
+                match self.send(entry, &bytes[..entry.message_size()]) {
+                    Ok(()) => sent += 1,
+                    Err(error) => unsent.count(error),
+                }
+                last = clock.now();
+                first.get_or_insert(last);
+                if let Some(due) = due {
+                    lateness.saturating_record(clock.nanos(last.since(due)));
+                }
+            }
+            self.tend();
+        }
+        Played {
+            sent,
+            unsent: unsent.named(),
+            lateness: (play.speed != Speed::Max).then_some(lateness),
+            duration: first.map_or(Duration::ZERO, |first| clock.duration(last.since(first))),
+            nodes: self.nodes.len(),
+        }
+    }
+
+    fn send(&mut self, entry: &RecordedEntry, message: &[u8]) -> Result<(), SendError> {
+        let here = self.address(entry.source);
+        if let Some(end) = self.ends.get_mut(&here) {
+            return match end.try_send(entry.target, message) {
+                Err(SendError::Full) => end.send_timeout(entry.target, message, ROOM_TIMEOUT),
+                outcome => outcome,
+            };
+        }
+        let Some(publication) = self.publications.get_mut(&(here, entry.target)) else {
+            return Err(SendError::Unreachable);
+        };
+        let begin = Instant::now();
+        loop {
+            match publication.offer(message) {
+                Ok(()) => return Ok(()),
+                Err(OfferError::Full) if begin.elapsed() < ROOM_TIMEOUT => std::thread::yield_now(),
+                Err(OfferError::Full) => return Err(SendError::Full),
+                Err(OfferError::NotConnected) => return Err(SendError::Unreachable),
+                Err(OfferError::TooLong { size, size_max }) => {
+                    return Err(SendError::TooLong { size, size_max });
+                }
+                Err(OfferError::NoKey) => return Err(SendError::NoKey),
+            }
+        }
+    }
+
+    /// Does what has to be done from time to time, as nobody waits for messages here: those that come are passed over.
+    fn tend(&mut self) {
+        if self.tended.elapsed() < TEND_EVERY {
+            return;
+        }
+        self.tended = Instant::now();
+        for end in self.ends.values_mut() {
+            for _ in 0..PASSED_OVER_MAX {
+                if end.try_receive().is_err() {
+                    break;
+                }
+            }
+        }
+        self.nodes.values().for_each(Node::housekeep);
+    }
+}
+
+/// Three significant figures, up to an hour.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(3_600_000_000_000, 3).expect("within the limits of hdrhistogram")
+}
+
+/// When each message is due.
+struct Schedule {
+    clock: &'static Clock,
+    /// The first one, by both clocks.
+    start: Ticks,
+    start_ns: u64,
+    /// When that was sent, nanoseconds since 1970.
+    first_ns: u64,
+    speed: Speed,
+}
+
+impl Schedule {
+    fn new(play: &Play<'_>) -> Self {
+        let clock = Clock::get();
+        Self {
+            clock,
+            start: clock.now().plus(clock.ticks(LEAD)),
+            start_ns: monotonic_ns() + LEAD.as_nanos() as u64,
+            first_ns: play.contents.first_ns,
+            speed: play.speed,
+        }
+    }
+
+    /// When what was said at this instant is due; at full speed at no instant.
+    fn due(&self, instant_ns: u64) -> Option<Ticks> {
+        let since_ns = self.speed.pace(instant_ns.saturating_sub(self.first_ns))?;
+        Some(self.start.plus(self.clock.ticks(Duration::from_nanos(since_ns))))
+    }
+
+    /// Waits for an instant; `false` if it is over before. Meanwhile there is time for `tend`.
+    fn wait(&self, due: Option<Ticks>, is_over: &impl Fn() -> bool, mut tend: impl FnMut()) -> bool {
+        let Some(due) = due else { return true };
+        let until_ns = self.start_ns + self.clock.nanos(due.since(self.start));
+        let until_ns = until_ns.saturating_sub(SPIN.as_nanos() as u64);
+        while self.clock.duration(due.since(self.clock.now())) > SPIN {
+            if is_over() {
+                return false;
+            }
+            if self.clock.duration(due.since(self.clock.now())) > TEND_TIME {
+                tend();
+            }
+            sleep_until(until_ns.min(monotonic_ns() + SLEEP_MAX.as_nanos() as u64));
+        }
+        while self.clock.now() < due {
+            std::hint::spin_loop();
+        }
+        true
+    }
+}
+
+/// Why messages were not sent.
+#[derive(Debug, Default)]
+struct Unsent {
+    unreachable: u64,
+    full: u64,
+    too_long: u64,
+    no_key: u64,
+    other: u64,
+}
+
+impl Unsent {
+    fn count(&mut self, error: SendError) {
+        let count = match error {
+            SendError::Unreachable => &mut self.unreachable,
+            SendError::Full => &mut self.full,
+            SendError::TooLong { .. } => &mut self.too_long,
+            SendError::NoKey => &mut self.no_key,
+            SendError::TooManyNodes | SendError::NoMemory => &mut self.other,
+        };
+        *count += 1;
+    }
+
+    fn named(&self) -> Vec<(&'static str, u64)> {
+        let all = [
+            ("unreachable", self.unreachable),
+            ("full", self.full),
+            ("too_long", self.too_long),
+            ("no_key", self.no_key),
+            ("no_memory", self.other),
+        ];
+        all.into_iter().filter(|(_, messages)| *messages > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_numbers_or_max() {
+        assert_eq!("max".parse(), Ok(Speed::Max));
+        assert_eq!("0.5".parse(), Ok(Speed::Times(0.5)));
+        for wrong in ["", "fast", "0", "-1", "1e9", "nan", "inf"] {
+            assert!(wrong.parse::<Speed>().is_err(), "{wrong}");
+        }
+        assert_eq!(Speed::Times(2.0).pace(1000), Some(500));
+        assert_eq!(Speed::Max.pace(1000), None);
+    }
+}

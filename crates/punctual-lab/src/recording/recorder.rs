@@ -1,0 +1,318 @@
+//! The thread that reads a bus: it copies what it sees into batches and waits for nobody.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use punctual::{Clock, Ledger, Monitor, Node, Observed, Ticks, Wake};
+use punctual_machine::clock::realtime_ns;
+use punctual_machine::scheduling::sleep_precisely;
+use punctual_proto::{Address, NodeId, Target};
+
+use super::queue::{Intake, queue};
+use super::written::{Output, Written, settle, write_all};
+use super::{Entry, Missed, SOURCES_MAX, Totals};
+
+/// Messages of one look, so that no publication keeps the others waiting.
+const LOOK_MAX: usize = 1024;
+
+/// Between two looks in memory: long enough to leave the processor to others, short enough for small rings.
+const NAP: Duration = Duration::from_micros(100);
+
+/// The same, where nothing was found for a while.
+const NAP_MAX: Duration = Duration::from_millis(1);
+
+/// Looks that find nothing before the naps grow.
+const LOOKS_BEFORE_LONG_NAPS: u32 = 100;
+
+/// Where the kernel wakes who waits, only an end is looked for so often.
+const WAIT_MAX: Duration = Duration::from_millis(20);
+
+/// A message is handed to the writer after so long at the latest.
+const HAND_OVER_EVERY: Duration = Duration::from_millis(20);
+
+/// Looks at what is left when the recording ends: what rings hold, not what a flood goes on to send.
+const LAST_LOOKS: usize = 256;
+
+/// An instant that a sender stamps is believed if it lies no further away.
+const STAMP_DISTANCE_MAX: Duration = Duration::from_secs(3600);
+
+/// The cause of what was seen while the queue was full.
+const NO_ROOM: &str = "no_room_in_queue";
+
+/// What is recorded, and when that ends.
+#[derive(Debug)]
+pub struct Plan {
+    /// How the reader waits. In memory nobody rings for it: it spins, or looks now and then.
+    pub wake: Wake,
+    /// The bus is in memory.
+    pub is_in_memory: bool,
+    /// After so long.
+    pub duration: Option<Duration>,
+    /// After so many messages.
+    pub count: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Account {
+    /// What is in the file, and what is missing.
+    pub totals: Totals,
+    /// Bytes of the messages in the file.
+    pub bytes: u64,
+    /// Bytes of the file.
+    pub file_size: u64,
+    /// How long it took.
+    pub duration: Duration,
+    /// Senders that were seen.
+    pub sources: usize,
+    /// What ended it early.
+    pub error: Option<io::Error>,
+}
+
+/// Records what this node can see until the plan or `is_over` ends it.
+///
+/// # Errors
+/// There is no thread left, or the node can have no monitor.
+pub fn record(
+    node: &Node,
+    plan: &Plan,
+    output: Output,
+    mut is_over: impl FnMut() -> bool,
+) -> Result<Account, String> {
+    let monitor = node.monitor(plan.wake).map_err(|error| error.to_string())?;
+    let (intake, outlet) = queue();
+    let write = move || write_all(&outlet, output);
+    let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(write);
+    let thread = thread.map_err(|error| format!("no thread for the writer: {error}"))?;
+    sleep_precisely();
+    let begun = Instant::now();
+    let mut recorder = Recorder { node, monitor, eye: Eye::new(intake), handed: begun };
+    let mut idle = 0_u32;
+    loop {
+        let ends = is_over()
+            || plan.duration.is_some_and(|duration| begun.elapsed() >= duration)
+            || plan.count.is_some_and(|count| recorder.eye.seen >= count);
+        if ends || thread.is_finished() {
+            break;
+        }
+        let found = recorder.look(plan, plan.pause(idle));
+        idle = if found == 0 { idle.saturating_add(1) } else { 0 };
+        if plan.naps() && found < LOOK_MAX && found > 0 {
+            std::thread::sleep(NAP);
+        }
+    }
+    recorder.end(plan, thread, begun)
+}
+
+impl Plan {
+    fn naps(&self) -> bool {
+        self.is_in_memory && self.wake != Wake::Spin
+    }
+
+    /// How long to wait where nothing is found.
+    fn pause(&self, idle: u32) -> Duration {
+        match self.is_in_memory {
+            false => WAIT_MAX,
+            true if idle > LOOKS_BEFORE_LONG_NAPS => NAP_MAX,
+            true => NAP,
+        }
+    }
+
+    /// Messages that one look may show.
+    fn limit(&self, seen: u64) -> usize {
+        let left = self.count.map_or(u64::MAX, |count| count.saturating_sub(seen));
+        usize::try_from(left).unwrap_or(usize::MAX).min(LOOK_MAX)
+    }
+}
+
+struct Recorder<'a> {
+    node: &'a Node,
+    monitor: Monitor,
+    eye: Eye,
+    handed: Instant,
+}
+
+/// What takes one message after the other.
+struct Eye {
+    intake: Intake,
+    instants: Instants,
+    /// Messages for which the queue had no room.
+    dropped: u64,
+    /// Missing messages that the next one is to tell of.
+    owed: u64,
+    /// Messages that were taken, or would have been.
+    seen: u64,
+    sources: HashSet<Address>,
+    /// Nodes that were heard or meant, and those of them whose name was not asked for yet.
+    nodes: HashSet<NodeId>,
+    new: Vec<NodeId>,
+    /// Who sent the last one to whom: mostly it is the same again.
+    last: Option<(Address, Target)>,
+}
+
+/// Both clocks at one instant.
+struct Instants {
+    clock: &'static Clock,
+    ticks: Ticks,
+    realtime_ns: u64,
+}
+
+impl Instants {
+    fn now() -> Self {
+        let clock = Clock::get();
+        Self { clock, ticks: clock.now(), realtime_ns: realtime_ns() }
+    }
+
+    /// An instant of our clock, nanoseconds since 1970, if it can be one of this recording.
+    fn of(&self, instant: Ticks) -> Option<u64> {
+        let distance = Ticks(instant.0.abs_diff(self.ticks.0));
+        let ns = self.clock.nanos(distance);
+        if ns > STAMP_DISTANCE_MAX.as_nanos() as u64 {
+            return None;
+        }
+        Some(if instant > self.ticks { self.realtime_ns + ns } else { self.realtime_ns.saturating_sub(ns) })
+    }
+}
+
+impl Eye {
+    fn new(intake: Intake) -> Self {
+        Self {
+            intake,
+            instants: Instants::now(),
+            dropped: 0,
+            owed: 0,
+            seen: 0,
+            sources: HashSet::new(),
+            nodes: HashSet::new(),
+            new: Vec::new(),
+            last: None,
+        }
+    }
+
+    fn take(&mut self, observed: &Observed<'_>) {
+        let size = observed.len();
+        let has_room = self.intake.has_room(size);
+        let room = if has_room { self.intake.batch.room(size) } else { &mut [] };
+        if observed.copy_to(room).is_err() {
+            // It is counted as lost, and the next one of its publication says so, with those before it.
+            return;
+        }
+        self.seen += 1;
+        self.owed += observed.lost_before;
+        if !has_room {
+            self.dropped += 1;
+            self.owed += 1;
+            return;
+        }
+        self.note(observed.source, observed.target);
+        let sent_ns = observed.sent.and_then(|sent| self.instants.of(sent));
+        let now_ns = self.instants.realtime_ns;
+        let seen_ns = observed.kernel_ns.unwrap_or(now_ns).max(sent_ns.unwrap_or(0));
+        self.intake.batch.push(Entry {
+            source: observed.source,
+            target: observed.target,
+            sequence: observed.sequence,
+            missed: std::mem::take(&mut self.owed),
+            sent_ns,
+            seen_ns,
+            stamps: observed.stamps,
+            is_unopened: observed.is_unopened,
+            size,
+        });
+    }
+
+    /// Notes who sends, and of whom the name is wanted.
+    fn note(&mut self, source: Address, target: Target) {
+        if self.last.replace((source, target)) == Some((source, target)) {
+            return;
+        }
+        if self.sources.len() < SOURCES_MAX {
+            self.sources.insert(source);
+        }
+        for node in [Some(source.node), target.node].into_iter().flatten() {
+            if self.nodes.len() < SOURCES_MAX && self.nodes.insert(node) {
+                self.new.push(node);
+            }
+        }
+    }
+}
+
+impl Recorder<'_> {
+    /// One look; messages that were found.
+    fn look(&mut self, plan: &Plan, pause: Duration) -> usize {
+        let Self { monitor, eye, .. } = self;
+        eye.instants = Instants::now();
+        let limit = plan.limit(eye.seen);
+        let found = monitor.poll(limit, pause, |observed| eye.take(observed));
+        self.ask_names();
+        if self.eye.intake.is_full() || self.handed.elapsed() >= HAND_OVER_EVERY {
+            self.hand_over();
+        }
+        found
+    }
+
+    /// Learns the names of nodes that are new.
+    fn ask_names(&mut self) {
+        let Self { monitor, eye, .. } = self;
+        let names = eye.new.drain(..).filter_map(|node| Some((node, monitor.name_of(node)?)));
+        eye.intake.batch.names.extend(names);
+    }
+
+    fn totals(&self) -> Totals {
+        let Eye { seen, dropped, .. } = self.eye;
+        Totals {
+            recorded: seen - dropped,
+            missed: missed(&self.node.ledger(), dropped),
+            left_out: self.monitor.left_out() as u64,
+        }
+    }
+
+    fn hand_over(&mut self) {
+        self.handed = Instant::now();
+        let totals = self.totals();
+        let batch = &mut self.eye.intake.batch;
+        (batch.totals, batch.until_ns) = (totals, realtime_ns());
+        // Who writes no more has ended, which is asked before the next look.
+        let _ended = self.eye.intake.hand_over();
+    }
+
+    fn end(mut self, plan: &Plan, thread: JoinHandle<Written>, begun: Instant) -> Result<Account, String> {
+        for _ in 0..LAST_LOOKS {
+            if thread.is_finished() || self.look(plan, Duration::ZERO) == 0 {
+                break;
+            }
+        }
+        let duration = begun.elapsed();
+        self.hand_over();
+        let (mut totals, sources) = (self.totals(), self.eye.sources.len());
+        // Nobody reads any more: the writer ends.
+        drop(self);
+        let written = thread.join().map_err(|_| "the writer panicked".to_owned())?;
+        settle(&mut totals, &written);
+        let Written { bytes, file_size, error, .. } = written;
+        Ok(Account { totals, bytes, file_size, duration, sources, error })
+    }
+}
+
+/// What was sent to the bus and was not seen, by cause.
+fn missed(ledger: &Ledger, dropped: u64) -> Vec<Missed> {
+    let lost = ledger.entries().into_iter().filter(|(name, _)| name.starts_with("lost_"));
+    let own = [("inbox_full", ledger.inbox_full), (NO_ROOM, dropped)];
+    let all = lost.chain(own).filter(|(_, messages)| *messages > 0);
+    all.map(|(cause, messages)| Missed { cause, messages }).collect()
+}
+
+/// The file cannot be made: why, and whether that is the caller's to mend.
+pub fn why_not_created(path: &Path, error: &io::Error) -> (bool, String) {
+    let advice = match error.kind() {
+        io::ErrorKind::AlreadyExists => " (choose another name: nothing is written over)",
+        io::ErrorKind::NotFound => " (the folder must be there)",
+        io::ErrorKind::StorageFull => " (free some, or choose another place)",
+        io::ErrorKind::FileTooLarge => " (raise the limit: ulimit -f)",
+        _ => "",
+    };
+    (error.kind() == io::ErrorKind::AlreadyExists, format!("--out {}: {error}{advice}", path.display()))
+}

@@ -1,0 +1,50 @@
+//! Who observes a bus: it reads every ring, and no writer knows of it.
+
+use std::sync::Arc;
+
+use punctual_machine::event_fd::EventFd;
+
+use super::super::roster::Peer;
+use super::super::segment::{OBSERVER, row};
+use super::images::{Images, Reads};
+use super::ring_file::RingIdentity;
+use super::sealing::Opening;
+use super::{BEGINS, StreamError, Streams};
+
+/// What the table of subscriptions says of who observes the bus, opening sealed messages or taking all as they are.
+fn observer_word(opens: bool) -> u64 {
+    OBSERVER | u64::from(opens) << 32
+}
+
+impl Streams {
+    /// A reader of every ring on the bus. It holds nobody back and is rung for new rings only, so whoever sends spends nothing on it.
+    pub(crate) fn observe(self: &Arc<Self>, event: &Arc<EventFd>) -> Result<Images, StreamError> {
+        let opening = self.about.seals.as_ref().map(|seals| Opening::new(seals.opener()));
+        let (bell, began) = self.list(observer_word(opening.is_some()))?;
+        let mut images = Images::new(Arc::clone(self), Reads::Everything, bell, (opening, Arc::clone(event)));
+        images.begin(began);
+        Ok(images)
+    }
+
+    /// Whether all who observe the bus have found this ring.
+    pub(super) fn is_observed(&self, about: &RingIdentity) -> bool {
+        self.members().iter().all(|member| member.has_left() || is_found_at(member, about))
+    }
+}
+
+fn is_found_at(member: &Peer, about: &RingIdentity) -> bool {
+    let segment = &member.segment;
+    segment.bells_used().all(|bell| {
+        let entry = segment.subscription(bell);
+        let word = entry[0].get_published();
+        let observes = word == observer_word(false) || about.sealed && word == observer_word(true);
+        // Who began later reads from where it finds the ring.
+        let began_before = || entry[1].get_published() < about.began || entry[1].get() == BEGINS;
+        let has_row = || {
+            segment.rows().any(|words| {
+                words[row::RING].get_published() == about.id && words[row::BELL].get() == bell as u64
+            })
+        };
+        !observes || has_row() || !began_before()
+    })
+}

@@ -1,0 +1,235 @@
+//! Everything that is said on a bus, for one who only listens: nobody is held back by it, and nobody's message is sent because of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use punctual_machine::clock::Ticks;
+use punctual_proto::{Address, NodeId, Stamps, Target};
+
+use crate::communicator::{Communicator, Message};
+use crate::ledger::RowCount;
+use crate::publication::{Overrun, StreamMessage, Subscription};
+
+/// Polls between two looks at what else is due, while every poll finds something.
+const POLLS_PER_LOOK: u32 = 64;
+
+/// Reads what is said on a bus, whomever it is for. `punctual record` writes it down.
+///
+/// In memory that is every message of every publication, also between two other nodes. No writer waits for a monitor, rings it,
+/// or takes it for a reader: whoever sends spends nothing on it. So it looks by itself, now and then, and what was written over
+/// before it looked is counted ([`Observed::lost_before`], and [`crate::Ledger::lost_overrun`] of its node). A publication that
+/// closes is kept for it until it has found that, as for its readers.
+///
+/// On UDP and Ethernet it is what arrives at its node: what is for everybody, and for this node. What others send to each other
+/// alone never comes here.
+///
+/// ```
+/// use std::time::Duration;
+/// use punctual::{Bus, Node, Target, Wake};
+///
+/// let bus = Bus::loopback("monitor");
+/// let (here, there) = (Node::open(&bus, "here")?, Node::open(&bus, "there")?);
+/// let listener = Node::open(&bus, "listener")?;
+/// let mut monitor = listener.monitor(Wake::Futex)?;
+/// let mut receiver = there.bind(7)?;
+/// here.bind(1)?.send(Target::port("there", 7), b"between us")?;
+///
+/// let mut overheard = Vec::new();
+/// monitor.poll(64, Duration::from_secs(1), |observed| {
+///     let mut buffer = vec![0; observed.len()];
+///     if observed.copy_to(&mut buffer).is_ok() {
+///         overheard.push((observed.target, buffer));
+///     }
+/// });
+/// assert_eq!(overheard, [(Target::port("there", 7), b"between us".to_vec())]);
+/// assert_eq!(receiver.receive()?.payload, b"between us");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Monitor {
+    end: End,
+    polls: u32,
+}
+
+#[derive(Debug)]
+enum End {
+    Wire(Box<Communicator>),
+    Memory(Box<MemoryEnd>),
+}
+
+#[derive(Debug)]
+struct MemoryEnd {
+    subscription: Subscription,
+    /// Its row in the node's page of counters.
+    row: usize,
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Its buffers are as large as the largest message.
+        f.debug_struct("Monitor").finish_non_exhaustive()
+    }
+}
+
+/// A message as a monitor sees it, for as long as it is looked at.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    /// Who sent it.
+    pub source: Address,
+    /// Whom it is for.
+    pub target: Target,
+    /// Its number, as [`Message::sequence`] and [`StreamMessage::sequence`] count.
+    pub sequence: u64,
+    /// Messages that were lost just before it, of its publication or of its node.
+    pub lost_before: u64,
+    /// When it was sent, where it says so by a clock that is ours too.
+    pub sent: Option<Ticks>,
+    /// What its sender stamped, where it stamps all stages.
+    pub stamps: Option<Stamps>,
+    /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where the medium says.
+    pub kernel_ns: Option<u64>,
+    /// Behind the message stands its seal (24 bytes), which nobody has looked at: the bus is sealed, and this node has no keys.
+    pub is_unopened: bool,
+    body: Body<'a>,
+}
+
+#[derive(Debug)]
+enum Body<'a> {
+    Private(&'a [u8]),
+    Shared(&'a StreamMessage<'a>),
+}
+
+impl<'a> Observed<'a> {
+    fn of_stream(message: &'a StreamMessage<'a>) -> Self {
+        let &StreamMessage { source, target, sequence, lost_before, sent, is_unopened, .. } = message;
+        let stamps = message.stamps();
+        let body = Body::Shared(message);
+        Self { source, target, sequence, lost_before, sent, stamps, kernel_ns: None, is_unopened, body }
+    }
+
+    fn of_message(message: &Message<'a>) -> Self {
+        let &Message { source, target, sequence, lost_before, kernel_ns, payload, .. } = message;
+        let on_one_clock = message.stages.as_ref().filter(|stages| stages.one_clock);
+        Self {
+            source,
+            target,
+            sequence: sequence.into(),
+            lost_before,
+            sent: on_one_clock.map(|stages| Ticks(stages.sender.sent)),
+            stamps: message.stages.as_ref().map(|stages| stages.sender),
+            kernel_ns,
+            is_unopened: false,
+            body: Body::Private(payload),
+        }
+    }
+
+    /// Size, bytes.
+    pub fn len(&self) -> usize {
+        match self.body {
+            Body::Private(payload) => payload.len(),
+            Body::Shared(message) => message.len(),
+        }
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the message, or as much of it as fits; returns how many bytes.
+    ///
+    /// # Errors
+    /// [`Overrun`]: its writer wrote over it meanwhile. It is counted as lost, and what stands in `buffer` is void.
+    #[inline]
+    pub fn copy_to(&self, buffer: &mut [u8]) -> Result<usize, Overrun> {
+        match self.body {
+            Body::Shared(message) => message.copy_to(buffer),
+            Body::Private(payload) => {
+                let size = payload.len().min(buffer.len());
+                buffer[..size].copy_from_slice(&payload[..size]);
+                Ok(size)
+            }
+        }
+    }
+}
+
+impl Monitor {
+    pub(crate) fn wire(communicator: Communicator) -> Self {
+        Self { end: End::Wire(Box::new(communicator)), polls: 0 }
+    }
+
+    pub(crate) fn memory(subscription: Subscription, row: usize) -> Self {
+        Self { end: End::Memory(Box::new(MemoryEnd { subscription, row })), polls: 0 }
+    }
+
+    /// Shows at most `limit` messages to `f`, each source's in order. If there is none it waits for at most `timeout`, and looks once
+    /// more. Returns how many it showed.
+    ///
+    /// In memory nobody ends its wait, unless it spins: `timeout` is then how long a message may lie unseen.
+    pub fn poll(&mut self, limit: usize, timeout: Duration, mut f: impl FnMut(&Observed<'_>)) -> usize {
+        self.polls = self.polls.wrapping_add(1);
+        match &mut self.end {
+            End::Wire(communicator) => poll_wire(communicator, limit, timeout, &mut f),
+            End::Memory(end) => {
+                if self.polls.is_multiple_of(POLLS_PER_LOOK) {
+                    end.subscription.keep_house();
+                }
+                end.poll(limit, timeout, &mut f)
+            }
+        }
+    }
+
+    /// The name of a node that was heard or is on the bus, where the medium tells: in memory.
+    pub fn name_of(&self, node: NodeId) -> Option<String> {
+        match &self.end {
+            End::Wire(_) => None,
+            End::Memory(end) => end.subscription.name_of(node),
+        }
+    }
+
+    /// Publications that it does not read, because its node reads as many as it can (2,048).
+    pub fn left_out(&self) -> usize {
+        match &self.end {
+            End::Wire(_) => 0,
+            End::Memory(end) => end.subscription.left_out(),
+        }
+    }
+}
+
+fn poll_wire(
+    communicator: &mut Communicator,
+    limit: usize,
+    timeout: Duration,
+    f: &mut impl FnMut(&Observed<'_>),
+) -> usize {
+    let mut shown = 0;
+    while shown < limit {
+        let received = match shown {
+            0 if !timeout.is_zero() => communicator.receive_timeout(timeout),
+            _ => communicator.try_receive(),
+        };
+        let Ok(message) = received else { break };
+        f(&Observed::of_message(&message));
+        shown += 1;
+    }
+    shown
+}
+
+impl MemoryEnd {
+    fn poll(&mut self, limit: usize, timeout: Duration, f: &mut impl FnMut(&Observed<'_>)) -> usize {
+        let Self { subscription, row } = self;
+        let mut shown = subscription.poll(limit, |message| f(&Observed::of_stream(message)));
+        if shown == 0 && !timeout.is_zero() {
+            subscription.wait_for_news(timeout);
+            shown = subscription.poll(limit, |message| f(&Observed::of_stream(message)));
+        }
+        let page = &subscription.streams().about.page;
+        page.row(*row)[RowCount::Delivered as usize].add_alone(shown as u64);
+        shown
+    }
+}
+
+impl Drop for MemoryEnd {
+    fn drop(&mut self) {
+        self.subscription.streams().about.page.close_row(self.row, 0);
+    }
+}
