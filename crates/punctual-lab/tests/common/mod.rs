@@ -21,6 +21,7 @@ const _: () = {
     let _ = (
         Started::id,
         Started::out_path,
+        Started::err_path,
         Started::signal,
         Started::signal_group,
         Place::world_writable,
@@ -168,6 +169,11 @@ impl Started {
     /// What it has said so far.
     pub(crate) fn out_path(&self) -> PathBuf {
         self.out.path().to_owned()
+    }
+
+    /// What it has said so far on standard error.
+    pub(crate) fn err_path(&self) -> PathBuf {
+        self.err.path().to_owned()
     }
 
     /// What Ctrl-C does on a terminal: everybody in the foreground gets it.

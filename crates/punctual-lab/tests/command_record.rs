@@ -1,0 +1,472 @@
+//! `punctual record` and `punctual replay`: every message is in the file or counted, nobody is disturbed, and what is said again is
+//! what was said, in its order.
+
+mod common;
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Ended, Place, Started, count, punctual, text};
+use punctual::memory::WhenFull;
+use punctual::publication::OfferError;
+use punctual::{
+    Address, Bus, Keys, Node, NodeOptions, PublicationOptions, SubscriptionOptions, Target, Wake,
+};
+use punctual_lab::recording::reading::{Contents, Recording};
+use punctual_machine::process::random;
+use punctual_proto::NodeId;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The endings of both formats.
+const FORMATS: [&str; 2] = ["pcapng", "mcap"];
+
+fn unique(name: &str) -> String {
+    format!("{name}-{:x}", random() & 0xFFFF_FFFF)
+}
+
+fn held_back() -> PublicationOptions {
+    PublicationOptions {
+        source: 3,
+        when_full: Some(WhenFull::HoldBack),
+        stamps: punctual::publication::StampChoice::Ends,
+        ..PublicationOptions::default()
+    }
+}
+
+/// A recorder that has begun.
+fn recorder(place: &Place, bus: &str, file: &str, more: &[&str]) -> Started {
+    let arguments = ["record", bus, "--out", file, "--json", "record.json"];
+    let mut started = place.start(punctual(&[&arguments[..], more].concat()));
+    // It is on the bus before it says so, and makes its monitor at once.
+    let err = started.err_path();
+    started.has("a recorder", || text(&err).contains("recording"));
+    std::thread::sleep(Duration::from_millis(200));
+    started
+}
+
+fn said(place: &Place) -> Value {
+    serde_json::from_str(&text(&place.path("record.json"))).expect("JSON")
+}
+
+/// Ends a recorder that has seen all there is to see.
+fn end(place: &Place, started: Started) -> (Ended, Value) {
+    std::thread::sleep(Duration::from_millis(300));
+    started.signal("-INT");
+    let ended = started.end();
+    (ended, said(place))
+}
+
+/// The message of this number: its size and its bytes follow from it.
+fn message(number: u64, largest: u64) -> Vec<u8> {
+    let mut message = vec![number as u8; 8 + (number % largest) as usize];
+    message[..8].copy_from_slice(&number.to_le_bytes());
+    message
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(*bytes.first_chunk().expect("a number"))
+}
+
+/// A sender and a reader of another process than the recorder's, at full rate.
+struct Stream {
+    name: String,
+    here: Node,
+    there: Node,
+}
+
+impl Stream {
+    fn new() -> Self {
+        let name = unique("record");
+        let bus = Bus::shared(&name);
+        Self { here: Node::open(&bus, "here").unwrap(), there: Node::open(&bus, "there").unwrap(), name }
+    }
+
+    fn bus(&self) -> String {
+        format!("shared:{}", self.name)
+    }
+
+    /// Sends as fast as the reader reads, all of which arrive. Calls `meanwhile` after each thousand.
+    fn run(&self, messages: u64, largest: u64, mut meanwhile: impl FnMut(u64)) {
+        let mut subscription = self.there.subscription(7, &SubscriptionOptions::default()).unwrap();
+        let mut publication = self.here.publication(Target::port("there", 7), &held_back()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut buffer = vec![0; 1 << 16];
+                for next in 0..messages {
+                    let received = subscription.receive_timeout(PATIENCE, &mut buffer).unwrap();
+                    assert_eq!((received.sequence, received.lost_before), (next, 0));
+                }
+            });
+            for number in 0..messages {
+                let message = message(number, largest);
+                let start = Instant::now();
+                while publication.offer(&message) == Err(OfferError::Full) {
+                    assert!(start.elapsed() < PATIENCE, "held back at {number}");
+                    std::thread::yield_now();
+                }
+                if number % 1000 == 999 {
+                    meanwhile(number);
+                }
+            }
+        });
+    }
+}
+
+/// Reads a recording of one stream: each message is whole, in order, once. How many there are, and how many of its numbers are
+/// not there before the last that is.
+#[track_caller]
+fn check(file: &Path, largest: u64) -> (u64, u64) {
+    let mut recording = Recording::open(file).expect("a recording");
+    let (mut bytes, mut messages, mut next) = (Vec::new(), 0, 0);
+    let mut instant = 0;
+    while let Some(entry) = recording.next(&mut bytes).expect("whole") {
+        let found = number(&bytes);
+        assert!(found >= next, "{found} after {next}");
+        assert_eq!(bytes, message(found, largest), "{found}");
+        assert_eq!(entry.sequence, found);
+        let source = Address { node: NodeId::named("here"), port: 3.into() };
+        assert_eq!((entry.source, entry.target), (source, Target::port("there", 7)));
+        assert!(entry.instant_ns() >= instant, "one sender's instants do not go back");
+        instant = entry.instant_ns();
+        (messages, next) = (messages + 1, found + 1);
+    }
+    assert_eq!(recording.told.names.get(&NodeId::named("here")).map(String::as_str), Some("here"));
+    (messages, next - messages)
+}
+
+/// Goal: beside a stream at full rate every message is in the file or counted, whole and in order, and all arrive at their reader.
+#[test]
+fn beside_a_stream_at_full_rate_everything_is_in_the_file_or_counted() {
+    const MESSAGES: u64 = 400_000;
+    for format in FORMATS {
+        let (place, stream) = (Place::new(), Stream::new());
+        let file = format!("stream.{format}");
+        let started = recorder(&place, &stream.bus(), &file, &[]);
+        stream.run(MESSAGES, 200, |_| ());
+        let (ended, said) = end(&place, started);
+        let (messages, _) = check(&place.path(&file), 200);
+        assert_eq!(count(&said, "messages"), messages, "{said:#}");
+        assert_eq!(messages + count(&said, "missed"), MESSAGES, "{said:#}");
+        let is_whole = count(&said, "missed") == 0;
+        assert_eq!(ended.code, Some(if is_whole { 0 } else { 1 }), "{}", ended.err);
+        assert_eq!(count(&said, "sources"), 1);
+        eprintln!("{format}: {messages} of {MESSAGES} recorded");
+        if format == "pcapng" {
+            let contents = Contents::of(&place.path(&file)).unwrap();
+            // What is missing behind the last one stands in the statistics only.
+            assert!(contents.missed <= count(&said, "missed"), "{said:#}");
+        }
+    }
+}
+
+/// Goal: a recorder that stands still holds nobody back, and counts what it missed.
+#[test]
+fn a_recorder_that_is_stopped_holds_nobody_back() {
+    const MESSAGES: u64 = 100_000;
+    let (place, stream) = (Place::new(), Stream::new());
+    let started = recorder(&place, &stream.bus(), "stopped.pcapng", &[]);
+    stream.run(MESSAGES, 100, |number| match number {
+        19_999 => started.signal("-STOP"),
+        89_999 => started.signal("-CONT"),
+        _ => {}
+    });
+    let (ended, said) = end(&place, started);
+    let (messages, _) = check(&place.path("stopped.pcapng"), 100);
+    assert_eq!(messages + count(&said, "missed"), MESSAGES, "{said:#}");
+    assert!(count(&said["missed_by"], "lost_overrun") > 10_000, "{said:#}");
+    let ended = ended.with(1);
+    assert!(ended.err.contains("missing"), "{}", ended.err);
+}
+
+/// Goal: of a recorder that is killed, the file can be read and played up to its last bytes.
+#[test]
+fn a_killed_recorder_leaves_a_file_that_can_be_read() {
+    const MESSAGES: u64 = 400_000;
+    for format in FORMATS {
+        let (place, stream) = (Place::new(), Stream::new());
+        let file = format!("killed.{format}");
+        let started = recorder(&place, &stream.bus(), &file, &[]);
+        stream.run(MESSAGES, 500, |number| {
+            if number == MESSAGES / 2 - 1 {
+                started.signal("-KILL");
+            }
+        });
+        assert_eq!(started.end().code, None);
+        let (messages, _) = check(&place.path(&file), 500);
+        assert!(messages > 0 && messages < MESSAGES, "{messages}");
+        let cut = fs::read(place.path(&file)).unwrap();
+        // Wherever it is cut, what stands before can be read.
+        for size in [cut.len() - 1, cut.len() - 7, cut.len() / 2, 100] {
+            fs::write(place.path("cut"), &cut[..size]).unwrap();
+            let mut recording = Recording::open(&place.path("cut")).expect("it begins as one");
+            let mut bytes = Vec::new();
+            while recording.next(&mut bytes).expect("whole up to there").is_some() {}
+        }
+        let bus = format!("shared:{}", unique("replay"));
+        let ended = place.punctual(&["replay", &file, "--bus", &bus, "--speed", "max"]).with(1);
+        assert!(ended.err.contains("unreachable"), "nobody is there: {}", ended.err);
+    }
+}
+
+/// Receives what is played: the numbers of all messages, in their order.
+fn listen(bus: &Bus, node: &str, messages: u64) -> std::thread::JoinHandle<Vec<u64>> {
+    let node = Node::open(bus, node).unwrap();
+    let mut subscription = node.subscription(7, &SubscriptionOptions { wake: Wake::Futex }).unwrap();
+    std::thread::spawn(move || {
+        let _open = node;
+        let (mut numbers, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+        while (numbers.len() as u64) < messages {
+            let received = subscription.receive_timeout(PATIENCE, &mut buffer).expect("it comes");
+            assert_eq!(received.source, Address { node: NodeId::named("here"), port: 3.into() });
+            numbers.push(number(&buffer[..received.size]));
+        }
+        numbers
+    })
+}
+
+/// Goal: what is played is what was recorded, in its order, by a node of the same name; the lateness is said. At full speed and at
+/// the instants of then.
+#[test]
+fn what_is_played_is_what_was_recorded_in_its_order() {
+    const MESSAGES: u64 = 5_000;
+    for format in FORMATS {
+        let (place, stream) = (Place::new(), Stream::new());
+        let file = format!("play.{format}");
+        let started = recorder(&place, &stream.bus(), &file, &[]);
+        let begin = Instant::now();
+        stream.run(MESSAGES, 300, |_| std::thread::sleep(Duration::from_millis(60)));
+        let took = begin.elapsed();
+        let (_, said) = end(&place, started);
+        let messages = count(&said, "messages");
+        let expected: Vec<u64> = {
+            let mut recording = Recording::open(&place.path(&file)).unwrap();
+            let mut bytes = Vec::new();
+            std::iter::from_fn(|| recording.next(&mut bytes).unwrap().map(|_| number(&bytes))).collect()
+        };
+        assert_eq!(expected.len() as u64, messages);
+        for speed in ["max", "1", "4"] {
+            let name = unique("replay");
+            let listener = listen(&Bus::shared(&name), "there", messages);
+            let bus = format!("shared:{name}");
+            let call = ["replay", &file, "--bus", &bus, "--speed", speed, "--hold-back", "--json", "-"];
+            let ended = place.punctual(&call).with(0);
+            let played: Value = serde_json::from_str(&ended.out).expect("JSON");
+            assert_eq!(count(&played, "sent"), messages, "{played:#}");
+            assert_eq!(listener.join().unwrap(), expected, "{format} {speed}: another order");
+            if speed == "max" {
+                assert!(played["lateness_ns"]["p50"].is_null(), "{played:#}");
+                continue;
+            }
+            let late: Vec<u64> =
+                ["p50", "p99", "max"].map(|name| count(&played["lateness_ns"], name)).to_vec();
+            assert!(late.is_sorted(), "{played:#}");
+            let times: u64 = speed.parse().unwrap();
+            let recorded = count(&played, "recorded_ns");
+            assert!(recorded <= took.as_nanos() as u64, "{played:#}");
+            assert!(recorded >= 4 * 60_000_000, "the pauses were recorded: {played:#}");
+            // The last one is due then, and never sent before.
+            assert!(count(&played, "played_ns") + late[2] >= recorded / times, "{played:#}");
+        }
+    }
+}
+
+/// Goal: on a table for people stand the quantiles, in the recording's own words what it lacks.
+#[test]
+fn a_replay_prints_its_lateness() {
+    let (place, stream) = (Place::new(), Stream::new());
+    let started = recorder(&place, &stream.bus(), "table.mcap", &["--count", "100"]);
+    stream.run(1_000, 10, |_| ());
+    let ended = started.end();
+    assert!(matches!(ended.code, Some(0 | 1)), "{}", ended.err);
+    assert_eq!(count(&said(&place), "messages"), 100);
+    let name = unique("replay");
+    let listener = listen(&Bus::shared(&name), "there", 100);
+    let bus = format!("shared:{name}");
+    let ended = place.punctual(&["replay", "table.mcap", "--bus", &bus]).with(0);
+    for word in ["late p50", "p99", "max", "100", &bus] {
+        assert!(ended.out.contains(word), "{word}: {}", ended.out);
+    }
+    assert_eq!(listener.join().unwrap().len(), 100);
+}
+
+/// Goal: where the file can grow no further, it ends with a clear error, and what is in it is whole and counted.
+/// Method: the shell's limit of files, above what a node's ring needs.
+#[test]
+fn a_full_disk_ends_it_with_a_valid_file() {
+    const MESSAGES: u64 = 200_000;
+    for format in FORMATS {
+        let (place, stream) = (Place::new(), Stream::new());
+        let file = format!("full.{format}");
+        let program = env!("CARGO_BIN_EXE_punctual");
+        let call =
+            format!("ulimit -f 4096; exec {program} record {} --out {file} --json record.json", stream.bus());
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &call]);
+        let mut started = place.start(shell);
+        let err = started.err_path();
+        started.has("a recorder", || text(&err).contains("recording"));
+        std::thread::sleep(Duration::from_millis(200));
+        stream.run(MESSAGES, 200, |_| ());
+        let ended = started.end().with(3);
+        assert!(ended.err.contains(&file) && ended.err.contains("ulimit -f"), "{}", ended.err);
+        let said = said(&place);
+        let (messages, _) = check(&place.path(&file), 200);
+        assert_eq!(count(&said, "messages"), messages, "{said:#}");
+        assert!(messages > 1_000 && messages < MESSAGES, "{said:#}");
+        assert!(count(&said["missed_by"], "not_written") > 0, "{said:#}");
+        let contents = Contents::of(&place.path(&file)).unwrap();
+        assert!(!contents.told.is_cut, "{format}: its end is an end");
+        let size = fs::metadata(place.path(&file)).unwrap().len();
+        assert_eq!(count(&said, "file_bytes"), size, "{said:#}");
+    }
+}
+
+/// Goal: on a multicast group what is for everybody is recorded, and played again to whoever listens, by nodes of the same ids.
+#[test]
+fn a_multicast_group_is_recorded_and_played() {
+    const MESSAGES: u64 = 2_000;
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let group = SocketAddr::new([239, 255, 80, 86].into(), port);
+    let (bus, shown) = (Bus::multicast(group, [127, 0, 0, 1].into()), format!("multicast:{group}@127.0.0.1"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    for format in FORMATS {
+        let place = Place::new();
+        let file = format!("group.{format}");
+        let started = recorder(&place, &shown, &file, &[]);
+        let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
+        for number in 0..MESSAGES {
+            sender.send(Target::everyone_at(7), &message(number, 50)).unwrap();
+            assert_eq!(number, self::number(receiver.receive_timeout(PATIENCE).unwrap().payload));
+        }
+        let (_, said) = end(&place, started);
+        assert_eq!(count(&said, "messages") + count(&said, "missed"), MESSAGES, "{said:#}");
+        let messages = count(&said, "messages");
+        drop(sender);
+        // The node that was recorded has to be away: two of one id are not told apart.
+        let play = |speed: &str| {
+            let bus = Bus::multicast(SocketAddr::new(group.ip(), group.port() ^ 1), [127, 0, 0, 1].into());
+            let listener = Node::open(&bus, "listener").unwrap();
+            let mut receiver = listener.bind(7).unwrap();
+            let shown = format!("multicast:{}:{}@127.0.0.1", group.ip(), group.port() ^ 1);
+            let call = ["replay", &file, "--bus", &shown, "--speed", speed, "--json", "-"];
+            let started = place.start(punctual(&call));
+            let (mut received, mut last) = (0, None);
+            let start = Instant::now();
+            while received + listener.ledger().lost() < messages && start.elapsed() < PATIENCE {
+                let Ok(message) = receiver.receive_timeout(Duration::from_millis(100)) else { continue };
+                let number = number(message.payload);
+                assert!(last < Some(number), "{number} after {last:?}");
+                assert_eq!(message.source, Address { node: here.id(), port: 3.into() });
+                (received, last) = (received + 1, Some(number));
+            }
+            let ended = started.end().with(0);
+            let played: Value = serde_json::from_str(&ended.out).expect("JSON");
+            assert_eq!(count(&played, "sent"), messages, "{played:#}");
+            assert_eq!(received + listener.ledger().lost(), messages, "{}", listener.ledger());
+        };
+        play("1");
+        play("20");
+    }
+}
+
+/// Goal: without keys what is recorded of a sealed bus is what stands there, and is played without the seals; with keys it is the
+/// message, and played onto a sealed bus it is sealed anew.
+#[test]
+fn a_sealed_bus_is_recorded_with_keys_and_without() {
+    const MESSAGES: u64 = 200;
+    let place = Place::new();
+    let keys_file = place.path("keys");
+    fs::write(&keys_file, "1 1 000102030405060708090a0b0c0d0e0f\n").unwrap();
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&keys_file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let keys = Keys::from_file(&keys_file).unwrap();
+    let name = unique("sealed");
+    let sealed = Bus::shared(&name).sealed(&keys);
+    let shown = format!("shared:{name}");
+    for (file, more) in [("bare.pcapng", &[][..]), ("bare.mcap", &[]), ("open.mcap", &["--keys", "keys"])] {
+        let started = recorder(&place, &shown, file, more);
+        let (here, there) = (Node::open(&sealed, "here").unwrap(), Node::open(&sealed, "there").unwrap());
+        let mut receiver = there.bind(7).unwrap();
+        let mut publication = here.publication(Target::port("there", 7), &held_back()).unwrap();
+        for number in 0..MESSAGES {
+            publication.offer(&message(number, 9)).unwrap();
+            assert_eq!(self::number(receiver.receive_timeout(PATIENCE).unwrap().payload), number);
+        }
+        drop((publication, here, receiver, there));
+        let (ended, said) = end(&place, started);
+        assert_eq!(ended.code, Some(0), "{file}: {}", ended.err);
+        assert_eq!(count(&said, "messages"), MESSAGES, "{file}: {said:#}");
+        let mut recording = Recording::open(&place.path(file)).unwrap();
+        let mut bytes = Vec::new();
+        while let Some(entry) = recording.next(&mut bytes).unwrap() {
+            assert_eq!(entry.is_unopened, more.is_empty(), "{file}");
+            let expected = message(number(&bytes), 9);
+            assert_eq!(bytes[..entry.message_size()], expected, "{file}");
+        }
+        let name = unique("replay");
+        let bus = if more.is_empty() { Bus::shared(&name) } else { Bus::shared(&name).sealed(&keys) };
+        let listener = listen(&bus, "there", MESSAGES);
+        let shown = format!("shared:{name}");
+        place.punctual(&[&["replay", file, "--bus", &shown, "--speed", "max"], more].concat()).with(0);
+        assert_eq!(listener.join().unwrap(), (0..MESSAGES).collect::<Vec<_>>(), "{file}");
+    }
+}
+
+/// Goal: the capture of a node is a recording as well.
+#[test]
+fn a_capture_of_a_node_is_played() {
+    let (place, name) = (Place::new(), unique("capture"));
+    let bus = Bus::shared(&name);
+    let options = NodeOptions::new("here").capture(place.path("capture.pcapng"));
+    let (here, there) = (options.open(&bus).unwrap(), Node::open(&bus, "there").unwrap());
+    let mut subscription = there.subscription(7, &SubscriptionOptions::default()).unwrap();
+    let mut publication = here.publication(Target::port("there", 7), &held_back()).unwrap();
+    for number in 0..50 {
+        publication.offer(&message(number, 9)).unwrap();
+    }
+    assert_eq!(subscription.poll(64, |_| ()), 50);
+    drop((publication, here));
+    drop(subscription);
+    let refused = place.punctual(&["replay", "capture.pcapng"]).with(2);
+    assert!(refused.err.contains("--bus"), "it does not say of which bus: {}", refused.err);
+    let name = unique("replay");
+    let listener = listen(&Bus::shared(&name), "there", 50);
+    place.punctual(&["replay", "capture.pcapng", "--bus", &format!("shared:{name}")]).with(0);
+    assert_eq!(listener.join().unwrap(), (0..50).collect::<Vec<_>>());
+}
+
+/// Goal: what is off is said in one line, and no file is made or written over.
+#[test]
+fn what_is_off_is_refused() {
+    let place = Place::new();
+    fs::write(place.path("there.pcapng"), "dear").unwrap();
+    let bus = format!("shared:{}", unique("refused"));
+    for (call, word) in [
+        (&["record", "loopback:x", "--out", "a.pcapng"][..], "capture"),
+        (&["record", "nowhere", "--out", "a.pcapng"], "shared:NAME"),
+        (&["record", &bus, "--out", "a.txt"], "--format"),
+        (&["record", &bus, "--out", "there.pcapng"], "another name"),
+        (&["record", &bus, "--out", "a.pcapng", "--keys", "no-keys"], "no-keys"),
+        (&["replay", "there.pcapng", "--bus", &bus], "not a recording"),
+        (&["replay", "absent.mcap", "--bus", &bus], "absent.mcap"),
+        (&["replay", "there.pcapng", "--bus", &bus, "--speed", "fast"], "--speed"),
+    ] {
+        let ended = place.punctual(call).with(2);
+        assert!(ended.err.contains(word) && ended.err.lines().count() == 1, "{call:?}: {}", ended.err);
+        assert_eq!(ended.out, "", "{call:?}");
+    }
+    let ended = place.punctual(&["record", &bus, "--out", "no/folder.mcap"]).with(3);
+    assert!(ended.err.contains("no/folder.mcap"), "{}", ended.err);
+    let ended = place.punctual(&["record", "shared:no name", "--out", "bad.mcap"]).with(3);
+    assert!(ended.err.contains("no name"), "{}", ended.err);
+    let left: Vec<_> =
+        fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["there.pcapng"]);
+    assert_eq!(text(&place.path("there.pcapng")), "dear");
+}
