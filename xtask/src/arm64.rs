@@ -70,6 +70,7 @@ const NIGHTLY: &[(&str, &[&str])] = &[
             "kills",
             "ledger",
             "mio",
+            "monitor",
             "observe",
             "sealed_streams",
             "sealing",

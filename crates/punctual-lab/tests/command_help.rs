@@ -7,7 +7,7 @@ use std::fs;
 use common::{Place, alone, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 26] = [
+const VERBS: [&[&str]; 28] = [
     &[],
     &["survey"],
     &["run"],
@@ -30,6 +30,8 @@ const VERBS: [&[&str]; 26] = [
     &["report"],
     &["explain"],
     &["watch"],
+    &["record"],
+    &["replay"],
     &["verify"],
     &["stat"],
     &["completions"],

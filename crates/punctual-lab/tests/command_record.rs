@@ -41,10 +41,8 @@ fn held_back() -> PublicationOptions {
 fn recorder(place: &Place, bus: &str, file: &str, more: &[&str]) -> Started {
     let arguments = ["record", bus, "--out", file, "--json", "record.json"];
     let mut started = place.start(punctual(&[&arguments[..], more].concat()));
-    // It is on the bus before it says so, and makes its monitor at once.
     let err = started.err_path();
     started.has("a recorder", || text(&err).contains("recording"));
-    std::thread::sleep(Duration::from_millis(200));
     started
 }
 
@@ -309,7 +307,6 @@ fn a_full_disk_ends_it_with_a_valid_file() {
         let mut started = place.start(shell);
         let err = started.err_path();
         started.has("a recorder", || text(&err).contains("recording"));
-        std::thread::sleep(Duration::from_millis(200));
         stream.run(MESSAGES, 200, |_| ());
         let ended = started.end().with(3);
         assert!(ended.err.contains(&file) && ended.err.contains("ulimit -f"), "{}", ended.err);

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use punctual_machine::ring::RingWriter;
 use punctual_proto::frame::HEADER_SIZE;
@@ -12,7 +13,7 @@ use crate::engine::{Engine, Joined};
 use crate::memory::fuzzing::{self as memory, Door, Stranger};
 use crate::memory::stream::Layers;
 use crate::seal::{Keys, NodeSealer, Seals};
-use crate::{Communicator, Node, SendError};
+use crate::{Communicator, Monitor, Node, SendError, Wake};
 
 pub use crate::ledger::fuzzing::any_page;
 
@@ -34,6 +35,16 @@ fn take_all(communicator: &mut Communicator) {
         assert!(message.payload.len() <= 65_536, "no frame here is as large");
         let _any = (message.source.to_string(), message.target, message.stages.is_some());
     }
+}
+
+/// Looks at what there is; everything about it can be read.
+fn observe_all(monitor: &mut Monitor) {
+    let mut bytes = Vec::new();
+    monitor.poll(MESSAGES_MAX, Duration::ZERO, |observed| {
+        assert!(observed.len() <= 65_536, "no frame here is as large");
+        bytes.resize(observed.len(), 0);
+        let _any = (observed.source.to_string(), observed.target, observed.copy_to(&mut bytes));
+    });
 }
 
 fn check_sums(node: &Node) {
@@ -156,7 +167,8 @@ pub fn peer_in_shared_memory(bytes: &[u8]) {
     let (entered, door) = memory::open(&stranger, own, first & 2 != 0).expect("memory");
     let node = Node::in_memory(entered, Layers::default(), (own, "node", "fuzz"), None).expect("a page");
     let communicator = node.bind(1).expect("the first");
-    let mut alley = Meeting { stranger, writer, door, node, communicator, is_honest: true };
+    let monitor = node.monitor(Wake::Spin).expect("the second");
+    let mut alley = Meeting { stranger, writer, door, node, communicator, monitor, is_honest: true };
     for operation in bytes.chunks_exact(11) {
         let place = u16::from_le_bytes([operation[1], operation[2]]).into();
         let mut value = [0; 8];
@@ -164,6 +176,7 @@ pub fn peer_in_shared_memory(bytes: &[u8]) {
         alley.step(operation[0], place, u64::from_le_bytes(value));
     }
     take_all(&mut alley.communicator);
+    observe_all(&mut alley.monitor);
     check_sums(&alley.node);
     if alley.is_honest {
         let ledger = alley.node.ledger();
@@ -177,6 +190,7 @@ struct Meeting {
     door: Door,
     node: Node,
     communicator: Communicator,
+    monitor: Monitor,
     is_honest: bool,
 }
 
@@ -208,7 +222,8 @@ impl Meeting {
                 words[place % words.len()].set(value);
                 self.node.housekeep();
             }
-            _ => take_all(&mut self.communicator),
+            _ if place.is_multiple_of(2) => take_all(&mut self.communicator),
+            _ => observe_all(&mut self.monitor),
         }
     }
 

@@ -96,10 +96,9 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
     };
     let plan = Plan { wake, is_in_memory, duration: arguments.duration, count: arguments.count };
     let node = NodeOptions::new(&arguments.name).open(&sealed);
-    let recorded = node.map_err(|error| error.to_string()).and_then(|node| {
-        announce(arguments);
-        record_bus(&node, &plan, output, interrupted)
-    });
+    let recorded = node
+        .map_err(|error| error.to_string())
+        .and_then(|node| record_bus(&node, &plan, output, || announce(arguments), interrupted));
     let account = recorded.map_err(|error| {
         // Nothing is in it.
         let _removed = std::fs::remove_file(out);

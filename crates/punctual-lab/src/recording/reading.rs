@@ -188,3 +188,122 @@ impl Contents {
         nodes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::written::Output;
+    use crate::recording::{Format, Totals};
+    use proptest::prelude::*;
+    use punctual_proto::{Port, Stamps};
+
+    const FORMATS: [Format; 2] = [Format::Pcapng, Format::Mcap];
+
+    fn entry(number: u64, is_unopened: bool) -> Entry {
+        let source = Address { node: NodeId::named("brakes"), port: Port::from(7) };
+        let targets =
+            [Target::EVERYONE, Target::everyone_at(9), Target::node("radar"), Target::port("radar", 9)];
+        Entry {
+            source,
+            target: targets[number as usize % targets.len()],
+            sequence: number,
+            missed: number % 3,
+            sent_ns: Some(1_000_000 * number),
+            seen_ns: 1_000_000 * number + 500,
+            stamps: number.is_multiple_of(5).then(Stamps::default),
+            is_unopened,
+            size: 30 + number as usize,
+        }
+    }
+
+    /// The bytes of a recording of some messages.
+    fn recording(format: Format, messages: u64) -> Vec<u8> {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("recording");
+        let mut output = Output::create(&path, format, "shared:car").expect("a file");
+        let names = HashMap::from([(NodeId::named("brakes"), "brakes".to_owned())]);
+        for number in 0..messages {
+            let entry = entry(number, number % 4 == 1);
+            output.write(&entry, &vec![number as u8; entry.size], &names).expect("room");
+        }
+        output.tell(7, &Totals { recorded: messages, ..Totals::default() }).expect("room");
+        let (size, ended) = output.end();
+        ended.expect("room");
+        let bytes = std::fs::read(&path).expect("it is there");
+        assert_eq!(bytes.len() as u64, size);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<(Vec<(Entry, Vec<u8>)>, Told), RecordingError> {
+        let (mut messages, mut found, mut told) = (Vec::new(), Vec::new(), Told::default());
+        if pcapng::is_start(bytes) {
+            let mut reader = PcapngReader::new(bytes);
+            while let Some(entry) = reader.next(&mut told, &mut found)? {
+                messages.push((entry, found.clone()));
+            }
+        } else {
+            let mut reader = McapReader::new(bytes);
+            while let Some(entry) = reader.next(&mut told, &mut found)? {
+                messages.push((entry, found.clone()));
+            }
+        }
+        Ok((messages, told))
+    }
+
+    #[test]
+    fn a_recording_reads_back() {
+        for format in FORMATS {
+            let (messages, told) = read(&recording(format, 50)).expect("whole");
+            assert_eq!(told.bus.as_deref(), Some("shared:car"), "{format}");
+            assert_eq!(told.names.get(&NodeId::named("brakes")).map(String::as_str), Some("brakes"));
+            assert!(!told.is_cut && told.incomplete == 0, "{format}: {told:?}");
+            assert_eq!(messages.len(), 50, "{format}");
+            for (number, (found, bytes)) in (0..).zip(&messages) {
+                let written = entry(number, number % 4 == 1);
+                assert_eq!(bytes, &vec![number as u8; written.size], "{format}");
+                assert_eq!(found.instant_ns(), written.instant_ns(), "{format}");
+                let same = |entry: &Entry| (entry.source, entry.target, entry.sequence, entry.is_unopened);
+                assert_eq!(same(found), same(&written), "{format}");
+                if format == Format::Pcapng {
+                    assert_eq!((found.missed, found.stamps), (written.missed, written.stamps));
+                } else {
+                    assert_eq!(found.seen_ns, written.seen_ns);
+                }
+            }
+        }
+    }
+
+    /// Goal: wherever a recording is cut, what stands before can be read, and nothing else is.
+    #[test]
+    fn a_recording_may_end_anywhere() {
+        for format in FORMATS {
+            let whole = recording(format, 5);
+            for size in 8..whole.len() {
+                let (messages, _) =
+                    read(&whole[..size]).unwrap_or_else(|error| panic!("{format} {size}: {error}"));
+                assert!(messages.len() <= 5);
+            }
+        }
+    }
+
+    proptest! {
+        /// Goal: any bytes are refused, or read without harm.
+        /// Method: a recording of which some bytes are others, or random bytes behind the right beginning.
+        #[test]
+        fn any_bytes_are_harmless(
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+            random in proptest::collection::vec(any::<u8>(), 0..200),
+            is_mcap: bool,
+        ) {
+            let format = FORMATS[usize::from(is_mcap)];
+            let mut bytes = recording(format, 3);
+            let start = bytes[..28].to_vec();
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let _any = read(&bytes);
+            let _any = read(&[start, random].concat());
+        }
+    }
+}

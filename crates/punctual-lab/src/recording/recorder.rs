@@ -39,6 +39,10 @@ const LAST_LOOKS: usize = 256;
 /// An instant that a sender stamps is believed if it lies no further away.
 const STAMP_DISTANCE_MAX: Duration = Duration::from_secs(3600);
 
+/// How often the wall clock is compared with ours, and of how many tries the best counts.
+const PAIR_AGE_MAX: Duration = Duration::from_secs(1);
+const PAIR_TRIES: usize = 8;
+
 /// The cause of what was seen while the queue was full.
 const NO_ROOM: &str = "no_room_in_queue";
 
@@ -72,7 +76,7 @@ pub struct Account {
     pub error: Option<io::Error>,
 }
 
-/// Records what this node can see until the plan or `is_over` ends it.
+/// Records what this node can see until the plan or `is_over` ends it. From when `ready` is called on, everything is seen.
 ///
 /// # Errors
 /// There is no thread left, or the node can have no monitor.
@@ -80,7 +84,8 @@ pub fn record(
     node: &Node,
     plan: &Plan,
     output: Output,
-    mut is_over: impl FnMut() -> bool,
+    ready: impl FnOnce(),
+    is_over: impl Fn() -> bool,
 ) -> Result<Account, String> {
     let monitor = node.monitor(plan.wake).map_err(|error| error.to_string())?;
     let (intake, outlet) = queue();
@@ -88,6 +93,7 @@ pub fn record(
     let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(write);
     let thread = thread.map_err(|error| format!("no thread for the writer: {error}"))?;
     sleep_precisely();
+    ready();
     let begun = Instant::now();
     let mut recorder = Recorder { node, monitor, eye: Eye::new(intake), handed: begun };
     let mut idle = 0_u32;
@@ -151,6 +157,10 @@ struct Eye {
     new: Vec<NodeId>,
     /// Who sent the last one to whom: mostly it is the same again.
     last: Option<(Address, Target)>,
+    /// When that was sent; 0 where it is not known.
+    sent_ns: u64,
+    /// When this look began, nanoseconds since 1970.
+    look_ns: u64,
 }
 
 /// Both clocks at one instant.
@@ -161,9 +171,26 @@ struct Instants {
 }
 
 impl Instants {
+    /// Both clocks as near to one instant as a few tries allow.
     fn now() -> Self {
         let clock = Clock::get();
-        Self { clock, ticks: clock.now(), realtime_ns: realtime_ns() }
+        let attempt = || {
+            let (before, realtime_ns, after) = (clock.now(), realtime_ns(), clock.now());
+            let width = after.since(before);
+            (width, Self { clock, ticks: Ticks(before.0 + width.0 / 2), realtime_ns })
+        };
+        let tries = (0..PAIR_TRIES).map(|_| attempt());
+        tries.min_by_key(|(width, _)| *width).map_or_else(|| attempt().1, |(_, instants)| instants)
+    }
+
+    /// The instant of a look, nanoseconds since 1970. The wall clock may be set: now and then it is looked at again.
+    fn look(&mut self) -> u64 {
+        let age = self.clock.nanos(self.clock.now().since(self.ticks));
+        if age > PAIR_AGE_MAX.as_nanos() as u64 {
+            *self = Self::now();
+            return self.realtime_ns;
+        }
+        self.realtime_ns + age
     }
 
     /// An instant of our clock, nanoseconds since 1970, if it can be one of this recording.
@@ -189,6 +216,8 @@ impl Eye {
             nodes: HashSet::new(),
             new: Vec::new(),
             last: None,
+            sent_ns: 0,
+            look_ns: realtime_ns(),
         }
     }
 
@@ -207,10 +236,12 @@ impl Eye {
             self.owed += 1;
             return;
         }
-        self.note(observed.source, observed.target);
-        let sent_ns = observed.sent.and_then(|sent| self.instants.of(sent));
-        let now_ns = self.instants.realtime_ns;
-        let seen_ns = observed.kernel_ns.unwrap_or(now_ns).max(sent_ns.unwrap_or(0));
+        let is_same = self.note(observed.source, observed.target);
+        // Where the clocks were compared again, instants of one source do not go back for it.
+        let floor_ns = if is_same { self.sent_ns } else { 0 };
+        let sent_ns = observed.sent.and_then(|sent| self.instants.of(sent)).map(|ns| ns.max(floor_ns));
+        self.sent_ns = sent_ns.unwrap_or(0);
+        let seen_ns = observed.kernel_ns.unwrap_or(self.look_ns).max(sent_ns.unwrap_or(0));
         self.intake.batch.push(Entry {
             source: observed.source,
             target: observed.target,
@@ -224,10 +255,10 @@ impl Eye {
         });
     }
 
-    /// Notes who sends, and of whom the name is wanted.
-    fn note(&mut self, source: Address, target: Target) {
+    /// Notes who sends, and of whom the name is wanted. Whether it is the same as before.
+    fn note(&mut self, source: Address, target: Target) -> bool {
         if self.last.replace((source, target)) == Some((source, target)) {
-            return;
+            return true;
         }
         if self.sources.len() < SOURCES_MAX {
             self.sources.insert(source);
@@ -237,6 +268,7 @@ impl Eye {
                 self.new.push(node);
             }
         }
+        false
     }
 }
 
@@ -244,7 +276,7 @@ impl Recorder<'_> {
     /// One look; messages that were found.
     fn look(&mut self, plan: &Plan, pause: Duration) -> usize {
         let Self { monitor, eye, .. } = self;
-        eye.instants = Instants::now();
+        eye.look_ns = eye.instants.look();
         let limit = plan.limit(eye.seen);
         let found = monitor.poll(limit, pause, |observed| eye.take(observed));
         self.ask_names();

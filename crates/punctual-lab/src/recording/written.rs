@@ -46,7 +46,12 @@ impl Output {
         })
     }
 
-    fn write(&mut self, entry: &Entry, bytes: &[u8], names: &HashMap<NodeId, String>) -> io::Result<()> {
+    pub(super) fn write(
+        &mut self,
+        entry: &Entry,
+        bytes: &[u8],
+        names: &HashMap<NodeId, String>,
+    ) -> io::Result<()> {
         match self {
             Self::Pcapng(file) => file.write(entry, bytes, names),
             Self::Mcap(file) => return file.write(entry, bytes, names),
@@ -54,7 +59,7 @@ impl Output {
         Ok(())
     }
 
-    fn tell(&mut self, ns: u64, totals: &Totals) -> io::Result<()> {
+    pub(super) fn tell(&mut self, ns: u64, totals: &Totals) -> io::Result<()> {
         match self {
             Self::Pcapng(file) => file.tell(ns, totals),
             Self::Mcap(file) => return file.tell(ns, totals),
@@ -70,7 +75,7 @@ impl Output {
     }
 
     /// Ends a file; its size.
-    fn end(self) -> (u64, io::Result<()>) {
+    pub(super) fn end(self) -> (u64, io::Result<()>) {
         match self {
             Self::Pcapng(mut file) => {
                 let ended = file.sink().commit();
