@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use punctual_machine::clock::Ticks;
+use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::{Address, NodeId, Stamps, Target};
 
 use crate::communicator::{Communicator, Message};
@@ -219,7 +219,10 @@ impl MemoryEnd {
         let Self { subscription, row } = self;
         let mut shown = subscription.poll(limit, |message| f(&Observed::of_stream(message)));
         if shown == 0 && !timeout.is_zero() {
-            subscription.wait_for_news(timeout);
+            let clock = Clock::get();
+            let deadline = clock.now().plus(clock.ticks(timeout));
+            let _news_or_late =
+                subscription.wait_for(Some(deadline), |subscription| subscription.is_ready().then_some(()));
             shown = subscription.poll(limit, |message| f(&Observed::of_stream(message)));
         }
         let page = &subscription.streams().about.page;

@@ -234,7 +234,10 @@ mod tests {
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Result<(Vec<(Entry, Vec<u8>)>, Told), RecordingError> {
+    /// Messages, each with its bytes.
+    type Messages = Vec<(Entry, Vec<u8>)>;
+
+    fn read(bytes: &[u8]) -> Result<(Messages, Told), RecordingError> {
         let (mut messages, mut found, mut told) = (Vec::new(), Vec::new(), Told::default());
         if pcapng::is_start(bytes) {
             let mut reader = PcapngReader::new(bytes);

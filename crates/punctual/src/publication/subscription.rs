@@ -243,13 +243,6 @@ impl Subscription {
         self.images.name_of(node)
     }
 
-    /// Waits until there may be something to poll, for at most `timeout`.
-    pub(crate) fn wait_for_news(&mut self, timeout: Duration) {
-        let deadline = self.clock.now().plus(self.clock.ticks(timeout));
-        let _news_or_late =
-            self.wait_for(Some(deadline), |subscription| subscription.is_ready().then_some(()));
-    }
-
     /// What ends its waits.
     pub(crate) fn nudges(&self) -> &Nudges {
         &self.nudges
