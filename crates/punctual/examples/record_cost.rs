@@ -68,7 +68,7 @@ struct Turn {
     sent: u64,
 }
 
-fn turn(bus: &Bus, load: Load, seconds: f64) -> Outcome<Turn> {
+fn turn(bus: &Bus, load: Load, seconds: f64, (first, second): (usize, usize)) -> Outcome<Turn> {
     let (here, there) = (Node::open(bus, "sender")?, Node::open(bus, "reader")?);
     let mut subscription = there.subscription(7, &SubscriptionOptions { wake: Wake::Spin })?;
     let options = PublicationOptions {
@@ -79,8 +79,6 @@ fn turn(bus: &Bus, load: Load, seconds: f64) -> Outcome<Turn> {
     let mut publication = here.publication(Target::port("reader", 7), &options)?;
     let clock = Clock::get();
     let (over, received) = (Flag::default(), Counter::default());
-    let cpus = allowed();
-    let (first, second) = (cpus[0], cpus[cpus.len() - 1]);
     let mut latencies = Vec::with_capacity(KEPT_MAX);
     let begin = Instant::now();
     let sent = std::thread::scope(|scope| {
@@ -102,28 +100,32 @@ fn turn(bus: &Bus, load: Load, seconds: f64) -> Outcome<Turn> {
                 }
             }
         });
-        let _unpinned = pin_to(first);
-        let (mut sent, mut message) = (0_u64, [0; 64]);
-        let start = clock.now();
-        while begin.elapsed().as_secs_f64() < seconds {
-            for _ in 0..64 {
-                if let Load::PerSecond(rate) = load {
-                    let due = start.plus(clock.ticks(Duration::from_nanos(sent * 1_000_000_000 / rate)));
-                    while clock.now() < due {
+        let sender = scope.spawn(move || {
+            let _unpinned = pin_to(first);
+            let (mut sent, mut message) = (0_u64, [0; 64]);
+            let start = clock.now();
+            while begin.elapsed().as_secs_f64() < seconds {
+                for _ in 0..64 {
+                    if let Load::PerSecond(rate) = load {
+                        let due = start.plus(clock.ticks(Duration::from_nanos(sent * 1_000_000_000 / rate)));
+                        while clock.now() < due {
+                            std::hint::spin_loop();
+                        }
+                    }
+                    message[..8].copy_from_slice(&sent.to_le_bytes());
+                    while publication.offer(&message).is_err() {
                         std::hint::spin_loop();
                     }
+                    sent += 1;
                 }
-                message[..8].copy_from_slice(&sent.to_le_bytes());
-                while publication.offer(&message).is_err() {
-                    std::hint::spin_loop();
-                }
-                sent += 1;
             }
-        }
-        let end = Instant::now();
-        while received.get_published() < sent && end.elapsed() < Duration::from_secs(5) {
-            std::thread::yield_now();
-        }
+            let end = Instant::now();
+            while received.get_published() < sent && end.elapsed() < Duration::from_secs(5) {
+                std::thread::yield_now();
+            }
+            sent
+        });
+        let sent = sender.join().expect("it sends");
         over.raise();
         sent
     });
@@ -150,13 +152,16 @@ fn end(child: Child) -> Outcome<String> {
 fn main() -> Outcome<()> {
     let options = options()?;
     let name = format!("record-cost-{}", std::process::id());
+    // Before a thread is bound, and others are made by it.
+    let cpus = allowed();
+    let cpus = (cpus[0], cpus[cpus.len() - 1]);
     let file = std::env::temp_dir().join(format!("{name}.pcapng"));
     for &load in &options.loads {
         let mut ratios = Vec::new();
         for number in 0..options.turns {
             let bus = Bus::shared(&name);
             let bare = |label: &str| -> Outcome<Turn> {
-                let turn = turn(&bus, load, options.seconds)?;
+                let turn = turn(&bus, load, options.seconds, cpus)?;
                 let Turn { p50_ns, p99_ns, per_second, .. } = turn;
                 println!(
                     "{load:?} {number} {label}: p50 {p50_ns} ns, p99 {p99_ns} ns, {per_second:.0} msg/s"
