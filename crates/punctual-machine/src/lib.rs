@@ -1,6 +1,6 @@
 //! What the machine can do for Punctual.
 //!
-//! The mistake this wall makes impossible: unsafe code, an atomic or a system call anywhere else.
+//! The mistake this wall makes impossible: unsafe code, an atomic or a system call anywhere else in the library.
 //! Everything offered here is safe to call; what a caller must uphold is checked at run time.
 
 #[cfg(not(loom))]
@@ -31,6 +31,7 @@ pub mod fault_cost;
 pub mod fd_exchange;
 #[cfg(not(loom))]
 pub mod filter;
+pub mod handles;
 pub mod inbox;
 pub mod label;
 #[cfg(not(loom))]
