@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::command::Run;
 use crate::step::{Outcome, Step};
 use crate::{
-    arm64, bench, deny, fuzz, http, kill, loom, miri, package, rejoin, release, smoke, soak, tidy, tutorial,
-    vehicles,
+    arm64, bench, c_library, deny, fuzz, http, kill, loom, miri, package, rejoin, release, smoke, soak, tidy,
+    tutorial, vehicles,
 };
 
 /// What to run, and how long.
@@ -36,6 +36,7 @@ const STEPS: &[Step] = &[
     Step { name: "docs", run: docs },
     Step { name: "deny", run: |_| deny::run() },
     Step { name: "smoke", run: |_| smoke::run() },
+    Step { name: "c", run: |_| c_library::run() },
     Step { name: "loom", run: |plan| loom::run(plan.preemptions) },
     Step { name: "package", run: |_| package::run() },
     Step { name: "kill", run: |plan| kill::run(plan.kills) },

@@ -2,6 +2,7 @@
 
 mod arm64;
 mod bench;
+mod c_library;
 mod ci;
 mod command;
 mod deny;
@@ -28,7 +29,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use ci::Plan;
-use step::Step;
+use step::{Outcome, Step};
 
 /// Fuzzing time per target: what CI can spare, and what a night can.
 const FUZZ_SHORT: Duration = Duration::from_secs(5);
@@ -77,6 +78,8 @@ enum Task {
     },
     /// Every promise about speed: floors and peers in one run
     Bench(bench::Options),
+    /// Builds the library for C and C++ and installs it: header, libraries, pkg-config file
+    InstallC(c_library::Options),
 }
 
 /// Which steps, and how long.
@@ -101,6 +104,13 @@ fn count() -> RangedU64ValueParser<u32> {
 fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Bench(options) => bench::run(&options),
+        Task::InstallC(options) => match c_library::install(&options) {
+            Outcome::Passed => ExitCode::SUCCESS,
+            other => {
+                eprintln!("{other}");
+                ExitCode::FAILURE
+            }
+        },
         task => ci::run(&plan(task)),
     }
 }
@@ -142,6 +152,7 @@ fn plan(task: Task) -> Plan {
             plan.fuzz_only = only;
         }
         Task::Bench(_) => plan.steps = ci::one("bench"),
+        Task::InstallC(_) => plan.steps = ci::one("c"),
     }
     plan
 }

@@ -30,10 +30,11 @@ const LIBRARIES: &[&str] = &[
     "crates/punctual-machine/src",
     "crates/punctual-lab-machine/src",
     "crates/punctual/src",
+    "crates/punctual-c/src",
 ];
 
-/// Where unsafe code may stand: what the library needs, and what only measuring needs.
-const UNSAFE: &[&str] = &["crates/punctual-machine", "crates/punctual-lab-machine"];
+/// Where unsafe code may stand: what the library needs, what only measuring needs, and pointers of foreign programs.
+const UNSAFE: &[&str] = &["crates/punctual-machine", "crates/punctual-lab-machine", "crates/punctual-c"];
 
 /// Files of the library that read the wall clock, which people set: for dates in captures, for the kernel's own stamps, whose
 /// age is given up when it was set, and for seals, which two hosts compare.
@@ -148,7 +149,8 @@ fn check_wall_clock(source: &Source<'_>, findings: &mut Findings<'_>) {
 fn check_doorways(source: &Source<'_>, findings: &mut Findings<'_>) {
     if !UNSAFE.iter().any(|folder| source.path.starts_with(folder)) {
         for line in source.lines_with("unsafe") {
-            findings.add(line, "unsafe code outside of punctual-machine and punctual-lab-machine");
+            findings
+                .add(line, "unsafe code outside of punctual-machine, punctual-lab-machine and punctual-c");
         }
     }
     if source.path == Path::new("crates/punctual-machine/src/sync.rs") {
@@ -266,6 +268,7 @@ mod tests {
         let text = "//! A.\nunsafe { a() }\nuse std::sync::atomic::AtomicBool;\nuse std::sync::{Arc, atomic::fence};\n";
         assert_eq!(lines("crates/punctual/src/a.rs", text), [2, 3, 4]);
         assert_eq!(lines("crates/punctual-machine/src/a.rs", text), [3, 4]);
+        assert_eq!(lines("crates/punctual-c/src/a.rs", text), [3, 4]);
         assert_eq!(lines("crates/punctual-machine/src/sync.rs", text), [0; 0]);
     }
 }

@@ -7,10 +7,17 @@ use super::source::{Source, find, is_word};
 
 /// Crates, and those they must not name. Tests too: a test that crosses a wall is in the wrong crate.
 const STRANGERS: &[(&str, &[&str])] = &[
-    ("crates/punctual-proto", &["punctual_machine", "punctual", "punctual_lab", "punctual_lab_machine"]),
-    ("crates/punctual-machine", &["punctual_proto", "punctual", "punctual_lab", "punctual_lab_machine"]),
-    ("crates/punctual-lab-machine", &["punctual_proto", "punctual", "punctual_lab"]),
-    ("crates/punctual", &["punctual_lab"]),
+    (
+        "crates/punctual-proto",
+        &["punctual_machine", "punctual", "punctual_lab", "punctual_lab_machine", "punctual_c"],
+    ),
+    (
+        "crates/punctual-machine",
+        &["punctual_proto", "punctual", "punctual_lab", "punctual_lab_machine", "punctual_c"],
+    ),
+    ("crates/punctual-lab-machine", &["punctual_proto", "punctual", "punctual_lab", "punctual_c"]),
+    ("crates/punctual", &["punctual_lab", "punctual_c"]),
+    ("crates/punctual-c", &["punctual_lab", "punctual_lab_machine"]),
 ];
 
 /// Modules of `punctual` that never name each other: the node puts them together.

@@ -1,0 +1,337 @@
+//! Communicators: bound to a port, they send and receive.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use std::ffi::{c_int, c_void};
+
+use punctual::{BindError, Communicator, CommunicatorOptions, Message, ReceiveError, SendError, Wake};
+
+use crate::entry::entry;
+use crate::handle::{COMMUNICATORS, NODES, punctual_communicator, punctual_node};
+use crate::message::{no_port, punctual_address, punctual_message, target_of};
+use crate::outcome::{Code, fail, punctual_error};
+use crate::pointer::{Buffer, Out, bytes, sized};
+
+/// A timeout that never passes.
+const FOREVER: u64 = u64::MAX;
+
+/// A communicator, and a message that its last buffer was too small for.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    communicator: Communicator,
+    kept: Option<Box<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    message: punctual_message,
+    payload: Vec<u8>,
+}
+
+/// How a communicator is bound.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_communicator_options {
+    /// The size of this struct, so that a program and a library of different versions notice.
+    pub struct_size: usize,
+    /// How it waits.
+    pub wake: u32,
+    /// 1: its messages carry stamps, so that receivers know how long they took.
+    pub stamps: u32,
+    /// On UDP and Ethernet, bytes of its inbox: a power of two; 0 = four of the largest messages.
+    pub inbox_size: usize,
+}
+
+pub(crate) fn wake_of(number: u32) -> Result<Wake, Code> {
+    match number {
+        0 => Ok(Wake::Adaptive),
+        1 => Ok(Wake::Spin),
+        2 => Ok(Wake::Backoff),
+        3 => Ok(Wake::Futex),
+        4 => Ok(Wake::EventFd),
+        5 => Ok(Wake::Epoll),
+        6 => Ok(Wake::Signal),
+        _ => Err(fail(Code::Invalid, format_args!("wake {number}: one of PUNCTUAL_WAKE_… is needed"))),
+    }
+}
+
+pub(crate) fn flag_of(number: u32, what: &str) -> Result<bool, Code> {
+    match number {
+        0 | 1 => Ok(number == 1),
+        _ => Err(fail(Code::Invalid, format_args!("{what} {number}: 0 or 1 is needed"))),
+    }
+}
+
+pub(crate) fn port_of(number: u32) -> Result<u16, Code> {
+    u16::try_from(number).ok().filter(|&port| port != u16::MAX).ok_or_else(|| no_port(number))
+}
+
+fn not_bound(error: BindError) -> Code {
+    let code = match error {
+        BindError::Reserved | BindError::Invalid(_) => Code::Invalid,
+        BindError::PortTaken(_) => Code::PortTaken,
+        BindError::TooMany => Code::TooMany,
+        BindError::CannotWait(_) => Code::CannotWait,
+        BindError::System(_) => Code::System,
+    };
+    fail(code, error)
+}
+
+#[cold]
+fn not_sent(error: SendError) -> Code {
+    let code = match error {
+        // An answer rather than an error, and frequent: no text.
+        SendError::Full => return Code::Full,
+        SendError::Unreachable => Code::Unreachable,
+        SendError::TooLong { .. } => Code::TooLong,
+        SendError::TooManyNodes => Code::TooManyNodes,
+        SendError::NoKey => Code::NoKey,
+        SendError::NoMemory => Code::NoMemory,
+    };
+    fail(code, error)
+}
+
+#[cold]
+pub(crate) fn too_small(size: usize, capacity: usize) -> Code {
+    fail(
+        Code::BufferTooSmall,
+        format_args!(
+            "a message of {size} bytes, and a buffer of {capacity}: it is kept for the next receive"
+        ),
+    )
+}
+
+/// A duration of the caller.
+pub(crate) fn duration_of(timeout_ns: u64) -> Duration {
+    if timeout_ns == FOREVER { Duration::MAX } else { Duration::from_nanos(timeout_ns) }
+}
+
+impl Endpoint {
+    fn receive(
+        &mut self,
+        timeout_ns: u64,
+        buffer: &mut Buffer,
+        out: &mut Out<punctual_message>,
+    ) -> Result<(), Code> {
+        if self.kept.is_some() {
+            return self.hand_kept(buffer, out);
+        }
+        let received = match timeout_ns {
+            0 => self.communicator.try_receive(),
+            FOREVER => self.communicator.receive(),
+            limited => self.communicator.receive_timeout(Duration::from_nanos(limited)),
+        };
+        let message = match received {
+            Ok(message) => message,
+            Err(ReceiveError::Empty) => return Err(Code::Empty),
+        };
+        out.write(punctual_message::from(&message));
+        if !buffer.fill(message.payload) {
+            let (size, kept) = (message.payload.len(), kept(&message));
+            self.kept = Some(kept);
+            return Err(too_small(size, buffer.capacity()));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn hand_kept(&mut self, buffer: &mut Buffer, out: &mut Out<punctual_message>) -> Result<(), Code> {
+        let Some(kept) = self.kept.take() else { return Err(Code::Empty) };
+        out.write(kept.message);
+        if !buffer.fill(&kept.payload) {
+            let size = kept.payload.len();
+            self.kept = Some(kept);
+            return Err(too_small(size, buffer.capacity()));
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn kept(message: &Message<'_>) -> Box<Kept> {
+    Box::new(Kept { message: punctual_message::from(message), payload: message.payload.to_vec() })
+}
+
+/// Binds a communicator to a port of a node.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_communicator_bind(
+    node: punctual_node,
+    port: u32,
+    options: *const punctual_communicator_options,
+    communicator: *mut punctual_communicator,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let (chosen, mut out) =
+            unsafe { (sized(options, "options")?, Out::new(communicator, "communicator")?) };
+        let mut options = CommunicatorOptions::default();
+        if let Some(chosen) = chosen {
+            options.wake = wake_of(chosen.wake)?;
+            options.stamps = flag_of(chosen.stamps, "stamps")?;
+            options.inbox_size = Some(chosen.inbox_size).filter(|&size| size > 0);
+        }
+        let node = NODES.get(node.value)?;
+        let communicator = node.bind_with(port_of(port)?, &options).map_err(not_bound)?;
+        let value = COMMUNICATORS.insert(Endpoint { communicator, kept: None })?;
+        out.write(punctual_communicator { value });
+        Ok(())
+    })
+}
+
+/// Its address.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_communicator_address(
+    communicator: punctual_communicator,
+    address: *mut punctual_address,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let mut out = unsafe { Out::new(address, "address") }?;
+        out.write(COMMUNICATORS.enter(communicator.value)?.communicator.address().into());
+        Ok(())
+    })
+}
+
+/// Takes the message, or says why not; never waits.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_communicator_try_send(
+    communicator: punctual_communicator,
+    target: punctual_address,
+    data: *const c_void,
+    size: usize,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let payload = unsafe { bytes(data, size) }?;
+        let mut endpoint = COMMUNICATORS.enter(communicator.value)?;
+        endpoint.communicator.try_send(target_of(target)?, payload).map_err(not_sent)
+    })
+}
+
+/// Sends; waits for room, and for a target that is not there yet.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_communicator_send(
+    communicator: punctual_communicator,
+    target: punctual_address,
+    data: *const c_void,
+    size: usize,
+    timeout_ns: u64,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let payload = unsafe { bytes(data, size) }?;
+        let mut endpoint = COMMUNICATORS.enter(communicator.value)?;
+        let timeout = duration_of(timeout_ns);
+        endpoint.communicator.send_timeout(target_of(target)?, payload, timeout).map_err(not_sent)
+    })
+}
+
+/// Takes the message without handing it to the medium yet.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_communicator_queue(
+    communicator: punctual_communicator,
+    target: punctual_address,
+    data: *const c_void,
+    size: usize,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let payload = unsafe { bytes(data, size) }?;
+        let mut endpoint = COMMUNICATORS.enter(communicator.value)?;
+        endpoint.communicator.queue(target_of(target)?, payload).map_err(not_sent)
+    })
+}
+
+/// Hands everything that was queued to the medium.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_communicator_flush(communicator: punctual_communicator) -> punctual_error {
+    entry(|| {
+        COMMUNICATORS.enter(communicator.value)?.communicator.flush();
+        Ok(())
+    })
+}
+
+/// The oldest message, copied into the caller's buffer.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_communicator_receive(
+    communicator: punctual_communicator,
+    buffer: *mut c_void,
+    capacity: usize,
+    timeout_ns: u64,
+    message: *mut punctual_message,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let (mut buffer, mut out) =
+            unsafe { (Buffer::new(buffer, capacity)?, Out::new(message, "message")?) };
+        COMMUNICATORS.enter(communicator.value)?.receive(timeout_ns, &mut buffer, &mut out)
+    })
+}
+
+/// What an event loop of the caller waits for.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_communicator_descriptor(
+    communicator: punctual_communicator,
+    descriptor: *mut c_int,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let mut out = unsafe { Out::new(descriptor, "descriptor") }?;
+        out.write(COMMUNICATORS.enter(communicator.value)?.communicator.as_fd().as_raw_fd());
+        Ok(())
+    })
+}
+
+/// From now on its descriptor becomes readable when a message comes.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_communicator_arm(
+    communicator: punctual_communicator,
+    armed: *mut c_int,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let mut out = unsafe { Out::new(armed, "armed") }?;
+        let mut endpoint = COMMUNICATORS.enter(communicator.value)?;
+        // What is kept is there already.
+        let arms = endpoint.kept.is_none() && endpoint.communicator.arm();
+        out.write(arms.into());
+        Ok(())
+    })
+}
+
+/// Gives it up: it belongs to whichever thread uses it next.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_communicator_detach(communicator: punctual_communicator) -> punctual_error {
+    entry(|| COMMUNICATORS.detach(communicator.value))
+}
+
+/// Closes it.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_communicator_close(communicator: punctual_communicator) -> punctual_error {
+    entry(|| COMMUNICATORS.remove(communicator.value).map(drop))
+}

@@ -1,0 +1,74 @@
+//! The types of handles, what they name, and what a thread does with its own when it ends.
+
+use punctual::Node;
+use punctual::{Bus, Publication, Subscription};
+
+use crate::communicator::Endpoint;
+use crate::entry::{Owned, Shared};
+
+/// A medium that reaches everybody.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_bus {
+    /// Its number; 0 is none.
+    pub value: u64,
+}
+
+/// One process's presence on a bus.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_node {
+    /// Its number; 0 is none.
+    pub value: u64,
+}
+
+/// An endpoint at a port of a node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_communicator {
+    /// Its number; 0 is none.
+    pub value: u64,
+}
+
+/// A connected sender, in memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_publication {
+    /// Its number; 0 is none.
+    pub value: u64,
+}
+
+/// The reader of all publications for a port, in memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_subscription {
+    /// Its number; 0 is none.
+    pub value: u64,
+}
+
+pub(crate) static BUSES: Shared<Bus> = Shared::new(1, "bus");
+pub(crate) static NODES: Shared<Node> = Shared::new(2, "node");
+pub(crate) static COMMUNICATORS: Owned<Endpoint> = Owned::new(3, "communicator", note_end);
+pub(crate) static PUBLICATIONS: Owned<Publication> = Owned::new(4, "publication", note_end);
+pub(crate) static SUBSCRIPTIONS: Owned<Subscription> = Owned::new(5, "subscription", note_end);
+
+/// When a thread ends, what was its own is nobody's.
+struct AtEnd;
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        COMMUNICATORS.give_up_all();
+        PUBLICATIONS.give_up_all();
+        SUBSCRIPTIONS.give_up_all();
+    }
+}
+
+thread_local! {
+    static AT_END: AtEnd = const { AtEnd };
+}
+
+/// Sees to it that this thread gives up what it owns when it ends.
+fn note_end() {
+    // A thread that is ending already keeps what it takes now.
+    let _noted = AT_END.try_with(|_| ());
+}

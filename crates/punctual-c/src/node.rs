@@ -1,0 +1,332 @@
+//! Nodes: opened, asked, left.
+
+use std::ffi::c_char;
+
+use punctual::{Ledger, NodeId, NodeOptions, OpenError, PeerAccount};
+
+use crate::entry::entry;
+use crate::handle::{BUSES, NODES, punctual_bus, punctual_node};
+use crate::outcome::{Code, fail, punctual_error};
+use crate::pointer::{Out, OutList, sized, text, text_if_any};
+
+/// How a node is opened.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_node_options {
+    /// The size of this struct, so that a program and a library of different versions notice.
+    pub struct_size: usize,
+    /// Its id; 0 = the one of its name.
+    pub id: u64,
+    /// A file into which every frame is written (pcapng); null = none.
+    pub capture: *const c_char,
+}
+
+/// What became of a node's messages. The names are those of `punctual::Ledger`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "as in punctual::Ledger, and in the header")]
+pub struct punctual_ledger {
+    pub sent: u64,
+    pub arrived: u64,
+    pub copies: u64,
+    pub delivered: u64,
+    pub waiting: u64,
+    pub no_such_port: u64,
+    pub inbox_full: u64,
+    pub unread: u64,
+    pub lost_overrun: u64,
+    pub lost_buffer_full: u64,
+    pub lost_bad_frame: u64,
+    pub lost_medium: u64,
+    pub lost_peer_died: u64,
+    pub duplicates: u64,
+    pub bad_frames: u64,
+    pub buffer_drops: u64,
+    pub overruns: u64,
+    pub corrupt_peers: u64,
+    pub send_full: u64,
+    pub refused: u64,
+    pub missed_wakeups: u64,
+    pub joined: u64,
+    pub left: u64,
+    pub died: u64,
+    pub seal_missing: u64,
+    pub seal_unexpected: u64,
+    pub seal_unknown_key: u64,
+    pub seal_bad_tag: u64,
+    pub seal_replayed: u64,
+    pub seal_stale: u64,
+    pub lost_refused: u64,
+    pub restarts: u64,
+}
+
+/// What a node knows of the frames that one life of one peer sent to it and to everybody.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct punctual_peer {
+    /// The peer.
+    pub node: u64,
+    /// Frames that arrived, each once.
+    pub arrived: u64,
+    /// Frames that never will.
+    pub lost: u64,
+    /// Frames that did not arrive but still may.
+    pub missing: u64,
+    /// Which life of it.
+    pub incarnation: u32,
+    /// 1 while it is there.
+    pub present: u32,
+}
+
+impl From<Ledger> for punctual_ledger {
+    fn from(ledger: Ledger) -> Self {
+        Self {
+            sent: ledger.sent,
+            arrived: ledger.arrived,
+            copies: ledger.copies,
+            delivered: ledger.delivered,
+            waiting: ledger.waiting,
+            no_such_port: ledger.no_such_port,
+            inbox_full: ledger.inbox_full,
+            unread: ledger.unread,
+            lost_overrun: ledger.lost_overrun,
+            lost_buffer_full: ledger.lost_buffer_full,
+            lost_bad_frame: ledger.lost_bad_frame,
+            lost_medium: ledger.lost_medium,
+            lost_peer_died: ledger.lost_peer_died,
+            duplicates: ledger.duplicates,
+            bad_frames: ledger.bad_frames,
+            buffer_drops: ledger.buffer_drops,
+            overruns: ledger.overruns,
+            corrupt_peers: ledger.corrupt_peers,
+            send_full: ledger.send_full,
+            refused: ledger.refused,
+            missed_wakeups: ledger.missed_wakeups,
+            joined: ledger.joined,
+            left: ledger.left,
+            died: ledger.died,
+            seal_missing: ledger.seal_missing,
+            seal_unexpected: ledger.seal_unexpected,
+            seal_unknown_key: ledger.seal_unknown_key,
+            seal_bad_tag: ledger.seal_bad_tag,
+            seal_replayed: ledger.seal_replayed,
+            seal_stale: ledger.seal_stale,
+            lost_refused: ledger.lost_refused,
+            restarts: ledger.restarts,
+        }
+    }
+}
+
+impl From<PeerAccount> for punctual_peer {
+    fn from(account: PeerAccount) -> Self {
+        Self {
+            node: account.node.get(),
+            arrived: account.arrived,
+            lost: account.lost,
+            missing: account.missing,
+            incarnation: account.incarnation.into(),
+            present: account.present.into(),
+        }
+    }
+}
+
+fn not_opened(error: OpenError) -> Code {
+    let code = match error {
+        OpenError::Invalid(_) => Code::Invalid,
+        OpenError::NodeTaken { .. } => Code::NodeTaken,
+        OpenError::BusFull { .. } => Code::BusFull,
+        OpenError::System { .. } => Code::System,
+    };
+    fail(code, error)
+}
+
+pub(crate) fn id_of(number: u64) -> Result<NodeId, Code> {
+    NodeId::new(number).ok_or_else(|| fail(Code::Invalid, format_args!("node {number}: no node has this id")))
+}
+
+/// Joins a bus.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_node_open(
+    bus: punctual_bus,
+    name: *const c_char,
+    options: *const punctual_node_options,
+    node: *mut punctual_node,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let (name, chosen, mut out) =
+            unsafe { (text(name, "name")?, sized(options, "options")?, Out::new(node, "node")?) };
+        let mut options = NodeOptions::new(name);
+        if let Some(chosen) = chosen {
+            if chosen.id != 0 {
+                options = options.id(id_of(chosen.id)?);
+            }
+            // SAFETY: as this function's caller says.
+            if let Some(path) = unsafe { text_if_any(chosen.capture, "capture") }? {
+                options = options.capture(path);
+            }
+        }
+        let opened = options.open(&BUSES.get(bus.value)?).map_err(not_opened)?;
+        out.write(punctual_node { value: NODES.insert(opened)? });
+        Ok(())
+    })
+}
+
+/// The id that belongs to a name, on every host.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_node_id_of_name(name: *const c_char, id: *mut u64) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let (name, mut out) = unsafe { (text(name, "name")?, Out::new(id, "id")?) };
+        out.write(NodeId::named(name).get());
+        Ok(())
+    })
+}
+
+/// The node's id.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_node_id(node: punctual_node, id: *mut u64) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let mut out = unsafe { Out::new(id, "id") }?;
+        out.write(NODES.get(node.value)?.id().get());
+        Ok(())
+    })
+}
+
+/// Largest message of its bus, bytes.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_node_message_size_max(
+    node: punctual_node,
+    size_max: *mut usize,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let mut out = unsafe { Out::new(size_max, "size_max") }?;
+        out.write(NODES.get(node.value)?.payload_size_max());
+        Ok(())
+    })
+}
+
+/// What became of every message, as of now.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_node_ledger(
+    node: punctual_node,
+    ledger: *mut punctual_ledger,
+    struct_size: usize,
+) -> punctual_error {
+    entry(|| {
+        if struct_size != size_of::<punctual_ledger>() {
+            let expected = size_of::<punctual_ledger>();
+            return Err(fail(
+                Code::Invalid,
+                format_args!(
+                    "a ledger of {struct_size} bytes, where this library has {expected}: sizeof *ledger is needed"
+                ),
+            ));
+        }
+        // SAFETY: as this function's caller says.
+        let mut out = unsafe { Out::new(ledger, "ledger") }?;
+        out.write(NODES.get(node.value)?.ledger().into());
+        Ok(())
+    })
+}
+
+/// The accounts of all peers.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_node_peers(
+    node: punctual_node,
+    peers: *mut punctual_peer,
+    capacity: usize,
+    count: *mut usize,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let (mut list, mut out) =
+            unsafe { (OutList::new(peers, capacity, "peers")?, Out::new(count, "count")?) };
+        let accounts = NODES.get(node.value)?.peers();
+        out.write(accounts.len());
+        list.write(accounts.into_iter().map(punctual_peer::from));
+        Ok(())
+    })
+}
+
+/// Frames sent so far to one node, or to everybody.
+///
+/// # Safety
+/// The crate's rule 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn punctual_node_sent_to(
+    node: punctual_node,
+    target: u64,
+    count: *mut u64,
+) -> punctual_error {
+    entry(|| {
+        // SAFETY: as this function's caller says.
+        let mut out = unsafe { Out::new(count, "count") }?;
+        let target = if target == u64::MAX { None } else { Some(id_of(target)?) };
+        out.write(NODES.get(node.value)?.sent_to(target));
+        Ok(())
+    })
+}
+
+/// Does what has to be done from time to time.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_node_housekeep(node: punctual_node) -> punctual_error {
+    entry(|| {
+        NODES.get(node.value)?.housekeep();
+        Ok(())
+    })
+}
+
+/// Closes the handle. The node leaves the bus with the last of what was made with it.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_node_close(node: punctual_node) -> punctual_error {
+    entry(|| NODES.remove(node.value).map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: no counter is forgotten or exchanged. Method: each of the library's has another number, and stands at its place.
+    #[test]
+    fn a_ledger_has_every_counter() {
+        let mut ledger = Ledger::default();
+        let Ledger { sent, arrived, copies, delivered, restarts, lost_refused, .. } = &mut ledger;
+        for (number, counter) in
+            [sent, arrived, copies, delivered, restarts, lost_refused].into_iter().enumerate()
+        {
+            *counter = 100 + number as u64;
+        }
+        let entries = ledger.entries();
+        assert_eq!(size_of::<punctual_ledger>(), 8 * entries.len());
+        let declared = include_str!("node.rs").split("pub struct punctual_ledger {").nth(1).unwrap();
+        let fields = declared.lines().skip(1).take(entries.len()).map(str::trim);
+        for ((name, _), field) in entries.iter().zip(fields) {
+            assert_eq!(field, format!("pub {name}: u64,"));
+        }
+        let shown = format!("{:?}", punctual_ledger::from(ledger));
+        for (name, value) in entries {
+            assert!(shown.contains(&format!(" {name}: {value}")), "{name} {value}: {shown}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! C and Rust on one bus: ping and pong either way round, and a ledger that sums across both, under load and `kill -9`.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{C, PATIENCE, Process, crate_file, folder, free_ports, unique, watchdog};
+use punctual::memory::SharedOptions;
+use punctual::{Bus, Communicator, Ledger, Node, NodeId, Target};
+
+const COUNT: u64 = 200;
+
+/// A bus, as each of two processes opens it and as an example in C is told it.
+struct Medium {
+    ours: Bus,
+    theirs: Vec<String>,
+}
+
+fn media() -> [Medium; 2] {
+    let name = unique("languages");
+    let [a, b]: [SocketAddr; 2] = free_ports();
+    [
+        Medium { ours: Bus::shared(&name), theirs: vec![name] },
+        Medium { ours: Bus::peers(a, &[b]), theirs: vec![b.to_string(), a.to_string()] },
+    ]
+}
+
+fn example(place: &Path, name: &str, medium: &Medium) -> Command {
+    let mut command = Command::new(place.join(name));
+    command.args(&medium.theirs).arg(COUNT.to_string());
+    command
+}
+
+/// Goal: a ping in C has its answers from a pong in Rust, over shared memory and UDP.
+#[test]
+fn a_ping_in_c_asks_rust() {
+    let _alive = watchdog(120);
+    if !C.is_here() {
+        return;
+    }
+    let place = folder();
+    C.build(place.path(), &crate_file("examples/ping.c"));
+    for medium in media() {
+        let node = Node::open(&medium.ours, "pong").unwrap();
+        let mut pong = node.bind(7400).unwrap();
+        let ping = Process::start(&mut example(place.path(), "ping", &medium));
+        let mut answered = 0;
+        while answered < COUNT {
+            let message = pong.receive_timeout(PATIENCE).expect("a question");
+            let (back, payload) = (Target::from(message.source), message.payload.to_vec());
+            let last = format!("hello {}", COUNT - 1);
+            let is_last = payload == last.as_bytes();
+            pong.send(back, &payload).unwrap();
+            // Over UDP the first questions may be lost, and are asked again.
+            answered += 1;
+            if is_last {
+                break;
+            }
+        }
+        let said = ping.end();
+        assert_eq!(
+            said.lines().filter(|line| line.contains(" bytes after ")).count() as u64,
+            COUNT,
+            "{said}"
+        );
+        assert!(node.ledger().is_balanced());
+    }
+}
+
+/// Goal: a pong in C answers a ping in Rust, over shared memory and UDP.
+#[test]
+fn a_pong_in_c_answers_rust() {
+    let _alive = watchdog(120);
+    if !C.is_here() {
+        return;
+    }
+    let place = folder();
+    C.build(place.path(), &crate_file("examples/pong.c"));
+    for medium in media() {
+        let node = Node::open(&medium.ours, "ping").unwrap();
+        let mut ping = node.bind(1).unwrap();
+        let pong = Process::start(&mut example(place.path(), "pong", &medium));
+        let mut asked = 0;
+        let give_up = Instant::now() + PATIENCE;
+        while asked < COUNT {
+            let question = format!("question {asked}").repeat(1 + asked as usize % 20);
+            ping.send_timeout(Target::port("pong", 7400), question.as_bytes(), PATIENCE).unwrap();
+            match ping.receive_timeout(Duration::from_millis(200)) {
+                Ok(answer) => {
+                    assert_eq!(answer.payload, question.as_bytes());
+                    asked += 1;
+                }
+                // Over UDP a message to who is not there yet is lost.
+                Err(_) => assert!(asked == 0 && Instant::now() < give_up, "no answer to {asked}"),
+            }
+        }
+        pong.end();
+        assert!(node.ledger().is_balanced());
+    }
+}
+
+/// What one that was told to report has printed.
+#[derive(Debug, Default)]
+struct Report {
+    numbers: BTreeMap<String, u64>,
+    /// Node, incarnation, arrived, lost, missing, present.
+    peers: Vec<[u64; 6]>,
+}
+
+impl Report {
+    fn of(text: &str) -> Self {
+        let mut report = Self::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            if words[0] == "peer" {
+                let mut fields = words[1..].iter().enumerate().map(|(at, word)| {
+                    u64::from_str_radix(word, if at == 0 { 16 } else { 10 }).expect("a number")
+                });
+                report.peers.push(std::array::from_fn(|_| fields.next().expect("six fields")));
+            } else {
+                report.numbers.insert(words[0].to_owned(), words[1].parse().expect("a number"));
+            }
+        }
+        report
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        *self.numbers.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+
+    fn peers_named(&self, name: &str) -> Vec<[u64; 6]> {
+        let node = NodeId::named(name).get();
+        self.peers.iter().filter(|peer| peer[0] == node).copied().collect()
+    }
+}
+
+/// The Rust member of the bus.
+struct Member {
+    node: Node,
+    communicator: Communicator,
+    next: u64,
+    /// Of each life that was killed, by its pid, the highest number that arrived.
+    highest: BTreeMap<u64, u64>,
+    stopped: bool,
+}
+
+impl Member {
+    fn send(&mut self) {
+        let payload = self.next.to_le_bytes().repeat(1 + self.next as usize % 40);
+        self.communicator.send_timeout(Target::everyone_at(1), &payload, PATIENCE).unwrap();
+        self.next += 1;
+    }
+
+    fn take(&mut self, patience: Duration) -> bool {
+        let Ok(message) = self.communicator.receive_timeout(patience) else { return false };
+        if message.payload == b"stopped" {
+            self.stopped = true;
+            return true;
+        }
+        let number = u64::from_le_bytes(message.payload[..8].try_into().unwrap());
+        assert_eq!(message.payload, number.to_le_bytes().repeat(1 + number as usize % 40), "torn");
+        if message.source.node == NodeId::named("victim") {
+            self.highest.insert(number >> 32, number & 0xFFFF_FFFF);
+        }
+        true
+    }
+
+    fn load_for(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.send();
+            for _ in 0..4 {
+                self.take(Duration::ZERO);
+            }
+        }
+    }
+
+    fn ledger(&self) -> Ledger {
+        self.node.ledger()
+    }
+
+    /// Takes what is there until this holds.
+    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let give_up = Instant::now() + PATIENCE;
+        while !holds(self) {
+            self.take(Duration::from_millis(1));
+            self.node.housekeep();
+            assert!(Instant::now() < give_up, "{what}: {}", self.ledger());
+        }
+    }
+}
+
+/// Goal: on a bus that C and Rust share, everything that was sent arrived or stands in a counter of each receiver, whoever was
+/// killed meanwhile. Method: one member in Rust, one in C, a third in C that is killed again and again; rings too small for all.
+#[test]
+fn a_ledger_sums_across_languages_under_load_and_kills() {
+    const LIVES: u64 = 8;
+    let _alive = watchdog(180);
+    if !C.is_here() {
+        return;
+    }
+    let (place, name, ring_size) = (folder(), unique("ledger"), 1 << 14);
+    let program = C.build(place.path(), &crate_file("tests/member.c"));
+    let start = |role: &str| {
+        let arguments = [role, role, &name, &ring_size.to_string()].map(str::to_owned);
+        Process::start(Command::new(&program).args(arguments))
+    };
+    let bus = Bus::Shared(SharedOptions { ring_size, ..SharedOptions::new(&name) });
+    let node = Node::open(&bus, "rust").unwrap();
+    let communicator = node.bind(1).unwrap();
+    let mut rust = Member { node, communicator, next: 0, highest: BTreeMap::new(), stopped: false };
+    let steady = start("steady");
+    rust.until("steady joins", |rust| rust.ledger().joined >= 1);
+    for life in 1..=LIVES {
+        let victim = start("victim");
+        rust.until("the victim sends", |rust| rust.highest.contains_key(&victim.id()));
+        rust.load_for(Duration::from_millis(20 + 7 * life));
+        victim.kill();
+        rust.until("the death is noticed", |rust| rust.ledger().died == life);
+    }
+    let to_steady = Target::port("steady", 1);
+    while !rust.stopped {
+        rust.communicator.send_timeout(to_steady, b"stop", PATIENCE).unwrap();
+        rust.until("it stops", |_| true);
+        rust.load_for(Duration::from_millis(5));
+    }
+    // What it says now is the last that is sent to it before it reports.
+    let sent = |node: &Node| node.sent_to(None) + node.sent_to(Some(NodeId::named("steady")));
+    let report = format!("report {}", sent(&rust.node) + 1);
+    rust.communicator.send_timeout(to_steady, report.as_bytes(), PATIENCE).unwrap();
+    let sent = sent(&rust.node);
+    let printed = {
+        let account =
+            |rust: &Member| rust.node.peers().into_iter().find(|peer| peer.node == NodeId::named("steady"));
+        // Its stream is still: nothing more comes of it, and its account is whole.
+        let mut before = None;
+        rust.until("steady's stream ends", |_| true);
+        loop {
+            while rust.take(Duration::from_millis(100)) {}
+            let now = account(&rust);
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        rust.communicator.send_timeout(to_steady, b"stop", PATIENCE).unwrap();
+        Report::of(&steady.end())
+    };
+    check_sums(&rust, &printed, sent, LIVES);
+}
+
+/// Compares what both ends counted.
+fn check_sums(rust: &Member, steady: &Report, sent: u64, lives: u64) {
+    let ledger = rust.ledger();
+    assert!(ledger.is_balanced(), "{ledger}");
+    assert_eq!((ledger.died, ledger.corrupt_peers, ledger.bad_frames), (lives, 0, 0), "{ledger}");
+    for (name, expected) in [("torn", 0), ("unbalanced", 0), ("corrupt", 0), ("bad", 0), ("died", lives)] {
+        assert_eq!(steady.number(name), expected, "{name}: {steady:?}");
+    }
+    assert_eq!(steady.number("received"), steady.number("delivered"), "{steady:?}");
+    // From C to Rust, and from Rust to C.
+    let peers = rust.node.peers();
+    let of_steady = peers.iter().find(|peer| peer.node == NodeId::named("steady")).unwrap();
+    assert_eq!(of_steady.arrived + of_steady.lost, steady.number("sent"), "{of_steady:?}: {steady:?}");
+    assert_eq!(of_steady.missing, 0, "{of_steady:?}");
+    let [of_rust] = steady.peers_named("rust")[..] else { panic!("{steady:?}") };
+    assert_eq!(of_rust[2] + of_rust[3], sent, "{steady:?}");
+    assert!(of_rust[3] + of_steady.lost > 0, "the rings were large enough for all: nothing was tried");
+    // Of the dead both know of each life, and no message of it is left open.
+    let victims: Vec<_> = peers.iter().filter(|peer| peer.node == NodeId::named("victim")).collect();
+    assert_eq!(victims.len() as u64, lives);
+    // Which account is of which pid is in none of them: in order of size, each is at least as large as what arrived.
+    let mut sums: Vec<u64> = victims.iter().map(|victim| victim.arrived + victim.lost).collect();
+    let mut highest: Vec<u64> = rust.highest.values().copied().collect();
+    sums.sort_unstable();
+    highest.sort_unstable();
+    assert!(sums.iter().zip(&highest).all(|(sum, highest)| sum > highest), "{victims:?}: {highest:?}");
+    assert!(victims.iter().all(|victim| victim.missing == 0 && !victim.present), "{victims:?}");
+    let seen = steady.peers_named("victim");
+    assert_eq!(seen.len() as u64, lives, "{steady:?}");
+    assert!(seen.iter().all(|peer| peer[4] == 0 && peer[5] == 0), "{steady:?}");
+}
