@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use punctual::{Bus, CommunicatorOptions, Node, Target, Wake};
 use punctual_machine::cpu::{allowed, pin_to};
 
-const BATCHES: usize = 40;
-const TRIPS: usize = 5_000;
+/// So short that most see nothing of what else runs.
+const TRIPS: usize = 200;
+const BATCHES: usize = 2_000;
 const OPENINGS: usize = 21;
 const PATIENCE: Duration = Duration::from_secs(10);
 

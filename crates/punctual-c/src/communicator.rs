@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use std::ffi::{c_int, c_void};
 
-use punctual::{BindError, Communicator, CommunicatorOptions, Message, ReceiveError, SendError, Wake};
+use punctual::publication::TakeError;
+use punctual::{BindError, CommunicatorOptions, SendError, Wake};
 
 use crate::entry::entry;
 use crate::handle::{COMMUNICATORS, NODES, punctual_communicator, punctual_node};
@@ -15,19 +16,6 @@ use crate::pointer::{Buffer, Out, bytes, sized};
 
 /// A timeout that never passes.
 const FOREVER: u64 = u64::MAX;
-
-/// A communicator, and a message that its last buffer was too small for.
-#[derive(Debug)]
-pub(crate) struct Endpoint {
-    communicator: Communicator,
-    kept: Option<Box<Kept>>,
-}
-
-#[derive(Debug)]
-struct Kept {
-    message: punctual_message,
-    payload: Vec<u8>,
-}
 
 /// How a communicator is bound.
 #[repr(C)]
@@ -92,8 +80,11 @@ fn not_sent(error: SendError) -> Code {
     fail(code, error)
 }
 
+/// Says how large a message is that does not fit.
 #[cold]
-pub(crate) fn too_small(size: usize, capacity: usize) -> Code {
+pub(crate) fn not_taken(error: TakeError, out: &mut Out<punctual_message>, capacity: usize) -> Code {
+    let TakeError::BufferTooSmall { size } = error else { return Code::Empty };
+    out.write(punctual_message { size, ..punctual_message::default() });
     fail(
         Code::BufferTooSmall,
         format_args!(
@@ -105,52 +96,6 @@ pub(crate) fn too_small(size: usize, capacity: usize) -> Code {
 /// A duration of the caller.
 pub(crate) fn duration_of(timeout_ns: u64) -> Duration {
     if timeout_ns == FOREVER { Duration::MAX } else { Duration::from_nanos(timeout_ns) }
-}
-
-impl Endpoint {
-    fn receive(
-        &mut self,
-        timeout_ns: u64,
-        buffer: &mut Buffer,
-        out: &mut Out<punctual_message>,
-    ) -> Result<(), Code> {
-        if self.kept.is_some() {
-            return self.hand_kept(buffer, out);
-        }
-        let received = match timeout_ns {
-            0 => self.communicator.try_receive(),
-            FOREVER => self.communicator.receive(),
-            limited => self.communicator.receive_timeout(Duration::from_nanos(limited)),
-        };
-        let message = match received {
-            Ok(message) => message,
-            Err(ReceiveError::Empty) => return Err(Code::Empty),
-        };
-        out.write(punctual_message::from(&message));
-        if !buffer.fill(message.payload) {
-            let (size, kept) = (message.payload.len(), kept(&message));
-            self.kept = Some(kept);
-            return Err(too_small(size, buffer.capacity()));
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn hand_kept(&mut self, buffer: &mut Buffer, out: &mut Out<punctual_message>) -> Result<(), Code> {
-        let Some(kept) = self.kept.take() else { return Err(Code::Empty) };
-        out.write(kept.message);
-        if !buffer.fill(&kept.payload) {
-            let size = kept.payload.len();
-            self.kept = Some(kept);
-            return Err(too_small(size, buffer.capacity()));
-        }
-        Ok(())
-    }
-}
-
-#[cold]
-fn kept(message: &Message<'_>) -> Box<Kept> {
-    Box::new(Kept { message: punctual_message::from(message), payload: message.payload.to_vec() })
 }
 
 /// Binds a communicator to a port of a node.
@@ -176,7 +121,7 @@ pub unsafe extern "C" fn punctual_communicator_bind(
         }
         let node = NODES.get(node.value)?;
         let communicator = node.bind_with(port_of(port)?, &options).map_err(not_bound)?;
-        let value = COMMUNICATORS.insert(Endpoint { communicator, kept: None })?;
+        let value = COMMUNICATORS.insert(communicator)?;
         out.write(punctual_communicator { value });
         Ok(())
     })
@@ -194,7 +139,7 @@ pub unsafe extern "C" fn punctual_communicator_address(
     entry(|| {
         // SAFETY: as this function's caller says.
         let mut out = unsafe { Out::new(address, "address") }?;
-        out.write(COMMUNICATORS.enter(communicator.value)?.communicator.address().into());
+        out.write(COMMUNICATORS.enter(communicator.value)?.address().into());
         Ok(())
     })
 }
@@ -213,8 +158,8 @@ pub unsafe extern "C" fn punctual_communicator_try_send(
     entry(|| {
         // SAFETY: as this function's caller says.
         let payload = unsafe { bytes(data, size) }?;
-        let mut endpoint = COMMUNICATORS.enter(communicator.value)?;
-        endpoint.communicator.try_send(target_of(target)?, payload).map_err(not_sent)
+        let mut communicator = COMMUNICATORS.enter(communicator.value)?;
+        communicator.try_send(target_of(target)?, payload).map_err(not_sent)
     })
 }
 
@@ -233,9 +178,9 @@ pub unsafe extern "C" fn punctual_communicator_send(
     entry(|| {
         // SAFETY: as this function's caller says.
         let payload = unsafe { bytes(data, size) }?;
-        let mut endpoint = COMMUNICATORS.enter(communicator.value)?;
+        let mut communicator = COMMUNICATORS.enter(communicator.value)?;
         let timeout = duration_of(timeout_ns);
-        endpoint.communicator.send_timeout(target_of(target)?, payload, timeout).map_err(not_sent)
+        communicator.send_timeout(target_of(target)?, payload, timeout).map_err(not_sent)
     })
 }
 
@@ -253,8 +198,8 @@ pub unsafe extern "C" fn punctual_communicator_queue(
     entry(|| {
         // SAFETY: as this function's caller says.
         let payload = unsafe { bytes(data, size) }?;
-        let mut endpoint = COMMUNICATORS.enter(communicator.value)?;
-        endpoint.communicator.queue(target_of(target)?, payload).map_err(not_sent)
+        let mut communicator = COMMUNICATORS.enter(communicator.value)?;
+        communicator.queue(target_of(target)?, payload).map_err(not_sent)
     })
 }
 
@@ -262,7 +207,7 @@ pub unsafe extern "C" fn punctual_communicator_queue(
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_communicator_flush(communicator: punctual_communicator) -> punctual_error {
     entry(|| {
-        COMMUNICATORS.enter(communicator.value)?.communicator.flush();
+        COMMUNICATORS.enter(communicator.value)?.flush();
         Ok(())
     })
 }
@@ -283,7 +228,16 @@ pub unsafe extern "C" fn punctual_communicator_receive(
         // SAFETY: as this function's caller says.
         let (mut buffer, mut out) =
             unsafe { (Buffer::new(buffer, capacity)?, Out::new(message, "message")?) };
-        COMMUNICATORS.enter(communicator.value)?.receive(timeout_ns, &mut buffer, &mut out)
+        let mut communicator = COMMUNICATORS.enter(communicator.value)?;
+        let place = buffer.as_mut();
+        // What is known of a message is written where it is to be in each case by itself: moving it first costs more than the call.
+        let mut tell = |delivery| out.write(punctual_message::from(delivery));
+        let received = match timeout_ns {
+            0 => communicator.try_receive_into(place).map(&mut tell),
+            FOREVER => communicator.receive_into_until(None, place).map(&mut tell),
+            limited => communicator.receive_into_timeout(Duration::from_nanos(limited), place).map(&mut tell),
+        };
+        received.map_err(|error| not_taken(error, &mut out, capacity))
     })
 }
 
@@ -299,7 +253,7 @@ pub unsafe extern "C" fn punctual_communicator_descriptor(
     entry(|| {
         // SAFETY: as this function's caller says.
         let mut out = unsafe { Out::new(descriptor, "descriptor") }?;
-        out.write(COMMUNICATORS.enter(communicator.value)?.communicator.as_fd().as_raw_fd());
+        out.write(COMMUNICATORS.enter(communicator.value)?.as_fd().as_raw_fd());
         Ok(())
     })
 }
@@ -316,10 +270,8 @@ pub unsafe extern "C" fn punctual_communicator_arm(
     entry(|| {
         // SAFETY: as this function's caller says.
         let mut out = unsafe { Out::new(armed, "armed") }?;
-        let mut endpoint = COMMUNICATORS.enter(communicator.value)?;
-        // What is kept is there already.
-        let arms = endpoint.kept.is_none() && endpoint.communicator.arm();
-        out.write(arms.into());
+        let mut communicator = COMMUNICATORS.enter(communicator.value)?;
+        out.write(communicator.arm().into());
         Ok(())
     })
 }

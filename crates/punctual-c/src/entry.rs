@@ -31,6 +31,7 @@ fn bug(panic: Box<dyn Any + Send>) -> punctual_error {
     code as punctual_error
 }
 
+#[cold]
 fn refused(what: &str, refusal: Refusal) -> Code {
     match refusal {
         Refusal::Unknown => fail(Code::Closed, format_args!("no open {what} has this handle")),
@@ -52,8 +53,14 @@ fn refused(what: &str, refusal: Refusal) -> Code {
     }
 }
 
+#[inline]
 fn current() -> Result<Thread, Code> {
-    Thread::current().ok_or_else(|| fail(Code::TooMany, "more threads than have numbers"))
+    Thread::current().ok_or_else(no_number)
+}
+
+#[cold]
+fn no_number() -> Code {
+    fail(Code::TooMany, "more threads than have numbers")
 }
 
 /// Things of which each belongs to one thread at a time.

@@ -1,9 +1,7 @@
 //! The types of handles, what they name, and what a thread does with its own when it ends.
 
-use punctual::Node;
-use punctual::{Bus, Publication, Subscription};
+use punctual::{Bus, Communicator, Node, Publication, Subscription};
 
-use crate::communicator::Endpoint;
 use crate::entry::{Owned, Shared};
 
 /// A medium that reaches everybody.
@@ -48,7 +46,7 @@ pub struct punctual_subscription {
 
 pub(crate) static BUSES: Shared<Bus> = Shared::new(1, "bus");
 pub(crate) static NODES: Shared<Node> = Shared::new(2, "node");
-pub(crate) static COMMUNICATORS: Owned<Endpoint> = Owned::new(3, "communicator", note_end);
+pub(crate) static COMMUNICATORS: Owned<Communicator> = Owned::new(3, "communicator", note_end);
 pub(crate) static PUBLICATIONS: Owned<Publication> = Owned::new(4, "publication", note_end);
 pub(crate) static SUBSCRIPTIONS: Owned<Subscription> = Owned::new(5, "subscription", note_end);
 

@@ -1,7 +1,8 @@
 //! Addresses, targets, and what is known of a message.
 
+use punctual::communicator::Delivery;
 use punctual::publication::Received;
-use punctual::{Address, Clock, Message, NodeId, Stages, Target};
+use punctual::{Address, Clock, NodeId, Target, Ticks};
 
 use crate::outcome::{Code, fail};
 
@@ -91,23 +92,23 @@ impl From<Target> for punctual_address {
     }
 }
 
-fn latency_ns(stages: &Stages) -> u64 {
-    stages.total().map_or(0, |total| Clock::get().nanos(total))
+fn nanos_of(latency: Option<Ticks>) -> u64 {
+    latency.map_or(0, |latency| Clock::get().nanos(latency))
 }
 
-impl From<&Message<'_>> for punctual_message {
-    #[inline]
-    fn from(message: &Message<'_>) -> Self {
+impl From<Delivery> for punctual_message {
+    #[inline(always)]
+    fn from(delivery: Delivery) -> Self {
         Self {
-            source: message.source.into(),
-            target: message.target.into(),
-            sequence: message.sequence.into(),
-            lost_before: message.lost_before,
-            latency_ns: message.stages.as_ref().map_or(0, latency_ns),
-            kernel_ns: message.kernel_ns.unwrap_or(0),
-            size: message.payload.len(),
-            sealed_in: message.sealed_in.unwrap_or(0),
-            is_sealed: message.sealed_in.is_some().into(),
+            source: delivery.source.into(),
+            target: delivery.target.into(),
+            sequence: delivery.sequence.into(),
+            lost_before: delivery.lost_before,
+            latency_ns: nanos_of(delivery.latency),
+            kernel_ns: delivery.kernel_ns.unwrap_or(0),
+            size: delivery.size,
+            sealed_in: delivery.sealed_in.unwrap_or(0),
+            is_sealed: delivery.sealed_in.is_some().into(),
         }
     }
 }
@@ -121,7 +122,7 @@ pub(crate) fn of_received(received: &Received, target: punctual_address) -> punc
         target,
         sequence: received.sequence,
         lost_before: received.lost_before,
-        latency_ns: latency.map_or(0, |latency| Clock::get().nanos(latency)),
+        latency_ns: nanos_of(latency),
         kernel_ns: 0,
         size: received.size,
         sealed_in: received.sealed_in.unwrap_or(0),

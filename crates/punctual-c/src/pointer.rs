@@ -3,7 +3,6 @@
 //! Rules: see the crate's.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::ptr;
 
 use crate::outcome::{Code, fail};
 
@@ -77,23 +76,6 @@ impl Buffer {
         }
         check_size(capacity)?;
         Ok(Self { pointer: pointer.cast(), capacity })
-    }
-
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// Copies a message, if it fits. Whether it does.
-    #[inline]
-    pub(crate) fn fill(&mut self, payload: &[u8]) -> bool {
-        if payload.len() > self.capacity {
-            return false;
-        }
-        if !payload.is_empty() {
-            // SAFETY: so many bytes are there (rule 1), and memory of ours is not the caller's.
-            unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), self.pointer, payload.len()) };
-        }
-        true
     }
 
     /// All of it, for who writes messages in place.

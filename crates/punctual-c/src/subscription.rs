@@ -5,13 +5,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use punctual::SubscriptionOptions;
-use punctual::publication::TakeError;
 
-use crate::communicator::{port_of, too_small, wake_of};
+use crate::communicator::{not_taken, port_of, wake_of};
 use crate::entry::entry;
 use crate::handle::{NODES, SUBSCRIPTIONS, punctual_node, punctual_subscription};
 use crate::message::{of_received, punctual_message};
-use crate::outcome::{Code, punctual_error};
+use crate::outcome::punctual_error;
 use crate::pointer::{Buffer, Out};
 use crate::publication::no_stream;
 
@@ -68,11 +67,7 @@ pub unsafe extern "C" fn punctual_subscription_receive(
                 out.write(of_received(&received, subscription.address().into()));
                 Ok(())
             }
-            Err(TakeError::Empty) => Err(Code::Empty),
-            Err(TakeError::BufferTooSmall { size }) => {
-                out.write(punctual_message { size, ..punctual_message::default() });
-                Err(too_small(size, capacity))
-            }
+            Err(error) => Err(not_taken(error, &mut out, capacity)),
         }
     })
 }

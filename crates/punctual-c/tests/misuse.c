@@ -216,7 +216,7 @@ static void sizes(void) {
     for (int again = 0; again < 3; again++) {
         EXPECT(PUNCTUAL_BUFFER_TOO_SMALL,
             punctual_communicator_receive(receiver, buffer, sizeof buffer, SECOND_NS, &message));
-        CHECK(message.size == 10 && message.source.port == 1 && strcmp(buffer, "before") == 0);
+        CHECK(message.size == 10 && strcmp(buffer, "before") == 0);
         CHECK(strstr(punctual_last_error(), "10 bytes") != NULL);
     }
     int armed = 1;
@@ -251,6 +251,29 @@ static void sizes(void) {
     EXPECT(PUNCTUAL_OK, punctual_node_ledger(here, &ledger, sizeof ledger));
     CHECK(ledger.sent == 3);
     exchange();
+    close_all();
+}
+
+/* No byte beside a buffer changes, whatever its size and place. */
+static void places(void) {
+    open_all("misuse-places");
+    static char sent[600], room[800];
+    punctual_message message;
+    for (size_t size = 0; size < sizeof sent; size += size < 200 ? 1 : 37) {
+        for (size_t at = 100; at < 110; at += 3) {
+            memset(sent, (int)(size % 100 + 1), size);
+            memset(room, 0, sizeof room);
+            EXPECT(PUNCTUAL_OK, punctual_communicator_send(sender, receivers, sent, size, SECOND_NS));
+            if (size > 0)
+                EXPECT(PUNCTUAL_BUFFER_TOO_SMALL,
+                    punctual_communicator_receive(receiver, room + at, size - 1, SECOND_NS, &message));
+            for (size_t byte = 0; byte < sizeof room; byte++) CHECK(room[byte] == 0);
+            EXPECT(PUNCTUAL_OK, punctual_communicator_receive(receiver, room + at, size, SECOND_NS, &message));
+            CHECK(message.size == size && message.source.port == 1);
+            for (size_t byte = 0; byte < sizeof room; byte++)
+                CHECK(room[byte] == (byte >= at && byte < at + size ? (char)(size % 100 + 1) : 0));
+        }
+    }
     close_all();
 }
 
@@ -459,6 +482,7 @@ int main(void) {
     handles();
     pointers();
     sizes();
+    places();
     numbers();
     threads();
     signals();

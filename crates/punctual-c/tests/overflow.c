@@ -1,4 +1,4 @@
-/* A program that lies about the size of its buffer: what a library cannot see, and a sanitizer does. */
+/* A program that lies about the size of its buffer: what a library cannot see, and a tool that looks at every access does. */
 #include <stdlib.h>
 
 #include <punctual.h>

@@ -8,6 +8,7 @@ use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, open_both, uni
 use punctual::engine::datagram::{DatagramOptions, Reach};
 use punctual::engine::faulty::Faults;
 use punctual::memory::{SharedOptions, WhenFull};
+use punctual::publication::TakeError;
 use punctual::{
     Bus, Communicator, CommunicatorOptions, Ledger, Node, NodeOptions, PeerAccount, SendError, Target,
 };
@@ -418,4 +419,69 @@ fn rings_may_differ_in_size() {
     assert_eq!(two.receive_timeout(PATIENCE).unwrap().payload, &payload[..20_000]);
     sender.send(Target::port("there", 2), &payload).unwrap();
     assert_eq!(two.receive_timeout(PATIENCE).unwrap().payload, payload);
+}
+
+/// Goal: a message that does not fit into its receiver's buffer comes next, however it is asked for, and is counted once, also if it
+/// is never had.
+#[test]
+fn a_message_that_does_not_fit_is_kept_and_counted_once() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        let mut buffer = [0; 16];
+        let small = |receiver: &mut Communicator| {
+            let mut small = [7; 4];
+            let refused = receiver.receive_into_timeout(PATIENCE, &mut small);
+            assert_eq!(refused, Err(TakeError::BufferTooSmall { size: 8 }));
+            assert_eq!(small, [7; 4], "nothing was written");
+            assert_eq!(receiver.try_receive_into(&mut small), Err(TakeError::BufferTooSmall { size: 8 }));
+            assert!(!receiver.arm(), "it is there already");
+        };
+        let mut number = 0_u64;
+        let mut send = |sender: &mut Communicator| {
+            number += 1;
+            sender.send_timeout(Target::port("there", 1), &number.to_le_bytes(), PATIENCE).unwrap();
+        };
+        (0..4).for_each(|_| send(&mut sender));
+        small(&mut receiver);
+        let delivery = receiver.try_receive_into(&mut buffer).unwrap();
+        assert_eq!((delivery.size, delivery.source), (8, sender.address()));
+        assert_eq!(buffer[..8], 1_u64.to_le_bytes());
+        small(&mut receiver);
+        assert_eq!(receiver.try_receive().unwrap().payload, 2_u64.to_le_bytes());
+        small(&mut receiver);
+        assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, 3_u64.to_le_bytes());
+        small(&mut receiver);
+        assert_eq!(receiver.receive_into_until(None, &mut buffer).unwrap().size, 8);
+        assert_eq!(buffer[..8], 4_u64.to_le_bytes());
+        assert_eq!(receiver.try_receive_into(&mut buffer), Err(TakeError::Empty));
+        assert_eq!(there.ledger().delivered, 4);
+        send(&mut sender);
+        small(&mut receiver);
+        drop(receiver);
+        let ledger = there.ledger();
+        assert!(ledger.is_balanced(), "{ledger}");
+        assert_eq!((ledger.delivered + ledger.unread, ledger.lost()), (5, 0), "{ledger}");
+    });
+}
+
+/// Goal: what is copied into the caller's buffer brings all that a message does, its latency too.
+#[test]
+fn a_delivery_says_what_a_message_says() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let stamped = CommunicatorOptions::default().stamped();
+        let mut sender = here.bind_with(1, &stamped).unwrap();
+        let mut receiver = there.bind_with(1, &CommunicatorOptions::default().recording(4)).unwrap();
+        let mut buffer = [0; 16];
+        for target in [Target::port("there", 1), Target::EVERYONE] {
+            sender.send_timeout(target, b"stamped", PATIENCE).unwrap();
+            let delivery = receiver.receive_into_timeout(PATIENCE, &mut buffer).unwrap();
+            assert_eq!((delivery.target, &buffer[..delivery.size]), (target, &b"stamped"[..]));
+            assert!(delivery.latency.is_some_and(|latency| latency.0 > 0), "{delivery:?}");
+        }
+        assert_eq!(receiver.recorded().count(), 2);
+    });
 }

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use punctual_machine::clock::Ticks;
 use punctual_proto::{Address, Target};
 
-use super::Message;
 use super::outlet::Outlet;
 use super::sender::MemorySender;
+use super::{Delivery, Message};
 use crate::ledger::{Count, RowCount};
 use crate::memory::stream::Streams;
 use crate::node::CommunicatorOptions;
-use crate::publication::{Subscription, Wait};
+use crate::publication::{Subscription, TakeError, Wait};
+use crate::trace::Stages;
+
+/// Receives into buffers of the caller's between two looks at the clock.
+const TAKES_PER_LOOK: u32 = 256;
 
 #[derive(Debug)]
 pub(super) struct MemoryEnd {
@@ -23,6 +27,8 @@ pub(super) struct MemoryEnd {
     was_nudged: bool,
     /// Its row in the node's page of counters.
     row: usize,
+    /// Messages that were taken into buffers of the caller's, or were not there.
+    takes: u32,
 }
 
 impl MemoryEnd {
@@ -30,7 +36,7 @@ impl MemoryEnd {
         let streams = Arc::clone(subscription.streams());
         let port = subscription.address().port;
         let outlet = Outlet::new(&streams, port, Some(row), &Arc::default(), options.stamps);
-        Self { subscription, outlet, buffer: vec![0; BUFFER_SIZE], was_nudged: false, row }
+        Self { subscription, outlet, buffer: vec![0; BUFFER_SIZE], was_nudged: false, row, takes: 0 }
     }
 
     pub(super) fn streams(&self) -> &Arc<Streams> {
@@ -66,6 +72,69 @@ impl MemoryEnd {
         let waited = subscription.wait_for(deadline, take);
         self.was_nudged = waited == Wait::Nudged;
         waited != Wait::Late
+    }
+
+    /// As [`Self::try_receive`], into a buffer of the caller's.
+    #[inline]
+    pub(super) fn try_take(&mut self, buffer: &mut [u8]) -> Result<(), TakeError> {
+        self.note_take();
+        self.subscription.disarm();
+        let taken = self.subscription.take_into(buffer);
+        self.was_nudged = taken == Err(TakeError::Empty) && self.subscription.take_nudge();
+        if self.was_nudged { Ok(()) } else { taken }
+    }
+
+    /// As [`Self::receive_until`], into a buffer of the caller's.
+    #[inline]
+    pub(super) fn take_until(&mut self, deadline: Option<Ticks>, buffer: &mut [u8]) -> Result<(), TakeError> {
+        self.note_take();
+        let take = |subscription: &mut Subscription| match subscription.take_into(buffer) {
+            Err(TakeError::Empty) => None,
+            taken => Some(taken),
+        };
+        let waited = self.subscription.wait_for(deadline, take);
+        self.was_nudged = waited == Wait::Nudged;
+        match waited {
+            Wait::Found(taken) => taken,
+            Wait::Nudged => Ok(()),
+            Wait::Late => Err(TakeError::Empty),
+        }
+    }
+
+    #[inline]
+    fn note_take(&mut self) {
+        self.takes = self.takes.wrapping_add(1);
+        if self.takes.is_multiple_of(TAKES_PER_LOOK) {
+            self.subscription.keep_house();
+        }
+        self.subscription.note_listening();
+    }
+
+    /// What was taken last; it is delivered now. Its stages, if it carried stamps.
+    #[inline]
+    pub(super) fn delivery(&mut self) -> (Delivery, Option<Stages>) {
+        if self.was_nudged {
+            return (Delivery::of(&self.nudge()), None);
+        }
+        let (received, target) = self.subscription.last();
+        let page = &self.subscription.streams().about.page;
+        page.row(self.row)[RowCount::Delivered as usize].add_alone(1);
+        let delivery = Delivery {
+            source: received.source,
+            target,
+            sequence: received.sequence as u32,
+            lost_before: received.lost_before,
+            latency: None,
+            kernel_ns: None,
+            sealed_in: received.sealed_in,
+            size: received.size,
+        };
+        (delivery, self.subscription.stages())
+    }
+
+    /// The size of the message that landed, bytes.
+    pub(super) fn landed_size(&self) -> usize {
+        if self.was_nudged { 0 } else { self.subscription.last().0.size }
     }
 
     /// Waits end at this instant too, or a little later.

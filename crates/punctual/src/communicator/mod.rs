@@ -19,6 +19,7 @@ use memory::MemoryEnd;
 use outlet::RouteClaim;
 use wire::{WireClaim, WireEnd};
 
+mod delivery;
 mod memory;
 mod observer;
 mod outlet;
@@ -26,6 +27,7 @@ mod reception;
 mod sender;
 mod wire;
 
+pub use delivery::Delivery;
 pub use observer::Observer;
 pub use sender::Sender;
 
@@ -112,6 +114,8 @@ pub struct Communicator {
     end: End,
     recorder: Recorder,
     watch: Option<Box<Watch>>,
+    /// What landed last did not fit into its receiver's buffer, and is received next.
+    kept: bool,
 }
 
 impl fmt::Debug for Communicator {
@@ -138,7 +142,7 @@ impl Communicator {
     }
 
     fn new(end: End, options: &CommunicatorOptions) -> Self {
-        let mut new = Self { end, recorder: Recorder::new(options.recorded), watch: None };
+        let mut new = Self { end, recorder: Recorder::new(options.recorded), watch: None, kept: false };
         if let Some(log) = &options.late {
             let receiver = format!("{}:{}", new.about().owner.name, new.address().port);
             new.watch = Some(Box::new(Watch::new(log, receiver)));
@@ -292,10 +296,10 @@ impl Communicator {
     /// [`ReceiveError::Empty`].
     #[inline]
     pub fn try_receive(&mut self) -> Result<Message<'_>, ReceiveError> {
-        if self.watch.is_some() {
+        if self.takes_detour() {
             return self.try_receive_watched();
         }
-        if self.try_land() { Ok(self.message()) } else { Err(ReceiveError::Empty) }
+        if self.land_now() { Ok(self.message()) } else { Err(ReceiveError::Empty) }
     }
 
     /// The oldest message; waits for one in the way that was chosen at [`crate::Node::bind_with`].
@@ -322,10 +326,16 @@ impl Communicator {
     /// [`ReceiveError::Empty`] when it has passed.
     #[inline]
     pub fn receive_until(&mut self, deadline: Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
-        if self.watch.is_some() {
+        if self.takes_detour() {
             return self.receive_until_watched(deadline);
         }
         if self.land_until(deadline) { Ok(self.message()) } else { Err(ReceiveError::Empty) }
+    }
+
+    /// It is watched, or a message is kept.
+    #[inline]
+    fn takes_detour(&self) -> bool {
+        self.watch.is_some() | self.kept
     }
 
     /// Lets the oldest message land; waits for one.
@@ -349,6 +359,9 @@ impl Communicator {
 
     /// The same as [`Self::land_until`], with looks at this thread while there is no message.
     fn land_until_watched(&mut self, deadline: Option<Ticks>) -> bool {
+        if std::mem::take(&mut self.kept) {
+            return true;
+        }
         let wants_look = self.watch.as_ref().is_some_and(|watch| watch.wants_look());
         if wants_look && self.try_land_watched() {
             return true;
@@ -367,10 +380,13 @@ impl Communicator {
 
     /// Lets the oldest message land, if there is one; if there is none, that is the time to look at this thread.
     fn try_land_watched(&mut self) -> bool {
+        if std::mem::take(&mut self.kept) {
+            return true;
+        }
         if self.watch.as_ref().is_some_and(|watch| watch.wants_look() && watch.is_overdue()) {
             self.look();
         }
-        let found = self.try_land();
+        let found = self.land_now();
         if !found && self.watch.as_mut().is_some_and(|watch| watch.handle_empty()) {
             self.look();
         }
@@ -391,6 +407,7 @@ impl Communicator {
     /// Whether there may be a message; `None` where only the kernel could say.
     pub(crate) fn is_ready(&self) -> Option<bool> {
         match &self.end {
+            _ if self.kept => Some(true),
             End::Wire(_) => None,
             End::Memory(end) => Some(end.is_ready()),
         }
@@ -399,6 +416,11 @@ impl Communicator {
     /// Lets the oldest message land, if there is one: [`Self::message`].
     #[inline]
     pub(crate) fn try_land(&mut self) -> bool {
+        std::mem::take(&mut self.kept) || self.land_now()
+    }
+
+    #[inline]
+    fn land_now(&mut self) -> bool {
         match &mut self.end {
             End::Wire(end) => end.try_receive(),
             End::Memory(end) => end.try_receive(),
@@ -438,6 +460,7 @@ impl Communicator {
     /// waits for long calls [`crate::Node::housekeep`] now and then.
     pub fn arm(&mut self) -> bool {
         match &mut self.end {
+            _ if self.kept => false,
             End::Wire(end) => end.arm(),
             End::Memory(end) => end.arm(),
         }

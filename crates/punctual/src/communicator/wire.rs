@@ -195,6 +195,11 @@ impl WireEnd {
         }
     }
 
+    /// The size of the message that landed, bytes.
+    pub(super) fn landed_size(&self) -> usize {
+        self.reception.landing().last().map_or(0, |(found, _)| found.header.payload_size as usize)
+    }
+
     pub(super) fn arm(&mut self) -> bool {
         self.disarm();
         self.armed = true;

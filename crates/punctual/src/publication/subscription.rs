@@ -329,7 +329,7 @@ impl Subscription {
     }
 
     #[inline]
-    fn disarm(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         if self.armed {
             self.disarm_armed();
         }
@@ -353,6 +353,12 @@ impl Subscription {
 
     #[inline]
     fn take(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
+        self.take_into(buffer).map(|()| self.last)
+    }
+
+    /// What was taken: [`Self::last`].
+    #[inline]
+    pub(crate) fn take_into(&mut self, buffer: &mut [u8]) -> Result<(), TakeError> {
         let mut outcome = Err(TakeError::Empty);
         let taken = self.take_with(|message| {
             if message.len() > buffer.len() {
@@ -361,7 +367,7 @@ impl Subscription {
             }
             message.copy_to(buffer).ok()
         });
-        if taken { Ok(self.last) } else { outcome }
+        if taken { Ok(()) } else { outcome }
     }
 
     /// Takes the oldest message of one of its publications, if `copy` has copied it, and says how many bytes that were. Whether it

@@ -1,0 +1,149 @@
+//! Receiving into a buffer of the caller's: in memory a message is copied once, from the ring.
+
+use std::time::Duration;
+
+use punctual_machine::block;
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_proto::{Address, Target};
+
+use super::{Communicator, End, Message};
+use crate::publication::TakeError;
+use crate::trace::{Record, Stages};
+
+/// What is known of a message that was copied into the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Who sent it.
+    pub source: Address,
+    /// Whom it was for: this port, all ports, everybody.
+    pub target: Target,
+    /// Its place in its stream, as in [`Message`].
+    pub sequence: u32,
+    /// Messages of the same stream that were found lost by this one's arrival.
+    pub lost_before: u64,
+    /// From the instant at which it was due until it was delivered, if it carried stamps of this clock.
+    pub latency: Option<Ticks>,
+    /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where the medium says.
+    pub kernel_ns: Option<u64>,
+    /// On a sealed bus: the group whose key sealed it.
+    pub sealed_in: Option<u32>,
+    /// Its size, bytes.
+    pub size: usize,
+}
+
+impl Delivery {
+    pub(super) fn of(message: &Message<'_>) -> Self {
+        Self {
+            source: message.source,
+            target: message.target,
+            sequence: message.sequence,
+            lost_before: message.lost_before,
+            latency: message.stages.as_ref().and_then(Stages::total),
+            kernel_ns: message.kernel_ns,
+            sealed_in: message.sealed_in,
+            size: message.payload.len(),
+        }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if self.kept {
+            // It is in no inbox and in no ring any more: its account says delivered.
+            let _nobody_has_it = self.message();
+        }
+    }
+}
+
+impl Communicator {
+    /// As [`Self::try_receive`], into the caller's buffer.
+    ///
+    /// ```
+    /// use punctual::publication::TakeError;
+    /// use punctual::{Bus, Node, Target};
+    ///
+    /// let node = Node::open(&Bus::loopback("delivery"), "here")?;
+    /// let (mut sends, mut receives) = (node.bind(1)?, node.bind(2)?);
+    /// sends.send(Target::port("here", 2), b"hello")?;
+    /// let mut buffer = [0; 8];
+    /// assert_eq!(receives.try_receive_into(&mut buffer[..4]), Err(TakeError::BufferTooSmall { size: 5 }));
+    /// let delivery = receives.try_receive_into(&mut buffer)?;
+    /// assert_eq!((&buffer[..delivery.size], delivery.source), (&b"hello"[..], sends.address()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TakeError::Empty`], or [`TakeError::BufferTooSmall`]: then the message is what is received next.
+    #[inline]
+    pub fn try_receive_into(&mut self, buffer: &mut [u8]) -> Result<Delivery, TakeError> {
+        if let (false, End::Memory(end)) = (self.takes_detour(), &mut self.end) {
+            end.try_take(buffer)?;
+            return Ok(self.delivery());
+        }
+        let landed = self.try_land_watched();
+        self.copy_landed(landed, buffer)
+    }
+
+    /// As [`Self::receive_until`], into the caller's buffer.
+    ///
+    /// # Errors
+    /// As [`Self::try_receive_into`].
+    #[inline]
+    pub fn receive_into_until(
+        &mut self,
+        deadline: Option<Ticks>,
+        buffer: &mut [u8],
+    ) -> Result<Delivery, TakeError> {
+        if let (false, End::Memory(end)) = (self.takes_detour(), &mut self.end) {
+            end.take_until(deadline, buffer)?;
+            return Ok(self.delivery());
+        }
+        let landed = self.land_until_watched(deadline);
+        self.copy_landed(landed, buffer)
+    }
+
+    /// As [`Self::receive_timeout`], into the caller's buffer.
+    ///
+    /// # Errors
+    /// As [`Self::try_receive_into`].
+    pub fn receive_into_timeout(
+        &mut self,
+        timeout: Duration,
+        buffer: &mut [u8],
+    ) -> Result<Delivery, TakeError> {
+        let clock = Clock::get();
+        self.receive_into_until(Some(clock.now().plus(clock.ticks(timeout))), buffer)
+    }
+
+    /// What was taken from memory into a buffer of the caller's.
+    #[inline]
+    fn delivery(&mut self) -> Delivery {
+        let End::Memory(end) = &mut self.end else { unreachable!("it was taken from memory") };
+        let (mut delivery, stages) = end.delivery();
+        if let Some(stages) = stages {
+            let Delivery { source, sequence, .. } = delivery;
+            self.recorder.record(Record { source, sequence, stages });
+            delivery.latency = stages.total();
+        }
+        delivery
+    }
+
+    /// What landed in the communicator's own buffer, if anything did.
+    #[inline]
+    fn copy_landed(&mut self, landed: bool, buffer: &mut [u8]) -> Result<Delivery, TakeError> {
+        if !landed {
+            return Err(TakeError::Empty);
+        }
+        let size = match &self.end {
+            End::Wire(end) => end.landed_size(),
+            End::Memory(end) => end.landed_size(),
+        };
+        let Some(target) = buffer.get_mut(..size) else {
+            self.kept = true;
+            return Err(TakeError::BufferTooSmall { size });
+        };
+        let message = self.message();
+        block::copy(message.payload, target);
+        Ok(Delivery::of(&message))
+    }
+}
