@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::command::Run;
 use crate::step::{Outcome, Step};
 use crate::{
-    arm64, bench, c_library, deny, fuzz, http, kill, loom, miri, package, rejoin, release, smoke, soak, tidy,
-    tutorial, vehicles,
+    arm64, bench, c_library, deny, fuzz, http, kill, loom, miri, package, python_package, rejoin, release,
+    smoke, soak, tidy, tutorial, vehicles,
 };
 
 /// What to run, and how long.
@@ -48,6 +48,7 @@ const STEPS: &[Step] = &[
     Step { name: "rejoin", run: |_| rejoin::run() },
     Step { name: "bench", run: |_| bench::quick() },
     Step { name: "http", run: |_| http::run() },
+    Step { name: "python", run: |_| python_package::run() },
     Step { name: "miri", run: |_| miri::run() },
 ];
 
@@ -59,7 +60,7 @@ const IF_TIME_ALLOWS: &[(&str, u64)] =
 const ENDS: &str = "PUNCTUAL_CI_ENDS";
 
 /// Steps that only a night has time for.
-const NIGHTLY: &[&str] = &["vehicles", "rejoin", "bench", "http", "miri"];
+const NIGHTLY: &[&str] = &["vehicles", "rejoin", "bench", "http", "python", "miri"];
 
 pub(crate) fn all() -> Vec<Step> {
     STEPS.to_vec()
@@ -129,7 +130,7 @@ fn lacking_time(step: &str, left: Option<u64>) -> Option<String> {
 
 fn fmt(_: &Plan) -> Outcome {
     let main = Run::cargo(&["fmt", "--all", "--", "--check"]).status();
-    let apart = ["fuzz", "examples/late", "examples/http", "peers"].map(|folder| {
+    let apart = ["fuzz", "examples/late", "examples/http", "peers", "bindings/python"].map(|folder| {
         let manifest = format!("{folder}/Cargo.toml");
         Run::cargo(&["fmt", "--manifest-path", &manifest, "--", "--check"]).status()
     });

@@ -12,6 +12,7 @@ mod kill;
 mod loom;
 mod miri;
 mod package;
+mod python_package;
 mod rejoin;
 mod release;
 mod smoke;

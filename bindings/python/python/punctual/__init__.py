@@ -1,0 +1,51 @@
+"""Messages between components, processes and hosts in microseconds, each late one explained.
+
+docs/python.md says how each part is used.
+"""
+
+from ._punctual import (
+    Bus,
+    BufferTooSmall,
+    Busy,
+    Closed,
+    Communicator,
+    Empty,
+    Error,
+    Full,
+    Message,
+    Node,
+    Publication,
+    Subscription,
+    Target,
+    TooLong,
+    Unreachable,
+    __version__,
+    read_all,
+)
+from .runs import Run, read_run
+
+__all__ = [
+    "Bus",
+    "BufferTooSmall",
+    "Busy",
+    "Closed",
+    "Communicator",
+    "EVERYONE",
+    "Empty",
+    "Error",
+    "Full",
+    "Message",
+    "Node",
+    "Publication",
+    "Run",
+    "Subscription",
+    "Target",
+    "TooLong",
+    "Unreachable",
+    "__version__",
+    "read_all",
+    "read_run",
+]
+
+#: Every port of every node on the bus, but the sender itself.
+EVERYONE = Target()

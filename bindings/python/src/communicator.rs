@@ -1,0 +1,189 @@
+//! Communicators: bound to a port, they send and receive.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use punctual::publication::TakeError;
+use punctual::{Communicator as Endpoint, SendError, Target as Meant};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::buffer::{with_bytes, with_bytes_mut};
+use crate::error::{not_sent, not_taken};
+use crate::held::{Held, timeout_of, wait};
+use crate::message::{Known, Message, Target};
+
+/// An endpoint at a port of a node. Any thread may use it, one at a time.
+#[pyclass(frozen, module = "punctual")]
+pub(crate) struct Communicator(Held<Endpoint>);
+
+impl Communicator {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        Self(Held::new(endpoint, "communicator"))
+    }
+}
+
+/// Sends what an object holds, without a copy of ours but into the medium. Bytes never change; any other object's cannot while the
+/// interpreter's lock is held.
+fn try_send(
+    py: Python<'_>,
+    endpoint: &mut Endpoint,
+    target: Meant,
+    data: &Bound<'_, PyAny>,
+) -> PyResult<Result<(), SendError>> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(endpoint.try_send(target, bytes.as_bytes()));
+    }
+    let buffer = PyBuffer::<u8>::get(data)?;
+    with_bytes(py, &buffer, |bytes| endpoint.try_send(target, bytes))
+}
+
+/// The oldest message as an object of Python's, into which it is copied once. `None` if there is none.
+fn try_receive(py: Python<'_>, endpoint: &mut Endpoint) -> PyResult<Option<Message>> {
+    let size = match endpoint.try_receive_into(&mut []) {
+        Err(TakeError::Empty) => return Ok(None),
+        Err(TakeError::BufferTooSmall { size }) => size,
+        Ok(delivery) => {
+            let payload = Some(PyBytes::new(py, &[]).unbind());
+            return Ok(Some(Message::new(Known::from(delivery), payload)));
+        }
+    };
+    let mut known = None;
+    let payload = PyBytes::new_with(py, size, |bytes| {
+        known = Some(Known::from(endpoint.try_receive_into(bytes).map_err(not_taken)?));
+        Ok(())
+    })?;
+    Ok(known.map(|known| Message::new(known, Some(payload.unbind()))))
+}
+
+/// Waits until there is a message. Whether there is.
+fn await_message(
+    py: Python<'_>,
+    endpoint: &mut Endpoint,
+    timeout: Option<Duration>,
+) -> PyResult<Option<Option<Known>>> {
+    wait(py, timeout, |slice| match endpoint.receive_into_timeout(slice, &mut []) {
+        Err(TakeError::Empty) => None,
+        Err(TakeError::BufferTooSmall { .. }) => Some(None),
+        // Of no bytes, it has been received.
+        Ok(delivery) => Some(Some(Known::from(delivery))),
+    })
+}
+
+#[pymethods]
+impl Communicator {
+    /// Its own address: the target of those who answer.
+    #[getter]
+    fn address(&self) -> PyResult<Target> {
+        self.0.with(|endpoint| Ok(Target(endpoint.address().into())))
+    }
+
+    /// Takes the message, or raises Full, Unreachable or TooLong; never waits.
+    fn try_send(&self, py: Python<'_>, target: Target, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.0.with(|endpoint| try_send(py, endpoint, target.0, data)?.map_err(not_sent))
+    }
+
+    /// Sends; waits for room, and for a target that is not there yet, for `timeout` seconds.
+    #[pyo3(signature = (target, data, timeout=Some(1.0)))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        target: Target,
+        data: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.0.with(|endpoint| {
+            let first = match try_send(py, endpoint, target.0, data)? {
+                Err(refusal @ (SendError::Full | SendError::Unreachable)) => refusal,
+                sent => return sent.map_err(not_sent),
+            };
+            // What others could change while nobody holds the lock is sent as it is now.
+            let copied = match data.cast::<PyBytes>() {
+                Ok(bytes) => bytes.as_bytes().to_vec(),
+                Err(_) => PyBuffer::<u8>::get(data)?.to_vec(py)?,
+            };
+            let mut last = first;
+            let sent = wait(py, timeout_of(timeout)?, |slice| {
+                match endpoint.send_timeout(target.0, &copied, slice) {
+                    Err(refusal @ (SendError::Full | SendError::Unreachable)) => {
+                        last = refusal;
+                        None
+                    }
+                    sent => Some(sent),
+                }
+            })?;
+            sent.unwrap_or(Err(last)).map_err(not_sent)
+        })
+    }
+
+    /// The oldest message, or `None`; never waits.
+    fn try_receive(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        self.0.with(|endpoint| try_receive(py, endpoint))
+    }
+
+    /// The oldest message; waits for one for `timeout` seconds, or for as long as it takes, without the interpreter's lock. Raises Empty.
+    #[pyo3(signature = (timeout=None))]
+    fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
+        self.0.with(|endpoint| {
+            if let Some(message) = try_receive(py, endpoint)? {
+                return Ok(message);
+            }
+            match await_message(py, endpoint, timeout_of(timeout)?)? {
+                Some(Some(known)) => Ok(Message::new(known, Some(PyBytes::new(py, &[]).unbind()))),
+                Some(None) => try_receive(py, endpoint)?.ok_or_else(|| not_taken(TakeError::Empty)),
+                None => Err(not_taken(TakeError::Empty)),
+            }
+        })
+    }
+
+    /// The oldest message, copied into a writable buffer (bytearray, memoryview, an array of bytes), and nowhere else before. Raises Empty,
+    /// or BufferTooSmall: then it is what is received next.
+    #[pyo3(signature = (buffer, timeout=None))]
+    fn receive_into(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Message> {
+        let buffer = PyBuffer::<u8>::get(buffer)?;
+        self.0.with(|endpoint| {
+            let take = |endpoint: &mut Endpoint| {
+                with_bytes_mut(py, &buffer, |bytes| endpoint.try_receive_into(bytes))
+            };
+            let found = match take(endpoint)? {
+                Err(TakeError::Empty) => match await_message(py, endpoint, timeout_of(timeout)?)? {
+                    Some(Some(known)) => return Ok(Message::new(known, None)),
+                    Some(None) => take(endpoint)?,
+                    None => Err(TakeError::Empty),
+                },
+                found => found,
+            };
+            found.map(|delivery| Message::new(Known::from(delivery), None)).map_err(not_taken)
+        })
+    }
+
+    /// For select, selectors and asyncio: what becomes readable when a message comes, once `arm` has said True.
+    fn fileno(&self) -> PyResult<i32> {
+        self.0.with(|endpoint| Ok(endpoint.as_fd().as_raw_fd()))
+    }
+
+    /// From now on the descriptor becomes readable when a message comes. False, and nothing is armed, if there may already be one.
+    fn arm(&self) -> PyResult<bool> {
+        self.0.with(|endpoint| Ok(endpoint.arm()))
+    }
+
+    /// Closes it.
+    fn close(&self) -> PyResult<()> {
+        self.0.close()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.0.close()
+    }
+}

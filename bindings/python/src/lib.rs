@@ -1,0 +1,29 @@
+//! Punctual for Python: the module `punctual._punctual`, which `python/punctual/__init__.py` shows.
+//!
+//! A communicator, publication or subscription may be used by every thread, by one at a time: a second one is told so. Whoever waits
+//! releases the interpreter's lock, and looks after signals ten times a second.
+
+mod buffer;
+mod bus;
+mod communicator;
+mod error;
+mod held;
+mod message;
+mod node;
+mod publication;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _punctual(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<bus::Bus>()?;
+    module.add_class::<node::Node>()?;
+    module.add_class::<communicator::Communicator>()?;
+    module.add_class::<publication::Publication>()?;
+    module.add_class::<publication::Subscription>()?;
+    module.add_class::<message::Target>()?;
+    module.add_class::<message::Message>()?;
+    module.add_function(wrap_pyfunction!(node::read_all, module)?)?;
+    error::add(module)
+}

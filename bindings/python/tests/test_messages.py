@@ -1,0 +1,313 @@
+"""Messages through every medium that needs no privilege, and wrong use, which is an exception."""
+
+import array
+import asyncio
+import gc
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import punctual
+import pytest
+
+PATIENCE = 20.0
+
+
+def unique(name):
+    return f"{name}-{os.getpid()}-{time.monotonic_ns() % 10**9:x}"
+
+
+def free_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as candidate:
+        candidate.bind(("127.0.0.1", 0))
+        return candidate.getsockname()[1]
+
+
+def media():
+    name = unique("py")
+    here, there = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    return {
+        "loopback": (punctual.Bus.loopback(name),) * 2,
+        "shared": (punctual.Bus.shared(name),) * 2,
+        "udp": (punctual.Bus.peers(here, [there]), punctual.Bus.peers(there, [here])),
+    }
+
+
+@pytest.fixture(params=["loopback", "shared", "udp"])
+def pair(request):
+    buses = media()[request.param]
+    with punctual.Node(buses[0], "here") as here, punctual.Node(buses[1], "there") as there:
+        with here.bind(1) as sender, there.bind(7) as receiver:
+            yield here, there, sender, receiver
+
+
+TARGET = punctual.Target("there", 7)
+
+
+def test_a_message_goes_there_and_back(pair):
+    here, there, sender, receiver = pair
+    sender.send(TARGET, b"hello")
+    message = receiver.receive(PATIENCE)
+    assert message.payload == bytes(message) == b"hello" and len(message) == message.size == 5
+    assert message.source == sender.address and message.target == TARGET
+    receiver.send(message.source, b"hello too")
+    assert sender.receive(PATIENCE).payload == b"hello too"
+    assert receiver.try_receive() is None
+    ledger = there.ledger()
+    assert (ledger["delivered"], ledger["sent"]) == (1, 1)
+    assert [peer["arrived"] for peer in there.peers()] == [1]
+    assert here.id == message.source.node
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: array.array("B", data)])
+def test_every_buffer_is_sent(pair, kind):
+    _, _, sender, receiver = pair
+    for size in [0, 1, 63, 64, 1000]:
+        sender.send(TARGET, kind(bytes(range(256)) * 4)[:size] if size else kind(b""))
+        assert receiver.receive(PATIENCE).payload == (bytes(range(256)) * 4)[:size]
+
+
+def test_a_message_lands_in_a_buffer(pair):
+    _, _, sender, receiver = pair
+    sender.send(TARGET, b"0123456789")
+    sender.send(TARGET, b"next")
+    small, large = bytearray(4), bytearray(b"." * 16)
+    with pytest.raises(punctual.BufferTooSmall, match="10 bytes"):
+        receiver.receive_into(small, PATIENCE)
+    assert small == bytes(4)
+    message = receiver.receive_into(memoryview(large)[2:12], PATIENCE)
+    assert large == b"..0123456789...." and message.payload is None and message.size == 10
+    assert receiver.receive(PATIENCE).payload == b"next"
+    with pytest.raises(punctual.Empty):
+        receiver.receive_into(large, 0.01)
+    with pytest.raises(ValueError, match="bytearray"):
+        receiver.receive_into(b"cannot be written", 0)
+    with pytest.raises(ValueError, match="gaps"):
+        receiver.receive_into(memoryview(large)[::2], 0)
+
+
+def test_nothing_comes(pair):
+    _, _, _, receiver = pair
+    for timeout in [0, 0.01, 0.15]:
+        begun = time.monotonic()
+        with pytest.raises(punctual.Empty):
+            receiver.receive(timeout)
+        assert time.monotonic() - begun >= timeout * 0.9
+    for wrong in [-1, float("nan")]:
+        with pytest.raises(ValueError, match="timeout"):
+            receiver.receive(wrong)
+
+
+def test_who_waits_releases_the_interpreter(pair):
+    """Method: a thread waits while this one computes, which ends the wait."""
+    _, _, sender, receiver = pair
+    found = []
+    waits = threading.Thread(target=lambda: found.append(receiver.receive(PATIENCE).payload))
+    waits.start()
+    for _ in range(5):
+        sum(range(10_000))
+        time.sleep(0.01)
+    assert waits.is_alive()
+    with pytest.raises(punctual.Busy, match="another thread"):
+        receiver.try_receive()
+    with pytest.raises(punctual.Busy):
+        receiver.close()
+    sender.send(TARGET, b"now")
+    waits.join(PATIENCE)
+    assert found == [b"now"]
+    sender.send(TARGET, b"again")
+    assert receiver.receive(PATIENCE).payload == b"again"
+
+
+def test_what_is_closed_says_so(pair):
+    here, _, sender, receiver = pair
+    here.close()
+    here.close()
+    with pytest.raises(punctual.Closed, match="node is closed"):
+        here.bind(9)
+    sender.send(TARGET, b"goes on")
+    assert receiver.receive(PATIENCE).payload == b"goes on"
+    receiver.close()
+    for use in [receiver.try_receive, receiver.arm, receiver.fileno, lambda: receiver.receive_into(bytearray(1))]:
+        with pytest.raises(punctual.Closed, match="communicator is closed"):
+            use()
+
+
+def test_wrong_use_is_an_exception(pair):
+    here, _, sender, _ = pair
+    with pytest.raises(punctual.TooLong):
+        sender.send(TARGET, bytes(here.message_size_max + 1))
+    with pytest.raises(TypeError):
+        sender.send(TARGET, "text")
+    with pytest.raises(TypeError):
+        sender.send("there", b"")
+    with pytest.raises(punctual.Error, match="taken"):
+        here.bind(1)
+    with pytest.raises(ValueError, match="65535"):
+        here.bind(65535)
+    with pytest.raises(OverflowError):
+        here.bind(70_000)
+    with pytest.raises(ValueError, match="unknown way"):
+        here.bind(2, wake="hope")
+    with pytest.raises(ValueError, match="node 0"):
+        punctual.Target(0, 1)
+    with pytest.raises(ValueError, match="letters"):
+        punctual.Node(punctual.Bus.loopback("a bus"), "node")
+    with pytest.raises(ValueError, match="group"):
+        punctual.Bus.multicast("nowhere", "127.0.0.1")
+    with pytest.raises(punctual.Error, match="/nowhere"):
+        punctual.Bus.loopback("sealed").sealed("/nowhere/keys")
+    assert issubclass(punctual.Empty, punctual.Error) and issubclass(punctual.Error, Exception)
+
+
+def test_nobody_is_there():
+    with punctual.Node(punctual.Bus.loopback(unique("nobody")), "here") as node, node.bind(1) as sender:
+        for send in [sender.try_send, lambda target, data: sender.send(target, data, timeout=0.15)]:
+            with pytest.raises(punctual.Unreachable):
+                send(punctual.Target("there", 7), b"hello")
+
+
+def test_an_event_loop_is_woken(pair):
+    _, _, sender, receiver = pair
+
+    async def wait():
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(receiver.fileno(), woken.set)
+        while receiver.try_receive() is not None:
+            pass
+        assert receiver.arm()
+        loop.call_later(0.02, sender.send, TARGET, b"wake up")
+        await asyncio.wait_for(woken.wait(), PATIENCE)
+        loop.remove_reader(receiver.fileno())
+        return receiver.receive(PATIENCE).payload
+
+    assert asyncio.run(wait()) == b"wake up"
+    assert receiver.arm()
+    assert select.select([receiver], [], [], 0) == ([], [], [])
+
+
+def test_streams_are_read_from_rings():
+    bus = punctual.Bus.loopback(unique("streams"), hold_back=True)
+    with punctual.Node(bus, "here") as here, punctual.Node(bus, "there") as there:
+        publication = here.publication(punctual.Target("there", 8), ring_size=4096, stamps=True)
+        with pytest.raises(punctual.Unreachable):
+            publication.offer(b"to nobody")
+        subscription = there.subscription(8)
+        publication.offer(memoryview(b"one"))
+        publication.offer(bytearray(b"two"), timeout=PATIENCE)
+        message = subscription.receive(PATIENCE)
+        assert message.payload == b"one" and message.latency_ns > 0 and message.target.port == 8
+        buffer = bytearray(2)
+        with pytest.raises(punctual.BufferTooSmall):
+            subscription.receive_into(buffer, PATIENCE)
+        assert subscription.receive_into(bytearray(3)).size == 3
+        assert subscription.try_receive() is None
+        with pytest.raises(punctual.Full):
+            for _ in range(4096):
+                publication.offer(b"too much")
+        with pytest.raises(punctual.Full):
+            publication.offer(b"still", timeout=0.01)
+        publication.close()
+        with pytest.raises(punctual.Closed):
+            publication.offer(b"closed")
+
+
+def test_buses_of_the_kernel_have_no_streams():
+    with punctual.Node(punctual.Bus.peers("127.0.0.1:0", []), "alone") as node:
+        with pytest.raises(punctual.Error, match="memory"):
+            node.subscription(1)
+
+
+def test_counters_are_seen_from_outside():
+    name = unique("seen")
+    with punctual.Node(punctual.Bus.loopback(name), "node"):
+        seen = [one for one in punctual.read_all() if one["bus"] == f"loopback:{name}"[:32]]
+        assert [one["name"] for one in seen] == ["node"] and seen[0]["counters"]["sent"] == 0
+
+
+def test_a_child_uses_nothing_of_its_parents(pair):
+    here, _, sender, receiver = pair
+    child = os.fork()
+    if child == 0:
+        try:
+            for use in [here.ledger, receiver.try_receive, lambda: sender.try_send(TARGET, b""), sender.close]:
+                with pytest.raises(punctual.Closed, match="forked"):
+                    use()
+            with punctual.Node(punctual.Bus.loopback("of-a-child"), "own") as own, own.bind(1) as alone:
+                alone.send(alone.address, b"own")
+                assert alone.receive(PATIENCE).payload == b"own"
+            gc.collect()
+            os._exit(0)
+        except BaseException as error:
+            print(error, file=sys.stderr, flush=True)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    sender.send(TARGET, b"after")
+    assert receiver.receive(PATIENCE).payload == b"after"
+
+
+def test_an_interrupt_ends_a_wait():
+    text = """
+import punctual
+node = punctual.Node(punctual.Bus.loopback("interrupted"), "node")
+communicator = node.bind(1)
+print("waits", flush=True)
+try:
+    communicator.receive()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as waits:
+        assert waits.stdout.readline() == "waits\n"
+        time.sleep(0.05)
+        waits.send_signal(signal.SIGINT)
+        assert waits.communicate(timeout=PATIENCE)[0] == "interrupted\n"
+
+
+def test_processes_share_a_bus_and_a_ledger_that_sums_after_kills():
+    """Method: writers that are killed under load; of each life everything arrived or stands as lost."""
+    name = unique("killed")
+    text = f"""
+import punctual
+node = punctual.Node(punctual.Bus.shared({name!r}, ring_size=16384), "writer")
+writer = node.bind(1)
+number = 0
+while True:
+    writer.send(punctual.Target(port=7), number.to_bytes(8, "little") * (1 + number % 40))
+    number += 1
+"""
+    lives, highest = 4, []
+    with punctual.Node(punctual.Bus.shared(name, ring_size=16384), "survivor") as node, node.bind(7) as reader:
+        for life in range(lives):
+            writer = subprocess.Popen([sys.executable, "-c", text])
+            last = None
+            stop = time.monotonic() + PATIENCE
+            while node.ledger()["died"] == life:
+                assert time.monotonic() < stop
+                try:
+                    payload = reader.receive(0.01).payload
+                except punctual.Empty:
+                    continue
+                number = int.from_bytes(payload[:8], "little")
+                assert payload == payload[:8] * (1 + number % 40), "torn"
+                if last is None:
+                    stop_at = time.monotonic() + 0.05
+                last = number
+                if writer.poll() is None and time.monotonic() > stop_at:
+                    writer.kill()
+                    writer.wait()
+            while (message := reader.try_receive()) is not None:
+                last = int.from_bytes(message.payload[:8], "little")
+            highest.append(last)
+        ledger, peers = node.ledger(), node.peers()
+        places = ["delivered", "waiting", "no_such_port", "inbox_full", "unread"]
+        assert ledger["copies"] == sum(ledger[place] for place in places)
+        assert (ledger["died"], ledger["corrupt_peers"], ledger["bad_frames"]) == (lives, 0, 0)
+        sums = sorted(peer["arrived"] + peer["lost"] for peer in peers)
+        assert len(sums) == lives and all(peer["missing"] == 0 and not peer["present"] for peer in peers)
+        assert all(total > number for total, number in zip(sums, sorted(highest)))

@@ -1,0 +1,75 @@
+//! The Python package: its wheel is built and tested by the tools that are there; nothing is downloaded but crates.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::command::{Run, how, tail};
+use crate::step::Outcome;
+use crate::workspace;
+
+const MANIFEST: &str = "bindings/python/Cargo.toml";
+
+/// Some twenty crates are built.
+const DEADLINE: Duration = Duration::from_secs(1_200);
+
+/// Programs, by what they are asked, and how each is had.
+const TOOLS: &[(&[&str], &str)] = &[
+    (&["python3", "--version"], "apt-get install python3"),
+    (&["maturin", "--version"], "pip install maturin"),
+    (&["python3", "-m", "pytest", "--version"], "pip install pytest"),
+    (&["python3", "-m", "pip", "--version"], "apt-get install python3-pip"),
+];
+
+pub(crate) fn run() -> Outcome {
+    let folder = workspace::target("python");
+    for (asked, remedy) in TOOLS {
+        let found = Run::new(asked[0]).args(&asked[1..]).all_output_to(&folder.join("tools.txt"));
+        if !matches!(found, Ok((Some(0), _))) {
+            return Outcome::Skipped(format!("no {} here: `{remedy}`", asked[..asked.len() - 1].join(" ")));
+        }
+    }
+    Outcome::of(built_and_tested(&folder))
+}
+
+fn built_and_tested(folder: &Path) -> Result<(), String> {
+    let build = folder.join("build");
+    let lints = Run::cargo(&["clippy", "--locked", "--quiet", "--release", "--manifest-path", MANIFEST]);
+    lints.args(&["--", "-D", "warnings"]).env("CARGO_TARGET_DIR", &build).within(DEADLINE).status()?;
+    let (wheels, site) = (folder.join("wheels"), folder.join("site"));
+    for old in [&wheels, &site] {
+        if old.exists() {
+            std::fs::remove_dir_all(old).map_err(|error| format!("{}: {error}", old.display()))?;
+        }
+    }
+    let maturin =
+        Run::new("maturin").args(&["build", "--locked", "--release", "--quiet", "--manifest-path", MANIFEST]);
+    maturin.arg("--out").arg(&wheels).env("CARGO_TARGET_DIR", &build).within(DEADLINE).status()?;
+    let pip = Run::new("python3").args(&["-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]);
+    pip.arg("--target").arg(&site).arg(the_wheel(&wheels)?).status()?;
+    let tests = Run::new("python3").args(&[
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "bindings/python/tests",
+    ]);
+    // Of the examples in C what the step `c` has built: without those, two tests say that they are skipped.
+    let examples = workspace::target("c");
+    let mut tests = tests.env("PYTHONPATH", &site).env("PYTHONDONTWRITEBYTECODE", "1").within(DEADLINE);
+    if examples.join("ping").is_file() {
+        tests =
+            tests.env("PUNCTUAL_C_EXAMPLES", &examples).env("LD_LIBRARY_PATH", examples.join("prefix/lib"));
+    }
+    let (ended, output) = tests.all_output_to(&folder.join("tests.txt"))?;
+    println!("{}", tail(&output, if ended == Some(0) { 6 } else { 60 }));
+    if ended == Some(0) { Ok(()) } else { Err(format!("the tests {}", how(ended, DEADLINE))) }
+}
+
+fn the_wheel(folder: &Path) -> Result<PathBuf, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut wheels = paths.filter(|path| path.extension().is_some_and(|ending| ending == "whl"));
+    wheels.next().ok_or_else(|| format!("no wheel in {}", folder.display()))
+}
