@@ -64,7 +64,11 @@ fn built_and_tested(folder: &Path) -> Result<(), String> {
     }
     let (ended, output) = tests.all_output_to(&folder.join("tests.txt"))?;
     println!("{}", tail(&output, if ended == Some(0) { 6 } else { 60 }));
-    if ended == Some(0) { Ok(()) } else { Err(format!("the tests {}", how(ended, DEADLINE))) }
+    if ended != Some(0) {
+        return Err(format!("the tests {}", how(ended, DEADLINE)));
+    }
+    let languages = Run::cargo(&["test", "--quiet", "--package", "punctual-c", "--test", "languages"]);
+    languages.env("PUNCTUAL_PYTHON", "python3").env("PYTHONPATH", &site).within(DEADLINE).status()
 }
 
 fn the_wheel(folder: &Path) -> Result<PathBuf, String> {

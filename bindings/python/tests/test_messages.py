@@ -172,6 +172,22 @@ def test_nobody_is_there():
                 send(punctual.Target("there", 7), b"hello")
 
 
+def test_a_sealed_bus_hears_who_has_the_key(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("7 1 000102030405060708090a0b0c0d0e0f\n")
+    bare = punctual.Bus.loopback(unique("sealed"))
+    keys.chmod(0o644)
+    with pytest.raises(punctual.Error, match="chmod 600"):
+        bare.sealed(keys)
+    keys.chmod(0o600)
+    bus = bare.sealed(keys)
+    with punctual.Node(bus, "here") as here, punctual.Node(bus, "there") as there:
+        with here.bind(1) as sender, there.bind(7) as receiver:
+            sender.send(TARGET, b"secret")
+            message = receiver.receive(PATIENCE)
+            assert (message.payload, message.sealed_in) == (b"secret", 7)
+
+
 def test_an_event_loop_is_woken(pair):
     _, _, sender, receiver = pair
 

@@ -1,4 +1,4 @@
-//! C and Rust on one bus: ping and pong either way round, and a ledger that sums across both, under load and `kill -9`.
+//! C, Rust and Python on one bus: ping and pong either way round, and a ledger that sums across all, under load and `kill -9`.
 
 mod common;
 
@@ -194,8 +194,44 @@ impl Member {
     }
 }
 
-/// Goal: on a bus that C and Rust share, everything that was sent arrived or stands in a counter of each receiver, whoever was
-/// killed meanwhile. Method: one member in Rust, one in C, a third in C that is killed again and again; rings too small for all.
+/// What a life is that is to be killed: in C, and in Python where `PUNCTUAL_PYTHON` names an interpreter that has the package.
+struct Victims<'a> {
+    program: &'a Path,
+    arguments: [String; 2],
+    python: Option<String>,
+}
+
+impl<'a> Victims<'a> {
+    fn new(program: &'a Path, name: &str, ring_size: usize) -> Self {
+        let python = std::env::var("PUNCTUAL_PYTHON").ok();
+        if python.is_none() {
+            eprintln!(
+                "SKIPPED: lives in Python: PUNCTUAL_PYTHON names no interpreter (cargo xtask ci --only python)"
+            );
+        }
+        Self { program, arguments: [name.to_owned(), ring_size.to_string()], python }
+    }
+
+    /// Every second one is in Python.
+    fn start(&self, life: u64) -> Process {
+        let mut command = match &self.python {
+            Some(python) if life.is_multiple_of(2) => {
+                let mut command = Command::new(python);
+                command.arg(crate_file("tests/victim.py"));
+                command
+            }
+            _ => {
+                let mut command = Command::new(self.program);
+                command.args(["victim", "victim"]);
+                command
+            }
+        };
+        Process::start(command.args(&self.arguments))
+    }
+}
+
+/// Goal: on a bus that C, Rust and Python share, everything that was sent arrived or stands in a counter of each receiver, whoever was
+/// killed meanwhile. Method: one member in Rust, one in C, a third in C or Python that is killed again and again; rings too small for all.
 #[test]
 fn a_ledger_sums_across_languages_under_load_and_kills() {
     const LIVES: u64 = 8;
@@ -205,18 +241,18 @@ fn a_ledger_sums_across_languages_under_load_and_kills() {
     }
     let (place, name, ring_size) = (folder(), unique("ledger"), 1 << 14);
     let program = C.build(place.path(), &crate_file("tests/member.c"));
-    let start = |role: &str| {
-        let arguments = [role, role, &name, &ring_size.to_string()].map(str::to_owned);
-        Process::start(Command::new(&program).args(arguments))
-    };
+    let victims = Victims::new(&program, &name, ring_size);
     let bus = Bus::Shared(SharedOptions { ring_size, ..SharedOptions::new(&name) });
     let node = Node::open(&bus, "rust").unwrap();
     let communicator = node.bind(1).unwrap();
     let mut rust = Member { node, communicator, next: 0, highest: BTreeMap::new(), stopped: false };
-    let steady = start("steady");
+    let steady = {
+        let arguments = ["steady", "steady", &name, &ring_size.to_string()].map(str::to_owned);
+        Process::start(Command::new(&program).args(arguments))
+    };
     rust.until("steady joins", |rust| rust.ledger().joined >= 1);
     for life in 1..=LIVES {
-        let victim = start("victim");
+        let victim = victims.start(life);
         rust.until("the victim sends", |rust| rust.highest.contains_key(&victim.id()));
         rust.load_for(Duration::from_millis(20 + 7 * life));
         victim.kill();

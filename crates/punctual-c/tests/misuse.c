@@ -1,9 +1,11 @@
 /* Wrong use is an error: closed and made-up handles, wrong threads, null pointers, wrong sizes, freed buffers, signals, forks. */
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -432,6 +434,56 @@ static void forks(void) {
     close_all();
 }
 
+/* What event loops wait for becomes readable, and only then. */
+static void loops(void) {
+    open_all("misuse-loops");
+    struct pollfd wait = {0, POLLIN, 0};
+    punctual_message message;
+    char buffer[8];
+    int armed = 0;
+    EXPECT(PUNCTUAL_OK, punctual_communicator_descriptor(receiver, &wait.fd));
+    EXPECT(PUNCTUAL_EMPTY, punctual_communicator_receive(receiver, buffer, sizeof buffer, 0, &message));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_arm(receiver, &armed));
+    CHECK(armed == 1 && poll(&wait, 1, 0) == 0);
+    EXPECT(PUNCTUAL_OK, punctual_communicator_try_send(sender, receivers, "wake up", 7));
+    CHECK(poll(&wait, 1, 10000) == 1);
+    EXPECT(PUNCTUAL_OK, punctual_communicator_receive(receiver, buffer, sizeof buffer, 0, &message));
+    CHECK(message.size == 7);
+    EXPECT(PUNCTUAL_OK, punctual_communicator_queue(sender, receivers, "one", 3));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_queue(sender, receivers, "two", 3));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_flush(sender));
+    for (int queued = 0; queued < 2; queued++)
+        EXPECT(PUNCTUAL_OK, punctual_communicator_receive(receiver, buffer, sizeof buffer, SECOND_NS, &message));
+    close_all();
+}
+
+/* A sealed bus hears who has the key, and nobody else. */
+static void seals(void) {
+    char path[] = "/tmp/punctual-keys-XXXXXX";
+    static const char key[] = "7 1 000102030405060708090a0b0c0d0e0f\n";
+    int file = mkstemp(path);
+    CHECK(file >= 0 && write(file, key, sizeof key - 1) == (ssize_t)(sizeof key - 1) && fchmod(file, 0644) == 0);
+    EXPECT(PUNCTUAL_OK, punctual_bus_loopback("misuse-seals", &bus));
+    EXPECT(PUNCTUAL_KEYS, punctual_bus_seal(bus, path, NULL));
+    CHECK(strstr(punctual_last_error(), "chmod 600") != NULL && strstr(punctual_last_error(), "0001") == NULL);
+    CHECK(fchmod(file, 0600) == 0);
+    EXPECT(PUNCTUAL_OK, punctual_bus_seal(bus, path, NULL));
+    EXPECT(PUNCTUAL_INVALID, punctual_bus_set_ring(bus, 4096, PUNCTUAL_OVERRUN));
+    CHECK(close(file) == 0 && unlink(path) == 0);
+    EXPECT(PUNCTUAL_OK, punctual_node_open(bus, "here", NULL, &here));
+    EXPECT(PUNCTUAL_OK, punctual_node_open(bus, "there", NULL, &there));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_bind(here, 1, NULL, &sender));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_bind(there, 7, NULL, &receiver));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_address(sender, &senders));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_address(receiver, &receivers));
+    exchange();
+    punctual_message message;
+    EXPECT(PUNCTUAL_OK, punctual_communicator_try_send(sender, receivers, NULL, 0));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_receive(receiver, NULL, 0, SECOND_NS, &message));
+    CHECK(message.is_sealed == 1 && message.sealed_in == 7);
+    close_all();
+}
+
 static void streams(void) {
     open_all("misuse-streams");
     punctual_bus udp;
@@ -487,6 +539,8 @@ int main(void) {
     threads();
     signals();
     forks();
+    loops();
+    seals();
     streams();
     puts("refused");
     return 0;
