@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{with_bytes, with_bytes_mut};
 use crate::error::{not_sent, not_taken};
-use crate::held::{Held, timeout_of, wait};
+use crate::held::{Deadline, Held, timeout_of, wait};
 use crate::message::{Known, Message, Target};
 
 /// An endpoint at a port of a node. Any thread may use it, one at a time.
@@ -39,22 +39,8 @@ fn try_send(
     with_bytes(py, &buffer, |bytes| endpoint.try_send(target, bytes))
 }
 
-/// The oldest message as an object of Python's, into which it is copied once. `None` if there is none.
 fn try_receive(py: Python<'_>, endpoint: &mut Endpoint) -> PyResult<Option<Message>> {
-    let size = match endpoint.try_receive_into(&mut []) {
-        Err(TakeError::Empty) => return Ok(None),
-        Err(TakeError::BufferTooSmall { size }) => size,
-        Ok(delivery) => {
-            let payload = Some(PyBytes::new(py, &[]).unbind());
-            return Ok(Some(Message::new(Known::from(delivery), payload)));
-        }
-    };
-    let mut known = None;
-    let payload = PyBytes::new_with(py, size, |bytes| {
-        known = Some(Known::from(endpoint.try_receive_into(bytes).map_err(not_taken)?));
-        Ok(())
-    })?;
-    Ok(known.map(|known| Message::new(known, Some(payload.unbind()))))
+    Message::take(py, |bytes| endpoint.try_receive_into(bytes).map(Known::from))
 }
 
 /// Waits until there is a message. Whether there is.
@@ -125,14 +111,20 @@ impl Communicator {
     /// The oldest message; waits for one for `timeout` seconds, or for as long as it takes, without the interpreter's lock. Raises Empty.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
+        let deadline = Deadline::after(timeout_of(timeout)?);
         self.0.with(|endpoint| {
-            if let Some(message) = try_receive(py, endpoint)? {
-                return Ok(message);
-            }
-            match await_message(py, endpoint, timeout_of(timeout)?)? {
-                Some(Some(known)) => Ok(Message::new(known, Some(PyBytes::new(py, &[]).unbind()))),
-                Some(None) => try_receive(py, endpoint)?.ok_or_else(|| not_taken(TakeError::Empty)),
-                None => Err(not_taken(TakeError::Empty)),
+            loop {
+                if let Some(message) = try_receive(py, endpoint)? {
+                    return Ok(message);
+                }
+                match await_message(py, endpoint, deadline.left())? {
+                    Some(Some(known)) => {
+                        return Ok(Message::new(known, Some(PyBytes::new(py, &[]).unbind())));
+                    }
+                    // It is there, unless it is written over before it is taken.
+                    Some(None) => {}
+                    None => return Err(not_taken(TakeError::Empty)),
+                }
             }
         })
     }
@@ -146,20 +138,24 @@ impl Communicator {
         buffer: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Message> {
-        let buffer = PyBuffer::<u8>::get(buffer)?;
+        let (buffer, deadline) = (PyBuffer::<u8>::get(buffer)?, Deadline::after(timeout_of(timeout)?));
         self.0.with(|endpoint| {
             let take = |endpoint: &mut Endpoint| {
                 with_bytes_mut(py, &buffer, |bytes| endpoint.try_receive_into(bytes))
             };
-            let found = match take(endpoint)? {
-                Err(TakeError::Empty) => match await_message(py, endpoint, timeout_of(timeout)?)? {
+            loop {
+                match take(endpoint)? {
+                    Err(TakeError::Empty) => {}
+                    found => {
+                        return found.map(|found| Message::new(Known::from(found), None)).map_err(not_taken);
+                    }
+                }
+                match await_message(py, endpoint, deadline.left())? {
                     Some(Some(known)) => return Ok(Message::new(known, None)),
-                    Some(None) => take(endpoint)?,
-                    None => Err(TakeError::Empty),
-                },
-                found => found,
-            };
-            found.map(|delivery| Message::new(Known::from(delivery), None)).map_err(not_taken)
+                    Some(None) => {}
+                    None => return Err(not_taken(TakeError::Empty)),
+                }
+            }
         })
     }
 

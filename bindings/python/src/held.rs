@@ -77,6 +77,24 @@ pub(crate) fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
         .map_err(|_| invalid(format_args!("a timeout of {seconds} seconds: 0 or more is needed, or None")))
 }
 
+/// Until when a call waits, in several waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    begun: Instant,
+    timeout: Option<Duration>,
+}
+
+impl Deadline {
+    pub(crate) fn after(timeout: Option<Duration>) -> Self {
+        Self { begun: Instant::now(), timeout }
+    }
+
+    /// What is left of it; `None` is for ever.
+    pub(crate) fn left(self) -> Option<Duration> {
+        self.timeout.map(|timeout| timeout.saturating_sub(self.begun.elapsed()))
+    }
+}
+
 /// Tries for as long as there is nothing, without the interpreter's lock, and looks after signals.
 ///
 /// `attempt` waits for at most so long, and says `None` if there was nothing.

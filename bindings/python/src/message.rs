@@ -1,7 +1,7 @@
 //! Whom a message is for, and what is known of one that was received.
 
 use punctual::communicator::Delivery;
-use punctual::publication::Received;
+use punctual::publication::{Received, TakeError};
 use punctual::{Clock, NodeId, Target as Meant};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -107,6 +107,33 @@ impl Known {
 impl Message {
     pub(crate) fn new(known: Known, payload: Option<Py<PyBytes>>) -> Self {
         Self { payload, known }
+    }
+
+    /// The oldest message as an object of Python's, into which it is copied once. `None` if there is none.
+    ///
+    /// `take` copies it into a buffer, or says how large it is. What a writer writes over meanwhile is lost, and counted: then the next
+    /// one is asked for its size.
+    pub(crate) fn take(
+        py: Python<'_>,
+        mut take: impl FnMut(&mut [u8]) -> Result<Known, TakeError>,
+    ) -> PyResult<Option<Self>> {
+        let mut size = 0;
+        loop {
+            let mut taken = Err(TakeError::Empty);
+            let payload = PyBytes::new_with(py, size, |bytes| {
+                taken = take(bytes);
+                Ok(())
+            })?;
+            match taken {
+                Ok(known) if known.size == size => return Ok(Some(Self::new(known, Some(payload.unbind())))),
+                Ok(known) => {
+                    let shorter = PyBytes::new(py, &payload.as_bytes()[..known.size]);
+                    return Ok(Some(Self::new(known, Some(shorter.unbind()))));
+                }
+                Err(TakeError::BufferTooSmall { size: needed }) => size = needed,
+                Err(TakeError::Empty) => return Ok(None),
+            }
+        }
     }
 }
 

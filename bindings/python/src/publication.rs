@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{with_bytes, with_bytes_mut};
 use crate::error::{not_offered, not_taken};
-use crate::held::{Held, timeout_of, wait};
+use crate::held::{Deadline, Held, timeout_of, wait};
 use crate::message::{Known, Message};
 
 /// A connected sender. Any thread may use it, one at a time.
@@ -95,25 +95,7 @@ fn known(reader: &Reader, received: &Received) -> Known {
 }
 
 fn try_receive(py: Python<'_>, reader: &mut Reader) -> PyResult<Option<Message>> {
-    let size = match reader.try_receive(&mut []) {
-        Err(TakeError::Empty) => return Ok(None),
-        Err(TakeError::BufferTooSmall { size }) => size,
-        Ok(received) => {
-            let payload = Some(PyBytes::new(py, &[]).unbind());
-            return Ok(Some(Message::new(known(reader, &received), payload)));
-        }
-    };
-    let mut found = None;
-    // A message that is written over meanwhile is none: whatever comes then is smaller, and fits, or is received next.
-    let payload = PyBytes::new_with(py, size, |bytes| {
-        found = match reader.try_receive(bytes) {
-            Ok(received) => Some(known(reader, &received)),
-            Err(_) => None,
-        };
-        Ok(())
-    })?;
-    let Some(found) = found else { return Ok(None) };
-    Ok(Some(Message::new(found, Some(payload.unbind()))))
+    Message::take(py, |bytes| reader.try_receive(bytes).map(|received| known(reader, &received)))
 }
 
 fn await_message(
@@ -138,17 +120,21 @@ impl Subscription {
     /// The oldest message; waits for one for `timeout` seconds, or for as long as it takes, without the interpreter's lock. Raises Empty.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
+        let deadline = Deadline::after(timeout_of(timeout)?);
         self.0.with(|reader| {
-            if let Some(message) = try_receive(py, reader)? {
-                return Ok(message);
-            }
-            match await_message(py, reader, timeout_of(timeout)?)? {
-                Some(Some(received)) => {
-                    let payload = Some(PyBytes::new(py, &[]).unbind());
-                    Ok(Message::new(known(reader, &received), payload))
+            loop {
+                if let Some(message) = try_receive(py, reader)? {
+                    return Ok(message);
                 }
-                Some(None) => try_receive(py, reader)?.ok_or_else(|| not_taken(TakeError::Empty)),
-                None => Err(not_taken(TakeError::Empty)),
+                match await_message(py, reader, deadline.left())? {
+                    Some(Some(received)) => {
+                        let payload = Some(PyBytes::new(py, &[]).unbind());
+                        return Ok(Message::new(known(reader, &received), payload));
+                    }
+                    // It is there, unless it is written over before it is taken.
+                    Some(None) => {}
+                    None => return Err(not_taken(TakeError::Empty)),
+                }
             }
         })
     }
@@ -161,18 +147,23 @@ impl Subscription {
         buffer: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Message> {
-        let buffer = PyBuffer::<u8>::get(buffer)?;
+        let (buffer, deadline) = (PyBuffer::<u8>::get(buffer)?, Deadline::after(timeout_of(timeout)?));
         self.0.with(|reader| {
             let take = |reader: &mut Reader| with_bytes_mut(py, &buffer, |bytes| reader.try_receive(bytes));
-            let found = match take(reader)? {
-                Err(TakeError::Empty) => match await_message(py, reader, timeout_of(timeout)?)? {
-                    Some(Some(received)) => Ok(received),
-                    Some(None) => take(reader)?,
-                    None => Err(TakeError::Empty),
-                },
-                found => found,
-            };
-            found.map(|received| Message::new(known(reader, &received), None)).map_err(not_taken)
+            loop {
+                match take(reader)? {
+                    Err(TakeError::Empty) => {}
+                    found => {
+                        let told = |received| Message::new(known(reader, &received), None);
+                        return found.map(told).map_err(not_taken);
+                    }
+                }
+                match await_message(py, reader, deadline.left())? {
+                    Some(Some(received)) => return Ok(Message::new(known(reader, &received), None)),
+                    Some(None) => {}
+                    None => return Err(not_taken(TakeError::Empty)),
+                }
+            }
         })
     }
 

@@ -302,7 +302,8 @@ punctual_error punctual_communicator_queue(
 punctual_error punctual_communicator_flush(punctual_communicator communicator);
 
 /* The oldest message, copied into `buffer`, which has room for `capacity` bytes; waits for one for at most `timeout_ns`.
- * PUNCTUAL_EMPTY: none came. PUNCTUAL_BUFFER_TOO_SMALL: `message->size` says how large it is, and the next receive has it. Of 0 bytes
+ * PUNCTUAL_EMPTY: none came. PUNCTUAL_BUFFER_TOO_SMALL: `message->size` says how large it is, and the next receive has it,
+ * unless in memory its writer, which waits for nobody, has written over it meanwhile: then it is counted as lost. Of 0 bytes
  * `buffer` may be null. */
 punctual_error punctual_communicator_receive(punctual_communicator communicator, void *buffer, size_t capacity,
     uint64_t timeout_ns, punctual_message *message);

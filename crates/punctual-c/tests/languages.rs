@@ -29,9 +29,9 @@ fn media() -> [Medium; 2] {
     ]
 }
 
-fn example(place: &Path, name: &str, medium: &Medium) -> Command {
+fn example(place: &Path, name: &str, medium: &Medium, count: u64) -> Command {
     let mut command = Command::new(place.join(name));
-    command.args(&medium.theirs).arg(COUNT.to_string());
+    command.args(&medium.theirs).arg(count.to_string());
     command
 }
 
@@ -47,19 +47,12 @@ fn a_ping_in_c_asks_rust() {
     for medium in media() {
         let node = Node::open(&medium.ours, "pong").unwrap();
         let mut pong = node.bind(7400).unwrap();
-        let ping = Process::start(&mut example(place.path(), "ping", &medium));
-        let mut answered = 0;
-        while answered < COUNT {
-            let message = pong.receive_timeout(PATIENCE).expect("a question");
+        let mut ping = Process::start(&mut example(place.path(), "ping", &medium, COUNT));
+        // Over UDP the first questions may be lost; what is answered late is asked again.
+        while !ping.has_ended() {
+            let Ok(message) = pong.receive_timeout(Duration::from_millis(10)) else { continue };
             let (back, payload) = (Target::from(message.source), message.payload.to_vec());
-            let last = format!("hello {}", COUNT - 1);
-            let is_last = payload == last.as_bytes();
             pong.send(back, &payload).unwrap();
-            // Over UDP the first questions may be lost, and are asked again.
-            answered += 1;
-            if is_last {
-                break;
-            }
         }
         let said = ping.end();
         assert_eq!(
@@ -83,22 +76,20 @@ fn a_pong_in_c_answers_rust() {
     for medium in media() {
         let node = Node::open(&medium.ours, "ping").unwrap();
         let mut ping = node.bind(1).unwrap();
-        let pong = Process::start(&mut example(place.path(), "pong", &medium));
-        let mut asked = 0;
+        let _pong = Process::start(&mut example(place.path(), "pong", &medium, 0));
         let give_up = Instant::now() + PATIENCE;
-        while asked < COUNT {
-            let question = format!("question {asked}").repeat(1 + asked as usize % 20);
-            ping.send_timeout(Target::port("pong", 7400), question.as_bytes(), PATIENCE).unwrap();
-            match ping.receive_timeout(Duration::from_millis(200)) {
-                Ok(answer) => {
-                    assert_eq!(answer.payload, question.as_bytes());
-                    asked += 1;
+        for number in 0..COUNT {
+            let question = format!("question {number}").repeat(1 + number as usize % 20);
+            let mut answered = false;
+            // Over UDP a message to who is not there yet is lost; what is answered late is asked again.
+            while !answered {
+                ping.send_timeout(Target::port("pong", 7400), question.as_bytes(), PATIENCE).unwrap();
+                while !answered && let Ok(answer) = ping.receive_timeout(Duration::from_millis(200)) {
+                    answered = answer.payload == question.as_bytes();
                 }
-                // Over UDP a message to who is not there yet is lost.
-                Err(_) => assert!(asked == 0 && Instant::now() < give_up, "no answer to {asked}"),
+                assert!(Instant::now() < give_up, "no answer to {number}");
             }
         }
-        pong.end();
         assert!(node.ledger().is_balanced());
     }
 }
@@ -146,6 +137,8 @@ struct Member {
     /// Of each life that was killed, by its pid, the highest number that arrived.
     highest: BTreeMap<u64, u64>,
     stopped: bool,
+    reported: bool,
+    heard_steady: bool,
 }
 
 impl Member {
@@ -157,12 +150,14 @@ impl Member {
 
     fn take(&mut self, patience: Duration) -> bool {
         let Ok(message) = self.communicator.receive_timeout(patience) else { return false };
-        if message.payload == b"stopped" {
+        if message.payload == b"stopped" || message.payload == b"reported" {
             self.stopped = true;
+            self.reported = message.payload == b"reported";
             return true;
         }
         let number = u64::from_le_bytes(message.payload[..8].try_into().unwrap());
         assert_eq!(message.payload, number.to_le_bytes().repeat(1 + number as usize % 40), "torn");
+        self.heard_steady |= message.source.node == NodeId::named("steady");
         if message.source.node == NodeId::named("victim") {
             self.highest.insert(number >> 32, number & 0xFFFF_FFFF);
         }
@@ -188,6 +183,8 @@ impl Member {
         let give_up = Instant::now() + PATIENCE;
         while !holds(self) {
             self.take(Duration::from_millis(1));
+            // Housekeeping after each message would leave hardly any of a full ring to be read.
+            let _some = (0..100).take_while(|_| self.take(Duration::ZERO)).count();
             self.node.housekeep();
             assert!(Instant::now() < give_up, "{what}: {}", self.ledger());
         }
@@ -245,12 +242,21 @@ fn a_ledger_sums_across_languages_under_load_and_kills() {
     let bus = Bus::Shared(SharedOptions { ring_size, ..SharedOptions::new(&name) });
     let node = Node::open(&bus, "rust").unwrap();
     let communicator = node.bind(1).unwrap();
-    let mut rust = Member { node, communicator, next: 0, highest: BTreeMap::new(), stopped: false };
+    let mut rust = Member {
+        node,
+        communicator,
+        next: 0,
+        highest: BTreeMap::new(),
+        stopped: false,
+        reported: false,
+        heard_steady: false,
+    };
     let steady = {
         let arguments = ["steady", "steady", &name, &ring_size.to_string()].map(str::to_owned);
         Process::start(Command::new(&program).args(arguments))
     };
-    rust.until("steady joins", |rust| rust.ledger().joined >= 1);
+    // Who subscribes later has no account of what was sent before.
+    rust.until("steady sends", |rust| rust.heard_steady);
     for life in 1..=LIVES {
         let victim = victims.start(life);
         rust.until("the victim sends", |rust| rust.highest.contains_key(&victim.id()));
@@ -274,7 +280,7 @@ fn a_ledger_sums_across_languages_under_load_and_kills() {
             |rust: &Member| rust.node.peers().into_iter().find(|peer| peer.node == NodeId::named("steady"));
         // Its stream is still: nothing more comes of it, and its account is whole.
         let mut before = None;
-        rust.until("steady's stream ends", |_| true);
+        rust.until("steady reports", |rust| rust.reported);
         loop {
             while rust.take(Duration::from_millis(100)) {}
             let now = account(&rust);
@@ -317,6 +323,7 @@ fn check_sums(rust: &Member, steady: &Report, sent: u64, lives: u64) {
     assert!(sums.iter().zip(&highest).all(|(sum, highest)| sum > highest), "{victims:?}: {highest:?}");
     assert!(victims.iter().all(|victim| victim.missing == 0 && !victim.present), "{victims:?}");
     let seen = steady.peers_named("victim");
-    assert_eq!(seen.len() as u64, lives, "{steady:?}");
+    // One that died before steady found its ring is in no account of steady's.
+    assert!((1..=lives).contains(&(seen.len() as u64)), "{steady:?}");
     assert!(seen.iter().all(|peer| peer[4] == 0 && peer[5] == 0), "{steady:?}");
 }

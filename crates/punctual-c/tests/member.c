@@ -112,8 +112,9 @@ static void be_steady(void) {
     check(punctual_communicator_send(member, asker, "stopped", 7, 10 * SECOND_NS), "stopped");
     while (take(SECOND_NS, &sent, &asker) != 2) {}
     settle(asker.node, sent);
+    check(punctual_communicator_send(member, asker, "reported", 8, 10 * SECOND_NS), "reported");
     report(asker.node);
-    /* Its pages stay until the asker has read what is in its rings. */
+    /* Its rings stay until the asker has read what is in them. */
     while (take(SECOND_NS, &sent, &asker) != 1) {}
 }
 

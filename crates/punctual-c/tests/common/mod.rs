@@ -18,7 +18,17 @@ const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-
 const _: () = {
     let _ =
         (watchdog, unique, free_ports, Compiler::sanitizing, Compiler::linked_statically, ended, PATIENCE);
-    let _ = (folder, Process::start, Process::end, Process::kill, Process::id, crate_file, C, CXX);
+    let _ = (
+        folder,
+        Process::start,
+        Process::end,
+        Process::kill,
+        Process::id,
+        Process::has_ended,
+        crate_file,
+        C,
+        CXX,
+    );
 };
 
 /// Ends the process if a test hangs.
@@ -175,6 +185,10 @@ impl Process {
     /// Its pid.
     pub(crate) fn id(&self) -> u64 {
         self.0.id().into()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("it is ours").is_some()
     }
 
     /// By SIGKILL.
