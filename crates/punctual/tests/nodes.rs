@@ -5,8 +5,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Role, free_ports, unique, watchdog};
+use punctual::memory::WhenFull;
 use punctual::node::{NodeChange, NodeEvent, NodeEvents};
-use punctual::{Bus, Node, NodeId, Target, Wake};
+use punctual::publication::OfferError;
+use punctual::{Bus, Node, NodeId, PublicationOptions, SubscriptionOptions, Target, Wake};
 use punctual_machine::signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -21,6 +23,27 @@ fn role() {
     let _node = Node::open(&Bus::shared(&bus), &name).unwrap();
     loop {
         std::thread::park();
+    }
+}
+
+/// Goal: who watches for nodes reads no messages: it holds no writer back, and is nobody's reader.
+#[test]
+fn who_watches_for_nodes_is_no_reader() {
+    let _alive = watchdog(60);
+    for bus in [Bus::loopback(&unique("watcher")), Bus::shared(&unique("watcher"))] {
+        let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+        let _events = Node::open(&bus, "watches").unwrap().events(Wake::Futex).unwrap();
+        let held_back =
+            PublicationOptions { when_full: Some(WhenFull::HoldBack), ..PublicationOptions::default() };
+        let mut publication = here.publication(Target::EVERYONE, &held_back).unwrap();
+        assert_eq!(publication.offer(b"to nobody"), Err(OfferError::NotConnected), "{bus}");
+        let mut subscription = there.subscription(7, &SubscriptionOptions::default()).unwrap();
+        assert_eq!(publication.readers(), 1, "{bus}");
+        let mut buffer = [0; 64];
+        for number in 0..20_000 {
+            publication.offer(&[0; 64]).unwrap_or_else(|error| panic!("{bus}, {number}: {error}"));
+            subscription.try_receive(&mut buffer).unwrap();
+        }
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) enum Reads {
     Port(Port),
     /// All.
     Everything,
+    /// None: whoever it is watches for nodes.
+    Nothing,
 }
 
 impl Reads {
@@ -48,7 +50,7 @@ impl Reads {
     fn port(self) -> Port {
         match self {
             Self::Port(port) => port,
-            Self::Everything => Port::from(u16::MAX),
+            Self::Everything | Self::Nothing => Port::from(u16::MAX),
         }
     }
 
@@ -57,6 +59,7 @@ impl Reads {
         match self {
             Self::Port(port) => may_mean(word, node, port),
             Self::Everything => true,
+            Self::Nothing => false,
         }
     }
 
@@ -64,6 +67,7 @@ impl Reads {
         match self {
             Self::Port(port) => about.is_for(node, port),
             Self::Everything => true,
+            Self::Nothing => false,
         }
     }
 

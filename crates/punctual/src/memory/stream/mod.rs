@@ -56,10 +56,10 @@ fn subscription_word(port: Port, sealed: bool) -> u64 {
     (u64::from(port.get()) + 1) | (u64::from(sealed) << 32)
 }
 
-/// The port of a subscription that takes sealed messages, or of one that takes the others.
+/// The port of a subscription that takes sealed messages, or of one that takes the others. Who watches for nodes takes none.
 fn port_of_subscription(word: u64, sealed: bool) -> Option<Port> {
     let port = (word ^ u64::from(sealed) << 32).checked_sub(1)?;
-    u16::try_from(port).ok().map(Port::from)
+    u16::try_from(port).ok().map(Port::from).filter(|port| !port.is_reserved())
 }
 
 /// How long a node that leaves waits at most for subscriptions to find publications that it has closed: more than the time after
@@ -393,8 +393,7 @@ impl Streams {
     /// Who is woken when nodes come and go, and reads nothing.
     pub(crate) fn watch(self: &Arc<Self>, event: &Arc<EventFd>) -> Result<Images, StreamError> {
         let (bell, began) = self.list(WATCHER)?;
-        let port = Port::from(u16::MAX);
-        let mut images = Images::new(Arc::clone(self), Reads::Port(port), bell, (None, Arc::clone(event)));
+        let mut images = Images::new(Arc::clone(self), Reads::Nothing, bell, (None, Arc::clone(event)));
         images.begin(began);
         Ok(images)
     }
