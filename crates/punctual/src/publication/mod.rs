@@ -31,11 +31,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod received;
 mod subscription;
 
 pub use crate::memory::stream::{
     ImageAccount, OfferError, Overrun, Publication, PublicationClaim, PublicationOptions, Run, StampChoice,
     StreamError, StreamMessage,
 };
+pub use received::{Received, TakeError};
 pub(crate) use subscription::{Nudges, Wait};
-pub use subscription::{Received, Subscription, SubscriptionOptions, TakeError};
+pub use subscription::{Subscription, SubscriptionOptions};
