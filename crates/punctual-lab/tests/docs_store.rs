@@ -14,6 +14,7 @@ fn examples() -> Vec<(&'static str, String)> {
     let page = include_str!("../../../docs/store.md");
     let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
     let asks = |(language, text): (&str, &str)| match language {
+        "sql" if text.starts_with("-- spark") => Some(("pyspark", text.to_owned())),
         "sql" => Some(("duckdb", text.to_owned())),
         "python" if text.contains("pandas.") => Some(("pandas", text.to_owned())),
         "python" => Some(("polars", text.to_owned())),
@@ -28,9 +29,18 @@ fn program(tool: &str, text: &str, run: &str) -> String {
     let rows = match tool {
         "pandas" => format!("[(*key, ns) for key, ns in ({text}).items()]"),
         "polars" => format!("({text}).rows()"),
+        "pyspark" => {
+            let session =
+                "pyspark.sql.SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')";
+            format!(
+                "{session}.getOrCreate().sql(\"\"\"{}\"\"\").collect()",
+                text.trim_end().trim_end_matches(';')
+            )
+        }
         _ => format!("duckdb.sql(\"\"\"{text}\"\"\").fetchall()"),
     };
-    format!("import {tool}\nfor row in {rows}: print(*row, sep='|')")
+    let module = if tool == "pyspark" { "pyspark.sql" } else { tool };
+    format!("import {module}\nfor row in {rows}: print(*row, sep='|')")
 }
 
 /// A run of several kinds, loads and gaps, some of whose messages were lost, and whose first ones are slow.
@@ -60,7 +70,10 @@ fn key(result: &CellResult) -> String {
 #[test]
 fn the_queries_of_the_page_give_the_summarys_figures() {
     let examples = examples();
-    assert_eq!(examples.iter().map(|(tool, _)| *tool).collect::<Vec<_>>(), ["pandas", "polars", "duckdb"]);
+    assert_eq!(
+        examples.iter().map(|(tool, _)| *tool).collect::<Vec<_>>(),
+        ["pandas", "polars", "duckdb", "pyspark"]
+    );
     let directory = tempfile::tempdir().expect("a temporary directory");
     let run = stored(&directory.path().join("run"));
     let summary = run.summarise().expect("readable");
@@ -82,7 +95,8 @@ fn the_queries_of_the_page_give_the_summarys_figures() {
             .collect();
         assert_eq!(rows.len(), summary.results.len(), "{tool}: one row for each cell");
         for result in &summary.results {
-            let figure = if tool == "duckdb" { result.figures.p99 } else { result.figures.p50 };
+            let figure =
+                if matches!(tool, "duckdb" | "pyspark") { result.figures.p99 } else { result.figures.p50 };
             let figure = figure.expect("2,000 messages support it") as f64;
             assert_eq!(rows.get(key(result).as_str()), Some(&figure), "{tool}: {}", key(result));
         }
