@@ -67,7 +67,7 @@ pub struct TaskSettings {
     pub lane_urgency: Urgency,
     /// Whether requests whose deadlines cannot be met are refused.
     pub sheds: bool,
-    /// What each class gets at least, thousandths of each worker's time; as the runtime has it, if there is none.
+    /// What each class but the first gets at least, thousandths of each worker's time; as the runtime has it, if there is none.
     pub floor_permille: Option<u32>,
 }
 

@@ -313,8 +313,9 @@ fn options(serving: &Serving) -> Result<RuntimeOptions, String> {
         ..RuntimeOptions::default()
     };
     options.lanes.extend((lanes > 0).then_some(lane));
-    for class in &mut options.classes {
-        class.sheds = sheds;
+    options.classes.iter_mut().for_each(|class| class.sheds = sheds);
+    // The most important class comes first anyway: what it were promised would be lacking to the others.
+    for class in options.classes.iter_mut().skip(1) {
         class.floor_permille = floor_permille.unwrap_or(class.floor_permille);
     }
     Ok(options)
