@@ -13,8 +13,9 @@ use super::{print, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
 use crate::error::Failure;
 use crate::recording::Format;
-use crate::recording::recorder::{Account, Plan, record as record_bus, why_not_created};
+use crate::recording::recorder::{Account, NAP_MAX, Plan, record as record_bus, why_not_created};
 use crate::recording::written::Output;
+use crate::scheduling::Urgency;
 use crate::units::{count, duration};
 
 /// Options of the recorder.
@@ -38,6 +39,12 @@ pub struct RecordArguments {
     /// How it waits: in memory spin, or else it looks now and then [default: epoll]
     #[arg(long, value_name = "WAKE")]
     wake: Option<Wake>,
+    /// In memory, look so often at least; more often while much is said [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    every: Option<Duration>,
+    /// How urgent its reader is; others go first
+    #[arg(long, value_name = "CLASS", default_value = "nice:10")]
+    sched: Urgency,
     #[command(flatten)]
     sealing: SealingArguments,
     /// Its name on the bus
@@ -94,7 +101,14 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
         None if is_in_memory => Wake::Futex,
         None => Wake::Epoll,
     };
-    let plan = Plan { wake, is_in_memory, duration: arguments.duration, count: arguments.count };
+    let plan = Plan {
+        wake,
+        is_in_memory,
+        every: arguments.every.unwrap_or(NAP_MAX),
+        urgency: arguments.sched,
+        duration: arguments.duration,
+        count: arguments.count,
+    };
     let node = NodeOptions::new(&arguments.name).open(&sealed);
     let recorded = node
         .map_err(|error| error.to_string())

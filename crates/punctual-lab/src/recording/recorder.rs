@@ -14,18 +14,25 @@ use punctual_proto::{Address, NodeId, Target};
 use super::queue::{Intake, queue};
 use super::written::{Output, Written, settle, write_all};
 use super::{Entry, Missed, SOURCES_MAX, Totals};
+use crate::scheduling::Urgency;
 
 /// Messages of one look, so that no publication keeps the others waiting.
 const LOOK_MAX: usize = 1024;
 
-/// Between two looks in memory: long enough to leave the processor to others, short enough for small rings.
-const NAP: Duration = Duration::from_micros(100);
+/// Shortest time between two looks in memory: more looks would find little, and take the processor from others.
+pub const NAP_MIN: Duration = Duration::from_micros(100);
 
-/// The same, where nothing was found for a while.
-const NAP_MAX: Duration = Duration::from_millis(1);
+/// Longest time between two looks, unless another is asked for: what a burst may write meanwhile without being missed.
+pub const NAP_MAX: Duration = Duration::from_millis(1);
 
-/// Looks that find nothing before the naps grow.
-const LOOKS_BEFORE_LONG_NAPS: u32 = 100;
+/// A look that finds as much is followed by a shorter nap, bytes: an eighth of a usual ring.
+const FOUND_MUCH: u64 = 32 << 10;
+
+/// A look that finds less is followed by a longer one, bytes.
+const FOUND_LITTLE: u64 = 8 << 10;
+
+/// What a message takes in a ring besides its bytes, about.
+const RECORD_OVERHEAD: u64 = 64;
 
 /// Where the kernel wakes who waits, only an end is looked for so often.
 const WAIT_MAX: Duration = Duration::from_millis(20);
@@ -53,6 +60,10 @@ pub struct Plan {
     pub wake: Wake,
     /// The bus is in memory.
     pub is_in_memory: bool,
+    /// There it looks so often at least.
+    pub every: Duration,
+    /// How urgent the reader is.
+    pub urgency: Urgency,
     /// After so long.
     pub duration: Option<Duration>,
     /// After so many messages.
@@ -93,10 +104,11 @@ pub fn record(
     let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(write);
     let thread = thread.map_err(|error| format!("no thread for the writer: {error}"))?;
     sleep_precisely();
+    plan.urgency.apply().map_err(|error| plan.urgency.advise(&error))?;
     ready();
     let begun = Instant::now();
     let mut recorder = Recorder { node, monitor, eye: Eye::new(intake), handed: begun };
-    let mut idle = 0_u32;
+    let mut nap = NAP_MIN;
     loop {
         let ends = is_over()
             || plan.duration.is_some_and(|duration| begun.elapsed() >= duration)
@@ -104,10 +116,11 @@ pub fn record(
         if ends || thread.is_finished() {
             break;
         }
-        let found = recorder.look(plan, plan.pause(idle));
-        idle = if found == 0 { idle.saturating_add(1) } else { 0 };
+        let before = recorder.eye.found_bytes;
+        let found = recorder.look(plan, if plan.is_in_memory { nap } else { WAIT_MAX });
+        nap = plan.next_nap(nap, recorder.eye.found_bytes - before);
         if plan.naps() && found < LOOK_MAX && found > 0 {
-            std::thread::sleep(NAP);
+            std::thread::sleep(nap);
         }
     }
     recorder.end(plan, thread, begun)
@@ -118,13 +131,14 @@ impl Plan {
         self.is_in_memory && self.wake != Wake::Spin
     }
 
-    /// How long to wait where nothing is found.
-    fn pause(&self, idle: u32) -> Duration {
-        match self.is_in_memory {
-            false => WAIT_MAX,
-            true if idle > LOOKS_BEFORE_LONG_NAPS => NAP_MAX,
-            true => NAP,
-        }
+    /// How long to leave the bus alone after a look that found so many bytes.
+    fn next_nap(&self, nap: Duration, found: u64) -> Duration {
+        let nap = match found {
+            FOUND_MUCH.. => nap / 2,
+            FOUND_LITTLE.. => nap,
+            _ => nap * 2,
+        };
+        nap.clamp(NAP_MIN.min(self.every), self.every)
     }
 
     /// Messages that one look may show.
@@ -151,6 +165,8 @@ struct Eye {
     owed: u64,
     /// Messages that were taken, or would have been.
     seen: u64,
+    /// What that took in rings, bytes, about.
+    found_bytes: u64,
     sources: HashSet<Address>,
     /// Nodes that were heard or meant, and those of them whose name was not asked for yet.
     nodes: HashSet<NodeId>,
@@ -212,6 +228,7 @@ impl Eye {
             dropped: 0,
             owed: 0,
             seen: 0,
+            found_bytes: 0,
             sources: HashSet::new(),
             nodes: HashSet::new(),
             new: Vec::new(),
@@ -230,6 +247,7 @@ impl Eye {
             return;
         }
         self.seen += 1;
+        self.found_bytes += size as u64 + RECORD_OVERHEAD;
         self.owed += observed.lost_before;
         if !has_room {
             self.dropped += 1;
@@ -347,4 +365,23 @@ pub fn why_not_created(path: &Path, error: &io::Error) -> (bool, String) {
         _ => "",
     };
     (error.kind() == io::ErrorKind::AlreadyExists, format!("--out {}: {error}{advice}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a stream is looked at as often as its bytes ask for, and a quiet bus no more often than it must.
+    #[test]
+    fn naps_follow_what_is_found() {
+        let every = Duration::from_millis(1);
+        let (wake, urgency, duration, count) = (Wake::Futex, Urgency::Other, None, None);
+        let plan = Plan { wake, is_in_memory: true, every, urgency, duration, count };
+        let after = |found: u64| (0..20).fold(NAP_MIN * 3, |nap, _| plan.next_nap(nap, found));
+        assert_eq!(after(0), every);
+        assert_eq!(after(FOUND_LITTLE), NAP_MIN * 3);
+        assert_eq!(after(FOUND_MUCH), NAP_MIN);
+        let hasty = Plan { every: NAP_MIN / 4, ..plan };
+        assert_eq!(hasty.next_nap(NAP_MIN, 0), NAP_MIN / 4);
+    }
 }
