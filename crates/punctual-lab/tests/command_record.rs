@@ -37,10 +37,13 @@ fn held_back() -> PublicationOptions {
     }
 }
 
+/// As urgent as the stream's own threads, which leave it no processor otherwise.
+const AS_OTHERS: [&str; 4] = ["--sched", "other", "--every", "100us"];
+
 /// A recorder that has begun.
 fn recorder(place: &Place, bus: &str, file: &str, more: &[&str]) -> Started {
     let arguments = ["record", bus, "--out", file, "--json", "record.json"];
-    let mut started = place.start(punctual(&[&arguments[..], more].concat()));
+    let mut started = place.start(punctual(&[&arguments[..], &AS_OTHERS, more].concat()));
     let err = started.err_path();
     started.has("a recorder", || text(&err).contains("recording"));
     started
@@ -300,8 +303,9 @@ fn a_full_disk_ends_it_with_a_valid_file() {
         let (place, stream) = (Place::new(), Stream::new());
         let file = format!("full.{format}");
         let program = env!("CARGO_BIN_EXE_punctual");
+        let (bus, more) = (stream.bus(), AS_OTHERS.join(" "));
         let call =
-            format!("ulimit -f 4096; exec {program} record {} --out {file} --json record.json", stream.bus());
+            format!("ulimit -f 4096; exec {program} record {bus} --out {file} --json record.json {more}");
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", &call]);
         let mut started = place.start(shell);

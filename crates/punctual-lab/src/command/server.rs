@@ -57,7 +57,7 @@ pub struct ServerArguments {
     /// How urgent the other workers of the model "classes" are: other, nice:N, rr:N
     #[arg(long, value_name = "CLASS", default_value = "other")]
     worker_sched: Urgency,
-    /// What each class but the first gets at least, in thousandths of each worker's time [default: 20]
+    /// What each class but the first gets at least, in thousandths of the time [default: 20]
     #[arg(long, value_name = "PERMILLE", value_parser = clap::value_parser!(u32).range(0..=140))]
     floor: Option<u32>,
     /// What the model "pollers" takes before it touches its line, one trial for each
