@@ -19,9 +19,15 @@ fn every_model_serves() {
             assert!(ended.out.contains(words), "{words}: {}", ended.out);
         }
         let summary = summary_of(&std::fs::read_to_string(place.path("summary.json")).expect("a file"));
-        for model in
-            ["threads-blocking", "threads-yield", "classes", "classes-on-tokio", "tokio", "two-tokios"]
-        {
+        for model in [
+            "threads-blocking",
+            "threads-yield",
+            "classes",
+            "classes-on-tokio",
+            "tokio",
+            "two-tokios",
+            "pollers",
+        ] {
             for class in 0..2 {
                 let rho = if of_load == "open" { "/rho0.2" } else { "" };
                 let name = format!("{model}/c8/m4{rho}/class{class}");
@@ -38,7 +44,7 @@ fn every_model_serves() {
             assert!(trial["requests"][0].as_u64() > Some(0), "{trial:#}");
             assert_eq!(
                 trial["served"]["wakes"].as_u64() > Some(0),
-                model.starts_with("classes"),
+                model.starts_with("classes") || model == "pollers",
                 "{trial:#}"
             );
         }
@@ -46,7 +52,7 @@ fn every_model_serves() {
         glossary::explains(&place.path("run"));
         // What the server can do is measured where the load is a part of that.
         let capacities = summary["server"]["capacities"].as_array().expect("a list");
-        assert_eq!(capacities.len(), if of_load == "open" { 6 } else { 0 });
+        assert_eq!(capacities.len(), if of_load == "open" { 7 } else { 0 });
         assert!(capacities.iter().all(|of| of["per_second"].as_f64() > Some(0.0)), "{capacities:?}");
         let again = place.punctual(&["report", "run", "--text"]).with(0).out;
         assert!(again.contains("Who serves how many"), "{again}");
@@ -83,7 +89,7 @@ fn overload_and_hogs_are_named() {
 /// Each finding has its stage, and the side that has it.
 fn explains(place: &Place, load: &str) {
     let evidence = std::fs::read_dir(place.path("run/evidence")).expect("a folder").count();
-    assert_eq!(evidence, 12, "of each model and class");
+    assert_eq!(evidence, 14, "of each model and class");
     let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     for finding in said["findings"].as_array().expect("a list") {

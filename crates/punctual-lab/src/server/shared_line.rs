@@ -67,7 +67,7 @@ fn row(trial: &ServerTrial) -> [Cell; 8] {
 fn published(counts: &LineCounts) -> [Cell; 8] {
     let each_second = |number: u64| count((number as f64 / DURATION_S).round() as u64);
     [
-        format!("published, {} pollers", counts.pollers).into(),
+        format!("published, w {}", counts.pollers).into(),
         each_second(counts.yields).into(),
         each_second(counts.wakes).into(),
         count(counts.wake_us).into(),
