@@ -48,28 +48,6 @@ mod tests {
 
     use super::*;
 
-    /// Goal: one at a time, each as often as it asks, and none that must wait is silent. Method: the lock behind it is never found
-    /// taken by who is admitted, but for the instant in which the one before gives both back.
-    #[test]
-    fn one_at_a_time() {
-        const TIMES: u64 = 2_000;
-        let shared = Arc::new((TicketLock::default(), Mutex::new(0)));
-        let work = |shared: Arc<(TicketLock, Mutex<u64>)>| {
-            for _ in 0..TIMES {
-                let _admitted = shared.0.lock(|| {});
-                *shared.1.lock().unwrap() += 1;
-            }
-        };
-        let threads: Vec<_> = (0..3)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || work(shared))
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(*shared.1.lock().unwrap(), 3 * TIMES);
-    }
-
     /// Goal: who holds it holds off the others, who come in their order.
     #[test]
     fn who_came_first_is_first() {

@@ -284,8 +284,8 @@ impl LoadClient<'_> {
 
     /// When the next request is due, or the trial ends.
     fn next_due(&self) -> u64 {
-        let last = if self.due.is_empty() { self.end_ns + WAIT_AFTER_NS } else { self.end_ns };
-        let last = if matches!(self.load.arrivals, Arrivals::Original { .. }) { last } else { self.end_ns };
+        let waits = matches!(self.load.arrivals, Arrivals::Original { .. }) && self.due.is_empty();
+        let last = self.end_ns + if waits { WAIT_AFTER_NS } else { 0 };
         self.due.peek().map_or(last, |Reverse((due, _))| (*due).min(last))
     }
 
