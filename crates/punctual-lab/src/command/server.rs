@@ -1,6 +1,7 @@
 //! `punctual run server`: threads against tasks in classes.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -14,7 +15,7 @@ use crate::error::Failure;
 use crate::run::{Common, LoadArgument, choose_cpus};
 use crate::scheduling::Urgency;
 use crate::server::experiment::{ServerSettings, Wanted};
-use crate::server::host::TaskSettings;
+use crate::server::host::{CLASSES, FLOOR_PERMILLE, TaskSettings};
 use crate::server::model::{LineLock, Peer, ServerModel};
 use crate::server::peer;
 use crate::units::duration;
@@ -57,9 +58,9 @@ pub struct ServerArguments {
     /// How urgent the other workers of the model "classes" are: other, nice:N, rr:N
     #[arg(long, value_name = "CLASS", default_value = "other")]
     worker_sched: Urgency,
-    /// What each class but the first gets at least, in thousandths of the time [default: 20]
-    #[arg(long, value_name = "PERMILLE", value_parser = clap::value_parser!(u32).range(0..=140))]
-    floor: Option<u32>,
+    /// What each class but the first gets at least, in thousandths of the time, and one class by itself [default: 20]
+    #[arg(long, value_name = "[CLASS=]PERMILLE", value_delimiter = ',')]
+    floor: Vec<Floor>,
     /// What the model "pollers" takes before it touches its line, one trial for each
     #[arg(long, value_enum, value_name = "LOCK", value_delimiter = ',', default_value = "mutex")]
     lock: Vec<LineLock>,
@@ -100,6 +101,45 @@ pub struct ServerArguments {
 fn percent(text: &str) -> Result<u32, String> {
     let part: Option<f64> = text.parse().ok().filter(|part| (0.01..=5.0).contains(part));
     part.map(|part| (part * 100.0).round() as u32).ok_or_else(|| "0.01 to 5: 0.8 is four fifths".to_owned())
+}
+
+/// What one class is promised, or each but the first.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    class: Option<usize>,
+    permille: u32,
+}
+
+impl FromStr for Floor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (class, permille) = text.split_once('=').map_or((None, text), |(class, of)| (Some(class), of));
+        let class = class.map(|class| class.parse().ok().filter(|class| *class < CLASSES));
+        let floor = (class != Some(None)).then(|| Some((class.flatten(), permille.parse().ok()?))).flatten();
+        let (class, permille) = floor.ok_or("20 for each class but the first, 7=150 for the last of 8")?;
+        Ok(Self { class, permille })
+    }
+}
+
+/// The floor of each class; who is named comes before who is one of all.
+fn floors(asked: &[Floor]) -> Result<[u32; CLASSES], Failure> {
+    let mut floors = [FLOOR_PERMILLE; CLASSES];
+    // The most important class comes first anyway: what it were promised would be lacking to the others.
+    for Floor { permille, .. } in asked.iter().filter(|floor| floor.class.is_none()) {
+        floors[1..].fill(*permille);
+    }
+    for Floor { class, permille } in asked {
+        if let Some(class) = class {
+            floors[*class] = *permille;
+        }
+    }
+    match floors.iter().fold(0, |sum: u32, floor| sum.saturating_add(*floor)) {
+        0..=1_000 => Ok(floors),
+        sum => {
+            Err(Failure::Usage(format!("--floor: {sum} thousandths for all classes together, 1000 at most")))
+        }
+    }
 }
 
 /// Hundredths of what the server can do, if nothing else was asked for.
@@ -166,7 +206,7 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
             worker_urgency: arguments.worker_sched,
             lane_urgency: arguments.lane_sched,
             sheds: arguments.shed,
-            floor_permille: arguments.floor,
+            floors_permille: floors(&arguments.floor)?,
         },
         peer_server: arguments.peer_server.clone(),
         hog_ns: arguments.hog.map_or(0, |hog| hog.as_nanos() as u64),
@@ -179,4 +219,35 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         available: allowed(),
         trace: arguments.trace,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(texts: &[&str]) -> Result<[u32; CLASSES], Failure> {
+        let asked: Vec<Floor> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        floors(&asked)
+    }
+
+    /// Goal: a floor for all leaves the first class alone; one by name counts, wherever it stands.
+    #[test]
+    fn one_class_is_promised_more_than_the_others() {
+        assert_eq!(of(&[]).unwrap(), [20; 8]);
+        assert_eq!(of(&["140"]).unwrap(), [20, 140, 140, 140, 140, 140, 140, 140]);
+        assert_eq!(of(&["7=150", "100", "0=0"]).unwrap(), [0, 100, 100, 100, 100, 100, 100, 150]);
+    }
+
+    #[test]
+    fn floors_that_cannot_be_are_refused() {
+        for text in ["", "x", "8=20", "=20", "7=", "-1", "7=1=2"] {
+            assert!(text.parse::<Floor>().is_err(), "{text}");
+        }
+        for texts in [["141", "0=20"], ["7=1001", "0"], ["4294967295", "1=4294967295"]] {
+            assert!(
+                matches!(of(&texts), Err(Failure::Usage(text)) if text.contains("1000 at most")),
+                "{texts:?}"
+            );
+        }
+    }
 }

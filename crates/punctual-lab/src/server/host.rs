@@ -58,6 +58,12 @@ pub(super) struct Serving {
     pub(super) repeats: u32,
 }
 
+/// Classes that a server with tasks has.
+pub const CLASSES: usize = 8;
+
+/// What each is promised if nothing else is asked for, thousandths of the time.
+pub const FLOOR_PERMILLE: u32 = 20;
+
 /// How models with classes serve their tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSettings {
@@ -67,8 +73,8 @@ pub struct TaskSettings {
     pub lane_urgency: Urgency,
     /// Whether requests whose deadlines cannot be met are refused.
     pub sheds: bool,
-    /// What each class but the first gets at least, thousandths of each worker's time; as the runtime has it, if there is none.
-    pub floor_permille: Option<u32>,
+    /// What each class gets at least, thousandths of each worker's time.
+    pub floors_permille: [u32; CLASSES],
 }
 
 /// How long the work takes.

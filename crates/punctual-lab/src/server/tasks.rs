@@ -15,6 +15,7 @@ use punctual::runtime::{
     TcpStream, is_shed, take_over, yield_now,
 };
 use punctual_machine::scheduling::set_nice;
+use punctual_proto::classes::ClassOptions;
 
 use super::host::{Serving, TaskSettings, spin};
 use super::journal::{Journal, Staged};
@@ -303,7 +304,7 @@ pub(super) fn tokio_runtime(workers: usize, nice: Option<i32>) -> Result<tokio::
 }
 
 fn options(serving: &Serving) -> Result<RuntimeOptions, String> {
-    let TaskSettings { worker_urgency, lane_urgency, sheds, floor_permille } = serving.tasks;
+    let TaskSettings { worker_urgency, lane_urgency, sheds, floors_permille } = serving.tasks;
     let Setup { workers, lanes, .. } = serving.setup;
     let lane = Lane { workers: lanes, last_class: 0, urgency: urgency_of(lane_urgency)? };
     let mut options = RuntimeOptions {
@@ -313,11 +314,8 @@ fn options(serving: &Serving) -> Result<RuntimeOptions, String> {
         ..RuntimeOptions::default()
     };
     options.lanes.extend((lanes > 0).then_some(lane));
-    options.classes.iter_mut().for_each(|class| class.sheds = sheds);
-    // The most important class comes first anyway: what it were promised would be lacking to the others.
-    for class in options.classes.iter_mut().skip(1) {
-        class.floor_permille = floor_permille.unwrap_or(class.floor_permille);
-    }
+    let promised = |&floor_permille: &u32| ClassOptions { floor_permille, sheds };
+    options.classes = floors_permille.iter().map(promised).collect();
     Ok(options)
 }
 
