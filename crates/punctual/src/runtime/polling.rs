@@ -22,13 +22,22 @@ pub(super) struct Polling {
     pub(super) looked: Nanos,
     /// What the last poll took, until its class is charged for it.
     charge: Option<Charge>,
+    /// When the last poll ended: the next one begins then, and a reading of the clock is saved.
+    pub(super) ended: Nanos,
     /// For so long it pays to look for what a task awaits, while there is nothing else to do.
     pub(super) patience: Nanos,
 }
 
 impl Polling {
     pub(super) fn new(shared: &Arc<Shared>, index: usize) -> Self {
-        Self { shared: Arc::clone(shared), index, looked: Nanos(0), charge: None, patience: Nanos(0) }
+        Self {
+            shared: Arc::clone(shared),
+            index,
+            looked: Nanos(0),
+            charge: None,
+            ended: Nanos(0),
+            patience: Nanos(0),
+        }
     }
 
     pub(super) fn page(&self) -> &WorkerPage {
@@ -39,7 +48,7 @@ impl Polling {
     pub(super) fn poll_next(&mut self, now: Nanos) -> bool {
         let own = self.shared.next(self.index, self.charge.take(), now);
         match own.or_else(|| self.shared.steal(self.index, now)) {
-            Some((task, decision)) => self.poll(task, decision),
+            Some((task, decision)) => self.poll(task, decision, now),
             None => return false,
         }
         true
@@ -58,17 +67,17 @@ impl Polling {
         self.shared.reactor.look(now)
     }
 
-    fn poll(&mut self, task: Task, decision: Decision) {
+    fn poll(&mut self, task: Task, decision: Decision, began: Nanos) {
         let meta = task.metadata();
         let (name, class, woken, request) = (meta.name, meta.class, Nanos(meta.woken.get()), meta.request());
         let is_shed = matches!(decision, Decision::Shed(_));
-        let began = self.shared.now();
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
         context::begin_turn(Turn { request, due, patience, is_shed });
         // Its panics are contained in its future; one in dropping that would end the process.
         let has_yielded = task.run();
         context::end_turn();
-        let ran = self.shared.now().since(began);
+        self.ended = self.shared.now();
+        let ran = self.ended.since(began);
         let page = self.page();
         page.count(OfWorker::Polls).add_alone(1);
         page.count(OfWorker::Yields).add_alone(u64::from(has_yielded));

@@ -177,14 +177,15 @@ impl HostedWorker {
             shared.enter();
             shared.seats[index].bell.disarm();
         }
-        let due = shared.now().plus(LOOK_AFTER);
+        let mut now = shared.now();
+        let due = now.plus(LOOK_AFTER);
         loop {
             if shared.stop.is_raised() {
                 return Poll::Ready(Pause::Ended);
             }
-            let now = shared.now();
             if self.polling.poll_next(now) {
-                if shared.now() >= due {
+                now = self.polling.ended;
+                if now >= due {
                     return Poll::Ready(Pause::Due);
                 }
                 continue;
@@ -192,6 +193,7 @@ impl HostedWorker {
             if self.sleeps(&shared, context) {
                 return Poll::Pending;
             }
+            now = shared.now();
         }
     }
 

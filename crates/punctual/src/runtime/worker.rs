@@ -50,20 +50,27 @@ impl<'s> Worker<'s> {
     pub(super) fn run(mut self, until: &Flag) {
         let _place = context::take_place(self.shared, self.polling.index);
         self.shared.enter();
+        let mut now = self.shared.now();
         while !self.shared.stop.is_raised() && !until.is_raised() {
-            if !self.turn() && !self.polling.look(self.shared.now()) {
+            if self.turn(now) {
+                now = self.polling.ended;
+                continue;
+            }
+            if !self.polling.look(self.shared.now()) {
                 self.idle(until);
             }
+            now = self.shared.now();
         }
         self.polling.end();
         self.shared.leave();
     }
 
     /// Polls one task. Whether there was one.
-    fn turn(&mut self) -> bool {
-        let now = self.shared.now();
+    fn turn(&mut self, mut now: Nanos) -> bool {
         if now.since(self.polling.looked) >= LOOK_AFTER {
             self.polling.look(now);
+            // No class pays for the look.
+            now = self.shared.now();
         }
         self.polling.patience = Nanos(self.spin.spin_ns().into()).min(PATIENCE_MAX);
         self.polling.poll_next(now)
