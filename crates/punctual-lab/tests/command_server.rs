@@ -112,6 +112,9 @@ fn a_load_is_of_one_kind() {
         (&["--lane-sched", "fifo:1"], "--lane-sched"),
         (&["--gap", "1ms"], "--gap"),
         (&["--classes", "9"], "--classes"),
+        (&["--floor", "8=20"], "no class 8"),
+        (&["--floor", "120,7=300"], "1000 are the most"),
+        (&["--floor", "7="], "--floor"),
         (&["--connections", "0"], "--connections"),
     ] {
         let said = place.punctual(&[&["run", "server"], arguments].concat()).with(2).err;

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ArgPredicate;
+use punctual::runtime::RuntimeOptions;
 use punctual_machine::cpu::allowed;
 use punctual_machine::signal::count_continuations;
+use punctual_proto::classes::{Policy, Scheduler};
 
 use super::measure;
 use super::progress::progress;
@@ -15,7 +17,7 @@ use crate::error::Failure;
 use crate::run::{Common, LoadArgument, choose_cpus};
 use crate::scheduling::Urgency;
 use crate::server::experiment::{ServerSettings, Wanted};
-use crate::server::host::{CLASSES, FLOOR_PERMILLE, TaskSettings};
+use crate::server::host::TaskSettings;
 use crate::server::model::{LineLock, Peer, ServerModel};
 use crate::server::peer;
 use crate::units::duration;
@@ -58,7 +60,7 @@ pub struct ServerArguments {
     /// How urgent the other workers of the model "classes" are: other, nice:N, rr:N
     #[arg(long, value_name = "CLASS", default_value = "other")]
     worker_sched: Urgency,
-    /// What each class but the first gets at least, in thousandths of the time, and one class by itself [default: 20]
+    /// What each class but the first gets at least, in thousandths of the time; 7=150: what class 7 does [default: 20]
     #[arg(long, value_name = "[CLASS=]PERMILLE", value_delimiter = ',')]
     floor: Vec<Floor>,
     /// What the model "pollers" takes before it touches its line, one trial for each
@@ -114,32 +116,31 @@ impl FromStr for Floor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (class, permille) = text.split_once('=').map_or((None, text), |(class, of)| (Some(class), of));
-        let class = class.map(|class| class.parse().ok().filter(|class| *class < CLASSES));
-        let floor = (class != Some(None)).then(|| Some((class.flatten(), permille.parse().ok()?))).flatten();
-        let (class, permille) = floor.ok_or("20 for each class but the first, 7=150 for the last of 8")?;
-        Ok(Self { class, permille })
+        let told = |_| "20 for each class but the first, 7=150 for class 7".to_owned();
+        let Some((class, permille)) = text.split_once('=') else {
+            return Ok(Self { class: None, permille: text.parse().map_err(told)? });
+        };
+        Ok(Self { class: Some(class.parse().map_err(told)?), permille: permille.parse().map_err(told)? })
     }
 }
 
-/// The floor of each class; who is named comes before who is one of all.
-fn floors(asked: &[Floor]) -> Result<[u32; CLASSES], Failure> {
-    let mut floors = [FLOOR_PERMILLE; CLASSES];
+/// The floor of each class: the runtime's own, if nothing is asked for. A class's own floor replaces the common one.
+fn floors(asked: &[Floor]) -> Result<Vec<u32>, Failure> {
+    let mut classes = RuntimeOptions::default().classes;
     // The most important class comes first anyway: what it were promised would be lacking to the others.
     for Floor { permille, .. } in asked.iter().filter(|floor| floor.class.is_none()) {
-        floors[1..].fill(*permille);
+        classes[1..].iter_mut().for_each(|class| class.floor_permille = *permille);
     }
-    for Floor { class, permille } in asked {
-        if let Some(class) = class {
-            floors[*class] = *permille;
-        }
+    let last = classes.len() - 1;
+    for (class, permille) in asked.iter().filter_map(|floor| Some((floor.class?, floor.permille))) {
+        let options = classes.get_mut(class);
+        let no_class = || Failure::Usage(format!("--floor: no class {class}, the last is {last}"));
+        options.ok_or_else(no_class)?.floor_permille = permille;
     }
-    match floors.iter().fold(0, |sum: u32, floor| sum.saturating_add(*floor)) {
-        0..=1_000 => Ok(floors),
-        sum => {
-            Err(Failure::Usage(format!("--floor: {sum} thousandths for all classes together, 1000 at most")))
-        }
-    }
+    // Nothing is served by this one: it knows which floors can be.
+    let possible = Scheduler::new(&classes, Policy::Floors, 0);
+    possible.map_err(|error| Failure::Usage(format!("--floor: {error}")))?;
+    Ok(classes.iter().map(|class| class.floor_permille).collect())
 }
 
 /// Hundredths of what the server can do, if nothing else was asked for.
@@ -225,7 +226,7 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
 mod tests {
     use super::*;
 
-    fn of(texts: &[&str]) -> Result<[u32; CLASSES], Failure> {
+    fn of(texts: &[&str]) -> Result<Vec<u32>, Failure> {
         let asked: Vec<Floor> = texts.iter().map(|text| text.parse().unwrap()).collect();
         floors(&asked)
     }
@@ -240,14 +241,17 @@ mod tests {
 
     #[test]
     fn floors_that_cannot_be_are_refused() {
-        for text in ["", "x", "8=20", "=20", "7=", "-1", "7=1=2"] {
+        for text in ["", "x", "=20", "7=", "-1", "-1=20", "7=1=2", "4294967296"] {
             assert!(text.parse::<Floor>().is_err(), "{text}");
         }
-        for texts in [["141", "0=20"], ["7=1001", "0"], ["4294967295", "1=4294967295"]] {
-            assert!(
-                matches!(of(&texts), Err(Failure::Usage(text)) if text.contains("1000 at most")),
-                "{texts:?}"
-            );
-        }
+        let refused = |texts: &[&str], why: &str| {
+            let refused = matches!(of(texts), Err(Failure::Usage(text)) if text.contains(why));
+            assert!(refused, "{texts:?}");
+        };
+        refused(&["8=20"], "no class 8, the last is 7");
+        refused(&["141"], "1007 thousandths");
+        refused(&["7=1001", "0"], "1021 thousandths");
+        refused(&["4294967295"], "1000 are the most");
+        of(&["140", "0=20"]).expect("a thousand can be");
     }
 }

@@ -283,9 +283,9 @@ impl Trials<'_> {
     }
 
     fn make(&mut self, setup: &Setup, load: &ServerLoad) -> Result<(ServerTrial, OfClasses), RunError> {
-        let ServerSettings { tasks, cpus, .. } = *self.settings;
+        let ServerSettings { tasks, peer_server, .. } = self.settings;
+        let (tasks, peer_server, cpus) = (tasks.clone(), peer_server.clone(), self.settings.cpus);
         let windows = windows(setup, load);
-        let peer_server = self.settings.peer_server.clone();
         let serving =
             Serving { setup: *setup, cpus: self.cpus(setup), tasks, windows, peer_server, repeats: 0 };
         let address: SocketAddr = self.server.ask(&ServerRequest::Serve(serving))?;

@@ -58,14 +58,8 @@ pub(super) struct Serving {
     pub(super) repeats: u32,
 }
 
-/// Classes that a server with tasks has.
-pub const CLASSES: usize = 8;
-
-/// What each is promised if nothing else is asked for, thousandths of the time.
-pub const FLOOR_PERMILLE: u32 = 20;
-
 /// How models with classes serve their tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSettings {
     /// How urgent workers of all classes are.
     pub worker_urgency: Urgency,
@@ -73,8 +67,8 @@ pub struct TaskSettings {
     pub lane_urgency: Urgency,
     /// Whether requests whose deadlines cannot be met are refused.
     pub sheds: bool,
-    /// What each class gets at least, thousandths of each worker's time.
-    pub floors_permille: [u32; CLASSES],
+    /// What each class gets at least, thousandths of each worker's time; as the runtime has it, where none is given.
+    pub floors_permille: Vec<u32>,
 }
 
 /// How long the work takes.

@@ -19,10 +19,13 @@ use punctual_machine::namespace::thread_id;
 use punctual_machine::sync::spin_hint;
 use punctual_proto::Nanos;
 
-use super::host::{CLASSES, PollerCounts, Served, Serving};
+use super::host::{PollerCounts, Served, Serving};
 use super::journal::Journal;
 use super::model::LineLock;
 use super::tasks::{ANYWHERE, Host, accept_from_tokio, start_hog, tokio_runtime};
+
+/// Classes of tasks: a line for each.
+const CLASSES: usize = 8;
 
 thread_local! {
     /// Which counters are those of this thread: a poller's, or where there is none the handler's.

@@ -15,7 +15,6 @@ use punctual::runtime::{
     TcpStream, is_shed, take_over, yield_now,
 };
 use punctual_machine::scheduling::set_nice;
-use punctual_proto::classes::ClassOptions;
 
 use super::host::{Serving, TaskSettings, spin};
 use super::journal::{Journal, Staged};
@@ -304,7 +303,7 @@ pub(super) fn tokio_runtime(workers: usize, nice: Option<i32>) -> Result<tokio::
 }
 
 fn options(serving: &Serving) -> Result<RuntimeOptions, String> {
-    let TaskSettings { worker_urgency, lane_urgency, sheds, floors_permille } = serving.tasks;
+    let TaskSettings { worker_urgency, lane_urgency, sheds, ref floors_permille } = serving.tasks;
     let Setup { workers, lanes, .. } = serving.setup;
     let lane = Lane { workers: lanes, last_class: 0, urgency: urgency_of(lane_urgency)? };
     let mut options = RuntimeOptions {
@@ -314,8 +313,10 @@ fn options(serving: &Serving) -> Result<RuntimeOptions, String> {
         ..RuntimeOptions::default()
     };
     options.lanes.extend((lanes > 0).then_some(lane));
-    let promised = |&floor_permille: &u32| ClassOptions { floor_permille, sheds };
-    options.classes = floors_permille.iter().map(promised).collect();
+    options.classes.iter_mut().for_each(|class| class.sheds = sheds);
+    for (class, floor) in options.classes.iter_mut().zip(floors_permille) {
+        class.floor_permille = *floor;
+    }
     Ok(options)
 }
 
@@ -419,4 +420,23 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
     host.start(options("receive").within(deadline), receives);
     host.start(options("serve"), serves);
     host.start(options("send"), sends);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is asked for reaches the runtime, class by class; what is not, stays as the runtime has it.
+    #[test]
+    fn each_class_has_the_floor_that_was_asked_for() {
+        let of = |floors: &[u32]| {
+            let tasks =
+                TaskSettings { floors_permille: floors.to_vec(), sheds: true, ..TaskSettings::default() };
+            let options = options(&Serving { tasks, ..Serving::default() }).unwrap();
+            assert!(options.classes.iter().all(|class| class.sheds));
+            options.classes.iter().map(|class| class.floor_permille).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[1, 2, 3, 4, 5, 6, 7, 8]), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(of(&[]), [20; 8]);
+    }
 }

@@ -22,7 +22,8 @@ pub(super) struct Polling {
     pub(super) looked: Nanos,
     /// What the last poll took, until its class is charged for it.
     charge: Option<Charge>,
-    /// When the last poll ended: the next one begins then, and a reading of the clock is saved.
+    /// When the last poll ended. The next one begins then: choosing a task counts as a part of its poll, and saves a reading of
+    /// the clock.
     pub(super) ended: Nanos,
     /// For so long it pays to look for what a task awaits, while there is nothing else to do.
     pub(super) patience: Nanos,
