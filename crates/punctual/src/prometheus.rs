@@ -85,8 +85,8 @@ impl Page {
             ("events_total", "counter", "Descriptors that were reported.", |metrics| {
                 metrics.reactor.events.to_string()
             }),
-            ("reactor_cpu_seconds_total", "counter", "Processor time of waking their tasks.", |metrics| {
-                seconds(metrics.reactor.cpu)
+            ("reactor_seconds_total", "counter", "How long waking their tasks took.", |metrics| {
+                seconds(metrics.reactor.took)
             }),
         ];
         for (name, kind, help, value) in rows {

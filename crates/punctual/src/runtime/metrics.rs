@@ -36,8 +36,8 @@ pub struct ReactorMetrics {
     pub activations: u64,
     /// Descriptors that were reported.
     pub events: u64,
-    /// Processor time of waking their tasks.
-    pub cpu: Nanos,
+    /// How long waking their tasks took.
+    pub took: Nanos,
 }
 
 /// What one worker did.
@@ -148,7 +148,7 @@ impl Metrics {
                 sources: view.get(Word::Sources),
                 activations: view.get(Word::Activations),
                 events: view.get(Word::Events),
-                cpu: Nanos(view.get(Word::ReactorNs)),
+                took: Nanos(view.get(Word::ReactorNs)),
             },
             workers: (0..view.workers)
                 .map(|worker| worker_metrics(view, worker, process.as_deref()))
@@ -330,7 +330,7 @@ impl ReactorMetrics {
             sources: self.sources,
             activations: self.activations.saturating_sub(earlier.activations),
             events: self.events.saturating_sub(earlier.events),
-            cpu: self.cpu.since(earlier.cpu),
+            took: self.took.since(earlier.took),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
-use punctual_machine::clock::thread_cpu_ns;
+use punctual_machine::clock::Clock;
 use punctual_machine::counter::Counter;
 use punctual_machine::epoll::{EpollSet, Readiness, Reports};
 use punctual_machine::event_fd::EventFd;
@@ -78,10 +78,10 @@ impl Reported for Source {
             self.is_closed.raise();
         }
         let of_side = |side, is_ready: bool| {
-            let mut state = self.side(side);
             if !is_ready {
                 return None;
             }
+            let mut state = self.side(side);
             (state.is_spent, state.reports) = (false, state.reports.wrapping_add(1));
             state.waker.take()
         };
@@ -247,11 +247,12 @@ impl Reactor {
         *reports = Reports::default();
         self.timers.take_due(now, wakers);
         if events > 0 {
-            let began = thread_cpu_ns();
+            let clock = Clock::get();
+            let began = clock.now();
             self.page.count(Word::Activations).add_alone(1);
             self.page.count(Word::Events).add_alone(events);
             let any = wake_all(wakers);
-            self.page.count(Word::ReactorNs).add_alone(thread_cpu_ns() - began);
+            self.page.count(Word::ReactorNs).add_alone(clock.nanos(clock.now().since(began)));
             return any;
         }
         wake_all(wakers)
