@@ -159,6 +159,8 @@ pub struct Scheduler {
     policy: Policy,
     tasks_max: usize,
     tasks: usize,
+    /// Classes that have a task in line, a bit each.
+    waiting: u32,
     number: u64,
     /// How far the class that ran last is on its stride.
     pass: u64,
@@ -188,7 +190,7 @@ impl Scheduler {
             usual: Nanos(0),
         };
         let classes = options.iter().map(class).collect();
-        Ok(Self { classes, policy, tasks_max, tasks: 0, number: 0, pass: 0 })
+        Ok(Self { classes, policy, tasks_max, tasks: 0, waiting: 0, number: 0, pass: 0 })
     }
 
     /// Puts a task in line.
@@ -202,8 +204,9 @@ impl Scheduler {
         self.tasks += 1;
         self.number += 1;
         let (policy, number, pass) = (self.policy, self.number, self.pass);
-        let last = self.classes.len() - 1;
-        let class = &mut self.classes[usize::from(ready.class).min(last)];
+        let index = usize::from(ready.class).min(self.classes.len() - 1);
+        self.waiting |= 1 << index;
+        let class = &mut self.classes[index];
         if class.queue.is_empty() {
             class.accrue(now);
             class.pass = class.pass.max(pass);
@@ -224,6 +227,9 @@ impl Scheduler {
         let class = &mut self.classes[index];
         let ready = class.queue.pop()?;
         self.tasks -= 1;
+        if class.queue.is_empty() {
+            self.waiting &= !(1 << index);
+        }
         let sheds = policy == Policy::Floors && class.options.sheds;
         if sheds && now.plus(class.usual) > ready.deadline {
             class.counters.shed += 1;
@@ -238,24 +244,30 @@ impl Scheduler {
 
     /// The class to be served, up to a last one, and whether it is because of its floor.
     fn choose(&mut self, last: usize, now: Nanos) -> Option<(usize, bool)> {
-        if self.policy == Policy::Floors {
-            self.classes.iter_mut().for_each(|class| class.accrue(now));
-        }
-        let eligible = || self.classes.iter().enumerate().take(last + 1);
-        let waiting = || eligible().filter(|(_, class)| !class.queue.is_empty());
-        let first = |by: &dyn Fn(&Class) -> u64| waiting().min_by_key(|(_, class)| by(class)).map(|(i, _)| i);
-        let key = |class: &Class| class.queue.first_key();
+        let waiting = Bits(self.waiting & u32::MAX >> (u32::BITS - 1).saturating_sub(last as u32));
+        let first_by =
+            |by: &dyn Fn(&Class) -> u64| waiting.clone().min_by_key(|&index| by(&self.classes[index]));
         let chosen = match self.policy {
-            Policy::Fifo | Policy::Deadline | Policy::Aging(_) => first(&key),
-            Policy::Stride => first(&|class| class.pass),
-            Policy::Strict => waiting().next().map(|(index, _)| index),
-            Policy::Floors => {
-                let (first, _) = waiting().next()?;
-                let owed = waiting().filter(|(_, class)| class.owed > 0).max_by_key(|(_, class)| class.owed);
-                return Some(owed.map_or((first, false), |(index, _)| (index, index != first)));
-            }
+            Policy::Fifo | Policy::Deadline | Policy::Aging(_) => first_by(&|class| class.queue.first_key()),
+            Policy::Stride => first_by(&|class| class.pass),
+            Policy::Strict => waiting.clone().next(),
+            Policy::Floors => return self.choose_by_floors(waiting, now),
         };
         chosen.map(|index| (index, false))
+    }
+
+    /// The class that is owed most, else the most important one. Who has nothing in line is asked when it has again.
+    fn choose_by_floors(&mut self, waiting: Bits, now: Nanos) -> Option<(usize, bool)> {
+        let first = waiting.clone().next()?;
+        let (mut chosen, mut most) = (first, 0);
+        for index in waiting {
+            let class = &mut self.classes[index];
+            class.accrue(now);
+            if class.owed >= most && class.owed > 0 {
+                (chosen, most) = (index, class.owed);
+            }
+        }
+        Some((chosen, chosen != first))
     }
 
     fn index_of(&self, run: &Run) -> usize {
@@ -301,7 +313,7 @@ impl Scheduler {
     /// The most important class that has a task in line.
     #[must_use]
     pub fn first_waiting(&self) -> Option<u8> {
-        self.classes.iter().position(|class| !class.queue.is_empty()).map(|index| index as u8)
+        Bits(self.waiting).next().map(|index| index as u8)
     }
 
     /// When the request came that has waited longest in this class. Goes through all of them.
@@ -330,5 +342,21 @@ impl Class {
 
 /// So many thousandths of a time, in thousandths of a nanosecond.
 fn thousandths(time: Nanos, permille: u32) -> i64 {
-    i64::try_from(u128::from(time.0) * u128::from(permille)).unwrap_or(i64::MAX)
+    i64::try_from(time.0.saturating_mul(permille.into())).unwrap_or(i64::MAX)
 }
+
+/// The numbers of the bits that are set, the lowest first.
+#[derive(Clone, Debug)]
+struct Bits(u32);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let lowest = self.0.trailing_zeros();
+        self.0 &= self.0.wrapping_sub(1);
+        (lowest < u32::BITS).then_some(lowest as usize)
+    }
+}
+
+const _: () = assert!(CLASSES_MAX <= u32::BITS as usize);
