@@ -15,6 +15,8 @@ use punctual::runtime::{
     TcpStream, is_shed, take_over, yield_now,
 };
 use punctual_machine::scheduling::set_nice;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::host::{Serving, TaskSettings, spin};
 use super::journal::{Journal, Staged};
@@ -95,11 +97,25 @@ pub(super) trait Host: Clone + Send + 'static {
 }
 
 /// A connection.
-pub(super) trait Stream: Send + Sync + 'static {
+pub(super) trait Stream: Send + 'static {
+    type Reader: Read;
+    type Writer: Write;
+
     /// The other end's.
     fn peer_port(&self) -> io::Result<u16>;
-    fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
-    fn write_all(&self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+    fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
+    /// For a task that reads and one that writes.
+    fn split(self) -> (Self::Reader, Self::Writer);
+}
+
+/// What a connection says.
+pub(super) trait Read: Send + 'static {
+    fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
+}
+
+/// What a connection is told.
+pub(super) trait Write: Send + 'static {
+    fn write_all(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
 }
 
 impl Host for Handle {
@@ -111,16 +127,32 @@ impl Host for Handle {
 }
 
 impl Stream for TcpStream {
+    type Reader = Arc<Self>;
+    type Writer = Arc<Self>;
+
     fn peer_port(&self) -> io::Result<u16> {
         Ok(self.as_std().peer_addr()?.port())
     }
 
-    async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         Self::read(self, buffer).await
     }
 
-    async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        Self::write_all(self, bytes).await
+    fn split(self) -> (Arc<Self>, Arc<Self>) {
+        let stream = Arc::new(self);
+        (Arc::clone(&stream), stream)
+    }
+}
+
+impl Read for Arc<TcpStream> {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        TcpStream::read(self, buffer).await
+    }
+}
+
+impl Write for Arc<TcpStream> {
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        TcpStream::write_all(self, bytes).await
     }
 }
 
@@ -160,29 +192,33 @@ impl Host for Tokio {
     }
 }
 
+/// By tokio's own reads and writes, as its users have them: a read that was not full is not tried again at once.
 impl Stream for tokio::net::TcpStream {
+    type Reader = OwnedReadHalf;
+    type Writer = OwnedWriteHalf;
+
     fn peer_port(&self) -> io::Result<u16> {
         Ok(self.peer_addr()?.port())
     }
 
-    async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.try_read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
-                done => return done,
-            }
-        }
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        AsyncReadExt::read(self, buffer).await
     }
 
-    async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.try_write(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    fn split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        self.into_split()
+    }
+}
+
+impl Read for OwnedReadHalf {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        AsyncReadExt::read(self, buffer).await
+    }
+}
+
+impl Write for OwnedWriteHalf {
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        AsyncWriteExt::write_all(self, bytes).await
     }
 }
 
@@ -363,7 +399,7 @@ pub(super) fn accept_from_tokio<H>(
 }
 
 /// Three tasks for a connection, when it has said its class.
-pub(super) fn connect<H: Host>(host: &H, stream: H::Stream, repeats: u32, journal: &Journal) {
+pub(super) fn connect<H: Host>(host: &H, mut stream: H::Stream, repeats: u32, journal: &Journal) {
     let (its, journal) = (host.clone(), journal.clone());
     let connects = async move {
         let class = &mut [0];
@@ -379,10 +415,10 @@ pub(super) fn connect<H: Host>(host: &H, stream: H::Stream, repeats: u32, journa
 fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32, journal: &Journal) {
     // One that has gone asks for nothing.
     let Ok(port) = stream.peer_port() else { return };
-    let (stream, noted, looks) = (Arc::new(stream), journal.connection(port), journal.clone());
+    let (noted, looks) = (journal.connection(port), journal.clone());
+    let (mut reader, mut writer) = stream.split();
     let ([requests, requested], [replies, replied]) = (Pipe::new(), Pipe::new());
     let options = |name| TaskOptions::of_class(class).named(name);
-    let reader = Arc::clone(&stream);
     let receives = async move {
         let (mut splitter, mut buffer) = (Splitter::default(), [0; 4_096]);
         while let Ok(count) = reader.read(&mut buffer).await
@@ -408,7 +444,7 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
     let sends = async move {
         while let Some(Staged { message, mut passed, .. }) = replied.next().await {
             passed.replying = Clock::get().now();
-            if stream.write_all(&message).await.is_err() {
+            if writer.write_all(&message).await.is_err() {
                 return;
             }
             noted.note(passed);
