@@ -49,6 +49,8 @@ pub enum Kind {
     Hello,
     /// A node says that it leaves and where its streams ended.
     Goodbye,
+    /// A part of a message that is larger than a frame ([`crate::fragment`]).
+    Fragment,
 }
 
 impl Kind {
@@ -58,6 +60,7 @@ impl Kind {
             Self::Data => 0,
             Self::Hello => 1,
             Self::Goodbye => 2,
+            Self::Fragment => 3,
         }
     }
 
@@ -67,8 +70,15 @@ impl Kind {
             0 => Some(Self::Data),
             1 => Some(Self::Hello),
             2 => Some(Self::Goodbye),
+            3 => Some(Self::Fragment),
             _ => None,
         }
+    }
+
+    /// Whether it is an application's, and has a number in its stream.
+    #[inline]
+    pub const fn is_numbered(self) -> bool {
+        matches!(self, Self::Data | Self::Fragment)
     }
 }
 
@@ -315,7 +325,8 @@ mod tests {
         let node = (1..u64::MAX).prop_map(|n| NodeId::new(n).unwrap());
         let port = (0..u16::MAX).prop_map(Port::from);
         let target = (proptest::option::of(node.clone()), proptest::option::of(port.clone()));
-        let kind = prop_oneof![Just(Kind::Data), Just(Kind::Hello), Just(Kind::Goodbye)];
+        let kind =
+            prop_oneof![Just(Kind::Data), Just(Kind::Hello), Just(Kind::Goodbye), Just(Kind::Fragment)];
         let size = 0..=PAYLOAD_SIZE_MAX as u32;
         (kind, any::<u16>(), node, port, target, any::<u32>(), size, any::<[bool; 2]>()).prop_map(
             |(
@@ -424,7 +435,7 @@ mod tests {
         };
         assert_eq!(altered(0, 0), FrameError::NotAFrame);
         assert_eq!(altered(1, 0x20), FrameError::Unknown, "version 2");
-        assert_eq!(altered(1, 0x13), FrameError::Unknown, "kind 3");
+        assert_eq!(altered(1, 0x14), FrameError::Unknown, "kind 4");
         assert_eq!(altered(31, 0x04), FrameError::Unknown, "flag 2");
         assert_eq!(altered(28, 4), FrameError::Short { present: 35, needed: 36 });
         assert_eq!(altered(31, 0x02), FrameError::Short { present: 35, needed: 59 }, "no seal");

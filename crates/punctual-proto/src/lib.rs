@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod address;
 pub mod broadcast;
 pub mod classes;
+pub mod fragment;
 pub mod frame;
 pub mod interest;
 pub mod keyed_group;

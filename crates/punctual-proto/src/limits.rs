@@ -3,8 +3,9 @@
 use crate::frame::HEADER_SIZE;
 use crate::seal::SEAL_SIZE;
 use crate::stamps::STAMPS_SIZE;
+use crate::time::Nanos;
 
-/// Largest payload of one message on any medium, bytes. The size field of the header has 24 bits.
+/// Largest payload of one frame on any medium, bytes. The size field of the header has 24 bits.
 pub const PAYLOAD_SIZE_MAX: usize = (1 << 24) - 1;
 
 /// Largest frame in front of its payload, bytes: header and stamps.
@@ -18,6 +19,22 @@ pub const CHECK_SIZE: usize = 4;
 
 /// Largest payload of one UDP datagram, bytes: IPv4's 65,535 less its two headers, the prefix and the check.
 pub const DATAGRAM_PAYLOAD_SIZE_MAX: usize = 65_507 - PREFIX_SIZE_MAX - CHECK_SIZE;
+
+/// Largest message, bytes, where it may be cut into fragments: an image or a map at once, and little beside a host's memory.
+pub const MESSAGE_SIZE_MAX: usize = 64 << 20;
+
+/// Smallest fragment but the last, bytes: it bounds how many a message has. Frames of every medium carry more.
+pub const FRAGMENT_SIZE_MIN: usize = 256;
+
+/// Messages that one receiver puts together at a time: more senders than that begin anew at the cost of the oldest.
+pub const ASSEMBLIES_MAX: usize = 64;
+
+/// Largest messages for which a node has memory while they are put together: one that is made and one that is delivered, and as
+/// much again for those that will not be whole.
+pub const ASSEMBLY_MESSAGES_MAX: usize = 4;
+
+/// A message is given up when no fragment of it has come for so long: twice as long as its sender waits for room.
+pub const ASSEMBLY_AGE: Nanos = Nanos::from_millis(2_000);
 
 /// Classes of requests of one scheduler.
 pub const CLASSES_MAX: usize = 32;
@@ -62,7 +79,7 @@ const _: () = assert!(GROUP_MEMBERS_MAX <= u32::BITS as usize);
 pub const BROADCAST_WINDOW_MAX: usize = 4096;
 
 /// Largest message of a broadcast group, bytes.
-pub const BROADCAST_MESSAGE_SIZE_MAX: usize = 64 << 20;
+pub const BROADCAST_MESSAGE_SIZE_MAX: usize = MESSAGE_SIZE_MAX;
 
 /// Messages and repairs that a member of a broadcast group has yet to say. What does not fit is asked for again.
 pub const BROADCAST_REPAIRS_MAX: usize = 1024;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::window::{NotNew, Window};
 use crate::NodeId;
-use crate::frame::{Header, Kind};
+use crate::frame::Header;
 use crate::limits::SEAL_SENDERS_MAX;
 
 /// Where sealed frames come from. Its times never fall.
@@ -107,7 +107,7 @@ impl Origin for Sender {
 impl Sender {
     #[inline]
     pub(super) fn take(&mut self, header: &Header, time: u64) -> Result<(), NotNew> {
-        if header.kind != Kind::Data {
+        if !header.kind.is_numbered() {
             return self.take_announcement(time);
         }
         let window = if header.target.node.is_some() { &mut self.unicast } else { &mut self.broadcast };

@@ -1,0 +1,214 @@
+//! Puts messages together again: within a number of messages, a number of bytes and a time.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::Head;
+use crate::limits::{ASSEMBLIES_MAX, ASSEMBLY_AGE};
+use crate::time::Nanos;
+
+/// Messages that have ended which are remembered, so that a late fragment of one does not begin it again.
+const ENDED_MAX: usize = 2 * ASSEMBLIES_MAX;
+
+/// Why a fragment is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Its message is larger than those that are taken here.
+    TooLong,
+    /// It contradicts the fragments before it.
+    Contradiction,
+    /// Its message was delivered or given up before, or there is no memory for it now.
+    Ended,
+}
+
+/// Which message of which origin.
+type Name<O> = (O, u32);
+
+/// A message in the making.
+#[derive(Debug)]
+struct Assembly<O> {
+    name: Name<O>,
+    fragment_size: u32,
+    bytes: Vec<u8>,
+    /// A bit for each fragment that is here.
+    present: Vec<u64>,
+    /// Fragments that are not.
+    missing: usize,
+    /// When the newest of them came.
+    touched: Nanos,
+}
+
+impl<O> Assembly<O> {
+    fn new(name: Name<O>, head: &Head, now: Nanos) -> Self {
+        let missing = head.count();
+        Self {
+            name,
+            fragment_size: head.fragment_size,
+            bytes: vec![0; head.message_size as usize],
+            present: vec![0; missing.div_ceil(64)],
+            missing,
+            touched: now,
+        }
+    }
+
+    fn is_of(&self, head: &Head) -> bool {
+        self.bytes.len() == head.message_size as usize && self.fragment_size == head.fragment_size
+    }
+
+    fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+}
+
+/// Where a message in the making stands, until another fragment is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(usize);
+
+/// Messages in the making, each of an origin: whatever tells the caller's senders apart.
+///
+/// A fragment is taken in three steps, as its bytes may lie where their writer can still change them: [`Self::place`],
+/// [`Self::room`] to copy them to, [`Self::fill`] when they are what was sent. A message that cannot be whole any more is given up:
+/// after a time without a fragment, or as the one that has waited longest when another needs its memory.
+#[derive(Debug)]
+pub struct Assembler<O> {
+    message_size_max: usize,
+    assemblies: Vec<Assembly<O>>,
+    /// The newest at the end.
+    ended: VecDeque<Name<O>>,
+    held: usize,
+    lost: u64,
+}
+
+impl<O: Copy + PartialEq> Assembler<O> {
+    /// For messages of at most so many bytes; none if that is 0.
+    pub const fn new(message_size_max: usize) -> Self {
+        Self { message_size_max, assemblies: Vec::new(), ended: VecDeque::new(), held: 0, lost: 0 }
+    }
+
+    /// Bytes that all messages in the making take.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Whether no message is in the making.
+    pub fn is_empty(&self) -> bool {
+        self.assemblies.is_empty()
+    }
+
+    /// Messages given up since this was last asked.
+    pub fn take_lost(&mut self) -> u64 {
+        core::mem::take(&mut self.lost)
+    }
+
+    /// Where the message of this fragment is made, from now on if it is its first. It may take `free` bytes more than
+    /// [`Self::held`] says.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn place(&mut self, origin: O, head: &Head, now: Nanos, free: usize) -> Result<Place, Refused> {
+        let name = (origin, head.number);
+        if let Some(index) = self.assemblies.iter().position(|assembly| assembly.name == name) {
+            let assembly = &self.assemblies[index];
+            return if assembly.is_of(head) { Ok(Place(index)) } else { Err(Refused::Contradiction) };
+        }
+        let size = head.message_size as usize;
+        if size > self.message_size_max {
+            return Err(Refused::TooLong);
+        }
+        if self.ended.contains(&name) {
+            return Err(Refused::Ended);
+        }
+        if !self.make_room(size, free) {
+            self.lost += 1;
+            self.remember(name);
+            return Err(Refused::Ended);
+        }
+        self.held += size;
+        self.assemblies.push(Assembly::new(name, head, now));
+        Ok(Place(self.assemblies.len() - 1))
+    }
+
+    /// Where the fragment's bytes go.
+    pub fn room(&mut self, place: Place, head: &Head) -> &mut [u8] {
+        &mut self.assemblies[place.0].bytes[head.range()]
+    }
+
+    /// The fragment's bytes are there. Whether all of the message is.
+    pub fn fill(&mut self, place: Place, head: &Head, now: Nanos) -> bool {
+        let assembly = &mut self.assemblies[place.0];
+        let (word, bit) = (head.index() / 64, 1 << (head.index() % 64));
+        assembly.missing -= usize::from(assembly.present[word] & bit == 0);
+        assembly.present[word] |= bit;
+        assembly.touched = now;
+        assembly.is_whole()
+    }
+
+    /// The message, which is void where fragments are missing.
+    pub fn bytes(&self, place: Place) -> &[u8] {
+        &self.assemblies[place.0].bytes
+    }
+
+    /// Hands a whole message over: it is the caller's from now on.
+    pub fn take(&mut self, place: Place) -> Vec<u8> {
+        debug_assert!(self.assemblies[place.0].is_whole());
+        self.end(place.0)
+    }
+
+    /// Gives up what has had no fragment for a time. Only once all that has come is taken: a caller that was away for long has
+    /// heard nothing meanwhile.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        while let Some(index) =
+            self.oldest().filter(|&index| now.since(self.assemblies[index].touched) >= ASSEMBLY_AGE)
+        {
+            self.give_up(index);
+        }
+    }
+
+    /// Gives up everything.
+    pub fn handle_end(&mut self) {
+        while !self.assemblies.is_empty() {
+            self.give_up(0);
+        }
+    }
+
+    /// Makes room for one more message of this size, if giving up others can. A whole one is not given up: it is its receiver's.
+    fn make_room(&mut self, size: usize, free: usize) -> bool {
+        let unfinished = self.assemblies.iter().filter(|assembly| !assembly.is_whole());
+        let can_be_freed: usize = unfinished.map(|assembly| assembly.bytes.len()).sum();
+        if size > free.saturating_add(can_be_freed) {
+            return false;
+        }
+        let goal = self.held.saturating_add(free) - size;
+        while self.held > goal || self.assemblies.len() >= ASSEMBLIES_MAX {
+            let Some(oldest) = self.oldest() else { return false };
+            self.give_up(oldest);
+        }
+        true
+    }
+
+    /// The unfinished message whose newest fragment is the oldest.
+    fn oldest(&self) -> Option<usize> {
+        let unfinished = self.assemblies.iter().enumerate().filter(|(_, assembly)| !assembly.is_whole());
+        unfinished.min_by_key(|(_, assembly)| assembly.touched).map(|(index, _)| index)
+    }
+
+    fn give_up(&mut self, index: usize) {
+        self.lost += 1;
+        self.end(index);
+    }
+
+    fn end(&mut self, index: usize) -> Vec<u8> {
+        let Assembly { name, bytes, .. } = self.assemblies.swap_remove(index);
+        self.held -= bytes.len();
+        self.remember(name);
+        bytes
+    }
+
+    fn remember(&mut self, name: Name<O>) {
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(name);
+    }
+}
