@@ -12,6 +12,7 @@ use crate::engine::wire::fuzzing::{self as wire, Fed};
 use crate::engine::{Engine, Joined};
 use crate::memory::fuzzing::{self as memory, Door, Stranger};
 use crate::memory::stream::Layers;
+use crate::node::Who;
 use crate::seal::{Keys, NodeSealer, Seals};
 use crate::{Communicator, Monitor, Node, SendError, Wake};
 
@@ -21,8 +22,7 @@ pub use crate::ledger::fuzzing::any_page;
 const MESSAGES_MAX: usize = 256;
 
 fn node_over(engine: Engine, incarnation: u16, seals: Option<&Seals>) -> (Node, Communicator) {
-    let node =
-        Node::over(engine, Joined { incarnation }, (NodeId::named("node"), "node", "fuzz"), seals.cloned());
+    let node = Node::over(engine, Joined { incarnation }, who(NodeId::named("node")), seals.cloned());
     let node = node.expect("a page of memory");
     let communicator = node.bind(1).expect("the first");
     (node, communicator)
@@ -59,6 +59,10 @@ fn check_sums(node: &Node) {
 pub fn datagrams(bytes: &[u8]) {
     let sources = [([127, 0, 0, 1], 1), ([127, 0, 0, 1], 2), ([10, 0, 0, 3], 9)];
     feed(bytes, 0, &sources.map(std::net::SocketAddr::from));
+}
+
+fn who(node: NodeId) -> Who<'static> {
+    Who { node, name: "node", bus: "fuzz", message_size_max: 1 << 16 }
 }
 
 /// Frames as raw Ethernet shows them, padded to the smallest. Flags: 1 = with the check value that is right, 2 and 4 = which
@@ -165,7 +169,7 @@ pub fn peer_in_shared_memory(bytes: &[u8]) {
     }
     let own = NodeId::named("node");
     let (entered, door) = memory::open(&stranger, own, first & 2 != 0).expect("memory");
-    let node = Node::in_memory(entered, Layers::default(), (own, "node", "fuzz"), None).expect("a page");
+    let node = Node::in_memory(entered, Layers::default(), who(own), None).expect("a page");
     let communicator = node.bind(1).expect("the first");
     let monitor = node.monitor(Wake::Spin).expect("the second");
     let mut alley = Meeting { stranger, writer, door, node, communicator, monitor, is_honest: true };

@@ -25,8 +25,8 @@ const IN_MEMORY: usize = 4;
 const COUNTERS_MAX: usize = 64;
 
 /// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
-/// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, `MissedWakeups`, the `Seal…` and the `Closed…` by atomic
-/// addition, all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
+/// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, `MissedWakeups`, the `Seal…`, the `Closed…`, the `Large…` and
+/// `FragmentsRefused` by atomic addition, all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Sent,
@@ -62,9 +62,13 @@ pub(crate) enum Count {
     SealStale,
     LostRefused,
     Restarts,
+    LargeSent,
+    LargeDelivered,
+    LargeLost,
+    FragmentsRefused,
 }
 
-const _: () = assert!((Count::Restarts as usize) < COUNTERS_MAX);
+const _: () = assert!((Count::FragmentsRefused as usize) < COUNTERS_MAX);
 
 /// What a node did with every message, at one instant.
 ///
@@ -138,6 +142,14 @@ pub struct Ledger {
     /// Streams that went on after a gap of 2^31 numbers or more of which the time alone told. What is lost of one is counted
     /// modulo 2^32 until its sender says how far it is.
     pub restarts: u64,
+    /// Messages that were cut into fragments, of which at least one was taken. Each fragment counts as a frame above, too.
+    pub large_sent: u64,
+    /// Messages that were put together from fragments, once for each communicator that has them.
+    pub large_delivered: u64,
+    /// Messages of which fragments came, and not all. Where none came, all of them are among the lost frames.
+    pub large_lost: u64,
+    /// Fragments that were not taken: of a message larger than this node asked for, or what no sender writes.
+    pub fragments_refused: u64,
 }
 
 impl Ledger {
@@ -172,7 +184,7 @@ impl Ledger {
     }
 
     /// Names and values, for tables.
-    pub fn entries(&self) -> [(&'static str, u64); 32] {
+    pub fn entries(&self) -> [(&'static str, u64); 36] {
         [
             ("sent", self.sent),
             ("arrived", self.arrived),
@@ -206,6 +218,10 @@ impl Ledger {
             ("seal_stale", self.seal_stale),
             ("lost_refused", self.lost_refused),
             ("restarts", self.restarts),
+            ("large_sent", self.large_sent),
+            ("large_delivered", self.large_delivered),
+            ("large_lost", self.large_lost),
+            ("fragments_refused", self.fragments_refused),
         ]
     }
 }
@@ -414,6 +430,10 @@ impl<'a> View<'a> {
             seal_stale: count(Count::SealStale),
             lost_refused: count(Count::LostRefused),
             restarts: count(Count::Restarts),
+            large_sent: count(Count::LargeSent),
+            large_delivered: count(Count::LargeDelivered),
+            large_lost: count(Count::LargeLost),
+            fragments_refused: count(Count::FragmentsRefused),
         }
     }
 }

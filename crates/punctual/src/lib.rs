@@ -30,6 +30,7 @@ pub mod engine;
 pub mod fuzzing;
 pub mod interest;
 pub mod keyed_group;
+mod large;
 pub mod late;
 pub mod ledger;
 pub mod memory;

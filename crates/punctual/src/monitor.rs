@@ -157,7 +157,8 @@ impl Monitor {
         Self { end: End::Wire(Box::new(communicator)), polls: 0 }
     }
 
-    pub(crate) fn memory(subscription: Subscription, row: usize) -> Self {
+    pub(crate) fn memory(mut subscription: Subscription, row: usize) -> Self {
+        subscription.count_in(row);
         Self { end: End::Memory(Box::new(MemoryEnd { subscription, row })), polls: 0 }
     }
 

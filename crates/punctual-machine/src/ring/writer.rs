@@ -101,6 +101,12 @@ impl RingWriter {
         Ok(())
     }
 
+    /// Readers that were not asked so far hold the next records back, if those are claimed so.
+    pub fn ask_readers(&mut self) {
+        // Up to `limit` whoever is slow has lost already.
+        self.held_at = self.held_at.min(self.limit);
+    }
+
     /// Makes room for a record that needs more than there is, at the beginning of the next lap if it does not fit into this one.
     #[cold]
     fn make_room(&mut self, frame_size: usize, slowest: &mut dyn FnMut() -> u64) -> Result<(), ClaimError> {

@@ -32,9 +32,10 @@ pub(super) struct MemoryEnd {
 }
 
 impl MemoryEnd {
-    pub(super) fn new(subscription: Subscription, row: usize, options: &CommunicatorOptions) -> Self {
+    pub(super) fn new(mut subscription: Subscription, row: usize, options: &CommunicatorOptions) -> Self {
         let streams = Arc::clone(subscription.streams());
         let port = subscription.address().port;
+        subscription.count_in(row);
         let outlet = Outlet::new(&streams, port, Some(row), &Arc::default(), options.stamps);
         Self { subscription, outlet, buffer: vec![0; BUFFER_SIZE], was_nudged: false, row, takes: 0 }
     }

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::counter::Counter;
+use punctual_proto::fragment::HEAD_SIZE;
 use punctual_proto::{Address, Port, Target};
 
+use super::large::Fragment;
 use crate::engine::SendError;
 use crate::ledger::{Count, RowCount};
 use crate::memory::stream::{
     OfferError, Publication, PublicationClaim, PublicationOptions, StampChoice, StreamError, Streams,
 };
+use crate::node::About;
 
 /// In which group a component's messages are sealed, whichever the node's is; shared by all that send from its port.
 #[derive(Debug, Default)]
@@ -117,6 +120,26 @@ impl Outlet {
         let publication = self.publication(target)?;
         if let Err(error) = publication.queue(payload, due) {
             refusal(error, target, &self.streams)?;
+        }
+        count_sent(&self.streams, self.row);
+        Ok(())
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.streams.about
+    }
+
+    /// Takes a fragment, and tells readers of it.
+    pub(super) fn put_fragment(&mut self, fragment: &Fragment<'_>) -> Result<(), SendError> {
+        let size = HEAD_SIZE + fragment.bytes.len();
+        self.flush();
+        let timing = self.stamps.then_some(fragment.timing);
+        match self.publication(fragment.target)?.claim_fragment(size, timing, fragment.waits) {
+            Ok(mut claim) => {
+                fragment.write(claim.payload());
+                claim.commit();
+            }
+            Err(error) => refusal(error, fragment.target, &self.streams)?,
         }
         count_sent(&self.streams, self.row);
         Ok(())

@@ -115,6 +115,11 @@ impl Reception {
         &self.landing
     }
 
+    #[inline]
+    pub(super) fn landing_mut(&mut self) -> &mut Landing {
+        &mut self.landing
+    }
+
     /// When the receive began that found the last message; 0 = not known.
     #[inline]
     pub(super) fn listened(&self) -> Ticks {

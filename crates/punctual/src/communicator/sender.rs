@@ -6,11 +6,14 @@ use std::sync::Arc;
 use punctual_machine::clock::Ticks;
 use punctual_proto::{Address, Target};
 
+use super::large::Fragment;
 use super::outlet::Outlet;
+use super::wire::put_fragment;
 use crate::engine::SendError;
-use crate::node::Core;
+use crate::ledger::Count;
 use crate::node::inbox::Inbox;
 use crate::node::sending::Timing;
+use crate::node::{About, Core};
 use crate::publication::Nudges;
 
 /// Sends from a communicator's address while the communicator itself waits, on any thread. In memory each clone has publications
@@ -102,10 +105,42 @@ impl Sender {
         payload: &[u8],
         due: Option<Ticks>,
     ) -> Result<(), SendError> {
-        match &mut self.0 {
+        let sent = match &mut self.0 {
             End::Wire(sender) => sender.try_send(target, payload, due),
             End::Memory(sender) => sender.outlet.try_send(target, payload, due),
+        };
+        match sent {
+            Err(SendError::TooLong { .. }) => self.send_cut(target, payload, due),
+            sent => sent,
         }
+    }
+
+    fn about(&self) -> &About {
+        match &self.0 {
+            End::Wire(sender) => &sender.core.about,
+            End::Memory(sender) => sender.outlet.about(),
+        }
+    }
+
+    /// Sends a message that is too large for a frame, if there is room for all of it.
+    #[cold]
+    fn send_cut(&mut self, target: Target, payload: &[u8], due: Option<Ticks>) -> Result<(), SendError> {
+        let about = self.about();
+        let heads = about.large.cut(payload.len(), about.payload_size_max)?;
+        let timing = Timing { due, sent: about.clock.now() };
+        for head in heads {
+            let bytes = &payload[head.range()];
+            let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits: false };
+            match &mut self.0 {
+                End::Wire(sender) => {
+                    put_fragment(&sender.core, &sender.inbox, sender.stamps, &fragment)?;
+                    sender.core.sending().flush();
+                }
+                End::Memory(sender) => sender.outlet.put_fragment(&fragment)?,
+            }
+            self.about().page.count(Count::LargeSent).add((head.at == 0).into());
+        }
+        Ok(())
     }
 
     /// Ends the communicator's wait, by an empty message to itself. It stays in memory of this process, and is not sealed even

@@ -7,12 +7,15 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::{Clock, Ticks, realtime_ns, stamp_age};
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
-use punctual_proto::{Address, Target};
+use punctual_proto::fragment::HEAD_SIZE;
+use punctual_proto::{Address, Header, Kind, Target};
 
 use super::Message;
+use super::large::Fragment;
 use super::reception::{self, Reception};
 use super::sender::WireSender;
 use crate::engine::{Bell, SendError};
+use crate::large::{FRAGMENTS_PER_LOOK, Gathered, Gatherer, Origin};
 use crate::ledger::RowCount;
 use crate::node::inbox::Inbox;
 use crate::node::receiving::Found;
@@ -48,6 +51,7 @@ pub(super) struct WireEnd {
     own_set: EpollSet,
     armed: bool,
     stamps: bool,
+    gatherer: Gatherer,
 }
 
 impl WireEnd {
@@ -61,7 +65,8 @@ impl WireEnd {
         let (reception, own_set) = Self::open_sets(&core, inbox, lead, follow)
             .inspect_err(|_| core.close(inbox))
             .map_err(BindError::System)?;
-        Ok(Self { core, reception, own_set, armed: false, stamps: options.stamps })
+        let gatherer = Gatherer::new(&core.about.large);
+        Ok(Self { core, reception, own_set, armed: false, stamps: options.stamps, gatherer })
     }
 
     fn open_sets(
@@ -119,6 +124,10 @@ impl WireEnd {
         Ok(sending)
     }
 
+    pub(super) fn put_fragment(&mut self, fragment: &Fragment<'_>) -> Result<(), SendError> {
+        put_fragment(&self.core, &self.reception.inbox, self.stamps, fragment)
+    }
+
     pub(super) fn flush(&mut self) {
         self.core.sending().flush();
     }
@@ -126,7 +135,7 @@ impl WireEnd {
     pub(super) fn claim(&mut self, target: Target, size: usize) -> Result<WireClaim<'_>, SendError> {
         let timing = self.stamps.then(|| Timing { due: None, sent: self.core.about.clock.now() });
         let mut sending = self.core.sending();
-        sending.claim(&self.core, &self.reception.inbox, target, size, timing)?;
+        sending.claim(&self.core, &self.reception.inbox, target, (Kind::Data, size), timing)?;
         Ok(WireClaim { sending, core: &self.core, inbox: &self.reception.inbox })
     }
 
@@ -138,22 +147,80 @@ impl WireEnd {
     /// Lets the oldest message land, if there is one.
     #[inline]
     pub(super) fn try_receive(&mut self) -> bool {
+        self.receive(Some(Ticks::default()), |reception, core| reception.try_receive(core))
+    }
+
+    #[inline]
+    pub(super) fn receive_until(&mut self, deadline: Option<Ticks>) -> bool {
+        self.receive(deadline, |reception, core| reception.receive_until(core, deadline))
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        deadline: Option<Ticks>,
+        mut land: impl FnMut(&mut Reception, &Core) -> bool,
+    ) -> bool {
         let was_armed = self.disarm();
-        let found = self.reception.try_receive(&self.core);
+        self.reception.landing_mut().forget();
+        let mut found = land(&mut self.reception, &self.core);
+        if found && self.reception.landing().is_fragment() {
+            found = self.gather(deadline, &mut land);
+        }
+        if !found {
+            self.gatherer.handle_nothing(&self.core.about);
+        }
         if was_armed {
             self.core.hand_over();
         }
         found
     }
 
-    #[inline]
-    pub(super) fn receive_until(&mut self, deadline: Option<Ticks>) -> bool {
-        let was_armed = self.disarm();
-        let found = self.reception.receive_until(&self.core, deadline);
-        if was_armed {
-            self.core.hand_over();
+    /// Takes the fragment that landed, and others, until a message is whole or one lands that was not cut.
+    #[cold]
+    fn gather(
+        &mut self,
+        deadline: Option<Ticks>,
+        land: &mut impl FnMut(&mut Reception, &Core) -> bool,
+    ) -> bool {
+        for taken in 1_usize.. {
+            if self.take_fragment() {
+                return true;
+            }
+            let is_late = || deadline.is_some_and(|deadline| self.core.about.clock.now() >= deadline);
+            if taken.is_multiple_of(FRAGMENTS_PER_LOOK) && is_late() || !land(&mut self.reception, &self.core)
+            {
+                return false;
+            }
+            if !self.reception.landing().is_fragment() {
+                break;
+            }
         }
-        found
+        true
+    }
+
+    /// Takes the fragment that landed. Whether its message is whole: that has landed then.
+    fn take_fragment(&mut self) -> bool {
+        let about = &self.core.about;
+        let row = about.page.row(self.reception.inbox.row);
+        let landing = self.reception.landing_mut();
+        let Some((found, buffer)) = landing.last() else { return false };
+        let Header { source, target, incarnation, payload_size, .. } = found.header;
+        let sealed_in = found.circumstances.sealed_in;
+        let origin = Origin { source, target, life: incarnation.into(), sealed_in };
+        let payload = &buffer[found.payload_at..][..payload_size as usize];
+        let (head, bytes) = payload.split_first_chunk().unwrap_or((&[0; HEAD_SIZE], &[]));
+        let copy = |room: &mut [u8]| {
+            room.copy_from_slice(bytes);
+            true
+        };
+        if let Gathered::Whole(place) = self.gatherer.gather(about, origin, (head, bytes.len()), copy) {
+            landing.land_whole(self.gatherer.take(about, place));
+            return true;
+        }
+        row[RowCount::Delivered as usize].add_alone(1);
+        row[RowCount::Direct as usize].add_alone(found.direct.into());
+        false
     }
 
     /// The message that has landed; it is delivered now.
@@ -235,6 +302,21 @@ impl WireEnd {
     }
 }
 
+/// Takes a fragment, which goes with the next flush.
+pub(super) fn put_fragment(
+    core: &Core,
+    inbox: &Inbox,
+    stamps: bool,
+    fragment: &Fragment<'_>,
+) -> Result<(), SendError> {
+    let mut sending = core.sending();
+    let (size, timing) = (HEAD_SIZE + fragment.bytes.len(), stamps.then_some(fragment.timing));
+    sending.claim(core, inbox, fragment.target, (Kind::Fragment, size), timing)?;
+    fragment.write(sending.payload());
+    sending.commit(core, inbox);
+    Ok(())
+}
+
 /// A kernel's stamp, `CLOCK_REALTIME` nanoseconds, as an instant of our clock; 0 = not known. Both clocks are read now, so that
 /// neither drift nor a calibration's error has time to grow.
 #[inline]
@@ -257,6 +339,7 @@ impl Drop for WireEnd {
         self.disarm();
         // What was queued goes before its sender does.
         self.core.sending().flush();
+        self.gatherer.close(&self.core.about);
         self.core.close(&self.reception.inbox);
         self.core.hand_over();
     }

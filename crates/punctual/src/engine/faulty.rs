@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_proto::{FrameError, Header, Kind, Stamps};
+use punctual_proto::{FrameError, Header, Stamps};
 
 use super::{Arrival, Bell, Descriptors, Drops, Engine, Event, Flow, Receive, Trouble};
 
@@ -227,7 +227,7 @@ impl Receive for FaultyReceive {
         let Self { inner, faults, dice, held, delay } = self;
         shown
             + inner.poll(limit - shown, &mut |event| match event {
-                Event::Frame(arrival) if arrival.header.kind == Kind::Data => {
+                Event::Frame(arrival) if arrival.header.kind.is_numbered() => {
                     suffer(faults, dice, held, (now, *delay), arrival, visit)
                 }
                 other => visit(other),

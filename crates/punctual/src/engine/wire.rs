@@ -248,7 +248,7 @@ impl<A: Copy + PartialEq> Door<A> {
             (self.last, self.familiar) = (Some((node, *raw.source)), None);
             self.book.learn(node, *raw.source);
         }
-        if header.kind == Kind::Data {
+        if header.kind.is_numbered() {
             let familiar = || Familiar { template: Template::new(header), source: *raw.source };
             self.familiar = sealed_in.is_none().then(familiar);
             return show(raw, &header, sealed_in, visit);

@@ -6,8 +6,19 @@ use punctual_proto::NodeId;
 use punctual_proto::seal::SEAL_SIZE;
 
 use super::OpenError;
+use crate::large::Large;
 use crate::ledger::{Page, PageOwner};
 use crate::seal::Seals;
+
+/// Who is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) name: &'a str,
+    pub(crate) bus: &'a str,
+    /// Largest message that is cut for the medium, bytes; 0 = none is.
+    pub(crate) message_size_max: usize,
+}
 
 /// What is known of a node, whatever its medium.
 #[derive(Debug)]
@@ -19,16 +30,18 @@ pub(crate) struct About {
     pub(crate) page: Page,
     /// Whose page that is.
     pub(crate) owner: PageOwner,
-    /// Largest message, bytes.
+    /// Largest message that goes in one frame, bytes.
     pub(crate) payload_size_max: usize,
+    /// For larger ones.
+    pub(crate) large: Large,
     /// On a sealed bus.
     pub(crate) seals: Option<Seals>,
 }
 
 impl About {
-    /// Of a node with this id and name on this bus, on whose medium a message with its seal has at most so many bytes.
+    /// Of this node, on whose medium a message with its seal has at most so many bytes.
     pub(super) fn new(
-        (node, name, bus): (NodeId, &str, &str),
+        Who { node, name, bus, message_size_max }: Who<'_>,
         incarnation: u16,
         size_max: usize,
         seals: Option<Seals>,
@@ -43,6 +56,7 @@ impl About {
             .map_err(|error| OpenError::System { error, advice: "counters need a little memory" })?;
         let seal_size = if seals.is_some() { SEAL_SIZE } else { 0 };
         let payload_size_max = size_max.saturating_sub(seal_size);
-        Ok(Self { node, incarnation, clock: Clock::get(), page, owner, payload_size_max, seals })
+        let large = Large::new(message_size_max);
+        Ok(Self { node, incarnation, clock: Clock::get(), page, owner, payload_size_max, large, seals })
     }
 }

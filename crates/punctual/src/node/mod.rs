@@ -21,7 +21,7 @@ use crate::seal::Seals;
 use crate::wake::{Gate, Manners, Wake, waiter};
 
 pub(crate) use self::core::Core;
-pub(crate) use about::About;
+pub(crate) use about::{About, Who};
 pub use accounts::PeerAccount;
 pub use events::{NodeChange, NodeEvent, NodeEvents, NodeLife};
 pub use options::{Bus, CommunicatorOptions, NodeOptions, OpenError};
@@ -158,7 +158,12 @@ impl Node {
     pub(crate) fn assemble(bus: &Bus, options: &NodeOptions) -> Result<Self, OpenError> {
         Clock::prepare();
         let node = options.id.unwrap_or_else(|| NodeId::named(&options.name));
-        let who = (node, options.name.as_str(), &*bus.to_string());
+        let who = Who {
+            node,
+            name: &options.name,
+            bus: &bus.to_string(),
+            message_size_max: options.message_size_max.unwrap_or(0),
+        };
         match options::open_medium(bus, options, node)? {
             (Opened::Engine(engine, joined), seals) => Self::over(engine, joined, who, seals),
             (Opened::Memory(entered, layers), seals) => Self::in_memory(*entered, layers, who, seals),
@@ -169,12 +174,12 @@ impl Node {
     pub(crate) fn over(
         engine: Engine,
         joined: Joined,
-        who: (NodeId, &str, &str),
+        who: Who<'_>,
         seals: Option<Seals>,
     ) -> Result<Self, OpenError> {
         let (incarnation, size_max) = (joined.incarnation, engine.transmit.payload_size_max());
         let about = About::new(who, incarnation, size_max, seals)?;
-        let descriptors = own_descriptors(&*engine.receive, who.1)?;
+        let descriptors = own_descriptors(&*engine.receive, who.name)?;
         let bell = engine.receive.bell();
         let gate = Gate::new(bell.event()).map_err(|error| OpenError::System {
             error,
@@ -200,7 +205,7 @@ impl Node {
     pub(crate) fn in_memory(
         entered: Entered,
         layers: Layers,
-        who: (NodeId, &str, &str),
+        who: Who<'_>,
         seals: Option<Seals>,
     ) -> Result<Self, OpenError> {
         let about = About::new(who, entered.incarnation, entered.payload_size_max, seals)?;
@@ -224,9 +229,14 @@ impl Node {
         &self.about().owner
     }
 
-    /// Largest message of this bus, bytes.
+    /// Largest message that goes over this bus in one frame, bytes.
     pub fn payload_size_max(&self) -> usize {
         self.about().payload_size_max
+    }
+
+    /// Largest message that its communicators send, bytes: what [`NodeOptions::message_size_max`] asked for, or what goes in one frame.
+    pub fn message_size_max(&self) -> usize {
+        self.about().large.message_size_max(self.about().payload_size_max)
     }
 
     /// Whether its medium is memory.

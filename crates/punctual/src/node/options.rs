@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use punctual_proto::NodeId;
+use punctual_proto::limits::MESSAGE_SIZE_MAX;
 
 use super::Node;
 use crate::engine::datagram::{self, DatagramOptions, Reach};
@@ -145,6 +146,7 @@ impl fmt::Display for Bus {
 pub struct NodeOptions {
     pub(super) name: String,
     pub(super) id: Option<NodeId>,
+    pub(super) message_size_max: Option<usize>,
     faults: Option<Faults>,
     capture: Option<PathBuf>,
 }
@@ -152,13 +154,37 @@ pub struct NodeOptions {
 impl NodeOptions {
     /// A node of that name: letters, digits, `-` and `_`, at most 32. Its id follows from the name.
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), id: None, faults: None, capture: None }
+        Self { name: name.to_owned(), id: None, message_size_max: None, faults: None, capture: None }
     }
 
     /// Another id than the name's.
     #[must_use]
     pub fn id(mut self, id: NodeId) -> Self {
         self.id = Some(id);
+        self
+    }
+
+    /// Sends messages of up to so many bytes, 64 MiB at the most, and takes them from others. What is larger than a frame is cut
+    /// into fragments, each a frame of its own: a message is delivered whole, or counted as lost ([`crate::Ledger::large_lost`]).
+    /// Those who are to hear such messages ask for it too; to others their fragments are refused, and counted.
+    ///
+    /// Messages in the making take memory for four of the largest at most, for all communicators of the node together. See
+    /// `docs/large.md`.
+    ///
+    /// ```
+    /// use punctual::{Bus, NodeOptions, Target};
+    ///
+    /// let bus = Bus::loopback("large");
+    /// let [here, there] = ["here", "there"].map(|name| NodeOptions::new(name).message_size_max(64 << 20).open(&bus));
+    /// let (mut sends, mut receives) = (here?.bind(1)?, there?.bind(7)?);
+    /// let receiver = std::thread::spawn(move || receives.receive().map(|message| message.payload.len()));
+    /// sends.send(Target::port("there", 7), &vec![1; 3_000_000])?;
+    /// assert_eq!(receiver.join().unwrap(), Ok(3_000_000));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn message_size_max(mut self, size: usize) -> Self {
+        self.message_size_max = Some(size);
         self
     }
 
@@ -219,6 +245,11 @@ pub(super) fn open_medium(
     node: NodeId,
 ) -> Result<(Opened, Option<Seals>), OpenError> {
     check_name("node", &options.name)?;
+    if let Some(size) = options.message_size_max.filter(|&size| size > MESSAGE_SIZE_MAX) {
+        return Err(OpenError::Invalid(format!(
+            "messages of {size} bytes: they have at most {MESSAGE_SIZE_MAX}"
+        )));
+    }
     let name = &options.name;
     let (bus, seals) = bus.unseal()?;
     let opened = match bus {

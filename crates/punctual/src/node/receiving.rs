@@ -9,7 +9,7 @@ use punctual_machine::epoll::EpollSet;
 use punctual_machine::slept::Slept;
 use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Header, Stamps};
+use punctual_proto::{Header, Kind, Stamps};
 
 use super::Core;
 use super::accounts::{Accounts, Change, PeerAccount};
@@ -33,18 +33,44 @@ pub(crate) struct Landing {
     last: Option<Found>,
     /// Something has landed since the last look for a message.
     pub(crate) has_landed: bool,
+    /// The buffer for frames, while a message that was put together is in its place.
+    aside: Option<Vec<u8>>,
 }
 
 impl Landing {
     pub(crate) fn new(payload_size_max: usize) -> Self {
         let buffer = vec![0; OVERHEAD_SIZE_MAX + payload_size_max];
-        Self { buffer, last: None, has_landed: false }
+        Self { buffer, last: None, has_landed: false, aside: None }
     }
 
     /// A message is in the buffer.
     pub(crate) fn land(&mut self, found: Found) {
         self.last = Some(found);
         self.has_landed = true;
+    }
+
+    /// What has landed is a fragment of a message.
+    #[inline]
+    pub(crate) fn is_fragment(&self) -> bool {
+        self.last.as_ref().is_some_and(|found| found.header.kind == Kind::Fragment)
+    }
+
+    /// The fragment that landed made its message whole: that is what has landed.
+    pub(crate) fn land_whole(&mut self, whole: Vec<u8>) {
+        if let Some(found) = &mut self.last {
+            found.header.kind = Kind::Data;
+            found.header.payload_size = whole.len() as u32;
+            found.payload_at = 0;
+            self.aside = Some(std::mem::replace(&mut self.buffer, whole));
+        }
+    }
+
+    /// The last message is not looked at any more.
+    #[inline]
+    pub(crate) fn forget(&mut self) {
+        if let Some(buffer) = self.aside.take() {
+            self.buffer = buffer;
+        }
     }
 
     /// The last message that landed, and the buffer that it is in.

@@ -45,6 +45,7 @@ struct Open {
     /// Ports of this node are meant, besides the sender's own.
     to_ports: bool,
     sealed: bool,
+    kind: Kind,
 }
 
 impl Open {
@@ -58,7 +59,7 @@ impl Open {
 
     fn header(&self, core: &Core, sequence: u32) -> Header {
         Header {
-            kind: Kind::Data,
+            kind: self.kind,
             incarnation: core.about.incarnation,
             source: self.source,
             target: self.target,
@@ -107,7 +108,7 @@ impl Sending {
         if target.node.is_some_and(|node| node != core.about.node) {
             return self.take_for_one(core, source, target, payload, timing);
         }
-        let open = self.open(core, source, target, payload.len(), timing)?;
+        let open = self.open(core, source, target, (Kind::Data, payload.len()), timing)?;
         block::copy(payload, self.room(&open));
         self.close(core, source, &open);
         Ok(())
@@ -129,8 +130,17 @@ impl Sending {
         sealer.as_mut().map_or(Ok(()), |sealer| sealer.prepare(source.seals_in()))?;
         let source = Address { node: core.about.node, port: source.port };
         let (size, sealed) = (payload.len(), sealer.is_some());
-        let mut open =
-            Open { source, target, sequence: 0, size, stamps, to_bus: true, to_ports: false, sealed };
+        let mut open = Open {
+            source,
+            target,
+            sequence: 0,
+            size,
+            stamps,
+            to_bus: true,
+            to_ports: false,
+            sealed,
+            kind: Kind::Data,
+        };
         let (prefix_size, frame_size) = (open.prefix_size(), open.frame_size());
         let claimed = transmit.claim(target.node, frame_size);
         open.sequence = claimed.map_err(|error| refuse(core, error))?;
@@ -155,17 +165,17 @@ impl Sending {
         local_stamps(sent, timing.due, core.about.clock.domain())
     }
 
-    /// Room for a message. It is taken by [`Self::commit`]; without that nothing happened.
+    /// Room for a frame of this kind and size. It is taken by [`Self::commit`]; without that nothing happened.
     pub(crate) fn claim(
         &mut self,
         core: &Core,
         source: &Inbox,
         target: Target,
-        size: usize,
+        frame: (Kind, usize),
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
         self.open = None;
-        self.open = Some(self.open(core, source, target, size, timing)?);
+        self.open = Some(self.open(core, source, target, frame, timing)?);
         Ok(())
     }
 
@@ -191,7 +201,7 @@ impl Sending {
         core: &Core,
         source: &Inbox,
         target: Target,
-        size: usize,
+        (kind, size): (Kind, usize),
         timing: Option<Timing>,
     ) -> Result<Open, SendError> {
         check(core, target, size)?;
@@ -203,7 +213,8 @@ impl Sending {
             Some(sealer) if to_bus || self.seals_local => sealer.prepare(source.seals_in()).map(|()| true)?,
             _ => false,
         };
-        let mut open = Open { source: address, target, sequence: 0, size, stamps, to_bus, to_ports, sealed };
+        let mut open =
+            Open { source: address, target, sequence: 0, size, stamps, to_bus, to_ports, sealed, kind };
         let claimed = if to_bus {
             self.transmit.claim(target.node, open.frame_size())
         } else {
@@ -230,6 +241,7 @@ impl Sending {
             to_bus: false,
             to_ports,
             sealed: false,
+            kind: Kind::Data,
         };
         self.claim_here(source, &open)?;
         self.close(core, source, &open);

@@ -184,6 +184,11 @@ impl Subscription {
         })
     }
 
+    /// Fragments that it reads count as delivered in this row of its node's page.
+    pub(crate) fn count_in(&mut self, row: usize) {
+        self.images.count_in(row);
+    }
+
     pub(crate) fn streams(&self) -> &Arc<Streams> {
         self.images.streams()
     }

@@ -21,6 +21,7 @@ struct Held {
     sent: Option<Ticks>,
     sealed_in: Option<u32>,
     is_unopened: bool,
+    fragment_of: Option<u64>,
     noted: Option<Noted>,
     payload: Vec<u8>,
     /// When it is let go at the latest; at once after the next message, if it is only to be overtaken.
@@ -30,7 +31,18 @@ struct Held {
 
 impl Held {
     fn shown(&self) -> StreamMessage<'_> {
-        let Self { source, target, sequence, lost_before, sent, sealed_in, is_unopened, noted, .. } = *self;
+        let Self {
+            source,
+            target,
+            sequence,
+            lost_before,
+            sent,
+            sealed_in,
+            is_unopened,
+            fragment_of,
+            noted,
+            ..
+        } = *self;
         let payload = Payload::Private(&self.payload);
         StreamMessage {
             source,
@@ -40,6 +52,7 @@ impl Held {
             sent,
             sealed_in,
             is_unopened,
+            fragment_of,
             payload,
             noted,
             fate: Cell::new(Fate::Open),
@@ -91,11 +104,12 @@ impl Faulty {
             // It arrives now, as far as its reader can know.
             let held = &mut self.held[position];
             held.noted = held.noted.map(|noted| Noted { read: now, opened: now, ..noted });
-            if !take(&held.shown()) {
+            let message = held.shown();
+            if !take(&message) {
                 break;
             }
+            shown += usize::from(message.fate.get() != Fate::Gathered);
             self.held.remove(position);
-            shown += 1;
         }
         shown
     }
@@ -149,7 +163,16 @@ impl Faulty {
         message.fate.set(Fate::Held);
         let wait = if overtaken { self.delay.max(Clock::get().ticks(OVERTAKING_MAX)) } else { self.delay };
         let StreamMessage {
-            source, target, sequence, lost_before, sent, sealed_in, is_unopened, noted, ..
+            source,
+            target,
+            sequence,
+            lost_before,
+            sent,
+            sealed_in,
+            is_unopened,
+            fragment_of,
+            noted,
+            ..
         } = *message;
         let release = now.plus(wait);
         self.held.push_back(Held {
@@ -160,6 +183,7 @@ impl Faulty {
             sent,
             sealed_in,
             is_unopened,
+            fragment_of,
             noted,
             payload,
             release,

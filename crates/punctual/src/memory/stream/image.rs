@@ -17,6 +17,7 @@ use super::prefix::Prefix;
 use super::ring_file::RingFile;
 use super::sealing::Belief;
 use crate::engine::tap::Direction;
+use crate::large::FRAGMENTS_PER_LOOK;
 use crate::ledger::Count;
 use crate::node::count_of;
 use crate::trace::{ReceiverStamps, Stages};
@@ -50,6 +51,8 @@ pub struct StreamMessage<'a> {
     pub sealed_in: Option<u32>,
     /// Behind the message stands its seal, which nobody has looked at.
     pub(crate) is_unopened: bool,
+    /// It is a fragment of a message of this life of its node.
+    pub(super) fragment_of: Option<u64>,
     pub(super) payload: Payload<'a>,
     pub(super) noted: Option<Noted>,
     pub(super) fate: Cell<Fate>,
@@ -64,6 +67,8 @@ pub(super) enum Fate {
     Whole,
     /// Its reader was told that it was written over.
     Overwritten,
+    /// It is a fragment, which its reader has, and not a message.
+    Gathered,
     /// A fault that was asked for has taken it: it counts as lost.
     Lost,
     /// A fault that was asked for holds it back: it is shown later, from there.
@@ -267,8 +272,8 @@ impl Image {
         // Dropped also if `take` panics: the messages before that one were delivered.
         let told = Told(self);
         let image = &mut *told.0;
-        let mut delivered = 0;
-        while delivered < limit {
+        let (mut delivered, mut gathered) = (0, 0);
+        while delivered < limit && gathered < FRAGMENTS_PER_LOOK {
             match image.reader.peek() {
                 Next::Frame => {}
                 Next::Empty => break,
@@ -304,6 +309,13 @@ impl Image {
                 opening.take();
             }
             image.taken_by_faults += u64::from(fate == Fate::Lost);
+            if fate == Fate::Gathered {
+                // What is missing is told with the next message.
+                gathered += 1;
+                image.reader.consume();
+                image.tell();
+                continue;
+            }
             image.missing_told = image.missing();
             image.reader.consume();
             delivered += usize::from(fate == Fate::Whole);
@@ -346,7 +358,7 @@ impl Image {
     fn capture(&self, message: &StreamMessage<'_>) {
         let Some(capture) = &self.streams.layers.capture else { return };
         let header = Header {
-            kind: Kind::Data,
+            kind: if message.fragment_of.is_some() { Kind::Fragment } else { Kind::Data },
             incarnation: self.file.about.life as u16,
             source: message.source,
             target: message.target,
@@ -381,7 +393,8 @@ impl Image {
         let (sent, noted) = match prefix {
             Prefix::Plain => (None, None),
             Prefix::Sent(sent) => (Some(sent), None),
-            Prefix::Stages(sender) => {
+            Prefix::Fragment(sender) if sender.sent == 0 => (None, None),
+            Prefix::Stages(sender) | Prefix::Fragment(sender) => {
                 let opened = if sealed_in.is_some() { Clock::get().now() } else { read };
                 (Some(Ticks(sender.sent)), Some(Noted { sender, read, opened }))
             }
@@ -394,6 +407,7 @@ impl Image {
             sent,
             sealed_in,
             is_unopened: about.sealed && sealed_in.is_none(),
+            fragment_of: matches!(prefix, Prefix::Fragment(_)).then_some(about.life),
             payload,
             noted,
             fate: Cell::new(Fate::Open),

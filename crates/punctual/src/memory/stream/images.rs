@@ -18,6 +18,7 @@ use super::super::roster::{Pace, Peer};
 use super::super::segment::RINGS_BELL;
 use super::Streams;
 use super::faulty::Faulty;
+use super::gathering::Gathering;
 use super::image::{Image, ImageAccount, StreamMessage};
 use super::ring_file::{RingFile, RingIdentity, may_mean};
 use super::sealing::{Belief, Opening};
@@ -87,6 +88,7 @@ pub(crate) struct Images {
     followed: Followed,
     /// What goes wrong on purpose.
     faulty: Option<Box<Faulty>>,
+    gathering: Gathering,
     rings_seen: u32,
     visits_seen: u32,
     /// All nodes, our own included, as of a version of the roster.
@@ -129,6 +131,7 @@ impl Images {
         Self {
             followed: Followed { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief },
             faulty,
+            gathering: Gathering::new(&streams.about),
             streams,
             reads,
             bell,
@@ -276,22 +279,34 @@ impl Images {
         if self.has_changed() {
             self.find_rings();
         }
-        match &mut self.faulty {
+        let Self { gathering, streams, .. } = self;
+        let take = &mut |message: &StreamMessage<'_>| gathering.show(&streams.about, message, take);
+        let delivered = match &mut self.faulty {
             None => {
                 let delivered = self.followed.poll(limit, take);
                 if delivered == 0 && self.followed.belief.was_delayed {
-                    return self.followed.poll_again(limit, take);
+                    self.followed.poll_again(limit, take)
+                } else {
+                    delivered
                 }
-                delivered
             }
             Some(faulty) => {
                 let now = Clock::get().now();
                 let released = faulty.release(now, limit, take);
-                let page = &self.streams.about.page;
+                let page = &streams.about.page;
                 let mut suffer = |message: &StreamMessage<'_>| faulty.suffer(message, now, page, take);
                 released + self.followed.poll(limit - released, &mut suffer)
             }
+        };
+        if delivered == 0 {
+            self.gathering.handle_nothing(&self.streams.about);
         }
+        delivered
+    }
+
+    /// Its fragments count as delivered in this row of its node's page.
+    pub(crate) fn count_in(&mut self, row: usize) {
+        self.gathering.row = Some(row);
     }
 
     /// Looks who has left or died, and for rings that nobody told of.
@@ -435,6 +450,7 @@ impl Followed {
 
 impl Drop for Images {
     fn drop(&mut self) {
+        self.gathering.close(&self.streams.about);
         self.followed.images.clear();
         if self.introduced.is_some() {
             self.streams.roster.venue.keep_bell(self.bell, None);

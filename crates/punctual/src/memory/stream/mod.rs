@@ -31,6 +31,7 @@ use ring_file::{RingFile, RingIdentity, target_word};
 mod books;
 mod faulty;
 mod follower;
+mod gathering;
 mod image;
 mod images;
 mod observing;

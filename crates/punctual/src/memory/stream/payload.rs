@@ -1,6 +1,7 @@
 //! A message where it lies: in a ring, or in memory of this process.
 
 use punctual_machine::ring::{RingReader, SharedBytes};
+use punctual_proto::fragment::HEAD_SIZE;
 
 /// A message where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,20 @@ impl Payload<'_> {
         match self {
             Self::Private(bytes) => bytes.len(),
             Self::Shared { bytes, .. } => bytes.len(),
+        }
+    }
+
+    /// A fragment's head, and its bytes.
+    pub(super) fn split_head(&self) -> Option<([u8; HEAD_SIZE], Self)> {
+        match *self {
+            Self::Private(bytes) => {
+                bytes.split_first_chunk().map(|(head, bytes)| (*head, Self::Private(bytes)))
+            }
+            Self::Shared { bytes, reader } => {
+                let mut head = [0; HEAD_SIZE];
+                bytes.copy_to(&mut head);
+                Some((head, Self::Shared { bytes: bytes.skip(HEAD_SIZE)?, reader }))
+            }
         }
     }
 

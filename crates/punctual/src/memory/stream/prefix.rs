@@ -2,8 +2,10 @@
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::ring::SharedBytes;
-use punctual_proto::Stamps;
 use punctual_proto::stamps::{STAMPS_SIZE, interval};
+use punctual_proto::{Kind, Stamps};
+
+use crate::node::sending::Timing;
 
 /// What the messages of a publication say of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,12 +26,15 @@ const WORD_SIZE: usize = 8;
 const SENT: u8 = 1;
 /// Flag of a frame whose prefix has the sender's stages.
 const STAGES: u8 = 2;
+/// Flags of a frame that carries a fragment; its prefix has the sender's stages, or zeroes.
+const FRAGMENT: u8 = 3;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Prefix {
     Plain,
     Sent(Ticks),
     Stages(Stamps),
+    Fragment(Stamps),
 }
 
 impl Prefix {
@@ -56,10 +61,35 @@ impl Prefix {
         }
     }
 
+    /// Of a fragment of a message that was sent then, if that is to be said.
+    pub(super) fn of_fragment(timing: Option<Timing>, clock: &Clock) -> Self {
+        let stages = timing.map(|Timing { due, sent }| Self::of(StampChoice::All, sent, due, clock));
+        if let Some(Self::Stages(stamps)) = stages {
+            Self::Fragment(stamps)
+        } else {
+            Self::Fragment(Stamps::default())
+        }
+    }
+
+    /// The sender's stages, where it says them.
+    pub(super) fn stamps(&self) -> Option<Stamps> {
+        match self {
+            Self::Stages(stamps) => Some(*stamps),
+            Self::Fragment(stamps) => Some(*stamps).filter(|stamps| stamps.sent != 0),
+            Self::Plain | Self::Sent(_) => None,
+        }
+    }
+
+    pub(super) fn kind(flags: u8) -> Kind {
+        if flags == FRAGMENT { Kind::Fragment } else { Kind::Data }
+    }
+
     /// The ring has room for it, and it is about to be written.
     #[inline]
     pub(super) fn note_posted(&mut self, clock: &Clock) {
-        if let Self::Stages(stamps) = self {
+        if let Self::Stages(stamps) | Self::Fragment(stamps) = self
+            && stamps.sent != 0
+        {
             stamps.sealed_to_posted = interval(stamps.sent, clock.now().0);
         }
     }
@@ -68,7 +98,7 @@ impl Prefix {
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Plain | Self::Sent(_) => WORD_SIZE,
-            Self::Stages(_) => STAMPS_SIZE,
+            Self::Stages(_) | Self::Fragment(_) => STAMPS_SIZE,
         }
     }
 
@@ -78,13 +108,14 @@ impl Prefix {
             Self::Plain => 0,
             Self::Sent(_) => SENT,
             Self::Stages(_) => STAGES,
+            Self::Fragment(_) => FRAGMENT,
         }
     }
 
     /// Whether frames with these flags say where their sender's time went.
     #[inline]
     pub(super) fn has_stages(flags: u8) -> bool {
-        flags == STAGES
+        flags >= STAGES
     }
 
     /// Hands its bytes to `write`.
@@ -93,7 +124,7 @@ impl Prefix {
         match self {
             Self::Plain => write(&[0; WORD_SIZE]),
             Self::Sent(sent) => write(&sent.0.to_le_bytes()),
-            Self::Stages(stamps) => {
+            Self::Stages(stamps) | Self::Fragment(stamps) => {
                 let mut bytes = [0; STAMPS_SIZE];
                 stamps.write(&mut bytes);
                 write(&bytes);
@@ -111,6 +142,7 @@ impl Prefix {
                 (Self::Sent(Ticks(sent)), WORD_SIZE)
             }
             STAGES => (Self::Stages(Stamps::from_words(frame.first_words()?)), STAMPS_SIZE),
+            FRAGMENT => (Self::Fragment(Stamps::from_words(frame.first_words()?)), STAMPS_SIZE),
             _ => return None,
         };
         Some((prefix, frame.skip(size)?))
@@ -128,6 +160,10 @@ impl Prefix {
             STAGES => {
                 let (stamps, payload) = frame.split_first_chunk()?;
                 (Self::Stages(Stamps::read(stamps)), payload)
+            }
+            FRAGMENT => {
+                let (stamps, payload) = frame.split_first_chunk()?;
+                (Self::Fragment(Stamps::read(stamps)), payload)
             }
             _ => return None,
         })

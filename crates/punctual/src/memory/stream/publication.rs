@@ -8,7 +8,7 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::doorbell::sender_fence;
 use punctual_machine::ring::{ClaimError, RingWriter, frame_size_max};
 use punctual_proto::seal::SEAL_SIZE;
-use punctual_proto::{Address, Header, Kind, Target};
+use punctual_proto::{Address, Header, Target};
 
 use super::super::WhenFull;
 use super::super::roster::Pace;
@@ -19,6 +19,7 @@ use super::prefix::{Prefix, StampChoice};
 use super::ring_file::RingFile;
 use super::sealing::Sealing;
 use crate::engine::tap::Direction;
+use crate::node::sending::Timing;
 
 /// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
@@ -255,6 +256,27 @@ impl Publication {
             false => Prefix::Plain,
             true => Prefix::of(self.stamps, self.clock.now(), due, self.clock),
         };
+        self.claim_behind(&mut prefix, size, self.held_back)?;
+        Ok(prefix)
+    }
+
+    /// Room for a fragment. If its sender `waits`, readers hold it back though they may not hold others back.
+    pub(crate) fn claim_fragment(
+        &mut self,
+        size: usize,
+        timing: Option<Timing>,
+        waits: bool,
+    ) -> Result<PublicationClaim<'_>, OfferError> {
+        let mut prefix = Prefix::of_fragment(timing, self.clock);
+        if waits && !self.held_back {
+            self.writer.ask_readers();
+        }
+        self.claim_behind(&mut prefix, size, self.held_back || waits)?;
+        Ok(PublicationClaim { publication: self, prefix })
+    }
+
+    #[inline]
+    fn claim_behind(&mut self, prefix: &mut Prefix, size: usize, held_back: bool) -> Result<(), OfferError> {
         if self.followers.is_empty() || self.has_visitors() {
             self.connect()?;
         }
@@ -262,8 +284,7 @@ impl Publication {
             sealing.sealer.prepare(self.group).map_err(|_| OfferError::NoKey)?;
         }
         let frame_size = prefix.size() + size + self.seal_size();
-        let claimed =
-            if self.held_back { self.claim_held(frame_size) } else { self.writer.claim(frame_size) };
+        let claimed = if held_back { self.claim_held(frame_size) } else { self.writer.claim(frame_size) };
         if let Err(error) = claimed {
             self.claim_slowly(error, frame_size, size)?;
         }
@@ -275,7 +296,7 @@ impl Publication {
                 prefix.write(|bytes| frame[..bytes.len()].copy_from_slice(bytes));
             }
         }
-        Ok(prefix)
+        Ok(())
     }
 
     #[inline]
@@ -302,13 +323,10 @@ impl Publication {
         let (sealed, number) = (self.sealing.is_some(), self.writer.sequence());
         let (source, target, seal_size) = (self.source(), self.target(), self.seal_size());
         let frame = self.writer.claimed_bytes();
-        let stamps = match prefix {
-            Prefix::Stages(stamps) => Some(*stamps),
-            Prefix::Plain | Prefix::Sent(_) => None,
-        };
+        let stamps = prefix.stamps();
         let body = &frame[prefix.size()..];
         let header = Header {
-            kind: Kind::Data,
+            kind: Prefix::kind(prefix.flags()),
             incarnation: self.streams.about.incarnation,
             source,
             target,

@@ -1,0 +1,170 @@
+//! Messages larger than a frame: what a node has for them, and how a receiver puts them together.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use punctual_machine::process::random;
+use punctual_proto::fragment::{Assembler, Cut, HEAD_SIZE, Head, Place, Refused};
+use punctual_proto::limits::ASSEMBLY_MESSAGES_MAX;
+use punctual_proto::{Address, Nanos, Target};
+
+use crate::engine::SendError;
+use crate::ledger::Count;
+use crate::node::About;
+
+/// Fragments that one look takes before it ends without a message: a sender that never ends its message must not keep it.
+pub(crate) const FRAGMENTS_PER_LOOK: usize = 1024;
+
+/// What a node has for messages larger than a frame.
+#[derive(Debug)]
+pub(crate) struct Large {
+    /// Largest message, bytes; 0 = none is cut, and no fragment is taken.
+    message_size_max: usize,
+    shared: Mutex<Shared>,
+}
+
+/// What its communicators share.
+#[derive(Debug)]
+struct Shared {
+    /// Number of the next message that is cut.
+    next: u32,
+    /// Bytes of all messages that are being put together.
+    held: usize,
+}
+
+impl Large {
+    /// A node that sends and takes messages of so many bytes; 0 = none beyond a frame.
+    pub(crate) fn new(message_size_max: usize) -> Self {
+        // Another life's numbers begin elsewhere.
+        let shared = Mutex::new(Shared { next: random() as u32, held: 0 });
+        Self { message_size_max, shared }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Largest message, bytes, where a frame carries so many.
+    pub(crate) fn message_size_max(&self, payload_size_max: usize) -> usize {
+        self.message_size_max.max(payload_size_max)
+    }
+
+    /// The fragments of a message, for frames that carry so much.
+    ///
+    /// # Errors
+    /// [`SendError::TooLong`].
+    pub(crate) fn cut(&self, size: usize, payload_size_max: usize) -> Result<Cut, SendError> {
+        let size_max = self.message_size_max(payload_size_max);
+        let number = || {
+            let mut shared = self.shared();
+            shared.next = shared.next.wrapping_add(1);
+            shared.next
+        };
+        let cut = if size > size_max { None } else { Cut::new(number(), size, payload_size_max) };
+        cut.ok_or(SendError::TooLong { size, size_max })
+    }
+}
+
+/// Whose messages have numbers of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) source: Address,
+    pub(crate) target: Target,
+    /// Which life of its node, as far as the medium tells.
+    pub(crate) life: u64,
+    /// All fragments of a message are sealed in one group.
+    pub(crate) sealed_in: Option<u32>,
+}
+
+/// What became of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gathered {
+    /// It is where it belongs, or was refused; others of its message are missing.
+    Part,
+    /// Its message is whole.
+    Whole(Place),
+    /// It was written over while it was copied.
+    Void,
+}
+
+/// One receiver's messages in the making.
+#[derive(Debug)]
+pub(crate) struct Gatherer(Assembler<Origin>);
+
+impl Gatherer {
+    pub(crate) fn new(large: &Large) -> Self {
+        Self(Assembler::new(large.message_size_max))
+    }
+
+    /// Takes a fragment whose bytes behind the head, `size` of them, `copy` puts where they belong; it says whether they are what was
+    /// sent.
+    pub(crate) fn gather(
+        &mut self,
+        about: &About,
+        origin: Origin,
+        (head, size): (&[u8; HEAD_SIZE], usize),
+        copy: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Gathered {
+        let now = now(about);
+        let head = Head::read(head, size);
+        let place = self.counted(about, |assembler, free| match &head {
+            Some(head) => assembler.place(origin, head, now, free),
+            None => Err(Refused::Contradiction),
+        });
+        match (place, head) {
+            (Ok(place), Some(head)) => {
+                if !copy(self.0.room(place, &head)) {
+                    return Gathered::Void;
+                }
+                if self.0.fill(place, &head, now) { Gathered::Whole(place) } else { Gathered::Part }
+            }
+            (Err(Refused::Ended), _) => Gathered::Part,
+            _ => {
+                about.page.count(Count::FragmentsRefused).add(1);
+                Gathered::Part
+            }
+        }
+    }
+
+    pub(crate) fn bytes(&self, place: Place) -> &[u8] {
+        self.0.bytes(place)
+    }
+
+    /// The message is delivered.
+    pub(crate) fn take(&mut self, about: &About, place: Place) -> Vec<u8> {
+        about.page.count(Count::LargeDelivered).add(1);
+        self.counted(about, |assembler, _| assembler.take(place))
+    }
+
+    /// All that has come is taken, and there is no message.
+    #[inline]
+    pub(crate) fn handle_nothing(&mut self, about: &About) {
+        if !self.0.is_empty() {
+            let now = now(about);
+            self.counted(about, |assembler, _| assembler.handle_timeout(now));
+        }
+    }
+
+    /// Its receiver closes.
+    pub(crate) fn close(&mut self, about: &About) {
+        self.counted(about, |assembler, _| assembler.handle_end());
+    }
+
+    /// Does something within the memory that the node has left, and counts what that came to.
+    fn counted<T>(&mut self, about: &About, work: impl FnOnce(&mut Assembler<Origin>, usize) -> T) -> T {
+        let mut shared = about.large.shared();
+        let held_max = ASSEMBLY_MESSAGES_MAX * about.large.message_size_max;
+        let before = self.0.held();
+        let done = work(&mut self.0, held_max.saturating_sub(shared.held));
+        shared.held = shared.held - before + self.0.held();
+        drop(shared);
+        match self.0.take_lost() {
+            0 => {}
+            lost => about.page.count(Count::LargeLost).add(lost),
+        }
+        done
+    }
+}
+
+fn now(about: &About) -> Nanos {
+    Nanos(about.clock.nanos(about.clock.now()))
+}

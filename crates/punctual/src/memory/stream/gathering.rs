@@ -1,0 +1,99 @@
+//! Puts messages together whose fragments one subscription reads.
+
+use std::cell::Cell;
+
+use super::image::{Fate, StreamMessage};
+use super::payload::Payload;
+use crate::large::{Gathered, Gatherer, Origin};
+use crate::ledger::RowCount;
+use crate::node::About;
+
+#[derive(Debug)]
+pub(super) struct Gathering {
+    gatherer: Gatherer,
+    /// Where its node counts what it has, if it does.
+    pub(super) row: Option<usize>,
+}
+
+impl Gathering {
+    pub(super) fn new(about: &About) -> Self {
+        Self { gatherer: Gatherer::new(&about.large), row: None }
+    }
+
+    /// Shows a message to `take`. Of one that was cut it keeps the fragments, and shows it with the last of them.
+    #[inline]
+    pub(super) fn show(
+        &mut self,
+        about: &About,
+        message: &StreamMessage<'_>,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> bool {
+        match message.fragment_of {
+            Some(life) if !message.is_unopened => self.gather(about, life, message, take),
+            _ => take(message),
+        }
+    }
+
+    #[inline(never)]
+    fn gather(
+        &mut self,
+        about: &About,
+        life: u64,
+        message: &StreamMessage<'_>,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> bool {
+        let StreamMessage { source, target, sequence, lost_before, sent, sealed_in, noted, .. } = *message;
+        let origin = Origin { source, target, life, sealed_in };
+        let (head, bytes) = message
+            .payload
+            .split_head()
+            .unwrap_or(([0; punctual_proto::fragment::HEAD_SIZE], Payload::Private(&[])));
+        let copy = |room: &mut [u8]| {
+            bytes.copy_to(room);
+            message.is_intact()
+        };
+        match self.gatherer.gather(about, origin, (&head, bytes.len()), copy) {
+            // What it is said to be may not be true either.
+            Gathered::Void => return true,
+            Gathered::Part if !message.is_intact() => return true,
+            Gathered::Part => {}
+            Gathered::Whole(place) => {
+                let payload = Payload::Private(self.gatherer.bytes(place));
+                let whole = StreamMessage {
+                    source,
+                    target,
+                    sequence,
+                    lost_before,
+                    sent,
+                    sealed_in,
+                    is_unopened: false,
+                    fragment_of: None,
+                    payload,
+                    noted,
+                    fate: Cell::new(Fate::Open),
+                };
+                let is_taken = take(&whole);
+                if is_taken {
+                    self.gatherer.take(about, place);
+                    message.fate.set(Fate::Whole);
+                }
+                return is_taken;
+            }
+        }
+        message.fate.set(Fate::Gathered);
+        if let Some(row) = self.row {
+            about.page.row(row)[RowCount::Delivered as usize].add_alone(1);
+        }
+        true
+    }
+
+    /// All that has come was looked at, and there is no message.
+    #[inline]
+    pub(super) fn handle_nothing(&mut self, about: &About) {
+        self.gatherer.handle_nothing(about);
+    }
+
+    pub(super) fn close(&mut self, about: &About) {
+        self.gatherer.close(about);
+    }
+}

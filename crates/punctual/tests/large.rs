@@ -1,0 +1,231 @@
+//! Messages larger than a frame, on every medium: whole or counted, and no frame of them without an account.
+
+mod common;
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use common::{Dice, Medium, PATIENCE, on_every_medium, unique, watchdog};
+use punctual::engine::faulty::Faults;
+use punctual::memory::{SharedOptions, WhenFull};
+use punctual::publication::TakeError;
+use punctual::{Bus, Communicator, Keys, Ledger, Node, NodeOptions, SendError, SubscriptionOptions, Target};
+
+const MESSAGE_SIZE_MAX: usize = 64 << 20;
+
+fn options(name: &str) -> NodeOptions {
+    NodeOptions::new(name).message_size_max(MESSAGE_SIZE_MAX)
+}
+
+fn open(medium: &Medium, faults: Option<Faults>) -> (Node, Node) {
+    let there = faults.map_or(options("there"), |faults| options("there").faults(faults));
+    (options("here").open(&medium.here).unwrap(), there.open(&medium.there).unwrap())
+}
+
+/// Its number, and bytes that follow from it.
+fn message(number: u64, size: usize) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    let mut dice = Dice(number + 1);
+    bytes.resize_with(size.max(8), || 0);
+    bytes[8..].chunks_mut(8).for_each(|part| {
+        let word = dice.below(1 << 50).to_le_bytes();
+        part.copy_from_slice(&word[..part.len()]);
+    });
+    bytes
+}
+
+fn number_of(payload: &[u8]) -> u64 {
+    u64::from_le_bytes(*payload.first_chunk().unwrap())
+}
+
+/// Receives on a thread of its own until nothing has come for so long; the numbers of those that came as they were sent.
+fn receive_all(receiver: &mut Communicator, sizes: &[usize], silence: Duration) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    while let Ok(received) = receiver.receive_timeout(silence) {
+        let number = number_of(received.payload);
+        assert!(received.payload == message(number, sizes[number as usize]), "{number} was altered");
+        assert!(!numbers.contains(&number), "{number} twice");
+        numbers.push(number);
+    }
+    numbers
+}
+
+/// Lets nodes tell each other how far they are, until every frame has its account.
+fn settle(here: &Node, there: &Node, receiver: &mut Communicator) -> Ledger {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        here.housekeep();
+        assert!(receiver.receive_timeout(Duration::from_millis(30)).is_err(), "all came before");
+        let account = there.peers().into_iter().find(|account| account.node == here.id()).unwrap();
+        let sent = here.sent_to(Some(there.id())) + here.sent_to(None);
+        let ledger = there.ledger();
+        let all_said = account.arrived + account.lost + account.missing == sent && account.missing <= 64;
+        if all_said && ledger.is_balanced() && ledger.waiting == 0 {
+            assert_eq!(ledger.arrived, account.arrived, "{ledger}");
+            return ledger;
+        }
+        assert!(Instant::now() < give_up, "{sent} sent: {account:?}; {ledger}");
+    }
+}
+
+/// Sends messages of these sizes, one after the other; the receiver's numbers and both ledgers.
+fn exchange(medium: &Medium, faults: Option<Faults>, sizes: &[usize]) -> (Vec<u64>, Ledger, Ledger) {
+    let (here, there) = open(medium, faults);
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+    assert_eq!(sender.message_size_max(), MESSAGE_SIZE_MAX);
+    let numbers = std::thread::scope(|scope| {
+        let receives = scope.spawn(|| receive_all(&mut receiver, sizes, Duration::from_secs(3)));
+        for (number, size) in sizes.iter().enumerate() {
+            let bytes = message(number as u64, *size);
+            sender.send_timeout(Target::port("there", 7), &bytes, PATIENCE).unwrap();
+        }
+        receives.join().unwrap()
+    });
+    let ledger = settle(&here, &there, &mut receiver);
+    (numbers, here.ledger(), ledger)
+}
+
+/// How many of these messages are cut there.
+fn cut(medium: &Medium, sizes: &[usize]) -> u64 {
+    let node = Node::open(&medium.here, "asked").unwrap();
+    sizes.iter().filter(|&&size| size > node.payload_size_max()).count() as u64
+}
+
+/// Goal: messages of every size arrive as they were sent, where nothing is in the way.
+#[test]
+fn messages_of_any_size_arrive() {
+    let _alive = watchdog(240);
+    on_every_medium(|medium| {
+        let sizes = [1, 1_000, 1_500, 65_000, 70_000, 300_000, 1 << 20, 3_333_333, 9];
+        let large = cut(medium, &sizes);
+        let (numbers, here, there) = exchange(medium, None, &sizes);
+        assert_eq!(here.large_sent, large, "{here}");
+        assert_eq!(there.large_delivered + there.large_lost, large, "{there}");
+        if there.lost() == 0 {
+            assert_eq!(numbers, (0..9).collect::<Vec<u64>>(), "{there}");
+        }
+        assert_eq!(numbers.len() as u64, there.large_delivered + sizes.len() as u64 - large, "{there}");
+    });
+}
+
+/// Goal: the largest message under a loss of a hundredth is whole or counted, as are others before and behind it.
+#[test]
+fn sixty_four_mebibytes_under_loss_are_whole_or_counted() {
+    let _alive = watchdog(500);
+    on_every_medium(|medium| {
+        let mut sizes = vec![1_100_000; 12];
+        sizes.push(MESSAGE_SIZE_MAX);
+        sizes.extend([1_200_000; 6]);
+        let faults = Faults::seeded(5).loss(10);
+        let (numbers, here, there) = exchange(medium, Some(faults), &sizes);
+        assert_eq!(here.large_sent, sizes.len() as u64, "{here}");
+        assert_eq!(there.large_delivered + there.large_lost, here.large_sent, "{there}");
+        assert_eq!(there.large_delivered, numbers.len() as u64, "{there}");
+        assert!(there.lost() > 0 && there.large_lost > 0, "{there}");
+        assert_eq!(there.fragments_refused, 0, "{there}");
+    });
+}
+
+/// Goal: in memory, where nothing is lost, the largest message arrives, also past readers that are otherwise written over, and sealed.
+#[test]
+fn sixty_four_mebibytes_arrive_in_memory() {
+    let _alive = watchdog(240);
+    let hold =
+        Bus::Shared(SharedOptions { when_full: WhenFull::HoldBack, ..SharedOptions::new(&unique("hold")) });
+    let keys = Keys::random(1);
+    let sealed = Bus::shared(&unique("sealed")).sealed(&keys);
+    for bus in [Bus::loopback(&unique("hall")), Bus::shared(&unique("folder")), hold, sealed] {
+        let medium = Medium { name: "memory", here: bus.clone(), there: bus, rings: true };
+        let sizes = [MESSAGE_SIZE_MAX, 8, MESSAGE_SIZE_MAX];
+        let (numbers, _, there) = exchange(&medium, None, &sizes);
+        assert_eq!(numbers, [0, 1, 2], "{there}");
+        assert_eq!((there.large_delivered, there.large_lost, there.lost()), (2, 0, 0), "{there}");
+    }
+}
+
+/// Goal: fragments are sealed as frames are, and faults of all kinds cost messages that are counted.
+#[test]
+fn sealed_messages_under_every_fault_are_whole_or_counted() {
+    let _alive = watchdog(240);
+    let keys = Keys::random(1);
+    on_every_medium(|medium| {
+        let medium = medium.sealed(&keys);
+        let sizes = [1_300_000; 12];
+        let faults = Faults::seeded(3).loss(8).corruption(8).duplication(30).reordering(40);
+        let (numbers, here, there) = exchange(&medium, Some(faults), &sizes);
+        assert_eq!(here.large_sent, 12);
+        assert_eq!(there.large_delivered + there.large_lost, 12, "{there}");
+        assert_eq!(there.large_delivered, numbers.len() as u64, "{there}");
+    });
+}
+
+/// Goal: who asked for no large messages takes none and sends none, and says so.
+#[test]
+fn who_did_not_ask_is_asked_nothing() {
+    let _alive = watchdog(120);
+    on_every_medium(|medium| {
+        let (here, there) =
+            (options("here").open(&medium.here).unwrap(), Node::open(&medium.there, "there").unwrap());
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let large = vec![1; 600_000];
+        sender.send_timeout(Target::port("there", 7), &large, PATIENCE).unwrap();
+        sender.send_timeout(Target::port("there", 7), b"small", PATIENCE).unwrap();
+        assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"small");
+        let ledger = settle(&here, &there, &mut receiver);
+        assert!(ledger.fragments_refused > 2 && ledger.large_delivered + ledger.large_lost == 0, "{ledger}");
+        let (size, size_max) = (large.len(), there.payload_size_max());
+        let back = receiver.try_send(Target::port("here", 1), &large);
+        assert_eq!(back, Err(SendError::TooLong { size, size_max }));
+        let beyond = vec![0; MESSAGE_SIZE_MAX + 1];
+        let refused = sender.send(Target::port("there", 7), &beyond);
+        assert_eq!(refused, Err(SendError::TooLong { size: beyond.len(), size_max: MESSAGE_SIZE_MAX }));
+    });
+    assert!(NodeOptions::new("a").message_size_max(MESSAGE_SIZE_MAX + 1).open(&Bus::loopback("b")).is_err());
+}
+
+/// Goal: a message that does not fit into its receiver's buffer comes next, as any other, and subscriptions have large ones too.
+#[test]
+fn a_large_message_that_does_not_fit_is_kept() {
+    let _alive = watchdog(120);
+    let bus = Bus::loopback(&unique("fits"));
+    let medium = Medium { name: "loopback", here: bus.clone(), there: bus, rings: true };
+    let (here, there) = open(&medium, None);
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+    let mut subscription = there.subscription(7, &SubscriptionOptions::default()).unwrap();
+    let sent = message(0, 700_000);
+    sender.try_send(Target::port("there", 7), &sent).unwrap();
+    let mut buffer = vec![0; 1_000_000];
+    let refused = receiver.try_receive_into(&mut buffer[..1_000]);
+    assert_eq!(refused, Err(TakeError::BufferTooSmall { size: 700_000 }));
+    let delivery = receiver.try_receive_into(&mut buffer).unwrap();
+    assert!(buffer[..delivery.size] == sent);
+    let received = subscription.try_receive(&mut buffer).unwrap();
+    assert!(buffer[..received.size] == sent);
+    let ledger = there.ledger();
+    assert_eq!((ledger.large_delivered, ledger.large_lost), (2, 0), "{ledger}");
+}
+
+/// Goal: without waiting, a message for which there is no room is delivered to nobody; another that is sent then is.
+#[test]
+fn a_message_without_room_is_full_and_counted() {
+    let _alive = watchdog(120);
+    let bus = Bus::loopback(&unique("room"));
+    let medium = Medium { name: "loopback", here: bus.clone(), there: bus, rings: true };
+    let (here, there) = open(&medium, None);
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+    let large = message(0, 3 << 20);
+    assert_eq!(sender.try_send(Target::port("there", 7), &large), Err(SendError::Full));
+    assert!(receiver.try_receive().is_err());
+    let (done, ended) = mpsc::channel();
+    let receives = std::thread::spawn(move || {
+        let whole = receiver.receive_timeout(PATIENCE).unwrap().payload.len();
+        ended.recv().unwrap();
+        while receiver.receive_timeout(Duration::from_millis(2_500)).is_ok() {}
+        whole
+    });
+    sender.send(Target::port("there", 7), &large).unwrap();
+    done.send(()).unwrap();
+    assert_eq!(receives.join().unwrap(), large.len());
+    let (here, there) = (here.ledger(), there.ledger());
+    assert_eq!((here.large_sent, there.large_delivered, there.large_lost), (2, 1, 1), "{here}; {there}");
+}
