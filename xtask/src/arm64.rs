@@ -90,6 +90,7 @@ const NIGHTLY: &[(&str, &[&str])] = &[
             "broadcast_allocation",
             "calls",
             "damage",
+            "large",
             "nodes",
             "runtime",
             "runtime_awaited",

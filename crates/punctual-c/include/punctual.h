@@ -234,6 +234,10 @@ typedef struct punctual_ledger {
     uint64_t seal_stale; /* genuine frames from before, or from the future */
     uint64_t lost_refused; /* frames that were not believed */
     uint64_t restarts; /* streams that went on after a gap too large to count */
+    uint64_t large_sent; /* messages that were cut into fragments */
+    uint64_t large_delivered; /* messages that were put together */
+    uint64_t large_lost; /* messages of which fragments came, and not all */
+    uint64_t fragments_refused; /* fragments that were not taken */
 } punctual_ledger;
 
 /* `struct_size` is sizeof *ledger, so that a program and a library of different versions notice. */

@@ -58,6 +58,10 @@ pub struct punctual_ledger {
     pub seal_stale: u64,
     pub lost_refused: u64,
     pub restarts: u64,
+    pub large_sent: u64,
+    pub large_delivered: u64,
+    pub large_lost: u64,
+    pub fragments_refused: u64,
 }
 
 /// What a node knows of the frames that one life of one peer sent to it and to everybody.
@@ -113,6 +117,10 @@ impl From<Ledger> for punctual_ledger {
             seal_stale: ledger.seal_stale,
             lost_refused: ledger.lost_refused,
             restarts: ledger.restarts,
+            large_sent: ledger.large_sent,
+            large_delivered: ledger.large_delivered,
+            large_lost: ledger.large_lost,
+            fragments_refused: ledger.fragments_refused,
         }
     }
 }

@@ -166,7 +166,11 @@ fn layouts() -> String {
         seal_replayed,
         seal_stale,
         lost_refused,
-        restarts
+        restarts,
+        large_sent,
+        large_delivered,
+        large_lost,
+        fragments_refused
     );
     let structs = HEADER.matches("typedef struct ").count();
     assert_eq!(text.matches("_Alignof").count(), structs, "structs of the header");

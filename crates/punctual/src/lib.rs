@@ -69,6 +69,11 @@ struct RuntimePage;
 #[doc = include_str!("../../../docs/broadcast.md")]
 struct BroadcastPage;
 
+/// Its example runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/large.md")]
+struct LargePage;
+
 /// Its example compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/interest.md")]
