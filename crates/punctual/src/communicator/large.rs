@@ -59,6 +59,11 @@ impl Pace {
 }
 
 impl Communicator {
+    /// Largest message that it sends, bytes ([`crate::NodeOptions::message_size_max`]).
+    pub fn message_size_max(&self) -> usize {
+        self.about().large.message_size_max(self.about().payload_size_max)
+    }
+
     /// Sends a message that is too large for a frame; waits for room for each fragment for at most `timeout`.
     #[cold]
     pub(super) fn send_cut(

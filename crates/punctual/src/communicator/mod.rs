@@ -187,11 +187,6 @@ impl Communicator {
         self.about().payload_size_max
     }
 
-    /// Largest message that it sends, bytes ([`crate::NodeOptions::message_size_max`]).
-    pub fn message_size_max(&self) -> usize {
-        self.about().large.message_size_max(self.about().payload_size_max)
-    }
-
     /// Takes the message, or says why not; never waits. What was taken is delivered or counted.
     ///
     /// One that is cut is taken if all its fragments are. If there is room for some only, it is [`SendError::Full`] and delivered to

@@ -310,8 +310,7 @@ impl Image {
             }
             image.taken_by_faults += u64::from(fate == Fate::Lost);
             if fate == Fate::Gathered {
-                // What is missing is told with the next message.
-                gathered += 1;
+                gathered += 1; // What is missing is told with the next message.
                 image.reader.consume();
                 image.tell();
                 continue;
