@@ -147,7 +147,7 @@ impl WireEnd {
     /// Lets the oldest message land, if there is one.
     #[inline]
     pub(super) fn try_receive(&mut self) -> bool {
-        self.receive(Some(Ticks::default()), |reception, core| reception.try_receive(core))
+        self.receive(Some(Ticks::default()), Reception::try_receive)
     }
 
     #[inline]
