@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let there = NodeOptions::new("there").message_size_max(SIZE).open(&there)?;
         let (mut sends, mut receives) = (here.bind(1)?, there.bind(7)?);
         let receiver =
-            std::thread::spawn(move || while receives.receive_timeout(Duration::from_secs(3)).is_ok() {});
+            std::thread::spawn(move || while receives.receive_timeout(Duration::from_secs(5)).is_ok() {});
         let message = vec![7; SIZE];
         let begin = Instant::now();
         for _ in 0..MESSAGES {

@@ -12,10 +12,10 @@ use crate::engine::SendError;
 use crate::ledger::Count;
 use crate::node::sending::Timing;
 
-/// Bytes that go to a kernel's medium at once, and how long they take at least: 400 MB/s. Nothing there tells a sender that its
-/// receiver is behind; a receive buffer of 1 MiB takes as much as comes in 2 ms.
-const BYTES_AT_ONCE: usize = 128 << 10;
-const BYTES_AT_ONCE_TAKE: Duration = Duration::from_micros(320);
+/// Bytes after which a kernel's medium is given time, and how long each takes: 200 MB/s. Nothing there tells a sender that its
+/// receiver is behind; a receive buffer of 1 MiB takes as much as comes in 5 ms.
+const BYTES_AT_ONCE: usize = 96 << 10;
+const BYTE_TAKES_NS: u64 = 5;
 
 /// A part of a message.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +52,9 @@ impl Pace {
         if self.bytes < BYTES_AT_ONCE {
             return None;
         }
+        let takes = Duration::from_nanos(self.bytes as u64 * BYTE_TAKES_NS);
         self.bytes = 0;
-        self.next = self.next.max(clock.now()).plus(clock.ticks(BYTES_AT_ONCE_TAKE));
+        self.next = self.next.max(clock.now()).plus(clock.ticks(takes));
         Some(self.next)
     }
 }

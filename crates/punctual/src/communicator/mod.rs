@@ -256,7 +256,7 @@ impl Communicator {
 
     /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`]; with a message that is cut, for
     /// as long at each fragment. Such a one also waits for readers that would otherwise be written over, and goes to a kernel's medium
-    /// at no more than 400 MB/s.
+    /// at no more than 200 MB/s.
     ///
     /// ```
     /// use punctual::{Bus, Node, SendError, Target};
