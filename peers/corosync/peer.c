@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -250,8 +249,6 @@ static void allocate(void) {
 int main(int count, char **options) {
     read_options(count, options);
     allocate();
-    // The last argument of a wait is kept to the nanosecond, as our own members ask for, too.
-    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     join();
     warm_up();
     printf("{\"Ok\":{\"frame\":%" PRIu64 "}}\n", plan.frame);

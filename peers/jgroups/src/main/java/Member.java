@@ -28,6 +28,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
+import java.util.logging.LogManager;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -88,6 +89,7 @@ public final class Member implements Receiver {
         // What JGroups prints goes elsewhere: answers have the output to themselves.
         final PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(System.err);
+        LogManager.getLogManager().reset();
         try {
             final Map<String, String> options = new HashMap<>();
             for (int at = 0; at + 1 < arguments.length; at += 2) {
