@@ -4,7 +4,7 @@ use punctual_lab_machine::xdp::{Damage, DamagePlan, Traffic};
 use punctual_machine::namespace::{Offload, set_offload};
 use punctual_machine::packet::ETHERTYPE_EXPERIMENTAL;
 
-use super::protocol::MemberPlan;
+use super::protocol::{Medium, MemberPlan};
 use super::testbed::INTERFACE;
 use crate::endpoint::BusPlan;
 
@@ -18,11 +18,12 @@ impl KernelFaults {
         if !plan.faults.in_kernel {
             return Ok(None);
         }
-        let traffic = match plan.bus {
-            BusPlan::Ethernet { .. } => Traffic::Ethernet(ETHERTYPE_EXPERIMENTAL),
+        let traffic = match plan.medium {
+            Medium::Bus(BusPlan::Ethernet { .. }) => Traffic::Ethernet(ETHERTYPE_EXPERIMENTAL),
             _ => Traffic::AnyUdp,
         };
         let of_a_million = |permille: u32| permille * 1_000;
+        let has_checksums = plan.has_checksums;
         let plan = DamagePlan {
             traffic,
             seed: plan.seed,
@@ -31,6 +32,7 @@ impl KernelFaults {
             class: (0, 0),
         };
         set_offload(INTERFACE, Offload::Segmentation, false)
+            .and_then(|()| set_offload(INTERFACE, Offload::Checksum, !has_checksums))
             .and_then(|()| Damage::attach(INTERFACE, &plan))
             .map(|damage| Some(Self(damage)))
             .map_err(|error| error.to_string())
@@ -46,7 +48,8 @@ impl KernelFaults {
 
 impl Drop for KernelFaults {
     fn drop(&mut self) {
-        // A member that cuts its own runs is slower, not wrong.
-        let _slower = set_offload(INTERFACE, Offload::Segmentation, true);
+        // A member that cuts its own runs, or sums them, is slower, not wrong.
+        let _slower = set_offload(INTERFACE, Offload::Segmentation, true)
+            .and_then(|()| set_offload(INTERFACE, Offload::Checksum, true));
     }
 }

@@ -18,8 +18,9 @@ use super::kv::member::Serving;
 use super::lives::member::Lasting;
 use super::option::FaultProfile;
 use super::option::Planted;
+use super::other::OtherMember;
 use super::protocol::{
-    Joined, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
+    Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
 };
 use super::testbed::{INTERFACE, PREFIX};
 use crate::explain::kept::{WINDOWS_MAX, WindowLog};
@@ -47,7 +48,7 @@ const POOL_SIZE: usize = 1 << 20;
 /// Does as told.
 pub fn serve(mut requests: Requests) -> Result<(), String> {
     let Some(()) = requests.prepare() else { return Ok(()) };
-    let (mut running, mut floor, mut lasting) = (None::<Running>, None::<Floor>, None::<Alive>);
+    let (mut running, mut floor, mut lasting) = (None::<Member>, None::<Floor>, None::<Alive>);
     while let Some(request) = requests.recv() {
         match request {
             MemberRequest::Settle { address } => {
@@ -56,7 +57,7 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                 requests.answer(&settled.map_err(|error| error.to_string()))?;
             }
             MemberRequest::Open(plan) => {
-                let opened = Running::open(*plan);
+                let opened = Member::open(*plan);
                 let joined = opened.map(|(opened, joined)| (running.insert(opened), joined).1);
                 requests.answer(&joined)?;
             }
@@ -86,6 +87,31 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A member that has joined: of ours, or of others.
+enum Member {
+    Ours(Box<Running>),
+    Other(OtherMember),
+}
+
+impl Member {
+    fn open(plan: MemberPlan) -> Result<(Self, Joined), String> {
+        Ok(if let Medium::Other(of) = &plan.medium {
+            let (member, joined) = OtherMember::open(&plan, of)?;
+            (Self::Other(member), joined)
+        } else {
+            let (member, joined) = Running::open(plan)?;
+            (Self::Ours(Box::new(member)), joined)
+        })
+    }
+
+    fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), String> {
+        match self {
+            Self::Ours(member) => member.travel(at_ns),
+            Self::Other(member) => member.travel(at_ns),
+        }
+    }
 }
 
 /// A member that lived until all was over, and stays until it is let go.
@@ -186,7 +212,8 @@ impl Joining {
         let FaultProfile { loss_permille, flips_permille, in_kernel } = plan.faults;
         let faults = Faults::seeded(plan.seed);
         let faults = if in_kernel { faults } else { faults.loss(loss_permille).corruption(flips_permille) };
-        let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&plan.bus.bus());
+        let Medium::Bus(bus) = &plan.medium else { return Err("a member of others has no node".to_owned()) };
+        let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&bus.bus());
         let node = node.map_err(|error| error.to_string())?;
         let names: Vec<String> = (0..plan.members).map(name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

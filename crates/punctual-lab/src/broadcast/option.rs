@@ -1,6 +1,7 @@
 //! What is measured.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -22,17 +23,53 @@ pub enum BroadcastEngine {
     Udp,
     /// Raw Ethernet
     Ethernet,
+    /// What another system takes.
+    #[value(skip)]
+    #[serde(untagged)]
+    Other(OtherSystem),
+}
+
+/// A system of others that gives a group one order of messages. None of them waits until a majority holds a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum OtherSystem {
+    /// Closed process groups of Corosync, by unicast (knet)
+    Corosync,
+    /// The same by UDP multicast
+    CorosyncUdp,
+    /// JGroups with the stack that it ships for total order
+    Jgroups,
+    /// The same with datagrams of one packet, and retransmissions asked for sooner
+    JgroupsMtu,
+}
+
+impl OtherSystem {
+    /// As it is written in options and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Corosync => "corosync",
+            Self::CorosyncUdp => "corosync-udp",
+            Self::Jgroups => "jgroups",
+            Self::JgroupsMtu => "jgroups-mtu",
+        }
+    }
 }
 
 impl BroadcastEngine {
     /// As it is written in options and results.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Other(system) => system.name(),
             Self::Shared => "shared",
             Self::Multicast => "multicast",
             Self::Udp => "udp",
             Self::Ethernet => "ethernet",
         }
+    }
+
+    /// Whether it is a system of others.
+    pub fn is_other(self) -> bool {
+        matches!(self, Self::Other(_))
     }
 
     /// Whether members stand in network namespaces of their own.
@@ -311,6 +348,10 @@ pub struct BroadcastSettings {
     pub planted: Option<Planted>,
     /// When messages are due, where not as fast as the group takes them.
     pub paced: Option<Paced>,
+    /// Systems of others, in turn with ours.
+    pub against: Vec<OtherSystem>,
+    /// The program that makes their members.
+    pub peer_program: PathBuf,
     /// Each member has a processor.
     pub pin: bool,
     /// Record the kernel's trace, of messages that are due at instants.

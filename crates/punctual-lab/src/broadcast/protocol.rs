@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::kv::option::KvPlan;
-use super::option::{BroadcastKind, FaultProfile, FrameSize, Paced, Planted};
+use super::option::{BroadcastKind, FaultProfile, FrameSize, OtherSystem, Paced, Planted};
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ThreadWindows;
 
@@ -36,10 +36,31 @@ pub(super) struct MemberPlan {
     pub(super) faults: FaultProfile,
     /// Of faults and content.
     pub(super) seed: u64,
-    /// What carries frames.
-    pub(super) bus: BusPlan,
+    /// What carries messages.
+    pub(super) medium: Medium,
+    /// The kernel computes and looks at checksums of what is sent: a flipped bit is found by it, whoever sends.
+    pub(super) has_checksums: bool,
     /// What goes wrong here on purpose.
     pub(super) planted: Option<Planted>,
+}
+
+/// What carries messages of a group.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Medium {
+    /// Frames on a bus.
+    Bus(BusPlan),
+    /// A system of others.
+    Other(OtherPlan),
+}
+
+/// A member of another system.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct OtherPlan {
+    pub(super) system: OtherSystem,
+    /// What makes it.
+    pub(super) program: PathBuf,
+    /// Of all members, by their places.
+    pub(super) addresses: Vec<Ipv4Addr>,
 }
 
 /// One trial, as a process sees it that may be killed or stopped.

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use super::judge::Delivered;
 use super::option::{BroadcastEngine, BroadcastSettings, FaultProfile, FrameSize, Paced};
 use super::protocol::{
-    FloorEnd, FloorPlan, Joined, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, read_rows, size_behind,
+    FloorEnd, FloorPlan, Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, OtherPlan,
+    read_rows, size_behind,
 };
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ClockPair;
@@ -113,9 +114,23 @@ impl BroadcastTestbed {
         self.without_network.clone().map_or(Ok(()), Err)
     }
 
-    fn bus(&self, engine: BroadcastEngine, place: usize, members: usize) -> BusPlan {
+    fn medium(
+        &self,
+        engine: BroadcastEngine,
+        place: usize,
+        members: usize,
+        settings: &BroadcastSettings,
+    ) -> Medium {
         let at = |place: usize| SocketAddr::new(address(place).into(), PORT);
-        match engine {
+        Medium::Bus(match engine {
+            BroadcastEngine::Other(system) => {
+                let addresses = (0..members).map(address).collect();
+                return Medium::Other(OtherPlan {
+                    system,
+                    program: settings.peer_program.clone(),
+                    addresses,
+                });
+            }
             BroadcastEngine::Shared => {
                 BusPlan::Shared(format!("broadcast-{}-{}", std::process::id(), self.number))
             }
@@ -125,7 +140,7 @@ impl BroadcastTestbed {
                 BusPlan::Peers { local: at(place), peers }
             }
             BroadcastEngine::Ethernet => BusPlan::Ethernet { interface: INTERFACE.to_owned(), frames: None },
-        }
+        })
     }
 
     /// Makes one trial: a group that is founded, and ends with it.
@@ -167,7 +182,8 @@ impl BroadcastTestbed {
                 kind: settings.kind,
                 faults: trial.faults,
                 seed: trial.seed.wrapping_mul(1_000).wrapping_add(place as u64 + 1),
-                bus: self.bus(trial.engine, place, members),
+                medium: self.medium(trial.engine, place, members, settings),
+                has_checksums: !settings.against.is_empty(),
                 planted: settings.planted.filter(|_| place + 1 == members),
             })
             .collect();

@@ -35,7 +35,9 @@ pub(super) fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
                 seed: settings.seed,
             };
             let frames = |&engine| settings.frames.iter().map(move |&frame| group(engine, frame));
-            let groups = settings.engines.iter().flat_map(frames);
+            let others = settings.against.iter();
+            let others = others.map(|&system| group(BroadcastEngine::Other(system), FrameSize::Usual));
+            let groups = settings.engines.iter().flat_map(frames).chain(others);
             if let Some(kv) = &settings.kv {
                 turns.extend(groups.flat_map(|plan| stores(settings, kv, plan)));
                 continue;

@@ -1,5 +1,6 @@
 //! `punctual run broadcast`: a group beside bare multicast and the published table.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,8 +12,9 @@ use super::progress::progress;
 use crate::broadcast::kv::option::{KvSettings, VALUE_SIZE_MAX, VALUE_SIZE_MIN};
 use crate::broadcast::option::{
     BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultPlace, FaultProfile,
-    FrameSize, Paced, Planted, Senders, bytes,
+    FrameSize, OtherSystem, Paced, Planted, Senders, bytes,
 };
+use crate::broadcast::other;
 use crate::error::Failure;
 use crate::run::Common;
 use crate::units::duration;
@@ -24,7 +26,7 @@ pub struct BroadcastArguments {
     common: Common,
     #[command(flatten)]
     kv: KvArguments,
-    /// Members, one group for each number [default: 4,7,10; with --kills, --stops or --app 4]
+    /// Members, one group for each number [default: 4,7,10; with --kills, --stops, --app or --against 4]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=32))]
     members: Vec<u8>,
     /// Who broadcasts [default: 1; with --kills or --stops all]
@@ -47,21 +49,22 @@ pub struct BroadcastArguments {
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u16).range(1..=4_096))]
     window: Option<u16>,
     /// Faults at each receiver, loss and flips in hundredths of what arrives [default: 0/0,1/0,1/1,2/1,3/1; with --kills,
-    /// --stops or --app 0/0]
+    /// --stops or --app 0/0; with --against 0/0,1/0,3/1]
     #[arg(long, value_name = "LOSS/FLIPS", value_delimiter = ',')]
     faults: Vec<FaultProfile>,
-    /// Who makes them: the library, on every frame, or a program in the kernel, on every packet (root, media of a network)
-    #[arg(long, value_enum, value_name = "PLACE", default_value = "receiver")]
-    faults_in: FaultPlace,
-    /// What carries frames, in turn
-    #[arg(
-        long,
-        value_enum,
-        value_name = "ENGINE",
-        value_delimiter = ',',
-        default_value = "shared,multicast"
-    )]
+    /// Who makes them: the library, on every frame, or a program in the kernel, on every packet (root, media of a network) [default:
+    /// receiver; with --against kernel]
+    #[arg(long, value_enum, value_name = "PLACE")]
+    faults_in: Option<FaultPlace>,
+    /// What carries frames, in turn [default: shared,multicast; with --against multicast]
+    #[arg(long, value_enum, value_name = "ENGINE", value_delimiter = ',')]
     engine: Vec<BroadcastEngine>,
+    /// Groups of other systems, in turn with ours
+    #[arg(long, value_enum, value_name = "SYSTEM", value_delimiter = ',')]
+    against: Vec<OtherSystem>,
+    /// The program that makes their members
+    #[arg(long, value_name = "PROGRAM", default_value = other::PROGRAM)]
+    peer_broadcast: PathBuf,
     /// How often all trials are made, in turn
     #[arg(long, alias = "rounds", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
@@ -107,6 +110,9 @@ const EACH_MAX: u64 = 1_000_000;
 /// Faults, where nothing else is said: those of the published table.
 const FAULTS: [(u32, u32); 5] = [(0, 0), (10, 0), (10, 10), (20, 10), (30, 10)];
 
+/// Of these, those with which other systems are compared where nothing else is said.
+const COMPARED: [(u32, u32); 3] = [(0, 0), (10, 0), (30, 10)];
+
 /// Suspicion, where nothing else is said: on a machine with few processors some members do not run for a while.
 const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
@@ -128,14 +134,38 @@ fn placed(
     arguments: &BroadcastArguments,
     mut faults: Vec<FaultProfile>,
 ) -> Result<Vec<FaultProfile>, Failure> {
-    if arguments.faults_in == FaultPlace::Kernel {
-        if arguments.engine.iter().any(|engine| !engine.is_of_a_network()) {
+    if arguments.faults_in == Some(FaultPlace::Kernel) || !arguments.against.is_empty() {
+        if engines(arguments).iter().any(|engine| !engine.is_of_a_network()) {
             let text = "--faults-in kernel: shared memory has no packets; --engine multicast, udp, ethernet";
             return Err(Failure::Usage(text.to_owned()));
         }
         faults.iter_mut().for_each(|profile| profile.in_kernel = true);
     }
     Ok(faults)
+}
+
+fn engines(arguments: &BroadcastArguments) -> Vec<BroadcastEngine> {
+    match (&arguments.engine[..], arguments.against.is_empty()) {
+        ([], true) => vec![BroadcastEngine::Shared, BroadcastEngine::Multicast],
+        ([], false) => vec![BroadcastEngine::Multicast],
+        (given, _) => given.to_vec(),
+    }
+}
+
+/// Whether the rest of what is asked for goes with other systems, if there are any, and whether their program is there.
+fn check_others(arguments: &BroadcastArguments, is_table: bool) -> Result<(), Failure> {
+    if arguments.against.is_empty() {
+        return Ok(());
+    }
+    if !is_table || arguments.trace || arguments.plant.is_some() {
+        let text = "--against: other systems only broadcast; not with --kills, --stops, --app or --trace";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    if arguments.faults_in == Some(FaultPlace::Receiver) {
+        let text = "--faults-in receiver: that is our own library; with --against the kernel makes them";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    other::look_for(&arguments.peer_broadcast).map_err(Failure::Machine)
 }
 
 fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure> {
@@ -145,7 +175,9 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
     let calm = disruptions.is_empty();
     let is_table = calm && arguments.kv.app.is_none();
     let given = |given: &[u8], usual: &[u8]| if given.is_empty() { usual } else { given }.to_vec();
-    let members = given(&arguments.members, if is_table { &[4, 7, 10] } else { &[4] });
+    check_others(arguments, is_table)?;
+    let is_published = is_table && arguments.against.is_empty();
+    let members = given(&arguments.members, if is_published { &[4, 7, 10] } else { &[4] });
     let members: Vec<usize> = members.iter().map(|&members| members.into()).collect();
     let kv = store(arguments, members.iter().copied().max().unwrap_or(0), calm)?;
     if paced.is_none() && kv.is_none() && common.duration.is_some()
@@ -167,7 +199,12 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         flips_permille,
         in_kernel: false,
     });
-    let faults = if arguments.faults.is_empty() { usual.collect() } else { arguments.faults.clone() };
+    let mut faults = if arguments.faults.is_empty() { usual.collect() } else { arguments.faults.clone() };
+    if arguments.faults.is_empty() && !arguments.against.is_empty() {
+        faults.retain(|profile: &FaultProfile| {
+            COMPARED.contains(&(profile.loss_permille, profile.flips_permille))
+        });
+    }
     Ok(BroadcastSettings {
         members,
         senders: arguments.senders.unwrap_or(if is_table { Senders::One } else { Senders::All }),
@@ -177,7 +214,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         frames: frames(arguments, is_table)?,
         window: arguments.window.map(usize::from),
         faults: placed(arguments, faults)?,
-        engines: arguments.engine.clone(),
+        engines: engines(arguments),
         runs: arguments.runs,
         disruptions,
         suspect_after: arguments.suspect.unwrap_or(SUSPECT_AFTER),
@@ -185,6 +222,8 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         planted: arguments.plant,
         paced,
         kv,
+        against: arguments.against.clone(),
+        peer_program: arguments.peer_broadcast.clone(),
         pin: arguments.pin,
         trace: arguments.trace,
     })

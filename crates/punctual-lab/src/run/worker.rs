@@ -130,13 +130,13 @@ impl Worker {
     pub fn start_with(role: &str, more: &[(&str, &str)]) -> Result<Self, String> {
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let mut child = Command::new(program)
-            .args(["worker", role])
-            .envs(more.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start the responder: {error}"))?;
+        Self::run(Command::new(program).args(["worker", role]).envs(more.iter().copied()))
+    }
+
+    /// Starts a program that speaks as workers do, where the calling thread is.
+    pub fn run(command: &mut Command) -> Result<Self, String> {
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started.map_err(|error| format!("cannot start the responder: {error}"))?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.ok_or("the responder has no pipes")?;
         Ok(Self::of(Being::Process(child), input.into(), output.into()))
@@ -191,6 +191,20 @@ impl Worker {
     pub fn has_answer(&self) -> bool {
         let watched = || wait_readable(self.output.get_ref().as_fd(), Some(Duration::ZERO));
         !self.output.buffer().is_empty() || watched().is_ok_and(|readable| readable)
+    }
+
+    /// The same as [`Self::recv`], but not for longer than that.
+    pub fn recv_within<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, String> {
+        let start = Instant::now();
+        while self.output.buffer().is_empty() && !self.has_output() {
+            if start.elapsed() > patience {
+                return Err(format!("the responder said nothing for {} s", patience.as_secs()));
+            }
+            if interrupted() {
+                break;
+            }
+        }
+        self.recv()
     }
 
     /// Its process; `None` if it is a thread.
