@@ -5,8 +5,9 @@
 //! sends bare datagrams, `other` starts a member of another
 //! system · `judge` compares what they delivered · `director` kills and stops members, which write a `log` · `lives`
 //! checks all of their lives · `kv` puts a store onto a group · `experiment` makes the trials, each in its `turn` · `overview` shows
-//! them.
+//! them, `beside` sets ours beside those of others.
 
+mod beside;
 mod director;
 pub mod experiment;
 mod floor;

@@ -1,12 +1,12 @@
 //! What `punctual run broadcast` says: speed beside bare multicast and the published table, and what it took.
 
+use super::beside::{self, latency};
 use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial};
 use super::option::{FaultProfile, Senders};
 use super::{kv, lives, published};
 use crate::report::draw::{Series, numbers as line_numbers};
 use crate::report::parts::{self, tail_cells};
 use crate::report::section::{Cell, Column, Output, Section, Table, Tone, numbers};
-use crate::sample::Kind;
 use crate::stats::middle;
 use crate::summary::Summary;
 use crate::units::{count, dash, fixed};
@@ -23,6 +23,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         let groups = groups(&all);
         if !groups.is_empty() {
             sections.push(speeds(&all, &groups, summary));
+            sections.extend(beside::section(&groups, summary));
             sections.push(costs(&groups));
             sections.extend(drawn(&groups));
         }
@@ -35,7 +36,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
 }
 
 /// Trials of one thing, all runs.
-type Trials<'a> = Vec<&'a BroadcastTrial>;
+pub(super) type Trials<'a> = Vec<&'a BroadcastTrial>;
 
 fn is_same(one: &BroadcastTrial, other: &BroadcastTrial) -> bool {
     let key = |trial: &BroadcastTrial| (trial.engine, trial.members, trial.faults, trial.frame);
@@ -56,7 +57,7 @@ fn groups(all: &BroadcastOverall) -> Vec<Trials<'_>> {
     groups
 }
 
-fn speed_of(group: &[&BroadcastTrial]) -> f64 {
+pub(super) fn speed_of(group: &[&BroadcastTrial]) -> f64 {
     middle(group.iter().map(|trial| trial.speed()).collect()).unwrap_or(0.0)
 }
 
@@ -178,9 +179,7 @@ fn shares(
 }
 
 fn latencies(summary: &Summary, trial: &BroadcastTrial) -> [Cell; 3] {
-    let name = format!("{}/{}", trial.engine.name(), trial.wake());
-    let of = summary.results.iter().find(|row| row.cell.kind == Kind::OneWay && row.cell.name == name);
-    of.map_or_else(
+    latency(summary, trial).map_or_else(
         || [dash(), dash(), dash()].map(Cell::from),
         |row| {
             let [p50, _, p99, _, max] = tail_cells(row);

@@ -1,0 +1,119 @@
+//! `punctual run broadcast --against …`: groups of other systems beside ours. They are looked at where root runs these tests and
+//! `punctual-peer-broadcast` is built: in `peers/target`, or where `PUNCTUAL_PEER_BROADCAST` says.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Place, alone, is_root, summary_of, text};
+use serde_json::Value;
+
+const SYSTEMS: [&str; 4] = ["corosync", "corosync-udp", "jgroups", "jgroups-mtu"];
+
+/// The program, if there is one.
+fn program() -> Option<PathBuf> {
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers/target");
+    let built = ["release", "debug"].map(|profile| peers.join(profile).join("punctual-peer-broadcast"));
+    let said = std::env::var_os("PUNCTUAL_PEER_BROADCAST").map(PathBuf::from);
+    said.into_iter().chain(built).find(|program| program.exists())
+}
+
+fn short<'a>(program: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["run", "broadcast", "--members", "3", "--against"];
+    arguments.extend(["corosync,corosync-udp,jgroups,jgroups-mtu", "--peer-broadcast", program]);
+    arguments.extend(["--json", "summary.json", "--out", "run"]);
+    arguments.extend(more);
+    arguments
+}
+
+/// Goal: members of other systems deliver what was sent, in one order, in the same namespaces as ours, also where a program in the
+/// kernel loses packets; they are cells beside ours, and of the kind that they have.
+#[test]
+fn other_systems_deliver_the_same() {
+    let _turn = alone();
+    let Some(program) = program().filter(|_| is_root()) else {
+        return eprintln!("SKIPPED: needs root, and punctual-peer-broadcast (peers/README.md)");
+    };
+    let program = program.display().to_string();
+    let place = Place::new();
+    let more = ["--faults", "0/0,1/0", "--bytes", "400k", "--message", "5000"];
+    let ended = place.punctual(&short(&program, &more)).with(0);
+    for words in ["How fast a group delivers", "Beside other systems"] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    let summary = summary_of(&text(&place.path("summary.json")));
+    let trials = summary["broadcast"]["trials"].as_array().expect("trials");
+    let mut missing = 0;
+    for engine in ["multicast"].iter().chain(&SYSTEMS) {
+        let of = |trial: &&Value| trial["engine"] == *engine;
+        let of: Vec<&Value> = trials.iter().filter(of).collect();
+        if of.is_empty() && *engine != "multicast" {
+            eprintln!("SKIPPED: {engine}: {}", summary["skipped"]);
+            missing += 1;
+            continue;
+        }
+        assert_eq!(of.len(), 2, "{engine}: {trials:#?}");
+        for trial in of {
+            let count = |field: &str| trial[field].as_u64().expect("a count");
+            assert_eq!((count("messages"), count("altered"), count("misordered")), (80, 0, 0), "{trial:#}");
+            let is_lossy = trial["faults"]["loss_permille"] != 0;
+            let packets = |place: usize| trial["packets_damaged"][place].as_u64().expect("a count");
+            assert!(packets(0) > 80 && (packets(1) > 0) == is_lossy, "{trial:#}");
+            assert_eq!(trial["kind"], if *engine == "multicast" { "ab" } else { "agreed" }, "{trial:#}");
+        }
+    }
+    assert!(missing < SYSTEMS.len(), "the program is there, and makes none: {}", summary["skipped"]);
+}
+
+/// Goal: messages of theirs are due at instants like ours, and count from then.
+#[test]
+fn other_systems_are_paced() {
+    let _turn = alone();
+    let Some(program) = program().filter(|_| is_root()) else {
+        return eprintln!("SKIPPED: needs root, and punctual-peer-broadcast (peers/README.md)");
+    };
+    let program = program.display().to_string();
+    let place = Place::new();
+    let more =
+        ["--faults", "0/0", "--period", "5ms", "--duration", "500ms", "--message", "200", "--senders", "all"];
+    place.punctual(&short(&program, &more)).with(0);
+    let summary = summary_of(&text(&place.path("summary.json")));
+    let results = summary["results"].as_array().expect("results");
+    let mut found = 0;
+    for system in SYSTEMS {
+        let name = format!("{system}/agreed/n3/0-0-kernel");
+        let row = |row: &&Value| row["name"] == name.as_str() && row["kind"] == "one_way";
+        match results.iter().find(row) {
+            None => eprintln!("SKIPPED: {system}: {}", summary["skipped"]),
+            Some(row) => {
+                found += 1;
+                assert_eq!((&row["load"], &row["gap_us"]), (&"open".into(), &5_000.into()), "{row:#}");
+                assert_eq!((&row["mismatched"], &row["reordered"]), (&0.into(), &0.into()), "{row:#}");
+            }
+        }
+    }
+    assert!(found > 0, "the program is there, and makes none: {}", summary["skipped"]);
+}
+
+/// Goal: what does not go together, and a program that is not there, are said.
+#[test]
+fn bad_options_are_named() {
+    let place = Place::new();
+    let refused = |more: &[&str], code: i32| {
+        let arguments = [&["run", "broadcast", "--against", "corosync"], more].concat();
+        place.punctual(&arguments).with(code).err
+    };
+    for (more, words) in [
+        (&["--kills", "1"][..], "--against"),
+        (&["--app", "kv"], "--against"),
+        (&["--faults-in", "receiver"], "--faults-in receiver"),
+        (&["--engine", "corosync"], "--engine"),
+    ] {
+        let said = refused(more, 2);
+        assert!(said.contains(words), "{more:?}: {said}");
+    }
+    let said = refused(&["--peer-broadcast", "/nowhere/at/all"], 3);
+    assert!(said.contains("/nowhere/at/all") && said.contains("build it"), "{said}");
+    let said = place.punctual(&["run", "broadcast", "--against", "derecho"]).with(2).err;
+    assert!(said.contains("corosync-udp"), "{said}");
+}
