@@ -40,14 +40,20 @@ pub(super) fn build() -> Outcome<()> {
     run(Command::new("corosync").arg("-v"), ADVICE)?;
     fs::create_dir_all(folder("corosync")?)?;
     let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-Wall", "-o"]).arg(program()?).arg(sources("corosync").join("peer.c")).arg("-lcpg");
+    compiler
+        .args(["-O2", "-Wall", "-o"])
+        .arg(program()?)
+        .arg(sources("corosync").join("peer.c"))
+        .arg("-lcpg");
     run(compiler.arg("-lcorosync_common"), ADVICE)
 }
 
 /// A member in a mount namespace and a process namespace of its own: its daemon ends with it, whatever ends it.
 pub(super) fn member(transport: &str, options: Options<'_>) -> Outcome<()> {
     if !program()?.exists() {
-        return Err(format!("Corosync's member is not there: {ADVICE}, then punctual-peer-broadcast build").into());
+        return Err(
+            format!("Corosync's member is not there: {ADVICE}, then punctual-peer-broadcast build").into()
+        );
     }
     let mut apart = Command::new("unshare");
     apart.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe()?);

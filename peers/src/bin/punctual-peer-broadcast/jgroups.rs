@@ -20,7 +20,8 @@ pub(super) const IN_PACKETS: Stack = &["--datagram", "1400", "--fragment", "1200
 const WARMUP_MS: &str = "3000";
 
 /// Several machines on few processors: the collector that needs no thread of its own, and memory that none waits for.
-const JAVA_OPTIONS: [&str; 4] = ["-XX:+UseSerialGC", "-Xms384m", "-Xmx384m", "-Djava.net.preferIPv4Stack=true"];
+const JAVA_OPTIONS: [&str; 4] =
+    ["-XX:+UseSerialGC", "-Xms384m", "-Xmx384m", "-Djava.net.preferIPv4Stack=true"];
 
 const ADVICE: &str = "install Java 17 and Maven";
 
@@ -35,7 +36,9 @@ pub(super) fn build() -> Outcome<()> {
 pub(super) fn member(stack: Stack, options: Options<'_>) -> Outcome<()> {
     let folder = folder("jgroups")?;
     if !folder.join("classes/Member.class").exists() {
-        return Err(format!("JGroups' member is not there: {ADVICE}, then punctual-peer-broadcast build").into());
+        return Err(
+            format!("JGroups' member is not there: {ADVICE}, then punctual-peer-broadcast build").into()
+        );
     }
     let (addresses, place) = options.addresses()?;
     // Its waits end when they should, as those of our own members do; it passes on to the program.

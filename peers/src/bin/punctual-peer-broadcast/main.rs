@@ -79,7 +79,8 @@ fn member(system: &str, options: Options<'_>) -> Outcome<()> {
 
 /// What failed, as who asked reads it.
 fn say(error: &dyn Error) {
-    let plain: String = error.to_string().chars().map(|char| if "\"\\\n".contains(char) { ' ' } else { char }).collect();
+    let plain: String =
+        error.to_string().chars().map(|char| if "\"\\\n".contains(char) { ' ' } else { char }).collect();
     println!("{{\"Err\":\"{plain}\"}}");
 }
 
@@ -89,7 +90,8 @@ fn main() -> Outcome<()> {
         ["--version"] => println!("punctual-peer-broadcast {}", env!("CARGO_PKG_VERSION")),
         ["build"] => build()?,
         ["within", transport, ..] => {
-            corosync::member_within(transport, Options(&arguments[2..])).inspect_err(|error| say(&**error))?;
+            corosync::member_within(transport, Options(&arguments[2..]))
+                .inspect_err(|error| say(&**error))?;
         }
         [system, ..] => member(system, Options(&arguments[1..])).inspect_err(|error| say(&**error))?,
         [] => return Err(USAGE.into()),
