@@ -18,9 +18,9 @@ fn program() -> Option<PathBuf> {
     said.into_iter().chain(built).find(|program| program.exists())
 }
 
-fn short<'a>(program: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["run", "broadcast", "--members", "3", "--against"];
-    arguments.extend(["corosync,corosync-udp,jgroups,jgroups-mtu", "--peer-broadcast", program]);
+fn short<'a>(systems: &'a str, program: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["run", "broadcast", "--members", "3", "--against", systems];
+    arguments.extend(["--peer-broadcast", program]);
     arguments.extend(["--json", "summary.json", "--out", "run"]);
     arguments.extend(more);
     arguments
@@ -37,17 +37,18 @@ fn other_systems_deliver_the_same() {
     let program = program.display().to_string();
     let place = Place::new();
     let more = ["--faults", "0/0,1/0", "--bytes", "400k", "--message", "5000"];
-    let ended = place.punctual(&short(&program, &more)).with(0);
+    // JGroups as shipped may stand still for longer than is waited for, where packets are lost.
+    let ended = place.punctual(&short("corosync,corosync-udp,jgroups-mtu", &program, &more)).with(0);
     for words in ["How fast a group delivers", "Beside other systems"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
     let summary = summary_of(&text(&place.path("summary.json")));
     let trials = summary["broadcast"]["trials"].as_array().expect("trials");
     let mut missing = 0;
-    for engine in ["multicast"].iter().chain(&SYSTEMS) {
-        let of = |trial: &&Value| trial["engine"] == *engine;
+    for engine in ["multicast", "corosync", "corosync-udp", "jgroups-mtu"] {
+        let of = |trial: &&Value| trial["engine"] == engine;
         let of: Vec<&Value> = trials.iter().filter(of).collect();
-        if of.is_empty() && *engine != "multicast" {
+        if of.is_empty() && engine != "multicast" {
             eprintln!("SKIPPED: {engine}: {}", summary["skipped"]);
             missing += 1;
             continue;
@@ -59,10 +60,10 @@ fn other_systems_deliver_the_same() {
             let is_lossy = trial["faults"]["loss_permille"] != 0;
             let packets = |place: usize| trial["packets_damaged"][place].as_u64().expect("a count");
             assert!(packets(0) > 80 && (packets(1) > 0) == is_lossy, "{trial:#}");
-            assert_eq!(trial["kind"], if *engine == "multicast" { "ab" } else { "agreed" }, "{trial:#}");
+            assert_eq!(trial["kind"], if engine == "multicast" { "ab" } else { "agreed" }, "{trial:#}");
         }
     }
-    assert!(missing < SYSTEMS.len(), "the program is there, and makes none: {}", summary["skipped"]);
+    assert!(missing < 3, "the program is there, and makes none: {}", summary["skipped"]);
 }
 
 /// Goal: messages of theirs are due at instants like ours, and count from then.
@@ -76,7 +77,7 @@ fn other_systems_are_paced() {
     let place = Place::new();
     let more =
         ["--faults", "0/0", "--period", "5ms", "--duration", "500ms", "--message", "200", "--senders", "all"];
-    place.punctual(&short(&program, &more)).with(0);
+    place.punctual(&short(&SYSTEMS.join(","), &program, &more)).with(0);
     let summary = summary_of(&text(&place.path("summary.json")));
     let results = summary["results"].as_array().expect("results");
     let mut found = 0;
