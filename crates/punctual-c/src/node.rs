@@ -143,7 +143,7 @@ fn not_opened(error: OpenError) -> Code {
         OpenError::Invalid(_) => Code::Invalid,
         OpenError::NodeTaken { .. } => Code::NodeTaken,
         OpenError::BusFull { .. } => Code::BusFull,
-        OpenError::System { .. } => Code::System,
+        OpenError::System { .. } | OpenError::Medium(_) => Code::System,
     };
     fail(code, error)
 }

@@ -4,13 +4,15 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use common::in_memory::InMemory;
 use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, open_both, unique, watchdog};
 use punctual::engine::datagram::{DatagramOptions, Reach};
 use punctual::engine::faulty::Faults;
 use punctual::memory::{SharedOptions, WhenFull};
+use punctual::node::NodeChange;
 use punctual::publication::TakeError;
 use punctual::{
-    Bus, Communicator, CommunicatorOptions, Ledger, Node, NodeOptions, PeerAccount, SendError, Target,
+    Bus, Communicator, CommunicatorOptions, Ledger, Node, NodeOptions, PeerAccount, SendError, Target, Wake,
 };
 use punctual_machine::counter::Flag;
 
@@ -277,7 +279,7 @@ fn a_full_socket_buffer_sums() {
         let reach = Reach::Peers { local, peers: vec![peer] };
         Bus::Datagram(DatagramOptions { receive_buffer: 8 << 10, ..DatagramOptions::new(reach) })
     };
-    let medium = Medium { name: "udp", here: bus(a, b), there: bus(b, a), rings: false };
+    let medium = Medium { name: "udp", here: bus(a, b), there: bus(b, a), rings: false, in_memory: false };
     for run in [1, 16] {
         check_buffer_full(&medium, 500, run);
         common::on_ethernet(|medium| check_buffer_full(medium, 20_000, run));
@@ -289,7 +291,7 @@ fn a_full_socket_buffer_sums() {
 fn copies_that_nobody_reads_are_counted() {
     let _alive = watchdog(60);
     on_every_medium(|medium| {
-        if medium.rings {
+        if medium.in_memory {
             return unread_in_memory(medium);
         }
         let (here, there) = open_both(medium);
@@ -484,4 +486,51 @@ fn a_delivery_says_what_a_message_says() {
         }
         assert_eq!(receiver.recorded().count(), 2);
     });
+}
+
+/// Goal: while an adapter's medium cannot reach a node, its senders are told, who watches is told, and what was lost meanwhile
+/// is counted once the node is back, in the same account.
+#[test]
+fn a_node_that_is_cut_off_and_back_has_one_account() {
+    let _alive = watchdog(60);
+    let medium = InMemory::default();
+    let bus = Bus::adapted(medium.clone());
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    let mut events = there.events(Wake::default()).unwrap();
+    let mut next = || events.next_timeout(PATIENCE).map(|event| (event.change, event.node));
+    let target = Target::port("there", 1);
+    // A stream begins with what is heard of it first.
+    for target in [target, Target::EVERYONE] {
+        sender.send_timeout(target, b"before", PATIENCE).unwrap();
+        assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"before");
+    }
+    assert_eq!(next(), Some((NodeChange::Joined, here.id())));
+    for round in 1..4_u64 {
+        medium.cut(here.id(), true);
+        medium.cut(there.id(), true);
+        assert_eq!(sender.try_send(target, b"refused"), Err(SendError::Unreachable));
+        for _ in 0..100 {
+            sender.try_send(Target::EVERYONE, b"lost").unwrap();
+        }
+        medium.cut(there.id(), false);
+        medium.cut(here.id(), false);
+        // Cut off itself, it has heard that the other is back, and not that it had gone.
+        medium.cut(here.id(), true);
+        assert_eq!(next(), Some((NodeChange::Died, here.id())), "round {round}");
+        medium.cut(here.id(), false);
+        assert_eq!(next(), Some((NodeChange::Joined, here.id())), "round {round}");
+        sender.send_timeout(target, b"after", PATIENCE).unwrap();
+        sender.send_timeout(Target::EVERYONE, b"to all", PATIENCE).unwrap();
+        for expected in [&b"after"[..], b"to all"] {
+            assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, expected);
+        }
+        let (account, ledger) = settle(&here, &there, &mut receiver);
+        assert_eq!(
+            (account.arrived, account.lost + account.missing),
+            (2 + 2 * round, 100 * round),
+            "{ledger}"
+        );
+        assert_eq!((account.present, ledger.lost()), (true, account.lost), "{ledger}");
+    }
 }

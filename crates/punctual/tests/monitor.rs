@@ -277,7 +277,7 @@ fn sealed_messages_are_opened_with_keys_and_shown_as_they_are_without() {
 fn on_a_wire_a_monitor_has_what_arrives() {
     const ROUNDS: u64 = 30;
     let _alive = watchdog(60);
-    let wires: Vec<Medium> = media().into_iter().filter(|medium| !medium.rings).collect();
+    let wires: Vec<Medium> = media().into_iter().filter(|medium| !medium.in_memory).collect();
     for medium in wires {
         let here = Node::open(&medium.here, "here").unwrap();
         let there = Node::open(&medium.there, "there").unwrap();

@@ -124,7 +124,7 @@ fn strangers_are_refused_and_counted_by_cause() {
                 sender.send_timeout(Target::everyone_at(1), b"believe me", PATIENCE).unwrap();
             }
             // Memory says of a whole ring whether it is sealed.
-            let enough = if medium.rings && case < 2 { 1 } else { 10 };
+            let enough = if medium.in_memory && case < 2 { 1 } else { 10 };
             let ledger = wait_for(&there, &mut receiver, |ledger| cause(ledger) >= enough);
             assert!(cause(&ledger) >= enough, "case {case}: {ledger}");
             assert_eq!(

@@ -65,7 +65,7 @@ fn a_delay_shows_at_the_side_that_made_it() {
             receiver.receive_timeout(PATIENCE).unwrap();
         }
         // A socket's own call may take as long; on memory nothing does.
-        if medium.rings {
+        if medium.in_memory {
             assert_longest(medium.name, &receiver, Stage::Sent);
         }
         drop((sender, receiver));

@@ -255,6 +255,10 @@ impl Receive for FaultyReceive {
         self.inner.looks_suffice()
     }
 
+    fn rings_doorbell(&self) -> bool {
+        self.inner.rings_doorbell()
+    }
+
     fn descriptors(&self) -> Descriptors<'_> {
         self.inner.descriptors()
     }

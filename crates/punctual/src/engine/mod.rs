@@ -18,6 +18,7 @@ use punctual_machine::slept::Slept;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
+pub mod adapter;
 pub mod datagram;
 pub mod faulty;
 mod open;
@@ -156,6 +157,15 @@ pub enum Event<'a> {
         /// Whether it died without saying so.
         died: bool,
     },
+    /// The medium says that a node cannot be reached any more, or can again, in the same life.
+    Noticed {
+        /// The node.
+        node: NodeId,
+        /// Which life of it.
+        incarnation: u16,
+        /// Whether it can be reached.
+        is_back: bool,
+    },
     /// Something that explains losses which the sequence numbers will show.
     Trouble(Trouble),
 }
@@ -286,6 +296,11 @@ pub trait Receive: Any + Send + fmt::Debug {
     /// Whether [`Self::is_ready`] sees everything, so that a poll that follows a `false` finds nothing. Where it does not, a
     /// poll is a call of the kernel.
     fn looks_suffice(&self) -> bool;
+
+    /// Whether whoever sends rings the bell ([`Self::bell`]), so that any sleep on it ends when something has come.
+    fn rings_doorbell(&self) -> bool {
+        false
+    }
 
     /// Descriptors of the medium that become readable when there is something.
     fn descriptors(&self) -> Descriptors<'_>;

@@ -23,6 +23,8 @@ pub enum OpenError {
         /// How many that is.
         nodes_max: usize,
     },
+    /// The medium of an adapter would not open. The text says what it is and what it said; it may another time.
+    Medium(String),
     /// The machine refused. The text names the object and what to do.
     System {
         /// What it said.
@@ -35,7 +37,7 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(text) => f.write_str(text),
+            Self::Invalid(text) | Self::Medium(text) => f.write_str(text),
             Self::NodeTaken { node, pid: 0 } => {
                 write!(f, "node {node} is already on the bus (in another container): take another name")
             }

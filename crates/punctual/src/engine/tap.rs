@@ -192,6 +192,10 @@ impl Receive for TapReceive {
         self.inner.looks_suffice()
     }
 
+    fn rings_doorbell(&self) -> bool {
+        self.inner.rings_doorbell()
+    }
+
     fn descriptors(&self) -> Descriptors<'_> {
         self.inner.descriptors()
     }

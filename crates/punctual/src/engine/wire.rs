@@ -24,9 +24,10 @@ use punctual_proto::{Frame, FrameError, Header, Kind, NodeId, Stamps};
 use address_book::AddressBook;
 use announcement::{ANSWER_WANTED, Announcement, parse_announcement};
 pub(super) use bell::Nudge;
-use bell::WireBell;
+pub(super) use bell::WireBell;
 use transmit::WireTransmit;
 
+use super::adapter::Presence;
 use super::{
     Arrival, Bell, Descriptors, Drops, Event, Flow, PrivateBell, Progress, Receive, Transmit, Trouble,
 };
@@ -39,6 +40,16 @@ pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
 
     /// Largest frame with its check value, bytes.
     fn frame_size_max(&self) -> usize;
+
+    /// How a node is reached, where the medium knows that of every node.
+    fn address_of(&self, _node: NodeId) -> Option<Self::Address> {
+        None
+    }
+
+    /// Whether a node can be reached, as far as the medium knows.
+    fn is_there(&self, _node: NodeId) -> bool {
+        true
+    }
 
     /// Room for a frame of so many bytes, check value included, for one address or for everybody: `false` if there is none even
     /// after a flush.
@@ -73,6 +84,11 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
     /// Shows at most `limit` frames, until told to stop. Returns how many.
     fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, Self::Address>) -> Flow) -> usize;
 
+    /// Who cannot be reached any more, or can again, as the medium noticed behind the frames that it showed last.
+    fn noticed(&mut self) -> Option<(Presence, bool)> {
+        None
+    }
+
     /// Frames that were taken from the kernel and not yet shown.
     fn is_ready(&self) -> bool;
 
@@ -81,6 +97,11 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
 
     /// Whether [`Self::is_ready`] sees every frame without a call of the kernel.
     fn looks_suffice(&self) -> bool {
+        false
+    }
+
+    /// [`Receive::rings_doorbell`].
+    fn rings_doorbell(&self) -> bool {
         false
     }
 
@@ -123,16 +144,31 @@ where
     R: MediumReceive<Address = T::Address> + 'static,
     T::Address: Sync,
 {
+    let bell = Arc::new(WireBell::new(PrivateBell::new()?, receive.nudge()));
+    Ok(open_with(bell, own, transmit, receive, seals))
+}
+
+/// The same, with a bell that others ring already.
+pub(super) fn open_with<T, R>(
+    bell: Arc<WireBell>,
+    own: Own,
+    transmit: T,
+    receive: R,
+    seals: Option<&Seals>,
+) -> super::Engine
+where
+    T: MediumTransmit + 'static,
+    R: MediumReceive<Address = T::Address> + 'static,
+    T::Address: Sync,
+{
     let book = Arc::new(AddressBook::new());
-    let (private, nudge) = (PrivateBell::new()?, receive.nudge());
-    let bell = Arc::new(WireBell::new(private, nudge));
     let mut transmit = WireTransmit::new(own, transmit, Arc::clone(&book), seals.map(Seals::sealer));
     transmit.announce(Kind::Hello, None, ANSWER_WANTED);
     transmit.flush();
     let opener = seals.map(Seals::opener);
     let receive =
         WireReceive { medium: receive, door: Door { own, book, last: None, familiar: None, opener }, bell };
-    Ok(super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) })
+    super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) }
 }
 
 /// Frames above this are checked in three streams at once, which takes a preparation.
@@ -319,7 +355,12 @@ where
 {
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
         let Self { medium, door, .. } = self;
-        medium.poll(limit, &mut |raw| door.handle_raw(&raw, visit))
+        let mut shown = medium.poll(limit, &mut |raw| door.handle_raw(&raw, visit));
+        while let Some((Presence { node, incarnation }, is_back)) = medium.noticed() {
+            shown += 1;
+            visit(Event::Noticed { node, incarnation, is_back });
+        }
+        shown
     }
 
     fn is_ready(&self) -> bool {
@@ -344,6 +385,10 @@ where
 
     fn looks_suffice(&self) -> bool {
         self.medium.looks_suffice()
+    }
+
+    fn rings_doorbell(&self) -> bool {
+        self.medium.rings_doorbell()
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

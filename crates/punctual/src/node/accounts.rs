@@ -309,6 +309,23 @@ impl Accounts {
         }
     }
 
+    /// The medium says that a node cannot be reached any more, or can again: its account ends for now, or goes on.
+    #[cold]
+    pub(crate) fn handle_noticed(&mut self, node: NodeId, incarnation: u16, is_back: bool, page: &Page) {
+        let Some(index) = self.accounts.iter().position(|account| account.is_of(node, incarnation)) else {
+            return;
+        };
+        match (self.accounts[index].public.present, is_back) {
+            (true, false) => self.handle_left(node, incarnation, None, true, page),
+            (false, true) => {
+                self.accounts[index].public.present = true;
+                page.count(Count::Joined).add_alone(1);
+                self.note(index, NodeChange::Joined);
+            }
+            _ => {}
+        }
+    }
+
     fn end(&mut self, index: usize, progress: Option<Progress>, died: bool, page: &Page) {
         let moment = self.moment();
         self.accounts[index].public.present = false;

@@ -123,6 +123,8 @@ impl NodeEvent {
 /// Nodes that were there already come first, as joined. Of one life of a node *joined* comes first and once, then *left* or
 /// *died* once. The node itself is not among them.
 ///
+/// Where an adapter's medium says who can be reached, *died* means that a node cannot, and it joins again, in the same life, when it can.
+///
 /// A change is seen by whoever drives the node: a component that receives, or who waits here; messages for components then wait
 /// in their inboxes. In memory who waits asks eight others each quarter of a second whether they live, and tells all of a death. On
 /// UDP and Ethernet nobody notices a death before another life of the node is there.

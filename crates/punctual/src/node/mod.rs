@@ -72,9 +72,9 @@ impl std::fmt::Display for BindError {
             Self::Reserved => f.write_str("port 65535 stands for all ports: take another"),
             Self::PortTaken(port) => write!(f, "port {port} of this node is taken"),
             Self::TooMany => write!(f, "a node has at most {COMMUNICATORS_MAX} communicators"),
-            Self::CannotWait(Wake::Signal) => f.write_str(
-                "signal cannot wait for this bus, whose messages come from memory: take any other way",
-            ),
+            Self::CannotWait(Wake::Signal) => {
+                f.write_str("signal cannot wait for this bus, whose messages raise none: take any other way")
+            }
             Self::CannotWait(wake) => {
                 write!(
                     f,
@@ -191,7 +191,10 @@ impl Node {
             registry: Registry::default(),
             watch: Watch::default(),
             bell,
-            manners: Manners { looks_suffice: engine.receive.looks_suffice(), ..Manners::OF_THE_KERNEL },
+            manners: Manners {
+                looks_suffice: engine.receive.looks_suffice(),
+                rings_doorbell: engine.receive.rings_doorbell(),
+            },
             descriptors,
             gate,
             visitors: Counter::default(),

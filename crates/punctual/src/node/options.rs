@@ -3,11 +3,13 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use punctual_proto::NodeId;
 use punctual_proto::limits::MESSAGE_SIZE_MAX;
 
 use super::Node;
+use crate::engine::adapter::{self, Adapter};
 use crate::engine::datagram::{self, DatagramOptions, Reach};
 use crate::engine::faulty::{self, Faults};
 use crate::engine::packet::{self, PacketBusOptions};
@@ -32,6 +34,8 @@ pub enum Bus {
     Datagram(DatagramOptions),
     /// Hosts on one Ethernet segment, over raw frames. Needs `CAP_NET_RAW`; one node per interface.
     Packet(PacketBusOptions),
+    /// What somebody else's medium reaches.
+    Adapted(Arc<dyn Adapter>),
     /// Any of them, with a seal on every frame.
     Sealed {
         /// The medium.
@@ -76,6 +80,11 @@ impl Bus {
         Self::Packet(PacketBusOptions::new(interface))
     }
 
+    /// A medium that somebody else made, such as Zenoh's routers.
+    pub fn adapted(adapter: impl Adapter) -> Self {
+        Self::Adapted(Arc::new(adapter))
+    }
+
     /// The same bus, on which only frames count that a holder of one of these keys has sealed. Every node of it must be
     /// opened so: others are refused, and counted.
     #[must_use]
@@ -100,7 +109,7 @@ impl Bus {
     /// What seals this bus needs, if any, and the medium itself.
     fn unseal(&self) -> Result<(&Self, Option<Seals>), OpenError> {
         let Self::Sealed { bus, keys, name } = self else { return Ok((self, None)) };
-        let learns_from_frames = matches!(**bus, Self::Datagram(_) | Self::Packet(_));
+        let learns_from_frames = matches!(**bus, Self::Datagram(_) | Self::Packet(_) | Self::Adapted(_));
         let bound = bus.identity(name.as_deref())?;
         Ok((bus, Some(Seals::new(keys, &bound, learns_from_frames))))
     }
@@ -108,11 +117,16 @@ impl Bus {
     /// What every seal of this bus is bound to: the kind of medium, and what all nodes on it call it alike. See
     /// `docs/sealing.md`, *What is bound*.
     fn identity(&self, name: Option<&str>) -> Result<String, OpenError> {
+        let adapted;
         let (medium, own) = match self {
             Self::Loopback(options) => ("loopback", Some(options.name.clone())),
             Self::Shared(options) => ("shared", Some(options.folder_name())),
             Self::Datagram(options) => ("udp", options.reach.common_name()),
             Self::Packet(options) => ("ethernet", Some(format!("{:04x}", options.ethertype))),
+            Self::Adapted(adapter) => {
+                adapted = format!("adapted {}", adapter.kind());
+                (&*adapted, Some(adapter.name().to_owned()))
+            }
             Self::Sealed { bus, .. } => return bus.identity(name),
         };
         if let Some(name) = name {
@@ -136,6 +150,7 @@ impl fmt::Display for Bus {
             Self::Shared(options) => write!(f, "shared:{}", options.name),
             Self::Datagram(options) => write!(f, "udp:{}", options.reach),
             Self::Packet(options) => write!(f, "ethernet:{}", options.interface),
+            Self::Adapted(adapter) => write!(f, "{}:{}", adapter.kind(), adapter.name()),
             Self::Sealed { bus, .. } => write!(f, "{bus}"),
         }
     }
@@ -259,6 +274,7 @@ pub(super) fn open_medium(
         Bus::Shared(bus) => Opened::Memory(Box::new(memory::open(bus, node, name)?), options.layers()?),
         Bus::Datagram(bus) => options.wrapped(datagram::open(bus, node, seals.as_ref())?)?,
         Bus::Packet(bus) => options.wrapped(packet::open(bus, node, seals.as_ref())?)?,
+        Bus::Adapted(bus) => options.wrapped(adapter::open(&**bus, node, seals.as_ref())?)?,
         Bus::Sealed { .. } => unreachable!("a sealed bus has a medium inside"),
     };
     Ok((opened, seals))

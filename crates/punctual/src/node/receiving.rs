@@ -266,7 +266,8 @@ impl Condition for EngineCondition<'_> {
     }
 
     fn is_overslept(&self) -> bool {
-        self.limit.is_the_nodes() && self.due.is_none() && (self.has_news)()
+        let rung_for = (self.has_news)() || self.core.manners.rings_doorbell && self.receiving.is_ready();
+        self.limit.is_the_nodes() && self.due.is_none() && rung_for
     }
 }
 
@@ -298,6 +299,9 @@ impl Desk<'_> {
             }
             Event::Left { node, incarnation, progress, died } => {
                 self.accounts.handle_left(node, incarnation, progress, died, page);
+            }
+            Event::Noticed { node, incarnation, is_back } => {
+                self.accounts.handle_noticed(node, incarnation, is_back, page);
             }
             Event::Trouble(trouble) => self.accounts.handle_trouble(trouble, page),
         }

@@ -1,5 +1,7 @@
 //! What the suites share: pairs of buses for every medium, and a watchdog.
 
+pub(crate) mod in_memory;
+
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +10,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use in_memory::InMemory;
 use punctual::{Bus, Communicator, Keys, Node, Target, Wake};
 use punctual_machine::process::random;
 
@@ -19,7 +22,7 @@ const _: () = {
     let _ = (ask, watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
     let _ = (Role::start_with, Role::start_by, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
     let _ = (Reachable::new, Reachable::path);
-    let _ = (itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
+    let _ = (InMemory::cut, itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
 };
 
@@ -87,6 +90,8 @@ pub(crate) struct Medium {
     pub(crate) there: Bus,
     /// Whether senders ring the doorbell, so that futex and eventfd can wait.
     pub(crate) rings: bool,
+    /// Whether it is memory, which senders look into themselves: of an adapter's medium they know nothing.
+    pub(crate) in_memory: bool,
 }
 
 impl Medium {
@@ -96,8 +101,8 @@ impl Medium {
         Self { here, there, ..*self }
     }
 
-    fn fields(&self) -> (&'static str, bool) {
-        (self.name, self.rings)
+    fn fields(&self) -> (&'static str, bool, bool) {
+        (self.name, self.rings, self.in_memory)
     }
 }
 
@@ -153,14 +158,22 @@ pub(crate) fn on_every_medium(check: impl Fn(&Medium) + Send + Sync) {
 
 /// Every medium that needs no privilege.
 pub(crate) fn media() -> Vec<Medium> {
-    let same = |name, bus: Bus, rings| Medium { name, here: bus.clone(), there: bus, rings };
+    let same =
+        |name, bus: Bus, rings, in_memory| Medium { name, here: bus.clone(), there: bus, rings, in_memory };
     let (a, b) = free_ports();
     let group = SocketAddr::new([239, 255, 80, 85].into(), free_ports().0.port());
     let mut media = vec![
-        same("loopback", Bus::loopback(&unique("test")), true),
-        same("shared", Bus::shared(&unique("test")), true),
-        Medium { name: "udp", here: Bus::peers(a, &[b]), there: Bus::peers(b, &[a]), rings: false },
-        same("multicast", Bus::multicast(group, [127, 0, 0, 1].into()), false),
+        same("loopback", Bus::loopback(&unique("test")), true, true),
+        same("shared", Bus::shared(&unique("test")), true, true),
+        Medium {
+            name: "udp",
+            here: Bus::peers(a, &[b]),
+            there: Bus::peers(b, &[a]),
+            rings: false,
+            in_memory: false,
+        },
+        same("multicast", Bus::multicast(group, [127, 0, 0, 1].into()), false, false),
+        same("adapted", Bus::adapted(InMemory::default()), true, false),
     ];
     media.retain(|medium| is_here(medium.name));
     media
@@ -267,6 +280,7 @@ pub(crate) fn on_ethernet(work: impl FnOnce(&Medium) + Send) {
                 here: Bus::ethernet("pta"),
                 there: Bus::ethernet("ptb"),
                 rings: false,
+                in_memory: false,
             });
             Ok::<(), punctual_machine::SystemError>(())
         });

@@ -14,7 +14,7 @@ pub(crate) trait Nudge: Send + Sync + std::fmt::Debug {
 
 /// A bell of this process for who sleeps on descriptors or in the call that receives.
 #[derive(Debug)]
-pub(super) struct WireBell {
+pub(crate) struct WireBell {
     private: PrivateBell,
     nudge: Option<Box<dyn Nudge>>,
     /// 1 where the sleep is in the call that receives. Who sleeps on descriptors is woken by a nudge all the same.
@@ -22,7 +22,7 @@ pub(super) struct WireBell {
 }
 
 impl WireBell {
-    pub(super) fn new(private: PrivateBell, nudge: Option<Box<dyn Nudge>>) -> Self {
+    pub(crate) fn new(private: PrivateBell, nudge: Option<Box<dyn Nudge>>) -> Self {
         Self { private, nudge, in_receive: Counter::default() }
     }
 

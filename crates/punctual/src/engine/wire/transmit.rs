@@ -77,7 +77,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
                 Some(index) => index,
                 None if self.unicast.len() == NODES_MAX => return Err(SendError::TooManyNodes),
                 None => {
-                    let address = self.book.address_of(node);
+                    let address = self.address_of(node);
                     self.unicast.push(Unicast { node, next: 0, address });
                     self.unicast.len() - 1
                 }
@@ -86,11 +86,16 @@ impl<T: MediumTransmit> WireTransmit<T> {
         Ok(&self.unicast[self.last])
     }
 
+    fn address_of(&self, node: NodeId) -> Option<T::Address> {
+        self.medium.address_of(node).or_else(|| self.book.address_of(node))
+    }
+
     #[cold]
     fn renew_addresses(&mut self) {
         self.version_seen = self.book.version.get_published();
         for unicast in &mut self.unicast {
-            unicast.address = self.book.address_of(unicast.node);
+            unicast.address =
+                self.medium.address_of(unicast.node).or_else(|| self.book.address_of(unicast.node));
         }
     }
 
@@ -112,7 +117,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             sealed: self.sealer.is_some(),
         };
         let size = header.frame_size();
-        if !self.medium.claim(size + CHECK_SIZE, target.and_then(|node| self.book.address_of(node))) {
+        if !self.medium.claim(size + CHECK_SIZE, target.and_then(|node| self.address_of(node))) {
             return;
         }
         let frame = self.medium.claimed();
@@ -142,6 +147,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         }
         let (sequence, address) = match target {
             None => (self.broadcast, None),
+            Some(node) if !self.medium.is_there(node) => return Err(SendError::Unreachable),
             Some(node) => self.unicast_to(node).map(|unicast| (unicast.next, unicast.address))?,
         };
         if !self.medium.claim(size + CHECK_SIZE, address) {
