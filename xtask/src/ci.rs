@@ -7,7 +7,7 @@ use crate::command::Run;
 use crate::step::{Outcome, Step};
 use crate::{
     arm64, bench, c_library, deny, fuzz, http, kill, loom, miri, package, python_package, rejoin, release,
-    smoke, soak, tidy, tutorial, vehicles,
+    smoke, soak, tidy, tutorial, vehicles, zenoh,
 };
 
 /// What to run, and how long.
@@ -48,6 +48,7 @@ const STEPS: &[Step] = &[
     Step { name: "rejoin", run: |_| rejoin::run() },
     Step { name: "bench", run: |_| bench::quick() },
     Step { name: "http", run: |_| http::run() },
+    Step { name: "zenoh", run: |_| zenoh::run() },
     Step { name: "python", run: |_| python_package::run() },
     Step { name: "miri", run: |_| miri::run() },
 ];
@@ -68,7 +69,7 @@ const IF_TIME_ALLOWS: &[(&str, u64)] = &[
 const ENDS: &str = "PUNCTUAL_CI_ENDS";
 
 /// Steps that only a night has time for.
-const NIGHTLY: &[&str] = &["vehicles", "rejoin", "bench", "http", "python", "miri"];
+const NIGHTLY: &[&str] = &["vehicles", "rejoin", "bench", "http", "zenoh", "python", "miri"];
 
 pub(crate) fn all() -> Vec<Step> {
     STEPS.to_vec()
@@ -138,10 +139,12 @@ fn lacking_time(step: &str, left: Option<u64>) -> Option<String> {
 
 fn fmt(_: &Plan) -> Outcome {
     let main = Run::cargo(&["fmt", "--all", "--", "--check"]).status();
-    let apart = ["fuzz", "examples/late", "examples/http", "peers", "bindings/python"].map(|folder| {
-        let manifest = format!("{folder}/Cargo.toml");
-        Run::cargo(&["fmt", "--manifest-path", &manifest, "--", "--check"]).status()
-    });
+    let apart = ["fuzz", "examples/late", "examples/http", "peers", "bindings/python", "bridges/zenoh"].map(
+        |folder| {
+            let manifest = format!("{folder}/Cargo.toml");
+            Run::cargo(&["fmt", "--manifest-path", &manifest, "--", "--check"]).status()
+        },
+    );
     Outcome::of(apart.into_iter().fold(main, Result::and))
 }
 

@@ -22,6 +22,7 @@ mod tidy;
 mod tutorial;
 mod vehicles;
 mod workspace;
+mod zenoh;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,0 +1,143 @@
+//! What demonstrations and tests are made of: routers as processes, and a link between them that is slow and loses.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use punctual_machine::counter::Counter;
+
+/// A router in a process of its own, which ends with this.
+#[derive(Debug)]
+pub struct Router(Child);
+
+impl Router {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn start(program: &Path, listen: &[&str], connect: Option<&str>) -> std::io::Result<Self> {
+        let mut command = Command::new(program);
+        for endpoint in listen {
+            command.args(["--listen", endpoint]);
+        }
+        command.args(connect.map(|endpoint| ["--connect", endpoint]).into_iter().flatten());
+        command.spawn().map(Self)
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _reaped_already = self.0.wait();
+    }
+}
+
+/// A port of loopback that is free for TCP and UDP just now.
+///
+/// # Panics
+/// If there is none.
+pub fn free_port() -> u16 {
+    let random = || (20_000 + punctual_machine::process::random() % 12_000) as u16;
+    let is_free = |&port: &u16| {
+        TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok()
+    };
+    std::iter::repeat_with(random).take(1_000).find(is_free).expect("a free port")
+}
+
+/// What a link has done to the datagrams of both directions.
+#[derive(Debug, Default)]
+pub struct LinkCount {
+    /// Those that came to it.
+    pub datagrams: Counter,
+    /// Of these, those that it lost.
+    pub lost: Counter,
+}
+
+/// A link for UDP from `port` to `target`, both of loopback, that delays every datagram and loses some of a thousand, in both
+/// directions. It lasts as long as the process.
+///
+/// # Errors
+/// If the port is taken.
+pub fn slow_link(
+    port: u16,
+    target: u16,
+    delay: Duration,
+    loss_permille: u64,
+) -> std::io::Result<Arc<LinkCount>> {
+    let front = Arc::new(UdpSocket::bind(("127.0.0.1", port))?);
+    let count = Arc::new(LinkCount::default());
+    let counts = Arc::clone(&count);
+    std::thread::spawn(move || {
+        let mut ways: BTreeMap<SocketAddr, mpsc::Sender<(Instant, Vec<u8>)>> = BTreeMap::new();
+        let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok((size, client)) = front.recv_from(&mut buffer) {
+            let way = ways.entry(client).or_insert_with(|| {
+                let back = UdpSocket::bind(("127.0.0.1", 0)).expect("a socket");
+                back.connect(("127.0.0.1", target)).expect("of loopback");
+                let back = Arc::new(back);
+                answer(&back, &front, client, delay, loss_permille, &counts);
+                later(move |bytes| drop(back.send(bytes)))
+            });
+            if dice.passes(loss_permille, &counts) {
+                let _ended = way.send((Instant::now() + delay, buffer[..size].to_vec()));
+            }
+        }
+    });
+    Ok(count)
+}
+
+/// The way back to one client.
+fn answer(
+    back: &Arc<UdpSocket>,
+    front: &Arc<UdpSocket>,
+    client: SocketAddr,
+    delay: Duration,
+    loss_permille: u64,
+    counts: &Arc<LinkCount>,
+) {
+    let (back, front, counts) = (Arc::clone(back), Arc::clone(front), Arc::clone(counts));
+    std::thread::spawn(move || {
+        let way = later(move |bytes| drop(front.send_to(bytes, client)));
+        let mut dice = Dice(0x2545_F491_4F6C_DD1D ^ u64::from(client.port()));
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            // A refusal says that the target's port was closed when an earlier one came.
+            let Ok(size) = back.recv(&mut buffer) else { continue };
+            if dice.passes(loss_permille, &counts) {
+                let _ended = way.send((Instant::now() + delay, buffer[..size].to_vec()));
+            }
+        }
+    });
+}
+
+/// Sends what it is given, each at its time.
+fn later(send: impl Fn(&[u8]) + Send + 'static) -> mpsc::Sender<(Instant, Vec<u8>)> {
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
+    std::thread::spawn(move || {
+        for (due, bytes) in receiver {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            send(&bytes);
+        }
+    });
+    sender
+}
+
+/// Xorshift64 (Marsaglia 2003).
+struct Dice(u64);
+
+impl Dice {
+    fn passes(&mut self, loss_permille: u64, counts: &LinkCount) -> bool {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let is_lost = (self.0 >> 11) % 1_000 < loss_permille;
+        counts.datagrams.add(1);
+        counts.lost.add(u64::from(is_lost));
+        !is_lost
+    }
+}
