@@ -135,7 +135,7 @@ fn sixty_four_mebibytes_arrive_in_memory() {
     let keys = Keys::random(1);
     let sealed = Bus::shared(&unique("sealed")).sealed(&keys);
     for bus in [Bus::loopback(&unique("hall")), Bus::shared(&unique("folder")), hold, sealed] {
-        let medium = Medium { name: "memory", here: bus.clone(), there: bus, rings: true };
+        let medium = Medium { name: "memory", here: bus.clone(), there: bus, rings: true, in_memory: true };
         let sizes = [MESSAGE_SIZE_MAX, 8, MESSAGE_SIZE_MAX];
         let (numbers, _, there) = exchange(&medium, None, &sizes);
         assert_eq!(numbers, [0, 1, 2], "{there}");
@@ -188,7 +188,7 @@ fn who_did_not_ask_is_asked_nothing() {
 fn a_large_message_that_does_not_fit_is_kept() {
     let _alive = watchdog(120);
     let bus = Bus::loopback(&unique("fits"));
-    let medium = Medium { name: "loopback", here: bus.clone(), there: bus, rings: true };
+    let medium = Medium { name: "loopback", here: bus.clone(), there: bus, rings: true, in_memory: true };
     let (here, there) = open(&medium, None);
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
     let mut subscription = there.subscription(7, &SubscriptionOptions::default()).unwrap();
@@ -210,7 +210,7 @@ fn a_large_message_that_does_not_fit_is_kept() {
 fn a_message_without_room_is_full_and_counted() {
     let _alive = watchdog(120);
     let bus = Bus::loopback(&unique("room"));
-    let medium = Medium { name: "loopback", here: bus.clone(), there: bus, rings: true };
+    let medium = Medium { name: "loopback", here: bus.clone(), there: bus, rings: true, in_memory: true };
     let (here, there) = open(&medium, None);
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
     let large = message(0, 3 << 20);

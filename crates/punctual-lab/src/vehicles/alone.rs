@@ -182,7 +182,10 @@ impl Mechanism for AloneEngine {
                         }
                     }
                     Event::Trouble(_) => *troubles += 1,
-                    Event::Joined { .. } | Event::Progressed { .. } | Event::Left { .. } => {}
+                    Event::Joined { .. }
+                    | Event::Progressed { .. }
+                    | Event::Left { .. }
+                    | Event::Noticed { .. } => {}
                 }
                 Flow::Continue
             });
