@@ -31,6 +31,19 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Raises the number by one at least, and at least to this; the new one, which no other thread gets.
+    #[inline]
+    pub fn raise_to(&self, least: u64) -> u64 {
+        let mut current = self.get();
+        loop {
+            let next = least.max(current.wrapping_add(1));
+            match self.0.compare_exchange_weak(current, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return next,
+                Err(changed) => current = changed,
+            }
+        }
+    }
+
     /// Sets the number, where only one thread at a time writes.
     #[inline]
     pub fn set(&self, value: u64) {
@@ -88,6 +101,19 @@ mod loom_tests {
                 assert_eq!(shared.0.get(), 7);
             }
             thread.join().unwrap();
+        });
+    }
+
+    /// Goal: no two threads get one number, and none gets one below what it asked for.
+    #[test]
+    fn numbers_that_are_raised_are_given_once() {
+        loom::model(|| {
+            let shared = Arc::new(Counter::default());
+            let theirs = Arc::clone(&shared);
+            let thread = thread::spawn(move || [theirs.raise_to(7), theirs.raise_to(7)]);
+            let own = shared.raise_to(7);
+            let [first, second] = thread.join().unwrap();
+            assert!(own >= 7 && first >= 7 && first < second && own != first && own != second);
         });
     }
 

@@ -76,7 +76,7 @@ impl Communicator {
     ) -> Result<(), SendError> {
         let about = self.about();
         let (clock, heads) = (about.clock, about.large.cut(payload.len(), about.payload_size_max)?);
-        let (timing, waits) = (Timing { due, sent: clock.now() }, !timeout.is_zero());
+        let (timing, waits) = (Timing { due, sent: about.sent_once(clock.now()) }, !timeout.is_zero());
         let mut pace = Pace { bytes: 0, next: timing.sent };
         for head in heads {
             let (bytes, is_first) = (&payload[head.range()], head.at == 0);

@@ -127,7 +127,7 @@ impl Sender {
     fn send_cut(&mut self, target: Target, payload: &[u8], due: Option<Ticks>) -> Result<(), SendError> {
         let about = self.about();
         let heads = about.large.cut(payload.len(), about.payload_size_max)?;
-        let timing = Timing { due, sent: about.clock.now() };
+        let timing = Timing { due, sent: about.sent_once(about.clock.now()) };
         for head in heads {
             let bytes = &payload[head.range()];
             let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits: false };

@@ -1,6 +1,7 @@
 //! What is known of a node, whatever its medium.
 
-use punctual_machine::clock::Clock;
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::counter::Counter;
 use punctual_machine::process::{ProcessIdentity, random};
 use punctual_proto::NodeId;
 use punctual_proto::seal::SEAL_SIZE;
@@ -20,6 +21,11 @@ pub(crate) struct Who<'a> {
     pub(crate) message_size_max: usize,
 }
 
+/// A number on a line of the cache of its own: whoever reads the rest does not wait for who writes this.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Apart(Counter);
+
 /// What is known of a node, whatever its medium.
 #[derive(Debug)]
 pub(crate) struct About {
@@ -36,9 +42,17 @@ pub(crate) struct About {
     pub(crate) large: Large,
     /// On a sealed bus.
     pub(crate) seals: Option<Seals>,
+    /// When the last message with stages was sent in memory: no other one has that stamp.
+    last_sent: Apart,
 }
 
 impl About {
+    /// The instant, or where it was given before, the next one that was not.
+    #[inline]
+    pub(crate) fn sent_once(&self, now: Ticks) -> Ticks {
+        Ticks(self.last_sent.0.raise_to(now.0))
+    }
+
     /// Of this node, on whose medium a message with its seal has at most so many bytes.
     pub(super) fn new(
         Who { node, name, bus, message_size_max }: Who<'_>,
@@ -57,6 +71,16 @@ impl About {
         let seal_size = if seals.is_some() { SEAL_SIZE } else { 0 };
         let payload_size_max = size_max.saturating_sub(seal_size);
         let large = Large::new(message_size_max);
-        Ok(Self { node, incarnation, clock: Clock::get(), page, owner, payload_size_max, large, seals })
+        Ok(Self {
+            node,
+            incarnation,
+            clock: Clock::get(),
+            page,
+            owner,
+            payload_size_max,
+            large,
+            seals,
+            last_sent: Apart::default(),
+        })
     }
 }

@@ -254,10 +254,17 @@ impl Publication {
         // Before anything is stored: the reader's copy of the line is not waited for with the clock in between.
         let mut prefix = match self.is_stamped() {
             false => Prefix::Plain,
-            true => Prefix::of(self.stamps, self.clock.now(), due, self.clock),
+            true => Prefix::of(self.stamps, self.instant_of_sending(), due, self.clock),
         };
         self.claim_behind(&mut prefix, size, self.held_back)?;
         Ok(prefix)
+    }
+
+    /// When a message is sent now: one with all stages at an instant of its own.
+    #[inline]
+    fn instant_of_sending(&self) -> Ticks {
+        let now = self.clock.now();
+        if self.stamps == StampChoice::All { self.streams.about.sent_once(now) } else { now }
     }
 
     /// Room for a fragment. If its sender `waits`, readers hold it back though they may not hold others back.
