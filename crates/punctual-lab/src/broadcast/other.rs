@@ -2,14 +2,14 @@
 //! this one. It speaks as our workers do, and brings back what our own members bring.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::kernel_faults::KernelFaults;
 use super::protocol::{Joined, MemberAnswer, MemberEnd, MemberPlan, OtherPlan, size_behind};
-use crate::run::Worker;
+use crate::run::{self, Worker};
 
 /// Where it is looked for unless a path is given.
 pub const PROGRAM: &str = "punctual-peer-broadcast";
@@ -29,12 +29,7 @@ const TRAVELLING_MAX: Duration = Duration::from_secs(600);
 /// # Errors
 /// There is none, or it does not run: what to do.
 pub fn look_for(program: &Path) -> Result<(), String> {
-    let said = Command::new(program).arg("--version").stdin(Stdio::null()).output();
-    match said {
-        Ok(said) if said.status.success() => Ok(()),
-        Ok(said) => Err(format!("{}: {}; {ADVICE}", program.display(), said.status)),
-        Err(error) => Err(format!("{}: {error}; {ADVICE}", program.display())),
-    }
+    run::look_for(program, ADVICE)
 }
 
 /// What it is asked, once it has joined.

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +18,19 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::place::leave;
+
+/// Whether there is such a program of another project's.
+///
+/// # Errors
+/// There is none, or it does not run: `advice` says what to do.
+pub fn look_for(program: &Path, advice: &str) -> Result<(), String> {
+    let said = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    match said {
+        Ok(said) if said.status.success() => Ok(()),
+        Ok(said) => Err(format!("{}: {}; {advice}", program.display(), said.status)),
+        Err(error) => Err(format!("{}: {error}; {advice}", program.display())),
+    }
+}
 
 /// What a line holds: what was asked for, or why not.
 pub type Answer<T> = Result<T, String>;

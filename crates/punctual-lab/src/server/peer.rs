@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::host::{Served, Serving};
+use crate::run;
 
 /// Where it is looked for unless a path is given.
 pub const PROGRAM: &str = "punctual-peer-server";
@@ -20,12 +21,7 @@ const ADVICE: &str = "build it: cargo build --release --manifest-path peers/Carg
 /// # Errors
 /// There is none, or it does not run: what to do.
 pub fn look_for(program: &Path) -> Result<(), String> {
-    let said = Command::new(program).arg("--version").stdin(Stdio::null()).output();
-    match said {
-        Ok(said) if said.status.success() => Ok(()),
-        Ok(said) => Err(format!("{}: {}; {ADVICE}", program.display(), said.status)),
-        Err(error) => Err(format!("{}: {error}; {ADVICE}", program.display())),
-    }
+    run::look_for(program, ADVICE)
 }
 
 /// A program that serves, until it is dropped.
