@@ -7,16 +7,16 @@
 //!
 //! ```
 //! use punctual_proto::Nanos;
-//! use punctual_proto::classes::{ClassOptions, Next, Policy, Ready, Scheduler};
+//! use punctual_proto::classes::{ClassOptions, Policy, Ready, Scheduler, Why};
 //!
 //! let classes = [ClassOptions::default(), ClassOptions { floor_permille: 20, ..ClassOptions::default() }];
 //! let mut scheduler = Scheduler::new(&classes, Policy::Floors, 100)?;
 //! let ready = |task, class| Ready { task, class, arrived: Nanos(0), deadline: Nanos::NEVER };
 //! scheduler.push(ready(7, 1), Nanos(0)).unwrap();
 //! scheduler.push(ready(8, 0), Nanos(0)).unwrap();
-//! let Some(Next::Run(run)) = scheduler.next(Nanos(0)) else { panic!("two tasks are ready") };
-//! assert_eq!(run.ready.task, 8);
-//! scheduler.charge(&run, Nanos(1_000)); // it took a microsecond
+//! let next = scheduler.next(Nanos(0)).expect("two tasks are ready");
+//! assert_eq!((next.ready.task, next.why), (8, Why::First));
+//! scheduler.charge(&next, Nanos(1_000)); // it took a microsecond
 //! # Ok::<(), punctual_proto::classes::ClassesError>(())
 //! ```
 
@@ -98,22 +98,24 @@ pub struct Ready {
     pub deadline: Nanos,
 }
 
-/// A task that was chosen.
+/// Why a task is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Which.
-    pub ready: Ready,
-    /// Whether because of its class's floor: a more important class waits meanwhile.
-    pub by_floor: bool,
+pub enum Why {
+    /// It is the first by the policy: run it.
+    First,
+    /// Its class is owed its floor, and a more important class waits meanwhile: run it.
+    Floor,
+    /// Its deadline cannot be met: tell its client that it will not be done.
+    Shed,
 }
 
-/// What to do next.
+/// What to do next. It is flat, as it is handed on for every poll: what lies in a variant of an enum is copied in odd pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Run it, then [`Scheduler::charge`] what it took.
-    Run(Run),
-    /// Tell its client that it will not be done.
-    Shed(Ready),
+pub struct Next {
+    /// Which task.
+    pub ready: Ready,
+    /// Whether to run it. [`Scheduler::charge`] what it took if so.
+    pub why: Why,
 }
 
 /// What a class has had.
@@ -222,7 +224,7 @@ impl Scheduler {
 
     /// What to do next for who serves no class beyond this one.
     pub fn next_up_to(&mut self, class: u8, now: Nanos) -> Option<Next> {
-        let (index, by_floor) = self.choose(usize::from(class), now)?;
+        let (index, why) = self.choose(usize::from(class), now)?;
         let policy = self.policy;
         let class = &mut self.classes[index];
         let ready = class.queue.pop()?;
@@ -233,17 +235,17 @@ impl Scheduler {
         let sheds = policy == Policy::Floors && class.options.sheds;
         if sheds && now.plus(class.usual) > ready.deadline {
             class.counters.shed += 1;
-            return Some(Next::Shed(ready));
+            return Some(Next { ready, why: Why::Shed });
         }
         class.counters.run += 1;
-        class.counters.by_floor += u64::from(by_floor);
+        class.counters.by_floor += u64::from(why == Why::Floor);
         class.running += 1;
         self.pass = class.pass;
-        Some(Next::Run(Run { ready, by_floor }))
+        Some(Next { ready, why })
     }
 
-    /// The class to be served, up to a last one, and whether it is because of its floor.
-    fn choose(&mut self, last: usize, now: Nanos) -> Option<(usize, bool)> {
+    /// The class to be served, up to a last one, and why.
+    fn choose(&mut self, last: usize, now: Nanos) -> Option<(usize, Why)> {
         let waiting = Bits(self.waiting & u32::MAX >> (u32::BITS - 1).saturating_sub(last as u32));
         let first_by =
             |by: &dyn Fn(&Class) -> u64| waiting.clone().min_by_key(|&index| by(&self.classes[index]));
@@ -253,11 +255,11 @@ impl Scheduler {
             Policy::Strict => waiting.clone().next(),
             Policy::Floors => return self.choose_by_floors(waiting, now),
         };
-        chosen.map(|index| (index, false))
+        chosen.map(|index| (index, Why::First))
     }
 
     /// The class that is owed most, else the most important one. Who has nothing in line is asked when it has again.
-    fn choose_by_floors(&mut self, waiting: Bits, now: Nanos) -> Option<(usize, bool)> {
+    fn choose_by_floors(&mut self, waiting: Bits, now: Nanos) -> Option<(usize, Why)> {
         let first = waiting.clone().next()?;
         let (mut chosen, mut most) = (first, 0);
         for index in waiting {
@@ -267,23 +269,23 @@ impl Scheduler {
                 (chosen, most) = (index, class.owed);
             }
         }
-        Some((chosen, chosen != first))
+        Some((chosen, if chosen == first { Why::First } else { Why::Floor }))
     }
 
-    fn index_of(&self, run: &Run) -> usize {
-        usize::from(run.ready.class).min(self.classes.len() - 1)
+    fn index_of(&self, next: &Next) -> usize {
+        usize::from(next.ready.class).min(self.classes.len() - 1)
     }
 
     /// It runs on another processor, whose scheduler is told what it takes.
-    pub fn hand_over(&mut self, run: &Run) {
-        let index = self.index_of(run);
+    pub fn hand_over(&mut self, next: &Next) {
+        let index = self.index_of(next);
         let class = &mut self.classes[index];
         class.running = class.running.saturating_sub(1);
     }
 
     /// It ran for so long. It may be in line again, but nothing else has been chosen since.
-    pub fn charge(&mut self, run: &Run, ran: Nanos) {
-        let index = self.index_of(run);
+    pub fn charge(&mut self, next: &Next, ran: Nanos) {
+        let index = self.index_of(next);
         let class = &mut self.classes[index];
         class.running = class.running.saturating_sub(1);
         class.counters.ran = class.counters.ran.plus(ran);
@@ -295,7 +297,7 @@ impl Scheduler {
         class.pass = class.pass.saturating_add(ran.0 << index.min(CLASSES_MAX));
         let owed = class.owed.saturating_sub(thousandths(ran, 1_000));
         // What it got as the most important one is taken off, and makes no debt.
-        class.owed = if run.by_floor { owed } else { owed.max(class.owed.min(0)) };
+        class.owed = if next.why == Why::Floor { owed } else { owed.max(class.owed.min(0)) };
     }
 
     /// From now on the next task is chosen so. Tasks in line stay.

@@ -18,9 +18,9 @@ fn order(policy: Policy, tasks: &[Ready]) -> Vec<u32> {
     assert_eq!(scheduler.push(tasks[0], Nanos(0)), Err(Full));
     let mut order = Vec::new();
     while let Some(next) = scheduler.next(Nanos(0)) {
-        let Next::Run(run) = next else { panic!("{next:?}") };
-        scheduler.charge(&run, Nanos(10));
-        order.push(run.ready.task);
+        assert_ne!(next.why, Why::Shed);
+        scheduler.charge(&next, Nanos(10));
+        order.push(next.ready.task);
     }
     order
 }
@@ -49,7 +49,7 @@ fn who_has_no_deadline_is_not_starved() {
     scheduler.push(with(2, Nanos(0)), Nanos(0)).unwrap();
     let mut now = Nanos(0);
     let waited = loop {
-        let Some(Next::Run(run)) = scheduler.next(now) else { panic!("two tasks are there") };
+        let run = scheduler.next(now).expect("two tasks are there");
         if run.ready.task == 1 {
             break now;
         }
@@ -69,10 +69,7 @@ fn a_policy_is_changed_while_tasks_wait() {
     }
     let mut next = |policy| {
         scheduler.set_policy(policy);
-        match scheduler.next(Nanos(5)) {
-            Some(Next::Run(run)) => run.ready.task,
-            other => panic!("{other:?}"),
-        }
+        scheduler.next(Nanos(5)).expect("a task waits").ready.task
     };
     assert_eq!([Policy::Floors, Policy::Deadline, Policy::Fifo, Policy::Strict].map(&mut next), [3, 1, 2, 4]);
     assert_eq!((scheduler.next(Nanos(5)), scheduler.oldest(0), scheduler.waiting(0)), (None, None, 0));
@@ -84,19 +81,16 @@ fn what_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
     let mut scheduler = Scheduler::new(&classes, Policy::Floors, 8).unwrap();
     let mut next = |ready: Ready, now| {
         scheduler.push(ready, now).unwrap();
-        let next = scheduler.next(now);
-        if let Some(Next::Run(run)) = next {
-            scheduler.charge(&run, Nanos(10));
+        let next = scheduler.next(now).expect("a task waits");
+        if next.why != Why::Shed {
+            scheduler.charge(&next, Nanos(10));
         }
-        next
+        (next.ready.task, next.why)
     };
-    assert!(
-        matches!(next(ready(1, 0, 100), Nanos(99)), Some(Next::Run(_))),
-        "what it takes is not known yet"
-    );
-    assert!(matches!(next(ready(2, 0, 100), Nanos(90)), Some(Next::Run(_))));
-    assert!(matches!(next(ready(3, 0, 100), Nanos(91)), Some(Next::Shed(Ready { task: 3, .. }))));
-    assert!(matches!(next(ready(4, 1, 100), Nanos(900)), Some(Next::Run(_))), "its class does not shed");
+    assert_eq!(next(ready(1, 0, 100), Nanos(99)), (1, Why::First), "what it takes is not known yet");
+    assert_eq!(next(ready(2, 0, 100), Nanos(90)), (2, Why::First));
+    assert_eq!(next(ready(3, 0, 100), Nanos(91)), (3, Why::Shed));
+    assert_eq!(next(ready(4, 1, 100), Nanos(900)), (4, Why::First), "its class does not shed");
     let expected = ClassCounters { run: 2, shed: 1, by_floor: 0, ran: Nanos(20) };
     assert_eq!((scheduler.counters(0), scheduler.counters(9)), (expected, ClassCounters::default()));
 }
@@ -113,7 +107,7 @@ fn who_serves_some_classes_gets_no_others() {
         assert_eq!(scheduler.first_waiting(), Some(0));
         let now = Nanos::from_millis(500);
         let served: Vec<_> = core::iter::from_fn(|| scheduler.next_up_to(1, now)).collect();
-        let is_early = |next: &Next| matches!(next, Next::Run(run) if run.ready.class <= 1);
+        let is_early = |next: &Next| next.why != Why::Shed && next.ready.class <= 1;
         assert!(served.len() == 2 && served.iter().all(is_early), "{policy:?}: {served:?}");
         assert_eq!((scheduler.waiting(2), scheduler.first_waiting()), (2, Some(2)));
     }
@@ -147,7 +141,7 @@ fn a_class_with_one_task_at_a_time_gets_its_floor() {
         }
         let turn = Nanos::from_micros(400);
         while now < Nanos::from_millis(4_000) {
-            let Some(Next::Run(run)) = scheduler.next(now) else { panic!("three tasks are there") };
+            let run = scheduler.next(now).expect("three tasks are there");
             now = now.plus(turn);
             if is_in_line_first {
                 scheduler.push(run.ready, now).unwrap();
@@ -168,13 +162,13 @@ fn who_is_handed_over_is_no_longer_running() {
     let classes = [ClassOptions::default(), ClassOptions { floor_permille: 500, sheds: false }];
     let mut scheduler = Scheduler::new(&classes, Policy::Floors, 8).unwrap();
     scheduler.push(ready(1, 1, 0), Nanos(0)).unwrap();
-    let Some(Next::Run(run)) = scheduler.next(Nanos(0)) else { panic!("a task is there") };
+    let run = scheduler.next(Nanos(0)).expect("a task is there");
     scheduler.hand_over(&run);
     let later = Nanos::from_millis(900);
     for class in [0, 1] {
         scheduler.push(ready(2, class, 0), later).unwrap();
     }
-    let Some(Next::Run(run)) = scheduler.next(later) else { panic!("two tasks are there") };
+    let run = scheduler.next(later).expect("two tasks are there");
     assert_eq!(run.ready.class, 0);
 }
 

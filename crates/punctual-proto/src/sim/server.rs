@@ -8,7 +8,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::Rng;
-use crate::classes::{ClassOptions, Next, Policy, Ready, Run, Scheduler};
+use crate::classes::{ClassOptions, Next, Policy, Ready, Scheduler, Why};
 use crate::time::Nanos;
 
 /// How requests come.
@@ -75,7 +75,7 @@ enum Event {
     /// A connection asks.
     Asks(u32),
     /// The processor has done the stage.
-    Done(Run),
+    Done(Next),
 }
 
 #[derive(Debug)]
@@ -197,27 +197,25 @@ impl World<'_> {
 
     fn run_next(&mut self) {
         while !self.is_busy {
-            match self.scheduler.next(self.now) {
-                None => return,
-                Some(Next::Shed(ready)) => {
-                    self.outcome.classes[usize::from(ready.class)].shed += 1;
-                    self.reply(ready.task);
-                }
-                Some(Next::Run(run)) => {
-                    let Request { class, stage, .. } = self.requests[run.ready.task as usize];
-                    let takes = self.server.stages[stage];
-                    self.is_busy = true;
-                    self.outcome.turns.push((self.now, takes, class));
-                    self.schedule(self.now.plus(takes), Event::Done(run));
-                }
+            let Some(next) = self.scheduler.next(self.now) else { return };
+            let Ready { task, class, .. } = next.ready;
+            if next.why == Why::Shed {
+                self.outcome.classes[usize::from(class)].shed += 1;
+                self.reply(task);
+                continue;
             }
+            let Request { class, stage, .. } = self.requests[task as usize];
+            let takes = self.server.stages[stage];
+            self.is_busy = true;
+            self.outcome.turns.push((self.now, takes, class));
+            self.schedule(self.now.plus(takes), Event::Done(next));
         }
     }
 
-    fn finish(&mut self, run: &Run) {
-        let task = run.ready.task;
+    fn finish(&mut self, done: &Next) {
+        let task = done.ready.task;
         let request = &mut self.requests[task as usize];
-        self.scheduler.charge(run, self.server.stages[request.stage]);
+        self.scheduler.charge(done, self.server.stages[request.stage]);
         self.is_busy = false;
         request.stage += 1;
         if request.stage < self.server.stages.len() {

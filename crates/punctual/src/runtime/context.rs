@@ -163,18 +163,21 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let worker = WORKER.with_borrow(Clone::clone).filter(|(shared, _)| !shared.is_hosted);
     let Some((shared, index)) = worker else { return work() };
     let turn = TURN.take();
+    // The substitute is the worker meanwhile: what the work wakes comes to it from elsewhere.
+    let place = WORKER.take();
     let is_done = Flag::default();
     shared.leave();
     let done = thread::scope(|scope| {
-        let place = || Worker::new(&shared, index).run(&is_done);
+        let works = || Worker::new(&shared, index).run(&is_done);
         // Where there is no thread to be had the other workers do what they can.
-        let _substitute = thread::Builder::new().name(format!("blocking-{index}")).spawn_scoped(scope, place);
+        let _substitute = thread::Builder::new().name(format!("blocking-{index}")).spawn_scoped(scope, works);
         let done = catch_unwind(AssertUnwindSafe(work));
         is_done.raise();
         shared.wake_worker(index);
         done
     });
     shared.enter();
+    WORKER.set(place);
     TURN.set(turn);
     done.unwrap_or_else(|panic| resume_unwind(panic))
 }

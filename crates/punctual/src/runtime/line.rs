@@ -1,33 +1,15 @@
 //! The tasks that are ready on one worker, in the order of its scheduler.
 
 use punctual_proto::Nanos;
-use punctual_proto::classes::{ClassOptions, ClassesError, Next, Policy, Ready, Run, Scheduler};
+use punctual_proto::classes::{ClassOptions, ClassesError, Next, Policy, Scheduler};
 
 use super::page::{OfClass, WorkerPage};
 use super::task::Task;
 
-/// Why a task is polled.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Decision {
-    /// Because it is next.
-    Run(Run),
-    /// To say that its request will not be done.
-    Shed(Ready),
-}
-
-impl Decision {
-    pub(super) fn ready(&self) -> &Ready {
-        match self {
-            Self::Run(run) => &run.ready,
-            Self::Shed(ready) => ready,
-        }
-    }
-}
-
 /// What a poll took, to be taken off what its class is owed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
-    pub(super) run: Run,
+    pub(super) next: Next,
     pub(super) ran: Nanos,
 }
 
@@ -71,8 +53,8 @@ impl Line {
     }
 
     /// Charges a class for a poll.
-    pub(super) fn settle(&mut self, Charge { run, ran }: &Charge) {
-        self.scheduler.charge(run, *ran);
+    pub(super) fn settle(&mut self, Charge { next, ran }: &Charge) {
+        self.scheduler.charge(next, *ran);
     }
 
     pub(super) fn push(&mut self, task: Task, now: Nanos) {
@@ -90,16 +72,13 @@ impl Line {
     }
 
     /// The next task of the classes up to this one.
-    pub(super) fn next(&mut self, last_class: u8, now: Nanos) -> Option<(Task, Decision)> {
-        let decision = match self.scheduler.next_up_to(last_class, now)? {
-            Next::Run(run) => Decision::Run(run),
-            Next::Shed(ready) => Decision::Shed(ready),
-        };
-        let place = decision.ready().task;
+    pub(super) fn next(&mut self, last_class: u8, now: Nanos) -> Option<(Task, Next)> {
+        let next = self.scheduler.next_up_to(last_class, now)?;
+        let place = next.ready.task;
         let task = self.places[place as usize].take().expect("a task stands where the scheduler was told");
         self.free.push(place);
         self.note_waiting(task.metadata().class, now);
-        Some((task, decision))
+        Some((task, next))
     }
 
     /// All tasks, whatever their order, for an end.

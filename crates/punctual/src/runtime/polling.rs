@@ -3,15 +3,47 @@
 use std::sync::Arc;
 
 use punctual_proto::Nanos;
+use punctual_proto::classes::{Next, Why};
 
 use super::context::{self, Turn};
-use super::line::{Charge, Decision};
+use super::line::Charge;
 use super::page::{OfClass, OfWorker, WorkerPage};
 use super::shared::Shared;
 use super::task::Task;
 
-/// So long a worker polls tasks before it looks at descriptors and timers again.
-pub(super) const LOOK_AFTER: Nanos = Nanos::from_micros(20);
+/// Of a busy worker's time, looks at descriptors and timers take one part in so many. They are a system call: on a virtual machine
+/// it takes several times as long as on hardware.
+const LOOK_PARTS: u64 = 50;
+
+/// So long a worker polls tasks at least before it looks again, and at most, whatever a look costs.
+const LOOK_AFTER: [Nanos; 2] = [Nanos::from_micros(10), Nanos::from_micros(100)];
+
+/// How often a worker that has tasks looks at descriptors and timers: seldom enough that it costs little.
+#[derive(Debug)]
+struct Looks {
+    /// The cheapest look of late: one that found much took longer, but not for looking.
+    cost: Nanos,
+}
+
+impl Looks {
+    /// One took so long.
+    fn note(&mut self, took: Nanos) {
+        // A little dearer each time, so that a cost that rises is followed.
+        let known = self.cost.0 + self.cost.0 / 16 + 1;
+        self.cost = Nanos(known).min(took);
+    }
+
+    fn after(&self) -> Nanos {
+        let [least, most] = LOOK_AFTER;
+        Nanos(self.cost.0 * LOOK_PARTS).clamp(least, most)
+    }
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { cost: Nanos(LOOK_AFTER[1].0 / LOOK_PARTS) }
+    }
+}
 
 /// What one worker does while it has tasks.
 #[derive(Debug)]
@@ -20,6 +52,7 @@ pub(super) struct Polling {
     pub(super) index: usize,
     /// When it last looked at descriptors and timers.
     pub(super) looked: Nanos,
+    looks: Looks,
     /// What the last poll took, until its class is charged for it.
     charge: Option<Charge>,
     /// When the last poll ended. The next one begins then: choosing a task counts as a part of its poll, and saves a reading of
@@ -35,6 +68,7 @@ impl Polling {
             shared: Arc::clone(shared),
             index,
             looked: Nanos(0),
+            looks: Looks::default(),
             charge: None,
             ended: Nanos(0),
             patience: Nanos(0),
@@ -49,7 +83,7 @@ impl Polling {
     pub(super) fn poll_next(&mut self, now: Nanos) -> bool {
         let own = self.shared.next(self.index, self.charge.take(), now);
         match own.or_else(|| self.shared.steal(self.index, now)) {
-            Some((task, decision)) => self.poll(task, decision, now),
+            Some((task, next)) => self.poll(task, next, now),
             None => return false,
         }
         true
@@ -68,10 +102,20 @@ impl Polling {
         self.shared.reactor.look(now)
     }
 
-    fn poll(&mut self, task: Task, decision: Decision, began: Nanos) {
+    /// A look took so long, or in another runtime whatever that does between two turns of this worker.
+    pub(super) fn note_look(&mut self, took: Nanos) {
+        self.looks.note(took);
+    }
+
+    /// So long it polls tasks before it looks again.
+    pub(super) fn look_after(&self) -> Nanos {
+        self.looks.after()
+    }
+
+    fn poll(&mut self, task: Task, next: Next, began: Nanos) {
         let meta = task.metadata();
         let (name, class, woken, request) = (meta.name, meta.class, Nanos(meta.woken.get()), meta.request());
-        let is_shed = matches!(decision, Decision::Shed(_));
+        let is_shed = next.why == Why::Shed;
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
         context::begin_turn(Turn { request, due, patience, is_shed });
         // Its panics are contained in its future; one in dropping that would end the process.
@@ -91,9 +135,26 @@ impl Polling {
         if ran >= self.shared.long_poll {
             page.note_long(name, class, ran);
         }
-        if let Decision::Run(run) = decision {
-            of_class.count(OfClass::ByFloor).add_alone(u64::from(run.by_floor));
-            self.charge = Some(Charge { run, ran });
-        }
+        of_class.count(OfClass::ByFloor).add_alone(u64::from(next.why == Why::Floor));
+        self.charge = (!is_shed).then_some(Charge { next, ran });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: looks cost a part of the time that is bounded, whatever one takes, and what one found does not count.
+    #[test]
+    fn a_dear_look_is_rare() {
+        let mut looks = Looks::default();
+        let mut after = |times: u32, ns| {
+            (0..times).for_each(|_| looks.note(Nanos(ns)));
+            looks.after()
+        };
+        assert_eq!(after(1, 1_000), Nanos::from_micros(50));
+        assert!(after(5, 9_000) < Nanos::from_micros(75), "one that found much takes longer");
+        assert_eq!(after(100, 9_000), Nanos::from_micros(100), "a rise is followed");
+        assert_eq!(after(1, 50), Nanos::from_micros(10));
     }
 }

@@ -12,9 +12,9 @@ use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::{Doorbell, Notification, sender_fence};
 use punctual_machine::inbox::Inbox;
 use punctual_proto::Nanos;
-use punctual_proto::classes::Policy;
+use punctual_proto::classes::{Next, Policy, Why};
 
-use super::line::{Charge, Decision, Line};
+use super::line::{Charge, Line};
 use super::options::{RuntimeOptions, StartError};
 use super::page::{OfWorker, Page, WorkerPage};
 use super::reactor::{Reactor, Reported};
@@ -207,7 +207,7 @@ impl Shared {
         let seat = &self.seats[worker];
         let class = task.metadata().class;
         task.metadata().home.set(worker as u64);
-        seat.page.count(OfWorker::WokenHere).add(1);
+        seat.page.count(OfWorker::WokenHere).add_alone(1);
         let mut line = seat.lock(self, &seat.page);
         line.push(task, now);
         seat.note_first(&line);
@@ -293,7 +293,7 @@ impl Shared {
     }
 
     /// The next task of this worker; what the last one took is charged first.
-    pub(super) fn next(&self, worker: usize, charge: Option<Charge>, now: Nanos) -> Option<(Task, Decision)> {
+    pub(super) fn next(&self, worker: usize, charge: Option<Charge>, now: Nanos) -> Option<(Task, Next)> {
         let seat = &self.seats[worker];
         let mut line = seat.lock(self, &seat.page);
         if let Some(charge) = charge {
@@ -313,7 +313,7 @@ impl Shared {
     }
 
     /// A task of another worker's line, for one that has none.
-    pub(super) fn steal(&self, worker: usize, now: Nanos) -> Option<(Task, Decision)> {
+    pub(super) fn steal(&self, worker: usize, now: Nanos) -> Option<(Task, Next)> {
         // One processor for two workers would be given from the one to the other in the middle of polls.
         if self.awake.get() > self.processors {
             return None;
@@ -328,8 +328,8 @@ impl Shared {
             let mut line = seat.lock(self, &own.page);
             seat.sort(&mut line, now);
             let next = line.next(own.last_class, now);
-            if let Some((_, Decision::Run(run))) = &next {
-                line.scheduler.hand_over(run);
+            if let Some((_, chosen)) = next.as_ref().filter(|(_, chosen)| chosen.why != Why::Shed) {
+                line.scheduler.hand_over(chosen);
             }
             seat.note_first(&line);
             drop(line);

@@ -25,11 +25,12 @@ use std::task::{Context, Poll};
 
 use ::tokio::task::{unconstrained, yield_now};
 use punctual_machine::doorbell::Notification;
+use punctual_proto::Nanos;
 use punctual_proto::classes::Policy;
 
 use super::context;
 use super::page::OfWorker;
-use super::polling::{LOOK_AFTER, Polling};
+use super::polling::Polling;
 use super::shared::Shared;
 use super::{Handle, Join, Metrics, RuntimeOptions, SpawnError, StartError, TaskOptions, Urgency};
 
@@ -70,6 +71,7 @@ impl Classes {
             let worker = HostedWorker {
                 polling: Polling::new(&shared, index),
                 is_awake: false,
+                paused: None,
                 _end: Arc::clone(&end),
             };
             // What the tasks use of tokio is bounded by their own turns: its budget counts for the worker as a whole.
@@ -157,6 +159,8 @@ struct HostedWorker {
     polling: Polling,
     /// It counts among those that are awake.
     is_awake: bool,
+    /// Since when tokio does something else, though there is more to do here.
+    paused: Option<Nanos>,
     _end: Arc<End>,
 }
 
@@ -178,7 +182,10 @@ impl HostedWorker {
             shared.seats[index].bell.disarm();
         }
         let mut now = shared.now();
-        let due = now.plus(LOOK_AFTER);
+        if let Some(paused) = self.paused.take() {
+            self.polling.note_look(now.since(paused));
+        }
+        let due = now.plus(self.polling.look_after());
         loop {
             if shared.stop.is_raised() {
                 return Poll::Ready(Pause::Ended);
@@ -186,6 +193,7 @@ impl HostedWorker {
             if self.polling.poll_next(now) {
                 now = self.polling.ended;
                 if now >= due {
+                    self.paused = Some(now);
                     return Poll::Ready(Pause::Due);
                 }
                 continue;

@@ -11,7 +11,7 @@ use punctual_proto::Nanos;
 
 use super::context;
 use super::page::{OfWorker, WorkerPage};
-use super::polling::{LOOK_AFTER, Polling};
+use super::polling::Polling;
 use super::reactor::Lead;
 use super::shared::Shared;
 use crate::adaptive_spin::{AdaptiveSpin, Spun};
@@ -67,10 +67,12 @@ impl<'s> Worker<'s> {
 
     /// Polls one task. Whether there was one.
     fn turn(&mut self, mut now: Nanos) -> bool {
-        if now.since(self.polling.looked) >= LOOK_AFTER {
+        if now.since(self.polling.looked) >= self.polling.look_after() {
             self.polling.look(now);
             // No class pays for the look.
-            now = self.shared.now();
+            let looked = self.shared.now();
+            self.polling.note_look(looked.since(now));
+            now = looked;
         }
         self.polling.patience = Nanos(self.spin.spin_ns().into()).min(PATIENCE_MAX);
         self.polling.poll_next(now)
