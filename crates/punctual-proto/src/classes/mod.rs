@@ -98,8 +98,9 @@ pub struct Ready {
     pub deadline: Nanos,
 }
 
-/// Why a task is next.
+/// Why a task is next. As wide as the words beside it: padding is copied in odd pieces, which wait for the stores before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
 pub enum Why {
     /// It is the first by the policy: run it.
     First,
@@ -109,7 +110,7 @@ pub enum Why {
     Shed,
 }
 
-/// What to do next. It is flat, as it is handed on for every poll: what lies in a variant of an enum is copied in odd pieces.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// Which task.
@@ -136,10 +137,8 @@ struct Class {
     options: ClassOptions,
     queue: Queue,
     counters: ClassCounters,
-    /// Processor time that the floor owes it, nanoseconds by a thousand; less than zero if the last task took more.
-    owed: i64,
-    /// Up to when its floor is in `owed`.
-    accrued: Nanos,
+    /// From this instant on the floor owes it processor time, its share of the time since; [`Nanos::NEVER`] without a floor.
+    due: Nanos,
     /// Its tasks that run and are not charged yet.
     running: u32,
     /// How far it is on its stride.
@@ -149,7 +148,7 @@ struct Class {
 }
 
 /// A class that waits is owed no more than this: what it did not get in a second it does not get in the next one.
-const OWED_MAX: i64 = 1_000_000_000_000;
+const OWED_MAX: Nanos = Nanos::from_millis(1_000);
 
 /// Of the moving average, a new value is one part in so many.
 const USUAL_PARTS: u64 = 8;
@@ -166,6 +165,10 @@ pub struct Scheduler {
     number: u64,
     /// How far the class that ran last is on its stride.
     pass: u64,
+    /// No class that waits is due before this.
+    first_due: Nanos,
+    /// When a task was chosen last.
+    chosen: Nanos,
 }
 
 impl Scheduler {
@@ -185,14 +188,14 @@ impl Scheduler {
             options,
             queue: Queue::new(tasks_max),
             counters: ClassCounters::default(),
-            owed: 0,
-            accrued: Nanos(0),
+            due: if options.floor_permille == 0 { Nanos::NEVER } else { Nanos(0) },
             running: 0,
             pass: 0,
             usual: Nanos(0),
         };
         let classes = options.iter().map(class).collect();
-        Ok(Self { classes, policy, tasks_max, tasks: 0, waiting: 0, number: 0, pass: 0 })
+        let (first_due, chosen) = (Nanos(0), Nanos(0));
+        Ok(Self { classes, policy, tasks_max, tasks: 0, waiting: 0, number: 0, pass: 0, first_due, chosen })
     }
 
     /// Puts a task in line.
@@ -210,8 +213,9 @@ impl Scheduler {
         self.waiting |= 1 << index;
         let class = &mut self.classes[index];
         if class.queue.is_empty() {
-            class.accrue(now);
+            class.begin_to_wait(now);
             class.pass = class.pass.max(pass);
+            self.first_due = self.first_due.min(class.due);
         }
         class.queue.push(policy, ready, number, now);
         Ok(())
@@ -225,6 +229,7 @@ impl Scheduler {
     /// What to do next for who serves no class beyond this one.
     pub fn next_up_to(&mut self, class: u8, now: Nanos) -> Option<Next> {
         let (index, why) = self.choose(usize::from(class), now)?;
+        self.chosen = now;
         let policy = self.policy;
         let class = &mut self.classes[index];
         let ready = class.queue.pop()?;
@@ -247,29 +252,29 @@ impl Scheduler {
     /// The class to be served, up to a last one, and why.
     fn choose(&mut self, last: usize, now: Nanos) -> Option<(usize, Why)> {
         let waiting = Bits(self.waiting & u32::MAX >> (u32::BITS - 1).saturating_sub(last as u32));
+        let first = waiting.clone().next()?;
         let first_by =
             |by: &dyn Fn(&Class) -> u64| waiting.clone().min_by_key(|&index| by(&self.classes[index]));
         let chosen = match self.policy {
             Policy::Fifo | Policy::Deadline | Policy::Aging(_) => first_by(&|class| class.queue.first_key()),
             Policy::Stride => first_by(&|class| class.pass),
-            Policy::Strict => waiting.clone().next(),
-            Policy::Floors => return self.choose_by_floors(waiting, now),
+            Policy::Strict => Some(first),
+            // Mostly no class is due: then none is asked.
+            Policy::Floors if now <= self.first_due => Some(first),
+            Policy::Floors => {
+                let chosen = self.most_owed(waiting, now).unwrap_or(first);
+                return Some((chosen, if chosen == first { Why::First } else { Why::Floor }));
+            }
         };
         chosen.map(|index| (index, Why::First))
     }
 
-    /// The class that is owed most, else the most important one. Who has nothing in line is asked when it has again.
-    fn choose_by_floors(&mut self, waiting: Bits, now: Nanos) -> Option<(usize, Why)> {
-        let first = waiting.clone().next()?;
-        let (mut chosen, mut most) = (first, 0);
-        for index in waiting {
-            let class = &mut self.classes[index];
-            class.accrue(now);
-            if class.owed >= most && class.owed > 0 {
-                (chosen, most) = (index, class.owed);
-            }
-        }
-        Some((chosen, if chosen == first { Why::First } else { Why::Floor }))
+    /// The class that is owed most, if any is: of those that are alike, the least important one.
+    fn most_owed(&mut self, of: Bits, now: Nanos) -> Option<usize> {
+        // Who has nothing in line is asked when it has again.
+        let due = Bits(self.waiting).map(|index| self.classes[index].due).min();
+        self.first_due = due.unwrap_or(Nanos::NEVER);
+        of.filter_map(|index| Some((self.classes[index].owed(now)?, index))).max().map(|(_, index)| index)
     }
 
     fn index_of(&self, next: &Next) -> usize {
@@ -285,7 +290,7 @@ impl Scheduler {
 
     /// It ran for so long. It may be in line again, but nothing else has been chosen since.
     pub fn charge(&mut self, next: &Next, ran: Nanos) {
-        let index = self.index_of(next);
+        let (index, chosen) = (self.index_of(next), self.chosen);
         let class = &mut self.classes[index];
         class.running = class.running.saturating_sub(1);
         class.counters.ran = class.counters.ran.plus(ran);
@@ -295,9 +300,7 @@ impl Scheduler {
         };
         // The last class's stride is the longest: each has twice the share of the next one.
         class.pass = class.pass.saturating_add(ran.0 << index.min(CLASSES_MAX));
-        let owed = class.owed.saturating_sub(thousandths(ran, 1_000));
-        // What it got as the most important one is taken off, and makes no debt.
-        class.owed = if next.why == Why::Floor { owed } else { owed.max(class.owed.min(0)) };
+        class.take_off(ran, (next.why != Why::Floor).then_some(chosen));
     }
 
     /// From now on the next task is chosen so. Tasks in line stay.
@@ -332,19 +335,40 @@ impl Scheduler {
 }
 
 impl Class {
-    /// The floor gives it its share of the time since it was last asked. Who wants nothing is owed nothing; whose only task runs may
-    /// want more when that ends, and is charged for it then.
-    fn accrue(&mut self, now: Nanos) {
-        let share = thousandths(now.since(self.accrued), self.options.floor_permille);
-        let most = if self.queue.is_empty() && self.running == 0 { 0 } else { OWED_MAX };
-        self.owed = self.owed.saturating_add(share).min(most);
-        self.accrued = now;
+    /// So long it takes until its floor owes it so much processor time.
+    fn time_for(&self, owed: Nanos) -> Nanos {
+        owed.0
+            .saturating_mul(1_000)
+            .checked_div(self.options.floor_permille.into())
+            .map_or(Nanos::NEVER, Nanos)
     }
-}
 
-/// So many thousandths of a time, in thousandths of a nanosecond.
-fn thousandths(time: Nanos, permille: u32) -> i64 {
-    i64::try_from(time.0.saturating_mul(permille.into())).unwrap_or(i64::MAX)
+    /// It has a task in line again. Who wanted nothing is owed nothing; whose only task runs may want more when that ends, and is
+    /// charged for it then.
+    fn begin_to_wait(&mut self, now: Nanos) {
+        if self.running == 0 {
+            self.due = self.due.max(now);
+        }
+    }
+
+    /// Processor time that its floor owes it, in thousandths of a nanosecond, if any.
+    fn owed(&mut self, now: Nanos) -> Option<u64> {
+        if self.due >= now {
+            return None;
+        }
+        self.due = self.due.max(Nanos(now.0.saturating_sub(self.time_for(OWED_MAX).0)));
+        Some(now.since(self.due).0.saturating_mul(self.options.floor_permille.into()))
+    }
+
+    /// It had so much, which its floor owes it no more. What it got as the most important one makes no debt: it is due from the
+    /// instant on at which it was chosen, at the latest.
+    fn take_off(&mut self, ran: Nanos, chosen_as_first: Option<Nanos>) {
+        if chosen_as_first.is_some_and(|chosen| self.due >= chosen) {
+            return;
+        }
+        let due = self.due.plus(self.time_for(ran));
+        self.due = chosen_as_first.map_or(due, |chosen| due.min(chosen));
+    }
 }
 
 /// The numbers of the bits that are set, the lowest first.

@@ -40,6 +40,21 @@ fn each_policy_has_its_order() {
     assert_eq!(order(Policy::Aging(Nanos(0)), &tasks), [1, 2, 3, 4]);
 }
 
+/// Goal: stages of requests that came together take turns, as who became ready first is first; who came much earlier still goes first.
+#[test]
+fn deadlines_close_together_count_as_one() {
+    let mut scheduler = Scheduler::new(&[ClassOptions::default()], Policy::Floors, 8).unwrap();
+    let at_us = |task, us| {
+        let arrived = Nanos::from_micros(us);
+        Ready { task, class: 0, arrived, deadline: arrived.plus(Nanos::from_millis(5)) }
+    };
+    for ready in [at_us(1, 1_000), at_us(2, 100), at_us(3, 0), at_us(4, 50)] {
+        scheduler.push(ready, Nanos::from_millis(1)).unwrap();
+    }
+    let order = core::iter::from_fn(|| scheduler.next(Nanos::from_millis(1)));
+    assert_eq!(order.map(|next| next.ready.task).collect::<Vec<_>>(), [2, 3, 4, 1]);
+}
+
 /// Goal: who has no deadline waits no longer than a second behind an endless row of tasks of its class that have one.
 #[test]
 fn who_has_no_deadline_is_not_starved() {

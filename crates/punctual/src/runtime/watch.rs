@@ -42,9 +42,14 @@ impl Watch {
         None
     }
 
+    /// Whether there is anything to look at, as far as this thread sees.
+    pub(super) fn has_any(&self) -> bool {
+        self.count.get() > 0
+    }
+
     /// Wakes those for whom something has come. Whether there were any.
     pub(super) fn look(&self) -> bool {
-        if self.count.get() == 0 {
+        if !self.has_any() {
             return false;
         }
         let mut list = match self.list.try_lock() {

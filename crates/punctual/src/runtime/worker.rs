@@ -22,6 +22,9 @@ const LOOKS: u32 = 16;
 /// So much time between two looks at the clock: the thread did not run.
 const AWAY: Nanos = Nanos::from_millis(1);
 
+/// So long it polls tasks before it looks again at what shows in memory, which is no system call.
+const WATCH_AFTER: Nanos = Nanos::from_micros(10);
+
 /// A task looks no longer for what it awaits: its class is charged for that.
 const PATIENCE_MAX: Nanos = Nanos::from_micros(5);
 
@@ -31,6 +34,8 @@ pub(super) struct Worker<'s> {
     shared: &'s Arc<Shared>,
     spin: AdaptiveSpin,
     polling: Polling,
+    /// When it last looked at what shows in memory, and at nothing else.
+    watched: Nanos,
 }
 
 impl<'s> Worker<'s> {
@@ -39,6 +44,7 @@ impl<'s> Worker<'s> {
             shared,
             spin: AdaptiveSpin::new(SleepCost::of_this_machine()),
             polling: Polling::new(shared, index),
+            watched: Nanos(0),
         }
     }
 
@@ -73,6 +79,9 @@ impl<'s> Worker<'s> {
             let looked = self.shared.now();
             self.polling.note_look(looked.since(now));
             now = looked;
+        } else if now.since(self.watched) >= WATCH_AFTER && self.shared.reactor.watch.has_any() {
+            self.shared.reactor.watch.look();
+            self.watched = now;
         }
         self.polling.patience = Nanos(self.spin.spin_ns().into()).min(PATIENCE_MAX);
         self.polling.poll_next(now)
