@@ -1,7 +1,7 @@
 //! The change of a view of three members, in every order of events: acceptors and ballots are those of `change.rs`.
 //!
-//! Member 0 is the sequencer and holds one frame with its order record from the beginning. The others fetch it, say that they
-//! hold it, and deliver it once a majority says so. Members 1 and 2 each lead a ballot whenever they like. Whatever was said
+//! Member 0 is the sequencer and holds one frame from the beginning, with its order record if it has one. The others fetch it, say
+//! that they hold it, and deliver it once a majority says so, or at once where that was asked for. Members 1 and 2 each lead a ballot whenever they like. Whatever was said
 //! arrives at any later time or never, so a member that does nothing more is one that crashed.
 
 use alloc::collections::BTreeSet;
@@ -9,6 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::change::{Acceptor, Ballot, Promise, Proposal, epoch_after, leader_of};
+use super::guarantee::Guarantee;
 use super::mutant::{Mutant, Mutants};
 use super::view::{Places, View};
 use crate::sim::{System, explore};
@@ -19,6 +20,8 @@ const LEADERS: [usize; 2] = [1, 2];
 
 struct Change {
     mutants: Mutants,
+    /// What is promised of the frame.
+    guarantee: Guarantee,
 }
 
 /// What a ballot's leader and acceptors have said to each other.
@@ -36,7 +39,8 @@ struct State {
     holders: Places,
     /// Who has said so in the undisturbed view.
     said: Places,
-    is_delivered: bool,
+    /// Who has delivered it.
+    delivered: Places,
     acceptors: Vec<Acceptor>,
     led: Vec<Led>,
     decided: BTreeSet<Proposal>,
@@ -46,7 +50,7 @@ struct State {
 enum Step {
     Fetch(usize),
     Say(usize),
-    Deliver,
+    Deliver(usize),
     Lead(usize),
     /// A member promises, and its leader hears of it or never does. To hear of it later is to propose later.
     Promise(usize, usize, bool),
@@ -68,16 +72,17 @@ impl Change {
         !self.is_frozen(state, place) || self.mutants.has(Mutant::FrozenMarksCounted)
     }
 
-    fn promise_of(state: &State, place: usize) -> Promise {
+    fn promise_of(&self, state: &State, place: usize) -> Promise {
         let held = u64::from(state.holders.contains(place));
+        let ordered = if self.guarantee.is_ordered() { held } else { 0 };
         let accepted = state.acceptors[place].accepted().cloned();
-        Promise { accepted, ordered: held, marks: vec![held, 0, 0] }
+        Promise { accepted, ordered, marks: vec![held, 0, 0] }
     }
 
     fn may_propose(&self, state: &State, led: &Led) -> bool {
         let leader = leader_of(led.ballot.epoch).expect("somebody leads");
         let is_majority = view().is_majority(led.ballot.promised());
-        let is_held = led.ballot.goal().ordered == 0 || state.holders.contains(leader);
+        let is_held = led.ballot.goal().marks[0] == 0 || state.holders.contains(leader);
         let is_open = state.acceptors[leader].promised() == led.ballot.epoch;
         led.ballot.proposal.is_none()
             && is_held
@@ -101,9 +106,15 @@ impl Change {
         }
         let mut known = state.said;
         known.insert(place);
-        let is_uniform = view().is_majority(known) || self.mutants.has(Mutant::DeliveredBeforeMajority);
-        if holds && !state.is_delivered && !self.is_frozen(state, place) && is_uniform {
-            steps.push(Step::Deliver);
+        let early = if self.guarantee.is_ordered() {
+            Mutant::DeliveredBeforeMajority
+        } else {
+            Mutant::ReliableUnheld
+        };
+        let waits = self.guarantee.is_uniform() && !self.mutants.has(early);
+        let may = holds && !self.is_frozen(state, place) && (!waits || view().is_majority(known));
+        if may && !state.delivered.contains(place) {
+            steps.push(Step::Deliver(place));
         }
         let leads = |led: &Led| leader_of(led.ballot.epoch) == Some(place);
         if LEADERS.contains(&place) && !state.led.iter().any(leads) {
@@ -122,7 +133,7 @@ impl System for Change {
             holders: Places::only(0),
             // To say it early is to be heard at any time: no order of events is left out.
             said: Places::only(0),
-            is_delivered: false,
+            delivered: Places::NONE,
             acceptors: vec![Acceptor::default(); 3],
             led: Vec::new(),
             decided: BTreeSet::new(),
@@ -161,16 +172,16 @@ impl System for Change {
         match *step {
             Step::Fetch(place) => state.holders.insert(place),
             Step::Say(place) => state.said.insert(place),
-            Step::Deliver => state.is_delivered = true,
+            Step::Deliver(place) => state.delivered.insert(place),
             Step::Lead(place) => {
                 let seen = state.led.iter().map(|led| led.ballot.epoch).max().unwrap_or(0);
                 let mut ballot = Ballot::new(epoch_after(seen, place), 3);
                 state.acceptors[place].promise(ballot.epoch, self.mutants);
-                ballot.add_promise(place, Self::promise_of(&state, place));
+                ballot.add_promise(place, self.promise_of(&state, place));
                 state.led.push(Led { ballot, asked: Places::NONE, accepted: Places::NONE });
             }
             Step::Promise(place, at, is_heard) => {
-                let promise = Self::promise_of(&state, place);
+                let promise = self.promise_of(&state, place);
                 let led = &mut state.led[at];
                 led.asked.insert(place);
                 if state.acceptors[place].promise(led.ballot.epoch, self.mutants) && is_heard {
@@ -216,8 +227,12 @@ impl System for Change {
         let next = state.decided.first()?;
         let holds_end = |place: usize| next.cut[0] == 0 || state.holders.contains(place);
         let stays = |place: &usize| next.next.lives[*place] == view.lives[*place];
-        if state.is_delivered && next.cut[0] == 0 {
+        let is_lost = next.cut[0] == 0;
+        if self.guarantee.is_uniform() && !state.delivered.is_empty() && is_lost {
             return Some("uniform agreement");
+        }
+        if state.delivered.iter().any(|place| stays(&place)) && is_lost {
+            return Some("virtual synchrony");
         }
         let accepted = state.led.iter().filter(|led| led.ballot.proposal.as_ref() == Some(next));
         let mut accepted = accepted.flat_map(|led| led.accepted.iter()).filter(stays);
@@ -225,17 +240,22 @@ impl System for Change {
     }
 }
 
-fn fault(mutants: Mutants) -> Option<&'static str> {
-    let explored = explore(&Change { mutants }, STATES_MAX).expect("all states are gone through");
+fn fault(mutants: Mutants, guarantee: Guarantee) -> Option<&'static str> {
+    let explored = explore(&Change { mutants, guarantee }, STATES_MAX).expect("all states are gone through");
     explored.found.map(|found| found.fault)
 }
 
-/// Goal: whatever the order of events, there is one next view, it has what was uniform, and who accepted it holds it.
+/// Goal: whatever the order of events, there is one next view, it has what was uniform and what those delivered who go on, and who
+/// accepted it holds it.
 #[test]
 fn a_view_of_three_changes_in_every_order() {
-    let explored = explore(&Change { mutants: Mutants::NONE }, STATES_MAX).expect("all are gone through");
-    assert!(explored.found.is_none(), "{:#?}", explored.found.map(|found| (found.fault, found.path)));
-    assert!(explored.states > 10_000, "{} states", explored.states);
+    for guarantee in [Guarantee::Uniform, Guarantee::Reliable, Guarantee::BestEffort] {
+        let change = Change { mutants: Mutants::NONE, guarantee };
+        let explored = explore(&change, STATES_MAX).expect("all are gone through");
+        let fault = explored.found.map(|found| (found.fault, found.path));
+        assert!(fault.is_none(), "{guarantee:?}: {fault:#?}");
+        assert!(explored.states > 10_000, "{guarantee:?}: {} states", explored.states);
+    }
 }
 
 #[test]
@@ -249,6 +269,15 @@ fn each_mistake_has_a_way_to_its_fault() {
         (Mutant::FrozenMarksCounted, "uniform agreement"),
         (Mutant::DeliveredBeforeMajority, "uniform agreement"),
     ] {
-        assert_eq!(fault(Mutants::only(mutant)), Some(check), "{mutant:?}");
+        assert_eq!(fault(Mutants::only(mutant), Guarantee::Uniform), Some(check), "{mutant:?}");
+    }
+    for (mutant, guarantee, check) in [
+        (Mutant::NotFrozen, Guarantee::Reliable, "uniform agreement"),
+        (Mutant::FrozenMarksCounted, Guarantee::Reliable, "uniform agreement"),
+        (Mutant::ReliableUnheld, Guarantee::Reliable, "uniform agreement"),
+        (Mutant::NotFrozen, Guarantee::BestEffort, "virtual synchrony"),
+        (Mutant::MinorityProposes, Guarantee::BestEffort, "one next view"),
+    ] {
+        assert_eq!(fault(Mutants::only(mutant), guarantee), Some(check), "{mutant:?}, {guarantee:?}");
     }
 }

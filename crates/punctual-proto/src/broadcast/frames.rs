@@ -3,6 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::guarantee::{Guarantee, LANES};
+
 /// What a frame says of itself besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meta {
@@ -10,8 +12,8 @@ pub(super) struct Meta {
     pub(super) is_first: bool,
     /// It ends a message.
     pub(super) is_last: bool,
-    /// Its message may be delivered as soon as its order is known.
-    pub(super) is_agreed: bool,
+    /// What was promised of its message.
+    pub(super) guarantee: Guarantee,
     /// Size of the whole message, bytes.
     pub(super) message_size: u32,
 }
@@ -29,7 +31,7 @@ struct Slot {
 const EMPTY: Slot = Slot {
     number: NO_NUMBER,
     size: 0,
-    meta: Meta { is_first: false, is_last: false, is_agreed: false, message_size: 0 },
+    meta: Meta { is_first: false, is_last: false, guarantee: Guarantee::Uniform, message_size: 0 },
 };
 
 /// A ring of frames. A number's slot is taken again a window later: by then all members have taken what was in it, because the
@@ -43,17 +45,20 @@ pub(super) struct Frames {
     mark: u64,
     /// All frames before this one are known to exist.
     end: u64,
+    /// Of messages of each lane, the frame after the newest before `mark`.
+    lane_ends: [u64; LANES],
 }
 
 impl Frames {
     pub(super) fn new(window: usize, frame_size: usize) -> Self {
-        Self { slots: vec![EMPTY; window], bytes: vec![0; window * frame_size], frame_size, mark: 0, end: 0 }
+        let (slots, bytes) = (vec![EMPTY; window], vec![0; window * frame_size]);
+        Self { slots, bytes, frame_size, mark: 0, end: 0, lane_ends: [0; LANES] }
     }
 
     /// Forgets everything: a view begins.
     pub(super) fn clear(&mut self) {
         self.slots.fill(EMPTY);
-        (self.mark, self.end) = (0, 0);
+        (self.mark, self.end, self.lane_ends) = (0, 0, [0; LANES]);
     }
 
     pub(super) fn window(&self) -> u64 {
@@ -66,6 +71,11 @@ impl Frames {
 
     pub(super) fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Up to here there is something for a lane, among all that is here without a gap.
+    pub(super) fn lane_end(&self, lane: usize) -> u64 {
+        self.lane_ends[lane]
     }
 
     fn place(&self, number: u64) -> usize {
@@ -93,7 +103,11 @@ impl Frames {
         self.bytes[place * self.frame_size..][..payload.len()].copy_from_slice(payload);
         self.end = self.end.max(number + 1);
         while self.has(self.mark) {
+            let lane = self.slots[self.place(self.mark)].meta.guarantee.lane();
             self.mark += 1;
+            if let Some(lane) = lane {
+                self.lane_ends[lane] = self.mark;
+            }
         }
         true
     }

@@ -7,6 +7,9 @@
 //! *uniform*: no view change can lose it. What all users have taken gives the origin new *credit*. Gaps are asked for by bitmaps
 //! of all that is missing.
 //!
+//! A message may be *without order*: it is delivered ahead of its place there, as soon as it is whole, or once a majority holds it
+//! (best-effort and uniform reliable broadcast; Hadzilacos, Toueg 1994). See `member/early.rs`.
+//!
 //! A member that falls silent is suspected; when a majority suspects it, or somebody asks to join or to leave, the view changes:
 //! see `change.rs`. Members that go from one view to the next have delivered the same messages in the first (virtual synchrony
 //! with sending-view delivery; Birman, Joseph 1987; Chockler, Keidar, Vitenberg 2001). Who is not in the next view begins a new
@@ -17,6 +20,7 @@
 mod change;
 mod check;
 mod frames;
+mod guarantee;
 mod member;
 mod message;
 mod mutant;
@@ -33,7 +37,8 @@ mod explored;
 mod tests;
 
 pub use check::{Check, crc32c};
-pub use member::{Account, Behind, BroadcastError, Delivery, Event, Guarantee, Member};
+pub use guarantee::Guarantee;
+pub use member::{Account, Behind, BroadcastError, Delivery, Event, Member};
 pub use message::{DATA_PREFIX_SIZE, HEADER_SIZE, control_size_max};
 pub use options::{GroupOptions, OptionsError};
 pub use replication::{Command, Outcome, Replication, State};

@@ -32,6 +32,14 @@ pub(crate) enum Mutant {
     FrozenMarksCounted,
     /// Frames are numbered though the slowest has not taken those that they write over.
     CreditIgnored,
+    /// Messages without order that ask for a majority are delivered before one holds them.
+    ReliableUnheld,
+    /// A message without order is delivered again at its place in the order.
+    DeliveredAgain,
+    /// The order passes frames of messages without order that were not delivered yet.
+    PassedUndelivered,
+    /// At the end of a view all that is here without order is delivered, even what is not part of that view.
+    CutIgnored,
     /// What came during a transfer is not applied at its end.
     BacklogDropped,
     /// A snapshot is taken where the donor asks to begin, not where that is delivered.

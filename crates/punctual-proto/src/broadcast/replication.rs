@@ -171,6 +171,8 @@ impl<S: State> Replication<S> {
     /// The group tells something; of a message with its bytes.
     pub fn handle(&mut self, event: &Event, bytes: &[u8]) -> Outcome<S::Output> {
         match event {
+            // What stands in no order is no command: not all copies would apply it at the same place.
+            Event::Delivered(told) if !told.guarantee.is_ordered() => Outcome::Nothing,
             Event::Delivered(told) => self.deliver((told.sender, told.life), bytes),
             Event::View(view) => {
                 self.enter(view);
@@ -363,6 +365,7 @@ impl<S: State> Replication<S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::guarantee::Guarantee;
     use super::super::member::Delivery;
     use super::*;
 
@@ -403,7 +406,7 @@ mod tests {
     fn told(place: usize) -> Event {
         let sender = NodeId::new(100 + place as u64).expect("a number of a node");
         let life = LIVES[place];
-        Event::Delivered(Delivery { sender, life, view: 2, index: 0, size: 1, is_uniform: true })
+        Event::Delivered(Delivery { sender, life, view: 2, index: 0, size: 1, guarantee: Guarantee::Uniform })
     }
 
     /// Two copies in one view, of which the first has the state "a".

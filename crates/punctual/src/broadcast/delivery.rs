@@ -5,7 +5,7 @@ use std::fmt;
 use punctual_proto::NodeId;
 use punctual_proto::broadcast::{self, Guarantee};
 
-/// What comes next in the order of the group.
+/// What comes next: in the order of the group, or without order ahead of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery<'a> {
     /// A message.
@@ -30,9 +30,10 @@ pub struct Message<'a> {
     pub life: u64,
     /// The view in which it was broadcast and is delivered.
     pub view: u64,
-    /// Where its last frame stands in the order of the view, from 0.
+    /// Where its last frame stands in the order of the view, from 0; of a message without order, among all frames of its sender in
+    /// that view.
     pub number: u64,
-    /// What is known of it: uniform if a majority holds it, whatever was asked for.
+    /// What is known of it: uniform, or reliable, if a majority is known to hold it, whatever was asked for.
     pub guarantee: Guarantee,
     /// Its bytes.
     pub payload: &'a [u8],
@@ -45,7 +46,7 @@ impl<'a> Message<'a> {
             life: told.life,
             view: told.view,
             number: told.index,
-            guarantee: if told.is_uniform { Guarantee::Uniform } else { Guarantee::Agreed },
+            guarantee: told.guarantee,
             payload,
         }
     }

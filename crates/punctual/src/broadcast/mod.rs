@@ -1,5 +1,5 @@
 //! Broadcast to a group: all members deliver the same messages, each once, in the same order, whoever crashes
-//! (`docs/broadcast.md`).
+//! (`docs/broadcast.md`). Messages may go without order, and without waiting ([`Guarantee`]).
 //!
 //! ```
 //! use std::time::{Duration, Instant};

@@ -144,6 +144,8 @@ pub enum JoinError {
         /// What the bus carries, bytes.
         size_max: usize,
     },
+    /// A replicated state whose commands have no order: choose [`Guarantee::Uniform`] or [`Guarantee::Agreed`].
+    Unordered,
     /// The group's port, most likely because the node is in a group at this port already.
     Bind(BindError),
     /// The machine has no thread or no descriptor left.
@@ -165,6 +167,9 @@ impl fmt::Display for JoinError {
                 f,
                 "window of {window} frames: messages about it have {size} bytes, where {size_max} is the most of this bus: \
                  choose a smaller one at all members"
+            ),
+            Self::Unordered => f.write_str(
+                "a replicated state needs commands in one order: choose the guarantee uniform or agreed",
             ),
             Self::Bind(BindError::PortTaken(port)) => write!(
                 f,

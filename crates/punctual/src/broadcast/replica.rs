@@ -135,11 +135,15 @@ impl From<DeliverError> for ReplicaError {
 }
 
 impl<S: State> Replica<S> {
-    /// Asks to join, or founds the group. The state is that of a group that begins, and equal at all members.
+    /// Asks to join, or founds the group. The state is that of a group that begins, and equal at all members. Commands have an order:
+    /// messages without one, which [`Self::group`] can broadcast, are no commands, and reach nobody.
     ///
     /// # Errors
     /// See [`JoinError`].
     pub fn join(node: &Node, options: &GroupOptions, state: S) -> Result<Self, JoinError> {
+        if !options.guarantee.is_ordered() {
+            return Err(JoinError::Unordered);
+        }
         let mut group = Group::join(node, options)?;
         let place = group.drive(|driver| driver.member().place());
         let part_size = PART_SIZE.min(options.message_size_max.saturating_sub(1));

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::{Member, Phase};
 use crate::address::NodeId;
 use crate::broadcast::frames::Meta;
+use crate::broadcast::guarantee::Guarantee;
 use crate::broadcast::mutant::Mutant;
 use crate::broadcast::order::Entry;
 use crate::broadcast::view::View;
@@ -19,12 +20,12 @@ pub struct Delivery {
     pub life: u64,
     /// The view in which it was broadcast and is delivered.
     pub view: u64,
-    /// Where its last frame stands in the order of the view.
+    /// Where its last frame stands in the order of the view; of a message without order, among all frames of its sender there.
     pub index: u64,
     /// Size, bytes.
     pub size: usize,
-    /// A majority holds it.
-    pub is_uniform: bool,
+    /// What is known of it: that a majority holds it, even if that was not asked for.
+    pub guarantee: Guarantee,
 }
 
 /// What a member tells its user, in one order with the messages.
@@ -79,7 +80,8 @@ impl Member {
     /// The bytes of the message that was delivered last.
     pub fn message(&self) -> &[u8] {
         let whole = self.whole.and_then(|(origin, number)| self.frames[origin].get(number));
-        whole.map_or(&self.assemblies[self.assembled].bytes, |(_, payload)| payload)
+        let (stream, origin) = self.assembled;
+        whole.map_or(&self.assemblies[stream][origin].bytes, |(_, payload)| payload)
     }
 
     pub(super) fn next_event(&mut self) -> Option<Event> {
@@ -89,16 +91,8 @@ impl Member {
         if self.phase != Phase::Member {
             return None;
         }
-        while let Some((entry, meta)) = self.next_deliverable() {
-            self.progress.taken = self.progress.next;
-            self.progress.next += 1;
-            self.delivered[entry.origin] = entry.number + 1;
-            if entry.origin == self.own {
-                self.outgoing.note_delivered(entry.number, entry.index);
-            }
-            if let Some(delivery) = self.deliver(entry, meta) {
-                return Some(Event::Delivered(delivery));
-            }
+        if let Some(delivery) = self.next_early().or_else(|| self.next_in_order()) {
+            return Some(Event::Delivered(delivery));
         }
         self.timing.turn_due |= self.progress.taken < self.progress.next && self.outgoing.is_waiting();
         self.progress.taken = self.progress.next;
@@ -106,6 +100,34 @@ impl Member {
             self.finish_view();
         }
         self.events.pop_front()
+    }
+
+    /// Goes on in the order, up to a message of it.
+    fn next_in_order(&mut self) -> Option<Delivery> {
+        while let Some((entry, meta)) = self.next_deliverable() {
+            let Entry { index, origin, number } = entry;
+            let lane = meta.guarantee.lane();
+            if let Some(delivery) = lane.and_then(|lane| self.let_pass(lane, (origin, number))) {
+                return Some(delivery);
+            }
+            self.progress.taken = self.progress.next;
+            self.progress.next += 1;
+            self.delivered[origin] = number + 1;
+            if origin == self.own {
+                self.outgoing.note_delivered(number, index);
+            }
+            if lane.is_some() && !self.mutants.has(Mutant::DeliveredAgain) {
+                continue;
+            }
+            let is_held =
+                self.closing.is_some() || meta.guarantee.is_uniform() || index < self.progress.uniform;
+            let guarantee = Guarantee::of(lane.is_none(), is_held);
+            let delivery = self.deliver((origin, number), index, guarantee);
+            if delivery.is_some() {
+                return delivery;
+            }
+        }
+        None
     }
 
     /// The next of the order, if it may be delivered.
@@ -117,25 +139,44 @@ impl Member {
             true
         } else if self.is_frozen() {
             false
-        } else if meta.is_agreed || self.mutants.has(Mutant::DeliveredBeforeMajority) {
-            next < self.progress.held
-        } else {
+        } else if self.waits(entry, meta) {
             next < self.progress.uniform.min(self.progress.held)
+        } else {
+            next < self.progress.held
         };
         may.then_some((entry, meta))
     }
 
-    fn deliver(&mut self, entry: Entry, meta: Meta) -> Option<Delivery> {
-        let Entry { index, origin, number } = entry;
-        let (_, payload) = self.frames[origin].get(number)?;
+    /// Whether the order waits at this frame until a majority holds it.
+    fn waits(&self, entry: Entry, meta: Meta) -> bool {
+        match meta.guarantee.lane() {
+            None => {
+                meta.guarantee == Guarantee::Uniform && !self.mutants.has(Mutant::DeliveredBeforeMajority)
+            }
+            Some(lane) => {
+                !self.is_passed(lane, (entry.origin, entry.number))
+                    && !self.mutants.has(Mutant::PassedUndelivered)
+            }
+        }
+    }
+
+    /// Adds a frame to its message, which is delivered if that is whole now.
+    pub(super) fn deliver(
+        &mut self,
+        (origin, number): (usize, u64),
+        index: u64,
+        guarantee: Guarantee,
+    ) -> Option<Delivery> {
+        let (meta, payload) = self.frames[origin].get(number)?;
         let mut size = payload.len();
         self.whole = (meta.is_first && meta.is_last).then_some((origin, number));
         if self.whole.is_none() {
-            let assembly = &mut self.assemblies[origin];
+            let stream = meta.guarantee.lane().map_or(0, |lane| 1 + lane);
+            let assembly = &mut self.assemblies[stream][origin];
             if !assembly.add(meta, payload, self.options.message_size_max) {
                 return None;
             }
-            (size, self.assembled) = (assembly.bytes.len(), origin);
+            (size, self.assembled) = (assembly.bytes.len(), (stream, origin));
         }
         Some(Delivery {
             sender: self.options.roster[origin],
@@ -143,7 +184,7 @@ impl Member {
             view: self.view.number,
             index,
             size,
-            is_uniform: self.closing.is_some() || !meta.is_agreed || index < self.progress.uniform,
+            guarantee,
         })
     }
 
@@ -154,6 +195,10 @@ impl Member {
             && entry.number < self.frames[entry.origin].mark()
         {
             self.progress.held += 1;
+            let meta = self.frames[entry.origin].get(entry.number).map(|(meta, _)| meta);
+            if meta.is_none_or(|meta| meta.guarantee.is_ordered()) {
+                self.progress.awaited = self.progress.held;
+            }
         }
         let mut held = [0; GROUP_MEMBERS_MAX];
         let mut count = 0;
@@ -167,5 +212,6 @@ impl Member {
         if let Some(&majority) = held.get(count / 2) {
             self.progress.uniform = self.progress.uniform.max(majority);
         }
+        self.early.update(&self.frames, self.view.members(), self.own);
     }
 }

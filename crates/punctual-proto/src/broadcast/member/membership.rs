@@ -371,7 +371,8 @@ impl Member {
     /// Nothing that belongs to a view is kept.
     fn forget_view(&mut self) {
         self.frames.iter_mut().for_each(Frames::clear);
-        self.assemblies.iter_mut().for_each(Assembly::clear);
+        self.assemblies.iter_mut().flatten().for_each(Assembly::clear);
+        self.early.clear();
         self.delivered.fill(0);
         self.order.clear();
         self.repairs.clear();

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::change::{Acceptor, Proposal};
 use super::frames::Frames;
+use super::guarantee::LANES;
 use super::message::{Body, parse};
 use super::mutant::{Mutant, Mutants};
 use super::options::{GroupOptions, OptionsError};
@@ -18,6 +19,7 @@ use crate::time::Nanos;
 
 mod account;
 mod deliver;
+mod early;
 mod membership;
 mod receive;
 mod send;
@@ -26,9 +28,10 @@ mod transmit;
 
 pub use account::{Account, Behind};
 pub use deliver::{Delivery, Event};
-pub use send::{BroadcastError, Guarantee};
+pub use send::BroadcastError;
 
 use deliver::Assembly;
+use early::Early;
 use membership::Lead;
 use send::Outgoing;
 use transmit::Say;
@@ -51,6 +54,8 @@ struct Progress {
     held: u64,
     /// A majority holds so much of it.
     uniform: u64,
+    /// Of so much of what is held somebody may wait to hear: behind it there are only messages without order.
+    awaited: u64,
     /// What `held` was when the others were told last.
     held_said: u64,
     /// What `taken` was then.
@@ -79,10 +84,13 @@ pub struct Member {
     order: OrderLog,
     progress: Progress,
     outgoing: Outgoing,
-    assemblies: Vec<Assembly>,
+    early: Early,
+    /// Of the order and of each lane behind it, those of each origin.
+    assemblies: [Vec<Assembly>; 1 + LANES],
     /// The frame whose bytes are the message that was delivered last, if it was one frame.
     whole: Option<(usize, u64)>,
-    assembled: usize,
+    /// The assembly whose bytes are the message that was delivered last, if it was more.
+    assembled: (usize, usize),
     gaps: GapClock,
     repairs: Repairs,
     timing: timing::Timing,
@@ -136,9 +144,10 @@ impl Member {
             order: OrderLog::new(places, window),
             progress: Progress::default(),
             outgoing: Outgoing::with_window(window),
-            assemblies: (0..places).map(|_| Assembly::default()).collect(),
+            early: Early::new(places),
+            assemblies: core::array::from_fn(|_| (0..places).map(|_| Assembly::default()).collect()),
             whole: None,
-            assembled: own,
+            assembled: (0, own),
             gaps: GapClock::new(options.round_trip, life),
             repairs: Repairs::new(places, window),
             timing: timing::Timing::starting(now),

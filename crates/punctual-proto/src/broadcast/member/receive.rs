@@ -29,9 +29,9 @@ impl Member {
         }
         self.note_head(head);
         match body {
-            Body::Data(data) => self.handle_data(&data),
+            Body::Data(data) => self.handle_data(head, &data),
             Body::Order(start, ranges) => self.handle_order(start, ranges),
-            Body::Status(status) => self.handle_status(place, &status),
+            Body::Status(status) => self.handle_status(head, &status),
             Body::Gaps(gaps) => self.handle_gaps(place, &gaps),
             Body::Prepare => self.handle_prepare(place, head.epoch),
             Body::Promise(accepted, marks) => self.handle_promise(head, accepted, marks),
@@ -41,21 +41,31 @@ impl Member {
         }
     }
 
+    /// Whether it counts what a member says that it holds: for a frozen one that may have come after its promise, and only what it
+    /// promised does.
+    fn counts(&self, head: &Head) -> bool {
+        head.epoch == 0 || self.mutants.has(Mutant::FrozenMarksCounted)
+    }
+
     fn note_head(&mut self, head: &Head) {
         let peer = &mut self.peers[head.place];
         peer.note_taken(head.taken, self.progress.uniform, self.now);
-        // What a frozen member holds now may come after its promise: only what it promised counts.
-        if head.epoch == 0 || self.mutants.has(Mutant::FrozenMarksCounted) {
+        if self.counts(head) {
+            let peer = &mut self.peers[head.place];
             peer.held = peer.held.max(head.held);
         }
         self.order.note_end(head.ordered, self.progress.taken);
         self.note_epoch(head.epoch);
     }
 
-    fn handle_data(&mut self, data: &Data<'_>) {
+    fn handle_data(&mut self, head: &Head, data: &Data<'_>) {
         let Data { origin, is_repair, meta, number, payload } = *data;
         if self.view.life(origin).is_none() || origin == self.own {
             return;
+        }
+        if head.place == origin && self.counts(head) {
+            // Who has given a frame its number holds all before it.
+            self.early.note_mark(origin, origin, number.saturating_add(1));
         }
         let limit = self.limit(origin);
         let is_new = self.frames[origin].insert(number, meta, payload, limit);
@@ -88,13 +98,17 @@ impl Member {
         }
     }
 
-    fn handle_status(&mut self, place: usize, status: &Status<'_>) {
+    fn handle_status(&mut self, head: &Head, status: &Status<'_>) {
+        let (place, counts) = (head.place, self.counts(head));
         self.peers[place].suspects = status.suspects;
         let limits = (self.limit(place), status.sent);
         self.frames[place].note_end(limits.1, limits.0);
         for (origin, mark) in status.marks.iter().enumerate().take(self.frames.len()) {
             let limit = self.limit(origin);
             self.frames[origin].note_end(mark, limit);
+            if counts {
+                self.early.note_mark(place, origin, mark);
+            }
         }
         if status.asks {
             self.push_say(Say::Status(place));

@@ -5,19 +5,9 @@ use core::fmt;
 
 use super::{Member, Phase};
 use crate::broadcast::frames::Meta;
+use crate::broadcast::guarantee::Guarantee;
 use crate::broadcast::mutant::Mutant;
 use crate::time::Nanos;
-
-/// When a message is delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Guarantee {
-    /// When a majority holds it and all before it: whatever one member delivered, even one that crashed, all others deliver.
-    #[default]
-    Uniform,
-    /// When its order is known here: all members that go on to the next view deliver it, or none. One that crashes may have
-    /// delivered what the others never do.
-    Agreed,
-}
 
 /// Why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +43,7 @@ impl core::error::Error for BroadcastError {}
 pub(super) struct Outgoing {
     bytes: Vec<u8>,
     at: usize,
-    is_agreed: bool,
+    guarantee: Guarantee,
     is_active: bool,
     /// Own frames that have numbers.
     pub(super) sent: u64,
@@ -135,7 +125,7 @@ impl Member {
         outgoing.bytes.clear();
         outgoing.bytes.extend_from_slice(message);
         (outgoing.at, outgoing.is_active) = (0, true);
-        outgoing.is_agreed = guarantee == Guarantee::Agreed;
+        outgoing.guarantee = guarantee;
         self.after_input();
         Ok(())
     }
@@ -159,12 +149,12 @@ impl Member {
     }
 
     fn number_frame(&mut self) {
-        let Outgoing { bytes, at, is_agreed, sent, .. } = &mut self.outgoing;
+        let Outgoing { bytes, at, guarantee, sent, .. } = &mut self.outgoing;
         let end = bytes.len().min(*at + self.options.frame_size);
         let meta = Meta {
             is_first: *at == 0,
             is_last: end == bytes.len(),
-            is_agreed: *is_agreed,
+            guarantee: *guarantee,
             message_size: bytes.len() as u32,
         };
         self.frames[self.own].insert(*sent, meta, &bytes[*at..end], u64::MAX);
@@ -187,10 +177,10 @@ impl Member {
 
     /// Everything of this member's that can be repeated was seen to be with all.
     pub(super) fn is_settled(&self) -> bool {
-        let end = self.order.mark();
         self.order.count(self.own) == self.outgoing.sent
             && !self.outgoing.is_active
-            && self.progress.uniform >= end
+            && self.progress.uniform >= self.progress.awaited
+            && self.early.is_settled(&self.frames)
             && !self.order.has_gap()
             && self.frames.iter().all(|frames| !frames.has_gap())
     }

@@ -1,6 +1,6 @@
 //! What a member does when nothing comes: heartbeats, suspicion, questions, and a look after its last messages.
 
-use super::{Member, Phase, Say};
+use super::{Member, Phase, Progress, Say};
 use crate::broadcast::view::Places;
 use crate::time::Nanos;
 
@@ -14,8 +14,8 @@ pub(super) struct Timing {
     probe_wait: Nanos,
     /// When something moved last, or everything was settled.
     moved_at: Nanos,
-    /// What was held, ordered and uniform when something moved last.
-    seen: (u64, u64, u64),
+    /// What was held, ordered, uniform, and held by a majority without order, when something moved last.
+    seen: [u64; 4],
     pub(super) join_at: Nanos,
     /// When this member leads a change of views, if nobody does before.
     pub(super) change_at: Option<Nanos>,
@@ -32,7 +32,7 @@ impl Timing {
             probe_at: Nanos::NEVER,
             probe_wait: Nanos(0),
             moved_at: now,
-            seen: (0, 0, 0),
+            seen: [0; 4],
             join_at: now,
             change_at: None,
             status_due: false,
@@ -129,7 +129,8 @@ impl Member {
 
     /// Sets the tail probe: two round trips after something moved, if something is still under way.
     pub(super) fn note_settled(&mut self) {
-        let seen = (self.progress.held, self.order.mark(), self.progress.uniform);
+        let Progress { held, uniform, .. } = self.progress;
+        let seen = [held, self.order.mark(), uniform, self.early.progress()];
         if self.is_settled() || self.view.size() == 1 {
             (self.timing.probe_at, self.timing.moved_at) = (Nanos::NEVER, self.now);
         } else if seen != self.timing.seen || self.timing.probe_at == Nanos::NEVER {

@@ -206,6 +206,7 @@ impl Member {
         }
         let size = self.write_status(buffer, self.timing.asks)?;
         (self.timing.status_due, self.timing.asks) = (false, false);
+        self.early.note_said(self.frames.iter().map(Frames::mark));
         self.note_said();
         Some(Transmit { target: everybody(&self.options), size })
     }
@@ -213,7 +214,8 @@ impl Member {
     pub(super) fn wants_status(&self) -> bool {
         let progress = &self.progress;
         // A user that has taken a quarter of a window may let the slowest sender go on.
-        let news = progress.held > progress.held_said
+        let news = progress.awaited > progress.held_said
+            || self.early.has_news(&self.frames, self.own)
             || progress.taken - progress.taken_said >= (self.options.window as u64).div_ceil(4);
         self.phase == Phase::Member && (self.timing.status_due || (news && self.view.size() > 1))
     }

@@ -17,7 +17,7 @@
 //!
 //! | kind | from 64 on |
 //! |---|---|
-//! | 0 data | origin (1), flags (1): 1 first, 2 last, 4 agreed, 8 repair; 0 (2); message size (4); number (8); payload |
+//! | 0 data | origin (1), flags (1, below), 0 (2); message size (4); number (8); payload |
 //! | 1 order | index of the first entry (8); ranges of origin (1), 0 (3), count (4), first number (8) |
 //! | 2 status | own frames numbered (8); places suspected (4); flags (4): 1 answer this; of each place, frames held (8) |
 //! | 3 gaps | order wanted from (8) and to (8); lists of origin (1), words (1), 0 (6), base (8), missing (8 each) |
@@ -28,6 +28,8 @@
 //! | 8 accepted | nothing |
 //! | 9 install | proposal |
 //!
+//! Flags of data: 1 first, 2 last of its message; 4 waits for no majority; 8 repair; 16 without order.
+//!
 //! A proposal is the number of the next view (8), how much of the order counts (8), places (8), and of each place its life in
 //! the next view (8, 0 if none) and how many of its frames belong to the old view (8).
 
@@ -36,6 +38,7 @@ use alloc::vec::Vec;
 use super::change::Proposal;
 use super::check::Check;
 use super::frames::Meta;
+use super::guarantee::Guarantee;
 use super::order::Range;
 use super::view::{Places, View};
 use crate::limits::GROUP_MEMBERS_MAX;
@@ -66,8 +69,9 @@ const RANGE_SIZE: usize = 16;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
-const AGREED: u8 = 4;
+const NOT_UNIFORM: u8 = 4;
 const REPAIR: u8 = 8;
+const UNORDERED: u8 = 16;
 
 /// What every message begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,8 +230,14 @@ impl<'b> Draft<'b> {
 
     pub(super) fn data(buffer: &'b mut [u8], head: &Head, check: Option<Check>, data: &Data<'_>) -> Self {
         let mut draft = Self::new(buffer, 0, head, check);
-        let Meta { is_first, is_last, is_agreed, message_size } = data.meta;
-        let flags = [(is_first, FIRST), (is_last, LAST), (is_agreed, AGREED), (data.is_repair, REPAIR)];
+        let Meta { is_first, is_last, guarantee, message_size } = data.meta;
+        let flags = [
+            (is_first, FIRST),
+            (is_last, LAST),
+            (!guarantee.is_uniform(), NOT_UNIFORM),
+            (data.is_repair, REPAIR),
+            (!guarantee.is_ordered(), UNORDERED),
+        ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
         draft.writer.bytes(&[data.origin as u8, flags, 0, 0]);
         draft.writer.word(message_size);
@@ -384,8 +394,9 @@ impl<'b> Reader<'b> {
         let message_size = self.word()?;
         let number = self.long()?;
         let has = |flag: u8| flags & flag != 0;
-        let meta = Meta { is_first: has(FIRST), is_last: has(LAST), is_agreed: has(AGREED), message_size };
-        let is_known = flags < 16 && reserved == (0, 0) && origin < GROUP_MEMBERS_MAX;
+        let guarantee = Guarantee::of(!has(UNORDERED), !has(NOT_UNIFORM));
+        let meta = Meta { is_first: has(FIRST), is_last: has(LAST), guarantee, message_size };
+        let is_known = flags < 2 * UNORDERED && reserved == (0, 0) && origin < GROUP_MEMBERS_MAX;
         let payload = core::mem::take(&mut self.0);
         is_known.then_some(Data { origin, is_repair: has(REPAIR), meta, number, payload })
     }

@@ -14,7 +14,7 @@ fn proposal() -> Proposal {
 
 fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
     let mut buffer = [0; 512];
-    let meta = Meta { is_first: true, is_last: false, is_agreed: true, message_size: 4_000 };
+    let meta = Meta { is_first: true, is_last: false, guarantee: Guarantee::Agreed, message_size: 4_000 };
     let data = Data { origin: 2, is_repair: true, meta, number: 99, payload: b"some bytes" };
     let room = &mut buffer[..];
     let draft = match kind {
@@ -45,9 +45,9 @@ fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
 fn is_expected(kind: u8, body: &Body<'_>) -> bool {
     match body {
         Body::Data(data) => {
-            let flags = (data.is_repair, data.meta.is_first, data.meta.is_last, data.meta.is_agreed);
+            let flags = (data.is_repair, data.meta.is_first, data.meta.is_last, data.meta.guarantee);
             kind == 0
-                && flags == (true, true, false, true)
+                && flags == (true, true, false, Guarantee::Agreed)
                 && (data.origin, data.number, data.meta.message_size) == (2, 99, 4_000)
                 && data.payload == b"some bytes"
         }
@@ -85,6 +85,26 @@ fn what_is_written_reads_back() {
         assert!(head == HEAD && is_expected(kind, &body), "{kind}: {head:?} {body:?}");
         let other = check.is_none().then_some(crc32c as Check);
         assert!(parse(&bytes, other, false).is_none(), "{kind}: both must agree who checks");
+    }
+}
+
+/// Goal: flags say which guarantee it is; those of ordered messages are as they were before there were others.
+#[test]
+fn every_guarantee_has_its_flags() {
+    for (guarantee, flags) in [
+        (Guarantee::Uniform, 0),
+        (Guarantee::Agreed, 4),
+        (Guarantee::Reliable, 16),
+        (Guarantee::BestEffort, 20),
+    ] {
+        let meta = Meta { is_first: false, is_last: false, guarantee, message_size: 9 };
+        let data = Data { origin: 0, is_repair: false, meta, number: 1, payload: b"bytes" };
+        let mut buffer = [0; 128];
+        let size = Draft::data(&mut buffer, &HEAD, None, &data).finish().unwrap();
+        assert_eq!(buffer[HEADER_SIZE + 1], flags, "{guarantee:?}");
+        assert_eq!(parse(&buffer[..size], None, false), Some((HEAD, Body::Data(data))));
+        buffer[HEADER_SIZE + 1] |= 32;
+        assert_eq!(parse(&buffer[..size], None, false), None, "what is not known is refused");
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::broadcast::{Delivery, View};
+use crate::broadcast::{Delivery, Guarantee, View};
 use crate::sim::model::{Violation, ensure};
 use crate::sim::{Record, Rng};
 
@@ -28,30 +28,71 @@ fn name_of(bytes: &[u8]) -> Option<Name> {
     Some((word(0)?, word(8)?))
 }
 
+/// What a life delivered in a view: in order, and without.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Told {
+    sequence: Vec<Name>,
+    others: BTreeSet<Name>,
+}
+
+/// What is known of a view: what somebody was told that a majority holds.
+#[derive(Debug, Default)]
+struct Uniform {
+    /// The longest beginning of its order.
+    sequence: Vec<Name>,
+    others: BTreeSet<Name>,
+}
+
+impl Uniform {
+    /// Whether somebody who delivered so much has it all.
+    fn is_in(&self, told: &Told) -> bool {
+        told.sequence.starts_with(&self.sequence) && self.others.is_subset(&told.others)
+    }
+}
+
 /// What one life has been told.
 #[derive(Debug, Default)]
 struct Life {
     /// The view that it is in.
     view: u64,
     /// What it delivered in that view.
-    sequence: Vec<Name>,
+    told: Told,
     seen: BTreeSet<Name>,
-    /// Of each sender, how many of its messages came.
-    counts: BTreeMap<u64, u64>,
+    /// Of each sender and stream, the number that may come next: ordered messages are one stream, and each guarantee without
+    /// order is one.
+    counts: BTreeMap<(u64, u8), u64>,
+}
+
+/// Which stream of its sender's a message is in.
+fn stream(guarantee: Guarantee) -> u8 {
+    match guarantee {
+        Guarantee::Uniform | Guarantee::Agreed => 0,
+        Guarantee::Reliable => 1,
+        Guarantee::BestEffort => 2,
+    }
+}
+
+/// A message that was taken.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    size: usize,
+    guarantee: Guarantee,
+    /// The view at that time.
+    view: u64,
 }
 
 /// All that is known.
 #[derive(Debug, Default)]
 pub(super) struct Checker {
-    /// Size of each message that was taken, and the view at that time.
-    taken: BTreeMap<Name, (usize, u64)>,
+    taken: BTreeMap<Name, Taken>,
     views: BTreeMap<u64, View>,
-    /// Of each view, the longest beginning that somebody was told to be uniform.
-    uniform: BTreeMap<u64, Vec<Name>>,
+    uniform: BTreeMap<u64, Uniform>,
     /// Of each view, what those delivered that went on to the next.
-    closed: BTreeMap<u64, Vec<Name>>,
+    closed: BTreeMap<u64, Told>,
     lives: BTreeMap<u64, Life>,
     pub(super) delivered: u64,
+    /// Those of them that have no order.
+    pub(super) unordered: u64,
 }
 
 /// Whether one of them begins with the other.
@@ -61,8 +102,8 @@ fn agree(one: &[Name], other: &[Name]) -> bool {
 }
 
 impl Checker {
-    pub(super) fn note_taken(&mut self, name: Name, size: usize, view: u64) {
-        self.taken.insert(name, (size, view));
+    pub(super) fn note_taken(&mut self, name: Name, size: usize, guarantee: Guarantee, view: u64) {
+        self.taken.insert(name, Taken { size, guarantee, view });
     }
 
     /// The newest view that anybody has been in.
@@ -89,32 +130,69 @@ impl Checker {
         self.delivered += 1;
         let known = name_of(bytes).and_then(|name| Some((name, *self.taken.get(&name)?)));
         let what = || format!("{own:x} delivers {delivery:?}");
-        let is_true = known.is_some_and(|(name, (size, _))| {
-            name.0 == delivery.life && bytes == bytes_of(name, size) && delivery.size == bytes.len()
+        let is_true = known.is_some_and(|(name, taken)| {
+            let is_as_asked = delivery.guarantee.is_ordered() == taken.guarantee.is_ordered()
+                && (delivery.guarantee.is_uniform() || !taken.guarantee.is_uniform());
+            let is_whole = bytes == bytes_of(name, taken.size) && delivery.size == bytes.len();
+            name.0 == delivery.life && is_whole && is_as_asked
         });
         ensure(record, "no creation", is_true, what)?;
-        let Some((name, (_, sent_view))) = known else { return Ok(()) };
+        let Some((name, taken)) = known else { return Ok(()) };
         let life = self.lives.entry(own).or_default();
         ensure(record, "no duplication", life.seen.insert(name), || format!("{}, {name:x?}", what()))?;
-        let count = life.counts.entry(name.0).or_default();
+        let count = life.counts.entry((name.0, stream(taken.guarantee))).or_default();
         let is_next = name.1 >= *count;
         *count = name.1 + 1;
         ensure(record, "senders' order", is_next, || format!("{}, {name:x?}", what()))?;
-        let is_of_view = delivery.view == life.view && delivery.view >= sent_view;
+        let is_of_view = delivery.view == life.view && delivery.view >= taken.view;
         ensure(record, "own view", is_of_view, || format!("{}, in view {}", what(), life.view))?;
-        life.sequence.push(name);
-        if !delivery.is_uniform {
+        if delivery.guarantee.is_ordered() {
+            self.deliver_in_order(record, own, (delivery, name))
+        } else {
+            self.deliver_without_order(record, own, (delivery, name))
+        }
+    }
+
+    fn deliver_in_order(
+        &mut self,
+        record: &mut Record,
+        own: u64,
+        (delivery, name): (&Delivery, Name),
+    ) -> Result<(), Violation> {
+        let what = || format!("{own:x} delivers {delivery:?}");
+        let Some(life) = self.lives.get_mut(&own) else { return Ok(()) };
+        life.told.sequence.push(name);
+        if !delivery.guarantee.is_uniform() {
             return Ok(());
         }
-        let (order, own) = (self.uniform.entry(life.view).or_default(), &life.sequence);
+        let (order, own) =
+            (&mut self.uniform.entry(delivery.view).or_default().sequence, &life.told.sequence);
         let holds = agree(order, own);
         ensure(record, "total order", holds, || format!("{}: {own:x?} beside {order:x?}", what()))?;
         if own.len() > order.len() {
             own[order.len()..].iter().for_each(|name| order.push(*name));
         }
         let Some(closed) = self.closed.get(&delivery.view) else { return Ok(()) };
-        let holds = agree(closed, own) && own.len() <= closed.len();
+        let holds = closed.sequence.starts_with(own);
         ensure(record, "uniform agreement", holds, || format!("{}: others went on with {closed:x?}", what()))
+    }
+
+    fn deliver_without_order(
+        &mut self,
+        record: &mut Record,
+        own: u64,
+        (delivery, name): (&Delivery, Name),
+    ) -> Result<(), Violation> {
+        self.unordered += 1;
+        let Some(life) = self.lives.get_mut(&own) else { return Ok(()) };
+        life.told.others.insert(name);
+        if !delivery.guarantee.is_uniform() {
+            return Ok(());
+        }
+        self.uniform.entry(delivery.view).or_default().others.insert(name);
+        let Some(closed) = self.closed.get(&delivery.view) else { return Ok(()) };
+        let text = || format!("{own:x} delivers {delivery:?}, {name:x?}: others went on with {closed:x?}");
+        ensure(record, "uniform agreement", closed.others.contains(&name), text)
     }
 
     /// A life comes into a view.
@@ -124,19 +202,18 @@ impl Checker {
         ensure(record, "one view", is_one, || format!("{own:x}: {view:x?} beside {known:x?}"))?;
         let life = self.lives.entry(own).or_default();
         let before = core::mem::replace(&mut life.view, view.number);
-        let sequence = core::mem::take(&mut life.sequence);
+        let told = core::mem::take(&mut life.told);
         let is_step = before == 0 || before + 1 == view.number;
         ensure(record, "views follow each other", is_step, || format!("{own:x}: {before}, {view:x?}"))?;
         if before == 0 {
             return Ok(());
         }
-        let closed = self.closed.entry(before).or_insert_with(|| sequence.clone());
-        let text = || format!("{own:x} leaves view {before} with {sequence:x?}, others with {closed:x?}");
-        ensure(record, "virtual synchrony", *closed == sequence, text)?;
-        let uniform = self.uniform.get(&before).map_or(&[][..], |order| &order[..]);
-        let holds = uniform.len() <= sequence.len() && agree(uniform, &sequence);
-        ensure(record, "uniform agreement", holds, || {
-            format!("{own:x} leaves view {before} with {sequence:x?}, uniform was {uniform:x?}")
+        let closed = self.closed.entry(before).or_insert_with(|| told.clone());
+        let text = || format!("{own:x} leaves view {before} with {told:x?}, others with {closed:x?}");
+        ensure(record, "virtual synchrony", *closed == told, text)?;
+        let uniform = self.uniform.entry(before).or_default();
+        ensure(record, "uniform agreement", uniform.is_in(&told), || {
+            format!("{own:x} leaves view {before} with {told:x?}, uniform was {uniform:x?}")
         })
     }
 
@@ -146,11 +223,11 @@ impl Checker {
             lives.iter().filter_map(|life| self.lives.get_key_value(life)).collect();
         for (own, life) in &members {
             let (_, first) = members[0];
-            let holds = life.view == first.view && life.sequence == first.sequence;
-            let text = || format!("{own:x}: {:x?} beside {:x?}", life.sequence, first.sequence);
+            let holds = life.view == first.view && life.told == first.told;
+            let text = || format!("{own:x}: {:x?} beside {:x?}", life.told, first.told);
             ensure(record, "agreement", holds, text)?;
-            let uniform = self.uniform.get(&life.view).map_or(&[][..], |order| &order[..]);
-            let holds = uniform.len() <= life.sequence.len() && agree(uniform, &life.sequence);
+            let uniform = self.uniform.get(&life.view);
+            let holds = uniform.is_none_or(|uniform| uniform.is_in(&life.told));
             ensure(record, "uniform agreement", holds, || format!("{own:x} lacks of {uniform:x?}"))?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-use crate::broadcast::{Command, Event, Mutants, Replication, State};
+use crate::broadcast::{Command, Event, Guarantee, Mutants, Replication, State};
 use crate::sim::Record;
 use crate::sim::model::{Violation, ensure};
 
@@ -103,7 +103,7 @@ impl Copies {
         (event, log): (&Event, Option<Log>),
     ) -> Result<(), Violation> {
         let place = match event {
-            Event::Delivered(told) if told.is_uniform => (told.view, told.index + 1),
+            Event::Delivered(told) if told.guarantee == Guarantee::Uniform => (told.view, told.index + 1),
             Event::View(view) => (view.number, 0),
             _ => return Ok(()),
         };

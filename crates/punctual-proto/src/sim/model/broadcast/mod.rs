@@ -49,13 +49,14 @@ impl Broadcast {
 }
 
 impl Broadcast {
-    /// Of the run of a seed: whether the group could go on in the end, the number of its last view, and the deliveries.
+    /// Of the run of a seed: whether the group could go on in the end, the number of its last view, the deliveries, and those
+    /// without order.
     #[cfg(test)]
-    pub(crate) fn census(&self, seed: u64) -> (bool, u64, u64) {
+    pub(crate) fn census(&self, seed: u64) -> (bool, u64, u64, u64) {
         let mut scene = Scene::new(&self.plan(seed), Record::counts(), self);
         let _ = scene.run_plan();
         let newest = scene.checker.newest().map_or(0, |view| view.number);
-        (scene.is_viable(), newest, scene.checker.delivered)
+        (scene.is_viable(), newest, scene.checker.delivered, scene.checker.unordered)
     }
 }
 
@@ -188,6 +189,9 @@ fn options(size: u16, own: u16) -> GroupOptions {
 struct Scene {
     world: World<GroupMember>,
     rng: Rng,
+    /// What chooses among guarantees with order and without.
+    kinds: Rng,
+    is_replicated: bool,
     checker: Checker,
     copies: Copies,
 }
@@ -210,14 +214,16 @@ impl Scene {
             let node = GroupMember { member, options, mutants, count: (life, 0), copy, now };
             world.add(Address { node: self::node(index), port: Port::from(1) }, clock, true, node);
         }
-        Self { world, rng, checker: Checker::default(), copies: Copies::default() }
+        let (kinds, is_replicated) = (Rng::at(&[plan.seed, 74]), model.is_replicated);
+        let (checker, copies) = (Checker::default(), Copies::default());
+        Self { world, rng, kinds, is_replicated, checker, copies }
     }
 
     fn run(&mut self, time: Nanos) -> Result<(), Violation> {
         let until = self.world.now().plus(time);
         while let Some((node, Told { life, event, bytes, log })) = self.world.poll(until) {
             let now = self.world.now();
-            let is_replicated = self.world.node(node).copy.is_some();
+            let is_replicated = self.is_replicated;
             let record = &mut self.world.record;
             record.note(now, Some(node), || format!("life {life:x} tells {event:x?}"));
             self.copies.compare(record, life, (&event, log))?;
@@ -256,11 +262,13 @@ impl Scene {
             let result = node.member.try_broadcast(&message, guarantee, now);
             if result.is_ok() {
                 node.count.1 += 1;
-                checker.note_taken(name, bytes.len(), node.member.view().number);
+                checker.note_taken(name, bytes.len(), guarantee, node.member.view().number);
             }
             (name, result)
         });
-        self.world.record.note(now, Some(node), || format!("broadcasts {name:x?}, {size} bytes: {result:?}"));
+        self.world.record.note(now, Some(node), || {
+            format!("broadcasts {name:x?} as {guarantee:?}, {size} bytes: {result:?}")
+        });
         result
     }
 
@@ -268,7 +276,10 @@ impl Scene {
         let node = self.rng.below(self.world.size().into()) as u16;
         let frames = if self.rng.happens(100) { 19 } else { 2 };
         let size = NAME_SIZE + self.rng.below(frames * FRAME_SIZE as u64) as usize;
-        let guarantee = if self.rng.happens(300) { Guarantee::Agreed } else { Guarantee::Uniform };
+        let usual = if self.rng.happens(300) { Guarantee::Agreed } else { Guarantee::Uniform };
+        let others = [usual, Guarantee::Reliable, Guarantee::BestEffort];
+        // Commands of a replicated state have an order.
+        let guarantee = if self.is_replicated { usual } else { others[self.kinds.below(3) as usize] };
         // What is not taken was said so, and is nobody's concern.
         let _ = self.broadcast(node, size, guarantee);
     }
@@ -333,7 +344,10 @@ impl Scene {
     fn check_progress(&mut self) -> Result<(), Violation> {
         let living = self.living();
         for &(node, _) in &living {
-            for guarantee in [Guarantee::Agreed, Guarantee::Uniform] {
+            let ordered = [Guarantee::Agreed, Guarantee::Uniform];
+            let others = [Guarantee::BestEffort, Guarantee::Reliable];
+            let others = if self.is_replicated { [].iter() } else { others.iter() };
+            for &guarantee in others.chain(&ordered) {
                 let mut result = Err(BroadcastError::Full);
                 for _ in 0..20 {
                     result = self.broadcast(node, NAME_SIZE + 5, guarantee);
@@ -398,7 +412,7 @@ impl Model for Broadcast {
         if self.is_replicated {
             "Copies of a state are equal at every place of the order; and when all is calm, all have it, if anybody has."
         } else {
-            "All deliver the same in one order, nothing twice, nothing that nobody sent; and when all is calm, everything."
+            "All deliver the same, in one order where that was asked for, nothing twice, nothing that nobody sent; and when all is calm, everything."
         }
     }
 
