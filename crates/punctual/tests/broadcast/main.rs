@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod kinds;
 mod members;
 mod processes;
 mod replica;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual::broadcast::{Change, Command, GroupOptions, Replica, ReplicaError, State};
+use punctual::broadcast::{
+    Change, Command, GroupOptions, Guarantee, JoinError, Replica, ReplicaError, State,
+};
 use punctual::{Bus, Node};
 
 use crate::common::{Dice, media, unique, watchdog};
@@ -156,4 +158,43 @@ fn another_one_gives_the_state() {
     drop(replicas.remove(2));
     run(&mut replicas, &mut dice, have_all_the_state);
     settle(&mut replicas);
+}
+
+/// Goal: commands have an order. A guarantee without one is refused, and what is broadcast without one reaches no copy.
+#[test]
+fn what_has_no_order_is_no_command() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("ordered"));
+    let names = ["anne", "bob"];
+    let nodes = names.map(|name| Node::open(&bus, name).unwrap());
+    let options =
+        GroupOptions { suspect_after: Duration::from_secs(3), ..GroupOptions::new("pages", &names) };
+    for guarantee in [Guarantee::Reliable, Guarantee::BestEffort] {
+        let options = GroupOptions { guarantee, ..options.clone() };
+        let refused = Replica::join(&nodes[0], &options, Pages::new(1)).unwrap_err();
+        assert!(matches!(refused, JoinError::Unordered), "{refused:?}");
+        assert!(refused.to_string().contains("one order"), "{refused}");
+    }
+    let mut replicas = [0, 1].map(|place| join(&nodes[place], &options, place == 0, 3));
+    while !have_all_the_state(&mut replicas) {
+        for replica in &mut replicas {
+            replica.deliver(Duration::from_millis(1)).ok();
+        }
+    }
+    // As a command would be written, which adds to the first page.
+    for guarantee in [Guarantee::Reliable, Guarantee::BestEffort] {
+        while replicas[0].group().try_broadcast_as(&[0, 0, 1], guarantee).is_err() {
+            for replica in &mut replicas {
+                replica.deliver(Duration::from_millis(1)).ok();
+            }
+        }
+    }
+    while replicas.iter_mut().any(|replica| replica.group().account().delivered < 2) {
+        for replica in &mut replicas {
+            let change = replica.deliver(Duration::from_millis(1));
+            assert!(!matches!(change, Ok(Change::Applied { .. })), "{change:?}");
+        }
+    }
+    settle(&mut replicas);
+    assert_eq!(replicas[0].state(), Some(&Pages::new(3)));
 }
