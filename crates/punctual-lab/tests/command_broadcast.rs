@@ -109,6 +109,36 @@ fn frames_are_an_axis() {
     }
 }
 
+/// Goal: kinds are cells of their own, and each keeps what it promises while all members send and receivers lose and alter much:
+/// the same content at all, and of what has no order each sender's.
+#[test]
+fn kinds_are_an_axis() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments =
+        short("shared,multicast", &["--kind", "ab,urb,beb", "--senders", "all", "--faults", "0/0,5/5"]);
+    let ended = place.punctual(&arguments).with(0);
+    let summary = summary(&place);
+    let trials = trials(&summary);
+    assert!([6, 12].contains(&trials.len()), "{trials:#?}");
+    for trial in &trials {
+        let count = |field: &str| trial[field].as_u64().expect("a count");
+        assert_eq!([count("altered"), count("misordered")], [0; 2], "{trial:#}");
+        assert_eq!((count("messages"), count("bytes")), (120, 600_000), "{trial:#}");
+        let has_faults = trial["faults"]["loss_permille"] != 0;
+        assert!(!has_faults || count("frames_lost") > 0 && count("repaired") > 0, "{trial:#}");
+    }
+    let results = summary["results"].as_array().expect("results");
+    for kind in ["ab", "urb", "beb"] {
+        assert!(trials.iter().any(|trial| trial["kind"] == kind), "{trials:#?}");
+        assert!(ended.out.contains(&format!(" {kind} ")), "{kind}: {}", ended.out);
+        let name = format!("shared/{kind}/n3/5-5");
+        let row = |row: &&Value| row["name"] == name.as_str() && row["kind"] == "one_way";
+        let row = results.iter().find(row).unwrap_or_else(|| panic!("{name}: {results:#?}"));
+        assert_eq!(row["mismatched"], 0, "{row:#}");
+    }
+}
+
 /// Goal: messages that are due at instants are stored of each member with their stages and threads, and what was late is told of a
 /// member; all is delivered as otherwise.
 #[test]
@@ -119,12 +149,15 @@ fn paced_messages_have_stages() {
         ["run", "broadcast", "--members", "3", "--engine", "shared", "--faults", "0/0", "--senders"];
     let more =
         ["all", "--message", "200", "--period", "3ms", "--duration", "300ms", "--json", "summary.json"];
-    place.punctual(&[&arguments[..], &more, &["--out", "run"]].concat()).with(0);
+    let kinds = ["--kind", "ab,urb", "--out", "run"];
+    place.punctual(&[&arguments[..], &more, &kinds].concat()).with(0);
     let summary = summary(&place);
-    assert_eq!(trials(&summary)[0]["messages"], 300, "{summary:#}");
+    let messages: Vec<Value> = trials(&summary).iter().map(|trial| trial["messages"].clone()).collect();
+    assert_eq!(messages, [300, 300], "{summary:#}");
     let results = summary["results"].as_array().expect("results");
-    for member in ["", "/member-0", "/member-1", "/member-2"] {
-        let name = format!("shared/ab/n3/0-0{member}");
+    let members = ["", "/member-0", "/member-1", "/member-2"];
+    for (kind, member) in members.iter().flat_map(|member| [("ab", member), ("urb", member)]) {
+        let name = format!("shared/{kind}/n3/0-0{member}");
         let row = |row: &&Value| row["name"] == name.as_str() && row["kind"] == "one_way";
         let row = results.iter().find(row).unwrap_or_else(|| panic!("{name}: {results:#?}"));
         let stages = row["stages"].as_array().into_iter().flatten();
@@ -146,11 +179,15 @@ fn paced_messages_have_stages() {
 #[test]
 fn what_differs_is_reported() {
     let _turn = alone();
-    for (planted, altered, misordered, counter) in
-        [("content", 1, 0, "mismatched"), ("order", 0, 2, "reordered")]
-    {
+    for (kind, planted, altered, misordered, counter) in [
+        ("ab", "content", 1, 0, "mismatched"),
+        ("ab", "order", 0, 2, "reordered"),
+        ("urb", "content", 1, 0, "mismatched"),
+        ("beb", "order", 0, 2, "reordered"),
+    ] {
         let place = Place::new();
-        let said = place.punctual(&short("shared", &["--faults", "0/0", "--plant", planted])).with(1).err;
+        let arguments = ["--faults", "0/0", "--kind", kind, "--plant", planted];
+        let said = place.punctual(&short("shared", &arguments)).with(1).err;
         assert!(said.contains("in one order"), "{said}");
         let summary = summary(&place);
         let trial = &trials(&summary)[0];
@@ -185,7 +222,10 @@ fn bad_options_are_named() {
         (&["--members", "1"], "--members"),
         (&["--bytes", "1T"], "--bytes"),
         (&["--message", "15"], "--message"),
-        (&["--kind", "beb"], "--kind"),
+        (&["--kind", "rb"], "--kind"),
+        (&["--kind", "urb", "--kills", "1"], "--kind"),
+        (&["--kind", "ab,agreed", "--stops", "1"], "--kind"),
+        (&["--kind", "agreed", "--app", "kv"], "--app kv needs ab"),
         (&["--frame", "1024,63"], "--frame"),
         (&["--frame", "1024,max", "--kills", "1"], "--frame"),
         (&["--duration", "1s"], "--duration"),

@@ -21,10 +21,10 @@ fn part([ours, other]: [Option<&CellResult>; 2], of: fn(&CellResult) -> Option<u
 
 /// A row for each of our groups and each other system that had as many members and the same faults. `None` if there is none.
 pub(super) fn section(groups: &[Trials<'_>], summary: &Summary) -> Option<Section> {
-    let mut columns = vec![Column::name("engine"), Column::name("beside")];
+    let mut columns = ["engine", "kind", "beside"].map(Column::name).to_vec();
     columns.extend(numbers(["members", "loss/flips %", "× as fast"]));
     columns.extend(numbers(["p50", "p99"]).into_iter().map(|column| column.over("of its latency")));
-    let mut table = Table::new(columns).keyed(4);
+    let mut table = Table::new(columns).keyed(5);
     let mut is_any = false;
     for ours in groups.iter().filter(|group| !group[0].engine.is_other()) {
         let key = |group: &Trials<'_>| (group[0].members, group[0].faults);
@@ -34,6 +34,7 @@ pub(super) fn section(groups: &[Trials<'_>], summary: &Summary) -> Option<Sectio
             let latencies = [ours, other].map(|group| latency(summary, group[0]));
             table.row([
                 ours[0].engine.name().into(),
+                ours[0].kind.name().into(),
                 other[0].engine.name().into(),
                 ours[0].members.to_string().into(),
                 ours[0].faults.to_string().into(),

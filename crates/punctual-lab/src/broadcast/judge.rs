@@ -1,6 +1,9 @@
-//! Whether all members delivered the same, in one order, as it was sent; and when the last of them had each message.
+//! Whether all members delivered the same as it was sent, in the order that is promised; and when the last of them had each message.
 
-use super::protocol::{MemberEnd, Row};
+use std::collections::BTreeSet;
+
+use super::option::BroadcastKind;
+use super::protocol::{MemberEnd, ROWS_MAX, Row};
 use crate::explain::kept::ThreadWindows;
 use crate::sample::{Outcome, Samples};
 
@@ -20,36 +23,46 @@ pub(super) struct Judgement {
     pub(super) samples: Samples,
     /// Messages that are not at each member what was sent.
     pub(super) altered: u64,
-    /// Places of the order at which some member delivered another message than the first member.
+    /// Places of a promised order at which some member delivered another message than the first member.
     pub(super) misordered: u64,
 }
 
+/// A sequence of messages that is promised to be equal at all members: the rows of each member, in the order of delivery.
+type Stream<'a> = Vec<Vec<&'a Row>>;
+
 /// Judges a trial by all digests, and by the rows message by message.
-pub(super) fn judge(members: &[(MemberEnd, Delivered)], started_ns: u64) -> Judgement {
+pub(super) fn judge(members: &[(MemberEnd, Delivered)], kind: BroadcastKind, started_ns: u64) -> Judgement {
     let mut judgement = Judgement::default();
-    let Some(((first, of_first), others)) = members.split_first() else { return judgement };
-    let rows = members.iter().map(|(_, delivered)| delivered.rows.len()).max().unwrap_or(0);
-    for place in 0..rows {
-        let row = of_first.rows.get(place);
-        let at = |(_, delivered): &(MemberEnd, Delivered)| delivered.rows.get(place).copied();
-        let is_other = |other: &(MemberEnd, Delivered)| id(at(other).as_ref()) != id(row);
-        judgement.misordered += u64::from(others.iter().any(is_other));
-        let (outcome, last_ns) = fate(members, place);
-        let sent_ns = row.map_or(started_ns, |row| row.sent_ns);
-        let since = |ns: u64| ns.saturating_sub(started_ns);
+    let Some(((first, _), others)) = members.split_first() else { return judgement };
+    let mut fates = Vec::new();
+    for stream in streams(members, kind) {
+        for place in 0..stream.iter().map(Vec::len).max().unwrap_or(0) {
+            let row = stream[0].get(place).copied();
+            let is_other = |rows: &Vec<&Row>| id(rows.get(place).copied()) != id(row);
+            judgement.misordered += u64::from(stream.iter().any(is_other));
+            let (outcome, last_ns) = fate(members, &stream, place);
+            fates.push((row.map_or(started_ns, |row| row.sent_ns), last_ns, outcome, row));
+        }
+    }
+    if !kind.is_ordered() {
+        // One sender's messages keep their order among themselves.
+        fates.sort_by_key(|(sent_ns, ..)| *sent_ns);
+    }
+    for (index, (sent_ns, last_ns, outcome, row)) in (0..).zip(fates) {
+        let since_ns = sent_ns.saturating_sub(started_ns);
         let samples = &mut judgement.samples;
-        let total = last_ns.saturating_sub(sent_ns);
-        samples.push(place as u64, since(sent_ns), since(sent_ns), total, outcome);
+        samples.push(index, since_ns, since_ns, last_ns.saturating_sub(sent_ns), outcome);
         samples.sender.push(row.map_or(0, |row| row.sender));
     }
     let Judgement { samples, .. } = &judgement;
+    let rows = samples.len() as u64;
     judgement.altered = samples.count_of(Outcome::Mismatched) + samples.count_of(Outcome::Lost);
     // Behind the last row the digests tell.
     let sent = members.iter().map(|(end, _)| wide(end.sent)).fold(0, u128::wrapping_add);
     let is_sent = members.iter().all(|(end, _)| wide(end.content) == sent);
     if !is_sent && judgement.altered == 0 {
         judgement.altered = 1;
-        judgement.samples.push(rows as u64, 0, 0, 0, Outcome::Mismatched);
+        judgement.samples.push(rows, 0, 0, 0, Outcome::Mismatched);
         judgement.samples.sender.push(0);
     }
     let is_ordered = others.iter().all(|(end, _)| end.order == first.order);
@@ -61,6 +74,27 @@ pub(super) fn judge(members: &[(MemberEnd, Delivered)], started_ns: u64) -> Judg
     judgement
 }
 
+/// All that is promised to be equal: one sequence, or one for each sender. Of what each member kept of a sender only as much counts
+/// as all kept where one of them kept not all.
+fn streams<'a>(members: &'a [(MemberEnd, Delivered)], kind: BroadcastKind) -> Vec<Stream<'a>> {
+    let of = |sender: Option<u64>| -> Stream<'a> {
+        let is_of = |row: &&Row| sender.is_none_or(|sender| row.sender == sender);
+        members.iter().map(|(_, delivered)| delivered.rows.iter().filter(is_of).collect()).collect()
+    };
+    if kind.is_ordered() {
+        return vec![of(None)];
+    }
+    let senders = members.iter().flat_map(|(_, delivered)| &delivered.rows).map(|row| row.sender);
+    let senders: BTreeSet<u64> = senders.collect();
+    let is_cut = members.iter().any(|(_, delivered)| delivered.rows.len() == ROWS_MAX);
+    let mut streams: Vec<Stream<'a>> = senders.into_iter().map(|sender| of(Some(sender))).collect();
+    for stream in streams.iter_mut().filter(|_| is_cut) {
+        let least = stream.iter().map(Vec::len).min().unwrap_or(0);
+        stream.iter_mut().for_each(|rows| rows.truncate(least));
+    }
+    streams
+}
+
 fn wide([low, high]: [u64; 2]) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
@@ -70,10 +104,10 @@ fn id(row: Option<&Row>) -> Option<(u64, u64)> {
 }
 
 /// Whether what all members delivered at this place was sent so, and when the last did.
-fn fate(members: &[(MemberEnd, Delivered)], place: usize) -> (Outcome, u64) {
+fn fate(members: &[(MemberEnd, Delivered)], stream: &Stream<'_>, place: usize) -> (Outcome, u64) {
     let mut last_ns = 0;
-    for (_, delivered) in members {
-        let Some(row) = delivered.rows.get(place) else { return (Outcome::Lost, last_ns) };
+    for rows in stream {
+        let Some(row) = rows.get(place) else { return (Outcome::Lost, last_ns) };
         let hashes = members.get(row.sender as usize).map(|(_, sender)| &sender.hashes);
         let sent = hashes.and_then(|hashes| hashes.get(row.number as usize));
         last_ns = last_ns.max(row.at_ns);
@@ -104,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_last_member_counts() {
-        let judged = judge(&members(), 500);
+        let judged = judge(&members(), BroadcastKind::Ab, 500);
         assert_eq!((judged.altered, judged.misordered), (0, 0));
         assert_eq!(judged.samples.total_ns, [1_000, 1_001, 4_000]);
         assert_eq!(judged.samples.sent_ns, [500; 3]);
@@ -115,13 +149,42 @@ mod tests {
         let judged = |change: fn(&mut Vec<(MemberEnd, Delivered)>)| {
             let mut members = members();
             change(&mut members);
-            let judged = judge(&members, 0);
-            (judged.altered, judged.misordered)
+            let judged = [BroadcastKind::Ab, BroadcastKind::Beb].map(|kind| judge(&members, kind, 0));
+            let [one, other] = judged.map(|judged| (judged.altered, judged.misordered));
+            assert_eq!(one, other, "of one sender all is promised");
+            one
         };
         assert_eq!(judged(|members| members[1].1.rows[1].hash ^= 1), (1, 0), "content");
         assert_eq!(judged(|members| members[1].1.rows.swap(0, 1)), (0, 2), "order");
         assert_eq!(judged(|members| members[1].1.rows.truncate(2)), (1, 1), "missing");
         assert_eq!(judged(|members| members[1].0.content = [1, 0]), (1, 0), "behind the rows");
         assert_eq!(judged(|members| members[1].0.order = [1, 0]), (0, 1), "order behind the rows");
+    }
+
+    /// Goal: without order it does not matter how senders' messages come among each other, and everything else does.
+    #[test]
+    fn without_order_each_sender_is_judged_by_itself() {
+        let of_other = |number: u64, at_ns: u64| Row { sender: 1, sent_ns: 1_500, ..row(number, at_ns) };
+        let mut members = members();
+        members[1].1.hashes = vec![100, 101];
+        for ((_, delivered), places) in members.iter_mut().zip([[0, 3], [1, 1]]) {
+            for (number, place) in (0..).zip(places) {
+                delivered.rows.insert(place, of_other(number, 6_000 + number));
+            }
+        }
+        let judged = |members: &[(MemberEnd, Delivered)], kind| {
+            let judged = judge(members, kind, 500);
+            (judged.altered, judged.misordered > 0)
+        };
+        assert_eq!(judged(&members, BroadcastKind::Ab), (0, true));
+        assert_eq!(judged(&members, BroadcastKind::Urb), (0, true), "its second came first at the other");
+        members[1].1.rows.swap(1, 2);
+        assert_eq!(judged(&members, BroadcastKind::Agreed), (0, true));
+        assert_eq!(judged(&members, BroadcastKind::Urb), (0, false));
+        let samples = judge(&members, BroadcastKind::Beb, 500).samples;
+        assert_eq!(samples.sender, [0, 0, 0, 1, 1], "by when they were sent");
+        assert_eq!(samples.total_ns, [1_000, 1_001, 4_000, 4_500, 4_501]);
+        members[0].1.rows.remove(0);
+        assert_eq!(judged(&members, BroadcastKind::Beb), (1, true), "a message of one of them is missing");
     }
 }

@@ -47,6 +47,8 @@ struct Instants {
 #[derive(Debug)]
 pub(super) struct PacedTrial<'a> {
     pub(super) paced: Paced,
+    /// Somebody gives messages an order.
+    pub(super) is_ordered: bool,
     pub(super) senders: usize,
     pub(super) pins: bool,
     pub(super) started_ns: u64,
@@ -183,7 +185,7 @@ impl PacedTrial<'_> {
         let own = threads[place][2].clone();
         let threads = of_role(0).chain(of_role(1)).chain(own).collect();
         let kept = Kept { threads, recorder: None, clocks: self.clocks };
-        let evidence = kept.evidence(samples, Load::Open, owners(), self.start);
+        let evidence = kept.evidence(samples, Load::Open, owners(self.is_ordered), self.start);
         let late = late_spans(samples, Load::Open, None);
         let (recording, dumps) = self.trace.around(&late, self.paced.period_ns, TRACED_MAX);
         TrialEvidence { recording, dumps, ..evidence }
@@ -203,13 +205,13 @@ impl Instants {
 }
 
 /// Whose each stage is. Who sends and who gives the order may be two; no stamp tells one from the other, nor from a majority that is
-/// waited for.
-fn owners() -> Vec<StageOwner> {
+/// waited for. Without an order nobody gives one.
+fn owners(is_ordered: bool) -> Vec<StageOwner> {
     let [sent, medium, woken] = STAGES;
     let [sender, sequencer, receiver] = ROLES;
     vec![
         StageOwner::of(sent, Side::Sender, sender),
-        StageOwner::between(medium, [sequencer, receiver]),
+        StageOwner::between(medium, [if is_ordered { sequencer } else { sender }, receiver]),
         StageOwner::of(woken, Side::Receiver, receiver),
     ]
 }
@@ -217,6 +219,7 @@ fn owners() -> Vec<StageOwner> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broadcast::option::BroadcastKind;
     use crate::explain::kept::ThreadWindows;
 
     /// Goal: a message's way to each member sums to its latency, and the stage is late of whoever held it up: who had to send it, or
@@ -236,6 +239,7 @@ mod tests {
         let members = [(MemberEnd::default(), first), (MemberEnd::default(), other)];
         let trial = PacedTrial {
             paced,
+            is_ordered: true,
             senders: 1,
             pins: false,
             started_ns,
@@ -244,7 +248,7 @@ mod tests {
             start: Clock::get().now(),
             clocks,
         };
-        let mut last = super::super::judge::judge(&members, started_ns).samples;
+        let mut last = super::super::judge::judge(&members, BroadcastKind::Ab, started_ns).samples;
         trial.count_from_due(&mut last);
         assert_eq!(last.total_ns, [50, 500_030, 700_040], "at the last member, since it was due");
         let kept = trial.keep();

@@ -16,8 +16,7 @@ use super::floor::Floor;
 use super::kernel_faults::KernelFaults;
 use super::kv::member::Serving;
 use super::lives::member::Lasting;
-use super::option::FaultProfile;
-use super::option::Planted;
+use super::option::{BroadcastKind, FaultProfile, Planted};
 use super::other::OtherMember;
 use super::protocol::{
     Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
@@ -149,18 +148,33 @@ pub(super) fn hash_of(sender: u64, payload: &[u8]) -> u128 {
 #[derive(Debug, Default)]
 struct Digest {
     content: u128,
-    order: u128,
+    /// Of all messages if they have one order; otherwise of those of each sender.
+    orders: Vec<u128>,
+    is_ordered: bool,
 }
 
 impl Digest {
     /// Odd, so that no message is forgotten however many follow (the golden ratio's fraction).
     const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
+    fn of(kind: BroadcastKind) -> Self {
+        Self { is_ordered: kind.is_ordered(), ..Self::default() }
+    }
+
     fn add(&mut self, sender: u64, payload: &[u8]) -> u64 {
         let hash = hash_of(sender, payload);
         self.content = self.content.wrapping_add(hash);
-        self.order = self.order.wrapping_mul(Self::FACTOR).wrapping_add(hash);
+        let stream = if self.is_ordered { 0 } else { sender as usize };
+        if self.orders.len() <= stream {
+            self.orders.resize(stream + 1, 0);
+        }
+        self.orders[stream] = self.orders[stream].wrapping_mul(Self::FACTOR).wrapping_add(hash);
         hash as u64
+    }
+
+    /// The same at all members that delivered the same in the orders that are promised: a hash has its sender in it.
+    fn order(&self) -> u128 {
+        self.orders.iter().fold(0, |all, order| all.wrapping_add(*order))
     }
 }
 
@@ -305,7 +319,7 @@ impl Running {
         let (ledger, account) = (self.node.ledger(), self.group.account());
         let cpu_ns = process_cpu_ns();
         let damaged = KernelFaults::counts(self.faults.as_ref())?;
-        let mut progress = Progress::default();
+        let mut progress = Progress { digest: Digest::of(self.plan.kind), ..Progress::default() };
         let mut log = self.plan.paced.map(|_| {
             sleep_precisely();
             WindowLog::of_this_thread(WINDOWS_MAX)
@@ -346,7 +360,7 @@ impl Running {
             ended_ns,
             bytes: progress.bytes,
             content: words(progress.digest.content),
-            order: words(progress.digest.order),
+            order: words(progress.digest.order()),
             sent: words(progress.own.content),
             cpu_ns,
             frames_sent: ledger.sent - before.0.sent,

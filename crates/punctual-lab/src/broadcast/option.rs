@@ -78,7 +78,7 @@ impl BroadcastEngine {
     }
 }
 
-/// What is promised of a message. Best effort and reliable delivery without an order are kinds that the library does not have.
+/// What is promised of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum BroadcastKind {
@@ -86,6 +86,10 @@ pub enum BroadcastKind {
     Ab,
     /// One order, delivered when that is known
     Agreed,
+    /// Uniform reliable broadcast: no order, delivered when a majority holds it
+    Urb,
+    /// Best-effort broadcast: no order, delivered when it is here
+    Beb,
 }
 
 impl BroadcastKind {
@@ -94,13 +98,22 @@ impl BroadcastKind {
         match self {
             Self::Ab => "ab",
             Self::Agreed => "agreed",
+            Self::Urb => "urb",
+            Self::Beb => "beb",
         }
+    }
+
+    /// Whether all members deliver the messages of all senders in one order.
+    pub fn is_ordered(self) -> bool {
+        self.guarantee().is_ordered()
     }
 
     pub(super) fn guarantee(self) -> Guarantee {
         match self {
             Self::Ab => Guarantee::Uniform,
             Self::Agreed => Guarantee::Agreed,
+            Self::Urb => Guarantee::Reliable,
+            Self::Beb => Guarantee::BestEffort,
         }
     }
 }
@@ -320,8 +333,8 @@ pub struct BroadcastSettings {
     pub members: Vec<usize>,
     /// Who broadcasts.
     pub senders: Senders,
-    /// What is promised.
-    pub kind: BroadcastKind,
+    /// What is promised, in turn.
+    pub kinds: Vec<BroadcastKind>,
     /// Payload bytes of one trial, delivered at every member.
     pub bytes: u64,
     /// Size of a message.

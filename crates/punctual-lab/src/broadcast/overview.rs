@@ -2,7 +2,7 @@
 
 use super::beside::{self, latency};
 use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial};
-use super::option::{FaultProfile, Senders};
+use super::option::{BroadcastKind, FaultProfile, Senders};
 use super::{kv, lives, published};
 use crate::report::draw::{Series, numbers as line_numbers};
 use crate::report::parts::{self, tail_cells};
@@ -39,7 +39,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
 pub(super) type Trials<'a> = Vec<&'a BroadcastTrial>;
 
 fn is_same(one: &BroadcastTrial, other: &BroadcastTrial) -> bool {
-    let key = |trial: &BroadcastTrial| (trial.engine, trial.members, trial.faults, trial.frame);
+    let key = |trial: &BroadcastTrial| (trial.engine, trial.kind, trial.members, trial.faults, trial.frame);
     key(one) == key(other)
 }
 
@@ -53,7 +53,7 @@ fn groups(all: &BroadcastOverall) -> Vec<Trials<'_>> {
         }
     }
     let place = |trial: &BroadcastTrial| all.trials.iter().position(|other| other.engine == trial.engine);
-    groups.sort_by_key(|group| (place(group[0]), group[0].members));
+    groups.sort_by_key(|group| (place(group[0]), group[0].kind as u8, group[0].members));
     groups
 }
 
@@ -71,27 +71,32 @@ fn floor_of(all: &BroadcastOverall, members: usize) -> Option<f64> {
     middle(of.map(FloorTrial::speed).collect())
 }
 
-fn key(trial: &BroadcastTrial) -> [Cell; 4] {
+fn key(trial: &BroadcastTrial) -> [Cell; KEYS] {
     [
         trial.engine.name().into(),
+        trial.kind.name().into(),
         trial.members.to_string().into(),
         trial.faults.to_string().into(),
         count(trial.frame as u64).into(),
     ]
 }
 
+/// Columns that say what a row is of.
+const KEYS: usize = 5;
+
 fn keys() -> Vec<Column> {
-    [vec![Column::name("engine")], numbers(["members", "loss/flips %", "frame"])].concat()
+    [vec![Column::name("engine"), Column::name("kind")], numbers(["members", "loss/flips %", "frame"])]
+        .concat()
 }
 
 fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> Section {
     let mut columns = keys();
     columns.extend(numbers(["MB/s", "of floor", "of 0/0", "printed", "× printed", "messages/s"]));
     columns.extend(["p50", "p99", "max"].map(|head| Column::number(head).over("latency")));
-    let mut table = Table::new(columns).keyed(4);
+    let mut table = Table::new(columns).keyed(KEYS);
     for group in groups {
         let (first, speed) = (group[0], speed_of(group));
-        let printed = published::speed(first.members, first.faults);
+        let printed = published::speed(first.kind, first.members, first.faults);
         let mut row: Vec<Cell> = key(first).into();
         row.push(Cell::toned(mega(speed), Tone::Strong));
         row.extend(shares(all, groups, (first, speed)));
@@ -110,14 +115,14 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
         count(all.message as u64),
         count(all.mtu as u64)
     );
-    let note = "Content and order were compared at all members. Latency: from broadcast to delivery at the last member, under this \
+    let note = "Content was compared at all members, and order: one of all messages; of urb and beb each sender's. Latency: from broadcast to delivery at the last member, under this \
                 load, µs; runs pooled. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
-                Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed. In the kernel: on \
+                Printed only of one order: of others nothing was published. Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed. In the kernel: on \
                 every packet, one bit of which is flipped, below every check.";
     Section::new("How fast a group delivers").about(about).table(table.without_empty()).note(note)
 }
 
-/// Speed against faults, a line for each engine, group and frame; thin: as published.
+/// Speed against faults, a line for each engine, kind, group and frame; thin: as published.
 fn drawn(groups: &[Trials<'_>]) -> Option<Section> {
     let mut steps: Vec<FaultProfile> = Vec::new();
     groups.iter().map(|group| group[0].faults).for_each(|faults| {
@@ -132,8 +137,8 @@ fn drawn(groups: &[Trials<'_>]) -> Option<Section> {
     let step_of = |faults: FaultProfile| steps.iter().position(|&step| step == faults);
     let mut series: Vec<Series> = Vec::new();
     for group in groups {
-        let &BroadcastTrial { engine, members, frame, faults, .. } = group[0];
-        let name = format!("{}, {members}, {frame} B", engine.name());
+        let &BroadcastTrial { engine, kind, members, frame, faults, .. } = group[0];
+        let name = format!("{}, {}, {members}, {frame} B", engine.name(), kind.name());
         let look = series.len();
         let point = step_of(faults).map(|step| (step, speed_of(group)));
         match series.iter_mut().find(|one| one.name == name) {
@@ -150,8 +155,9 @@ fn drawn(groups: &[Trials<'_>]) -> Option<Section> {
     sizes.dedup();
     series.extend(sizes.iter().enumerate().filter_map(|(place, &members)| {
         let speeds = steps.iter().enumerate();
-        let points =
-            speeds.filter_map(|(step, &faults)| Some((step, published::speed(members, faults)? * 1e6)));
+        let points = speeds.filter_map(|(step, &faults)| {
+            Some((step, published::speed(BroadcastKind::Ab, members, faults)? * 1e6))
+        });
         let points: Vec<(usize, f64)> = points.collect();
         let name = format!("published, {members}");
         (!points.is_empty()).then(|| Series { name, look: 8 + place % 2, is_thin: true, points })
@@ -171,7 +177,7 @@ fn shares(
     let share = |of: Option<f64>| Cell::from(of.map_or_else(dash, |of| fixed(speed / of, 2)));
     let clean = groups.iter().find(|group| {
         let is_clean = group[0].faults.loss_permille + group[0].faults.flips_permille == 0;
-        let key = |trial: &BroadcastTrial| (trial.engine, trial.members, trial.frame);
+        let key = |trial: &BroadcastTrial| (trial.engine, trial.kind, trial.members, trial.frame);
         is_clean && key(group[0]) == key(trial)
     });
     let floor = floor_of(all, trial.members).filter(|_| trial.engine.is_of_a_network());
@@ -197,7 +203,7 @@ fn costs(groups: &[Trials<'_>]) -> Section {
     columns
         .extend(numbers(["lost", "altered"]).into_iter().map(|column| column.over("packets, in the kernel")));
     columns.extend(numbers(["CPU s/GB", "views", "altered", "misordered", "runs"]));
-    let mut table = Table::new(columns).keyed(4);
+    let mut table = Table::new(columns).keyed(KEYS);
     for group in groups {
         let sum = |of: fn(&BroadcastTrial) -> u64| group.iter().map(|trial| of(trial)).sum::<u64>();
         let messages = sum(|trial| trial.messages).max(1) as f64;

@@ -8,7 +8,7 @@ use punctual_machine::cpu::allowed;
 use serde::de::DeserializeOwned;
 
 use super::judge::Delivered;
-use super::option::{BroadcastEngine, BroadcastSettings, FaultProfile, FrameSize, Paced};
+use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, FaultProfile, FrameSize, Paced};
 use super::protocol::{
     FloorEnd, FloorPlan, Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, OtherPlan,
     read_rows, size_behind,
@@ -38,6 +38,7 @@ const START_AFTER_NS: u64 = 20_000_000;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TrialPlan {
     pub(super) engine: BroadcastEngine,
+    pub(super) kind: BroadcastKind,
     pub(super) members: usize,
     pub(super) faults: FaultProfile,
     pub(super) frame: FrameSize,
@@ -179,7 +180,7 @@ impl BroadcastTestbed {
                 message: settings.message,
                 frame: trial.frame,
                 window: settings.window,
-                kind: settings.kind,
+                kind: trial.kind,
                 faults: trial.faults,
                 seed: trial.seed.wrapping_mul(1_000).wrapping_add(place as u64 + 1),
                 medium: self.medium(trial.engine, place, members, settings),

@@ -1,8 +1,8 @@
-//! What is made in turn: sizes of groups, then faults, then engines, frames, and what members suffer.
+//! What is made in turn: sizes of groups, then faults, then engines, kinds, frames, and what members suffer.
 
 use super::kv::option::{KvSettings, Reads};
 use super::kv::trial::KvTurn;
-use super::option::{BroadcastEngine, BroadcastSettings, Disruptions, FrameSize};
+use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Disruptions, FrameSize};
 use super::testbed::TrialPlan;
 
 /// What is made in a turn.
@@ -27,17 +27,22 @@ pub(super) fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
         let has_floor = has_network && calm && settings.paced.is_none() && settings.kv.is_none();
         turns.extend(has_floor.then_some(Turn::Floor(members)));
         for &faults in &settings.faults {
-            let group = |engine: BroadcastEngine, frame: FrameSize| TrialPlan {
+            let group = |engine: BroadcastEngine, kind: BroadcastKind, frame: FrameSize| TrialPlan {
                 engine,
+                kind,
                 members,
                 faults,
                 frame,
                 seed: settings.seed,
             };
-            let frames = |&engine| settings.frames.iter().map(move |&frame| group(engine, frame));
-            let others = settings.against.iter();
-            let others = others.map(|&system| group(BroadcastEngine::Other(system), FrameSize::Usual));
-            let groups = settings.engines.iter().flat_map(frames).chain(others);
+            let frames =
+                |(engine, kind)| settings.frames.iter().map(move |&frame| group(engine, kind, frame));
+            let kinds = |&engine| settings.kinds.iter().map(move |&kind| (engine, kind));
+            // None of them waits until a majority holds a message.
+            let other =
+                |&system| group(BroadcastEngine::Other(system), BroadcastKind::Agreed, FrameSize::Usual);
+            let others = settings.against.iter().map(other);
+            let groups = settings.engines.iter().flat_map(kinds).flat_map(frames).chain(others);
             if let Some(kv) = &settings.kv {
                 turns.extend(groups.flat_map(|plan| stores(settings, kv, plan)));
                 continue;
@@ -70,8 +75,8 @@ fn stores(settings: &BroadcastSettings, kv: &KvSettings, plan: TrialPlan) -> Vec
 pub(super) fn name(turn: &Turn) -> String {
     match turn {
         Turn::Floor(members) => format!("floor/multicast/n{members}"),
-        Turn::Group(TrialPlan { engine, members, faults, frame, .. }) => {
-            format!("{}, {members} members, {faults}, frames {frame}", engine.name())
+        Turn::Group(TrialPlan { engine, kind, members, faults, frame, .. }) => {
+            format!("{}, {}, {members} members, {faults}, frames {frame}", engine.name(), kind.name())
         }
         Turn::Disrupted(TrialPlan { engine, members, faults, .. }, Disruptions { of, count }) => {
             format!("{}, {members} members, {faults}, {count} {}", engine.name(), of.plural())

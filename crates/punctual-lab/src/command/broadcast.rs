@@ -32,9 +32,9 @@ pub struct BroadcastArguments {
     /// Who broadcasts [default: 1; with --kills or --stops all]
     #[arg(long, value_enum)]
     senders: Option<Senders>,
-    /// What is promised of a message
-    #[arg(long, value_enum, value_name = "KIND", default_value = "ab")]
-    kind: BroadcastKind,
+    /// What is promised of a message, in turn
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', default_value = "ab")]
+    kind: Vec<BroadcastKind>,
     /// Payload that every member delivers in a trial, such as 20M, 1G [default: 16M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bytes: Option<u64>,
@@ -208,7 +208,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
     Ok(BroadcastSettings {
         members,
         senders: arguments.senders.unwrap_or(if is_table { Senders::One } else { Senders::All }),
-        kind: arguments.kind,
+        kinds: kinds(arguments, is_table)?,
         bytes,
         message: message as usize,
         frames: frames(arguments, is_table)?,
@@ -227,6 +227,18 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         pin: arguments.pin,
         trace: arguments.trace,
     })
+}
+
+/// What is promised: where members suffer, one sequence of all messages is checked.
+fn kinds(arguments: &BroadcastArguments, is_table: bool) -> Result<Vec<BroadcastKind>, Failure> {
+    let mut kinds = arguments.kind.clone();
+    kinds.dedup();
+    if !is_table && (kinds.len() > 1 || !kinds.iter().all(|kind| kind.is_ordered())) {
+        let text =
+            "--kind: ab or agreed with --kills or --stops: what all lives were told must be one sequence";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    Ok(kinds)
 }
 
 /// Payloads of a frame: more than one only where trials are told apart by them.
@@ -252,9 +264,9 @@ fn store(
                 "--app kv: clients ask one thing after the other; not with --bytes, --period or --senders",
             );
         }
-        if arguments.kind != BroadcastKind::Ab {
+        if arguments.kind != [BroadcastKind::Ab] {
             return refused(
-                "--kind agreed: a store whose last puts a crash undoes is not linearizable; --app kv needs ab",
+                "--kind: a store whose last puts a crash undoes, or that has no order, is not linearizable; --app kv needs ab",
             );
         }
         if arguments.message.is_some_and(|value| !sizes.contains(&(value as usize))) {

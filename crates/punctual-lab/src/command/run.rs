@@ -17,8 +17,8 @@ pub struct RunArguments {
 /// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum RunCommand {
-    /// Broadcast to a group in one order, whatever receivers lose, beside bare multicast and the published table
-    Broadcast(super::BroadcastArguments),
+    /// Broadcast to a group in one order or without, whatever receivers lose, beside bare multicast and the published table
+    Broadcast(Box<super::BroadcastArguments>),
     /// Causes of lateness made on purpose, and what each is called (four minutes)
     Causes(super::CausesArguments),
     /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell

@@ -50,7 +50,7 @@ fn summarise(
     });
     DisruptedTrial {
         engine: trial.engine,
-        kind: settings.kind,
+        kind: trial.kind,
         disruption,
         members: trial.members,
         faults: trial.faults,
