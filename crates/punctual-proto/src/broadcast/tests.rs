@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use super::message::{Draft, Head};
+use super::order::Range;
 use super::{BroadcastError, Event, GroupOptions, Guarantee, Member, Mutant};
 use crate::address::{Address, NodeId, Port};
 use crate::protocol::Protocol;
@@ -467,4 +469,35 @@ fn best_effort_is_not_acknowledged() {
     });
     let [best_effort, reliable, uniform] = &mut costs;
     assert!(*best_effort <= 12 && *reliable >= 16 && *reliable <= *uniform, "{costs:?}");
+}
+
+/// Goal: a place in the order for frames that nobody can have is none. Method: the numbers that a fuzz target found to overflow.
+#[test]
+fn no_order_goes_beyond_the_last_number() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let (sequencer, ordered) = (&room.members[0], room.members[1].account().ordered);
+    let head = Head {
+        place: 0,
+        group: 7,
+        life: sequencer.life(),
+        view: sequencer.view().number,
+        epoch: 0,
+        ordered,
+        held: 0,
+        taken: 0,
+    };
+    let address = Address { node: sequencer.node(0).unwrap(), port: Port::from(1) };
+    let mut buffer = [0; 200];
+    for (first, count) in [(u64::MAX, 1), (u64::MAX - 1, 2), (u64::MAX, u32::MAX)] {
+        let mut draft = Draft::order(&mut buffer, &head, None, ordered);
+        assert!(draft.range(Range { origin: 2, first, count }));
+        let size = draft.finish().unwrap();
+        room.members[1].handle_message(address, &buffer[..size], room.now);
+        assert_eq!(room.members[1].account().ordered, ordered);
+    }
+    assert_eq!(room.broadcast(2), Ok(()));
+    room.run(Nanos::from_millis(20), |_, _| {});
+    let delivered = [0, 1, 2].map(|place| room.events(place).len());
+    assert_eq!(delivered, [1; 3]);
 }

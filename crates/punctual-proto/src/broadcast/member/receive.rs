@@ -87,11 +87,12 @@ impl Member {
             start = start.min(self.order.mark());
         }
         for range in ranges.iter() {
+            // Nobody has so many frames, and behind the last number there would be none.
+            let Some(end) = range.first.checked_add(range.count.into()) else { return };
             if self.view.life(range.origin).is_none() {
                 return;
             }
             self.order.insert(start, range, self.progress.taken);
-            let end = range.first.saturating_add(range.count.into());
             let limit = self.limit(range.origin);
             self.frames[range.origin].note_end(end, limit);
             start = start.saturating_add(range.count.into());
