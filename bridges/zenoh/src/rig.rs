@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use punctual_machine::counter::Counter;
+use punctual_proto::sim::Rng;
 
 /// A router in a process of its own, which ends with this.
 #[derive(Debug)]
@@ -57,6 +58,15 @@ pub struct LinkCount {
     pub lost: Counter,
 }
 
+impl LinkCount {
+    /// Counts a datagram; whether it goes on.
+    fn passes(&self, is_lost: bool) -> bool {
+        self.datagrams.add(1);
+        self.lost.add(u64::from(is_lost));
+        !is_lost
+    }
+}
+
 /// A link for UDP from `port` to `target`, both of loopback, that delays every datagram and loses some of a thousand, in both
 /// directions. It lasts as long as the process.
 ///
@@ -66,14 +76,14 @@ pub fn slow_link(
     port: u16,
     target: u16,
     delay: Duration,
-    loss_permille: u64,
+    loss_permille: u32,
 ) -> std::io::Result<Arc<LinkCount>> {
     let front = Arc::new(UdpSocket::bind(("127.0.0.1", port))?);
     let count = Arc::new(LinkCount::default());
     let counts = Arc::clone(&count);
     std::thread::spawn(move || {
         let mut ways: BTreeMap<SocketAddr, mpsc::Sender<(Instant, Vec<u8>)>> = BTreeMap::new();
-        let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+        let mut rng = Rng::new(0);
         let mut buffer = vec![0; 1 << 16];
         while let Ok((size, client)) = front.recv_from(&mut buffer) {
             let way = ways.entry(client).or_insert_with(|| {
@@ -83,7 +93,7 @@ pub fn slow_link(
                 answer(&back, &front, client, delay, loss_permille, &counts);
                 later(move |bytes| drop(back.send(bytes)))
             });
-            if dice.passes(loss_permille, &counts) {
+            if counts.passes(rng.happens(loss_permille)) {
                 let _ended = way.send((Instant::now() + delay, buffer[..size].to_vec()));
             }
         }
@@ -97,18 +107,18 @@ fn answer(
     front: &Arc<UdpSocket>,
     client: SocketAddr,
     delay: Duration,
-    loss_permille: u64,
+    loss_permille: u32,
     counts: &Arc<LinkCount>,
 ) {
     let (back, front, counts) = (Arc::clone(back), Arc::clone(front), Arc::clone(counts));
     std::thread::spawn(move || {
         let way = later(move |bytes| drop(front.send_to(bytes, client)));
-        let mut dice = Dice(0x2545_F491_4F6C_DD1D ^ u64::from(client.port()));
+        let mut rng = Rng::at(&[1, client.port().into()]);
         let mut buffer = vec![0; 1 << 16];
         loop {
             // A refusal says that the target's port was closed when an earlier one came.
             let Ok(size) = back.recv(&mut buffer) else { continue };
-            if dice.passes(loss_permille, &counts) {
+            if counts.passes(rng.happens(loss_permille)) {
                 let _ended = way.send((Instant::now() + delay, buffer[..size].to_vec()));
             }
         }
@@ -125,19 +135,4 @@ fn later(send: impl Fn(&[u8]) + Send + 'static) -> mpsc::Sender<(Instant, Vec<u8
         }
     });
     sender
-}
-
-/// Xorshift64 (Marsaglia 2003).
-struct Dice(u64);
-
-impl Dice {
-    fn passes(&mut self, loss_permille: u64, counts: &LinkCount) -> bool {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        let is_lost = (self.0 >> 11) % 1_000 < loss_permille;
-        counts.datagrams.add(1);
-        counts.lost.add(u64::from(is_lost));
-        !is_lost
-    }
 }

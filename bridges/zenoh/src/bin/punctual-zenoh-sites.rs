@@ -10,7 +10,7 @@ use punctual_zenoh::rig::{Router, free_port, slow_link};
 use punctual_zenoh::scene::{Member, Sum, all_reach_all, open_site, quiet, settled, sum, talk};
 
 const DELAY: Duration = Duration::from_millis(20);
-const LOSS_PERMILLE: u64 = 10;
+const LOSS_PERMILLE: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROUNDS: u32 = 500;
 

@@ -12,6 +12,7 @@ use punctual::Clock;
 use punctual_machine::epoll::{EpollSet, Reports};
 use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
+use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::work::{REFUSAL, Splitter, reply, request};
@@ -19,6 +20,7 @@ use crate::explain::kept::{ClockPair, ThreadWindows, WINDOWS_MAX};
 use crate::explain::recorder::LateRecorder;
 use crate::load::watch::ClientWatch;
 use crate::sample::{Load, Outcome};
+use crate::stats::Floats;
 
 /// When requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,7 +138,7 @@ struct LoadClient<'l> {
     connections: Vec<Connection>,
     /// Instants to come, and whose.
     due: BinaryHeap<Reverse<(u64, usize)>>,
-    random: u64,
+    random: Rng,
     began_ns: u64,
     end_ns: u64,
     rows: Vec<RequestRow>,
@@ -184,7 +186,7 @@ pub(super) fn run(load: &ServerLoad, server: SocketAddr) -> io::Result<Loaded> {
         request,
         connections,
         due: BinaryHeap::new(),
-        random: load.seed | 1,
+        random: Rng::new(load.seed),
         began_ns,
         end_ns: began_ns + load.duration.as_nanos() as u64,
         rows: Vec::new(),
@@ -213,20 +215,12 @@ fn connect(server: SocketAddr, class: usize) -> io::Result<Connection> {
 }
 
 impl LoadClient<'_> {
-    /// Between 0 and 1 (xorshift64*, Vigna 2016).
-    fn chance(&mut self) -> f64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
     fn begin(&mut self) {
         match self.load.arrivals {
             Arrivals::Closed { think_ns } => {
                 for number in 0..self.connections.len() {
                     // All at once would be one long queue, and then another.
-                    let first = self.began_ns + (self.chance() * think_ns as f64) as u64;
+                    let first = self.began_ns + (self.random.unit() * think_ns as f64) as u64;
                     self.due.push(Reverse((first, number)));
                 }
             }
@@ -243,8 +237,7 @@ impl LoadClient<'_> {
             Arrivals::Closed { .. } | Arrivals::Original { .. } => None,
             Arrivals::Open { period_ns } => Some(after + period_ns),
             Arrivals::Random { period_ns } => {
-                let chance = (1.0 - self.chance()).max(f64::MIN_POSITIVE);
-                Some(after + (-chance.ln() * period_ns as f64) as u64)
+                Some(after + (-self.random.unit().ln() * period_ns as f64) as u64)
             }
         }
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
+use punctual_proto::sim::Rng;
 use punctual_proto::{FrameError, Header, Stamps};
 
 use super::{Arrival, Bell, Descriptors, Drops, Engine, Event, Flow, Receive, Trouble};
@@ -88,32 +89,11 @@ pub(crate) fn wrap(engine: Engine, faults: &Faults) -> Engine {
     let receive = FaultyReceive {
         inner: engine.receive,
         faults: *faults,
-        dice: Dice::seeded(faults.seed),
+        rng: Rng::new(faults.seed),
         held: VecDeque::with_capacity(HELD_MAX),
         delay,
     };
     Engine { transmit: engine.transmit, receive: Box::new(receive) }
-}
-
-/// Xorshift64* (Vigna 2016): the same numbers for the same seed, on every machine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn seeded(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    pub(crate) fn happens(&mut self, permille: u32) -> bool {
-        (self.next() >> 32) % 1000 < u64::from(permille)
-    }
 }
 
 /// A frame that is held back.
@@ -158,7 +138,7 @@ impl Held {
 struct FaultyReceive {
     inner: Box<dyn Receive>,
     faults: Faults,
-    dice: Dice,
+    rng: Rng,
     held: VecDeque<Held>,
     delay: Ticks,
 }
@@ -183,21 +163,21 @@ impl FaultyReceive {
 /// What one arrival suffers.
 fn suffer(
     faults: &Faults,
-    dice: &mut Dice,
+    rng: &mut Rng,
     held: &mut VecDeque<Held>,
     (now, delay): (Ticks, Ticks),
     arrival: &Arrival<'_>,
     visit: &mut dyn FnMut(Event<'_>) -> Flow,
 ) -> Flow {
-    if dice.happens(faults.loss_permille) {
+    if rng.happens(faults.loss_permille) {
         return Flow::Continue;
     }
-    if dice.happens(faults.corruption_permille) {
+    if rng.happens(faults.corruption_permille) {
         // The check value would have said so; a whole frame with wrong bytes is what no fault may pass on.
         return visit(Event::Trouble(Trouble::BadFrame(FrameError::NotAFrame)));
     }
-    let twice = dice.happens(faults.duplication_permille);
-    let overtaken = dice.happens(faults.reordering_permille);
+    let twice = rng.happens(faults.duplication_permille);
+    let overtaken = rng.happens(faults.reordering_permille);
     if (overtaken || delay.0 > 0) && held.len() < HELD_MAX {
         let clock = Clock::get();
         let wait = if overtaken { delay.0.max(clock.ticks(OVERTAKING_MAX).0) } else { delay.0 };
@@ -224,11 +204,11 @@ impl Receive for FaultyReceive {
         if flow == Flow::Stop || shown >= limit {
             return shown;
         }
-        let Self { inner, faults, dice, held, delay } = self;
+        let Self { inner, faults, rng, held, delay } = self;
         shown
             + inner.poll(limit - shown, &mut |event| match event {
                 Event::Frame(arrival) if arrival.header.kind.is_numbered() => {
-                    suffer(faults, dice, held, (now, *delay), arrival, visit)
+                    suffer(faults, rng, held, (now, *delay), arrival, visit)
                 }
                 other => visit(other),
             })

@@ -4,11 +4,12 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use punctual_machine::clock::{Clock, Ticks};
+use punctual_proto::sim::Rng;
 use punctual_proto::{Address, Target};
 
 use super::image::{Fate, Noted, StreamMessage};
 use super::payload::Payload;
-use crate::engine::faulty::{Dice, Faults, HELD_MAX, OVERTAKING_MAX};
+use crate::engine::faulty::{Faults, HELD_MAX, OVERTAKING_MAX};
 use crate::ledger::{Count, Page};
 
 /// A message that is held back, in memory of our own.
@@ -64,7 +65,7 @@ impl Held {
 #[derive(Debug)]
 pub(super) struct Faulty {
     faults: Faults,
-    dice: Dice,
+    rng: Rng,
     delay: Ticks,
     held: VecDeque<Held>,
 }
@@ -72,12 +73,7 @@ pub(super) struct Faulty {
 impl Faulty {
     pub(super) fn new(faults: &Faults) -> Self {
         let delay = Clock::get().ticks(faults.delay);
-        Self {
-            faults: *faults,
-            dice: Dice::seeded(faults.seed),
-            delay,
-            held: VecDeque::with_capacity(HELD_MAX),
-        }
+        Self { faults: *faults, rng: Rng::new(faults.seed), delay, held: VecDeque::with_capacity(HELD_MAX) }
     }
 
     /// When something is let go that rings nothing.
@@ -122,10 +118,10 @@ impl Faulty {
         page: &Page,
         take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
     ) -> bool {
-        let before = self.dice;
-        let Self { faults, dice, .. } = self;
-        let lost = dice.happens(faults.loss_permille);
-        let corrupt = !lost && dice.happens(faults.corruption_permille);
+        let before = self.rng.clone();
+        let Self { faults, rng, .. } = self;
+        let lost = rng.happens(faults.loss_permille);
+        let corrupt = !lost && rng.happens(faults.corruption_permille);
         if lost || corrupt {
             // Bytes that were altered are found out; nobody sees them.
             message.fate.set(Fate::Lost);
@@ -133,8 +129,8 @@ impl Faulty {
             page.count(Count::BadFrames).add(u64::from(corrupt));
             return true;
         }
-        let twice = dice.happens(faults.duplication_permille);
-        let overtaken = dice.happens(faults.reordering_permille);
+        let twice = rng.happens(faults.duplication_permille);
+        let overtaken = rng.happens(faults.reordering_permille);
         if (overtaken || self.delay.0 > 0) && self.held.len() < HELD_MAX {
             if !self.keep(message, now, overtaken) {
                 return false;
@@ -145,7 +141,7 @@ impl Faulty {
                 (waiting.release, waiting.overtaken) = (now, false);
             }
             if !take(message) {
-                self.dice = before;
+                self.rng = before;
                 return false;
             }
         }
