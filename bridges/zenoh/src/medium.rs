@@ -95,11 +95,11 @@ impl ZenohBus {
         let session = self.session()?;
         let (inlet, outlet) = queue(ringer, self.frames);
         let subscribe = |key: String| {
-            let inlet: Inlet<Entry> = inlet.clone();
+            let inlet: Inlet<ZBytes> = inlet.clone();
             session
                 .declare_subscriber(key.clone())
                 .allowed_origin(Locality::Remote)
-                .callback(move |sample| inlet.put(Entry::Frame(sample.payload().clone())))
+                .callback(move |sample| inlet.put(sample.payload().clone()))
                 .wait()
                 .map_err(|error| words(&key, &error))
         };
@@ -131,7 +131,7 @@ impl ZenohBus {
         session: &Session,
         own: Presence,
         there: &There,
-        inlet: &Inlet<Entry>,
+        inlet: &Inlet<ZBytes>,
     ) -> Result<Subscriber<()>, String> {
         let (there, inlet) = (there.clone(), inlet.clone());
         let key = self.key("here/**");
@@ -142,7 +142,7 @@ impl ZenohBus {
             }
             let is_back = sample.kind() == SampleKind::Put;
             there.note(other, is_back);
-            inlet.put_in_any_case(if is_back { Entry::Back(other) } else { Entry::Gone(other) });
+            inlet.note(other, is_back);
         });
         subscriber.wait().map_err(|error| words("who is there", &error))
     }
@@ -200,14 +200,6 @@ impl There {
     }
 }
 
-/// What comes to a node.
-#[derive(Debug)]
-enum Entry {
-    Frame(ZBytes),
-    Gone(Presence),
-    Back(Presence),
-}
-
 #[derive(Debug)]
 struct Transmit {
     bus: ZenohBus,
@@ -246,25 +238,14 @@ impl AdapterTransmit for Transmit {
 
 #[derive(Debug)]
 struct Receive {
-    outlet: Outlet<Entry>,
+    outlet: Outlet<ZBytes>,
     _declared: (Subscriber<()>, Subscriber<()>, Subscriber<()>, LivelinessToken),
     _session: Session,
 }
 
 impl AdapterReceive for Receive {
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Heard<'_>) -> Flow) -> usize {
-        let mut shown = 0;
-        let mut flow = Flow::Continue;
-        while shown < limit && flow == Flow::Continue {
-            let Some(entry) = self.outlet.take() else { break };
-            shown += 1;
-            flow = match entry {
-                Entry::Frame(bytes) => visit(Heard::Frame(&bytes.to_bytes())),
-                Entry::Gone(presence) => visit(Heard::Gone(presence)),
-                Entry::Back(presence) => visit(Heard::Back(presence)),
-            };
-        }
-        shown
+        self.outlet.poll(limit, visit, |frame, visit| visit(&frame.to_bytes()))
     }
 
     fn is_ready(&self) -> bool {

@@ -21,18 +21,11 @@ pub(crate) struct InMemory(Arc<Mutex<Hub>>);
 
 #[derive(Debug, Default)]
 struct Hub {
-    nodes: BTreeMap<NodeId, (Presence, Inlet<Entry>)>,
+    nodes: BTreeMap<NodeId, (Presence, Inlet<Vec<u8>>)>,
     /// Those to which the way is cut.
-    cut: BTreeMap<NodeId, (Presence, Inlet<Entry>)>,
+    cut: BTreeMap<NodeId, (Presence, Inlet<Vec<u8>>)>,
     /// Buffers that are not in use: nothing is allocated on the way of a frame.
     spare: Vec<Vec<u8>>,
-}
-
-#[derive(Debug)]
-enum Entry {
-    Frame(Vec<u8>),
-    Gone(Presence),
-    Back(Presence),
 }
 
 impl InMemory {
@@ -48,7 +41,7 @@ impl InMemory {
         to.insert(node, (presence, inlet));
         let others = if is_cut { from } else { to };
         for (_, inlet) in others.values().filter(|(other, _)| *other != presence) {
-            inlet.put_in_any_case(if is_cut { Entry::Gone(presence) } else { Entry::Back(presence) });
+            inlet.note(presence, !is_cut);
         }
     }
 }
@@ -108,7 +101,7 @@ impl AdapterTransmit for End {
                 let Some(mut copy) = spare.pop() else { return false };
                 copy.clear();
                 copy.extend_from_slice(frame);
-                if let Some(Entry::Frame(copy)) = inlet.put_or_return(Entry::Frame(copy)) {
+                if let Some(copy) = inlet.put_or_return(copy) {
                     inlet.count_drop();
                     spare.push(copy);
                 }
@@ -127,27 +120,16 @@ impl Drop for End {
 #[derive(Debug)]
 struct Receiving {
     hub: InMemory,
-    outlet: Outlet<Entry>,
+    outlet: Outlet<Vec<u8>>,
 }
 
 impl AdapterReceive for Receiving {
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Heard<'_>) -> Flow) -> usize {
-        let mut shown = 0;
-        let mut flow = Flow::Continue;
-        while shown < limit && flow == Flow::Continue {
-            let Some(entry) = self.outlet.take() else { break };
-            shown += 1;
-            flow = match entry {
-                Entry::Frame(frame) => {
-                    let flow = visit(Heard::Frame(&frame));
-                    self.hub.hub().spare.push(frame);
-                    flow
-                }
-                Entry::Gone(presence) => visit(Heard::Gone(presence)),
-                Entry::Back(presence) => visit(Heard::Back(presence)),
-            };
-        }
-        shown
+        self.outlet.poll(limit, visit, |frame, visit| {
+            let flow = visit(&frame);
+            self.hub.hub().spare.push(frame);
+            flow
+        })
     }
 
     fn is_ready(&self) -> bool {

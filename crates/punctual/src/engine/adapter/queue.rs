@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_machine::counter::Counter;
 
-use super::Ringer;
-use crate::engine::Drops;
+use super::{Heard, Presence, Ringer};
+use crate::engine::{Drops, Flow};
 
-/// Both ends of a queue that holds at most so many; allocates nothing from here on.
+/// Both ends of a queue that holds at most so many frames, each in whatever the medium has it in; allocates nothing from here on.
 ///
 /// Whoever takes may hold as many again: what was taken from the other threads' reach in one go.
-pub fn queue<T: Send>(ringer: &Ringer, count_max: usize) -> (Inlet<T>, Outlet<T>) {
+pub fn queue<F: Send>(ringer: &Ringer, count_max: usize) -> (Inlet<F>, Outlet<F>) {
     let shared = Arc::new(Shared {
         waiting: Mutex::new(VecDeque::with_capacity(count_max)),
         count_max,
@@ -23,9 +23,17 @@ pub fn queue<T: Send>(ringer: &Ringer, count_max: usize) -> (Inlet<T>, Outlet<T>
     (Inlet(shared), outlet)
 }
 
+/// What waits.
 #[derive(Debug)]
-struct Shared<T> {
-    waiting: Mutex<VecDeque<T>>,
+enum Entry<F> {
+    Frame(F),
+    /// This node cannot be reached any more, or can again.
+    Noticed(Presence, bool),
+}
+
+#[derive(Debug)]
+struct Shared<F> {
+    waiting: Mutex<VecDeque<Entry<F>>>,
     count_max: usize,
     /// Entries so far. Written under the lock.
     put: Counter,
@@ -34,72 +42,92 @@ struct Shared<T> {
     ringer: Ringer,
 }
 
-impl<T> Shared<T> {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<T>> {
+impl<F> Shared<F> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Entry<F>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Where any thread puts in.
 #[derive(Debug)]
-pub struct Inlet<T>(Arc<Shared<T>>);
+pub struct Inlet<F>(Arc<Shared<F>>);
 
-impl<T> Clone for Inlet<T> {
+impl<F> Clone for Inlet<F> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Inlet<T> {
-    /// Puts in an entry, and rings. One for which there is no room is dropped and counted.
-    pub fn put(&self, entry: T) {
-        if self.put_or_return(entry).is_some() {
+impl<F> Inlet<F> {
+    /// Puts in a frame, and rings. One for which there is no room is dropped and counted.
+    pub fn put(&self, frame: F) {
+        if self.put_or_return(frame).is_some() {
             self.count_drop();
         }
     }
 
-    /// Counts an entry that was given back, and will not be put in again.
+    /// Counts a frame that was given back, and will not be put in again.
     pub fn count_drop(&self) {
         self.0.dropped.add(1);
     }
 
     /// The same, but one for which there is no room is given back.
-    pub fn put_or_return(&self, entry: T) -> Option<T> {
+    pub fn put_or_return(&self, frame: F) -> Option<F> {
         let mut waiting = self.0.waiting();
         if waiting.len() == self.0.count_max {
-            return Some(entry);
+            return Some(frame);
         }
-        self.put_locked(&mut waiting, entry);
+        self.put_locked(&mut waiting, Entry::Frame(frame));
         drop(waiting);
         self.0.ringer.ring();
         None
     }
 
-    /// Puts in what must not be dropped, room or not: it is little and seldom, as who came and went.
-    pub fn put_in_any_case(&self, entry: T) {
-        self.put_locked(&mut self.0.waiting(), entry);
+    /// Puts in that a node cannot be reached any more, or can again. It is little and seldom, and never dropped, room or not.
+    pub fn note(&self, presence: Presence, is_back: bool) {
+        self.put_locked(&mut self.0.waiting(), Entry::Noticed(presence, is_back));
         self.0.ringer.ring();
     }
 
-    fn put_locked(&self, waiting: &mut VecDeque<T>, entry: T) {
+    fn put_locked(&self, waiting: &mut VecDeque<Entry<F>>, entry: Entry<F>) {
         waiting.push_back(entry);
         self.0.put.publish(self.0.put.get() + 1);
     }
 }
 
-/// Where the node takes out.
+/// Where the node takes out: what [`super::AdapterReceive`] is made of.
 #[derive(Debug)]
-pub struct Outlet<T> {
+pub struct Outlet<F> {
     /// Out of the other threads' reach.
-    taken: VecDeque<T>,
+    taken: VecDeque<Entry<F>>,
     /// Entries that were taken so far, those in `taken` not.
     gone: u64,
-    shared: Arc<Shared<T>>,
+    shared: Arc<Shared<F>>,
 }
 
-impl<T: Send + 'static> Outlet<T> {
+impl<F: Send + 'static> Outlet<F> {
+    /// [`super::AdapterReceive::poll`]. A frame is looked at by `look`: it lends the bytes, and may keep what they were in.
+    pub fn poll(
+        &mut self,
+        limit: usize,
+        visit: &mut dyn FnMut(Heard<'_>) -> Flow,
+        mut look: impl FnMut(F, &mut dyn FnMut(&[u8]) -> Flow) -> Flow,
+    ) -> usize {
+        let (mut shown, mut flow) = (0, Flow::Continue);
+        while shown < limit && flow == Flow::Continue {
+            let Some(entry) = self.take() else { break };
+            shown += 1;
+            flow = match entry {
+                Entry::Frame(frame) => look(frame, &mut |bytes| visit(Heard::Frame(bytes))),
+                Entry::Noticed(presence, false) => visit(Heard::Gone(presence)),
+                Entry::Noticed(presence, true) => visit(Heard::Back(presence)),
+            };
+        }
+        shown
+    }
+
     /// The oldest entry.
-    pub fn take(&mut self) -> Option<T> {
+    fn take(&mut self) -> Option<Entry<F>> {
         if self.taken.is_empty() && self.is_ready() {
             std::mem::swap(&mut self.taken, &mut self.shared.waiting());
         }
@@ -108,28 +136,28 @@ impl<T: Send + 'static> Outlet<T> {
         Some(entry)
     }
 
-    /// Whether there is an entry: a load.
+    /// [`super::AdapterReceive::is_ready`]: a load.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.shared.put.get_published() != self.gone
     }
 
-    /// Who knows what found no room.
+    /// [`super::AdapterReceive::drops`].
     pub fn drops(&self) -> Box<dyn Drops>
     where
-        T: std::fmt::Debug,
+        F: std::fmt::Debug,
     {
         Box::new(QueueDrops { shared: Arc::clone(&self.shared), seen: 0 })
     }
 }
 
 #[derive(Debug)]
-struct QueueDrops<T> {
-    shared: Arc<Shared<T>>,
+struct QueueDrops<F> {
+    shared: Arc<Shared<F>>,
     seen: u64,
 }
 
-impl<T: Send + std::fmt::Debug> Drops for QueueDrops<T> {
+impl<F: Send + std::fmt::Debug> Drops for QueueDrops<F> {
     fn take(&mut self) -> u64 {
         let dropped = self.shared.dropped.get();
         dropped - std::mem::replace(&mut self.seen, dropped)
@@ -146,21 +174,65 @@ mod tests {
         Ringer(Arc::new(WireBell::new(PrivateBell::new().unwrap(), None)))
     }
 
-    /// Goal: order is kept, what finds no room is counted or given back, and a look sees what can be taken.
+    /// The oldest frame, or a node and whether it is back.
+    fn next(outlet: &mut Outlet<u32>) -> Option<Result<u32, (u16, bool)>> {
+        let (mut frame, mut noticed) = (None, None);
+        let mut note = |heard: Heard<'_>| {
+            noticed = match heard {
+                Heard::Frame(_) => None,
+                Heard::Gone(presence) => Some((presence.incarnation, false)),
+                Heard::Back(presence) => Some((presence.incarnation, true)),
+            };
+            Flow::Continue
+        };
+        let shown = outlet.poll(1, &mut note, |taken, visit| {
+            frame = Some(taken);
+            visit(&taken.to_le_bytes())
+        });
+        assert_eq!(shown, usize::from(frame.is_some()) + usize::from(noticed.is_some()));
+        frame.map(Ok).or(noticed.map(Err))
+    }
+
+    /// Goal: order is kept, what finds no room is counted or given back, who came and went is kept in any case, and a look sees
+    /// what can be taken.
     #[test]
     fn a_queue_is_a_queue_with_a_limit() {
         let (inlet, mut outlet) = queue(&ringer(), 3);
         let mut drops = outlet.drops();
-        assert!(!outlet.is_ready() && outlet.take().is_none());
+        let presence = |incarnation| Presence { node: punctual_proto::NodeId::named("other"), incarnation };
+        assert!(!outlet.is_ready() && next(&mut outlet).is_none());
         (0..5).for_each(|number| inlet.put(number));
         assert_eq!((drops.take(), drops.take()), (2, 0));
-        assert_eq!((outlet.is_ready(), outlet.take()), (true, Some(0)));
+        assert_eq!((outlet.is_ready(), next(&mut outlet)), (true, Some(Ok(0))));
         // What was taken makes room.
         (5..8).for_each(|number| assert_eq!(inlet.put_or_return(number), None));
         assert_eq!(inlet.put_or_return(8), Some(8));
-        inlet.put_in_any_case(9);
-        let rest: Vec<_> = std::iter::from_fn(|| outlet.take()).collect();
-        assert_eq!((rest, outlet.is_ready(), drops.take()), (vec![1, 2, 5, 6, 7, 9], false, 0));
+        inlet.note(presence(9), false);
+        inlet.note(presence(9), true);
+        let rest: Vec<_> = std::iter::from_fn(|| next(&mut outlet)).collect();
+        let expected = [Ok(1), Ok(2), Ok(5), Ok(6), Ok(7), Err((9, false)), Err((9, true))];
+        assert_eq!((rest, outlet.is_ready(), drops.take()), (expected.to_vec(), false, 0));
+    }
+
+    /// Goal: a poll shows no more than its limit, and nothing after it was told to stop.
+    #[test]
+    fn a_poll_ends_where_it_is_told() {
+        let (inlet, mut outlet) = queue(&ringer(), 8);
+        (0..8_u32).for_each(|number| inlet.put(number));
+        let mut seen = Vec::new();
+        for (limit, flow) in [(2, Flow::Continue), (5, Flow::Stop), (100, Flow::Continue)] {
+            let mut look = |bytes: &[u8]| {
+                seen.push(bytes[0]);
+                flow
+            };
+            let mut visit = |heard: Heard<'_>| match heard {
+                Heard::Frame(bytes) => look(bytes),
+                _ => unreachable!("nobody came or went"),
+            };
+            let shown = outlet.poll(limit, &mut visit, |frame, visit| visit(&frame.to_le_bytes()));
+            assert_eq!(shown, [2, 1, 5][usize::from(limit > 2) + usize::from(limit > 5)]);
+        }
+        assert_eq!(seen, [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
     /// Goal: of two threads that put, each one's entries come out in order, all of them; a look that sees nothing is right.
@@ -184,7 +256,7 @@ mod tests {
             let mut expected = [0; 2];
             while expected != [COUNT; 2] {
                 let was_ready = outlet.is_ready();
-                let Some((thread, number)) = outlet.take() else {
+                let Some(Entry::Frame((thread, number))) = outlet.take() else {
                     assert!(!was_ready, "a look saw what was not there");
                     std::thread::yield_now();
                     continue;
