@@ -8,7 +8,7 @@ use punctual_proto::{Address, NodeId, Stamps, Target};
 
 use crate::communicator::{Communicator, Message};
 use crate::ledger::RowCount;
-use crate::publication::{Overrun, StreamMessage, Subscription};
+use crate::publication::{Overrun, StreamHead, StreamMessage, Subscription};
 
 /// Polls between two looks at what else is due, while every poll finds something.
 const POLLS_PER_LOOK: u32 = 64;
@@ -77,7 +77,7 @@ pub struct Observed<'a> {
     pub source: Address,
     /// Whom it is for.
     pub target: Target,
-    /// Its number, as [`Message::sequence`] and [`StreamMessage::sequence`] count.
+    /// Its number, as [`Message::sequence`] and [`StreamHead::sequence`] count.
     pub sequence: u64,
     /// Messages that were lost just before it, of its publication or of its node.
     pub lost_before: u64,
@@ -100,7 +100,7 @@ enum Body<'a> {
 
 impl<'a> Observed<'a> {
     fn of_stream(message: &'a StreamMessage<'a>) -> Self {
-        let &StreamMessage { source, target, sequence, lost_before, sent, is_unopened, .. } = message;
+        let StreamHead { source, target, sequence, lost_before, sent, is_unopened, .. } = **message;
         let stamps = message.stamps();
         let body = Body::Shared(message);
         Self { source, target, sequence, lost_before, sent, stamps, kernel_ns: None, is_unopened, body }

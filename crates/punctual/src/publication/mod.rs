@@ -36,7 +36,7 @@ mod subscription;
 
 pub use crate::memory::stream::{
     ImageAccount, OfferError, Overrun, Publication, PublicationClaim, PublicationOptions, Run, StampChoice,
-    StreamError, StreamMessage,
+    StreamError, StreamHead, StreamMessage,
 };
 pub use received::{Received, TakeError};
 pub(crate) use subscription::{Nudges, Wait};

@@ -12,7 +12,7 @@ use punctual_machine::event_fd::EventFd;
 use punctual_proto::{Address, NodeId, Target};
 
 use super::received::{Received, TakeError};
-use super::{ImageAccount, StreamError, StreamMessage};
+use super::{ImageAccount, StreamError, StreamHead, StreamMessage};
 use crate::ledger::Count;
 use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
 use crate::trace::Stages;
@@ -333,7 +333,7 @@ impl Subscription {
         let mut taken = false;
         images.poll(1, &mut |message| {
             let Some(size) = copy(message) else { return false };
-            let StreamMessage { source, sequence, lost_before, sent, sealed_in, .. } = *message;
+            let StreamHead { source, sequence, lost_before, sent, sealed_in, .. } = **message;
             *stages = message.stages_of(*listened, *woken);
             *woken = Ticks::default();
             let delivered =

@@ -1,13 +1,11 @@
 //! Faults that were asked for, on what arrives from memory.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::sim::Rng;
-use punctual_proto::{Address, Target};
 
-use super::image::{Fate, Noted, StreamMessage};
+use super::message::{Fate, Noted, StreamHead, StreamMessage};
 use super::payload::Payload;
 use crate::engine::faulty::{Faults, HELD_MAX, OVERTAKING_MAX};
 use crate::ledger::{Count, Page};
@@ -15,50 +13,11 @@ use crate::ledger::{Count, Page};
 /// A message that is held back, in memory of our own.
 #[derive(Debug)]
 struct Held {
-    source: Address,
-    target: Target,
-    sequence: u64,
-    lost_before: u64,
-    sent: Option<Ticks>,
-    sealed_in: Option<u32>,
-    is_unopened: bool,
-    fragment_of: Option<u64>,
-    noted: Option<Noted>,
+    head: StreamHead,
     payload: Vec<u8>,
     /// When it is let go at the latest; at once after the next message, if it is only to be overtaken.
     release: Ticks,
     overtaken: bool,
-}
-
-impl Held {
-    fn shown(&self) -> StreamMessage<'_> {
-        let Self {
-            source,
-            target,
-            sequence,
-            lost_before,
-            sent,
-            sealed_in,
-            is_unopened,
-            fragment_of,
-            noted,
-            ..
-        } = *self;
-        let payload = Payload::Private(&self.payload);
-        StreamMessage {
-            source,
-            target,
-            sequence,
-            lost_before,
-            sent,
-            sealed_in,
-            is_unopened,
-            fragment_of,
-            payload,
-            noted,
-            fate: Cell::new(Fate::Open),
-        }
-    }
 }
 
 /// What goes wrong for one subscription.
@@ -99,8 +58,8 @@ impl Faulty {
         {
             // It arrives now, as far as its reader can know.
             let held = &mut self.held[position];
-            held.noted = held.noted.map(|noted| Noted { read: now, opened: now, ..noted });
-            let message = held.shown();
+            held.head.noted = held.head.noted.map(|noted| Noted { read: now, opened: now, ..noted });
+            let message = StreamMessage::new(held.head, Payload::Private(&held.payload));
             if !take(&message) {
                 break;
             }
@@ -158,33 +117,7 @@ impl Faulty {
         }
         message.fate.set(Fate::Held);
         let wait = if overtaken { self.delay.max(Clock::get().ticks(OVERTAKING_MAX)) } else { self.delay };
-        let StreamMessage {
-            source,
-            target,
-            sequence,
-            lost_before,
-            sent,
-            sealed_in,
-            is_unopened,
-            fragment_of,
-            noted,
-            ..
-        } = *message;
-        let release = now.plus(wait);
-        self.held.push_back(Held {
-            source,
-            target,
-            sequence,
-            lost_before,
-            sent,
-            sealed_in,
-            is_unopened,
-            fragment_of,
-            noted,
-            payload,
-            release,
-            overtaken,
-        });
+        self.held.push_back(Held { head: message.head, payload, release: now.plus(wait), overtaken });
         true
     }
 }

@@ -1,8 +1,6 @@
 //! Puts messages together whose fragments one subscription reads.
 
-use std::cell::Cell;
-
-use super::image::{Fate, StreamMessage};
+use super::message::{Fate, StreamHead, StreamMessage};
 use super::payload::Payload;
 use crate::large::{Gathered, Gatherer, Origin};
 use crate::ledger::RowCount;
@@ -42,7 +40,7 @@ impl Gathering {
         message: &StreamMessage<'_>,
         take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
     ) -> bool {
-        let StreamMessage { source, target, sequence, lost_before, sent, sealed_in, noted, .. } = *message;
+        let StreamHead { source, target, sealed_in, .. } = message.head;
         let origin = Origin { source, target, life, sealed_in };
         let (head, bytes) = message
             .payload
@@ -59,19 +57,8 @@ impl Gathering {
             Gathered::Part => {}
             Gathered::Whole(place) => {
                 let payload = Payload::Private(self.gatherer.bytes(place));
-                let whole = StreamMessage {
-                    source,
-                    target,
-                    sequence,
-                    lost_before,
-                    sent,
-                    sealed_in,
-                    is_unopened: false,
-                    fragment_of: None,
-                    payload,
-                    noted,
-                    fate: Cell::new(Fate::Open),
-                };
+                let head = StreamHead { is_unopened: false, fragment_of: None, ..message.head };
+                let whole = StreamMessage::new(head, payload);
                 let is_taken = take(&whole);
                 if is_taken {
                     self.gatherer.take(about, place);

@@ -1,17 +1,16 @@
 //! One subscription's view of one publication's ring.
 
-use std::cell::Cell;
-use std::fmt;
 use std::sync::Arc;
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::ring::{Next, RingReader, frame_size_max};
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Address, Header, Kind, Stamps, Target};
+use punctual_proto::{Address, Header, Kind};
 
 use super::super::roster::Peer;
 use super::super::segment::{READERS_BELL, row};
 use super::Streams;
+use super::message::{Fate, Noted, StreamHead, StreamMessage};
 use super::payload::Payload;
 use super::prefix::Prefix;
 use super::ring_file::RingFile;
@@ -20,140 +19,6 @@ use crate::engine::tap::Direction;
 use crate::large::FRAGMENTS_PER_LOOK;
 use crate::ledger::Count;
 use crate::node::count_of;
-use crate::trace::{ReceiverStamps, Stages};
-
-/// The writer wrote over the message while it was read: nothing of it may be believed. It is counted as lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overrun;
-
-impl fmt::Display for Overrun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("overwritten while it was read")
-    }
-}
-
-impl std::error::Error for Overrun {}
-
-/// A message where it lies, for as long as it is looked at. Its writer may write over it at any instant.
-#[derive(Debug)]
-pub struct StreamMessage<'a> {
-    /// Who sent it.
-    pub source: Address,
-    /// Whom it is for: one port, all ports, everybody.
-    pub target: Target,
-    /// Its number in its publication, from 0.
-    pub sequence: u64,
-    /// Messages of the same publication that were lost just before it.
-    pub lost_before: u64,
-    /// When it was sent, where its publication says so.
-    pub sent: Option<Ticks>,
-    /// The group in which it was sealed, on a sealed bus.
-    pub sealed_in: Option<u32>,
-    /// Behind the message stands its seal, which nobody has looked at.
-    pub(crate) is_unopened: bool,
-    /// It is a fragment of a message of this life of its node.
-    pub(super) fragment_of: Option<u64>,
-    pub(super) payload: Payload<'a>,
-    pub(super) noted: Option<Noted>,
-    pub(super) fate: Cell<Fate>,
-}
-
-/// What becomes of a message that is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// Its reader has not asked yet whether it is whole.
-    Open,
-    /// Its reader was told that it is.
-    Whole,
-    /// Its reader was told that it was written over.
-    Overwritten,
-    /// It is a fragment, which its reader has, and not a message.
-    Gathered,
-    /// A fault that was asked for has taken it: it counts as lost.
-    Lost,
-    /// A fault that was asked for holds it back: it is shown later, from there.
-    Held,
-}
-
-/// Of a message whose publication stamps all stages, what is known before it is delivered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Noted {
-    pub(super) sender: Stamps,
-    pub(super) read: Ticks,
-    pub(super) opened: Ticks,
-}
-
-impl StreamMessage<'_> {
-    /// Where its time went until now, if its publication stamps all stages. Not divided is the time for which it lay in the ring:
-    /// whether its reader was elsewhere or slept is known to [`crate::Subscription::stages`].
-    pub fn stages(&self) -> Option<Stages> {
-        self.stages_of(Ticks::default(), Ticks::default())
-    }
-
-    /// The same, for a reader that began to listen and last woke then.
-    pub(crate) fn stages_of(&self, listened: Ticks, woken: Ticks) -> Option<Stages> {
-        let Noted { sender, read, opened } = self.noted?;
-        let clock = Clock::get();
-        let delivered = clock.now();
-        let receiver =
-            ReceiverStamps { listened, woken, read, opened, delivered, ..ReceiverStamps::default() };
-        Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
-    }
-
-    /// What its sender stamped, if its publication stamps all stages.
-    pub(crate) fn stamps(&self) -> Option<Stamps> {
-        self.noted.map(|noted| noted.sender)
-    }
-
-    /// Size, bytes.
-    pub fn len(&self) -> usize {
-        self.payload.len()
-    }
-
-    /// Whether it is empty.
-    pub fn is_empty(&self) -> bool {
-        self.payload.is_empty()
-    }
-
-    /// Copies the message, or as much of it as fits; returns how many bytes.
-    ///
-    /// # Errors
-    /// [`Overrun`]: what stands in `buffer` is void.
-    #[inline]
-    pub fn copy_to(&self, buffer: &mut [u8]) -> Result<usize, Overrun> {
-        let size = self.payload.copy_to(buffer);
-        if self.is_intact() { Ok(size) } else { Err(Overrun) }
-    }
-
-    /// The eight bytes from `8 * index` on as a little-endian number, if they are inside. [`Self::is_intact`] says whether what was
-    /// read so far may be believed.
-    #[inline]
-    pub fn word(&self, index: usize) -> Option<u64> {
-        self.payload.word(index)
-    }
-
-    /// Whether all that was read until now is what was sent. Ask after reading, before believing.
-    #[inline]
-    pub fn is_intact(&self) -> bool {
-        let intact = self.payload.is_intact();
-        if intact {
-            self.fate.set(Fate::Whole);
-        } else if self.fate.get() == Fate::Open {
-            self.fate.set(Fate::Overwritten);
-        }
-        intact
-    }
-
-    /// What has become of it: as its reader was told, or as it is now if that did not ask.
-    #[inline]
-    fn settle(&self) -> Fate {
-        match self.fate.get() {
-            Fate::Open if self.payload.is_intact() => Fate::Whole,
-            Fate::Open => Fate::Overwritten,
-            fate => fate,
-        }
-    }
-}
 
 /// What one subscription has had of one publication: `begin + delivered + lost + refused` is the number of the message that is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -398,7 +263,7 @@ impl Image {
                 (Some(Ticks(sender.sent)), Some(Noted { sender, read, opened }))
             }
         };
-        Ok(StreamMessage {
+        let head = StreamHead {
             source: Address { node: about.node, port: about.source },
             target: about.target,
             sequence: self.reader.sequence(),
@@ -407,10 +272,9 @@ impl Image {
             sealed_in,
             is_unopened: about.sealed && sealed_in.is_none(),
             fragment_of: matches!(prefix, Prefix::Fragment(_)).then_some(about.life),
-            payload,
             noted,
-            fate: Cell::new(Fate::Open),
-        })
+        };
+        Ok(StreamMessage::new(head, payload))
     }
 
     #[inline]

@@ -19,7 +19,8 @@ use super::super::segment::RINGS_BELL;
 use super::Streams;
 use super::faulty::Faulty;
 use super::gathering::Gathering;
-use super::image::{Image, ImageAccount, StreamMessage};
+use super::image::{Image, ImageAccount};
+use super::message::StreamMessage;
 use super::ring_file::{RingFile, RingIdentity, may_mean};
 use super::sealing::{Belief, Opening};
 
