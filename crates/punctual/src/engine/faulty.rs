@@ -5,14 +5,14 @@
 //! give the same faults.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::sim::Rng;
 use punctual_proto::{FrameError, Header, Stamps};
 
-use super::{Arrival, Bell, Descriptors, Drops, Engine, Event, Flow, Receive, Trouble};
+use super::layer::ReceiveLayer;
+use super::{Arrival, Engine, Event, Flow, Receive, Trouble};
 
 /// Frames that are held back at a time, for reordering and delay. A full hold releases its oldest.
 pub(crate) const HELD_MAX: usize = 1024;
@@ -197,7 +197,15 @@ fn suffer(
     visit(Event::Frame(arrival))
 }
 
-impl Receive for FaultyReceive {
+impl ReceiveLayer for FaultyReceive {
+    fn inner(&self) -> &dyn Receive {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Receive {
+        &mut *self.inner
+    }
+
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
         let now = Clock::get().now();
         let (shown, flow) = self.show_released(now, visit);
@@ -215,47 +223,11 @@ impl Receive for FaultyReceive {
     }
 
     fn is_ready(&self) -> bool {
-        self.next_due().is_some_and(|due| due <= Clock::get().now()) || self.inner.is_ready()
+        ReceiveLayer::next_due(self).is_some_and(|due| due <= Clock::get().now()) || self.inner.is_ready()
     }
 
     fn next_due(&self) -> Option<Ticks> {
         // What is held must be let go in time; its release rings no bell.
         self.held.iter().map(|held| held.release).min()
-    }
-
-    fn drops(&mut self) -> Option<Box<dyn Drops>> {
-        self.inner.drops()
-    }
-
-    fn bell(&self) -> Arc<dyn Bell> {
-        self.inner.bell()
-    }
-
-    fn looks_suffice(&self) -> bool {
-        self.inner.looks_suffice()
-    }
-
-    fn rings_doorbell(&self) -> bool {
-        self.inner.rings_doorbell()
-    }
-
-    fn descriptors(&self) -> Descriptors<'_> {
-        self.inner.descriptors()
-    }
-
-    fn handle_awake(&mut self) {
-        self.inner.handle_awake();
-    }
-
-    fn look_everywhere(&mut self) {
-        self.inner.look_everywhere();
-    }
-
-    fn handle_woken(&mut self) {
-        self.inner.handle_woken();
-    }
-
-    fn housekeep(&mut self, now: Ticks) {
-        self.inner.housekeep(now);
     }
 }

@@ -21,6 +21,7 @@ use punctual_proto::{FrameError, Header, NodeId, Stamps};
 pub mod adapter;
 pub mod datagram;
 pub mod faulty;
+mod layer;
 mod open;
 pub mod packet;
 pub mod tap;

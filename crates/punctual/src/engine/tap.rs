@@ -14,7 +14,8 @@ use punctual_proto::limits::PREFIX_SIZE_MAX;
 use punctual_proto::pcapng::{self, Packet};
 use punctual_proto::{Header, NodeId, Stamps};
 
-use super::{Bell, Descriptors, Drops, Engine, Event, Flow, OpenError, Receive, SendError, Transmit};
+use super::layer::ReceiveLayer;
+use super::{Engine, Event, Flow, OpenError, Receive, SendError, Transmit};
 
 pub(crate) use punctual_proto::pcapng::Direction;
 
@@ -161,7 +162,15 @@ fn prefix(header: &Header, stamps: Option<Stamps>) -> ([u8; PREFIX_SIZE_MAX], us
     (bytes, header.prefix_size())
 }
 
-impl Receive for TapReceive {
+impl ReceiveLayer for TapReceive {
+    fn inner(&self) -> &dyn Receive {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Receive {
+        &mut *self.inner
+    }
+
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
         let Self { inner, capture } = self;
         inner.poll(limit, &mut |event| {
@@ -170,49 +179,5 @@ impl Receive for TapReceive {
             }
             visit(event)
         })
-    }
-
-    fn is_ready(&self) -> bool {
-        self.inner.is_ready()
-    }
-
-    fn next_due(&self) -> Option<Ticks> {
-        self.inner.next_due()
-    }
-
-    fn drops(&mut self) -> Option<Box<dyn Drops>> {
-        self.inner.drops()
-    }
-
-    fn bell(&self) -> Arc<dyn Bell> {
-        self.inner.bell()
-    }
-
-    fn looks_suffice(&self) -> bool {
-        self.inner.looks_suffice()
-    }
-
-    fn rings_doorbell(&self) -> bool {
-        self.inner.rings_doorbell()
-    }
-
-    fn descriptors(&self) -> Descriptors<'_> {
-        self.inner.descriptors()
-    }
-
-    fn handle_awake(&mut self) {
-        self.inner.handle_awake();
-    }
-
-    fn look_everywhere(&mut self) {
-        self.inner.look_everywhere();
-    }
-
-    fn handle_woken(&mut self) {
-        self.inner.handle_woken();
-    }
-
-    fn housekeep(&mut self, now: Ticks) {
-        self.inner.housekeep(now);
     }
 }
