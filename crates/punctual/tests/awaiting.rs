@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use common::{Dice, Medium, PATIENCE, media, open_both, unique, watchdog};
+use common::{Dice, Medium, PATIENCE, media, open_both, unique, watchdog, within};
 use futures_core::Stream;
 use punctual::broadcast::{DeliverError, Delivery, Group, GroupOptions};
 use punctual::interest::{Due, Participant, Publisher, Subscriber, Topic};
@@ -108,21 +108,6 @@ fn on_every_host(check: impl Fn(&Host, &Medium)) {
 
 async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
-}
-
-/// Gives a future up after so many polls in which it had nothing.
-async fn within<F: Future>(polls: u64, future: F) -> Option<F::Output> {
-    let (mut future, mut left) = (pin!(future), polls);
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending if left == 0 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await
 }
 
 /// Sends numbers, each when that is worth while, on a thread of its own.

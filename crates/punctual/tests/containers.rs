@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Reachable, Role, unique, watchdog};
+use common::{PATIENCE, Reachable, Role, own_role, unique, watchdog};
 use punctual::memory::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, Node, Target, ledger};
 use punctual_machine::process::user;
-use punctual_machine::signal;
 
 const HOST: &[&str] = &[];
 const PIDS: &[&str] = &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -69,11 +68,7 @@ fn held(name: &str) -> Bus {
 /// Not a test of its own: what another process does.
 #[test]
 fn role() {
-    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((role, bus)) = own_role() else { return };
     match role.as_str() {
         "pong" => answer(&bus),
         "witness" => witness(&bus),

@@ -10,10 +10,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Reachable, Role, unique, watchdog};
+use common::{PATIENCE, Reachable, Role, own_role, unique, watchdog};
 use punctual::memory::SharedOptions;
 use punctual::{Bus, Communicator, Node, NodeId, Target};
-use punctual_machine::signal;
 use punctual_proto::limits::NODES_MAX;
 
 /// Nodes of the crowd: every one sends to every other.
@@ -28,11 +27,7 @@ fn crowded(name: &str) -> Bus {
 /// Not a test of its own: what another process does.
 #[test]
 fn role() {
-    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((role, bus)) = own_role() else { return };
     match role.split_once(' ') {
         Some(("part", first)) => take_part(&crowded(&bus), first.parse().unwrap()),
         Some(("guest", group)) => visit(&bus, group),

@@ -5,13 +5,12 @@ mod common;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Role, free_ports, unique, watchdog};
+use common::{PATIENCE, Role, free_ports, own_role, unique, watchdog};
 use punctual::interest::{Participant, Publisher, Topic};
 use punctual::keyed_group::{GroupChange, GroupLeader, GroupMember, GroupTiming, Secret};
 use punctual::unit::{MetrePerSecond, Quantity};
 use punctual::{Bus, Keys, Node, NodeId};
 use punctual_machine::counter::Counter;
-use punctual_machine::signal;
 use std::sync::Arc;
 
 const SPEED: Topic<Quantity<MetrePerSecond, f32>> = Topic::named("speed");
@@ -55,11 +54,7 @@ fn vehicle(bus: &str, name: &str) -> (Node, GroupMember) {
 /// Not a test of its own: a vehicle that stays in its group, and publishes which that is.
 #[test]
 fn role() {
-    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((role, bus)) = own_role() else { return };
     let (leader, group) = *GROUPS.iter().find(|(name, _)| *name == role).expect("a role is a group");
     let (node, mut member) = vehicle(&bus, &format!("resident-{leader}"));
     let mut publisher = Publisher::new(node.bind(1).unwrap(), SPEED).unwrap();

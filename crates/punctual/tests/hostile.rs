@@ -7,13 +7,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, unique, watchdog};
+use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, own_role, unique, watchdog};
 use punctual::{Address, Bus, Communicator, Node, NodeId, Target};
 use punctual_machine::counter::Counter;
 use punctual_machine::memory::{Access, Mapping};
 use punctual_machine::packet::{BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketSocket};
 use punctual_machine::process::user;
-use punctual_machine::signal;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Header, Kind, Port};
 
@@ -24,11 +23,7 @@ fn folder_of(bus: &str) -> PathBuf {
 /// Not a test of its own: what the other process does.
 #[test]
 fn role() {
-    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((role, bus)) = own_role() else { return };
     match role.as_str() {
         "scribbler" => scribble(&bus),
         "truncator" => truncate(&bus),

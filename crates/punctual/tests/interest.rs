@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::{Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, unique, watchdog};
+use common::{Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, unique, watchdog};
 use punctual::engine::faulty::Faults;
 use punctual::interest::{
     InterestError, Participant, ParticipantOptions, Period, PublicationLimits, Publisher, Refusal,
@@ -14,7 +14,6 @@ use punctual::interest::{
 };
 use punctual::unit::{Metre, MetrePerSecond, Quantity};
 use punctual::{Bus, CommunicatorOptions, Keys, Node, NodeOptions};
-use punctual_machine::signal;
 use punctual_proto::Nanos;
 
 type Position = [Quantity<Metre, f64>; 3];
@@ -315,11 +314,7 @@ fn faults_cost_values_and_nothing_else() {
 /// Not a test of its own: what the other process does.
 #[test]
 fn role() {
-    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((role, bus)) = own_role() else { return };
     assert_eq!(role, "publisher");
     let node = Node::open(&bus_of(&bus), "publisher").unwrap();
     let running = publish_instants(&node, 1);

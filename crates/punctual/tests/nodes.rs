@@ -4,22 +4,17 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Role, free_ports, unique, watchdog};
+use common::{PATIENCE, Role, free_ports, own_role, unique, watchdog};
 use punctual::memory::WhenFull;
 use punctual::node::{NodeChange, NodeEvent, NodeEvents};
 use punctual::publication::OfferError;
 use punctual::{Bus, Node, NodeId, PublicationOptions, SubscriptionOptions, Target, Wake};
-use punctual_machine::signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Not a test of its own: a node of another process, that does nothing until it is killed.
 #[test]
 fn role() {
-    let (Ok(name), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((name, bus)) = own_role() else { return };
     let _node = Node::open(&Bus::shared(&bus), &name).unwrap();
     loop {
         std::thread::park();

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, unique, watchdog};
+use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, own_role, unique, watchdog};
 use punctual::memory::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, CommunicatorOptions, Node, NodeId, SendError, Target, Wake, ledger};
 use punctual_machine::process::{random, user};
@@ -34,11 +34,7 @@ fn bus_of(text: &str) -> Bus {
 /// Not a test of its own: what the other process does.
 #[test]
 fn role() {
-    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((role, bus)) = own_role() else { return };
     let bus = bus_of(&bus);
     match role.split_once(' ').unwrap_or((&role, "")) {
         ("pong", _) => answer(&bus),

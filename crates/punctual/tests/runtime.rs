@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::{Dice, Role, unique, watchdog};
+use common::{Dice, Role, own_role, unique, watchdog};
 use punctual::runtime::{
     JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError, TaskOptions, Urgency, blocking,
     read_all, request, yield_if_due, yield_now,
@@ -428,12 +428,8 @@ fn metrics_say_what_was_done() {
 /// Another process with a runtime of that name, of which one task has ended and one lives.
 #[test]
 fn role() {
-    let (Ok(role), Ok(name)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
+    let Some((role, name)) = own_role() else { return };
     assert_eq!(role, "counts");
-    punctual_machine::signal::end_with_parent();
     let runtime = Runtime::start(&RuntimeOptions { name, ..workers(2) }).unwrap();
     let ended = runtime.spawn(class(5).named("ended"), async {}).unwrap();
     runtime.block_on(ended).unwrap();

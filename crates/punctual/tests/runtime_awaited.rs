@@ -2,13 +2,10 @@
 
 mod common;
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use common::{Dice, Medium, PATIENCE, ask, on_every_medium, open_both, unique, watchdog};
+use common::{Dice, Medium, PATIENCE, ask, on_every_medium, open_both, unique, watchdog, within};
 use punctual::runtime::{Awaited, Lane, Runtime, RuntimeOptions, TaskOptions, Urgency, request, yield_now};
 use punctual::{Bus, Communicator, Node, PublicationOptions, SubscriptionOptions, Target};
 use punctual_machine::counter::Flag;
@@ -89,21 +86,6 @@ fn many_wait_at_once() {
         }
     });
     joins.into_iter().for_each(|join| runtime.block_on(join).unwrap());
-}
-
-/// Whether the future was done at its first so many polls.
-async fn within<F: Future>(polls: u64, future: F) -> Option<F::Output> {
-    let (mut future, mut left) = (pin!(future), polls);
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending if left == 0 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await
 }
 
 /// Goal: cancelling loses no message and doubles none. Method: waits that are given up after a random number of polls.

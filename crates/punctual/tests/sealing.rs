@@ -5,7 +5,9 @@ mod common;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{Dice, Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, unique, watchdog};
+use common::{
+    Dice, Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, unique, watchdog,
+};
 use punctual::seal::{Key, KeyId, RingKey};
 use punctual::{Bus, Communicator, CommunicatorOptions, Keys, Ledger, Node, NodeId, SendError, Target};
 use punctual_proto::frame::HEADER_SIZE;
@@ -386,11 +388,7 @@ fn a_sealed_bus_without_a_common_name_is_refused() {
 /// Not a test of its own: what the other process does.
 #[test]
 fn role() {
-    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    punctual_machine::signal::end_with_parent();
+    let Some((role, bus)) = own_role() else { return };
     match role.as_str() {
         "attacker" => attack(&bus),
         "sealed_sender" => send_for_ever(&bus),

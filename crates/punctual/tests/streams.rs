@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use common::{Dice, PATIENCE, Role, unique, watchdog};
+use common::{Dice, PATIENCE, Role, own_role, unique, watchdog};
 use punctual::memory::WhenFull;
 use punctual::publication::{ImageAccount, OfferError, StampChoice, TakeError};
 use punctual::trace::Stage;
@@ -16,7 +16,6 @@ use punctual::{
 };
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::event_fd::wait_readable;
-use punctual_machine::signal;
 
 const PORT: u16 = 7;
 
@@ -592,11 +591,7 @@ fn what_cannot_be_is_refused_in_words() {
 /// Not a test of its own: what the other process does.
 #[test]
 fn role() {
-    let (Ok(role), Ok(name)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((role, name)) = own_role() else { return };
     let node = Node::open(&Bus::shared(&name), "other").unwrap();
     match role.as_str() {
         "reader" => {

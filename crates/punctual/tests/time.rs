@@ -7,11 +7,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Role, free_ports, on_every_medium, open_both, unique, watchdog};
+use common::{PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, unique, watchdog};
 use punctual::memory::{SharedOptions, WhenFull};
 use punctual::time::{PRIORITY_NEVER, Role as TimeRole, SyncOptions, TimeError, TimeKeeper, TimeOptions};
 use punctual::{Bus, CommunicatorOptions, Node, Target};
-use punctual_machine::signal;
 
 fn options(priority: u8) -> TimeOptions {
     let sync = SyncOptions { priority, ..SyncOptions::default() };
@@ -87,11 +86,7 @@ fn one_clock_needs_no_exchange() {
 /// Not a test of its own: what the other process does.
 #[test]
 fn role() {
-    let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS"))
-    else {
-        return;
-    };
-    signal::end_with_parent();
+    let Some((role, bus)) = own_role() else { return };
     let [local, peer] =
         bus.split(' ').map(|text| text.parse::<SocketAddr>().unwrap()).collect::<Vec<_>>()[..]
     else {

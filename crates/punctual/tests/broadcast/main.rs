@@ -11,7 +11,7 @@ mod seen;
 /// Not a test of its own: what another process does.
 #[test]
 fn role() {
-    if let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS")) {
+    if let Some((role, bus)) = common::own_role() {
         match role.strip_prefix("seen ") {
             Some(role) => seen::play(role, &bus),
             None => processes::play(&role, &bus),

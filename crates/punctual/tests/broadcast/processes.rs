@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use punctual::broadcast::{Delivery, Group, GroupOptions, Guarantee};
 use punctual::{Bus, Node, NodeId};
 use punctual_machine::process::random;
-use punctual_machine::signal;
 
 use crate::common::{Dice, Role, free_ports, unique, watchdog};
 
@@ -47,7 +46,6 @@ fn read(payload: &[u8]) -> [u64; 3] {
 /// A member that broadcasts until a file says stop, and writes down what it is told. `role` is its place, how many processes
 /// were there before, and the folder of these files.
 pub(crate) fn play(role: &str, bus: &str) {
-    signal::end_with_parent();
     let words: Vec<&str> = role.splitn(3, ' ').collect();
     let (place, turn, folder) = (words[0].parse::<u64>().unwrap(), words[1], Path::new(words[2]));
     let process = random() >> 1;

@@ -8,7 +8,6 @@ use punctual::broadcast::{Group, GroupAccount, GroupOptions, GroupOwner, GroupSt
 use punctual::engine::faulty::Faults;
 use punctual::node::NodeOptions;
 use punctual::{Bus, ledger};
-use punctual_machine::signal;
 
 use crate::common::{Role, unique, watchdog};
 
@@ -17,7 +16,6 @@ const NAMES: [&str; 3] = ["anne", "bob", "carl"];
 /// A member that broadcasts while all are there, until a file says stop. Nobody is ever suspected or too slow. `role` is its place
 /// and the folder of that file.
 pub(crate) fn play(role: &str, name: &str) {
-    signal::end_with_parent();
     let (place, folder) = role.split_once(' ').unwrap();
     let place: usize = place.parse().unwrap();
     let faults = Faults::seeded(11 + place as u64).loss(30);

@@ -3,27 +3,32 @@
 pub(crate) mod in_memory;
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError, mpsc};
+use std::task::Poll;
 use std::time::Duration;
 
 use in_memory::InMemory;
 use punctual::{Bus, Communicator, Keys, Node, Target, Wake};
 use punctual_machine::process::random;
+use punctual_machine::signal::end_with_parent;
 
 /// Longer than anything takes that does not hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 // Every suite uses a part of this file.
 const _: () = {
-    let _ = (ask, watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
+    let _ = (own_role, ask, watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
     let _ = (Role::start_with, Role::start_by, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
     let _ = (Reachable::new, Reachable::path);
     let _ = (InMemory::cut, itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
+    let _ = within::<std::future::Ready<()>>;
 };
 
 /// Ends the process if a test hangs: a lost wake-up must fail, not wait for CI's patience.
@@ -139,6 +144,21 @@ pub(crate) fn ask(mut from: Communicator, target: Target, count: u64, seed: u64)
     }
 }
 
+/// Whether the future was done at its first so many polls.
+pub(crate) async fn within<F: Future>(polls: u64, future: F) -> Option<F::Output> {
+    let (mut future, mut left) = (pin!(future), polls);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
+}
+
 pub(crate) fn open_both(medium: &Medium) -> (Node, Node) {
     let here = Node::open(&medium.here, "here").unwrap();
     let there = Node::open(&medium.there, "there").unwrap();
@@ -203,6 +223,14 @@ pub(crate) fn itself() -> Command {
 /// The ways of waiting that a medium allows.
 pub(crate) fn ways(rings: bool) -> impl Iterator<Item = Wake> {
     Wake::ALL.into_iter().filter(move |wake| wake.can_wait_for(rings))
+}
+
+/// The role of this process, and on which bus, if it is not the one that tests: it ends with that one.
+pub(crate) fn own_role() -> Option<(String, String)> {
+    let of = |name| std::env::var(name).ok();
+    let own = of("PUNCTUAL_TEST_ROLE").zip(of("PUNCTUAL_TEST_BUS"))?;
+    end_with_parent();
+    Some(own)
 }
 
 /// Another process in a role, this binary's test `role`; it ends with us.

@@ -23,7 +23,7 @@ const AT_ONCE: usize = 6;
 /// Not a test of its own: what the victim does.
 #[test]
 fn role() {
-    if let (Ok(role), Ok(bus)) = (std::env::var("PUNCTUAL_TEST_ROLE"), std::env::var("PUNCTUAL_TEST_BUS")) {
+    if let Some((role, bus)) = common::own_role() {
         victim::play(&role, &bus);
     }
 }

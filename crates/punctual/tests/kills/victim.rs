@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use punctual::memory::{SharedOptions, Sharing, WhenFull};
 use punctual::publication::OfferError;
 use punctual::{Bus, CommunicatorOptions, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
-use punctual_machine::signal;
 
 use crate::common::PATIENCE;
 use crate::world::{ALPHA, BETA, VICTIM, numbered, whole};
@@ -79,7 +78,6 @@ fn own_group() -> u32 {
 }
 
 pub(crate) fn play(role: &str, bus: &str) {
-    signal::end_with_parent();
     let is_alone = bus.ends_with("alone");
     let bus = bus_of(bus.trim_end_matches(" alone"));
     match role.split_once(' ').unwrap_or((role, "")) {
