@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod file;
 mod kinds;
 mod members;
 mod processes;

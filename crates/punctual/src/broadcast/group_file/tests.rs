@@ -1,0 +1,320 @@
+//! Files that are read, and what is said of files that are not.
+use std::time::Duration;
+
+use proptest::prelude::*;
+use punctual_proto::NodeId;
+use punctual_proto::broadcast::Guarantee;
+
+use super::*;
+use crate::engine::datagram::{DatagramOptions, Reach};
+
+/// A file that says everything that can be said.
+const FULL: &str = r#"# The cell.
+name = "cell"           # of the group
+medium = "peers"
+founder = "robot"
+port = 7000
+guarantee = 'agreed'
+frame_size = 1_024
+window = 64
+message_size_max = 65536
+heartbeat = "5 ms"
+suspect_after = "1s"
+round_trip = "90us"
+expel_slow_after = "never"
+
+[[member]]
+name = "plc"
+address = "10.0.0.1:7700"
+
+[[member]] # the arm
+name = "robot"
+address = "[fe80::1]:7700"
+
+[faults]
+seed = 7
+loss_permille = 20
+delay = "300us"
+"#;
+
+fn parse(text: &str) -> Result<GroupFile, GroupFileError> {
+    GroupFile::parse(text, "cell.toml")
+}
+
+/// The line and the text of an error.
+fn fault(text: &str) -> (usize, String) {
+    match parse(text) {
+        Err(GroupFileError::Line { line, what, .. }) => (line, what),
+        other => panic!("{other:?} of\n{text}"),
+    }
+}
+
+fn reach(bus: &Bus) -> &Reach {
+    match bus {
+        Bus::Datagram(DatagramOptions { reach, .. }) => reach,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn all_that_can_be_said_is_read() {
+    let file = parse(FULL).unwrap();
+    assert!(file.members().eq(["plc", "robot"]));
+    let [plc, robot] = ["plc", "robot"].map(|name| file.member(name).unwrap());
+    let [a, b] = ["10.0.0.1:7700", "[fe80::1]:7700"].map(|text| text.parse().unwrap());
+    assert_eq!(*reach(&plc.bus), Reach::Peers { local: a, peers: vec![b] });
+    assert_eq!(*reach(&robot.bus), Reach::Peers { local: b, peers: vec![a] });
+    assert_eq!((plc.group.founds, robot.group.founds), (false, true));
+    let GroupOptions { name, roster, port, guarantee, frame_size, window, message_size_max, .. } = plc.group;
+    assert_eq!((&*name, roster), ("cell", vec![NodeId::named("plc"), NodeId::named("robot")]));
+    assert_eq!((port, guarantee, frame_size), (7_000, Guarantee::Agreed, Some(1_024)));
+    assert_eq!((window, message_size_max), (64, 65_536));
+    let GroupOptions { heartbeat, suspect_after, round_trip, expel_slow_after, .. } = robot.group;
+    assert_eq!((heartbeat, suspect_after), (Duration::from_millis(5), Duration::from_secs(1)));
+    assert_eq!((round_trip, expel_slow_after), (Duration::from_micros(90), None));
+    for (name, guarantee) in [("reliable", Guarantee::Reliable), ("best_effort", Guarantee::BestEffort)] {
+        let other = parse(&FULL.replace("'agreed'", &format!("{name:?}"))).unwrap();
+        assert_eq!(other.member("plc").unwrap().group.guarantee, guarantee);
+    }
+    let faults = file.faults.unwrap();
+    assert_eq!(faults, Faults::seeded(7).loss(20).delay(Duration::from_micros(300)));
+    let stranger = file.member("camera").unwrap_err().to_string();
+    assert_eq!(
+        stranger,
+        "cell.toml: \"camera\" is no member: use one of plc, robot, or add it at all members"
+    );
+}
+
+/// Goal: of each medium the bus is the one that the library makes, and what is not said is as in [`GroupOptions::new`].
+#[test]
+fn every_medium_has_its_bus() {
+    let of = |medium: &str, member: &str| {
+        let text = format!("name = \"g\"\nfounder = \"a\"\n{medium}\n[[member]]\nname = \"a\"\n{member}\n");
+        let member = parse(&text).unwrap_or_else(|error| panic!("{error} of\n{text}")).member("a").unwrap();
+        assert_eq!(format!("{:?}", member.group), format!("{:?}", GroupOptions::new("g", &["a"]).founding()));
+        member.bus
+    };
+    assert_eq!(of("medium = \"loopback\"", "").to_string(), Bus::loopback("g").to_string());
+    assert_eq!(of("medium = \"shared\"\nbus = \"car\"", "").to_string(), Bus::shared("car").to_string());
+    assert_eq!(
+        of("medium = \"ethernet\"", "interface = \"eth0\"").to_string(),
+        Bus::ethernet("eth0").to_string()
+    );
+    let multicast = of("medium = \"multicast\"\nmulticast = \"239.1.1.1:7\"", "interface = \"10.0.0.1\"");
+    let expected = Bus::multicast("239.1.1.1:7".parse().unwrap(), [10, 0, 0, 1].into());
+    assert_eq!(reach(&multicast), reach(&expected));
+}
+
+/// A line of [`FULL`], what is written there instead, and what is said of it; nothing where another line is to blame.
+const OFF: &[(usize, &str, &str)] = &[
+    (
+        2,
+        "name = \"a cell\"",
+        "name: name \"a cell\": 1 to 32 letters, digits, hyphens and underscores are needed",
+    ),
+    (3, "medium = \"air\"", "medium: \"air\" is no medium: write \"loopback\""),
+    (3, "medium = \"multicast\"", "medium: multicast needs an address for all: add multicast = "),
+    (3, "medium = 7", "medium: a text is needed: write \"7\" in quotes"),
+    (4, "founder = \"camera\"", "founder: \"camera\" is none of the members: write the name"),
+    (5, "port = 65535", "port: 65535 cannot be: write a number from 0 to 65534"),
+    (5, "port = \"7\"", "port: \"7\" is a text: write a number from 0 to 65534, without quotes"),
+    (5, "port = 07", "port: 07 is neither a text in quotes nor a whole number: write \"07\" if it is a text"),
+    (5, "port = 1_", "port: 1_ is neither"),
+    (5, "port = -1", "port: -1 is neither"),
+    (5, "port = 9223372036854775808", "port: 9223372036854775808 is neither"),
+    (
+        6,
+        "guarantee = \"hope\"",
+        "guarantee: \"hope\" is none: write one of \"uniform\", \"agreed\", \"reliable\", \"best_effort\"",
+    ),
+    (7, "frame_size = 0", "frame_size: 0 cannot be: write a number from 1 to 16777215"),
+    (8, "window =", "window: a value is missing: a text in quotes, or a whole number"),
+    (8, "window = # 7", "window: a value is missing"),
+    (8, "window = 7 8", "window: 8 stands behind the value: remove it, or write # in front of it"),
+    (8, "windows = 7", "windows is no key here: write one of name, medium"),
+    (8, "name = \"cell\"", "name stands in line 2 too: remove one"),
+    (8, "window 7", "this is neither a heading nor `key = value`: write one of them, or # in front"),
+    (8, "= 7", "this is neither"),
+    (8, "bus = \"car\"", "bus means nothing with this medium: remove the line"),
+    (8, "multicast = \"239.1.1.1:7\"", "multicast means nothing with this medium"),
+    (
+        8,
+        "multicast = \"10.0.0.1:7\"",
+        "multicast: \"10.0.0.1:7\" is no multicast address: write one of 224.0.0.0/4",
+    ),
+    (8, "window = 7\u{7}", "'\\u{7}' is no character of a text: remove it"),
+    (
+        10,
+        "heartbeat = 5",
+        "heartbeat: 5 is no time: write one with its unit (ns, us, ms, s), such as \"10ms\"",
+    ),
+    (10, "heartbeat = \"5m\"", "heartbeat: \"5m\" is no time"),
+    (10, "heartbeat = \"ms\"", "heartbeat: \"ms\" is no time"),
+    (
+        10,
+        "heartbeat = \"90000s\"",
+        "heartbeat: \"90000s\" is no time: write one with its unit (ns, us, ms, s), such as \
+         \"10ms\", of a day at most",
+    ),
+    (10, "heartbeat = \"99999999999999999999ns\"", "heartbeat: \"99999999999999999999ns\" is no time"),
+    (10, "heartbeat = \"0ms\"", "heartbeat: nothing happens that often: write a time longer than 0"),
+    (10, "heartbeat = \"5 ms", "heartbeat: \"5 ms has no quote at its end: add one"),
+    (
+        10,
+        "heartbeat = \"5\\tms\"",
+        "heartbeat: \"5\\tms\" has a backslash, which no value here needs: remove it",
+    ),
+    (
+        11,
+        "suspect_after = \"5ms\"",
+        "silence of 5ms is suspected, and heartbeats come every 5ms: write a suspect_after",
+    ),
+    (
+        13,
+        "expel_slow_after = \"0s\"",
+        "expel_slow_after: nothing happens that often: write a time longer than 0, or \
+         \"never\"",
+    ),
+    (15, "[member]", "[member] is no heading of this file: write [[member]] or [faults], or remove it"),
+    (15, "[[member", "[[member is no heading"),
+    (16, "name = \"robot\"", ""),
+    (16, "", ""),
+    (
+        17,
+        "address = \"10.0.0.1\"",
+        "address: \"10.0.0.1\" is no address: write host and port, such as \"10.0.0.1:7700\"",
+    ),
+    (
+        17,
+        "address = \"0.0.0.0:7\"",
+        "address: nobody reaches a member at 0.0.0.0:7: write the address by which",
+    ),
+    (17, "interface = \"eth0\"", ""),
+    (20, "name = \"plc\"", "name is that of line 16 too: give each member its own"),
+    (21, "address = \"10.0.0.1:7700\"", "address is that of line 17 too: give each member its own"),
+    (22, "interface = \"eth0\"", "interface means nothing with this medium: remove the line"),
+    (24, "", ""),
+    (24, "seed = 1\nseed = 2", ""),
+    (25, "loss_permille = 1001", "loss_permille: 1001 cannot be: write a number from 0 to 1000"),
+    (26, "delay = \"x\"", "delay: \"x\" is no time"),
+    (26, "[faults]", "[faults] stands in line 23 too: remove one"),
+];
+
+/// Goal: what is off is refused with the line that is to be changed, and with what to write.
+/// Method: a line of a file that is read is replaced by another.
+#[test]
+fn what_is_off_is_named_by_line_with_what_to_do() {
+    for &(line, with, expected) in OFF {
+        let mut lines: Vec<&str> = FULL.lines().collect();
+        lines[line - 1] = with;
+        let (at, what) = fault(&lines.join("\n"));
+        let (expected_at, expected) = match (line, with) {
+            (16, "") => (15, "name is missing: add a line below this heading, such as name = \"plc\""),
+            (16, _) => (20, "name is that of line 16 too: give each member its own"),
+            (17, "interface = \"eth0\"") => {
+                (15, "address is missing: add a line below this heading, such as address = \"10.0.0.1:7700\"")
+            }
+            (24, "") => (23, "seed is missing: add a line below this heading, such as seed = 1"),
+            (24, _) => (25, "seed stands in line 24 too: remove one"),
+            _ => (line, expected),
+        };
+        assert!(what.starts_with(expected), "{with}: {what}");
+        assert_eq!(at, expected_at, "{with}: {what}");
+    }
+}
+
+#[test]
+fn what_is_missing_altogether_is_named() {
+    assert_eq!(fault("").1, "name is missing: add a line above the first heading, such as name = \"cell\"");
+    assert_eq!(
+        fault("name = \"g\"\n").1,
+        "medium is missing: add a line above the first heading, such as medium = \"peers\""
+    );
+    let start = "name = \"g\"\nmedium = \"shared\"\n";
+    assert_eq!(
+        fault(start).1,
+        "no member is there: add [[member]], and below it a line such as name = \"plc\""
+    );
+    let member = |number: usize| format!("[[member]]\nname = \"m{number}\"\n");
+    let founder = fault(&format!("{start}{}", member(0))).1;
+    assert_eq!(founder, "founder is missing: add a line above the first heading, such as founder = \"m0\"");
+    let many: String = (0..33).map(member).collect();
+    let (line, what) = fault(&format!("{start}founder = \"m0\"\n{many}"));
+    assert_eq!((line, what.starts_with("a group has 32 members at most")), (3 + 65, true), "{what}");
+    let addressed = format!("{start}founder = \"m0\"\n{}address = \"10.0.0.1:7\"\n", member(0));
+    assert_eq!(fault(&addressed), (6, "address means nothing with this medium: remove the line".to_owned()));
+}
+
+/// Goal: what cannot be read is said with its path, and nothing is read without a limit.
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cell.toml");
+    let refused = |path: &Path| match GroupFile::read(path) {
+        Err(error @ GroupFileError::Unreadable { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&path).contains("cell.toml: No such file"), "{}", refused(&path));
+    assert!(refused(folder.path()).contains("it is no file"));
+    let pipe = folder.path().join("pipe");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    assert!(refused(&pipe).contains("it is no file"));
+    std::fs::write(&path, [b'#'; 70_000]).unwrap();
+    assert!(refused(&path).contains("more than 65536 bytes"));
+    std::fs::write(&path, b"name = \"\xff\"").unwrap();
+    assert!(refused(&path).contains("UTF-8"), "{}", refused(&path));
+    std::fs::write(&path, FULL.replace("5 ms", "5 m")).unwrap();
+    let off = GroupFile::read(&path).unwrap_err().to_string();
+    assert!(off.starts_with(&format!("{}:10: heartbeat: \"5 m\" is no time", path.display())), "{off}");
+    std::fs::write(&path, FULL.replace('\n', "\r\n")).unwrap();
+    assert_eq!(
+        format!("{:?}", GroupFile::read(&path).unwrap().options),
+        format!("{:?}", parse(FULL).unwrap().options)
+    );
+}
+
+/// Goal: members draw faults of their own, the same each time.
+#[test]
+fn faults_differ_from_member_to_member() {
+    let node = |name: &str| format!("{:?}", parse(FULL).unwrap().member(name).unwrap().node);
+    assert_eq!(node("plc"), node("plc"));
+    assert_ne!(node("plc").replace("plc", "robot"), node("robot"));
+}
+
+proptest! {
+    /// Goal: whatever a file says, it makes a group or an error with one of its lines; every member of a group has a bus.
+    /// Method: any text; a good file with pieces of it, and of others, put anywhere.
+    #[test]
+    fn any_text_is_refused_or_read(
+        text in "\\PC{0,200}",
+        pieces in proptest::collection::vec((0..FULL.len(), 0..FULL.len(), 0..30_usize, 0..12_usize), 0..6),
+    ) {
+        const PIECES: [&str; 12] =
+            ["\"", "'", "\n", "[", "]", "#", "=", " = 7", "[[member]]\n", "[faults]", "\"never\"", "\u{feff}é\r\n"];
+        let mut spoilt = FULL.to_owned();
+        for (at, from, size, piece) in pieces {
+            let at = at.min(spoilt.len());
+            let at = (0..=at).rev().find(|&at| spoilt.is_char_boundary(at)).unwrap_or(0);
+            let copied = FULL.get(from..(from + size).min(FULL.len())).unwrap_or("");
+            let end = (at + size).min(spoilt.len());
+            let end = (at..=end).rev().find(|&end| spoilt.is_char_boundary(end)).unwrap_or(at);
+            spoilt.replace_range(at..end, if size % 2 == 0 { PIECES[piece] } else { copied });
+        }
+        for text in [text, spoilt] {
+            match parse(&text) {
+                Ok(file) => {
+                    for name in file.members() {
+                        let member = file.member(name).unwrap();
+                        let _any_will_do = (member.bus.to_string(), member.group.founds);
+                    }
+                }
+                Err(GroupFileError::Line { line, what, .. }) => {
+                    prop_assert!((1..=text.split('\n').count()).contains(&line), "{line}: {what}");
+                    prop_assert!(!what.is_empty());
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+}
