@@ -14,7 +14,6 @@ use crate::explain::kept::{ClockPair, Kept, late_spans, run_ns, with_idle};
 use crate::explain::run_trace::RunTrace;
 use crate::explain::stage::{Side, StageOwner};
 use crate::sample::{Load, Outcome, Samples, StageColumn};
-use crate::scheduling::Urgency;
 
 /// The stages of a message to one member: until it was sent; until the first member delivered it; until this one did.
 const STAGES: [&str; 3] = ["sent", "medium", "woken"];
@@ -157,18 +156,12 @@ impl PacedTrial<'_> {
             sends.into_iter().chain([span([instants.sent, instants.at])])
         });
         let windows = with_idle(&watched.nanos(), own.collect());
+        let cpu = if self.pins { cpu_of(place) } else { None };
         let thread = |role: usize, sender: Option<u64>| EvidenceThread {
-            role: ROLES[role].to_owned(),
             owner: Some(name(place)),
             sender,
-            thread: Some(watched.thread),
-            cpu: if self.pins { cpu_of(place) } else { None },
-            urgency: Urgency::Other,
-            has_control: false,
-            dropped: None,
-            incomplete: None,
             windows: windows.clone(),
-            attached: watched.attached_nanos(),
+            ..watched.evidence(ROLES[role], cpu)
         };
         let sends = (place < self.senders).then(|| thread(0, Some(place as u64)));
         // The founder gives the order.

@@ -10,6 +10,7 @@ use super::evidence::{EvidenceThread, Recording, TrialEvidence};
 use super::recorder::LateRecorder;
 use super::stage::{StageOwner, rule_for};
 use crate::sample::{Load, Samples};
+use crate::scheduling::Urgency;
 
 /// Windows kept of a thread: at a millisecond each, two minutes.
 pub const WINDOWS_MAX: usize = 1 << 17;
@@ -113,6 +114,23 @@ pub struct ThreadWindows {
 }
 
 impl ThreadWindows {
+    /// What is kept of the thread, which has that role and is bound to that CPU: an ordinary one.
+    pub fn evidence(&self, role: &str, cpu: Option<usize>) -> EvidenceThread {
+        EvidenceThread {
+            role: role.to_owned(),
+            owner: None,
+            sender: None,
+            thread: Some(self.thread),
+            cpu,
+            urgency: Urgency::Other,
+            has_control: false,
+            dropped: None,
+            incomplete: None,
+            windows: self.nanos(),
+            attached: self.attached_nanos(),
+        }
+    }
+
     /// Who traced it, with spans in nanoseconds of this process's clock.
     pub fn attached_nanos(&self) -> Vec<Attached> {
         let clock = Clock::get();

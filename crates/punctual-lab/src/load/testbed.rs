@@ -18,11 +18,9 @@ use super::responder::{ResponderFacts, respond};
 use super::watch::ClientWatch;
 use crate::doubt::{Cause, page_faults};
 use crate::endpoint::{Addresses, EndpointPlan, Ends};
-use crate::explain::evidence::EvidenceThread;
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows};
 use crate::run::{INTERFACES, Prepare, Requests, Worker, join_by_veth, leave};
 use crate::sample::Facts;
-use crate::scheduling::Urgency;
 use punctual_machine::withheld::Quotas;
 
 /// Where both ends are.
@@ -208,7 +206,7 @@ impl Testbed {
         let throttled = quotas.now().times.saturating_sub(throttled);
         let there = self.ended()?;
         drop(endpoint);
-        let kept = watch.map(|watch| self.kept(watch, there.windows.unwrap_or_default(), before));
+        let kept = watch.map(|watch| self.kept(watch, &there.windows.unwrap_or_default(), before));
         let rescued = there.rescued + self.ends.rescued(&plan) - rescued;
         let signals = there.signals + signals_delivered() - signals;
         self.ends.close(&plan);
@@ -216,23 +214,11 @@ impl Testbed {
         Ok(MadeTrial { recording, client, responder, signals, kept, rescued, steal_ticks, throttled, clocks })
     }
 
-    fn kept(&self, watch: ClientWatch, responder: ThreadWindows, before: ClockPair) -> Kept {
+    fn kept(&self, watch: ClientWatch, responder: &ThreadWindows, before: ClockPair) -> Kept {
         let clocks = [before, ClockPair::now()];
         let (client, recorder) = watch.end();
-        let thread = |side: usize, of: ThreadWindows| EvidenceThread {
-            role: ROLES[side].to_owned(),
-            owner: None,
-            sender: None,
-            thread: Some(of.thread),
-            cpu: self.cpus[side],
-            urgency: Urgency::Other,
-            has_control: false,
-            dropped: None,
-            incomplete: None,
-            windows: of.nanos(),
-            attached: of.attached_nanos(),
-        };
-        Kept { threads: vec![thread(0, client), thread(1, responder)], recorder, clocks }
+        let thread = |side: usize, of: &ThreadWindows| of.evidence(ROLES[side], self.cpus[side]);
+        Kept { threads: vec![thread(0, &client), thread(1, responder)], recorder, clocks }
     }
 }
 

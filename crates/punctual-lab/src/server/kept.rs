@@ -13,7 +13,6 @@ use crate::explain::kept::{ClockPair, Kept, ThreadWindows, late_spans, run_ns, w
 use crate::explain::recorder::LateRecorder;
 use crate::explain::stage::{Side, StageOwner};
 use crate::sample::{ABSENT_NS, Load, RESPONDER, Samples, StageColumn};
-use crate::scheduling::Urgency;
 
 const CLIENT: &str = "client";
 
@@ -149,20 +148,12 @@ impl TrialMade<'_> {
             // Who yields while it waits never sleeps.
             let yields = matches!(self.setup.model, ServerModel::ThreadsYield | ServerModel::Pollers);
             let sleeps = side == 1 || !yields;
-            let windows = of.nanos();
-            EvidenceThread {
-                role: role.to_owned(),
-                owner: None,
-                sender,
-                thread: Some(of.thread),
-                cpu: self.cpus[side],
-                urgency: Urgency::Other,
-                has_control: false,
-                dropped: None,
-                incomplete: None,
-                windows: if sleeps { with_idle(&windows, busy.of_thread(role, sender)) } else { windows },
-                attached: of.attached_nanos(),
+            let mut thread = of.evidence(role, self.cpus[side]);
+            thread.sender = sender;
+            if sleeps {
+                thread.windows = with_idle(&thread.windows, busy.of_thread(role, sender));
             }
+            thread
         };
         let of_server = |ServerThread { role, port, windows }: &ServerThread| {
             let connection = port.and_then(|port| ports.iter().position(|of| *of == port));

@@ -51,17 +51,11 @@ impl RunKept<'_> {
             for watched in &brought.windows {
                 let windows = self.windows(*part, brought, &watched.of.nanos());
                 let thread = |role: usize, sender| EvidenceThread {
-                    role: ROLES[role].to_owned(),
                     owner: Some(part.name()),
                     sender,
-                    thread: Some(watched.of.thread),
-                    cpu: None,
                     urgency: self.settings.asked.sched,
-                    has_control: false,
-                    dropped: None,
-                    incomplete: None,
                     windows: windows.clone(),
-                    attached: watched.of.attached_nanos(),
+                    ..watched.of.evidence(ROLES[role], None)
                 };
                 match *part {
                     Part::Vehicle(number) if watched.sends && is_late(number) => {
