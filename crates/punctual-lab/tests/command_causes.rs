@@ -33,10 +33,10 @@ struct Named {
 
 impl Named {
     /// What nobody injected here may happen beside it: the host took the CPU away, or another program of the machine had it. Then
-    /// the finding's own evidence shows that for half of the time, and nothing of a stop or of a quota.
+    /// the thread's own account shows that for half of the time, and nothing of a stop or of a quota.
     fn is_another(&self) -> bool {
-        let evidence = &self.finding["evidence"];
-        let of = |name: &str| evidence[name].as_u64().unwrap_or(0);
+        let seen = &self.finding["seen"];
+        let of = |name: &str| seen[name].as_u64().unwrap_or(0);
         let is_half = |us: u64| us * 2_000 >= self.finding["excess_ns"].as_u64().unwrap_or(u64::MAX);
         match self.cause.as_str() {
             "steal" => is_half(of("stolen_us")),
@@ -63,7 +63,7 @@ fn named(summary: &Value, injected: &[Span]) -> Vec<Named> {
         .iter()
         .filter(is_injected)
         .map(|finding| Named {
-            side: text(&finding["side"]),
+            side: finding["side"].as_str().unwrap_or_default().to_owned(),
             cause: text(&finding["cause"]),
             finding: finding.clone(),
         })

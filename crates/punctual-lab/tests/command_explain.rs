@@ -3,8 +3,10 @@
 mod common;
 
 use std::fs;
+use std::process::Command;
+use std::time::Duration;
 
-use common::{Place, alone};
+use common::{Place, alone, children, has_thread, punctual, result};
 use serde_json::Value;
 
 /// A run of a second, with evidence.
@@ -43,6 +45,50 @@ fn a_run_is_explained_from_its_store() {
     let less = explained(&place, &["--tier", "0"]);
     let parts = |finding: &Value| finding["parts"].as_array().map_or(0, Vec::len);
     assert!(less["findings"].as_array().expect("a list").iter().all(|finding| parts(finding) == 0));
+}
+
+/// Goal: what a run says of its late trips and what another process finds in the store are equal to the letter, and a responder
+/// that stood still is named, also where its clock is another one.
+/// Method: it is stopped; with and without the kernel's trace, on one clock and on two.
+#[test]
+fn a_run_and_its_store_say_the_same() {
+    let _turn = alone();
+    for more in [&["--trace"][..], &["--clocks-apart"], &[]] {
+        let place = Place::new();
+        let arguments = ["run", "response", "--quiet", "--rounds", "1", "--rate", "500", "--count", "1000"];
+        let patient = ["--timeout", "10s", "--out", "run"];
+        let mut started = place.start(punctual(&[&arguments[..], &patient, more].concat()));
+        let run = started.id();
+        started.has("a client", || has_thread(run, "client"));
+        std::thread::sleep(Duration::from_millis(500));
+        let responder = children(run).pop().expect("a responder");
+        for name in ["-STOP", "-CONT"] {
+            assert!(Command::new("kill").args([name, &responder]).status().expect("kill").success());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let ended = started.end();
+        let summary =
+            fs::read_to_string(place.path("run/summary.json")).unwrap_or_else(|_| panic!("{}", ended.err));
+        let summary: Value = serde_json::from_str(&summary).expect("JSON");
+        let mut said = explained(&place, &[])["findings"].as_array().expect("a list").clone();
+        said.sort_by_key(|found| std::cmp::Reverse(found["stall"]["longest_ns"].as_u64()));
+        for found in said.iter_mut().filter_map(Value::as_object_mut) {
+            assert_eq!(found.remove("name"), Some("blocking/round_trip".into()));
+            found.remove("place");
+        }
+        let result = result(&summary, "blocking/round_trip");
+        let told = result["findings"].as_array().expect("a list");
+        assert!(!told.is_empty() && told.len() == said.len().min(50), "{} and {}", told.len(), said.len());
+        for (told, said) in told.iter().zip(&said) {
+            assert_eq!(told.to_string(), said.to_string(), "{more:?}");
+        }
+        let late = &result["late"][0];
+        assert_eq!(
+            (&late["side"], &late["cause"]),
+            (&"responder".into(), &"stopped".into()),
+            "{more:?}: {result:#}"
+        );
+    }
 }
 
 /// Goal: evidence that is damaged, or gone, costs certainty and not the explanation.

@@ -47,6 +47,9 @@ pub struct Explained {
     pub causes: Vec<NamedCause>,
     /// Excess that no cause accounts for.
     pub unexplained_ns: u64,
+    /// What that thread saw of itself in the stage, if it kept windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
     /// It waited its turn behind the stall of this message, whose causes are its causes.
     pub behind: Option<u64>,
     /// Late messages of other places that waited for the same.
@@ -75,7 +78,7 @@ pub struct PartTime {
 
 impl Explained {
     /// One of which nothing is known yet but that it was late.
-    pub(super) fn of_stall(stall: Stall, instant_ns: u64, excess_ns: u64) -> Self {
+    pub fn of_stall(stall: Stall, instant_ns: u64, excess_ns: u64) -> Self {
         Self {
             instant_ns,
             stall,
@@ -90,6 +93,7 @@ impl Explained {
             also: Vec::new(),
             causes: Vec::new(),
             unexplained_ns: excess_ns,
+            seen: None,
             behind: None,
             elsewhere: 0,
             would_help: None,
@@ -104,6 +108,7 @@ impl Explained {
         excess: &Excess<'_>,
         seen: Option<&Seen>,
     ) {
+        self.seen = seen.copied();
         let mut from_windows = seen.map(|seen| from_windows(seen, excess)).unwrap_or_default();
         if let Some((trace, account)) = traced {
             let part = |(part, ns): (Part, u64)| PartTime { part: part_words(part, trace), ns };
@@ -323,10 +328,11 @@ impl<'a> Place<'a> {
         explained.role = role.or(owner.role.as_ref()).cloned();
         explained.owner = late.thread.and_then(|thread| thread.owner.clone());
         // Between two threads it is nobody's, unless the evidence of one says that it was kept from its work.
-        let is_known = owner.side != Side::Medium || explained.cause() != Cause::UNEXPLAINED;
+        let is_named = explained.cause() != Cause::UNEXPLAINED;
+        let is_known = owner.side != Side::Medium || is_named;
+        let is_open = matches!(owner.side, Side::Medium | Side::WireOrResponder);
         let of_role = || explained.role.as_deref().and_then(Side::of_role);
-        explained.side =
-            if owner.side == Side::Medium && is_known { of_role() } else { None }.or(Some(owner.side));
+        explained.side = if is_open && is_named { of_role() } else { None }.or(Some(owner.side));
         explained.role = explained.role.take().filter(|_| is_known);
         explained.owner = explained.owner.take().filter(|_| is_known);
     }
@@ -372,7 +378,7 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
         return Some("the run holds no evidence: an older version made it, or its file is gone".to_owned());
     };
     if late.thread.is_some_and(|thread| thread.thread.is_none()) {
-        return Some("the thread is on another host: evidence is of this host only".to_owned());
+        return Some("the thread is on another host, of which there is no trace of the kernel".to_owned());
     }
     match (&evidence.recording, &late.traced) {
         (Recording::On { .. }, Some((dump, _))) if dump.trace.lost() > 0 => {

@@ -137,11 +137,11 @@ pub fn json_of(found: &Explained, place: &Value) -> Value {
 /// Findings of a result, in a summary.
 const FINDINGS_MAX: usize = 50;
 
-/// Adds to each result the longest stalls of its cell, explained.
+/// Adds to each result the longest stalls of its cell, explained: to the letter what is said of the run later. Returns all of them.
 ///
 /// # Errors
 /// The store cannot be read.
-pub fn add_findings(summary: &mut Summary, run: &Run) -> Result<(), StoreError> {
+pub fn add_findings(summary: &mut Summary, run: &Run) -> Result<Vec<TrialExplained>, StoreError> {
     let trials = explain_run(run, 1, &mut Vec::new())?;
     for result in &mut summary.results {
         let of_cell = trials.iter().filter(|one| one.cell == result.cell);
@@ -155,7 +155,7 @@ pub fn add_findings(summary: &mut Summary, run: &Run) -> Result<(), StoreError> 
             result.more.insert("findings".to_owned(), json!(findings));
         }
     }
-    Ok(())
+    Ok(trials)
 }
 
 #[cfg(test)]

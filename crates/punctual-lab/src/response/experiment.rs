@@ -11,8 +11,7 @@ use punctual_machine::namespace::thread_id;
 use serde_json::json;
 
 use super::client::{self, ClientTrace, TrialPlan};
-use super::explain::{Circumstances, Finding, explain};
-use super::kept::{owners, thread};
+use super::kept::{by_our_clock, owners, thread};
 use super::option::Variant;
 use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
 use super::responder::EchoFacts;
@@ -22,12 +21,12 @@ use super::testbed::{
 };
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
-use super::{neighbour, published, recording_cost, sockperf};
+use super::{neighbour, published, recording_cost, shares, sockperf};
 use crate::doubt::{Cause as DoubtCause, page_faults};
 use crate::explain::kept::{ClockPair, Kept};
 use crate::explain::loss::Loss;
+use crate::explain::of_run::add_findings;
 use crate::explain::recorder::LateRecorder;
-use crate::explain::stage::rule_for;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread};
 use crate::sample::{CellId, Load, Samples};
 use crate::store::{Run, Store, StoreError};
@@ -161,14 +160,12 @@ impl ResponseSession<'_> {
             domain: if self.settings.asked.clocks_apart { 0 } else { clock.domain() },
         };
         let mut samples = made.trips.with_stages(clock, &frame);
-        let findings = find(&made, &samples, choice, self.settings.load);
         note_doubts(&mut samples, &self.settings.cell(choice), &made);
         if let Some(facts) = &made.facts {
             samples.facts.cpu_ns = facts.cpu_ns;
         }
         account.add(&made.trips, &samples, &made.trace, made.facts.as_ref(), self.settings.asked.limit);
         account.note_control(made.control, &made.remarks);
-        account.findings.extend(findings);
         let cell = self.settings.cell(choice);
         let path = self.store.append(&cell, round, &samples)?;
         let stages = owners(&samples);
@@ -221,9 +218,7 @@ impl ResponseSession<'_> {
             made.remarks.extend(remark);
             of_responder = thread;
         }
-        // Windows of another clock say nothing of instants here.
-        let is_here = !settings.asked.clocks_apart && settings.asked.to.is_none();
-        let windows = if is_here { made.trace.responder.clone() } else { Vec::new() };
+        let windows = by_our_clock(&made.trace.responder, &made.trips);
         let at_client = [made.trace.dropped, made.trace.incomplete];
         made.kept.threads = vec![
             thread(settings, choice, 0, made.client, at_client, made.trace.client.clone()),
@@ -333,12 +328,6 @@ fn trial(
     })?
 }
 
-fn find(made: &MadeTrips, samples: &Samples, choice: Variant, load: Load) -> Vec<Finding> {
-    let urgency = [choice.at_client().urgency, choice.at_responder().urgency];
-    let given = Circumstances { urgency, load };
-    explain(&made.trips, samples, &made.trace, rule_for(samples), &given)
-}
-
 fn note_doubts(samples: &mut Samples, cell: &CellId, made: &MadeTrips) {
     let messages = samples.len() as u64;
     let mut doubt = |cause: DoubtCause| samples.facts.doubts.push(cause.into());
@@ -423,7 +412,13 @@ impl Experiment for ResponseSettings {
             }
         }
         summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
-        let costs = recording_cost::costs(self, &Run::open(store.path())?)?;
+        let run = Run::open(store.path())?;
+        let trials = add_findings(&mut summary, &run)?;
+        for result in &mut summary.results {
+            let of_cell = trials.iter().filter(|trial| trial.cell == result.cell);
+            result.more.insert("late".to_owned(), json!(shares::shares(of_cell)));
+        }
+        let costs = recording_cost::costs(self, &run)?;
         if !costs.is_empty() {
             summary.more.insert("recording_cost".to_owned(), json!(costs));
         }

@@ -1,12 +1,14 @@
 //! What a trial of trips keeps to be explained: its two threads, and whose each stage is.
 
-use super::explain::{Side, side_of};
+use std::collections::BTreeMap;
+
 use super::option::Variant;
 use super::settings::ResponseSettings;
-use super::trips::{BEYOND, NAMES, WIRE};
+use super::trips::{BEYOND, NAMES, RoundTrips, Trip, WIRE};
 use crate::explain::evidence::EvidenceThread;
-use crate::explain::stage::StageOwner;
-use crate::sample::Samples;
+use crate::explain::stage::{Side, StageOwner};
+use crate::sample::{Outcome, RESPONDER, Samples};
+use punctual::Clock;
 use punctual_machine::window::Window;
 
 const ROLES: [&str; 2] = ["client", "responder"];
@@ -52,4 +54,120 @@ pub(super) fn owners(samples: &Samples) -> Vec<StageOwner> {
     };
     let has = |name: &&&str| samples.stages.iter().any(|stage| stage.name == **name);
     NAMES.iter().filter(has).map(|name| owner(name)).collect()
+}
+
+/// Whose time a stage is.
+fn side_of(stage: &str, samples: &Samples) -> Side {
+    let has = |name: &str| samples.stages.iter().any(|stage| stage.name == name);
+    match stage {
+        "request.sent" | "request.tx" | "reply.elsewhere" | "reply.woken" | "reply.read" => Side::Client,
+        "request.woken" if !has("request.rx") && !has(WIRE) => Side::WireOrResponder,
+        "request.elsewhere" | "request.woken" | "request.read" | "reply.tx" => Side::Responder,
+        RESPONDER => Side::Responder,
+        BEYOND => Side::WireOrResponder,
+        _ => Side::Wire,
+    }
+}
+
+/// The responder's windows by our clock. Where it reads another, the fastest trip of each of its seconds tells how far apart the
+/// clocks are, to half of what that trip took: a trip that was late itself would tell nothing.
+pub(super) fn by_our_clock(windows: &[Window], trips: &RoundTrips) -> Vec<Window> {
+    let clock = Clock::get();
+    let mut apart: BTreeMap<u64, Apart> = BTreeMap::new();
+    for trip in trips.rows().iter().filter(|trip| trip.outcome == Outcome::Answered) {
+        let Some(record) = trip.detail.record else { continue };
+        if record.domain != 0 && record.domain == clock.domain() {
+            return windows.to_vec();
+        }
+        let found = Apart::of(trip, clock);
+        let best = apart.entry(record.woken_ns() / SECOND_NS).or_insert(found);
+        *best = (*best).min(found);
+    }
+    let nearest = |at_ns: u64| {
+        let second = at_ns / SECOND_NS;
+        let [before, after] = [apart.range(..=second).next_back(), apart.range(second..).next()];
+        let nearest = [before, after].into_iter().flatten().min_by_key(|(other, _)| other.abs_diff(second));
+        nearest.map(|(_, apart)| apart.ours_ahead_ns)
+    };
+    let ours = |window: &Window| {
+        let ahead_ns = nearest(window.span.1)?;
+        let at = |ns: u64| ns.saturating_add_signed(ahead_ns);
+        Some(Window { span: (at(window.span.0), at(window.span.1)), ..*window })
+    };
+    windows.iter().filter_map(ours).collect()
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How far two clocks are apart, as one trip tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Apart {
+    /// What the trip took on the way: it tells half of that too much or too little at the most.
+    on_the_way_ns: u64,
+    ours_ahead_ns: i64,
+}
+
+impl Apart {
+    fn of(trip: &Trip, clock: &Clock) -> Self {
+        let record = trip.detail.record.unwrap_or_default();
+        let arrived = record.woken_ns().saturating_sub(record.stack_ns.unwrap_or(0).into());
+        let replied = record.woken_ns() + u64::from(record.read_ns) + u64::from(record.application_ns);
+        let (sent, done) = (clock.nanos(trip.sent), clock.nanos(trip.done));
+        let middle = |from: u64, to: u64| i128::midpoint(from.into(), to.into());
+        let ahead = middle(sent, done) - middle(arrived, replied);
+        Self {
+            on_the_way_ns: done.saturating_sub(sent).saturating_sub(replied.saturating_sub(arrived)),
+            ours_ahead_ns: i64::try_from(ahead).unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::Verdict;
+    use super::super::trips::Seen;
+    use super::super::wire::Record;
+    use super::*;
+    use punctual_machine::window::Evidence;
+    use std::time::Duration;
+
+    /// Goal: windows of another clock lie where they were by ours, although some trips were late themselves and the clocks drift.
+    #[test]
+    fn windows_of_another_clock_are_found_by_the_fastest_trips() {
+        const US: u64 = 1_000;
+        let clock = Clock::get();
+        // Its clock is a day behind, and loses 20 millionths.
+        let theirs = |ns: u64| 5 * SECOND_NS + ns - ns / 50_000;
+        let ours_ns = |ns: u64| 86_400 * SECOND_NS + ns;
+        let ticks = |ns: u64| clock.ticks(Duration::from_nanos(ours_ns(ns)));
+        let mut trips = RoundTrips::new(400, 1);
+        for number in 0..400 {
+            let sent = number * 25_000 * US;
+            // Each tenth is kept waiting there, before its kernel has it, for 20 ms.
+            let late = if number % 10 == 3 { 20_000 * US } else { 0 };
+            let woken = sent + 30 * US + late;
+            trips.note_sent(ticks(sent), ticks(sent));
+            let record = Record {
+                domain: 9 + clock.domain(),
+                woken: theirs(woken),
+                tick_fs: 1_000_000,
+                read_ns: 1_000,
+                application_ns: 1_000,
+                ..Record::default()
+            };
+            let seen = Seen { woken: ticks(woken + 40 * US), ..Seen::default() };
+            let verdict = Verdict::Answer { sequence: number, record: Some(record) };
+            trips.note_arrival(&verdict, seen, ticks(woken + 42 * US));
+        }
+        let window = |from: u64, to: u64| Window { evidence: Evidence::default(), span: (from, to) };
+        let spans: Vec<(u64, u64)> = (0..99).map(|n| (n * 100_000 * US, (n + 1) * 100_000 * US)).collect();
+        let told: Vec<Window> = spans.iter().map(|&(from, to)| window(theirs(from), theirs(to))).collect();
+        for (found, (from, to)) in by_our_clock(&told, &trips).iter().zip(&spans) {
+            // The way of 70 µs is not the same there and back, and in a second the clocks drift 20 µs apart.
+            let off = [found.span.0.abs_diff(ours_ns(*from)), found.span.1.abs_diff(ours_ns(*to))];
+            assert!(off.into_iter().all(|ns| ns < 60 * US), "{off:?} ns at {from}");
+        }
+        assert_eq!(by_our_clock(&told, &trips).len(), spans.len());
+        assert!(by_our_clock(&told, &RoundTrips::new(1, 1)).is_empty(), "nothing tells where they were");
+    }
 }

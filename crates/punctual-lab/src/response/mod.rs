@@ -12,7 +12,7 @@
 //!   │         evidence: what a thread went through, in windows
 //! trips     what is noted of each trip; stages that add up to the total
 //!   │
-//! explain   each stall: side and stage · cause: what the evidence is sure of
+//! kept      evidence of both threads, and whose each stage is ─→ explain, of all experiments · shares: its findings in sums
 //! totals    sums per choice ─→ store, summary ─→ overview   published: the article's figures beside ours
 //! ```
 //!
@@ -21,7 +21,6 @@
 pub mod client;
 pub mod delay;
 pub mod experiment;
-pub mod explain;
 pub mod forward;
 pub mod frame;
 mod kept;
@@ -35,6 +34,7 @@ pub mod published;
 mod recording_cost;
 pub mod responder;
 pub mod settings;
+pub mod shares;
 pub mod sockperf;
 pub mod testbed;
 pub mod totals;

@@ -2,13 +2,16 @@
 
 use serde::de::DeserializeOwned;
 
-use super::explain::{Finding, Share, Side};
 use super::published::{comparison, inside_share};
 use super::recording_cost;
+use super::shares::{Share, first_of};
 use crate::explain::cause::Cause;
+use crate::explain::finding::Explained;
+use crate::explain::stage::Side;
 use crate::report::parts::{self, LEGEND, WORDS, tail_texts};
 use crate::report::section::{Cell, Column, Item, Output, Section, Table, Tone, numbers};
 use crate::sample::Load;
+use crate::stall::Stall;
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, micros, micros_or_dash, rate};
@@ -216,51 +219,76 @@ fn share_row(way: &str, share: &Share) -> [Cell; 6] {
     ]
 }
 
+/// A stall that is told by itself.
+struct Told<'a> {
+    way: &'a str,
+    stall: Stall,
+    /// Whose time, and which.
+    side: String,
+    stage_excess_ns: u64,
+    cause: String,
+    /// How much of it that cause has.
+    share: f64,
+    seen: String,
+}
+
+/// The stalls of a way whose stage is known.
+fn told<'a>(way: &'a str, found: &[Explained]) -> Vec<Told<'a>> {
+    let told = |one: &Explained| {
+        let first = first_of(found, one);
+        let behind = one.behind.map_or(String::new(), |trip| format!("behind trip {}: ", count(trip)));
+        let nothing = || "nothing is known of that thread".to_owned();
+        Some(Told {
+            way,
+            stall: one.stall,
+            side: side_words(one.side?, one.stage.as_deref()?),
+            stage_excess_ns: one.stage_excess_ns,
+            cause: format!("{behind}{}", first.cause()),
+            share: first.causes.first().map_or(0.0, |cause| cause.share),
+            seen: one.seen.map_or_else(nothing, |seen| seen.to_string()),
+        })
+    };
+    found.iter().filter_map(told).collect()
+}
+
 /// The longest stalls: few on a terminal, as a table on the page.
 fn longest(late: &[(&CellResult, Vec<Share>)]) -> Vec<Section> {
-    let mut findings: Vec<(&str, Finding)> = Vec::new();
-    for (result, _) in late {
-        let of_way: Vec<Finding> = list(result, "findings");
-        findings.extend(of_way.into_iter().map(|finding| (result.cell.engine.as_str(), finding)));
-    }
-    findings.sort_by_key(|(_, finding)| std::cmp::Reverse(finding.stall.longest_ns));
-    if findings.is_empty() {
+    let of_way = |(result, _): &(&'_ CellResult, Vec<Share>)| list::<Explained>(result, "findings");
+    let found: Vec<Vec<Explained>> = late.iter().map(of_way).collect();
+    let ways = late.iter().map(|(result, _)| result.cell.engine.as_str());
+    let mut all: Vec<Told<'_>> = ways.zip(&found).flat_map(|(way, found)| told(way, found)).collect();
+    all.sort_by_key(|told| std::cmp::Reverse(told.stall.longest_ns));
+    if all.is_empty() {
         return Vec::new();
     }
     let title = "The longest stalls";
-    let brief = findings.iter().take(LONGEST_SHOWN).map(|(way, finding)| {
-        let (at, longest) = (count(finding.stall.first_index), micros(finding.stall.longest_ns as f64));
-        let (side, excess) =
-            (side_words(finding.side, &finding.stage), micros(finding.stage_excess_ns as f64));
-        Item::new(format!("{way}, trip {at}: {longest} µs, +{excess} in {side}: {}", cause(finding)))
-            .then(finding.seen())
+    let brief = all.iter().take(LONGEST_SHOWN).map(|told| {
+        let Told { way, side, cause, .. } = told;
+        let (at, longest) = (count(told.stall.first_index), micros(told.stall.longest_ns as f64));
+        let excess = micros(told.stage_excess_ns as f64);
+        Item::new(format!("{way}, trip {at}: {longest} µs, +{excess} in {side}: {cause}")).then(&told.seen)
     });
-    let note = "Of each the thread's own account of the time in which it had the trip.";
+    let note = "Of each the thread's own account of that time.";
     let mut columns = vec![Column::name("way"), Column::number("trip"), Column::number("took, µs")];
     columns.extend([Column::name("whose time"), Column::number("of it, µs"), Column::prose("cause")]);
     columns.extend([Column::number("accounted for"), Column::prose("seen")]);
     let mut table = Table::new(columns);
-    for (way, finding) in findings.iter().take(FINDINGS_SHOWN) {
+    for told in all.iter().take(FINDINGS_SHOWN) {
         table.row([
-            (*way).into(),
-            count(finding.stall.first_index).into(),
-            micros(finding.stall.longest_ns as f64).into(),
-            side_words(finding.side, &finding.stage).into(),
-            micros(finding.stage_excess_ns as f64).into(),
-            cause(finding).into(),
-            format!("{:.0} %", 100.0 * finding.confidence).into(),
-            Cell::toned(finding.seen(), Tone::Faint),
+            told.way.into(),
+            count(told.stall.first_index).into(),
+            micros(told.stall.longest_ns as f64).into(),
+            (&told.side).into(),
+            micros(told.stage_excess_ns as f64).into(),
+            (&told.cause).into(),
+            format!("{:.0} %", 100.0 * told.share).into(),
+            Cell::toned(&told.seen, Tone::Faint),
         ]);
     }
     vec![
         Section::new(title).items(brief.collect()).note(note).only_on(Output::Terminal),
         Section::new(title).note(note).table(table).only_on(Output::Page),
     ]
-}
-
-fn cause(finding: &Finding) -> String {
-    let behind = finding.behind.map_or(String::new(), |trip| format!("behind trip {}: ", count(trip)));
-    format!("{behind}{}", finding.cause)
 }
 
 fn side_words(side: Side, stage: &str) -> String {
@@ -324,6 +352,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::explain::naming::NamedCause;
     use crate::report::text::{Screen, page};
     use crate::sample::CellId;
     use crate::store::Header;
@@ -343,16 +372,33 @@ mod tests {
         summary.results.push(result.clone());
         assert!(lateness(&summary).is_empty());
         let stall =
-            json!({ "release_ns": 9, "first_index": 4711, "messages": 2, "longest_ns": 2_600_000_000_u64 });
-        let finding = json!({
-            "stall": stall, "excess_ns": 1, "side": "responder", "stage": "request.woken", "stage_excess_ns": 1,
-            "cause": "stopped", "confidence": 0.98, "behind": 77, "evidence": null,
-        });
+            |first_index: u64| Stall { release_ns: 9, first_index, messages: 2, longest_ns: 2_600_000_000 };
+        let cause = NamedCause {
+            name: Cause::named("stopped"),
+            ns: 1,
+            share: 0.98,
+            evidence: String::new(),
+            fix: String::new(),
+            verify: String::new(),
+        };
+        let ahead = Explained {
+            side: Some(Side::Responder),
+            stage: Some("request.woken".to_owned()),
+            causes: vec![cause],
+            ..Explained::of_stall(stall(77), 0, 1)
+        };
+        let behind = Explained {
+            causes: Vec::new(),
+            behind: Some(77),
+            stall: Stall { longest_ns: 9_000_000_000, ..stall(4711) },
+            ..ahead.clone()
+        };
+        let unknown = Explained::of_stall(stall(1), 0, 1);
         let share = json!({
             "side": "responder", "stage": "request.woken", "cause": "stopped", "stalls": 1, "trips": 2, "excess_ns": 1,
         });
         result.more.insert("late".to_owned(), json!([share]));
-        result.more.insert("findings".to_owned(), json!([finding]));
+        result.more.insert("findings".to_owned(), json!([behind, ahead, unknown]));
         summary.results = vec![result];
         let terminal = page(&lateness(&summary), Screen { width: 200, colour: false });
         for word in ["4,711", "responder's wake-up", "behind trip 77", "stopped, until"] {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::ClientTrace;
-use super::explain::{Finding, shares};
 use super::option::Variant;
 use super::responder::EchoFacts;
 use super::trips::RoundTrips;
@@ -14,9 +13,6 @@ use crate::explain::loss::Loss;
 use crate::load::recording::{Arrivals, TripEnds};
 use crate::sample::{Outcome, Samples};
 use crate::summary::{CellResult, Ledger};
-
-/// Findings kept in the summary; `shares` counts all.
-const FINDINGS_MAX: usize = 50;
 
 /// The sums of one choice.
 #[derive(Clone, Debug)]
@@ -43,8 +39,6 @@ pub struct Totals {
     pub without_room: BTreeMap<String, u64>,
     /// What was lost because fragments of it were missing at whom.
     pub incomplete: BTreeMap<String, u64>,
-    /// Its stalls, explained.
-    pub findings: Vec<Finding>,
     /// How long its trials lasted.
     pub lasted: Duration,
 }
@@ -64,7 +58,6 @@ impl Totals {
             remarks: Vec::new(),
             without_room: BTreeMap::new(),
             incomplete: BTreeMap::new(),
-            findings: Vec::new(),
             lasted: Duration::ZERO,
         }
     }
@@ -176,11 +169,6 @@ impl Totals {
         add("remarks", json!(self.remarks));
         add("without_room", json!(self.without_room));
         add("incomplete", json!(self.incomplete));
-        add("late", json!(shares(&self.findings)));
-        let mut longest: Vec<&Finding> = self.findings.iter().collect();
-        longest.sort_by_key(|finding| std::cmp::Reverse(finding.stall.longest_ns));
-        longest.truncate(FINDINGS_MAX);
-        add("findings", json!(longest));
         result.more.extend(more);
     }
 }

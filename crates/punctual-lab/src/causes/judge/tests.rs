@@ -24,24 +24,12 @@ fn explained(name: &str, role: &str, excess_ns: u64) -> Explained {
         fix: String::new(),
         verify: String::new(),
     };
+    let stall = Stall { release_ns: 0, first_index: 0, messages: 1, longest_ns: excess_ns };
     Explained {
-        instant_ns: 0,
-        stall: Stall { release_ns: 0, first_index: 0, messages: 1, longest_ns: excess_ns },
-        excess_ns,
-        stage: None,
-        stage_excess_ns: excess_ns,
         side: Some(Side::Responder),
         role: Some(role.to_owned()),
-        owner: None,
-        during: None,
-        parts: Vec::new(),
-        also: Vec::new(),
         causes: vec![named],
-        unexplained_ns: 0,
-        behind: None,
-        elsewhere: 0,
-        would_help: None,
-        is_told_elsewhere: false,
+        ..Explained::of_stall(stall, 0, excess_ns)
     }
 }
 

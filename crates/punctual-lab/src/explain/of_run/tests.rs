@@ -14,24 +14,14 @@ fn found(owner: &str, during: (u64, u64), side: Side, cause: &str) -> Explained 
         fix: String::new(),
         verify: String::new(),
     };
+    let stall = Stall { release_ns: during.1, first_index: 0, messages: 2, longest_ns: ns };
     Explained {
-        instant_ns: during.0,
-        stall: Stall { release_ns: during.1, first_index: 0, messages: 2, longest_ns: ns },
-        excess_ns: ns,
-        stage: None,
-        stage_excess_ns: ns,
         side: Some(side),
         role: Some(side.to_string()),
         owner: Some(owner.to_owned()),
         during: Some(during),
-        parts: Vec::new(),
-        also: Vec::new(),
         causes: vec![named],
-        unexplained_ns: 0,
-        behind: None,
-        elsewhere: 0,
-        would_help: None,
-        is_told_elsewhere: false,
+        ..Explained::of_stall(stall, during.0, ns)
     }
 }
 
