@@ -57,7 +57,17 @@ fn compare(sources: &[(&Path, String)]) -> Vec<Violation> {
         sources.iter().flat_map(|(path, text)| imports(&Source::of(path, text), &modules)).collect();
     let broken =
         imports.iter().filter_map(|import| Some(import.violation(broken(&import.own, &import.other)?)));
-    broken.chain(circle(&imports)).collect()
+    let unlisted = sources.iter().filter_map(|(path, text)| unlisted(&Source::of(path, text)));
+    unlisted.chain(broken).chain(circle(&imports)).collect()
+}
+
+/// An experiment that the list leaves out: no rule would hold for it.
+fn unlisted(source: &Source<'_>) -> Option<Violation> {
+    let (own, _) = place(source.path)?;
+    let line = source.lines_with("Experiment for").into_iter().find(|&line| !source.is_test(line))?;
+    let is_listed = own == "run" || EXPERIMENTS.contains(&&*own);
+    let reason = format!("{own} has an experiment: it belongs into EXPERIMENTS (xtask/src/tidy/floors.rs)");
+    (!is_listed).then(|| Violation { path: source.path.to_owned(), line, reason })
 }
 
 /// The rule that one module breaks by naming the other.
@@ -192,6 +202,13 @@ mod tests {
         one(&with("fn a() { super::super::peel::b() }"), 1, "vehicles does not know peel");
         one(&with("mod tests {}\n#[cfg(test)]\nmod tests { use super::super::super::peel; }"), 3, "peel");
         assert_eq!(found(&with("use super::peel;\nuse crate::vehicles::peel;")), [], "modules of its own");
+    }
+
+    #[test]
+    fn an_experiment_that_is_not_listed_is_found() {
+        let text = "struct A;\nimpl Experiment for A {}\n";
+        one(&[("rally/experiment.rs", text)], 2, "rally has an experiment");
+        assert_eq!(found(&[("wakeup/mod.rs", text), ("run/experiment.rs", text)]), []);
     }
 
     #[test]
