@@ -23,11 +23,12 @@ const MECHANISMS: [&str; 5] = ["futex", "eventfd", "epoll", "backoff", "adaptive
 /// Test programs, and the test of each that loses no wake-up.
 const SUITES: [(&str, &str); 2] = [("wakes", "no_wake_up_is_lost"), ("runtime", "no_wake_is_lost")];
 
-/// What a night has many of at once in the runtime: the test program, its test, and the variable that says how many.
-const CROWDS: [(&str, &str, &str, &str); 3] = [
+/// What a night has much of: the test program, its test, the variable that says how much, and that. A group goes on for an hour.
+const CROWDS: [(&str, &str, &str, &str); 4] = [
     ("runtime", "many_tasks_live_at_once", "PUNCTUAL_TASKS", "1000000"),
     ("runtime_net", "many_timers_go_off_once", "PUNCTUAL_TIMERS", "100000"),
     ("runtime_net", "many_connections_are_idle", "PUNCTUAL_CONNECTIONS", "10000"),
+    ("broadcast", "a_group_goes_on_and_its_memory_stays", "PUNCTUAL_GROUP_SOAK", "3600"),
 ];
 
 /// Messages of soaks that are spoilt on purpose: each lost wake-up costs a time limit. With the look too early one sleep in a
@@ -57,7 +58,7 @@ pub(crate) fn run(messages: u64) -> Outcome {
     Outcome::of(all().and_then(|()| mechanisms.iter().try_for_each(each)))
 }
 
-/// Very many at once, without delays: what the test prints of them is shown.
+/// Very many at once, or for very long, without delays: what the test prints of them is shown.
 fn crowd(&(program, test, variable, count): &(&str, &str, &str, &str)) -> Result<(), String> {
     let log = workspace::target("xtask").join(format!("soak-{test}.txt"));
     let run = kill::test(program).args(&["--", test, "--nocapture"]).env(variable, count).within(DEADLINE);

@@ -8,6 +8,7 @@ mod members;
 mod processes;
 mod replica;
 mod seen;
+mod soak;
 
 /// Not a test of its own: what another process does.
 #[test]
