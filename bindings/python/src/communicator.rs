@@ -39,6 +39,22 @@ fn try_send(
     with_bytes(py, &buffer, |bytes| endpoint.try_send(target, bytes))
 }
 
+/// Bytes that an object holds.
+fn size_of(data: &Bound<'_, PyAny>) -> PyResult<usize> {
+    match data.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.as_bytes().len()),
+        Err(_) => Ok(PyBuffer::<u8>::get(data)?.len_bytes()),
+    }
+}
+
+/// What an object holds now: others could change it while nobody holds the interpreter's lock.
+fn copied(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    match data.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
+        Err(_) => PyBuffer::<u8>::get(data)?.to_vec(py),
+    }
+}
+
 fn try_receive(py: Python<'_>, endpoint: &mut Endpoint) -> PyResult<Option<Message>> {
     Message::take(py, |bytes| endpoint.try_receive_into(bytes).map(Known::from))
 }
@@ -70,7 +86,7 @@ impl Communicator {
         self.0.with(|endpoint| try_send(py, endpoint, target.0, data)?.map_err(not_sent))
     }
 
-    /// Sends; waits for room, and for a target that is not there yet, for `timeout` seconds.
+    /// Sends; waits for room, and for a target that is not there yet, for `timeout` seconds; with a message that is cut, at each frame.
     #[pyo3(signature = (target, data, timeout=Some(1.0)))]
     fn send(
         &self,
@@ -80,24 +96,24 @@ impl Communicator {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         self.0.with(|endpoint| {
+            let timeout = timeout_of(timeout)?;
+            if size_of(data)? > endpoint.payload_size_max() {
+                // Tried in slices, a part of it would be sent again and again.
+                let (copied, longest) = (copied(py, data)?, timeout.unwrap_or(Duration::MAX));
+                return py.detach(|| endpoint.send_timeout(target.0, &copied, longest)).map_err(not_sent);
+            }
             let first = match try_send(py, endpoint, target.0, data)? {
                 Err(refusal @ (SendError::Full | SendError::Unreachable)) => refusal,
                 sent => return sent.map_err(not_sent),
             };
-            // What others could change while nobody holds the lock is sent as it is now.
-            let copied = match data.cast::<PyBytes>() {
-                Ok(bytes) => bytes.as_bytes().to_vec(),
-                Err(_) => PyBuffer::<u8>::get(data)?.to_vec(py)?,
-            };
+            let copied = copied(py, data)?;
             let mut last = first;
-            let sent = wait(py, timeout_of(timeout)?, |slice| {
-                match endpoint.send_timeout(target.0, &copied, slice) {
-                    Err(refusal @ (SendError::Full | SendError::Unreachable)) => {
-                        last = refusal;
-                        None
-                    }
-                    sent => Some(sent),
+            let sent = wait(py, timeout, |slice| match endpoint.send_timeout(target.0, &copied, slice) {
+                Err(refusal @ (SendError::Full | SendError::Unreachable)) => {
+                    last = refusal;
+                    None
                 }
+                sent => Some(sent),
             })?;
             sent.unwrap_or(Err(last)).map_err(not_sent)
         })

@@ -35,15 +35,16 @@ fn wake_of(name: &str) -> PyResult<Wake> {
 
 #[pymethods]
 impl Node {
-    /// Joins a bus under a name that no other live node on it has.
+    /// Joins a bus under a name that no other live node on it has. `message_size_max`, up to 64 MiB, is for messages larger than a frame.
     #[new]
-    #[pyo3(signature = (bus, name, *, id=None, capture=None))]
+    #[pyo3(signature = (bus, name, *, id=None, capture=None, message_size_max=None))]
     fn new(
         py: Python<'_>,
         bus: &Bus,
         name: &str,
         id: Option<u64>,
         capture: Option<PathBuf>,
+        message_size_max: Option<usize>,
     ) -> PyResult<Self> {
         let mut options = NodeOptions::new(name);
         if let Some(number) = id {
@@ -53,6 +54,9 @@ impl Node {
         }
         if let Some(path) = capture {
             options = options.capture(path);
+        }
+        if let Some(size) = message_size_max {
+            options = options.message_size_max(size);
         }
         let node = py.detach(|| options.open(&bus.0)).map_err(not_opened)?;
         Ok(Self(Held::new(node, "node")))
@@ -64,10 +68,10 @@ impl Node {
         self.0.with(|node| Ok(node.id().get()))
     }
 
-    /// Largest message of its bus, bytes.
+    /// Largest message that its communicators send, bytes: what was asked for, or what goes in one frame.
     #[getter]
     fn message_size_max(&self) -> PyResult<usize> {
-        self.0.with(|node| Ok(node.payload_size_max()))
+        self.0.with(|node| Ok(node.message_size_max()))
     }
 
     /// A communicator at a port, 0 to 65534. `wake` is a way of waiting: adaptive, spin, backoff, futex, eventfd, epoll, signal.

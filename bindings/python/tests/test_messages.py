@@ -165,6 +165,54 @@ def test_wrong_use_is_an_exception(pair):
     assert issubclass(punctual.Empty, punctual.Error) and issubclass(punctual.Error, Exception)
 
 
+@pytest.mark.parametrize("medium", ["loopback", "shared", "udp"])
+@pytest.mark.parametrize("size", [64 << 10, 8 << 20])
+def test_messages_larger_than_a_frame(medium, size):
+    """Method: another thread receives; over UDP what has lost a frame is sent again."""
+    buses = media()[medium]
+    sent = bytes(range(251)) * (size // 251 + 1)
+    sent = sent[:size]
+    options = {"message_size_max": 8 << 20}
+    with punctual.Node(buses[0], "here", **options) as here, punctual.Node(buses[1], "there", **options) as there:
+        assert here.message_size_max == there.message_size_max == 8 << 20
+        with here.bind(1) as sender, there.bind(7) as receiver:
+            received, into = [], bytearray(size)
+
+            def receive():
+                received.append(receiver.receive(PATIENCE).payload)
+                with pytest.raises(punctual.BufferTooSmall, match=f"{size} bytes"):
+                    receiver.receive_into(bytearray(8), PATIENCE)
+                received.append(receiver.receive_into(into, PATIENCE).size)
+
+            receives = threading.Thread(target=receive)
+            receives.start()
+            stop = time.monotonic() + PATIENCE
+            for count, kind in [(1, bytes), (2, memoryview)]:
+                sender.send(TARGET, kind(sent), PATIENCE)
+                while len(received) < count and receives.is_alive() and time.monotonic() < stop:
+                    time.sleep(0.05)
+                    if medium == "udp" and there.ledger()["large_lost"] + there.ledger()["lost_buffer_full"]:
+                        sender.send(TARGET, kind(sent), PATIENCE)
+            receives.join(PATIENCE)
+            assert received[0] == sent and received[1] == size and into == sent
+            with pytest.raises(punctual.TooLong):
+                sender.send(TARGET, bytes((8 << 20) + 1))
+            with pytest.raises(punctual.TooLong):
+                sender.try_send(TARGET, bytes((8 << 20) + 1))
+
+
+def test_sizes_that_cannot_be():
+    bus = punctual.Bus.loopback(unique("sizes"))
+    for size in [(64 << 20) + 1, 2**63]:
+        with pytest.raises(ValueError, match="at most 67108864"):
+            punctual.Node(bus, "node", message_size_max=size)
+    for size in [-1, 2**64]:
+        with pytest.raises(OverflowError):
+            punctual.Node(bus, "node", message_size_max=size)
+    with pytest.raises(TypeError):
+        punctual.Node(bus, "node", message_size_max="large")
+
+
 def test_nobody_is_there():
     with punctual.Node(punctual.Bus.loopback(unique("nobody")), "here") as node, node.bind(1) as sender:
         for send in [sender.try_send, lambda target, data: sender.send(target, data, timeout=0.15)]:

@@ -178,10 +178,11 @@ typedef struct punctual_node_options {
     size_t struct_size; /* sizeof(punctual_node_options) */
     uint64_t id; /* 0 = the one that belongs to its name */
     const char *capture; /* a file for every frame (pcapng); null = none */
+    size_t message_size_max; /* bytes, 64 MiB at most: larger than a frame is cut (docs/large.md); 0 = what goes in one frame */
 } punctual_node_options;
 
 /* clang-format off */
-#define PUNCTUAL_NODE_OPTIONS_INIT { sizeof(punctual_node_options), 0, NULL }
+#define PUNCTUAL_NODE_OPTIONS_INIT { sizeof(punctual_node_options), 0, NULL, 0 }
 /* clang-format on */
 
 /* Joins a bus under a name that no other live node on it has. Memory is mapped and touched and the clock calibrated when this returns.
@@ -195,7 +196,8 @@ punctual_error punctual_node_id_of_name(const char *name, uint64_t *id);
 /* The node's own id. */
 punctual_error punctual_node_id(punctual_node node, uint64_t *id);
 
-/* Largest message of its bus, bytes: a buffer of that size is always large enough. */
+/* Largest message that its communicators send and receive, bytes: what its options asked for, or what goes in one frame if that is
+ * more. A buffer of that size is always large enough. */
 punctual_error punctual_node_message_size_max(punctual_node node, size_t *size_max);
 
 /* What became of every message, as of now. The sums that hold whenever nothing is on its way:
@@ -288,13 +290,15 @@ punctual_error punctual_communicator_bind(punctual_node node, uint32_t port,
 /* Its own address: the target of those who answer. */
 punctual_error punctual_communicator_address(punctual_communicator communicator, punctual_address *address);
 
-/* Takes the message, or says why not; never waits. What was taken is delivered or counted. Of 0 bytes `data` may be null.
+/* Takes the message, or says why not; never waits. What was taken is delivered or counted. Of 0 bytes `data` may be null. What is
+ * larger than a ring, or a receiver's buffer, is for punctual_communicator_send.
  * PUNCTUAL_FULL, PUNCTUAL_UNREACHABLE, PUNCTUAL_TOO_LONG, PUNCTUAL_TOO_MANY_NODES, PUNCTUAL_NO_KEY, PUNCTUAL_NO_MEMORY: it was not
  * sent. */
 punctual_error punctual_communicator_try_send(
     punctual_communicator communicator, punctual_address target, const void *data, size_t size);
 
-/* The same; waits for room, and for a target that is not there yet, for at most `timeout_ns`. */
+/* The same; waits for room, and for a target that is not there yet, for at most `timeout_ns`; with a message that is cut, for as long
+ * at each of its frames. */
 punctual_error punctual_communicator_send(punctual_communicator communicator, punctual_address target,
     const void *data, size_t size, uint64_t timeout_ns);
 

@@ -19,6 +19,8 @@ pub struct punctual_node_options {
     pub id: u64,
     /// A file into which every frame is written (pcapng); null = none.
     pub capture: *const c_char,
+    /// Largest message that it sends and takes, bytes, cut into frames; 0 = what goes in one frame.
+    pub message_size_max: usize,
 }
 
 /// What became of a node's messages. The names are those of `punctual::Ledger`.
@@ -176,6 +178,9 @@ pub unsafe extern "C" fn punctual_node_open(
             if let Some(path) = unsafe { text_if_any(chosen.capture, "capture") }? {
                 options = options.capture(path);
             }
+            if chosen.message_size_max != 0 {
+                options = options.message_size_max(chosen.message_size_max);
+            }
         }
         let opened = options.open(&BUSES.get(bus.value)?).map_err(not_opened)?;
         out.write(punctual_node { value: NODES.insert(opened)? });
@@ -211,7 +216,7 @@ pub unsafe extern "C" fn punctual_node_id(node: punctual_node, id: *mut u64) -> 
     })
 }
 
-/// Largest message of its bus, bytes.
+/// Largest message that its communicators send, bytes.
 ///
 /// # Safety
 /// The crate's rule 1.
@@ -223,7 +228,7 @@ pub unsafe extern "C" fn punctual_node_message_size_max(
     entry(|| {
         // SAFETY: as this function's caller says.
         let mut out = unsafe { Out::new(size_max, "size_max") }?;
-        out.write(NODES.get(node.value)?.payload_size_max());
+        out.write(NODES.get(node.value)?.message_size_max());
         Ok(())
     })
 }

@@ -128,7 +128,7 @@ fn layouts() -> String {
         sealed_in,
         is_sealed
     );
-    layout!(text, punctual_node_options, struct_size, id, capture);
+    layout!(text, punctual_node_options, struct_size, id, capture, message_size_max);
     layout!(text, punctual_communicator_options, struct_size, wake, stamps, inbox_size);
     layout!(text, punctual_publication_options, struct_size, ring_size, when_full, source, stamps, reserved);
     layout!(text, punctual_peer, node, arrived, lost, missing, incarnation, present);

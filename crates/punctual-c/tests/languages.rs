@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{C, PATIENCE, Process, crate_file, folder, free_ports, unique, watchdog};
 use punctual::memory::SharedOptions;
-use punctual::{Bus, Communicator, Ledger, Node, NodeId, Target};
+use punctual::{Bus, Communicator, Ledger, Node, NodeId, NodeOptions, Target};
 
 const COUNT: u64 = 200;
 
@@ -92,6 +92,46 @@ fn a_pong_in_c_answers_rust() {
         }
         assert!(node.ledger().is_balanced());
     }
+}
+
+/// Goal: a message larger than a frame goes from Rust to C, and to Python, and back as it was.
+#[test]
+fn large_messages_go_there_and_back() {
+    let _alive = watchdog(120);
+    if !C.is_here() {
+        return;
+    }
+    let place = folder();
+    let mut others = vec![Command::new(C.build(place.path(), &crate_file("tests/large.c")))];
+    others.extend(python().map(|python| {
+        let mut command = Command::new(python);
+        command.arg(crate_file("tests/echo.py"));
+        command
+    }));
+    for mut other in others {
+        let name = unique("large");
+        let node = NodeOptions::new("rust").message_size_max(8 << 20).open(&Bus::shared(&name)).unwrap();
+        let mut asks = node.bind(1).unwrap();
+        let sizes = [64 << 10, 8 << 20, 3_333_333];
+        let echo = Process::start(other.args(["echo", &name, &sizes.len().to_string()]));
+        for size in sizes {
+            let question: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();
+            asks.send_timeout(Target::port("echo", 7), &question, PATIENCE).unwrap();
+            assert!(asks.receive_timeout(PATIENCE).unwrap().payload == question, "{size}");
+        }
+        echo.end();
+        assert!(node.ledger().is_balanced());
+        assert_eq!(node.ledger().fragments_refused, 0);
+    }
+}
+
+/// An interpreter that has the package, where `PUNCTUAL_PYTHON` names one.
+fn python() -> Option<String> {
+    let python = std::env::var("PUNCTUAL_PYTHON").ok();
+    if python.is_none() {
+        eprintln!("SKIPPED: Python: PUNCTUAL_PYTHON names no interpreter (cargo xtask ci --only python)");
+    }
+    python
 }
 
 /// What one that was told to report has printed.
@@ -200,13 +240,7 @@ struct Victims<'a> {
 
 impl<'a> Victims<'a> {
     fn new(program: &'a Path, name: &str, ring_size: usize) -> Self {
-        let python = std::env::var("PUNCTUAL_PYTHON").ok();
-        if python.is_none() {
-            eprintln!(
-                "SKIPPED: lives in Python: PUNCTUAL_PYTHON names no interpreter (cargo xtask ci --only python)"
-            );
-        }
-        Self { program, arguments: [name.to_owned(), ring_size.to_string()], python }
+        Self { program, arguments: [name.to_owned(), ring_size.to_string()], python: python() }
     }
 
     /// Every second one is in Python.

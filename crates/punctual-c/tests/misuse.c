@@ -253,6 +253,29 @@ static void sizes(void) {
     EXPECT(PUNCTUAL_OK, punctual_node_ledger(here, &ledger, sizeof ledger));
     CHECK(ledger.sent == 3);
     exchange();
+
+    /* What is larger than a frame is for who asked for it: his size is the limit then, and others take no part of it. */
+    punctual_node_options options = PUNCTUAL_NODE_OPTIONS_INIT;
+    punctual_node asked;
+    punctual_communicator asker;
+    options.message_size_max = 2 * size_max;
+    EXPECT(PUNCTUAL_OK, punctual_node_open(bus, "asked", &options, &asked));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_bind(asked, 1, NULL, &asker));
+    EXPECT(PUNCTUAL_OK, punctual_node_message_size_max(asked, &size_max));
+    CHECK(size_max == options.message_size_max);
+    long_one = (char *)calloc(1, size_max + 1);
+    EXPECT(PUNCTUAL_TOO_LONG, punctual_communicator_try_send(asker, receivers, long_one, size_max + 1));
+    EXPECT(PUNCTUAL_TOO_LONG, punctual_communicator_send(asker, receivers, long_one, size_max + 1, SECOND_NS));
+    EXPECT(PUNCTUAL_TOO_LONG, punctual_communicator_queue(asker, receivers, long_one, size_max));
+    EXPECT(PUNCTUAL_NULL, punctual_communicator_send(asker, receivers, NULL, size_max, SECOND_NS));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_try_send(asker, receivers, long_one, size_max));
+    EXPECT(PUNCTUAL_EMPTY, punctual_communicator_receive(receiver, long_one, size_max, 0, &message));
+    free(long_one);
+    EXPECT(PUNCTUAL_OK, punctual_node_ledger(there, &ledger, sizeof ledger));
+    CHECK(ledger.fragments_refused >= 3 && ledger.large_delivered == 0);
+    EXPECT(PUNCTUAL_OK, punctual_communicator_close(asker));
+    EXPECT(PUNCTUAL_OK, punctual_node_close(asked));
+    exchange();
     close_all();
 }
 
@@ -314,6 +337,13 @@ static void numbers(void) {
     for_node.struct_size = sizeof for_node;
     for_node.id = UINT64_MAX;
     EXPECT(PUNCTUAL_INVALID, punctual_node_open(bus, "other", &for_node, &node));
+    for_node.id = 0;
+    size_t beyond[] = {(64 << 20) + 1, SIZE_MAX / 2, SIZE_MAX};
+    for (int at = 0; at < 3; at++) {
+        for_node.message_size_max = beyond[at];
+        EXPECT(PUNCTUAL_INVALID, punctual_node_open(bus, "other", &for_node, &node));
+        CHECK(strstr(punctual_last_error(), "at most 67108864") != NULL);
+    }
     punctual_communicator_options for_communicator = PUNCTUAL_COMMUNICATOR_OPTIONS_INIT;
     for_communicator.wake = 99;
     EXPECT(PUNCTUAL_INVALID, punctual_communicator_bind(here, 9, &for_communicator, &communicator));

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{C, CXX, crate_file, ended, folder, watchdog};
+use common::{C, CXX, crate_file, ended, folder, free_ports, watchdog};
 
 /// Goal: whatever a C program gets wrong that the library can see, it is told. Under the sanitizer no call touches a byte that
 /// is not its own.
@@ -20,6 +20,22 @@ fn wrong_use_is_an_error() {
         // What leaks at the end is the process's, and not every container lets a sanitizer look for it.
         let said = ended(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=0:handle_abort=1"));
         assert_eq!(said, "refused\n");
+    }
+}
+
+/// Goal: a C program that asks for messages larger than a frame sends and receives them, over memory and UDP, within its buffers.
+#[test]
+fn large_messages_arrive_within_their_buffers() {
+    let _alive = watchdog(120);
+    for compiler in [C, C.sanitizing()] {
+        if !compiler.is_here() {
+            continue;
+        }
+        let place = folder();
+        let program = compiler.build(place.path(), &crate_file("tests/large.c"));
+        let ports = free_ports().map(|address| address.to_string());
+        let said = ended(Command::new(program).args(ports).env("ASAN_OPTIONS", "detect_leaks=0"));
+        assert_eq!(said, "whole\n");
     }
 }
 

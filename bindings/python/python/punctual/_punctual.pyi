@@ -70,7 +70,13 @@ class _Closes:
 
 class Node(_Closes):
     def __new__(
-        cls, bus: Bus, name: str, *, id: int | None = None, capture: str | PathLike[str] | None = None
+        cls,
+        bus: Bus,
+        name: str,
+        *,
+        id: int | None = None,
+        capture: str | PathLike[str] | None = None,
+        message_size_max: int | None = None,
     ) -> Self: ...
     @property
     def id(self) -> int: ...
