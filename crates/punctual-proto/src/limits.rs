@@ -26,6 +26,25 @@ pub const MESSAGE_SIZE_MAX: usize = 64 << 20;
 /// Smallest fragment but the last, bytes: it bounds how many a message has. Frames of every medium carry more.
 pub const FRAGMENT_SIZE_MIN: usize = 256;
 
+/// Fragments of a message from the first missing one on of which a receipt tells: 1.4 MiB in frames of 1,500 bytes, which is more than a
+/// usual receive buffer holds.
+pub const FRAGMENT_WINDOW: usize = 1024;
+
+/// Bytes of a message that are sent before its receiver has said what it has room for; it has more.
+pub const FRAGMENT_ROOM_FIRST: u32 = 128 << 10;
+
+/// Bytes of a message that may be under way whatever is lost.
+pub const FRAGMENT_ROOM_MIN: u32 = 32 << 10;
+const _: () = assert!(FRAGMENT_ROOM_MIN <= FRAGMENT_ROOM_FIRST);
+
+/// Between two questions about a message that nobody answers: at first, and at most. A receiver that runs answers in less than the
+/// first, and a frame in the second disturbs nobody.
+pub const QUESTION_EVERY_MIN: Nanos = Nanos::from_millis(2);
+/// See [`QUESTION_EVERY_MIN`].
+pub const QUESTION_EVERY_MAX: Nanos = Nanos::from_millis(64);
+const _: () =
+    assert!(QUESTION_EVERY_MAX.0 < ASSEMBLY_AGE.0 / 8, "a message whose sender asks is not given up");
+
 /// Messages that one receiver puts together at a time: more senders than that begin anew at the cost of the oldest.
 pub const ASSEMBLIES_MAX: usize = 64;
 

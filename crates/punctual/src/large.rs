@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_machine::process::random;
-use punctual_proto::fragment::{Assembler, Cut, HEAD_SIZE, Head, Place, Refused};
+use punctual_proto::fragment::{Assembler, Cut, HEAD_SIZE, Head, Place, Question, Receipt, Refused, State};
 use punctual_proto::limits::ASSEMBLY_MESSAGES_MAX;
 use punctual_proto::{Address, Nanos, Target};
 
@@ -125,6 +125,23 @@ impl Gatherer {
         }
     }
 
+    /// The answer to a question, of a receiver that has room for so many bytes.
+    pub(crate) fn answer(
+        &mut self,
+        about: &About,
+        origin: &Origin,
+        question: &Question,
+        room: u32,
+    ) -> Receipt {
+        let Question { message, number } = question;
+        let progress = self.0.answer(*origin, message, now(about));
+        let room = match progress.state {
+            State::Refused => self.0.message_size_max().max(about.payload_size_max) as u32,
+            _ => room,
+        };
+        Receipt { number: message.number, question: *number, room, progress }
+    }
+
     pub(crate) fn bytes(&self, place: Place) -> &[u8] {
         self.0.bytes(place)
     }
@@ -165,6 +182,7 @@ impl Gatherer {
     }
 }
 
-fn now(about: &About) -> Nanos {
+/// Time, for protocols.
+pub(crate) fn now(about: &About) -> Nanos {
     Nanos(about.clock.nanos(about.clock.now()))
 }

@@ -5,10 +5,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::Head;
+use super::receipt::{Progress, State};
 use crate::limits::{ASSEMBLIES_MAX, ASSEMBLY_AGE};
 use crate::time::Nanos;
 
-/// Messages that have ended which are remembered, so that a late fragment of one does not begin it again.
+/// Messages that have ended which are remembered, so that a late fragment of one does not begin it again. The newest of an origin is
+/// forgotten only when there are more origins than that: a sender that still asks for it can be told.
 const ENDED_MAX: usize = 2 * ASSEMBLIES_MAX;
 
 /// Why a fragment is not taken.
@@ -59,6 +61,23 @@ impl<O> Assembly<O> {
     fn is_whole(&self) -> bool {
         self.missing == 0
     }
+
+    /// From the first that is missing on.
+    fn progress(&self) -> Progress {
+        if self.is_whole() {
+            return Progress::of(State::Whole);
+        }
+        let first = self.present.iter().position(|word| *word != u64::MAX).unwrap_or(0);
+        let behind = self.present[first].trailing_ones() as usize;
+        let mut progress = Progress { base: (64 * first + behind) as u32, ..Progress::of(State::Partial) };
+        let word_at = |at: usize| self.present.get(at).copied().unwrap_or(0);
+        for (at, word) in progress.present.iter_mut().enumerate() {
+            let (low, high) = (word_at(first + at), word_at(first + at + 1));
+            // Of two words beside each other, the bits from the first missing fragment on.
+            *word = ((u128::from(high) << 64 | u128::from(low)) >> behind) as u64;
+        }
+        progress
+    }
 }
 
 /// Where a message in the making stands, until another fragment is taken.
@@ -74,8 +93,8 @@ pub struct Place(usize);
 pub struct Assembler<O> {
     message_size_max: usize,
     assemblies: Vec<Assembly<O>>,
-    /// The newest at the end.
-    ended: VecDeque<Name<O>>,
+    /// Whether each was delivered; the newest at the end.
+    ended: VecDeque<(Name<O>, bool)>,
     held: usize,
     lost: u64,
 }
@@ -116,12 +135,12 @@ impl<O: Copy + PartialEq> Assembler<O> {
         if size > self.message_size_max {
             return Err(Refused::TooLong);
         }
-        if self.ended.contains(&name) {
+        if self.ended.iter().any(|(ended, _)| *ended == name) {
             return Err(Refused::Ended);
         }
         if !self.make_room(size, free) {
             self.lost += 1;
-            self.remember(name);
+            self.remember(name, false);
             return Err(Refused::Ended);
         }
         self.held += size;
@@ -144,6 +163,29 @@ impl<O: Copy + PartialEq> Assembler<O> {
         assembly.is_whole()
     }
 
+    /// What has come of a message whose sender asks, of which this is the head of any fragment. While it asks, the message is not given up.
+    pub fn answer(&mut self, origin: O, head: &Head, now: Nanos) -> Progress {
+        let name = (origin, head.number);
+        if head.message_size as usize > self.message_size_max {
+            return Progress::of(State::Refused);
+        }
+        if let Some(assembly) = self.assemblies.iter_mut().find(|assembly| assembly.name == name) {
+            assembly.touched = now;
+            return if assembly.is_of(head) { assembly.progress() } else { Progress::of(State::Lost) };
+        }
+        let ended = self.ended.iter().find(|(ended, _)| *ended == name);
+        Progress::of(match ended {
+            Some((_, true)) => State::Whole,
+            Some((_, false)) => State::Lost,
+            None => State::Unknown,
+        })
+    }
+
+    /// Largest message that it takes, bytes.
+    pub fn message_size_max(&self) -> usize {
+        self.message_size_max
+    }
+
     /// The message, which is void where fragments are missing.
     pub fn bytes(&self, place: Place) -> &[u8] {
         &self.assemblies[place.0].bytes
@@ -152,7 +194,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
     /// Hands a whole message over: it is the caller's from now on.
     pub fn take(&mut self, place: Place) -> Vec<u8> {
         debug_assert!(self.assemblies[place.0].is_whole());
-        self.end(place.0)
+        self.end(place.0, true)
     }
 
     /// Gives up what has had no fragment for a time. Only once all that has come is taken: a caller that was away for long has
@@ -195,20 +237,25 @@ impl<O: Copy + PartialEq> Assembler<O> {
 
     fn give_up(&mut self, index: usize) {
         self.lost += 1;
-        self.end(index);
+        self.end(index, false);
     }
 
-    fn end(&mut self, index: usize) -> Vec<u8> {
+    fn end(&mut self, index: usize, is_delivered: bool) -> Vec<u8> {
         let Assembly { name, bytes, .. } = self.assemblies.swap_remove(index);
         self.held -= bytes.len();
-        self.remember(name);
+        self.remember(name, is_delivered);
         bytes
     }
 
-    fn remember(&mut self, name: Name<O>) {
+    fn remember(&mut self, name: Name<O>, is_delivered: bool) {
         if self.ended.len() == ENDED_MAX {
-            self.ended.pop_front();
+            let is_newest = |at: usize| {
+                let ((origin, _), _) = self.ended[at];
+                origin != name.0 && !self.ended.range(at + 1..).any(|((other, _), _)| *other == origin)
+            };
+            let oldest = (0..ENDED_MAX).find(|&at| !is_newest(at)).unwrap_or(0);
+            self.ended.remove(oldest);
         }
-        self.ended.push_back(name);
+        self.ended.push_back((name, is_delivered));
     }
 }

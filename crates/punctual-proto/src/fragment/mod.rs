@@ -11,16 +11,24 @@
 //! | 12 | 4 | size of every fragment but the last, bytes |
 //!
 //! Little-endian. A fragment of which one of these cannot be is refused.
+//!
+//! Where a message is for one receiver, its sender asks what has come ([`Question`]), the receiver answers ([`Receipt`]), and what is
+//! missing is sent again ([`Courier`]). Both are frames of the same kind: a question is a head without bytes behind it, a receipt one
+//! of a message of no bytes.
 
 use core::ops::Range;
 
 use crate::limits::{FRAGMENT_SIZE_MIN, MESSAGE_SIZE_MAX};
 
 mod assembler;
+mod courier;
+mod receipt;
 #[cfg(test)]
 mod tests;
 
 pub use assembler::{Assembler, Place, Refused};
+pub use courier::{Courier, Ending, Say};
+pub use receipt::{Part, Progress, Question, RECEIPT_SIZE_MAX, Receipt, State};
 
 /// Size of a head, bytes.
 pub const HEAD_SIZE: usize = 16;
@@ -51,13 +59,18 @@ impl Head {
 
     /// Reads the head of a fragment behind which stand `size` bytes. None if no sender writes such a one.
     pub fn read(bytes: &[u8; HEAD_SIZE], size: usize) -> Option<Self> {
+        let head = Self::fields(bytes);
+        (head.can_be() && head.range().len() == size).then_some(head)
+    }
+
+    /// As it stands there, whatever it is.
+    fn fields(bytes: &[u8; HEAD_SIZE]) -> Self {
         let mut fields = [0; 4];
         for (field, part) in fields.iter_mut().zip(bytes.as_chunks::<4>().0) {
             *field = u32::from_le_bytes(*part);
         }
         let [number, message_size, at, fragment_size] = fields;
-        let head = Self { number, message_size, at, fragment_size };
-        (head.can_be() && head.range().len() == size).then_some(head)
+        Self { number, message_size, at, fragment_size }
     }
 
     fn can_be(&self) -> bool {

@@ -1,21 +1,38 @@
-//! How a message larger than a frame is sent: fragment by fragment, each when there is room for it.
+//! How a message larger than a frame is sent: fragment by fragment, each when there is room for it; to one receiver with repair.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use punctual_machine::block;
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_proto::Target;
-use punctual_proto::fragment::HEAD_SIZE;
+use punctual_proto::fragment::{
+    Courier, Cut, Ending, HEAD_SIZE, Part, Question, RECEIPT_SIZE_MAX, Receipt, Say,
+};
+use punctual_proto::{Header, Kind, Nanos, Target};
 
+use super::wire::WireEnd;
 use super::{Communicator, End};
-use crate::engine::SendError;
-use crate::ledger::Count;
+use crate::engine::{Bell, SendError};
+use crate::large::{Gathered, Origin, now};
+use crate::ledger::{Count, RowCount};
+use crate::node::Core;
+use crate::node::inbox::Inbox;
+use crate::node::receiving::Found;
 use crate::node::sending::Timing;
 
-/// Bytes after which a kernel's medium is given time, and how long each takes: 200 MB/s. Nothing there tells a sender that its
-/// receiver is behind; a receive buffer of 1 MiB takes as much as comes in 5 ms.
+/// Bytes after which a kernel's medium is given time where several receive, and how long each takes: 200 MB/s. None of them says
+/// that it is behind; a receive buffer of 1 MiB takes as much as comes in 5 ms.
 const BYTES_AT_ONCE: usize = 96 << 10;
 const BYTE_TAKES_NS: u64 = 5;
+
+/// Frames that a sender takes before it looks again whether it can send.
+const FRAMES_PER_LOOK: usize = 32;
+
+/// How soon is tried again what the medium had no room for.
+const FULL_FOR: Duration = Duration::from_micros(100);
+
+/// Messages that come while one is sent and are kept for a receive, at most.
+const HELD_MAX: usize = 1024;
 
 /// A part of a message.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +53,21 @@ impl Fragment<'_> {
         head.copy_from_slice(&self.head);
         block::copy(self.bytes, bytes);
     }
+}
+
+/// Takes a fragment, which goes with the next flush.
+pub(super) fn put_fragment(
+    core: &Core,
+    inbox: &Inbox,
+    stamps: bool,
+    fragment: &Fragment<'_>,
+) -> Result<(), SendError> {
+    let mut sending = core.sending();
+    let (size, timing) = (HEAD_SIZE + fragment.bytes.len(), stamps.then_some(fragment.timing));
+    sending.claim(core, inbox, fragment.target, (Kind::Fragment, size), timing)?;
+    fragment.write(sending.payload());
+    sending.commit(core, inbox);
+    Ok(())
 }
 
 /// Spreads bytes over time.
@@ -59,6 +91,56 @@ impl Pace {
     }
 }
 
+/// A message that is to be sent.
+#[derive(Clone, Copy, Debug)]
+struct Load<'a> {
+    target: Target,
+    payload: &'a [u8],
+    timing: Timing,
+}
+
+/// A message on its way to one receiver.
+#[derive(Debug)]
+struct Errand<'a> {
+    courier: Courier,
+    load: Load<'a>,
+    /// What was refused for now, and why.
+    pending: Option<(Say, SendError)>,
+    /// Its first fragment was sent.
+    is_begun: bool,
+}
+
+impl Errand<'_> {
+    /// Once it has ended: an error only if the message is delivered to nobody.
+    fn ended(&self) -> Option<Result<(), SendError>> {
+        let size = self.load.payload.len();
+        Some(match (self.courier.ending()?, self.pending) {
+            (Ending::Whole, _) | (Ending::Silent { all_sent: true }, None) => Ok(()),
+            (Ending::Silent { .. }, Some((_, refusal))) => Err(refusal),
+            (Ending::Lost | Ending::Silent { all_sent: false }, _) => Err(SendError::Full),
+            (Ending::Refused(size_max), _) => Err(SendError::TooLong { size, size_max: size_max as usize }),
+        })
+    }
+}
+
+/// What became of a frame of the kind of fragments.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// Its message is whole: that has landed.
+    Message,
+    /// It is where it belongs, or was refused.
+    Part,
+    /// It says what has come of a message of ours.
+    Receipt(Receipt),
+}
+
+/// Messages that came while one was sent.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    messages: VecDeque<(Found, Vec<u8>)>,
+    size: usize,
+}
+
 impl Communicator {
     /// Largest message that it sends, bytes ([`crate::NodeOptions::message_size_max`]).
     pub fn message_size_max(&self) -> usize {
@@ -76,13 +158,32 @@ impl Communicator {
     ) -> Result<(), SendError> {
         let about = self.about();
         let (clock, heads) = (about.clock, about.large.cut(payload.len(), about.payload_size_max)?);
-        let (timing, waits) = (Timing { due, sent: about.sent_once(clock.now()) }, !timeout.is_zero());
+        let timing = Timing { due, sent: about.sent_once(clock.now()) };
+        let load = Load { target, payload, timing };
+        let is_for_one = target.port.is_some() && target.node.is_some_and(|node| node != about.node);
+        match &mut self.end {
+            End::Wire(end) if is_for_one && !timeout.is_zero() => {
+                if std::mem::take(&mut self.kept) {
+                    end.hold_first();
+                }
+                let brought = end.bring(heads, load, timeout);
+                self.waiting = !end.held.messages.is_empty();
+                brought
+            }
+            _ => self.send_blindly(heads, load, timeout),
+        }
+    }
+
+    /// Sends one fragment after the other, whatever comes of them.
+    fn send_blindly(&mut self, heads: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
+        let (clock, waits) = (self.about().clock, !timeout.is_zero());
+        let Load { target, payload, timing } = load;
         let mut pace = Pace { bytes: 0, next: timing.sent };
         for head in heads {
             let (bytes, is_first) = (&payload[head.range()], head.at == 0);
             let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits };
             self.persist(timeout, |own| match &mut own.end {
-                End::Wire(end) => end.put_fragment(&fragment),
+                End::Wire(end) => put_fragment(&end.core, &end.reception.inbox, end.stamps, &fragment),
                 End::Memory(end) => end.outlet.put_fragment(&fragment),
             })?;
             self.about().page.count(Count::LargeSent).add(is_first.into());
@@ -95,5 +196,181 @@ impl Communicator {
         }
         self.flush();
         Ok(())
+    }
+}
+
+impl WireEnd {
+    /// Takes the frame of the kind of fragments that landed.
+    pub(super) fn take_part(&mut self) -> Taken {
+        let (about, inbox) = (&self.core.about, &self.reception.inbox);
+        let Some((&found, buffer)) = self.reception.landing().last() else { return Taken::Part };
+        let Header { source, target, incarnation, payload_size, .. } = found.header;
+        let sealed_in = found.circumstances.sealed_in;
+        let origin = Origin { source, target, life: incarnation.into(), sealed_in };
+        let payload = &buffer[found.payload_at..][..payload_size as usize];
+        let taken = match Part::read(payload) {
+            Some(Part::Receipt(receipt)) => Taken::Receipt(receipt),
+            Some(Part::Question(question)) => {
+                // Who only listens, or is one of several who are meant, is not asked.
+                if !inbox.monitors && target == Target::from(self.address()) {
+                    self.answer(&origin, &question);
+                }
+                Taken::Part
+            }
+            _ => {
+                let (head, bytes) = payload.split_first_chunk().unwrap_or((&[0; HEAD_SIZE], &[]));
+                let copy = |room: &mut [u8]| {
+                    room.copy_from_slice(bytes);
+                    true
+                };
+                match self.gatherer.gather(about, origin, (head, bytes.len()), copy) {
+                    Gathered::Whole(place) => {
+                        let whole = self.gatherer.take(about, place);
+                        self.reception.landing_mut().land_whole(whole);
+                        return Taken::Message;
+                    }
+                    Gathered::Part | Gathered::Void => Taken::Part,
+                }
+            }
+        };
+        let row = self.core.about.page.row(self.reception.inbox.row);
+        row[RowCount::Delivered as usize].add_alone(1);
+        row[RowCount::Direct as usize].add_alone(found.direct.into());
+        taken
+    }
+
+    /// Tells a sender what has come. What the medium has no room for is asked again.
+    fn answer(&mut self, origin: &Origin, question: &Question) {
+        let (core, inbox) = (&self.core, &self.reception.inbox);
+        let receipt = self.gatherer.answer(&core.about, origin, question, core.room_for(inbox));
+        let mut bytes = [0; RECEIPT_SIZE_MAX];
+        let size = receipt.write(&mut bytes);
+        let mut sending = core.sending();
+        if sending.claim(core, inbox, origin.source.into(), (Kind::Fragment, size), None).is_ok() {
+            sending.payload().copy_from_slice(&bytes[..size]);
+            sending.commit(core, inbox);
+            sending.flush();
+        }
+    }
+
+    /// Brings a message to one receiver: what is lost is sent again. What comes meanwhile is held for a receive.
+    fn bring(&mut self, cut: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
+        let was_armed = self.disarm();
+        self.reception.landing_mut().forget();
+        let patience = Nanos(timeout.as_nanos().try_into().unwrap_or(u64::MAX));
+        let courier = Courier::new(cut, patience, now(&self.core.about));
+        let mut errand = Errand { courier, load, pending: None, is_begun: false };
+        let brought = loop {
+            errand.courier.handle_timeout(now(&self.core.about));
+            if let Some(ended) = errand.ended() {
+                break ended;
+            }
+            if let Err(error) = self.say_all(&mut errand) {
+                break Err(error);
+            }
+            self.listen(&mut errand);
+        };
+        self.core.sending().flush();
+        if was_armed && (!self.held.messages.is_empty() || !self.arm()) {
+            // Whoever waits for the descriptor looks once more.
+            self.reception.inbox.bell.event().ring();
+        }
+        brought
+    }
+
+    /// Sends what is to be sent now, as far as there is room.
+    fn say_all(&mut self, errand: &mut Errand<'_>) -> Result<(), SendError> {
+        let now = now(&self.core.about);
+        while let Some(say) = match errand.pending.take() {
+            Some((say, _)) => Some(say),
+            None => errand.courier.poll_transmit(now),
+        } {
+            match self.say(&say, errand) {
+                Ok(()) => {}
+                Err(refusal @ (SendError::Full | SendError::Unreachable)) => {
+                    errand.pending = Some((say, refusal));
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.flush();
+        Ok(())
+    }
+
+    fn say(&mut self, say: &Say, errand: &mut Errand<'_>) -> Result<(), SendError> {
+        let Load { target, payload, timing } = errand.load;
+        let (head, bytes) = match say {
+            Say::Fragment(head) => (head.to_bytes(), &payload[head.range()]),
+            Say::Question(question) => (question.to_bytes(), &[][..]),
+        };
+        let fragment = Fragment { target, head, bytes, timing, waits: true };
+        put_fragment(&self.core, &self.reception.inbox, self.stamps, &fragment)?;
+        // The first that is sent is the message's first.
+        let is_first = !std::mem::replace(&mut errand.is_begun, true);
+        self.core.about.page.count(Count::LargeSent).add(is_first.into());
+        Ok(())
+    }
+
+    /// Receives until the courier has something to do.
+    fn listen(&mut self, errand: &mut Errand<'_>) {
+        let Errand { courier, pending, .. } = errand;
+        let clock = self.core.about.clock;
+        let left = courier.poll_timeout().since(now(&self.core.about));
+        let left = if pending.is_some() { FULL_FOR } else { Duration::from_nanos(left.0) };
+        if self.held.messages.len() >= HELD_MAX || self.held.size >= self.core.about.large.message_size_max(0)
+        {
+            std::thread::sleep(left);
+            return self.core.keep_house();
+        }
+        let until = clock.now().plus(clock.ticks(left));
+        let mut found = self.reception.receive_until(&self.core, Some(until));
+        for _ in 0..FRAMES_PER_LOOK {
+            if !found {
+                // What has come is taken: what is too old can be given up.
+                return self.gatherer.handle_nothing(&self.core.about);
+            }
+            let taken =
+                if self.reception.landing().is_fragment() { self.take_part() } else { Taken::Message };
+            match taken {
+                Taken::Message => self.hold(),
+                Taken::Part => {}
+                Taken::Receipt(receipt) => return courier.handle_receipt(&receipt, now(&self.core.about)),
+            }
+            found = self.reception.try_receive(&self.core);
+        }
+    }
+
+    /// Keeps what landed for a receive.
+    fn hold(&mut self) {
+        if let Some(message) = self.take_landed() {
+            self.held.messages.push_back(message);
+        }
+    }
+
+    /// Keeps what landed before all else.
+    fn hold_first(&mut self) {
+        if let Some(message) = self.take_landed() {
+            self.held.messages.push_front(message);
+        }
+    }
+
+    fn take_landed(&mut self) -> Option<(Found, Vec<u8>)> {
+        let (mut found, bytes) = self.reception.landing_mut().take_out()?;
+        // From now on it waits, as what is in the inbox does.
+        let row = self.core.about.page.row(self.reception.inbox.row);
+        row[RowCount::Direct as usize].add_alone(found.direct.into());
+        found.direct = false;
+        self.held.size += bytes.len();
+        Some((found, bytes))
+    }
+
+    /// Lets the oldest message land that is kept. Whether there are others.
+    pub(super) fn land_held(&mut self) -> bool {
+        if let Some((found, bytes)) = self.held.messages.pop_front() {
+            self.held.size -= bytes.len();
+            self.reception.landing_mut().put_back((found, bytes));
+        }
+        !self.held.messages.is_empty()
     }
 }

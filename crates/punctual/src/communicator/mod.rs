@@ -117,6 +117,8 @@ pub struct Communicator {
     watch: Option<Box<Watch>>,
     /// What landed last did not fit into its receiver's buffer, and is received next.
     kept: bool,
+    /// Messages that came while a large one was sent are received then, before all others.
+    waiting: bool,
 }
 
 impl fmt::Debug for Communicator {
@@ -143,7 +145,8 @@ impl Communicator {
     }
 
     fn new(end: End, options: &CommunicatorOptions) -> Self {
-        let mut new = Self { end, recorder: Recorder::new(options.recorded), watch: None, kept: false };
+        let mut new =
+            Self { end, recorder: Recorder::new(options.recorded), watch: None, kept: false, waiting: false };
         if let Some(log) = &options.late {
             let receiver = format!("{}:{}", new.about().owner.name, new.address().port);
             new.watch = Some(Box::new(Watch::new(log, receiver)));
@@ -357,7 +360,27 @@ impl Communicator {
     /// It is watched, or a message is kept.
     #[inline]
     fn takes_detour(&self) -> bool {
-        self.watch.is_some() | self.kept
+        self.watch.is_some() | self.has_kept()
+    }
+
+    /// A message is here that has been taken from the medium.
+    #[inline]
+    fn has_kept(&self) -> bool {
+        self.kept | self.waiting
+    }
+
+    /// Lets such a message land.
+    fn land_kept(&mut self) -> bool {
+        if std::mem::take(&mut self.kept) {
+            return true;
+        }
+        match &mut self.end {
+            End::Wire(end) if self.waiting => {
+                self.waiting = end.land_held();
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Lets the oldest message land; waits for one.
@@ -381,7 +404,7 @@ impl Communicator {
 
     /// The same as [`Self::land_until`], with looks at this thread while there is no message.
     fn land_until_watched(&mut self, deadline: Option<Ticks>) -> bool {
-        if std::mem::take(&mut self.kept) {
+        if self.land_kept() {
             return true;
         }
         let wants_look = self.watch.as_ref().is_some_and(|watch| watch.wants_look());
@@ -402,7 +425,7 @@ impl Communicator {
 
     /// Lets the oldest message land, if there is one; if there is none, that is the time to look at this thread.
     fn try_land_watched(&mut self) -> bool {
-        if std::mem::take(&mut self.kept) {
+        if self.land_kept() {
             return true;
         }
         if self.watch.as_ref().is_some_and(|watch| watch.wants_look() && watch.is_overdue()) {
@@ -429,7 +452,7 @@ impl Communicator {
     /// Whether there may be a message; `None` where only the kernel could say.
     pub(crate) fn is_ready(&self) -> Option<bool> {
         match &self.end {
-            _ if self.kept => Some(true),
+            _ if self.has_kept() => Some(true),
             End::Wire(_) => None,
             End::Memory(end) => Some(end.is_ready()),
         }
@@ -438,7 +461,7 @@ impl Communicator {
     /// Lets the oldest message land, if there is one: [`Self::message`].
     #[inline]
     pub(crate) fn try_land(&mut self) -> bool {
-        std::mem::take(&mut self.kept) || self.land_now()
+        self.land_kept() || self.land_now()
     }
 
     #[inline]
@@ -481,8 +504,10 @@ impl Communicator {
     /// its own only. Arming does the node's housekeeping when it is due: a loop that
     /// waits for long calls [`crate::Node::housekeep`] now and then.
     pub fn arm(&mut self) -> bool {
+        if self.has_kept() {
+            return false;
+        }
         match &mut self.end {
-            _ if self.kept => false,
             End::Wire(end) => end.arm(),
             End::Memory(end) => end.arm(),
         }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use punctual_machine::clock::Ticks;
 use punctual_proto::{Address, Target};
 
-use super::large::Fragment;
+use super::large::{Fragment, put_fragment};
 use super::outlet::Outlet;
-use super::wire::put_fragment;
 use crate::engine::SendError;
 use crate::ledger::Count;
 use crate::node::inbox::Inbox;

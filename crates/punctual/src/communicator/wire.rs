@@ -7,15 +7,14 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::{Clock, Ticks, realtime_ns, stamp_age};
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
-use punctual_proto::fragment::HEAD_SIZE;
-use punctual_proto::{Address, Header, Kind, Target};
+use punctual_proto::{Address, Kind, Target};
 
 use super::Message;
-use super::large::Fragment;
+use super::large::{Held, Taken};
 use super::reception::{self, Reception};
 use super::sender::WireSender;
 use crate::engine::{Bell, SendError};
-use crate::large::{FRAGMENTS_PER_LOOK, Gathered, Gatherer, Origin};
+use crate::large::{FRAGMENTS_PER_LOOK, Gatherer};
 use crate::ledger::RowCount;
 use crate::node::inbox::Inbox;
 use crate::node::receiving::Found;
@@ -45,13 +44,14 @@ impl WireClaim<'_> {
 
 #[derive(Debug)]
 pub(super) struct WireEnd {
-    core: Arc<Core>,
-    reception: Reception,
+    pub(super) core: Arc<Core>,
+    pub(super) reception: Reception,
     /// The engine's descriptors and the inbox's together, for the user's own event loop.
     own_set: EpollSet,
     armed: bool,
-    stamps: bool,
-    gatherer: Gatherer,
+    pub(super) stamps: bool,
+    pub(super) gatherer: Gatherer,
+    pub(super) held: Held,
 }
 
 impl WireEnd {
@@ -66,7 +66,8 @@ impl WireEnd {
             .inspect_err(|_| core.close(inbox))
             .map_err(BindError::System)?;
         let gatherer = Gatherer::new(&core.about.large);
-        Ok(Self { core, reception, own_set, armed: false, stamps: options.stamps, gatherer })
+        let (stamps, held) = (options.stamps, Held::default());
+        Ok(Self { core, reception, own_set, armed: false, stamps, gatherer, held })
     }
 
     fn open_sets(
@@ -122,10 +123,6 @@ impl WireEnd {
         let mut sending = self.core.sending();
         sending.take(&self.core, &self.reception.inbox, target, payload, timing)?;
         Ok(sending)
-    }
-
-    pub(super) fn put_fragment(&mut self, fragment: &Fragment<'_>) -> Result<(), SendError> {
-        put_fragment(&self.core, &self.reception.inbox, self.stamps, fragment)
     }
 
     pub(super) fn flush(&mut self) {
@@ -184,7 +181,7 @@ impl WireEnd {
         land: &mut impl FnMut(&mut Reception, &Core) -> bool,
     ) -> bool {
         for taken in 1_usize.. {
-            if self.take_fragment() {
+            if matches!(self.take_part(), Taken::Message) {
                 return true;
             }
             let is_late = || deadline.is_some_and(|deadline| self.core.about.clock.now() >= deadline);
@@ -197,30 +194,6 @@ impl WireEnd {
             }
         }
         true
-    }
-
-    /// Takes the fragment that landed. Whether its message is whole: that has landed then.
-    fn take_fragment(&mut self) -> bool {
-        let about = &self.core.about;
-        let row = about.page.row(self.reception.inbox.row);
-        let landing = self.reception.landing_mut();
-        let Some((found, buffer)) = landing.last() else { return false };
-        let Header { source, target, incarnation, payload_size, .. } = found.header;
-        let sealed_in = found.circumstances.sealed_in;
-        let origin = Origin { source, target, life: incarnation.into(), sealed_in };
-        let payload = &buffer[found.payload_at..][..payload_size as usize];
-        let (head, bytes) = payload.split_first_chunk().unwrap_or((&[0; HEAD_SIZE], &[]));
-        let copy = |room: &mut [u8]| {
-            room.copy_from_slice(bytes);
-            true
-        };
-        if let Gathered::Whole(place) = self.gatherer.gather(about, origin, (head, bytes.len()), copy) {
-            landing.land_whole(self.gatherer.take(about, place));
-            return true;
-        }
-        row[RowCount::Delivered as usize].add_alone(1);
-        row[RowCount::Direct as usize].add_alone(found.direct.into());
-        false
     }
 
     /// The message that has landed; it is delivered now.
@@ -285,7 +258,7 @@ impl WireEnd {
 
     /// Whether it was armed. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
     #[inline]
-    fn disarm(&mut self) -> bool {
+    pub(super) fn disarm(&mut self) -> bool {
         let was_armed = self.armed;
         if was_armed {
             self.disarm_armed();
@@ -300,21 +273,6 @@ impl WireEnd {
         self.reception.inbox.bell.event().drain();
         self.core.disarm();
     }
-}
-
-/// Takes a fragment, which goes with the next flush.
-pub(super) fn put_fragment(
-    core: &Core,
-    inbox: &Inbox,
-    stamps: bool,
-    fragment: &Fragment<'_>,
-) -> Result<(), SendError> {
-    let mut sending = core.sending();
-    let (size, timing) = (HEAD_SIZE + fragment.bytes.len(), stamps.then_some(fragment.timing));
-    sending.claim(core, inbox, fragment.target, (Kind::Fragment, size), timing)?;
-    fragment.write(sending.payload());
-    sending.commit(core, inbox);
-    Ok(())
 }
 
 /// A kernel's stamp, `CLOCK_REALTIME` nanoseconds, as an instant of our clock; 0 = not known. Both clocks are read now, so that

@@ -436,6 +436,11 @@ impl MediumReceive for DatagramReceive {
         Some(Box::new(DatagramDrops { sockets, echoed: self.echoed.clone(), echoes_seen: 0, longest_run }))
     }
 
+    fn room(&self) -> usize {
+        // The kernel counts twice what was asked for, and a frame with all that it takes.
+        self.own.socket.receive_buffer().map_or(super::ROOM_UNKNOWN, |size| size / 2)
+    }
+
     fn nudge(&mut self) -> Option<Box<dyn Nudge>> {
         Some(Box::new(self.nudge.take()?))
     }

@@ -46,6 +46,10 @@ impl<L: ReceiveLayer> Receive for L {
         self.inner_mut().drops()
     }
 
+    fn room(&self) -> usize {
+        self.inner().room()
+    }
+
     fn bell(&self) -> Arc<dyn Bell> {
         self.inner().bell()
     }

@@ -273,6 +273,9 @@ pub enum Flow {
 /// How long a sleep in the call that receives may last: then housekeeping is due.
 pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 
+/// What a medium has room for that does not say so, bytes.
+pub(crate) const ROOM_UNKNOWN: usize = 256 << 10;
+
 /// The receiving half of an engine.
 pub trait Receive: Any + Send + fmt::Debug {
     /// Shows at most `limit` events to `visit`, oldest first per source, until it says stop. Returns how many.
@@ -289,6 +292,11 @@ pub trait Receive: Any + Send + fmt::Debug {
     /// What the kernel had no room for, where there is a kernel between. Asked for once.
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
         None
+    }
+
+    /// Bytes of frames for which the medium has room before they are read, as far as it says.
+    fn room(&self) -> usize {
+        ROOM_UNKNOWN
     }
 
     /// What the node's own components ring.

@@ -64,7 +64,8 @@ pub(crate) fn open(
     }
     let (sender, receiver, drops) = socket.split();
     let transmit = PacketTransmit { socket: sender, frame_size_max, target: BROADCAST };
-    let receive = PacketReceive { socket: receiver, drops: Some(drops) };
+    let room = options.frames * frame_size_max;
+    let receive = PacketReceive { socket: receiver, drops: Some(drops), room };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -127,6 +128,8 @@ impl MediumTransmit for PacketTransmit {
 struct PacketReceive {
     socket: PacketReceiver,
     drops: Option<PacketDrops>,
+    /// Bytes of frames that its ring holds.
+    room: usize,
 }
 
 impl Drops for PacketDrops {
@@ -161,6 +164,10 @@ impl MediumReceive for PacketReceive {
 
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
         Some(Box::new(self.drops.take()?))
+    }
+
+    fn room(&self) -> usize {
+        self.room
     }
 
     fn looks_suffice(&self) -> bool {

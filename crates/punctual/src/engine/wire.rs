@@ -95,6 +95,11 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
     /// [`Receive::drops`].
     fn drops(&mut self) -> Option<Box<dyn Drops>>;
 
+    /// [`Receive::room`].
+    fn room(&self) -> usize {
+        super::ROOM_UNKNOWN
+    }
+
     /// Whether [`Self::is_ready`] sees every frame without a call of the kernel.
     fn looks_suffice(&self) -> bool {
         false
@@ -369,6 +374,10 @@ where
 
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
         self.medium.drops()
+    }
+
+    fn room(&self) -> usize {
+        self.medium.room()
     }
 
     fn bell(&self) -> Arc<dyn Bell> {

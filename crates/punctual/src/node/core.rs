@@ -26,6 +26,8 @@ pub(crate) struct Core {
     pub(crate) watch: Watch,
     pub(crate) bell: Arc<dyn Bell>,
     pub(super) manners: Manners,
+    /// Bytes of frames for which the medium has room before they are read.
+    pub(super) room: usize,
     /// The medium's descriptors, for epoll sets made while somebody drives the engine.
     pub(crate) descriptors: [Option<OwnedFd>; 2],
     /// Wakes users' event loops, while no component drives the engine.
@@ -174,6 +176,12 @@ impl Core {
             drop(receiving);
             self.hand_over();
         }
+    }
+
+    /// Bytes of one sender's frames for which there is room before this communicator has read them: others may send meanwhile.
+    pub(crate) fn room_for(&self, inbox: &Inbox) -> u32 {
+        let room = if self.registry.is_shared() { self.room.min(inbox.size) } else { self.room };
+        (room / 2).try_into().unwrap_or(u32::MAX)
     }
 
     /// Forgets a communicator that closes.

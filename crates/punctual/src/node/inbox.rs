@@ -55,6 +55,8 @@ pub(crate) struct Inbox {
     pub(crate) monitors: bool,
     /// Its row in the node's page of counters.
     pub(crate) row: usize,
+    /// What it holds, bytes.
+    pub(crate) size: usize,
     writer: Mutex<RingWriter>,
     /// Up to where its owner has read.
     cursor: Counter,
@@ -102,6 +104,7 @@ impl Inbox {
             port,
             monitors,
             row,
+            size,
             writer: Mutex::new(RingWriter::new(memory.clone())),
             cursor: Counter::default(),
             memory,

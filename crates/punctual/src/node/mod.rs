@@ -195,6 +195,7 @@ impl Node {
                 looks_suffice: engine.receive.looks_suffice(),
                 rings_doorbell: engine.receive.rings_doorbell(),
             },
+            room: engine.receive.room(),
             descriptors,
             gate,
             visitors: Counter::default(),

@@ -65,6 +65,25 @@ impl Landing {
         }
     }
 
+    /// Takes out the message that landed, with a buffer of its own.
+    pub(crate) fn take_out(&mut self) -> Option<(Found, Vec<u8>)> {
+        let mut found = self.last?;
+        let size = found.header.payload_size as usize;
+        let bytes = match self.aside.take() {
+            Some(frames) => std::mem::replace(&mut self.buffer, frames),
+            None => self.buffer[found.payload_at..][..size].to_vec(),
+        };
+        found.payload_at = 0;
+        Some((found, bytes))
+    }
+
+    /// What was taken out lands again.
+    pub(crate) fn put_back(&mut self, (found, bytes): (Found, Vec<u8>)) {
+        self.forget();
+        self.last = Some(found);
+        self.aside = Some(std::mem::replace(&mut self.buffer, bytes));
+    }
+
     /// The last message is not looked at any more.
     #[inline]
     pub(crate) fn forget(&mut self) {
