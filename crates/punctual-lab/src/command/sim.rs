@@ -42,6 +42,8 @@ pub enum Model {
     Stream(WorldArguments),
     /// Seals: whether each frame is taken once, and none that was altered or is of before
     Sealing(WorldArguments),
+    /// Messages larger than a frame: whether each is delivered once and whole, or its sender is told
+    Large(WorldArguments),
     /// Broadcast: whether all of a group deliver the same in one order, whatever is lost and whoever crashes
     Broadcast(WorldArguments),
     /// Replicated state: whether all copies are equal, whoever joins, crashes or gives a snapshot meanwhile
@@ -97,6 +99,7 @@ pub fn sim(arguments: &SimArguments) -> Result<(), Failure> {
         Model::TimeSync(world) => simulate_world("time-sync", world),
         Model::Stream(world) => simulate_world("stream", world),
         Model::Sealing(world) => simulate_world("sealing", world),
+        Model::Large(world) => simulate_world("large", world),
         Model::Broadcast(world) => simulate_world("broadcast", world),
         Model::Replica(world) => simulate_world("replica", world),
     }

@@ -80,8 +80,8 @@ pub struct Courier {
     ask_at: Nanos,
     ask_every: Nanos,
     news_at: Nanos,
-    /// The receiver has told of fragments that it has.
-    is_begun: bool,
+    /// The first question that was asked when the receiver had already told of fragments that it has.
+    begun: Option<u32>,
     ending: Option<Ending>,
 }
 
@@ -106,7 +106,7 @@ impl Courier {
             ask_at: now.plus(QUESTION_EVERY_MIN),
             ask_every: QUESTION_EVERY_MIN,
             news_at: now,
-            is_begun: false,
+            begun: None,
             ending: None,
         };
         new.window = new.fragments_in(FRAGMENT_ROOM_FIRST);
@@ -156,8 +156,12 @@ impl Courier {
             State::Lost => self.ending = Some(Ending::Lost),
             State::Refused => self.ending = Some(Ending::Refused(receipt.room)),
             State::Unknown | State::Partial if receipt.question <= self.answered => {}
-            // What it knew it has forgotten, whole or not: it must not be made again.
-            State::Unknown if self.is_begun => self.ending = Some(Ending::Lost),
+            State::Unknown if self.begun.is_some() => {
+                // What it knew it has forgotten, whole or not: it must not be made again. Unless it was asked before, and answers late.
+                if self.begun.is_some_and(|first| receipt.question >= first) {
+                    self.ending = Some(Ending::Lost);
+                }
+            }
             State::Unknown | State::Partial => self.handle_progress(receipt, now),
         }
     }
@@ -192,7 +196,8 @@ impl Courier {
         }
         self.next = base;
         if arrived > 0 {
-            (self.news_at, self.is_begun) = (now, true);
+            self.news_at = now;
+            self.begun = self.begun.or(Some(self.question));
         }
         self.fit_window(receipt, arrived, lost);
     }

@@ -53,6 +53,11 @@ fn sealing_holds() {
 }
 
 #[test]
+fn large_messages_hold() {
+    holds("large");
+}
+
+#[test]
 fn broadcast_holds() {
     holds("broadcast");
 }

@@ -3,6 +3,7 @@
 mod broadcast;
 mod interest;
 mod keyed_group;
+mod large;
 mod sealing;
 mod stream;
 mod time_sync;
@@ -75,6 +76,7 @@ pub const MODELS: &[&dyn Model] = &[
     &time_sync::TimeSync,
     &stream::Streams,
     &sealing::Sealing,
+    &large::LargeMessages,
     &broadcast::Broadcast::SOUND,
     &broadcast::Broadcast::REPLICATED,
 ];
