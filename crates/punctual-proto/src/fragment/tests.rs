@@ -2,9 +2,12 @@
 
 use proptest::prelude::*;
 
+use super::receipt::WINDOW_WORDS;
 use super::*;
-use crate::limits::{ASSEMBLIES_MAX, ASSEMBLY_AGE, PAYLOAD_SIZE_MAX};
+use crate::limits::{ASSEMBLIES_MAX, ASSEMBLY_AGE, FRAGMENT_ROOM_FIRST, FRAGMENT_WINDOW, PAYLOAD_SIZE_MAX};
+use crate::sim::Rng;
 use crate::time::Nanos;
+use alloc::collections::VecDeque;
 
 const NOW: Nanos = Nanos(0);
 const FREE: usize = 4 * MESSAGE_SIZE_MAX;
@@ -150,7 +153,246 @@ fn a_whole_message_waits_for_its_receiver() {
     assert_eq!(assembler.take(again), sent);
 }
 
+const PATIENCE: Nanos = Nanos::from_millis(1_000);
+
+fn courier(size: usize) -> Courier {
+    Courier::new(Cut::new(5, size, FRAGMENT_SIZE_MIN + HEAD_SIZE).unwrap(), PATIENCE, NOW)
+}
+
+fn receipt(question: u32, room: u32, progress: Progress) -> Receipt {
+    Receipt { number: 5, question, room, progress }
+}
+
+/// Everything that is to be said now: where fragments begin, and the last question.
+fn said(courier: &mut Courier, now: Nanos) -> (Vec<u32>, u32) {
+    let (mut fragments, mut last) = (Vec::new(), 0);
+    while let Some(say) = courier.poll_transmit(now) {
+        match say {
+            Say::Fragment(head) => fragments.push(head.at / head.fragment_size),
+            Say::Question(question) => last = question.number,
+        }
+    }
+    (fragments, last)
+}
+
+/// The layout is a contract: it is in `docs/large.md`.
+#[test]
+fn questions_and_receipts_are_laid_out_as_documented() {
+    let message = Head { number: 0x0403_0201, message_size: 0x0003_0000, at: 0, fragment_size: 0x8000 };
+    let question = Question { message, number: 7 };
+    assert_eq!(question.to_bytes(), [1, 2, 3, 4, 0, 0, 3, 0, 7, 0, 0, 0, 0, 0x80, 0, 0]);
+    assert_eq!(Part::read(&question.to_bytes()), Some(Part::Question(question)));
+    let mut progress = Progress { base: 9, ..Progress::of(State::Partial) };
+    progress.present[0] = 0b110;
+    let receipt = Receipt { number: 0x0403_0201, question: 7, room: 0x0200, progress };
+    let mut bytes = [0xFF; RECEIPT_SIZE_MAX];
+    let size = receipt.write(&mut bytes);
+    let fields = [1, 2, 3, 4, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0, 9, 0, 0, 0];
+    assert_eq!((&bytes[..24], &bytes[24..size]), (&fields[..], &[6, 0, 0, 0, 0, 0, 0, 0][..]));
+    assert_eq!(Part::read(&bytes[..size]), Some(Part::Receipt(receipt)));
+    for wrong in [&bytes[..size - 1], &bytes[..16], &bytes[..15], &[]] {
+        assert_eq!(Part::read(wrong), None, "{}", wrong.len());
+    }
+    bytes[12] = 5;
+    assert_eq!(Part::read(&bytes[..size]), None, "a state of which nobody knows");
+    assert_eq!(Part::read(&[0; RECEIPT_SIZE_MAX + 8]), None, "more bits than a window has");
+}
+
+/// Goal: no more is under way than there is said to be room for, and what is lost is sent again first.
+#[test]
+fn what_is_missing_is_sent_again_within_the_room_there_is() {
+    let mut courier = courier(1_000 * FRAGMENT_SIZE_MIN);
+    let (fragments, asked) = said(&mut courier, NOW);
+    let first = FRAGMENT_ROOM_FIRST / FRAGMENT_SIZE_MIN as u32;
+    assert_eq!(fragments, (0..first).collect::<Vec<u32>>());
+    let mut progress = Progress { base: 3, ..Progress::of(State::Partial) };
+    progress.present.fill(u64::MAX);
+    progress.present[0] &= !0b1001;
+    // Bits beyond what was sent say nothing.
+    courier.handle_receipt(&receipt(asked, 40 * FRAGMENT_SIZE_MIN as u32, progress), NOW);
+    let (fragments, _) = said(&mut courier, NOW);
+    let expected: Vec<u32> = [3, 6].into_iter().chain(first..first + 38).collect();
+    assert_eq!(fragments, expected);
+    assert_eq!(courier.ending(), None);
+}
+
+/// Goal: what no receiver says changes nothing: of other messages, of questions that were not asked, of fragments that were not sent.
+#[test]
+fn what_cannot_be_said_is_passed_over() {
+    let mut courier = courier(2_000 * FRAGMENT_SIZE_MIN);
+    let (sent, asked) = said(&mut courier, NOW);
+    let far = Progress { base: sent.len() as u32 + 1, ..Progress::of(State::Partial) };
+    let other = Receipt { number: 6, ..receipt(asked, u32::MAX, Progress::of(State::Whole)) };
+    let early = receipt(asked + 1, u32::MAX, Progress::of(State::Whole));
+    for wrong in [other, early, receipt(asked, u32::MAX, far)] {
+        courier.handle_receipt(&wrong, NOW);
+        assert_eq!((courier.ending(), said(&mut courier, NOW).0.len()), (None, 0), "{wrong:?}");
+    }
+    let half = Progress { base: sent.len() as u32, ..Progress::of(State::Partial) };
+    courier.handle_receipt(&receipt(asked, u32::MAX, half), NOW);
+    let (more, asked) = said(&mut courier, NOW);
+    assert_eq!(more.first(), Some(&(sent.len() as u32)));
+    courier.handle_receipt(&receipt(asked, u32::MAX, Progress::of(State::Unknown)), NOW);
+    assert_eq!(courier.ending(), Some(Ending::Lost), "what the receiver had it has no more");
+}
+
+/// Goal: who says nothing is asked again, less and less often, and for no longer than there is patience; what it may have is told.
+#[test]
+fn silence_ends() {
+    for (size, all_sent) in [(4_000, true), (1 << 20, false)] {
+        let mut courier = courier(size);
+        let (mut now, mut asked, mut pauses) = (NOW, 0, Vec::new());
+        while courier.ending().is_none() {
+            let (_, question) = said(&mut courier, now);
+            if question > 0 {
+                asked = question;
+            }
+            let next = courier.poll_timeout();
+            assert!(next > now);
+            pauses.push(next.since(now));
+            now = next;
+            courier.handle_timeout(now);
+        }
+        assert_eq!((courier.ending(), now), (Some(Ending::Silent { all_sent }), PATIENCE));
+        assert!(pauses.windows(2).take(pauses.len() - 2).all(|two| two[0] <= two[1]), "{pauses:?}");
+        assert!(asked < 40 && courier.poll_transmit(now).is_none());
+    }
+}
+
+/// Goal: who asked is told of every ending, and the newest of a sender is not forgotten for others.
+#[test]
+fn an_answer_says_what_became_of_a_message() {
+    let mut assembler = Assembler::new(4_000);
+    let head = heads(1, 1_000, 512)[0];
+    let state = |assembler: &mut Assembler<u8>, head: &Head| assembler.answer(0, head, NOW).state;
+    assert_eq!(state(&mut assembler, &head), State::Unknown);
+    assert_eq!(state(&mut assembler, &Head { message_size: 4_001, ..head }), State::Refused);
+    feed(&mut assembler, &heads(1, 1_000, 512)[1], &message(1, 1_000), NOW).unwrap();
+    let progress = assembler.answer(0, &head, NOW);
+    assert_eq!((progress.state, progress.base, progress.present[0]), (State::Partial, 0, 0b10));
+    feed(&mut assembler, &head, &message(1, 1_000), NOW).unwrap();
+    assert_eq!(state(&mut assembler, &head), State::Whole);
+    for number in 2..1_000 {
+        let place = assembler.place(1, &heads(number, 900, 512)[0], NOW, 4_000).unwrap();
+        assembler.fill(place, &heads(number, 900, 512)[0], NOW);
+        assembler.handle_end();
+    }
+    assert_eq!(state(&mut assembler, &head), State::Whole);
+    assert_eq!(assembler.answer(1, &heads(999, 900, 512)[0], NOW).state, State::Lost);
+}
+
+/// Goal: while a sender asks, its message is not given up.
+#[test]
+fn a_question_keeps_a_message() {
+    let mut assembler = Assembler::new(4_000);
+    let head = heads(1, 1_000, 512)[0];
+    feed(&mut assembler, &head, &message(1, 1_000), NOW).unwrap();
+    assembler.answer(0, &head, ASSEMBLY_AGE);
+    assembler.handle_timeout(ASSEMBLY_AGE.plus(Nanos(1)));
+    assert_eq!(assembler.take_lost(), 0);
+    assembler.handle_timeout(ASSEMBLY_AGE.plus(ASSEMBLY_AGE));
+    assert_eq!(assembler.take_lost(), 1);
+}
+
+/// Brings a message over a line that loses so many of eight frames each way, with up to so many frames on it; the frames that it took.
+fn bring(size: usize, room: u32, loss: u64, dice: &mut Rng) -> usize {
+    let sent = message(5, size);
+    let (mut courier, mut assembler) = (courier(size), Assembler::new(size));
+    let (mut line, mut now, mut frames) = (VecDeque::new(), NOW, 0);
+    loop {
+        while let Some(say) = courier.poll_transmit(now) {
+            frames += 1;
+            if dice.below(8) >= loss {
+                line.push_back(say);
+            }
+        }
+        let Some(say) = line.pop_front() else {
+            now = courier.poll_timeout();
+            courier.handle_timeout(now);
+            assert_eq!(courier.ending(), None, "{frames} frames");
+            continue;
+        };
+        match say {
+            Say::Fragment(head) => match feed(&mut assembler, &head, &sent, now) {
+                Ok(whole) => assert!(whole.is_none_or(|whole| whole == sent)),
+                Err(refused) => assert_eq!(refused, Refused::Ended),
+            },
+            Say::Question(Question { message, number }) => {
+                let receipt = receipt(number, room, assembler.answer(0, &message, now));
+                if dice.below(8) >= loss {
+                    courier.handle_receipt(&receipt, now);
+                }
+            }
+        }
+        if let Some(ending) = courier.ending() {
+            assert_eq!((ending, assembler.is_empty()), (Ending::Whole, true));
+            return frames;
+        }
+    }
+}
+
+/// Goal: a message of many windows arrives, with little more than was lost sent again.
+#[test]
+fn many_windows_arrive_whatever_is_lost() {
+    let count = 5 * FRAGMENT_WINDOW;
+    for (loss, room) in [(0, u32::MAX), (1, u32::MAX), (3, u32::MAX), (1, 0), (0, 70_000)] {
+        let frames = bring(count * FRAGMENT_SIZE_MIN - 3, room, loss, &mut Rng::at(&[loss, room.into()]));
+        let fragments = count * 8 / (8 - loss as usize);
+        // A question at least with each quarter of a window, and, where there is room for one fragment, with each.
+        let questions = if room == 0 { 3 * fragments } else { fragments / 4 };
+        assert!((count..fragments + questions).contains(&frames), "{loss} of 8, room {room}: {frames}");
+    }
+}
+
 proptest! {
+    /// Goal: what was written reads back as itself.
+    #[test]
+    fn a_receipt_reads_back(
+        fields in any::<[u32; 4]>(),
+        state in 0_usize..5,
+        present in proptest::collection::vec(any::<u64>(), 0..=WINDOW_WORDS),
+    ) {
+        let [number, question, room, base] = fields;
+        let states = [State::Unknown, State::Partial, State::Whole, State::Lost, State::Refused];
+        let mut progress = Progress { base, ..Progress::of(states[state]) };
+        progress.present[..present.len()].copy_from_slice(&present);
+        let receipt = Receipt { number, question, room, progress };
+        let mut bytes = [0; RECEIPT_SIZE_MAX];
+        let size = receipt.write(&mut bytes);
+        prop_assert_eq!(Part::read(&bytes[..size]), Some(Part::Receipt(receipt)));
+    }
+
+    /// Goal: messages of any size arrive over a line that loses, whatever room there is.
+    #[test]
+    fn any_message_is_brought(size in 1_usize..400_000, room in 0_u32..200_000, loss in 0_u64..4, seed in any::<u64>()) {
+        bring(size, room, loss, &mut Rng::at(&[seed]));
+    }
+
+    /// Goal: whatever a receiver says, a courier neither panics nor says what is not of its message, and it ends.
+    #[test]
+    fn any_answers_are_survived(
+        size in 1_usize..600_000,
+        answers in proptest::collection::vec((0_u32..40, 0_u32..3_000, 0_usize..6, any::<u64>(), 0_u32..50), 0..60),
+    ) {
+        let (mut courier, mut now) = (courier(size), NOW);
+        let states = [State::Unknown, State::Partial, State::Partial, State::Partial, State::Partial, State::Refused];
+        for (question, base, state, bits, pause) in answers {
+            for _ in 0..5_000 {
+                let Some(say) = courier.poll_transmit(now) else { break };
+                let Say::Fragment(head) = say else { continue };
+                prop_assert!(head.can_be() && head.range().end <= size);
+            }
+            prop_assert!(courier.poll_transmit(now).is_none(), "it never ends");
+            let mut progress = Progress { base, ..Progress::of(states[state]) };
+            progress.present.fill(bits);
+            courier.handle_receipt(&receipt(question, bits as u32, progress), now);
+            now = now.plus(Nanos::from_millis(pause));
+            courier.handle_timeout(now);
+        }
+        courier.handle_timeout(now.plus(PATIENCE));
+        prop_assert!(courier.ending().is_some());
+    }
+
     /// Goal: whatever is lost, doubled and reordered, a message is delivered once and as it was sent, or counted once.
     /// Oracle: which fragments were let through.
     #[test]
@@ -161,7 +403,7 @@ proptest! {
         seed in any::<u64>(),
         loss in 0_u64..4,
     ) {
-        let mut dice = crate::sim::Rng::at(&[seed]);
+        let mut dice = Rng::at(&[seed]);
         let mut arriving = Vec::new();
         let mut expected = vec![(0, 0); sizes.len()];
         for (number, size) in sizes.iter().enumerate() {
