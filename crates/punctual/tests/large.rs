@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,8 @@ use punctual::engine::faulty::Faults;
 use punctual::memory::{SharedOptions, WhenFull};
 use punctual::publication::TakeError;
 use punctual::{Bus, Communicator, Keys, Ledger, Node, NodeOptions, SendError, SubscriptionOptions, Target};
+use punctual_machine::counter::Counter;
+use punctual_machine::epoll::EpollSet;
 
 const MESSAGE_SIZE_MAX: usize = 64 << 20;
 
@@ -211,6 +214,123 @@ fn a_large_message_that_does_not_fit_is_kept() {
     assert!(buffer[..received.size] == sent);
     let ledger = there.ledger();
     assert_eq!((ledger.large_delivered, ledger.large_lost), (2, 0), "{ledger}");
+}
+
+/// Goal: two who send to each other at once, large messages and small ones, with losses on both sides, have all of them, in order; what
+/// comes while they send is received then, also into a buffer that is too small at first.
+#[test]
+fn who_sends_large_messages_hears_what_comes_meanwhile() {
+    const COUNT: u64 = 4;
+    let _alive = watchdog(240);
+    on_every_medium(|medium| {
+        if medium.in_memory {
+            return;
+        }
+        let faulty = |name, seed| options(name).faults(Faults::seeded(seed).loss(10));
+        let nodes = [faulty("here", 1).open(&medium.here), faulty("there", 2).open(&medium.there)];
+        let [here, there] = nodes.map(Result::unwrap);
+        // Who has all goes on to answer until the other has.
+        let done = Counter::default();
+        let play = |node: &Node, other: &str| {
+            let (mut own, target) = (node.bind(5).unwrap(), Target::port(other, 5));
+            let mut buffer = vec![0; 3_000_000];
+            for number in 0..COUNT {
+                own.send_timeout(target, &message(number, 2_500_000), PATIENCE).unwrap();
+            }
+            let mut next = 0;
+            while next < COUNT || done.get() < 2 {
+                let step = Duration::from_millis(10);
+                match own
+                    .receive_into_timeout(step, &mut buffer[..if next % 2 == 0 { 100 } else { 3_000_000 }])
+                {
+                    Err(TakeError::Empty) => continue,
+                    Err(TakeError::BufferTooSmall { size }) => {
+                        assert_eq!(own.try_receive_into(&mut buffer).unwrap().size, size);
+                    }
+                    Ok(delivery) => assert_eq!(delivery.size, 2_500_000),
+                }
+                assert!(buffer[..2_500_000] == message(next, 2_500_000), "{next}");
+                next += 1;
+                done.add(u64::from(next == COUNT));
+            }
+            assert_eq!(next, COUNT);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| play(&here, "there"));
+            scope.spawn(|| play(&there, "here"));
+        });
+        for ledger in [here.ledger(), there.ledger()] {
+            let large = (ledger.large_sent, ledger.large_delivered, ledger.large_lost);
+            assert!(large == (COUNT, COUNT, 0) && ledger.is_balanced(), "{ledger}");
+        }
+    });
+}
+
+/// Goal: small messages that come while a large one is sent keep their order and are in the ledger, and an event loop is told of them.
+#[test]
+fn what_comes_while_a_large_message_is_sent_is_kept_in_order() {
+    const SMALL: u64 = 100;
+    let _alive = watchdog(120);
+    on_every_medium(|medium| {
+        if medium.in_memory {
+            return;
+        }
+        let (here, there) = open(medium, None);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let mut others = there.bind(8).unwrap();
+        others.send(Target::port("here", 1), b"before").unwrap();
+        assert_eq!(sender.receive_timeout(PATIENCE).unwrap().payload, b"before");
+        assert!(sender.arm());
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| {
+                sender.send_timeout(Target::port("there", 7), &message(0, 1_000_000), PATIENCE).unwrap();
+            });
+            // Nobody answers the sender until all of them are there.
+            for number in 0..SMALL {
+                others.send(Target::port("here", 1), &number.to_le_bytes()).unwrap();
+            }
+            while here.ledger().arrived < SMALL + 1 {
+                std::thread::yield_now();
+            }
+            assert!(receiver.receive_timeout(PATIENCE).unwrap().payload == message(0, 1_000_000));
+            while !sends.is_finished() {
+                let _questions = receiver.receive_timeout(Duration::from_millis(1));
+            }
+        });
+        assert!(here.ledger().is_balanced() && here.ledger().waiting == SMALL, "{}", here.ledger());
+        let set = EpollSet::new().unwrap();
+        set.add(sender.as_fd()).unwrap();
+        assert!(set.wait(Some(PATIENCE)) > 0, "the loop sleeps for ever");
+        assert!(!sender.arm());
+        for number in 0..SMALL {
+            let received = sender.receive_timeout(PATIENCE).unwrap();
+            assert_eq!(received.payload, number.to_le_bytes());
+        }
+        assert!(sender.try_receive().is_err() && sender.arm());
+        assert_eq!(here.ledger().waiting, 0, "{}", here.ledger());
+        assert!(here.ledger().is_balanced());
+    });
+}
+
+/// Goal: of a receiver that says nothing the sender is told what is true: all was sent, and may arrive; or it was not, and nobody has it.
+#[test]
+fn a_receiver_that_does_not_read_ends_a_send() {
+    let _alive = watchdog(120);
+    on_every_medium(|medium| {
+        if medium.in_memory {
+            return;
+        }
+        let (here, there) = open(medium, None);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let (target, patience) = (Target::port("there", 7), Duration::from_millis(200));
+        let (fits, does_not) = (message(0, 100_000), message(1, 5_000_000));
+        assert_eq!(sender.send_timeout(target, &fits, patience), Ok(()));
+        assert_eq!(sender.send_timeout(target, &does_not, patience), Err(SendError::Full));
+        assert!(receiver.receive_timeout(PATIENCE).unwrap().payload == fits);
+        assert!(receiver.receive_timeout(Duration::from_millis(2_500)).is_err());
+        let ledger = there.ledger();
+        assert_eq!((ledger.large_delivered, ledger.large_lost), (1, 1), "{ledger}");
+    });
 }
 
 /// Goal: without waiting, a message for which there is no room is delivered to nobody; another that is sent then is.

@@ -46,15 +46,6 @@ impl Delivery {
     }
 }
 
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        if self.kept {
-            // It is in no inbox and in no ring any more: its account says delivered.
-            let _nobody_has_it = self.message();
-        }
-    }
-}
-
 impl Communicator {
     /// As [`Self::try_receive`], into the caller's buffer.
     ///

@@ -324,20 +324,19 @@ impl WireEnd {
             return self.core.keep_house();
         }
         let until = clock.now().plus(clock.ticks(left));
-        let mut found = self.reception.receive_until(&self.core, Some(until));
-        for _ in 0..FRAMES_PER_LOOK {
-            if !found {
-                // What has come is taken: what is too old can be given up.
-                return self.gatherer.handle_nothing(&self.core.about);
-            }
-            let taken =
-                if self.reception.landing().is_fragment() { self.take_part() } else { Taken::Message };
-            match taken {
+        if !self.reception.receive_until(&self.core, Some(until)) {
+            // What has come is taken: what is too old can be given up.
+            return self.gatherer.handle_nothing(&self.core.about);
+        }
+        for taken in 1.. {
+            match if self.reception.landing().is_fragment() { self.take_part() } else { Taken::Message } {
                 Taken::Message => self.hold(),
                 Taken::Part => {}
                 Taken::Receipt(receipt) => return courier.handle_receipt(&receipt, now(&self.core.about)),
             }
-            found = self.reception.try_receive(&self.core);
+            if taken == FRAMES_PER_LOOK || !self.reception.try_receive(&self.core) {
+                return;
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use outlet::RouteClaim;
 use wire::{WireClaim, WireEnd};
 
 mod delivery;
+mod kept;
 mod large;
 mod memory;
 mod observer;
@@ -355,32 +356,6 @@ impl Communicator {
             return self.receive_until_watched(deadline);
         }
         if self.land_until(deadline) { Ok(self.message()) } else { Err(ReceiveError::Empty) }
-    }
-
-    /// It is watched, or a message is kept.
-    #[inline]
-    fn takes_detour(&self) -> bool {
-        self.watch.is_some() | self.has_kept()
-    }
-
-    /// A message is here that has been taken from the medium.
-    #[inline]
-    fn has_kept(&self) -> bool {
-        self.kept | self.waiting
-    }
-
-    /// Lets such a message land.
-    fn land_kept(&mut self) -> bool {
-        if std::mem::take(&mut self.kept) {
-            return true;
-        }
-        match &mut self.end {
-            End::Wire(end) if self.waiting => {
-                self.waiting = end.land_held();
-                true
-            }
-            _ => false,
-        }
     }
 
     /// Lets the oldest message land; waits for one.

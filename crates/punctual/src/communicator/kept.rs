@@ -1,0 +1,41 @@
+//! Messages that were taken from the medium and are still to be received: one that did not fit into its receiver's buffer, and those
+//! that came while a large one was sent.
+
+use super::{Communicator, End};
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if self.kept {
+            // It is in no inbox and in no ring any more: its account says delivered.
+            let _nobody_has_it = self.message();
+        }
+    }
+}
+
+impl Communicator {
+    /// It is watched, or a message is kept.
+    #[inline]
+    pub(super) fn takes_detour(&self) -> bool {
+        self.watch.is_some() | self.has_kept()
+    }
+
+    /// A message is here that has been taken from the medium.
+    #[inline]
+    pub(super) fn has_kept(&self) -> bool {
+        self.kept | self.waiting
+    }
+
+    /// Lets such a message land.
+    pub(super) fn land_kept(&mut self) -> bool {
+        if std::mem::take(&mut self.kept) {
+            return true;
+        }
+        match &mut self.end {
+            End::Wire(end) if self.waiting => {
+                self.waiting = end.land_held();
+                true
+            }
+            _ => false,
+        }
+    }
+}
