@@ -298,7 +298,7 @@ punctual_error punctual_communicator_try_send(
     punctual_communicator communicator, punctual_address target, const void *data, size_t size);
 
 /* The same; waits for room, and for a target that is not there yet, for at most `timeout_ns`; with a message that is cut, for as long
- * at each of its frames. */
+ * at each of its frames, and over a kernel's medium until its one receiver has it, or tells nothing new for so long. */
 punctual_error punctual_communicator_send(punctual_communicator communicator, punctual_address target,
     const void *data, size_t size, uint64_t timeout_ns);
 

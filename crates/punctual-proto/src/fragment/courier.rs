@@ -88,7 +88,7 @@ pub struct Courier {
 impl Courier {
     /// Of a message that is cut so. It is given up when the receiver has said nothing new for as long as `patience`.
     pub fn new(cut: Cut, patience: Nanos, now: Nanos) -> Self {
-        let message = cut.next;
+        let message = Head { is_repaired: true, ..cut.next };
         let mut new = Self {
             message,
             count: message.count() as u32,

@@ -6,7 +6,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 4 | number of the message among those that its node has cut |
-//! | 4 | 4 | size of the message, bytes |
+//! | 4 | 4 | size of the message, bytes; the highest bit is set where it is repaired |
 //! | 8 | 4 | where the fragment's bytes stand in the message |
 //! | 12 | 4 | size of every fragment but the last, bytes |
 //!
@@ -44,12 +44,19 @@ pub struct Head {
     pub at: u32,
     /// Size of every fragment but the last, bytes.
     pub fragment_size: u32,
+    /// Its sender asks what has come, and is told at once when all has.
+    pub is_repaired: bool,
 }
+
+/// Set in the field of the message's size: the message is repaired.
+const REPAIRED: u32 = 1 << 31;
+const _: () = assert!(MESSAGE_SIZE_MAX < REPAIRED as usize);
 
 impl Head {
     /// The head as it stands before the fragment's bytes.
     pub fn to_bytes(&self) -> [u8; HEAD_SIZE] {
-        let fields = [self.number, self.message_size, self.at, self.fragment_size];
+        let flag = if self.is_repaired { REPAIRED } else { 0 };
+        let fields = [self.number, self.message_size | flag, self.at, self.fragment_size];
         let mut bytes = [0; HEAD_SIZE];
         for (part, field) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(fields) {
             *part = field.to_le_bytes();
@@ -69,8 +76,9 @@ impl Head {
         for (field, part) in fields.iter_mut().zip(bytes.as_chunks::<4>().0) {
             *field = u32::from_le_bytes(*part);
         }
-        let [number, message_size, at, fragment_size] = fields;
-        Self { number, message_size, at, fragment_size }
+        let [number, size, at, fragment_size] = fields;
+        let (message_size, is_repaired) = (size & !REPAIRED, size & REPAIRED != 0);
+        Self { number, message_size, at, fragment_size, is_repaired }
     }
 
     fn can_be(&self) -> bool {
@@ -109,7 +117,7 @@ impl Cut {
     pub fn new(number: u32, size: usize, payload_size_max: usize) -> Option<Self> {
         let fragment_size = payload_size_max.checked_sub(HEAD_SIZE)?.min(MESSAGE_SIZE_MAX);
         let (message_size, fragment_size) = (u32::try_from(size).ok()?, fragment_size as u32);
-        let next = Head { number, message_size, at: 0, fragment_size };
+        let next = Head { number, message_size, at: 0, fragment_size, is_repaired: false };
         next.can_be().then_some(Self { next })
     }
 }

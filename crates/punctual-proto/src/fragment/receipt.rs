@@ -82,7 +82,7 @@ impl Progress {
 pub struct Receipt {
     /// Which message is meant.
     pub number: u32,
-    /// Which question is answered: all fragments that were sent before it have come, or are lost or late.
+    /// Which question is answered: all fragments that were sent before it have come, or are lost or late. 0 = none was asked: it is whole.
     pub question: u32,
     /// Bytes that the receiver has room for before it has read them. Of a refused message: the largest that it takes.
     pub room: u32,
@@ -91,6 +91,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// Of a message that is whole, before its sender asks.
+    pub fn of_whole(number: u32) -> Self {
+        Self { number, question: 0, room: 0, progress: Progress::of(State::Whole) }
+    }
+
     /// Writes it; returns its size, bytes.
     pub fn write(&self, buffer: &mut [u8; RECEIPT_SIZE_MAX]) -> usize {
         let Progress { state, base, present } = &self.progress;
@@ -158,7 +163,7 @@ impl<'a> Part<'a> {
     pub fn read(payload: &'a [u8]) -> Option<Self> {
         let (head, bytes) = payload.split_first_chunk::<HEAD_SIZE>()?;
         let fields = Head::fields(head);
-        if fields.message_size == 0 {
+        if fields.message_size == 0 && !fields.is_repaired {
             return Receipt::read(payload).map(Self::Receipt);
         }
         if bytes.is_empty() {

@@ -36,8 +36,13 @@ fn feed(
 /// The layout is a contract: it is in `docs/wire.md`.
 #[test]
 fn a_head_is_laid_out_as_documented() {
-    let head =
-        Head { number: 0x0403_0201, message_size: 0x0003_0000, at: 0x0001_0000, fragment_size: 0x8000 };
+    let head = Head {
+        number: 0x0403_0201,
+        message_size: 0x0003_0000,
+        at: 0x0001_0000,
+        fragment_size: 0x8000,
+        is_repaired: false,
+    };
     let bytes = head.to_bytes();
     assert_eq!(bytes, [1, 2, 3, 4, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0x80, 0, 0]);
     assert_eq!(Head::read(&bytes, 0x8000), Some(head));
@@ -46,7 +51,7 @@ fn a_head_is_laid_out_as_documented() {
 
 #[test]
 fn what_no_sender_writes_is_refused() {
-    let good = Head { number: 1, message_size: 1_000, at: 512, fragment_size: 512 };
+    let good = Head { number: 1, message_size: 1_000, at: 512, fragment_size: 512, is_repaired: false };
     let read = |head: Head| Head::read(&head.to_bytes(), head.range().len());
     assert_eq!(read(good), Some(good));
     let huge = MESSAGE_SIZE_MAX as u32 + 1;
@@ -178,9 +183,15 @@ fn said(courier: &mut Courier, now: Nanos) -> (Vec<u32>, u32) {
 /// The layout is a contract: it is in `docs/large.md`.
 #[test]
 fn questions_and_receipts_are_laid_out_as_documented() {
-    let message = Head { number: 0x0403_0201, message_size: 0x0003_0000, at: 0, fragment_size: 0x8000 };
+    let message = Head {
+        number: 0x0403_0201,
+        message_size: 0x0003_0000,
+        at: 0,
+        fragment_size: 0x8000,
+        is_repaired: true,
+    };
     let question = Question { message, number: 7 };
-    assert_eq!(question.to_bytes(), [1, 2, 3, 4, 0, 0, 3, 0, 7, 0, 0, 0, 0, 0x80, 0, 0]);
+    assert_eq!(question.to_bytes(), [1, 2, 3, 4, 0, 0, 3, 0x80, 7, 0, 0, 0, 0, 0x80, 0, 0]);
     assert_eq!(Part::read(&question.to_bytes()), Some(Part::Question(question)));
     let mut progress = Progress { base: 9, ..Progress::of(State::Partial) };
     progress.present[0] = 0b110;
@@ -447,7 +458,7 @@ proptest! {
     ) {
         let mut assembler = Assembler::new(1 << 16);
         for (number, [message_size, at, fragment_size], likely) in fields {
-            let mut head = Head { number, message_size, at, fragment_size };
+            let mut head = Head { number, message_size, at, fragment_size, is_repaired: likely };
             if likely {
                 head.message_size = 1 + message_size % (1 << 17);
                 head.fragment_size = FRAGMENT_SIZE_MIN as u32 + fragment_size % 5_000;

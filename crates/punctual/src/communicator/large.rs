@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use punctual_machine::block;
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_proto::fragment::{
-    Courier, Cut, Ending, HEAD_SIZE, Part, Question, RECEIPT_SIZE_MAX, Receipt, Say,
-};
+use punctual_proto::fragment::{Courier, Cut, Ending, HEAD_SIZE, Part, RECEIPT_SIZE_MAX, Receipt, Say};
 use punctual_proto::{Header, Kind, Nanos, Target};
 
 use super::wire::WireEnd;
@@ -106,19 +104,20 @@ struct Errand<'a> {
     load: Load<'a>,
     /// What was refused for now, and why.
     pending: Option<(Say, SendError)>,
-    /// Its first fragment was sent.
-    is_begun: bool,
+    /// Bytes of it that were sent at least once: the first ones.
+    reached: usize,
 }
 
 impl Errand<'_> {
     /// Once it has ended: an error only if the message is delivered to nobody.
     fn ended(&self) -> Option<Result<(), SendError>> {
         let size = self.load.payload.len();
-        Some(match (self.courier.ending()?, self.pending) {
-            (Ending::Whole, _) | (Ending::Silent { all_sent: true }, None) => Ok(()),
-            (Ending::Silent { .. }, Some((_, refusal))) => Err(refusal),
-            (Ending::Lost | Ending::Silent { all_sent: false }, _) => Err(SendError::Full),
-            (Ending::Refused(size_max), _) => Err(SendError::TooLong { size, size_max: size_max as usize }),
+        Some(match self.courier.ending()? {
+            Ending::Whole => Ok(()),
+            Ending::Silent { .. } if self.reached == size => Ok(()),
+            Ending::Silent { .. } => Err(self.pending.map_or(SendError::Full, |(_, refusal)| refusal)),
+            Ending::Lost => Err(SendError::Full),
+            Ending::Refused(size_max) => Err(SendError::TooLong { size, size_max: size_max as usize }),
         })
     }
 }
@@ -208,13 +207,16 @@ impl WireEnd {
         let sealed_in = found.circumstances.sealed_in;
         let origin = Origin { source, target, life: incarnation.into(), sealed_in };
         let payload = &buffer[found.payload_at..][..payload_size as usize];
-        let taken = match Part::read(payload) {
+        let part = Part::read(payload);
+        let repaired = match part {
+            Some(Part::Fragment(head, _)) if head.is_repaired => Some(head.number),
+            _ => None,
+        };
+        let taken = match part {
             Some(Part::Receipt(receipt)) => Taken::Receipt(receipt),
             Some(Part::Question(question)) => {
-                // Who only listens, or is one of several who are meant, is not asked.
-                if !inbox.monitors && target == Target::from(self.address()) {
-                    self.answer(&origin, &question);
-                }
+                let receipt = self.gatherer.answer(about, &origin, &question, self.core.room_for(inbox));
+                self.answer(&origin, &receipt);
                 Taken::Part
             }
             _ => {
@@ -226,6 +228,10 @@ impl WireEnd {
                 match self.gatherer.gather(about, origin, (head, bytes.len()), copy) {
                     Gathered::Whole(place) => {
                         let whole = self.gatherer.take(about, place);
+                        if let Some(number) = repaired {
+                            // Its receiver may not read on.
+                            self.answer(&origin, &Receipt::of_whole(number));
+                        }
                         self.reception.landing_mut().land_whole(whole);
                         return Taken::Message;
                     }
@@ -239,10 +245,13 @@ impl WireEnd {
         taken
     }
 
-    /// Tells a sender what has come. What the medium has no room for is asked again.
-    fn answer(&mut self, origin: &Origin, question: &Question) {
+    /// Tells a sender what has come, unless we only listen, or are one of several who are meant. What the medium has no room for is asked
+    /// again.
+    fn answer(&self, origin: &Origin, receipt: &Receipt) {
         let (core, inbox) = (&self.core, &self.reception.inbox);
-        let receipt = self.gatherer.answer(&core.about, origin, question, core.room_for(inbox));
+        if inbox.monitors || origin.target != Target::from(self.address()) {
+            return;
+        }
         let mut bytes = [0; RECEIPT_SIZE_MAX];
         let size = receipt.write(&mut bytes);
         let mut sending = core.sending();
@@ -259,7 +268,7 @@ impl WireEnd {
         self.reception.landing_mut().forget();
         let patience = Nanos(timeout.as_nanos().try_into().unwrap_or(u64::MAX));
         let courier = Courier::new(cut, patience, now(&self.core.about));
-        let mut errand = Errand { courier, load, pending: None, is_begun: false };
+        let mut errand = Errand { courier, load, pending: None, reached: 0 };
         let brought = loop {
             errand.courier.handle_timeout(now(&self.core.about));
             if let Some(ended) = errand.ended() {
@@ -306,8 +315,10 @@ impl WireEnd {
         };
         let fragment = Fragment { target, head, bytes, timing, waits: true };
         put_fragment(&self.core, &self.reception.inbox, self.stamps, &fragment)?;
-        // The first that is sent is the message's first.
-        let is_first = !std::mem::replace(&mut errand.is_begun, true);
+        let is_first = errand.reached == 0;
+        if let Say::Fragment(head) = say {
+            errand.reached = errand.reached.max(head.range().end);
+        }
         self.core.about.page.count(Count::LargeSent).add(is_first.into());
         Ok(())
     }

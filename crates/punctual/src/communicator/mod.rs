@@ -258,9 +258,9 @@ impl Communicator {
     /// How long [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
     pub const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`]; with a message that is cut, for
-    /// as long at each fragment. Such a one also waits for readers that would otherwise be written over, and goes to a kernel's medium
-    /// at no more than 200 MB/s.
+    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`]. With a message that is cut, for
+    /// as long at each fragment, for readers that would otherwise be written over, and over a kernel's medium until its one receiver
+    /// has it or tells nothing new for so long: what was lost is sent again (`docs/large.md`).
     ///
     /// ```
     /// use punctual::{Bus, Node, SendError, Target};

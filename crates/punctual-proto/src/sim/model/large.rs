@@ -103,6 +103,7 @@ impl Receiver {
                 self.assembler.room(at, &head).copy_from_slice(bytes);
                 if self.assembler.fill(at, &head, now) {
                     let whole = self.assembler.take(at);
+                    self.answer = Some((source, Receipt::of_whole(head.number)));
                     let is_sound = (0..).zip(&whole).all(|(at, byte)| *byte == byte_at(head.number, at));
                     self.event = Some(Event::Delivered(
                         head.number,
