@@ -161,7 +161,11 @@ fn a_whole_message_waits_for_its_receiver() {
 const PATIENCE: Nanos = Nanos::from_millis(1_000);
 
 fn courier(size: usize) -> Courier {
-    Courier::new(Cut::new(5, size, FRAGMENT_SIZE_MIN + HEAD_SIZE).unwrap(), PATIENCE, NOW)
+    courier_with(size, PATIENCE)
+}
+
+fn courier_with(size: usize, patience: Nanos) -> Courier {
+    Courier::new(Cut::new(5, size, FRAGMENT_SIZE_MIN + HEAD_SIZE).unwrap(), patience, NOW)
 }
 
 fn receipt(question: u32, room: u32, progress: Progress) -> Receipt {
@@ -308,7 +312,9 @@ fn a_question_keeps_a_message() {
 /// Brings a message over a line that loses so many of eight frames each way, with up to so many frames on it; the frames that it took.
 fn bring(size: usize, room: u32, loss: u64, dice: &mut Rng) -> usize {
     let sent = message(5, size);
-    let (mut courier, mut assembler) = (courier(size), Assembler::new(size));
+    // No run of losses is as long.
+    let (mut courier, mut assembler) =
+        (courier_with(size, Nanos::from_millis(100_000)), Assembler::new(size));
     let (mut line, mut now, mut frames) = (VecDeque::new(), NOW, 0);
     loop {
         while let Some(say) = courier.poll_transmit(now) {
