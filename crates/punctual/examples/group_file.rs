@@ -1,9 +1,9 @@
 //! One member of a group that stands in a file. In three terminals:
 //!
 //! ```sh
-//! cargo run --example group_file -- crates/punctual/examples/group.toml plc
-//! cargo run --example group_file -- crates/punctual/examples/group.toml robot
-//! cargo run --example group_file -- crates/punctual/examples/group.toml camera
+//! cargo run -p punctual --features group-file --example group_file -- crates/punctual/examples/group.toml plc
+//! cargo run -p punctual --features group-file --example group_file -- crates/punctual/examples/group.toml robot
+//! cargo run -p punctual --features group-file --example group_file -- crates/punctual/examples/group.toml camera
 //! ```
 //!
 //! Once all are there, each broadcasts three messages. All print the same nine lines.

@@ -59,6 +59,7 @@ use crate::node::{CommunicatorOptions, Node};
 pub use account::{GroupAccount, GroupOwner, GroupState, MemberAccount, read_all};
 pub use broadcaster::Broadcaster;
 pub use delivery::{BroadcastError, DeliverError, Delivery, Message, View};
+#[cfg(feature = "group-file")]
 pub use group_file::{GroupFile, GroupFileError, GroupMember};
 pub use options::{GROUP_PORT, GroupOptions, JoinError};
 pub use punctual_proto::broadcast::{Command, Guarantee, OptionsError, State};
@@ -73,6 +74,7 @@ mod account;
 mod broadcaster;
 mod delivery;
 mod driver;
+#[cfg(feature = "group-file")]
 mod group_file;
 mod options;
 mod page;

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "group-file")]
 mod file;
 mod kinds;
 mod members;

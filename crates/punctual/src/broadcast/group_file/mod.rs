@@ -1,6 +1,6 @@
 //! A group in a file: who is in it, over which medium, and with which options (`docs/broadcast.md`, *From a file*).
 
-mod syntax;
+mod table;
 mod value;
 
 use std::fmt;
@@ -15,16 +15,17 @@ use punctual_proto::limits::{
 };
 use punctual_proto::sim::Rng;
 use rustix::fs::OFlags;
+use toml::de::DeTable;
 
 use super::GroupOptions;
 use crate::engine::faulty::Faults;
 use crate::node::{Bus, Node, NodeOptions, OpenError};
-use syntax::{FAULTS, Fault, MEMBER, Table, tables};
+use table::{Fault, Table};
 
 /// Largest file, bytes: one of the largest group, with a page of comments for each member.
 const FILE_SIZE_MAX: u64 = 64 << 10;
 
-const GROUP_KEYS: [&str; 14] = [
+const GROUP_KEYS: [&str; 16] = [
     "name",
     "medium",
     "bus",
@@ -39,12 +40,18 @@ const GROUP_KEYS: [&str; 14] = [
     "suspect_after",
     "round_trip",
     "expel_slow_after",
+    MEMBER,
+    FAULTS,
 ];
+/// The list of members.
+const MEMBER: &str = "member";
+/// The table of faults.
+const FAULTS: &str = "faults";
 const MEMBER_KEYS: [&str; 3] = ["name", "address", "interface"];
 const FAULT_KEYS: [&str; 6] =
     ["seed", "loss_permille", "corruption_permille", "duplication_permille", "reordering_permille", "delay"];
 
-/// A group as a file describes it, the same at all members.
+/// A group as a file describes it, the same at all members. It takes the feature `group-file`.
 ///
 /// ```
 /// use punctual::broadcast::{Group, GroupFile};
@@ -147,9 +154,8 @@ impl GroupFile {
     pub fn parse(text: &str, path: impl Into<PathBuf>) -> Result<Self, GroupFileError> {
         let path = path.into();
         let at_line = |Fault { line, what }| GroupFileError::Line { path: path.clone(), line, what };
-        let tables = tables(text).map_err(at_line)?;
-        let (group, rest) = tables.split_first().expect("what stands in front of all headings");
-        let file = of_tables(group, rest).map_err(at_line)?;
+        let entries = DeTable::parse(text).map_err(|error| at_line(Fault::of_syntax(text, &error)))?;
+        let file = of_table(Table::top(text, entries.get_ref())).map_err(at_line)?;
         Ok(Self { path, ..file })
     }
 
@@ -212,16 +218,15 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// The file but for its path.
-fn of_tables(group: &Table<'_>, rest: &[Table<'_>]) -> Result<GroupFile, Fault> {
+fn of_table(group: Table<'_>) -> Result<GroupFile, Fault> {
     group.allow(&GROUP_KEYS)?;
     let name = group.need("name", "\"cell\"", value::name)?;
     let medium = medium(group, name)?;
-    let members: Vec<&Table<'_>> = rest.iter().filter(|table| table.heading == MEMBER).collect();
-    let places = places(&members, &medium)?;
+    let places = places(&group.tables(MEMBER)?, &medium)?;
     if places.is_empty() {
         return Err(Fault::new(
             1,
-            format!("no member is there: add {MEMBER}, and below it a line such as name = \"plc\""),
+            format!("no member is there: add [[{MEMBER}]], and below it a line such as name = \"plc\""),
         ));
     }
     let founder = group.need("founder", &format!("{:?}", places[0].name), |value| {
@@ -230,21 +235,13 @@ fn of_tables(group: &Table<'_>, rest: &[Table<'_>]) -> Result<GroupFile, Fault> 
             format!("{name:?} is none of the members: write the name of the one that founds the group")
         })
     })?;
-    let mut faults = rest.iter().filter(|table| table.heading == FAULTS);
-    let (wanted, again) = (faults.next(), faults.next());
-    if let (Some(first), Some(again)) = (wanted, again) {
-        return Err(Fault::new(
-            again.line,
-            format!("{FAULTS} stands in line {} too: remove one", first.line),
-        ));
-    }
-    let faults = wanted.map(of_faults).transpose()?;
+    let faults = group.table(FAULTS)?.map(of_faults).transpose()?;
     let names: Vec<&str> = places.iter().map(|place| &*place.name).collect();
     let options = options(group, GroupOptions::new(name, &names))?;
     Ok(GroupFile { path: PathBuf::new(), places, founder, medium, options, faults })
 }
 
-fn medium(group: &Table<'_>, name: &str) -> Result<Medium, Fault> {
+fn medium(group: Table<'_>, name: &str) -> Result<Medium, Fault> {
     let bus = group.get("bus", value::name)?;
     let multicast = group.get("multicast", value::multicast)?;
     let named = || bus.unwrap_or(name).to_owned();
@@ -275,13 +272,13 @@ fn medium(group: &Table<'_>, name: &str) -> Result<Medium, Fault> {
     Ok(medium)
 }
 
-fn places(members: &[&Table<'_>], medium: &Medium) -> Result<Vec<Place>, Fault> {
+fn places(members: &[Table<'_>], medium: &Medium) -> Result<Vec<Place>, Fault> {
     let mut places: Vec<Place> = Vec::new();
     for (index, member) in members.iter().enumerate() {
         member.allow(&MEMBER_KEYS)?;
         if index == GROUP_MEMBERS_MAX {
             return Err(Fault::new(
-                member.line,
+                member.line(),
                 format!(
                     "a group has {GROUP_MEMBERS_MAX} members at most: remove this one, or make a second group"
                 ),
@@ -315,8 +312,8 @@ fn places(members: &[&Table<'_>], medium: &Medium) -> Result<Vec<Place>, Fault> 
             ("address", places.iter().position(is_taken)),
         ] {
             if let Some(other) = other {
-                let line = member.line_of(key).unwrap_or(member.line);
-                let first = members[other].line_of(key).unwrap_or(members[other].line);
+                let line = member.line_of(key).unwrap_or(member.line());
+                let first = members[other].line_of(key).unwrap_or(members[other].line());
                 return Err(Fault::new(
                     line,
                     format!("{key} is that of line {first} too: give each member its own"),
@@ -328,7 +325,7 @@ fn places(members: &[&Table<'_>], medium: &Medium) -> Result<Vec<Place>, Fault> 
     Ok(places)
 }
 
-fn options(group: &Table<'_>, usual: GroupOptions) -> Result<GroupOptions, Fault> {
+fn options(group: Table<'_>, usual: GroupOptions) -> Result<GroupOptions, Fault> {
     let count = |key, most: usize| {
         let number = group.get(key, value::number(1..=most as u64))?;
         Ok(number.map(|number| number as usize))
@@ -364,7 +361,7 @@ fn options(group: &Table<'_>, usual: GroupOptions) -> Result<GroupOptions, Fault
     Ok(options)
 }
 
-fn of_faults(table: &Table<'_>) -> Result<Faults, Fault> {
+fn of_faults(table: Table<'_>) -> Result<Faults, Fault> {
     table.allow(&FAULT_KEYS)?;
     let permille = |key| Ok(table.get(key, value::number(0..=1_000))?.unwrap_or(0) as u32);
     Ok(Faults {

@@ -1,13 +1,12 @@
 //! What the values of a group's file mean.
 
-use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use punctual_proto::broadcast::Guarantee;
+use toml::de::{DeInteger, DeValue};
 
-use super::syntax::Value;
 use crate::engine::check_name;
 
 /// Longest time that a file may say.
@@ -21,44 +20,53 @@ const GUARANTEES: [(&str, Guarantee); 4] = [
     ("best_effort", Guarantee::BestEffort),
 ];
 
-pub(super) fn text(value: Value<'_>) -> Result<&str, String> {
+/// A value in a message.
+fn shown(value: &DeValue<'_>) -> String {
     match value {
-        Value::Text(text) => Ok(text),
-        Value::Number(number) => Err(format!("a text is needed: write \"{number}\" in quotes")),
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(is_true) => is_true.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
     }
 }
 
+pub(super) fn text<'a>(value: &'a DeValue<'_>) -> Result<&'a str, String> {
+    value.as_str().ok_or_else(|| format!("{} is no text: write one in quotes", shown(value)))
+}
+
 /// A name of a node, a group or a bus.
-pub(super) fn name(value: Value<'_>) -> Result<&str, String> {
+pub(super) fn name<'a>(value: &'a DeValue<'_>) -> Result<&'a str, String> {
     let name = text(value)?;
     check_name("name", name).map(|()| name).map_err(|error| error.to_string())
 }
 
 /// A whole number within a range.
-pub(super) fn number(range: RangeInclusive<u64>) -> impl FnOnce(Value<'_>) -> Result<u64, String> {
+pub(super) fn number(range: RangeInclusive<u64>) -> impl FnOnce(&DeValue<'_>) -> Result<u64, String> {
     move |value| {
         let (least, most) = (range.start(), range.end());
-        match value {
-            Value::Number(number) if range.contains(&number) => Ok(number),
-            Value::Number(number) => {
-                Err(format!("{number} cannot be: write a number from {least} to {most}"))
-            }
-            Value::Text(text) => {
-                Err(format!("{text:?} is a text: write a number from {least} to {most}, without quotes"))
-            }
-        }
+        let number = value.as_integer().ok_or_else(|| {
+            let shown = shown(value);
+            format!("{shown} is no whole number: write one from {least} to {most}, without quotes")
+        })?;
+        // What does not fit into 64 bits is out of every range.
+        let read = |number: &DeInteger<'_>| i64::from_str_radix(number.as_str(), number.radix()).ok();
+        let within = read(number).and_then(|number| u64::try_from(number).ok());
+        within
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| format!("{number} cannot be: write a number from {least} to {most}"))
     }
 }
 
 /// A time with its unit, such as "10ms".
-pub(super) fn duration(value: Value<'_>) -> Result<Duration, String> {
-    let wrong = |what: &dyn Display| {
-        format!("{what} is no time: write one with its unit (ns, us, ms, s), such as \"10ms\"")
+pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
+    let wrong = || {
+        let shown = shown(value);
+        format!("{shown} is no time: write one with its unit (ns, us, ms, s), such as \"10ms\"")
     };
-    let text = match value {
-        Value::Text(text) => text,
-        Value::Number(number) => return Err(wrong(&number)),
-    };
+    let text = value.as_str().ok_or_else(wrong)?;
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit_ns = match unit.trim_start_matches(' ') {
@@ -66,15 +74,15 @@ pub(super) fn duration(value: Value<'_>) -> Result<Duration, String> {
         "us" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
-        _ => return Err(wrong(&format_args!("{text:?}"))),
+        _ => return Err(wrong()),
     };
     let ns = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ns));
     let duration = ns.map(Duration::from_nanos).filter(|duration| *duration <= DURATION_MAX);
-    duration.ok_or_else(|| wrong(&format_args!("{text:?}")) + ", of a day at most")
+    duration.ok_or_else(|| wrong() + ", of a day at most")
 }
 
 /// A time that passes.
-pub(super) fn interval(value: Value<'_>) -> Result<Duration, String> {
+pub(super) fn interval(value: &DeValue<'_>) -> Result<Duration, String> {
     duration(value).and_then(|duration| match duration {
         Duration::ZERO => Err("nothing happens that often: write a time longer than 0".to_owned()),
         duration => Ok(duration),
@@ -82,15 +90,15 @@ pub(super) fn interval(value: Value<'_>) -> Result<Duration, String> {
 }
 
 /// A time, or "never".
-pub(super) fn interval_or_never(value: Value<'_>) -> Result<Option<Duration>, String> {
-    if value == Value::Text("never") {
+pub(super) fn interval_or_never(value: &DeValue<'_>) -> Result<Option<Duration>, String> {
+    if value.as_str() == Some("never") {
         return Ok(None);
     }
     interval(value).map(Some).map_err(|what| what + ", or \"never\"")
 }
 
 /// Where a member is reached.
-pub(super) fn address(value: Value<'_>) -> Result<SocketAddr, String> {
+pub(super) fn address(value: &DeValue<'_>) -> Result<SocketAddr, String> {
     let text = text(value)?;
     let wrong = || format!("{text:?} is no address: write host and port, such as \"10.0.0.1:7700\"");
     let address: SocketAddr = text.parse().map_err(|_| wrong())?;
@@ -103,7 +111,7 @@ pub(super) fn address(value: Value<'_>) -> Result<SocketAddr, String> {
 }
 
 /// A group of hosts that the network multicasts to.
-pub(super) fn multicast(value: Value<'_>) -> Result<SocketAddr, String> {
+pub(super) fn multicast(value: &DeValue<'_>) -> Result<SocketAddr, String> {
     let text = text(value)?;
     let address: Option<SocketAddr> = text.parse().ok();
     address.filter(|address| address.is_ipv4() && address.ip().is_multicast() && address.port() != 0).ok_or_else(|| {
@@ -112,7 +120,7 @@ pub(super) fn multicast(value: Value<'_>) -> Result<SocketAddr, String> {
 }
 
 /// The address of an interface.
-pub(super) fn interface_address(value: Value<'_>) -> Result<Ipv4Addr, String> {
+pub(super) fn interface_address(value: &DeValue<'_>) -> Result<Ipv4Addr, String> {
     let text = text(value)?;
     text.parse().map_err(|_| {
         format!("{text:?} is no address of an interface: write the IPv4 address of the member's host, such as \"10.0.0.1\"")
@@ -120,14 +128,14 @@ pub(super) fn interface_address(value: Value<'_>) -> Result<Ipv4Addr, String> {
 }
 
 /// The name of an interface.
-pub(super) fn interface_name(value: Value<'_>) -> Result<&str, String> {
+pub(super) fn interface_name<'a>(value: &'a DeValue<'_>) -> Result<&'a str, String> {
     text(value).and_then(|name| match name.len() {
         1..16 => Ok(name),
         _ => Err(format!("{name:?} is no name of an interface: `ip link` lists them")),
     })
 }
 
-pub(super) fn guarantee(value: Value<'_>) -> Result<Guarantee, String> {
+pub(super) fn guarantee(value: &DeValue<'_>) -> Result<Guarantee, String> {
     let text = text(value)?;
     GUARANTEES.iter().find(|(name, _)| *name == text).map(|(_, guarantee)| *guarantee).ok_or_else(|| {
         let names = GUARANTEES.map(|(name, _)| format!("{name:?}")).join(", ");
