@@ -1,7 +1,7 @@
 //! The causes that are known, one file each: by what each is recognised, in words, what to try, how to see that it helped, and how to
 //! make it on purpose.
 //!
-//! [`KNOWN`] is the only place that names them. Without its line there a cause's time is unexplained.
+//! [`KNOWN`] registers them. Without its line there a cause's time is unexplained.
 
 use std::cmp::Ordering;
 use std::fmt;
