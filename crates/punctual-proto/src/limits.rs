@@ -42,6 +42,8 @@ const _: () = assert!(FRAGMENT_ROOM_MIN <= FRAGMENT_ROOM_FIRST);
 pub const QUESTION_EVERY_MIN: Nanos = Nanos::from_millis(2);
 /// See [`QUESTION_EVERY_MIN`].
 pub const QUESTION_EVERY_MAX: Nanos = Nanos::from_millis(64);
+/// So long at most an answer is awaited where everything was sent: whoever has it may have gone.
+pub const SILENCE_MAX: Nanos = Nanos::from_millis(10_000);
 const _: () =
     assert!(QUESTION_EVERY_MAX.0 < ASSEMBLY_AGE.0 / 8, "a message whose sender asks is not given up");
 

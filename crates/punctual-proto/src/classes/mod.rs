@@ -229,7 +229,7 @@ impl Scheduler {
     /// What to do next for who serves no class beyond this one.
     pub fn next_up_to(&mut self, class: u8, now: Nanos) -> Option<Next> {
         let (index, why) = self.choose(usize::from(class), now)?;
-        self.chosen = now;
+        self.chosen = self.chosen.max(now);
         let policy = self.policy;
         let class = &mut self.classes[index];
         let ready = class.queue.pop()?;

@@ -6,6 +6,7 @@ use super::receipt::{Progress, Question, Receipt, State};
 use super::{Cut, Head};
 use crate::limits::{
     FRAGMENT_ROOM_FIRST, FRAGMENT_ROOM_MIN, FRAGMENT_WINDOW, QUESTION_EVERY_MAX, QUESTION_EVERY_MIN,
+    SILENCE_MAX,
 };
 use crate::time::Nanos;
 
@@ -62,6 +63,8 @@ pub struct Courier {
     patience: Nanos,
     /// All fragments before this one have come.
     base: u32,
+    /// The first question that was asked when that was known.
+    based: u32,
     /// Of each fragment from there on, by its number modulo the size.
     slots: Box<[Slot; FRAGMENT_WINDOW]>,
     /// No fragment before this one is due.
@@ -94,6 +97,7 @@ impl Courier {
             count: message.count() as u32,
             patience,
             base: 0,
+            based: 0,
             slots: Box::new([Slot::Due; FRAGMENT_WINDOW]),
             next: 0,
             reached: 0,
@@ -135,12 +139,19 @@ impl Courier {
 
     /// When [`Self::handle_timeout`] is to be called, and [`Self::poll_transmit`] after it.
     pub fn poll_timeout(&self) -> Nanos {
-        self.ask_at.min(self.news_at.plus(self.patience))
+        self.ask_at.min(self.silent_at())
+    }
+
+    /// When nothing new was said for too long. Who has been sent everything may have it, and have gone: that is not waited for without
+    /// end.
+    fn silent_at(&self) -> Nanos {
+        let is_all_sent = self.reached == self.count;
+        self.news_at.plus(if is_all_sent { self.patience.min(SILENCE_MAX) } else { self.patience })
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        if self.ending.is_none() && now.since(self.news_at) >= self.patience {
+        if self.ending.is_none() && now >= self.silent_at() {
             self.ending = Some(Ending::Silent { all_sent: self.reached == self.count });
         }
     }
@@ -169,6 +180,10 @@ impl Courier {
     fn handle_progress(&mut self, receipt: &Receipt, now: Nanos) {
         let Progress { base, .. } = receipt.progress;
         // What was not sent cannot have come, and what has come cannot be missing again.
+        if base < self.base && receipt.question >= self.based {
+            // It has begun anew: another life of the receiver, which lacks what was sent and has come.
+            self.ending = Some(Ending::Lost);
+        }
         if base < self.base || base > self.reached || base == self.count {
             return;
         }
@@ -208,6 +223,9 @@ impl Courier {
         for index in self.base..base {
             let slot = core::mem::take(self.slot(index));
             news += u32::from(slot != Slot::Arrived);
+        }
+        if base > self.base {
+            self.based = self.question;
         }
         self.base = base;
         news

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::receipt::WINDOW_WORDS;
 use super::*;
-use crate::limits::{ASSEMBLIES_MAX, ASSEMBLY_AGE, FRAGMENT_ROOM_FIRST, FRAGMENT_WINDOW, PAYLOAD_SIZE_MAX};
+use crate::limits::{
+    ASSEMBLIES_MAX, ASSEMBLY_AGE, FRAGMENT_ROOM_FIRST, FRAGMENT_WINDOW, PAYLOAD_SIZE_MAX, SILENCE_MAX,
+};
 use crate::sim::Rng;
 use crate::time::Nanos;
 use alloc::collections::VecDeque;
@@ -249,6 +251,38 @@ fn what_cannot_be_said_is_passed_over() {
     assert_eq!(more.first(), Some(&(sent.len() as u32)));
     courier.handle_receipt(&receipt(asked, u32::MAX, Progress::of(State::Unknown)), NOW);
     assert_eq!(courier.ending(), Some(Ending::Lost), "what the receiver had it has no more");
+}
+
+/// Goal: a receiver that begins anew in the middle of a message is noticed by its answer, an answer that is late by its question.
+#[test]
+fn who_begins_anew_lacks_what_had_come() {
+    let mut courier = courier(2_000 * FRAGMENT_SIZE_MIN);
+    let (_, first) = said(&mut courier, NOW);
+    let partial = |base| Progress { base, ..Progress::of(State::Partial) };
+    courier.handle_receipt(&receipt(first - 1, u32::MAX, partial(4)), NOW);
+    courier.handle_receipt(&receipt(first, u32::MAX, partial(2)), NOW);
+    assert_eq!(courier.ending(), None, "asked before 4 were known to have come: it may be late");
+    let (_, second) = said(&mut courier, NOW);
+    assert!(second > first);
+    courier.handle_receipt(&receipt(second, u32::MAX, partial(0)), NOW);
+    assert_eq!(courier.ending(), Some(Ending::Lost));
+}
+
+/// Goal: who waits without end is told when everything was sent and nothing is said any more, and goes on where something was not.
+#[test]
+fn patience_without_end_has_one_where_all_was_sent() {
+    let ended_at = |size| {
+        let mut courier = courier_with(size, Nanos::NEVER);
+        let mut now = NOW;
+        while courier.ending().is_none() && now < NOW.plus(Nanos::from_millis(60_000)) {
+            said(&mut courier, now);
+            now = courier.poll_timeout();
+            courier.handle_timeout(now);
+        }
+        courier.ending().map(|ending| (ending, now.since(NOW)))
+    };
+    assert_eq!(ended_at(4_000), Some((Ending::Silent { all_sent: true }, SILENCE_MAX)));
+    assert_eq!(ended_at(1 << 20), None);
 }
 
 /// Goal: who says nothing is asked again, less and less often, and for no longer than there is patience; what it may have is told.

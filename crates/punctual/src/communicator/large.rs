@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual_machine::block;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::fragment::{Courier, Cut, Ending, HEAD_SIZE, Part, RECEIPT_SIZE_MAX, Receipt, Say};
-use punctual_proto::{Header, Kind, Nanos, Target};
+use punctual_proto::{Address, Header, Kind, Nanos, Target};
 
 use super::wire::WireEnd;
 use super::{Communicator, End};
@@ -129,8 +129,8 @@ pub(super) enum Taken {
     Message,
     /// It is where it belongs, or was refused.
     Part,
-    /// It says what has come of a message of ours.
-    Receipt(Receipt),
+    /// Somebody says what has come of a message of ours.
+    Receipt(Address, Receipt),
 }
 
 /// Messages that came while one was sent.
@@ -213,7 +213,7 @@ impl WireEnd {
             _ => None,
         };
         let taken = match part {
-            Some(Part::Receipt(receipt)) => Taken::Receipt(receipt),
+            Some(Part::Receipt(receipt)) => Taken::Receipt(source, receipt),
             Some(Part::Question(question)) => {
                 let receipt = self.gatherer.answer(about, &origin, &question, self.core.room_for(inbox));
                 self.answer(&origin, &receipt);
@@ -270,7 +270,6 @@ impl WireEnd {
         let courier = Courier::new(cut, patience, now(&self.core.about));
         let mut errand = Errand { courier, load, pending: None, reached: 0 };
         let brought = loop {
-            errand.courier.handle_timeout(now(&self.core.about));
             if let Some(ended) = errand.ended() {
                 break ended;
             }
@@ -278,6 +277,7 @@ impl WireEnd {
                 break Err(error);
             }
             self.listen(&mut errand);
+            errand.courier.handle_timeout(now(&self.core.about));
         };
         self.core.sending().flush();
         if was_armed && (!self.held.messages.is_empty() || !self.arm()) {
@@ -315,25 +315,20 @@ impl WireEnd {
         };
         let fragment = Fragment { target, head, bytes, timing, waits: true };
         put_fragment(&self.core, &self.reception.inbox, self.stamps, &fragment)?;
-        let is_first = errand.reached == 0;
         if let Say::Fragment(head) = say {
+            let is_first = errand.reached == 0;
             errand.reached = errand.reached.max(head.range().end);
+            self.core.about.page.count(Count::LargeSent).add(is_first.into());
         }
-        self.core.about.page.count(Count::LargeSent).add(is_first.into());
         Ok(())
     }
 
     /// Receives until the courier has something to do.
     fn listen(&mut self, errand: &mut Errand<'_>) {
-        let Errand { courier, pending, .. } = errand;
+        let Errand { courier, pending, load, .. } = errand;
         let clock = self.core.about.clock;
         let left = courier.poll_timeout().since(now(&self.core.about));
         let left = if pending.is_some() { FULL_FOR } else { Duration::from_nanos(left.0) };
-        if self.held.messages.len() >= HELD_MAX || self.held.size >= self.core.about.large.message_size_max(0)
-        {
-            std::thread::sleep(left);
-            return self.core.keep_house();
-        }
         let until = clock.now().plus(clock.ticks(left));
         if !self.reception.receive_until(&self.core, Some(until)) {
             // What has come is taken: what is too old can be given up.
@@ -343,7 +338,11 @@ impl WireEnd {
             match if self.reception.landing().is_fragment() { self.take_part() } else { Taken::Message } {
                 Taken::Message => self.hold(),
                 Taken::Part => {}
-                Taken::Receipt(receipt) => return courier.handle_receipt(&receipt, now(&self.core.about)),
+                // Of others it means nothing, whatever they say.
+                Taken::Receipt(source, receipt) if Target::from(source) == load.target => {
+                    return courier.handle_receipt(&receipt, now(&self.core.about));
+                }
+                Taken::Receipt(..) => {}
             }
             if taken == FRAMES_PER_LOOK || !self.reception.try_receive(&self.core) {
                 return;
@@ -351,9 +350,15 @@ impl WireEnd {
         }
     }
 
-    /// Keeps what landed for a receive.
+    /// Keeps what landed for a receive, as far as there is room: who stopped listening would never hear that its message has come.
     fn hold(&mut self) {
-        if let Some(message) = self.take_landed() {
+        let size_max = self.core.about.large.message_size_max(0);
+        let is_full = self.held.messages.len() >= HELD_MAX || self.held.size >= size_max;
+        let Some(message) = self.take_landed() else { return };
+        if is_full {
+            self.held.size -= message.1.len();
+            self.reception.inbox.refuse(&self.core.about.page);
+        } else {
             self.held.messages.push_back(message);
         }
     }
