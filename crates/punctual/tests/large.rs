@@ -312,6 +312,45 @@ fn what_comes_while_a_large_message_is_sent_is_kept_in_order() {
     });
 }
 
+/// Goal: whoever floods a sender makes it neither deaf nor late for ever: its message arrives, and it knows. Method: nobody answers it
+/// until more small messages have come than it keeps.
+#[test]
+fn a_flood_makes_no_sender_deaf() {
+    const SMALL: u64 = 1_500;
+    const KEPT: u64 = 1_024;
+    let _alive = watchdog(240);
+    on_every_medium(|medium| {
+        if medium.in_memory {
+            return;
+        }
+        let (here, there) = open(medium, None);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let mut others = there.bind(8).unwrap();
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| {
+                sender.send_timeout(Target::port("there", 7), &message(0, 1_000_000), Duration::MAX)
+            });
+            for number in 0..SMALL {
+                others.send(Target::port("here", 1), &number.to_le_bytes()).unwrap();
+                // No faster than it takes them.
+                while number.is_multiple_of(50) && here.ledger().arrived < number {
+                    std::thread::yield_now();
+                }
+            }
+            assert!(receiver.receive_timeout(PATIENCE).unwrap().payload == message(0, 1_000_000));
+            while !sends.is_finished() {
+                let _questions = receiver.receive_timeout(Duration::from_millis(1));
+            }
+            assert_eq!(sends.join().unwrap(), Ok(()));
+        });
+        for number in 0..KEPT {
+            assert_eq!(sender.receive_timeout(PATIENCE).unwrap().payload, number.to_le_bytes());
+        }
+        let ledger = here.ledger();
+        assert!(ledger.unread >= SMALL - KEPT - 50 && ledger.is_balanced(), "{ledger}");
+    });
+}
+
 /// Goal: of a receiver that says nothing the sender is told what is true: all was sent, and may arrive; or it was not, and nobody has it.
 #[test]
 fn a_receiver_that_does_not_read_ends_a_send() {
