@@ -17,6 +17,15 @@ fn trials(summary: &Value) -> Vec<Value> {
     summary["broadcast"]["trials"].as_array().expect("trials").clone()
 }
 
+/// All 120 messages were delivered unaltered and in order, and what receivers lost was repaired.
+fn has_all(trial: &Value) {
+    let count = |field: &str| trial[field].as_u64().expect("a count");
+    assert_eq!([count("altered"), count("misordered")], [0; 2], "{trial:#}");
+    assert_eq!((count("messages"), count("bytes")), (120, 600_000), "{trial:#}");
+    let has_faults = trial["faults"]["loss_permille"] != 0;
+    assert!(!has_faults || count("frames_lost") > 0 && count("repaired") > 0, "{trial:#}");
+}
+
 fn summary(place: &Place) -> Value {
     summary_of(&text(&place.path("summary.json")))
 }
@@ -40,13 +49,7 @@ fn all_members_deliver_the_same() {
     }
     let trials = trials(&summary);
     assert!([2, 4].contains(&trials.len()), "{trials:#?}");
-    for trial in &trials {
-        let count = |field: &str| trial[field].as_u64().expect("a count");
-        assert_eq!([count("altered"), count("misordered")], [0; 2], "{trial:#}");
-        assert_eq!((count("messages"), count("bytes")), (120, 600_000), "{trial:#}");
-        let has_faults = trial["faults"]["loss_permille"] != 0;
-        assert!(!has_faults || count("frames_lost") > 0 && count("repaired") > 0, "{trial:#}");
-    }
+    trials.iter().for_each(has_all);
     let results = summary["results"].as_array().expect("results");
     for (kind, unit) in [("one_way", "ns"), ("throughput", "B/s")] {
         let row = |row: &&Value| row["name"] == "shared/ab/n3/5-5" && row["kind"] == kind;
@@ -121,13 +124,7 @@ fn kinds_are_an_axis() {
     let summary = summary(&place);
     let trials = trials(&summary);
     assert!([6, 12].contains(&trials.len()), "{trials:#?}");
-    for trial in &trials {
-        let count = |field: &str| trial[field].as_u64().expect("a count");
-        assert_eq!([count("altered"), count("misordered")], [0; 2], "{trial:#}");
-        assert_eq!((count("messages"), count("bytes")), (120, 600_000), "{trial:#}");
-        let has_faults = trial["faults"]["loss_permille"] != 0;
-        assert!(!has_faults || count("frames_lost") > 0 && count("repaired") > 0, "{trial:#}");
-    }
+    trials.iter().for_each(has_all);
     let results = summary["results"].as_array().expect("results");
     for kind in ["ab", "urb", "beb"] {
         assert!(trials.iter().any(|trial| trial["kind"] == kind), "{trials:#?}");

@@ -20,6 +20,15 @@ fn options(name: &str) -> NodeOptions {
     NodeOptions::new(name).message_size_max(MESSAGE_SIZE_MAX)
 }
 
+/// On each medium where a message can be repaired.
+fn on_every_wire(trial: impl Fn(&Medium) + Send + Sync) {
+    on_every_medium(|medium| {
+        if !medium.in_memory {
+            trial(medium);
+        }
+    });
+}
+
 fn open(medium: &Medium, faults: Option<Faults>) -> (Node, Node) {
     let there = faults.map_or(options("there"), |faults| options("there").faults(faults));
     (options("here").open(&medium.here).unwrap(), there.open(&medium.there).unwrap())
@@ -222,10 +231,7 @@ fn a_large_message_that_does_not_fit_is_kept() {
 fn who_sends_large_messages_hears_what_comes_meanwhile() {
     const COUNT: u64 = 4;
     let _alive = watchdog(240);
-    on_every_medium(|medium| {
-        if medium.in_memory {
-            return;
-        }
+    on_every_wire(|medium| {
         let faulty = |name, seed| options(name).faults(Faults::seeded(seed).loss(10));
         let nodes = [faulty("here", 1).open(&medium.here), faulty("there", 2).open(&medium.there)];
         let [here, there] = nodes.map(Result::unwrap);
@@ -271,10 +277,7 @@ fn who_sends_large_messages_hears_what_comes_meanwhile() {
 fn what_comes_while_a_large_message_is_sent_is_kept_in_order() {
     const SMALL: u64 = 100;
     let _alive = watchdog(120);
-    on_every_medium(|medium| {
-        if medium.in_memory {
-            return;
-        }
+    on_every_wire(|medium| {
         let (here, there) = open(medium, None);
         let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
         let mut others = there.bind(8).unwrap();
@@ -319,10 +322,7 @@ fn a_flood_makes_no_sender_deaf() {
     const SMALL: u64 = 1_500;
     const KEPT: u64 = 1_024;
     let _alive = watchdog(240);
-    on_every_medium(|medium| {
-        if medium.in_memory {
-            return;
-        }
+    on_every_wire(|medium| {
         let (here, there) = open(medium, None);
         let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
         let mut others = there.bind(8).unwrap();
@@ -355,10 +355,7 @@ fn a_flood_makes_no_sender_deaf() {
 #[test]
 fn a_receiver_that_does_not_read_ends_a_send() {
     let _alive = watchdog(120);
-    on_every_medium(|medium| {
-        if medium.in_memory {
-            return;
-        }
+    on_every_wire(|medium| {
         let (here, there) = open(medium, None);
         let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
         let (target, patience) = (Target::port("there", 7), Duration::from_millis(200));

@@ -8,7 +8,8 @@ use punctual::broadcast::{BroadcastError, DeliverError, Delivery, Group, GroupOp
 use punctual::node::NodeOptions;
 use punctual::{Bus, Node, NodeId};
 
-use crate::common::{Dice, PATIENCE, media, on_ethernet, unique, watchdog};
+use crate::common::{Dice, PATIENCE, unique, watchdog};
+use crate::on_every_medium;
 
 const NAMES: [&str; 3] = ["anne", "bob", "carl"];
 const KINDS: [Guarantee; 4] =
@@ -121,20 +122,7 @@ fn agree(nodes: &[Node], names: &[&str], options: &GroupOptions, each: u64) {
 #[test]
 fn all_kinds_on_every_medium() {
     let _alive = watchdog(120);
-    for medium in media() {
-        if medium.name == "udp" {
-            continue;
-        }
-        eprintln!("on {}", medium.name);
-        let nodes = NAMES.map(|name| Node::open(&medium.here, name).unwrap());
-        agree(&nodes, &NAMES, &options(&NAMES), 240);
-    }
-    on_ethernet(|medium| {
-        eprintln!("on {}", medium.name);
-        let nodes =
-            [Node::open(&medium.here, NAMES[0]).unwrap(), Node::open(&medium.there, NAMES[1]).unwrap()];
-        agree(&nodes, &NAMES[..2], &options(&NAMES[..2]), 240);
-    });
+    on_every_medium(&NAMES, |nodes, names| agree(nodes, names, &options(names), 240));
 }
 
 /// Goal: what is lost of messages without order is repaired as all is, and the small window goes on.

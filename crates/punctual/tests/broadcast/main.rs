@@ -11,6 +11,23 @@ mod replica;
 mod seen;
 mod soak;
 
+use punctual::Node;
+
+/// Nodes of these names on each medium that carries a group; on Ethernet, which has two ends, the first two of them.
+fn on_every_medium(names: &[&str], trial: impl Fn(&[Node], &[&str]) + Send + Sync) {
+    // With UDP each names the others' addresses: tests of that open their own.
+    for medium in common::media().into_iter().filter(|medium| medium.name != "udp") {
+        eprintln!("on {}", medium.name);
+        let nodes: Vec<Node> = names.iter().map(|name| Node::open(&medium.here, name).unwrap()).collect();
+        trial(&nodes, names);
+    }
+    common::on_ethernet(|medium| {
+        eprintln!("on {}", medium.name);
+        let open = |bus, name| Node::open(bus, name).unwrap();
+        trial(&[open(&medium.here, names[0]), open(&medium.there, names[1])], &names[..2]);
+    });
+}
+
 /// Not a test of its own: what another process does.
 #[test]
 fn role() {

@@ -12,7 +12,8 @@ use punctual::memory::{SharedOptions, WhenFull};
 use punctual::{Bus, Node, NodeId};
 use punctual_machine::event_fd::wait_readable;
 
-use crate::common::{Dice, PATIENCE, free_ports, media, on_ethernet, unique, watchdog};
+use crate::common::{Dice, PATIENCE, free_ports, unique, watchdog};
+use crate::on_every_medium;
 
 const NAMES: [&str; 3] = ["anne", "bob", "carl"];
 
@@ -145,20 +146,7 @@ fn agree(nodes: &[Node], names: &[&str], options: &GroupOptions, each: u64) {
 #[test]
 fn all_members_agree_on_every_medium() {
     let _alive = watchdog(120);
-    for medium in media() {
-        if medium.name == "udp" {
-            continue;
-        }
-        eprintln!("on {}", medium.name);
-        let nodes = NAMES.map(|name| Node::open(&medium.here, name).unwrap());
-        agree(&nodes, &NAMES, &options(&NAMES), 300);
-    }
-    on_ethernet(|medium| {
-        eprintln!("on {}", medium.name);
-        let nodes =
-            [Node::open(&medium.here, NAMES[0]).unwrap(), Node::open(&medium.there, NAMES[1]).unwrap()];
-        agree(&nodes, &NAMES[..2], &options(&NAMES[..2]), 300);
-    });
+    on_every_medium(&NAMES, |nodes, names| agree(nodes, names, &options(names), 300));
 }
 
 /// Three nodes that know each other's addresses.
