@@ -135,7 +135,9 @@ fn check(file: &Path, largest: u64) -> (u64, u64) {
         instant = entry.instant_ns();
         (messages, next) = (messages + 1, found + 1);
     }
-    assert_eq!(recording.told.names.get(&NodeId::named("here")).map(String::as_str), Some("here"));
+    // A name stands beside the first message; a recorder that stood still may have missed all of them.
+    let expected = (messages > 0).then_some("here");
+    assert_eq!(recording.told.names.get(&NodeId::named("here")).map(String::as_str), expected);
     (messages, next - messages)
 }
 
