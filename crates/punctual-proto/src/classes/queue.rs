@@ -28,7 +28,7 @@ impl Entry {
         match policy {
             Policy::Fifo | Policy::Strict | Policy::Stride => self.number,
             Policy::Floors if deadline == Nanos::NEVER => self.pushed.plus(PATIENCE).0,
-            Policy::Floors => tied(arrived, deadline),
+            Policy::Floors => coarse_deadline(arrived, deadline),
             Policy::Deadline => deadline.0,
             Policy::Aging(step) => arrived.0.saturating_add(step.0.saturating_mul(class.into())),
         }
@@ -36,13 +36,13 @@ impl Entry {
 }
 
 /// Deadlines that differ by less than one part in so many of the time that a request has count as one.
-const TIE_PARTS: u64 = 32;
+const DEADLINE_PARTS: u64 = 32;
 
 /// A deadline, rounded up so that requests which came together are equal: who became ready first is first among them. So each
 /// stage is done for all of them before the next one, in one stretch of hot code. A server that did one request after the other, all
 /// stages of it, spent a tenth more in each call of the kernel.
-fn tied(arrived: Nanos, deadline: Nanos) -> u64 {
-    let grain = deadline.since(arrived).0 / TIE_PARTS;
+fn coarse_deadline(arrived: Nanos, deadline: Nanos) -> u64 {
+    let grain = deadline.since(arrived).0 / DEADLINE_PARTS;
     deadline.0 | !(u64::MAX << grain.checked_ilog2().unwrap_or(0))
 }
 
