@@ -11,6 +11,10 @@ use crate::broadcast::mutant::Mutant;
 use crate::broadcast::view::{Places, View};
 use crate::time::Nanos;
 
+/// A member whose processor is busy with others may get no turn for such a part of the time after which silence is suspicious. To go on
+/// without it costs more than to wait: it begins a new life.
+const TURN_PARTS: u64 = 8;
+
 /// A ballot that this member leads.
 #[derive(Clone, Debug)]
 pub(super) struct Lead {
@@ -49,9 +53,10 @@ impl Member {
         self.events.push_back(Event::Left);
     }
 
-    /// How long a ballot may take before somebody else leads one.
+    /// How long a ballot waits for those that are not suspected, and a part of how long it may take before somebody else leads one.
     fn patience(&self) -> Nanos {
-        Nanos(8 * self.gaps.round_trip().0).max(self.options.heartbeat)
+        let turn = Nanos(self.options.suspect_after.0 / TURN_PARTS);
+        Nanos(8 * self.gaps.round_trip().0).max(self.options.heartbeat).max(turn)
     }
 
     /// Frames held, of each origin.
