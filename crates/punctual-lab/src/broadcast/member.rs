@@ -238,7 +238,7 @@ impl Joining {
             founds,
             guarantee: plan.kind.guarantee(),
             frame_size,
-            window: plan.window.or(window).unwrap_or(usual.window),
+            window: plan.window.or(window).or(usual.window),
             message_size_max: plan.message,
             suspect_after,
             expel_slow_after: None,

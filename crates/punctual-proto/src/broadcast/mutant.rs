@@ -32,6 +32,8 @@ pub(crate) enum Mutant {
     FrozenMarksCounted,
     /// Frames are numbered though the slowest has not taken those that they write over.
     CreditIgnored,
+    /// The sequencer says of what it holds itself that a majority does.
+    OwnSpread,
     /// Messages without order that ask for a majority are delivered before one holds them.
     ReliableUnheld,
     /// A message without order is delivered again at its place in the order.

@@ -85,7 +85,7 @@ impl GroupOptions {
             port,
             founds: false,
             frame_size: 1_328,
-            window: 256,
+            window: 512,
             message_size_max: 1 << 20,
             heartbeat: Nanos::from_millis(10),
             suspect_after: Nanos::from_millis(100),

@@ -16,8 +16,13 @@ pub const GROUP_PORT: u16 = 65_533;
 /// Payload of a frame where the network does not cut datagrams, bytes: Ethernet's 1,500 less all heads.
 const FRAME_SIZE_WIRE: usize = 1_328;
 
-/// Payload of a frame in memory, bytes: a window of them is half of a ring.
+/// Payload of a frame in memory, bytes.
 const FRAME_SIZE_MEMORY: usize = 2_048;
+
+/// Frames of one sender that not all have taken: a third of a socket's buffer, by which a sender seldom waits for who is heard at
+/// once; in memory half of a ring.
+const WINDOW_WIRE: usize = 512;
+const WINDOW_MEMORY: usize = 256;
 
 /// A group, and how a node takes part. All but `founds`, `guarantee` and `wake` must be equal at all members.
 #[derive(Clone, Debug)]
@@ -35,8 +40,8 @@ pub struct GroupOptions {
     pub guarantee: Guarantee,
     /// Payload of a frame, bytes. By default what Ethernet carries uncut, 2 KiB in memory, and never more than the bus carries.
     pub frame_size: Option<usize>,
-    /// Frames of one sender that not all have taken.
-    pub window: usize,
+    /// Frames of one sender that not all have taken. By default 512, 256 in memory.
+    pub window: Option<usize>,
     /// Largest message, bytes.
     pub message_size_max: usize,
     /// A member that has nothing to say says so this often. After a quarter of it the caretaker takes over from a user that
@@ -65,7 +70,7 @@ impl GroupOptions {
             port: GROUP_PORT,
             guarantee: Guarantee::default(),
             frame_size: None,
-            window: 256,
+            window: None,
             message_size_max: 1 << 20,
             heartbeat: Duration::from_millis(10),
             suspect_after: Duration::from_millis(100),
@@ -86,7 +91,12 @@ impl GroupOptions {
     pub(super) fn of_member(&self, node: &Node) -> Result<broadcast::GroupOptions, JoinError> {
         let size_max = node.payload_size_max();
         let most = size_max.saturating_sub(DATA_PREFIX_SIZE);
-        let usual = if node.is_in_memory() { FRAME_SIZE_MEMORY } else { FRAME_SIZE_WIRE };
+        let (usual, usual_window) = if node.is_in_memory() {
+            (FRAME_SIZE_MEMORY, WINDOW_MEMORY)
+        } else {
+            (FRAME_SIZE_WIRE, WINDOW_WIRE)
+        };
+        let window = self.window.unwrap_or(usual_window);
         let frame_size = self.frame_size.unwrap_or(usual.min(most));
         if frame_size > most {
             return Err(JoinError::FrameSize { wanted: frame_size, most });
@@ -95,7 +105,7 @@ impl GroupOptions {
         let member = broadcast::GroupOptions {
             founds: self.founds,
             frame_size,
-            window: self.window,
+            window,
             message_size_max: self.message_size_max,
             heartbeat: nanos(self.heartbeat),
             suspect_after: nanos(self.suspect_after),
@@ -107,7 +117,7 @@ impl GroupOptions {
         };
         let size = member.datagram_size();
         if size > size_max {
-            return Err(JoinError::Window { window: self.window, size, size_max });
+            return Err(JoinError::Window { window, size, size_max });
         }
         Ok(member)
     }

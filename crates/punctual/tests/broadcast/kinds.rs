@@ -135,7 +135,7 @@ fn lost_frames_of_all_kinds_are_repaired() {
         let faults = Faults::seeded(11).loss(30).corruption(10);
         NodeOptions::new(name).faults(faults).open(&bus).unwrap()
     });
-    agree(&nodes, &NAMES, &GroupOptions { window: 16, frame_size: Some(512), ..options(&NAMES) }, 160);
+    agree(&nodes, &NAMES, &GroupOptions { window: Some(16), frame_size: Some(512), ..options(&NAMES) }, 160);
 }
 
 /// Goal: the group's usual guarantee may be one without order, and a member alone delivers such messages to itself.

@@ -180,7 +180,7 @@ fn frames_of_any_size_and_lost_ones() {
     };
     let nodes = NAMES.map(|name| Node::open(&Bus::Shared(bus.clone()), name).unwrap());
     let most = nodes[0].payload_size_max() - punctual_proto::broadcast::DATA_PREFIX_SIZE;
-    agree(&nodes, &NAMES, &GroupOptions { frame_size: Some(most), window: 64, ..options(&NAMES) }, 100);
+    agree(&nodes, &NAMES, &GroupOptions { frame_size: Some(most), window: Some(64), ..options(&NAMES) }, 100);
     let refused = Group::join(&nodes[0], &GroupOptions { frame_size: Some(most + 1), ..options(&NAMES) });
     assert!(matches!(refused, Err(JoinError::FrameSize { .. })), "{refused:?}");
 }
@@ -251,7 +251,7 @@ fn who_takes_nothing_is_expelled() {
     let bus = Bus::loopback(&unique("team"));
     let nodes = NAMES.map(|name| Node::open(&bus, name).unwrap());
     let slow = Duration::from_millis(300);
-    let options = GroupOptions { expel_slow_after: Some(slow), window: 16, ..options(&NAMES) };
+    let options = GroupOptions { expel_slow_after: Some(slow), window: Some(16), ..options(&NAMES) };
     let mut groups: Vec<Group> = (0..3).map(|place| join(&nodes[place], &options, place == 0)).collect();
     let mut logs = vec![Vec::new(); 3];
     meet(&mut groups, &mut logs, 3);
@@ -314,7 +314,7 @@ fn members_say_who_holds_the_group_up() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("seen"));
     let nodes = NAMES.map(|name| Node::open(&bus, name).unwrap());
-    let options = GroupOptions { expel_slow_after: None, window: 16, ..options(&NAMES) };
+    let options = GroupOptions { expel_slow_after: None, window: Some(16), ..options(&NAMES) };
     let mut groups: Vec<Group> = (0..3).map(|place| join(&nodes[place], &options, place == 0)).collect();
     meet(&mut groups, &mut vec![Vec::new(); 3], 3);
     let view = groups[0].view().number;
@@ -389,7 +389,7 @@ fn what_cannot_be_is_said() {
     let node = Node::open(&bus, NAMES[0]).unwrap();
     let text = |options: &GroupOptions| Group::join(&node, options).unwrap_err().to_string();
     assert!(text(&options(&["bob", "carl"])).contains("not in the roster"));
-    assert!(text(&GroupOptions { window: 0, ..options(&NAMES) }).contains("no window"));
+    assert!(text(&GroupOptions { window: Some(0), ..options(&NAMES) }).contains("no window"));
     let mut alone = join(&node, &options(&NAMES[..1]), true);
     assert!(text(&options(&NAMES[..1])).contains("a port of its own"));
     assert_eq!(alone.try_broadcast(b""), Err(BroadcastError::Size { size: 0, size_max: 1 << 20 }));
@@ -418,7 +418,7 @@ fn what_cannot_be_is_said() {
     });
     let refused = Group::join(
         &Node::open(&small, NAMES[0]).unwrap(),
-        &GroupOptions { window: 4_096, ..options(&NAMES) },
+        &GroupOptions { window: Some(4_096), ..options(&NAMES) },
     );
     assert!(matches!(refused, Err(JoinError::Window { .. })), "{refused:?}");
 }

@@ -23,7 +23,7 @@ pub(crate) fn play(role: &str, name: &str) {
     let options = GroupOptions {
         suspect_after: Duration::from_secs(600),
         expel_slow_after: None,
-        window: 16,
+        window: Some(16),
         founds: place == 0,
         ..GroupOptions::new(name, &NAMES)
     };

@@ -1,6 +1,7 @@
 //! How a member fares, and the others as far as it knows: for those who watch it.
 
 use super::{Member, Phase};
+use crate::time::Nanos;
 
 /// What a member has repaired and asked, and how far its user is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,11 +67,20 @@ impl Member {
         if place == self.own { self.progress.held } else { self.peers[place].held }
     }
 
+    /// Whether a member may have told the sequencer alone what its user took since it told all, which it does in each heartbeat.
+    fn may_have_told_alone(&self, place: usize) -> bool {
+        let recently = Nanos(2 * self.options.heartbeat.0);
+        let is_recent = |at: Nanos| self.now.since(at) < recently;
+        place != self.own
+            && self.timing.alone_at.is_some_and(is_recent)
+            && is_recent(self.peers[place].taken_at())
+    }
+
     fn slowest(&self) -> Option<usize> {
         let members = self.view.members();
         let slowest = members.iter().min_by_key(|&place| self.taken_by(place))?;
         let behind = self.progress.uniform.saturating_sub(self.taken_by(slowest));
-        if 2 * behind >= self.options.window as u64 {
+        if 2 * behind >= self.options.window as u64 && !self.may_have_told_alone(slowest) {
             return Some(slowest);
         }
         if self.phase != Phase::Member || !self.is_stuck() {

@@ -114,7 +114,7 @@ impl Member {
             self.progress.next += 1;
             self.delivered[origin] = number + 1;
             if origin == self.own {
-                self.outgoing.note_delivered(number, index);
+                self.outgoing.note_place(number, index);
             }
             if lane.is_some() && !self.mutants.has(Mutant::DeliveredAgain) {
                 continue;
@@ -190,11 +190,15 @@ impl Member {
 
     /// Finds out of how much of the order the frames are here, and what a majority has.
     pub(super) fn update_progress(&mut self) {
+        let sequencer = self.view.sequencer();
         while let Some(entry) = self.order.get(self.progress.held)
             && self.progress.held < self.order.mark()
             && entry.number < self.frames[entry.origin].mark()
         {
             self.progress.held += 1;
+            if Some(entry.origin) != sequencer {
+                self.progress.others_end = self.progress.held;
+            }
             let meta = self.frames[entry.origin].get(entry.number).map(|(meta, _)| meta);
             if meta.is_none_or(|meta| meta.guarantee.is_ordered()) {
                 self.progress.awaited = self.progress.held;

@@ -60,6 +60,12 @@ struct Progress {
     held_said: u64,
     /// What `taken` was then.
     taken_said: u64,
+    /// What `taken` was when all were told last, and not the sequencer alone.
+    taken_said_to_all: u64,
+    /// The sequencer said last to all that a majority holds so much.
+    uniform_said: u64,
+    /// Of what is held, all behind this was broadcast by the sequencer.
+    others_end: u64,
     /// The next of the order to be delivered.
     next: u64,
     /// The user has done with all before this one.

@@ -4,6 +4,7 @@ use super::{Member, Say};
 use crate::broadcast::frames::Frames;
 use crate::broadcast::message::{Body, Data, Gaps, Head, Ranges, Status};
 use crate::broadcast::mutant::Mutant;
+use crate::broadcast::order::Range;
 
 impl Member {
     /// A message of somebody who is, was or will be a member.
@@ -59,9 +60,13 @@ impl Member {
     }
 
     fn handle_data(&mut self, head: &Head, data: &Data<'_>) {
-        let Data { origin, is_repair, meta, number, payload } = *data;
+        let Data { origin, is_repair, is_placed, unheld, meta, number, payload } = *data;
         if self.view.life(origin).is_none() || origin == self.own {
             return;
+        }
+        self.note_unheld(head, unheld.map(u32::from));
+        if is_placed && head.place == origin {
+            self.handle_place(head.ordered.saturating_sub(1), origin, number);
         }
         if head.place == origin && self.counts(head) {
             // Who has given a frame its number holds all before it.
@@ -77,6 +82,28 @@ impl Member {
             self.order.append(origin, number);
         }
         self.frames[origin].note_end(number.saturating_add(1), limit);
+    }
+
+    /// The sequencer says where one of its own frames stands in the order.
+    fn handle_place(&mut self, mut index: u64, origin: usize, number: u64) {
+        if self.view.sequencer() != Some(origin) || number == u64::MAX {
+            return;
+        }
+        if self.mutants.has(Mutant::OrderRecordSkipped) {
+            index = index.min(self.order.mark());
+        }
+        self.order.insert(index, Range { origin, first: number, count: 1 }, self.progress.taken);
+    }
+
+    /// The sequencer says how much of the order a majority holds. That stays true whatever becomes of the view.
+    fn note_unheld(&mut self, head: &Head, unheld: Option<u32>) {
+        if let Some(unheld) = unheld
+            && self.view.sequencer() == Some(head.place)
+            && self.counts(head)
+        {
+            let uniform = head.ordered.saturating_sub(unheld.into());
+            self.progress.uniform = self.progress.uniform.max(uniform);
+        }
     }
 
     fn handle_order(&mut self, mut start: u64, ranges: Ranges<'_>) {
@@ -102,6 +129,8 @@ impl Member {
     fn handle_status(&mut self, head: &Head, status: &Status<'_>) {
         let (place, counts) = (head.place, self.counts(head));
         self.peers[place].suspects = status.suspects;
+        self.timing.spreads |= status.is_alone;
+        self.note_unheld(head, status.unheld);
         let limits = (self.limit(place), status.sent);
         self.frames[place].note_end(limits.1, limits.0);
         for (origin, mark) in status.marks.iter().enumerate().take(self.frames.len()) {
@@ -138,7 +167,11 @@ impl Member {
         }
         for origin in 0..self.frames.len() {
             while self.order.count(origin) < self.frames[origin].mark() {
-                self.order.append(origin, self.order.count(origin));
+                let (number, index) = (self.order.count(origin), self.order.mark());
+                self.order.append(origin, number);
+                if origin == self.own {
+                    self.outgoing.note_place(number, index);
+                }
             }
         }
     }
@@ -159,6 +192,7 @@ impl Member {
         self.number_frames();
         self.order_frames();
         self.update_progress();
+        self.note_pace();
         let has_gap = self.order.has_gap() || self.frames.iter().any(Frames::has_gap);
         self.gaps.note(has_gap, self.now);
         self.update_membership();

@@ -51,7 +51,8 @@ pub(super) struct Outgoing {
     pub(super) transmitted: u64,
     /// Entries of the order that were announced.
     pub(super) announced: u64,
-    /// Where the newest own frames stand in the order, by slot, from when they were delivered here.
+    /// Where the newest own frames stand in the order, by slot: at the sequencer from when they are ordered, at others from when they
+    /// are delivered here.
     positions: Vec<u64>,
     /// So many own frames all users have taken.
     stable: u64,
@@ -68,16 +69,20 @@ impl Outgoing {
         Self { positions: alloc::vec![0; window], ..Self::default() }
     }
 
-    /// An own frame is delivered here.
-    pub(super) fn note_delivered(&mut self, number: u64, index: u64) {
+    /// An own frame stands at this place in the order.
+    pub(super) fn note_place(&mut self, number: u64, index: u64) {
         let slot = (number % self.positions.len() as u64) as usize;
         self.positions[slot] = index;
     }
 
+    /// Where an own frame stands, if that was noted, and nothing newer in its slot.
+    pub(super) fn place(&self, number: u64) -> u64 {
+        self.positions[(number % self.positions.len() as u64) as usize]
+    }
+
     /// All users have taken so much of the order, and this one so many own frames.
     fn note_stable(&mut self, taken: u64, delivered: u64) {
-        let is_taken = |number: u64| self.positions[(number % self.positions.len() as u64) as usize] < taken;
-        while self.stable < delivered && is_taken(self.stable) {
+        while self.stable < delivered && self.place(self.stable) < taken {
             self.stable += 1;
         }
     }
@@ -137,10 +142,23 @@ impl Member {
         }
         self.update_credit();
         let before = self.outgoing.sent;
+        if !self.has_room_for_run() {
+            return false;
+        }
         while self.outgoing.is_active && self.has_credit() {
             self.number_frame();
         }
         before < self.outgoing.sent
+    }
+
+    /// Whether there is credit for all that is left of the message, or for a quarter of a window: who goes on with every frame for
+    /// which there is room makes runs of few, and each is heard and answered by all. What the others have taken and not said is less
+    /// than that.
+    fn has_room_for_run(&self) -> bool {
+        let window = self.frames[self.own].window();
+        let left = (self.outgoing.bytes.len() - self.outgoing.at).div_ceil(self.options.frame_size);
+        let room = (self.outgoing.stable + window).saturating_sub(self.outgoing.sent);
+        room >= (left as u64).min(window.div_ceil(4)) || self.mutants.has(Mutant::CreditIgnored)
     }
 
     fn has_credit(&self) -> bool {

@@ -21,6 +21,13 @@ pub(super) struct Timing {
     pub(super) change_at: Option<Nanos>,
     pub(super) status_due: bool,
     pub(super) asks: bool,
+    /// Others said to this one alone what they hold, and hear from it what a majority does.
+    pub(super) spreads: bool,
+    /// In the last heartbeat half a window and more was held anew; since when the next one is counted, and what was held then.
+    pub(super) is_fast: bool,
+    counted_from: (Nanos, u64),
+    /// When this member told the sequencer alone.
+    pub(super) alone_at: Option<Nanos>,
     /// What the user took, or a new view, has consequences.
     pub(super) turn_due: bool,
 }
@@ -37,6 +44,10 @@ impl Timing {
             change_at: None,
             status_due: false,
             asks: false,
+            spreads: false,
+            is_fast: false,
+            counted_from: (now, 0),
+            alone_at: None,
             turn_due: false,
         }
     }
@@ -58,6 +69,16 @@ impl Timing {
 }
 
 impl Member {
+    /// Finds out whether much comes, once in a heartbeat.
+    pub(super) fn note_pace(&mut self) {
+        let (from, held_then) = self.timing.counted_from;
+        if self.now.since(from) >= self.options.heartbeat {
+            let held = self.progress.held;
+            self.timing.is_fast = 2 * (held - held_then) >= self.options.window as u64;
+            self.timing.counted_from = (self.now, held);
+        }
+    }
+
     pub(super) fn handle_times(&mut self) {
         let now = self.now;
         self.timing.turn_due = false;

@@ -3,10 +3,13 @@
 use super::{Member, Phase, everybody};
 use crate::address::Target;
 use crate::broadcast::frames::Frames;
-use crate::broadcast::message::{Body, Data, Draft, Head};
+use crate::broadcast::message::{Body, Data, Draft, Head, Status, Words};
 use crate::broadcast::mutant::Mutant;
 use crate::broadcast::view::Places;
 use crate::protocol::Transmit;
+
+/// Of a stream this part of a window and more comes between two things that a member says.
+const STREAM_PARTS: u64 = 32;
 
 /// Something to be said once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +67,9 @@ impl Member {
             return None;
         }
         self.repair(buffer)
+            .or_else(|| self.announce_before_own(buffer))
             .or_else(|| self.next_frame(buffer))
-            .or_else(|| self.announce(buffer))
+            .or_else(|| self.announce(buffer, self.order.mark()))
             .or_else(|| self.ask(buffer))
             .or_else(|| self.next_status(buffer))
     }
@@ -93,7 +97,7 @@ impl Member {
                 (target, Draft::proposal(buffer, &head, check, (proposal, true)))
             }
             Say::Status(place) => {
-                let size = self.write_status(buffer, false)?;
+                let size = self.write_status(buffer, (false, false))?;
                 return Some(Transmit { target: self.to(place), size });
             }
         };
@@ -107,8 +111,27 @@ impl Member {
         is_repair: bool,
     ) -> Option<usize> {
         let (meta, payload) = self.frames[origin].get(number)?;
-        let data = Data { origin, is_repair, meta, number, payload };
-        Draft::data(buffer, &self.head(), self.options.check, &data).finish()
+        let mut head = self.head();
+        let place = self.own_place(number).filter(|_| origin == self.own);
+        if let Some(place) = place {
+            head.ordered = place + 1;
+        }
+        let unheld = self.unheld(&head).and_then(|unheld| u16::try_from(unheld).ok());
+        let data = Data { origin, is_repair, is_placed: place.is_some(), unheld, meta, number, payload };
+        Draft::data(buffer, &head, self.options.check, &data).finish()
+    }
+
+    /// Where an own frame of the sequencer's stands in the order: it need not be said in a record.
+    fn own_place(&self, number: u64) -> Option<u64> {
+        let is_placed = self.is_sequencer() && self.closing.is_none() && number < self.order.count(self.own);
+        is_placed.then(|| self.outgoing.place(number))
+    }
+
+    /// What the sequencer says of what a majority holds, behind this head.
+    fn unheld(&self, head: &Head) -> Option<u64> {
+        let uniform = self.progress.uniform;
+        let uniform = if self.mutants.has(Mutant::OwnSpread) { self.progress.held } else { uniform };
+        self.is_sequencer().then(|| head.ordered.saturating_sub(uniform))
     }
 
     /// What others miss: to each of them, or to all if most miss the same.
@@ -142,7 +165,11 @@ impl Member {
         }
         let size = self.write_data(buffer, (self.own, number), false)?;
         self.outgoing.transmitted += 1;
+        if self.own_place(number) == Some(self.outgoing.announced) {
+            self.outgoing.announced += 1;
+        }
         self.note_said();
+        self.progress.uniform_said = self.progress.uniform;
         Some(Transmit { target: everybody(&self.options), size })
     }
 
@@ -159,9 +186,16 @@ impl Member {
         draft.finish().map(|size| (at, size))
     }
 
-    /// Order that nobody was told yet.
-    fn announce(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        let (from, to) = (self.outgoing.announced, self.order.mark());
+    /// Order before the next own frame, which says its own place: so no frame comes before what stands before it.
+    fn announce_before_own(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let number = self.outgoing.transmitted;
+        let place = self.own_place(number).filter(|_| number < self.outgoing.sent)?;
+        self.announce(buffer, place)
+    }
+
+    /// Order up to `to` that nobody was told yet.
+    fn announce(&mut self, buffer: &mut [u8], to: u64) -> Option<Transmit> {
+        let from = self.outgoing.announced;
         if !self.is_sequencer() || self.is_frozen() || self.closing.is_some() || from >= to {
             return None;
         }
@@ -204,11 +238,32 @@ impl Member {
         if !self.wants_status() {
             return None;
         }
-        let size = self.write_status(buffer, self.timing.asks)?;
-        (self.timing.status_due, self.timing.asks) = (false, false);
+        if let Some(sequencer) = self.tells_alone() {
+            let size = self.write_status(buffer, (false, true))?;
+            self.timing.alone_at = Some(self.now);
+            (self.progress.held_said, self.progress.taken_said) = (self.progress.held, self.progress.taken);
+            return Some(Transmit { target: self.to(sequencer), size });
+        }
+        let size = self.write_status(buffer, (self.timing.asks, false))?;
+        (self.timing.status_due, self.timing.asks, self.timing.spreads) = (false, false, false);
         self.early.note_said(self.frames.iter().map(Frames::mark));
         self.note_said();
+        self.progress.uniform_said = self.progress.uniform;
         Some(Transmit { target: everybody(&self.options), size })
+    }
+
+    /// The sequencer, if it need be told alone what is held and taken here: a stream of its own frames is under way, with which it
+    /// says to all what a majority holds.
+    fn tells_alone(&self) -> Option<usize> {
+        let (progress, window) = (&self.progress, self.options.window as u64);
+        let is_run = progress.held - progress.held_said >= (window / STREAM_PARTS).max(1)
+            || progress.taken - progress.taken_said >= window.div_ceil(4);
+        let is_stream = is_run && self.timing.is_fast;
+        let is_quiet = !self.timing.status_due
+            && !self.early.has_news(&self.frames, self.own)
+            && progress.taken_said_to_all >= progress.others_end;
+        let is_of_use = self.view.size() > 2 && !self.is_sequencer() && !self.is_frozen();
+        self.view.sequencer().filter(|_| is_stream && is_quiet && is_of_use)
     }
 
     pub(super) fn wants_status(&self) -> bool {
@@ -216,20 +271,30 @@ impl Member {
         // A user that has taken a quarter of a window may let the slowest sender go on.
         let news = progress.awaited > progress.held_said
             || self.early.has_news(&self.frames, self.own)
-            || progress.taken - progress.taken_said >= (self.options.window as u64).div_ceil(4);
+            || progress.taken - progress.taken_said >= (self.options.window as u64).div_ceil(4)
+            || self.timing.spreads && self.is_sequencer() && progress.uniform > progress.uniform_said;
         self.phase == Phase::Member && (self.timing.status_due || (news && self.view.size() > 1))
     }
 
     fn note_said(&mut self) {
         self.progress.held_said = self.progress.held;
         self.progress.taken_said = self.progress.taken;
+        self.progress.taken_said_to_all = self.progress.taken;
         self.timing.said(self.now, self.options.heartbeat);
     }
 
-    fn write_status(&self, buffer: &mut [u8], asks: bool) -> Option<usize> {
+    fn write_status(&self, buffer: &mut [u8], (asks, is_alone): (bool, bool)) -> Option<usize> {
+        let head = self.head();
+        let status = Status {
+            sent: self.outgoing.sent,
+            suspects: self.suspects(),
+            asks,
+            is_alone,
+            unheld: self.unheld(&head).map(|unheld| unheld as u32),
+            marks: Words::NONE,
+        };
         let marks = self.frames.iter().map(Frames::mark);
-        let status = (self.outgoing.sent, self.suspects(), asks);
-        Draft::status(buffer, &self.head(), self.options.check, status, marks).finish()
+        Draft::status(buffer, &head, self.options.check, &status, marks).finish()
     }
 
     /// Whom this member suspects; itself if it wants to leave.

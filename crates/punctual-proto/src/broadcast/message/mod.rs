@@ -17,9 +17,9 @@
 //!
 //! | kind | from 64 on |
 //! |---|---|
-//! | 0 data | origin (1), flags (1, below), 0 (2); message size (4); number (8); payload |
+//! | 0 data | origin (1), flags (1, below), unheld (2); message size (4); number (8); payload |
 //! | 1 order | index of the first entry (8); ranges of origin (1), 0 (3), count (4), first number (8) |
-//! | 2 status | own frames numbered (8); places suspected (4); flags (4): 1 answer this; of each place, frames held (8) |
+//! | 2 status | own frames numbered (8); places suspected (4); flags (1, below); unheld (3); of each place, frames held (8) |
 //! | 3 gaps | order wanted from (8) and to (8); lists of origin (1), words (1), 0 (6), base (8), missing (8 each) |
 //! | 4 join | nothing |
 //! | 5 prepare | nothing |
@@ -28,7 +28,10 @@
 //! | 8 accepted | nothing |
 //! | 9 install | proposal |
 //!
-//! Flags of data: 1 first, 2 last of its message; 4 waits for no majority; 8 repair; 16 without order.
+//! Flags of data: 1 first, 2 last of its message; 4 waits for no majority; 8 repair; 16 without order; 32 *placed*: in the order it
+//! is the last of what the sender has, as the header says that; 64 unheld. *Unheld*: of what the sender has of the order, at most
+//! so many of the last ones no majority holds; 0 without that flag. Flags of a status: 1 answer this; 2 it is said to the receiver
+//! alone; 4 unheld.
 //!
 //! A proposal is the number of the next view (8), how much of the order counts (8), places (8), and of each place its life in
 //! the next view (8, 0 if none) and how many of its frames belong to the old view (8).
@@ -55,9 +58,10 @@ pub const HEADER_SIZE: usize = 64;
 /// What stands in front of a frame's payload, bytes.
 pub const DATA_PREFIX_SIZE: usize = HEADER_SIZE + 16;
 
-/// Size of the largest message that is no data, in a group of so many places and this window, bytes.
+/// Room that messages which are no data need in a group of so many places and this window, bytes: whatever one origin's frames
+/// lack can be asked for at once. Of several origins, as much as there is room for.
 pub const fn control_size_max(places: usize, window: usize) -> usize {
-    let gaps = 16 + places * (16 + 8 * window.div_ceil(64));
+    let gaps = 16 + 16 + 8 * window.div_ceil(64);
     let promise = 16 + 8 * places + 24 + 16 * places;
     HEADER_SIZE + if gaps > promise { gaps } else { promise }
 }
@@ -66,12 +70,22 @@ const MAGIC: u8 = 0x2B;
 const VERSION: u8 = 1;
 const CHECK_AT: usize = 4;
 const RANGE_SIZE: usize = 16;
+/// What stands in front of the bits of an origin's missing frames, bytes.
+const MISSING_PREFIX_SIZE: usize = 16;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
 const NOT_UNIFORM: u8 = 4;
 const REPAIR: u8 = 8;
 const UNORDERED: u8 = 16;
+const PLACED: u8 = 32;
+const UNHELD: u8 = 64;
+
+const ASKS: u32 = 1;
+const ALONE: u32 = 2;
+const STATUS_UNHELD: u32 = 4;
+/// Bits of a status in front of what is unheld.
+const STATUS_FLAG_BITS: u32 = 8;
 
 /// What every message begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +105,10 @@ pub(super) struct Head {
 pub(super) struct Data<'b> {
     pub(super) origin: usize,
     pub(super) is_repair: bool,
+    /// In the order it is the last of what its sender says that it has.
+    pub(super) is_placed: bool,
+    /// Of what its sender has of the order, so many of the last ones no majority holds, if it says so.
+    pub(super) unheld: Option<u16>,
     pub(super) meta: Meta,
     pub(super) number: u64,
     pub(super) payload: &'b [u8],
@@ -104,6 +122,10 @@ pub(super) struct Status<'b> {
     pub(super) suspects: Places,
     /// It waits for what others hold.
     pub(super) asks: bool,
+    /// Nobody else was told.
+    pub(super) is_alone: bool,
+    /// As of [`Data`].
+    pub(super) unheld: Option<u32>,
     pub(super) marks: Words<'b>,
 }
 
@@ -112,6 +134,9 @@ pub(super) struct Status<'b> {
 pub(super) struct Words<'b>(&'b [u8]);
 
 impl Words<'_> {
+    /// Of somebody who says none, or writes them elsewhere.
+    pub(super) const NONE: Self = Self(&[]);
+
     pub(super) fn iter(self) -> impl Iterator<Item = u64> {
         self.0.chunks_exact(8).map(|bytes| Reader(bytes).long().unwrap_or(0))
     }
@@ -237,9 +262,12 @@ impl<'b> Draft<'b> {
             (!guarantee.is_uniform(), NOT_UNIFORM),
             (data.is_repair, REPAIR),
             (!guarantee.is_ordered(), UNORDERED),
+            (data.is_placed, PLACED),
+            (data.unheld.is_some(), UNHELD),
         ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
-        draft.writer.bytes(&[data.origin as u8, flags, 0, 0]);
+        let [low, high] = data.unheld.unwrap_or(0).to_le_bytes();
+        draft.writer.bytes(&[data.origin as u8, flags, low, high]);
         draft.writer.word(message_size);
         draft.writer.long(data.number);
         draft.writer.bytes(data.payload);
@@ -268,13 +296,15 @@ impl<'b> Draft<'b> {
         buffer: &'b mut [u8],
         head: &Head,
         check: Option<Check>,
-        (sent, suspects, asks): (u64, Places, bool),
+        status: &Status<'_>,
         marks: impl Iterator<Item = u64>,
     ) -> Self {
         let mut draft = Self::new(buffer, 2, head, check);
-        draft.writer.long(sent);
-        draft.writer.word(suspects.0);
-        draft.writer.word(u32::from(asks));
+        draft.writer.long(status.sent);
+        draft.writer.word(status.suspects.0);
+        let flags = [(status.asks, ASKS), (status.is_alone, ALONE), (status.unheld.is_some(), STATUS_UNHELD)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
+        draft.writer.word(flags | status.unheld.unwrap_or(0) << STATUS_FLAG_BITS);
         marks.for_each(|mark| draft.writer.long(mark));
         draft
     }
@@ -292,7 +322,7 @@ impl<'b> Draft<'b> {
         draft
     }
 
-    /// Adds the frames that one origin's bits say are missing, word by word.
+    /// Adds the frames that one origin's bits say are missing, word by word, as far as there is room.
     pub(super) fn missing(
         &mut self,
         origin: usize,
@@ -300,6 +330,8 @@ impl<'b> Draft<'b> {
         words: usize,
         bits: impl Iterator<Item = u64>,
     ) {
+        let Some(room) = self.writer.room().checked_sub(MISSING_PREFIX_SIZE + 8) else { return };
+        let words = words.min(room / 8 + 1);
         self.writer.bytes(&[origin as u8, words as u8, 0, 0, 0, 0, 0, 0]);
         self.writer.long(base);
         bits.take(words).for_each(|word| self.writer.long(word));
@@ -390,22 +422,28 @@ impl<'b> Reader<'b> {
 
     fn data(&mut self) -> Option<Data<'b>> {
         let (origin, flags) = (usize::from(self.byte()?), self.byte()?);
-        let reserved = (self.byte()?, self.byte()?);
+        let behind = u16::from_le_bytes([self.byte()?, self.byte()?]);
         let message_size = self.word()?;
         let number = self.long()?;
         let has = |flag: u8| flags & flag != 0;
         let guarantee = Guarantee::of(!has(UNORDERED), !has(NOT_UNIFORM));
         let meta = Meta { is_first: has(FIRST), is_last: has(LAST), guarantee, message_size };
-        let is_known = flags < 2 * UNORDERED && reserved == (0, 0) && origin < GROUP_MEMBERS_MAX;
+        let unheld = has(UNHELD).then_some(behind);
+        let is_known = flags < 2 * UNHELD && (unheld.is_some() || behind == 0) && origin < GROUP_MEMBERS_MAX;
+        let (is_repair, is_placed) = (has(REPAIR), has(PLACED));
         let payload = core::mem::take(&mut self.0);
-        is_known.then_some(Data { origin, is_repair: has(REPAIR), meta, number, payload })
+        is_known.then_some(Data { origin, is_repair, is_placed, unheld, meta, number, payload })
     }
 
     fn status(&mut self) -> Option<Status<'b>> {
-        let (sent, suspects, asks) = (self.long()?, Places(self.word()?), self.word()? == 1);
+        let (sent, suspects, word) = (self.long()?, Places(self.word()?), self.word()?);
+        let (flags, behind) = (word & ((1 << STATUS_FLAG_BITS) - 1), word >> STATUS_FLAG_BITS);
+        let unheld = (flags & STATUS_UNHELD != 0).then_some(behind);
+        let is_known = flags < 2 * STATUS_UNHELD && (unheld.is_some() || behind == 0);
         let is_whole = self.0.len().is_multiple_of(8) && self.0.len() <= 8 * GROUP_MEMBERS_MAX;
         let marks = Words(core::mem::take(&mut self.0));
-        is_whole.then_some(Status { sent, suspects, asks, marks })
+        let (asks, is_alone) = (flags & ASKS != 0, flags & ALONE != 0);
+        (is_known && is_whole).then_some(Status { sent, suspects, asks, is_alone, unheld, marks })
     }
 
     fn range(&mut self) -> Option<Range> {

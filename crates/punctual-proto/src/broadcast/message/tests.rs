@@ -15,7 +15,23 @@ fn proposal() -> Proposal {
 fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
     let mut buffer = [0; 512];
     let meta = Meta { is_first: true, is_last: false, guarantee: Guarantee::Agreed, message_size: 4_000 };
-    let data = Data { origin: 2, is_repair: true, meta, number: 99, payload: b"some bytes" };
+    let data = Data {
+        origin: 2,
+        is_repair: true,
+        is_placed: true,
+        unheld: Some(300),
+        meta,
+        number: 99,
+        payload: b"some bytes",
+    };
+    let status = Status {
+        sent: 6,
+        suspects: Places(5),
+        asks: true,
+        is_alone: true,
+        unheld: Some(70_000),
+        marks: Words::NONE,
+    };
     let room = &mut buffer[..];
     let draft = match kind {
         0 => Draft::data(room, &HEAD, check, &data),
@@ -25,7 +41,7 @@ fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
             assert!(draft.range(Range { origin: 0, first: 9, count: 1 }));
             draft
         }
-        2 => Draft::status(room, &HEAD, check, (6, Places(5), true), [1, 2, 3].into_iter()),
+        2 => Draft::status(room, &HEAD, check, &status, [1, 2, 3].into_iter()),
         3 => {
             let mut draft = Draft::gaps(room, &HEAD, check, (3, 8));
             draft.missing(2, 40, 2, [5, 6].into_iter());
@@ -49,6 +65,7 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
             kind == 0
                 && flags == (true, true, false, Guarantee::Agreed)
                 && (data.origin, data.number, data.meta.message_size) == (2, 99, 4_000)
+                && (data.is_placed, data.unheld) == (true, Some(300))
                 && data.payload == b"some bytes"
         }
         Body::Order(start, ranges) => {
@@ -59,6 +76,7 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
         Body::Status(status) => {
             kind == 2
                 && (status.sent, status.suspects, status.asks) == (6, Places(5), true)
+                && (status.is_alone, status.unheld) == (true, Some(70_000))
                 && status.marks.iter().eq([1, 2, 3])
         }
         Body::Gaps(gaps) => {
@@ -98,12 +116,13 @@ fn every_guarantee_has_its_flags() {
         (Guarantee::BestEffort, 20),
     ] {
         let meta = Meta { is_first: false, is_last: false, guarantee, message_size: 9 };
-        let data = Data { origin: 0, is_repair: false, meta, number: 1, payload: b"bytes" };
+        let (is_repair, is_placed, unheld) = (false, false, None);
+        let data = Data { origin: 0, is_repair, is_placed, unheld, meta, number: 1, payload: b"bytes" };
         let mut buffer = [0; 128];
         let size = Draft::data(&mut buffer, &HEAD, None, &data).finish().unwrap();
         assert_eq!(buffer[HEADER_SIZE + 1], flags, "{guarantee:?}");
         assert_eq!(parse(&buffer[..size], None, false), Some((HEAD, Body::Data(data))));
-        buffer[HEADER_SIZE + 1] |= 32;
+        buffer[HEADER_SIZE + 1] |= 128;
         assert_eq!(parse(&buffer[..size], None, false), None, "what is not known is refused");
     }
 }

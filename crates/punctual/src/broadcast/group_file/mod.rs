@@ -336,7 +336,7 @@ fn options(group: Table<'_>, usual: GroupOptions) -> Result<GroupOptions, Fault>
         port: port.map_or(usual.port, |port| port as u16),
         guarantee: group.get("guarantee", value::guarantee)?.unwrap_or(usual.guarantee),
         frame_size: count("frame_size", PAYLOAD_SIZE_MAX)?.or(usual.frame_size),
-        window: count("window", BROADCAST_WINDOW_MAX)?.unwrap_or(usual.window),
+        window: count("window", BROADCAST_WINDOW_MAX)?.or(usual.window),
         message_size_max: count("message_size_max", BROADCAST_MESSAGE_SIZE_MAX)?
             .unwrap_or(usual.message_size_max),
         heartbeat: group.get("heartbeat", value::interval)?.unwrap_or(usual.heartbeat),

@@ -68,7 +68,7 @@ fn all_that_can_be_said_is_read() {
     let GroupOptions { name, roster, port, guarantee, frame_size, window, message_size_max, .. } = plc.group;
     assert_eq!((&*name, roster), ("cell", vec![NodeId::named("plc"), NodeId::named("robot")]));
     assert_eq!((port, guarantee, frame_size), (7_000, Guarantee::Agreed, Some(1_024)));
-    assert_eq!((window, message_size_max), (64, 65_536));
+    assert_eq!((window, message_size_max), (Some(64), 65_536));
     let GroupOptions { heartbeat, suspect_after, round_trip, expel_slow_after, .. } = robot.group;
     assert_eq!((heartbeat, suspect_after), (Duration::from_millis(5), Duration::from_secs(1)));
     assert_eq!((round_trip, expel_slow_after), (Duration::from_micros(90), None));
