@@ -12,6 +12,8 @@ pub(super) struct Meta {
     pub(super) is_first: bool,
     /// It ends a message.
     pub(super) is_last: bool,
+    /// It is several messages, whole each.
+    pub(super) is_packed: bool,
     /// What was promised of its message.
     pub(super) guarantee: Guarantee,
     /// Size of the whole message, bytes.
@@ -31,7 +33,13 @@ struct Slot {
 const EMPTY: Slot = Slot {
     number: NO_NUMBER,
     size: 0,
-    meta: Meta { is_first: false, is_last: false, guarantee: Guarantee::Uniform, message_size: 0 },
+    meta: Meta {
+        is_first: false,
+        is_last: false,
+        is_packed: false,
+        guarantee: Guarantee::Uniform,
+        message_size: 0,
+    },
 };
 
 /// A ring of frames. A number's slot is taken again a window later: by then all members have taken what was in it, because the

@@ -34,6 +34,10 @@ pub(crate) enum Mutant {
     CreditIgnored,
     /// The sequencer says of what it holds itself that a majority does.
     OwnSpread,
+    /// Of a frame of several messages only the first is delivered.
+    PackCut,
+    /// A frame of the sequencer's that says its place is taken to stand where the known order ends.
+    PlaceMistaken,
     /// Messages without order that ask for a majority are delivered before one holds them.
     ReliableUnheld,
     /// A message without order is delivered again at its place in the order.

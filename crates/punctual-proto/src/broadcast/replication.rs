@@ -406,7 +406,8 @@ mod tests {
     fn told(place: usize) -> Event {
         let sender = NodeId::new(100 + place as u64).expect("a number of a node");
         let life = LIVES[place];
-        Event::Delivered(Delivery { sender, life, view: 2, index: 0, size: 1, guarantee: Guarantee::Uniform })
+        let (view, index, part, size, guarantee) = (2, 0, 0, 1, Guarantee::Uniform);
+        Event::Delivered(Delivery { sender, life, view, index, part, size, guarantee })
     }
 
     /// Two copies in one view, of which the first has the state "a".

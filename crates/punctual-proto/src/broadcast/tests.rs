@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::message::{Draft, Head};
 use super::order::Range;
-use super::{BroadcastError, Event, GroupOptions, Guarantee, Member, Mutant};
+use super::{BroadcastError, Event, GroupOptions, Guarantee, Member, Mutant, Mutants};
 use crate::address::{Address, NodeId, Port};
 use crate::protocol::Protocol;
 use crate::sim::Rng;
@@ -39,6 +39,8 @@ fn every_mistake_is_found() {
         (Mutant::NotFrozen, "validity"),
         (Mutant::GapsNotAsked, "liveness of views"),
         (Mutant::CreditIgnored, "liveness of views"),
+        (Mutant::PackCut, "validity"),
+        (Mutant::PlaceMistaken, "total order"),
         (Mutant::ReliableUnheld, "uniform agreement"),
         (Mutant::DeliveredAgain, "no duplication"),
         (Mutant::PassedUndelivered, "virtual synchrony"),
@@ -86,14 +88,18 @@ fn options(own: u64) -> GroupOptions {
 
 impl Room {
     fn new(change: impl Fn(GroupOptions) -> GroupOptions) -> Self {
-        let member = |own| Member::new(change(options(own)), 11 + own, Nanos(0)).unwrap();
+        Self::with(Mutants::NONE, change)
+    }
+
+    fn with(mutants: Mutants, change: impl Fn(GroupOptions) -> GroupOptions) -> Self {
+        let member = |own| Member::with_mutants(change(options(own)), 11 + own, Nanos(0), mutants).unwrap();
         Self { members: (0..3).map(member).collect(), now: Nanos(0) }
     }
 
     /// Lets time pass, and everybody say and hear what there is. Each message goes through `alter` for each receiver.
     fn run(&mut self, time: Nanos, mut alter: impl FnMut(usize, &mut Vec<u8>)) {
         let until = self.now.plus(time);
-        let mut buffer = alloc::vec![0; options(0).datagram_size()];
+        let mut buffer = alloc::vec![0; options(0).datagram_size().max(4_096)];
         while self.now < until {
             self.now = self.now.plus(Nanos::from_micros(100));
             for source in 0..3 {
@@ -205,11 +211,11 @@ fn a_slow_member_holds_the_others_up() {
     let mut room = Room::new(|options| options);
     room.gather();
     let taken = room.broadcast_while_one_sleeps();
-    assert_eq!(taken, 9, "a window, and one that waits for credit");
+    assert_eq!(taken, 8 + 5, "a window, and those that wait for credit in one frame");
     let delivered = room.events(2).len();
     assert_eq!(delivered, 8);
     room.run(Nanos::from_millis(20), |_, _| {});
-    assert_eq!((room.broadcast(0), room.events(2).len()), (Ok(()), 1), "the credit is back");
+    assert_eq!((room.broadcast(0), room.events(2).len()), (Ok(()), 5), "the credit is back");
 }
 
 /// Goal: who keeps a message from its order, or from its majority, holds the group up while nothing moves, and no longer.
@@ -500,4 +506,107 @@ fn no_order_goes_beyond_the_last_number() {
     room.run(Nanos::from_millis(20), |_, _| {});
     let delivered = [0, 1, 2].map(|place| room.events(place).len());
     assert_eq!(delivered, [1; 3]);
+}
+
+/// Which messages of these kinds were said, each counted at each receiver.
+fn said(room: &mut Room, time: Nanos, mut counts: impl FnMut(usize, &[u8])) {
+    room.run(time, |target, message| counts(target, message));
+}
+
+/// Goal: no record of the order goes with what the sequencer broadcasts itself: its frames say their places.
+#[test]
+fn frames_of_the_sequencer_say_their_places() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    for (sender, has_records) in [(0, false), (1, true)] {
+        assert_eq!(room.broadcast(sender), Ok(()));
+        let mut records = 0;
+        said(&mut room, Nanos::from_millis(20), |_, message| records += usize::from(message[1] == 0x11));
+        assert_eq!(records > 0, has_records, "{records} records of the order of what {sender} broadcast");
+        assert_eq!([0, 1, 2].map(|place| room.events(place).len()), [1; 3]);
+    }
+}
+
+/// Goal: while a stream of the sequencer's own is under way, the others say to it alone what they hold, and it says to all what a
+/// majority does.
+#[test]
+fn what_is_held_of_a_stream_is_said_to_the_sequencer() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let (mut alone, mut elsewhere, mut to_all, mut delivered) = (0, 0, 0, [0; 3]);
+    let message = [7; 64 * 4];
+    for _ in 0..300 {
+        // What is not taken was said so.
+        let _ = room.members[0].try_broadcast(&message, Guarantee::Uniform, room.now);
+        said(&mut room, Nanos::from_millis(1), |target, message| {
+            let is_status = message[1] == 0x12;
+            let is_alone = is_status && message[76] & 2 != 0;
+            alone += usize::from(is_alone);
+            elsewhere += usize::from(is_alone && target != 0);
+            to_all += usize::from(is_status && !is_alone);
+        });
+        for (place, delivered) in delivered.iter_mut().enumerate() {
+            let events = room.events(place);
+            *delivered += events.iter().filter(|event| matches!(event, Event::Delivered(_))).count();
+        }
+    }
+    assert!(delivered[0] > 200 && delivered.iter().all(|&count| count + 2 >= delivered[0]), "{delivered:?}");
+    assert!(
+        alone > 300 && elsewhere == 0,
+        "{alone} to the sequencer alone, {elsewhere} elsewhere, {to_all} to all"
+    );
+}
+
+/// Goal: small messages that come faster than they are held share frames, and are delivered one by one in their order; one that
+/// comes alone waits for nothing.
+#[test]
+fn small_messages_share_frames() {
+    let mut room = Room::new(|options| GroupOptions { frame_size: 640, ..options });
+    room.gather();
+    let count = 120_u32;
+    for number in 0..count {
+        let message = number.to_le_bytes();
+        assert_eq!(room.members[1].try_broadcast(&message, Guarantee::Agreed, room.now), Ok(()), "{number}");
+    }
+    let mut frames = 0;
+    said(&mut room, Nanos::from_millis(20), |target, message| {
+        frames += usize::from(message[1] == 0x10 && target == 0);
+    });
+    assert!(frames < 10, "{frames} frames");
+    for member in &mut room.members {
+        let mut places = Vec::new();
+        while let Some(event) = member.poll_event() {
+            let Event::Delivered(told) = event else { continue };
+            assert_eq!(member.message(), (places.len() as u32).to_le_bytes());
+            places.push((told.index, told.part));
+        }
+        assert_eq!(places.len(), count as usize);
+        assert!(places.is_sorted() && places.windows(2).all(|pair| pair[0] != pair[1]), "{places:?}");
+    }
+}
+
+/// Goal: of a frame that nobody has heard yet the sequencer does not say that a majority holds it. In groups of three the model cannot
+/// tell, as the sequencer and whoever believes it are a majority.
+#[test]
+fn only_what_a_majority_holds_is_said_to_be_held() {
+    for (mutants, is_true) in [(Mutants::NONE, true), (Mutants::only(Mutant::OwnSpread), false)] {
+        let mut room = Room::with(mutants, |options| options);
+        room.gather();
+        let (mut said, mut overstated) = (0, 0);
+        for _ in 0..20 {
+            assert_eq!(room.broadcast(0), Ok(()));
+            room.run(Nanos::from_millis(5), |_, message| {
+                if message[1..3] == [0x10, 0] {
+                    said += usize::from(message[65] & 64 != 0);
+                    overstated += usize::from(message[66..68] == [0, 0]);
+                }
+            });
+            (0..3).for_each(|place| drop(room.events(place)));
+        }
+        assert_eq!(
+            (said >= 40, overstated == 0),
+            (true, is_true),
+            "{said} times, {overstated} times too much"
+        );
+    }
 }

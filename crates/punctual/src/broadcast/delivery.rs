@@ -33,6 +33,8 @@ pub struct Message<'a> {
     /// Where its last frame stands in the order of the view, from 0; of a message without order, among all frames of its sender in
     /// that view.
     pub number: u64,
+    /// Small messages of one sender may share a frame: which of them this is, from 0.
+    pub part: u32,
     /// What is known of it: uniform, or reliable, if a majority is known to hold it, whatever was asked for.
     pub guarantee: Guarantee,
     /// Its bytes.
@@ -46,6 +48,7 @@ impl<'a> Message<'a> {
             life: told.life,
             view: told.view,
             number: told.index,
+            part: told.part,
             guarantee: told.guarantee,
             payload,
         }

@@ -180,7 +180,9 @@ impl Driver {
         let now = self.now();
         self.member.try_broadcast(message, guarantee, now)?;
         self.exchanged.broadcast += 1;
-        self.settle();
+        if !self.member.is_gathering() {
+            self.settle();
+        }
         Ok(())
     }
 

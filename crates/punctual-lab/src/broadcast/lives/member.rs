@@ -107,7 +107,7 @@ impl Lasting {
                     sender,
                     life: message.life,
                     view: message.view,
-                    index: message.number,
+                    index: message.number << 16 | u64::from(message.part),
                     number,
                     hash: hash_of(sender as u64, message.payload) as u64,
                     is_uniform: message.guarantee == Guarantee::Uniform,

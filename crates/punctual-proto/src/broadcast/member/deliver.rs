@@ -22,6 +22,8 @@ pub struct Delivery {
     pub view: u64,
     /// Where its last frame stands in the order of the view; of a message without order, among all frames of its sender there.
     pub index: u64,
+    /// Of several messages in that frame, which one, from 0.
+    pub part: u32,
     /// Size, bytes.
     pub size: usize,
     /// What is known of it: that a majority holds it, even if that was not asked for.
@@ -43,6 +45,29 @@ pub enum Event {
     Expelled,
     /// It has left, as was asked for.
     Left,
+}
+
+/// The bytes of a message that is in one frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole {
+    origin: usize,
+    number: u64,
+    from: usize,
+    size: usize,
+}
+
+/// How far the next frame of the order is, if it is several messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unpacked {
+    at: usize,
+    messages: u32,
+}
+
+/// Where the message of a pack lies that begins at `at` with its size; `None` if there is none.
+fn message_at(pack: &[u8], at: usize) -> Option<(usize, usize)> {
+    let size = pack.get(at..)?.first_chunk()?;
+    let (from, size) = (at + size.len(), usize::from(u16::from_le_bytes(*size)));
+    (size > 0 && from + size <= pack.len()).then_some((from, size))
 }
 
 /// A message of one origin that is put together from frames.
@@ -79,9 +104,12 @@ impl Assembly {
 impl Member {
     /// The bytes of the message that was delivered last.
     pub fn message(&self) -> &[u8] {
-        let whole = self.whole.and_then(|(origin, number)| self.frames[origin].get(number));
+        let whole = self.whole.and_then(|Whole { origin, number, from, size }| {
+            let (_, payload) = self.frames[origin].get(number)?;
+            payload.get(from..from + size)
+        });
         let (stream, origin) = self.assembled;
-        whole.map_or(&self.assemblies[stream][origin].bytes, |(_, payload)| payload)
+        whole.unwrap_or(&self.assemblies[stream][origin].bytes)
     }
 
     pub(super) fn next_event(&mut self) -> Option<Event> {
@@ -111,11 +139,14 @@ impl Member {
                 return Some(delivery);
             }
             self.progress.taken = self.progress.next;
-            self.progress.next += 1;
-            self.delivered[origin] = number + 1;
-            if origin == self.own {
-                self.outgoing.note_place(number, index);
+            if meta.is_packed {
+                let delivery = self.unpack(entry, meta);
+                if delivery.is_some() {
+                    return delivery;
+                }
+                continue;
             }
+            self.pass(entry);
             if lane.is_some() && !self.mutants.has(Mutant::DeliveredAgain) {
                 continue;
             }
@@ -128,6 +159,34 @@ impl Member {
             }
         }
         None
+    }
+
+    /// The order goes on behind a frame.
+    fn pass(&mut self, Entry { index, origin, number }: Entry) {
+        self.progress.next += 1;
+        self.delivered[origin] = number + 1;
+        if origin == self.own {
+            self.outgoing.note_place(number, index);
+        }
+    }
+
+    /// Delivers the next message of a frame of several, and goes on behind the last one. What is none ends the frame.
+    fn unpack(&mut self, entry: Entry, meta: Meta) -> Option<Delivery> {
+        let Entry { index, origin, number } = entry;
+        let (_, payload) = self.frames[origin].get(number)?;
+        let Unpacked { at, messages } = self.unpacked;
+        let found = message_at(payload, at).filter(|&(_, size)| size <= self.options.message_size_max);
+        let end = found.map_or(usize::MAX, |(from, size)| from + size);
+        self.unpacked = Unpacked { at: end, messages: messages + 1 };
+        if end >= payload.len() || self.mutants.has(Mutant::PackCut) {
+            self.unpacked = Unpacked::default();
+            self.pass(entry);
+        }
+        let (from, size) = found?;
+        self.whole = Some(Whole { origin, number, from, size });
+        let is_held = self.closing.is_some() || meta.guarantee.is_uniform() || index < self.progress.uniform;
+        let guarantee = Guarantee::of(true, is_held);
+        Some(Delivery { part: messages, ..self.delivery(origin, index, size, guarantee) })
     }
 
     /// The next of the order, if it may be delivered.
@@ -169,7 +228,7 @@ impl Member {
     ) -> Option<Delivery> {
         let (meta, payload) = self.frames[origin].get(number)?;
         let mut size = payload.len();
-        self.whole = (meta.is_first && meta.is_last).then_some((origin, number));
+        self.whole = (meta.is_first && meta.is_last).then_some(Whole { origin, number, from: 0, size });
         if self.whole.is_none() {
             let stream = meta.guarantee.lane().map_or(0, |lane| 1 + lane);
             let assembly = &mut self.assemblies[stream][origin];
@@ -178,14 +237,19 @@ impl Member {
             }
             (size, self.assembled) = (assembly.bytes.len(), (stream, origin));
         }
-        Some(Delivery {
+        Some(self.delivery(origin, index, size, guarantee))
+    }
+
+    fn delivery(&self, origin: usize, index: u64, size: usize, guarantee: Guarantee) -> Delivery {
+        Delivery {
             sender: self.options.roster[origin],
             life: self.view.lives[origin],
             view: self.view.number,
             index,
+            part: 0,
             size,
             guarantee,
-        })
+        }
     }
 
     /// Finds out of how much of the order the frames are here, and what a majority has.
@@ -217,5 +281,15 @@ impl Member {
             self.progress.uniform = self.progress.uniform.max(majority);
         }
         self.early.update(&self.frames, self.view.members(), self.own);
+        self.note_own_uniform();
+    }
+
+    /// Counts own frames that a majority holds.
+    fn note_own_uniform(&mut self) {
+        while self.progress.counted < self.progress.uniform.min(self.order.mark()) {
+            let entry = self.order.get(self.progress.counted).filter(|entry| entry.origin == self.own);
+            self.outgoing.uniform = entry.map_or(self.outgoing.uniform, |entry| entry.number + 1);
+            self.progress.counted += 1;
+        }
     }
 }

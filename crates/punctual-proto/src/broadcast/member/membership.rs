@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::deliver::Assembly;
+use super::deliver::{Assembly, Unpacked};
 use super::{Event, Member, Phase, Progress, Say};
 use crate::broadcast::change::{Acceptor, Ballot, Promise, Proposal, epoch_after, leader_of};
 use crate::broadcast::frames::Frames;
@@ -39,6 +39,7 @@ impl Member {
     pub fn leave(&mut self, now: Nanos) {
         self.now = now;
         self.is_leaving = true;
+        self.outgoing.gather_no_more();
         if self.phase == Phase::Joining {
             self.end();
         }
@@ -384,6 +385,7 @@ impl Member {
         self.outgoing.begin();
         self.gaps.note(false, self.now);
         (self.progress, self.acceptor, self.whole) = (Progress::default(), Acceptor::default(), None);
+        self.unpacked = Unpacked::default();
         (self.lead, self.pending, self.closing, self.epoch_seen) = (None, None, None, 0);
         self.timing.begin(self.now);
         self.say.retain(|say| matches!(say, Say::InstallAll));

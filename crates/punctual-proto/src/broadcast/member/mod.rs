@@ -30,7 +30,7 @@ pub use account::{Account, Behind};
 pub use deliver::{Delivery, Event};
 pub use send::BroadcastError;
 
-use deliver::Assembly;
+use deliver::{Assembly, Unpacked, Whole};
 use early::Early;
 use membership::Lead;
 use send::Outgoing;
@@ -54,6 +54,8 @@ struct Progress {
     held: u64,
     /// A majority holds so much of it.
     uniform: u64,
+    /// So much of what a majority holds was looked through for own frames.
+    counted: u64,
     /// Of so much of what is held somebody may wait to hear: behind it there are only messages without order.
     awaited: u64,
     /// What `held` was when the others were told last.
@@ -94,7 +96,9 @@ pub struct Member {
     /// Of the order and of each lane behind it, those of each origin.
     assemblies: [Vec<Assembly>; 1 + LANES],
     /// The frame whose bytes are the message that was delivered last, if it was one frame.
-    whole: Option<(usize, u64)>,
+    whole: Option<Whole>,
+    /// How much of the next frame of the order was delivered, if it is several messages.
+    unpacked: Unpacked,
     /// The assembly whose bytes are the message that was delivered last, if it was more.
     assembled: (usize, usize),
     gaps: GapClock,
@@ -153,6 +157,7 @@ impl Member {
             early: Early::new(places),
             assemblies: core::array::from_fn(|_| (0..places).map(|_| Assembly::default()).collect()),
             whole: None,
+            unpacked: Unpacked::default(),
             assembled: (0, own),
             gaps: GapClock::new(options.round_trip, life),
             repairs: Repairs::new(places, window),
@@ -196,6 +201,11 @@ impl Member {
     /// Whether its view has ended: the next begins once all that is left of it is taken, which nobody waits for to send more.
     pub fn is_finishing_view(&self) -> bool {
         self.closing.is_some()
+    }
+
+    /// Whether what its user broadcast last waits for company: nothing need be done for it before something else is.
+    pub fn is_gathering(&self) -> bool {
+        self.outgoing.is_gathering() && self.outgoing.transmitted >= self.outgoing.sent
     }
 
     /// Whether it belongs to a minority, or its view is too small: nothing is taken and nothing new is uniform.

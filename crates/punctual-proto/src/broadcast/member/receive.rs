@@ -89,7 +89,7 @@ impl Member {
         if self.view.sequencer() != Some(origin) || number == u64::MAX {
             return;
         }
-        if self.mutants.has(Mutant::OrderRecordSkipped) {
+        if self.mutants.has(Mutant::OrderRecordSkipped) || self.mutants.has(Mutant::PlaceMistaken) {
             index = index.min(self.order.mark());
         }
         self.order.insert(index, Range { origin, first: number, count: 1 }, self.progress.taken);

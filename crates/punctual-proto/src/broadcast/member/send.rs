@@ -38,6 +38,13 @@ impl fmt::Display for BroadcastError {
 
 impl core::error::Error for BroadcastError {}
 
+/// Own frames of which no majority is known to hold them: with so many the next small message waits for company. Before that it goes
+/// alone at once, so who broadcasts now and then waits for nothing.
+const ALONE_MAX: u64 = 16;
+
+/// Bytes in front of each message of a frame of several: its size.
+const SIZE_SIZE: usize = 2;
+
 /// The message that is being cut into frames, and how far the own frames are.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
@@ -45,6 +52,12 @@ pub(super) struct Outgoing {
     at: usize,
     guarantee: Guarantee,
     is_active: bool,
+    /// So many messages, each behind its size; none if it is one message, as it is.
+    packed: usize,
+    /// More may come into the same frame.
+    gathers: bool,
+    /// Own frames that a majority holds.
+    pub(super) uniform: u64,
     /// Own frames that have numbers.
     pub(super) sent: u64,
     /// Own frames that were multicast.
@@ -62,6 +75,7 @@ impl Outgoing {
     /// A view begins: numbers begin anew, and so does a message of which frames are missing.
     pub(super) fn begin(&mut self) {
         (self.at, self.sent, self.transmitted, self.announced, self.stable) = (0, 0, 0, 0, 0);
+        self.uniform = 0;
     }
 
     /// Before the first message: room for a window.
@@ -85,6 +99,44 @@ impl Outgoing {
         while self.stable < delivered && self.place(self.stable) < taken {
             self.stable += 1;
         }
+    }
+
+    /// Takes a message; a small one so that others may join it in its frame.
+    fn begin_message(&mut self, message: &[u8], guarantee: Guarantee, is_small: bool) {
+        self.bytes.clear();
+        (self.at, self.is_active, self.guarantee) = (0, true, guarantee);
+        (self.packed, self.gathers) = (0, false);
+        if is_small {
+            self.gathers = true;
+            self.pack(message);
+        } else {
+            self.bytes.extend_from_slice(message);
+        }
+    }
+
+    fn pack(&mut self, message: &[u8]) {
+        self.packed += 1;
+        self.bytes.extend_from_slice(&(message.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(message);
+    }
+
+    /// Takes a small message into the frame that gathers, if there is one of its kind and room.
+    fn join(&mut self, message: &[u8], guarantee: Guarantee, frame_size: usize) -> bool {
+        let has_room = self.bytes.len() + SIZE_SIZE + message.len() <= frame_size;
+        let joins = self.is_gathering() && self.guarantee == guarantee && has_room;
+        if joins {
+            self.pack(message);
+        }
+        joins
+    }
+
+    pub(super) fn is_gathering(&self) -> bool {
+        self.is_active && self.gathers
+    }
+
+    /// What has gathered goes as soon as there is credit.
+    pub(super) fn gather_no_more(&mut self) {
+        self.gathers = false;
     }
 
     /// A message waits for credit.
@@ -123,14 +175,21 @@ impl Member {
         if self.is_frozen() || self.closing.is_some() {
             return Err(BroadcastError::Changing);
         }
+        let frame_size = self.options.frame_size;
+        let is_small = guarantee.is_ordered()
+            && SIZE_SIZE + message.len() <= frame_size / 2
+            && message.len() <= usize::from(u16::MAX);
+        if is_small && self.outgoing.join(message, guarantee, frame_size) {
+            return Ok(());
+        }
+        if self.outgoing.is_gathering() {
+            self.outgoing.gather_no_more();
+            self.number_frames();
+        }
         if self.outgoing.is_active {
             return Err(BroadcastError::Full);
         }
-        let outgoing = &mut self.outgoing;
-        outgoing.bytes.clear();
-        outgoing.bytes.extend_from_slice(message);
-        (outgoing.at, outgoing.is_active) = (0, true);
-        outgoing.guarantee = guarantee;
+        self.outgoing.begin_message(message, guarantee, is_small);
         self.after_input();
         Ok(())
     }
@@ -142,7 +201,7 @@ impl Member {
         }
         self.update_credit();
         let before = self.outgoing.sent;
-        if !self.has_room_for_run() {
+        if !self.has_room_for_run() || self.waits_for_company() {
             return false;
         }
         while self.outgoing.is_active && self.has_credit() {
@@ -161,17 +220,30 @@ impl Member {
         room >= (left as u64).min(window.div_ceil(4)) || self.mutants.has(Mutant::CreditIgnored)
     }
 
+    /// What gathers in one frame waits while so many others are under way: then more comes, and the end of one of them is near.
+    fn waits_for_company(&self) -> bool {
+        let under_way = self.outgoing.sent.saturating_sub(self.outgoing.uniform);
+        let window = self.frames[self.own].window();
+        self.outgoing.is_gathering() && under_way >= ALONE_MAX.min(window.div_ceil(2))
+    }
+
     fn has_credit(&self) -> bool {
         let window = self.frames[self.own].window();
         self.outgoing.sent < self.outgoing.stable + window || self.mutants.has(Mutant::CreditIgnored)
     }
 
     fn number_frame(&mut self) {
-        let Outgoing { bytes, at, guarantee, sent, .. } = &mut self.outgoing;
+        let Outgoing { bytes, at, guarantee, packed, sent, .. } = &mut self.outgoing;
+        if *packed == 1 {
+            // It has no company.
+            *packed = 0;
+            bytes.drain(..SIZE_SIZE);
+        }
         let end = bytes.len().min(*at + self.options.frame_size);
         let meta = Meta {
             is_first: *at == 0,
             is_last: end == bytes.len(),
+            is_packed: *packed > 0,
             guarantee: *guarantee,
             message_size: bytes.len() as u32,
         };

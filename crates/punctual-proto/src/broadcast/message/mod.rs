@@ -29,7 +29,8 @@
 //! | 9 install | proposal |
 //!
 //! Flags of data: 1 first, 2 last of its message; 4 waits for no majority; 8 repair; 16 without order; 32 *placed*: in the order it
-//! is the last of what the sender has, as the header says that; 64 unheld. *Unheld*: of what the sender has of the order, at most
+//! is the last of what the sender has, as the header says that; 64 unheld; 128 *packed*: several messages, whole and with an order,
+//! each behind its size (2). *Unheld*: of what the sender has of the order, at most
 //! so many of the last ones no majority holds; 0 without that flag. Flags of a status: 1 answer this; 2 it is said to the receiver
 //! alone; 4 unheld.
 //!
@@ -80,6 +81,7 @@ const REPAIR: u8 = 8;
 const UNORDERED: u8 = 16;
 const PLACED: u8 = 32;
 const UNHELD: u8 = 64;
+const PACKED: u8 = 128;
 
 const ASKS: u32 = 1;
 const ALONE: u32 = 2;
@@ -255,7 +257,7 @@ impl<'b> Draft<'b> {
 
     pub(super) fn data(buffer: &'b mut [u8], head: &Head, check: Option<Check>, data: &Data<'_>) -> Self {
         let mut draft = Self::new(buffer, 0, head, check);
-        let Meta { is_first, is_last, guarantee, message_size } = data.meta;
+        let Meta { is_first, is_last, is_packed, guarantee, message_size } = data.meta;
         let flags = [
             (is_first, FIRST),
             (is_last, LAST),
@@ -264,6 +266,7 @@ impl<'b> Draft<'b> {
             (!guarantee.is_ordered(), UNORDERED),
             (data.is_placed, PLACED),
             (data.unheld.is_some(), UNHELD),
+            (is_packed, PACKED),
         ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
         let [low, high] = data.unheld.unwrap_or(0).to_le_bytes();
@@ -427,9 +430,12 @@ impl<'b> Reader<'b> {
         let number = self.long()?;
         let has = |flag: u8| flags & flag != 0;
         let guarantee = Guarantee::of(!has(UNORDERED), !has(NOT_UNIFORM));
-        let meta = Meta { is_first: has(FIRST), is_last: has(LAST), guarantee, message_size };
+        let (is_first, is_last, is_packed) = (has(FIRST), has(LAST), has(PACKED));
+        let meta = Meta { is_first, is_last, is_packed, guarantee, message_size };
+        let may_be_packed = is_first && is_last && guarantee.is_ordered();
         let unheld = has(UNHELD).then_some(behind);
-        let is_known = flags < 2 * UNHELD && (unheld.is_some() || behind == 0) && origin < GROUP_MEMBERS_MAX;
+        let is_known = (may_be_packed || !is_packed) && (unheld.is_some() || behind == 0);
+        let is_known = is_known && origin < GROUP_MEMBERS_MAX;
         let (is_repair, is_placed) = (has(REPAIR), has(PLACED));
         let payload = core::mem::take(&mut self.0);
         is_known.then_some(Data { origin, is_repair, is_placed, unheld, meta, number, payload })

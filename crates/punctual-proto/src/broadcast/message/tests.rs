@@ -14,7 +14,8 @@ fn proposal() -> Proposal {
 
 fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
     let mut buffer = [0; 512];
-    let meta = Meta { is_first: true, is_last: false, guarantee: Guarantee::Agreed, message_size: 4_000 };
+    let (is_first, is_last, is_packed) = (true, true, true);
+    let meta = Meta { is_first, is_last, is_packed, guarantee: Guarantee::Agreed, message_size: 4_000 };
     let data = Data {
         origin: 2,
         is_repair: true,
@@ -61,9 +62,10 @@ fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
 fn is_expected(kind: u8, body: &Body<'_>) -> bool {
     match body {
         Body::Data(data) => {
-            let flags = (data.is_repair, data.meta.is_first, data.meta.is_last, data.meta.guarantee);
+            let Meta { is_first, is_last, is_packed, guarantee, .. } = data.meta;
+            let flags = (data.is_repair, is_first, is_last, is_packed, guarantee);
             kind == 0
-                && flags == (true, true, false, Guarantee::Agreed)
+                && flags == (true, true, true, true, Guarantee::Agreed)
                 && (data.origin, data.number, data.meta.message_size) == (2, 99, 4_000)
                 && (data.is_placed, data.unheld) == (true, Some(300))
                 && data.payload == b"some bytes"
@@ -115,7 +117,8 @@ fn every_guarantee_has_its_flags() {
         (Guarantee::Reliable, 16),
         (Guarantee::BestEffort, 20),
     ] {
-        let meta = Meta { is_first: false, is_last: false, guarantee, message_size: 9 };
+        let (is_first, is_last, is_packed) = (false, false, false);
+        let meta = Meta { is_first, is_last, is_packed, guarantee, message_size: 9 };
         let (is_repair, is_placed, unheld) = (false, false, None);
         let data = Data { origin: 0, is_repair, is_placed, unheld, meta, number: 1, payload: b"bytes" };
         let mut buffer = [0; 128];
@@ -123,7 +126,7 @@ fn every_guarantee_has_its_flags() {
         assert_eq!(buffer[HEADER_SIZE + 1], flags, "{guarantee:?}");
         assert_eq!(parse(&buffer[..size], None, false), Some((HEAD, Body::Data(data))));
         buffer[HEADER_SIZE + 1] |= 128;
-        assert_eq!(parse(&buffer[..size], None, false), None, "what is not known is refused");
+        assert_eq!(parse(&buffer[..size], None, false), None, "a part of a message is not several");
     }
 }
 

@@ -91,7 +91,7 @@ pub(super) fn command_in(message: &[u8]) -> Option<&[u8]> {
 
 /// What copies were, by views and places in their order: 0 where a view begins.
 #[derive(Debug, Default)]
-pub(super) struct Copies(BTreeMap<(u64, u64), Log>);
+pub(super) struct Copies(BTreeMap<(u64, u64, u32), Log>);
 
 impl Copies {
     /// A copy that has the state is what all others are at this place of the order. Behind a message that is not uniform it need not
@@ -103,8 +103,10 @@ impl Copies {
         (event, log): (&Event, Option<Log>),
     ) -> Result<(), Violation> {
         let place = match event {
-            Event::Delivered(told) if told.guarantee == Guarantee::Uniform => (told.view, told.index + 1),
-            Event::View(view) => (view.number, 0),
+            Event::Delivered(told) if told.guarantee == Guarantee::Uniform => {
+                (told.view, told.index + 1, told.part)
+            }
+            Event::View(view) => (view.number, 0, 0),
             _ => return Ok(()),
         };
         let Some(log) = log else { return Ok(()) };

@@ -191,6 +191,8 @@ struct Scene {
     rng: Rng,
     /// What chooses among guarantees with order and without.
     kinds: Rng,
+    /// What makes bursts of small messages, which share frames.
+    bursts: Rng,
     is_replicated: bool,
     checker: Checker,
     copies: Copies,
@@ -214,9 +216,10 @@ impl Scene {
             let node = GroupMember { member, options, mutants, count: (life, 0), copy, now };
             world.add(Address { node: self::node(index), port: Port::from(1) }, clock, true, node);
         }
-        let (kinds, is_replicated) = (Rng::at(&[plan.seed, 74]), model.is_replicated);
+        let (kinds, bursts) = (Rng::at(&[plan.seed, 74]), Rng::at(&[plan.seed, 75]));
+        let is_replicated = model.is_replicated;
         let (checker, copies) = (Checker::default(), Copies::default());
-        Self { world, rng, kinds, is_replicated, checker, copies }
+        Self { world, rng, kinds, bursts, is_replicated, checker, copies }
     }
 
     fn run(&mut self, time: Nanos) -> Result<(), Violation> {
@@ -284,6 +287,16 @@ impl Scene {
         let _ = self.broadcast(node, size, guarantee);
     }
 
+    /// A member broadcasts many small messages at once, as far as they are taken.
+    fn broadcast_burst(&mut self) {
+        let node = self.bursts.below(self.world.size().into()) as u16;
+        let guarantee = if self.bursts.happens(300) { Guarantee::Agreed } else { Guarantee::Uniform };
+        for _ in 0..self.bursts.below(24) {
+            let size = NAME_SIZE + self.bursts.below(7) as usize;
+            let _ = self.broadcast(node, size, guarantee);
+        }
+    }
+
     /// Nodes that run and have not left, with their lives.
     fn living(&self) -> Vec<(u16, u64)> {
         let is_here = |node: &u16| self.world.is_alive(*node) && !self.world.node(*node).member.has_left();
@@ -326,6 +339,9 @@ impl Scene {
             let wait = Nanos(self.rng.below(2 * EVERY.0));
             self.run(wait)?;
             self.broadcast_any();
+            if self.bursts.happens(100) {
+                self.broadcast_burst();
+            }
         }
         self.world.calm();
         // Whoever was not heard at the end may be put out yet, and come back.
