@@ -74,7 +74,9 @@ pub(crate) fn play(role: &str, bus: &str) {
                 let certainty = if told.guarantee == Guarantee::Uniform { "u" } else { "a" };
                 format!(
                     "m {} {} {place} {process} {number} {} {certainty}\n",
-                    told.view, told.number, told.life
+                    told.view,
+                    told.number << 16 | u64::from(told.part),
+                    told.life
                 )
             }
             Ok(Delivery::View(view)) => {
