@@ -10,7 +10,7 @@
  * Handles are numbers that the library looks up. One that is closed, was never given, or is all zeros is PUNCTUAL_CLOSED. The number
  * of one that was closed is never given again. At most 4,096 of each kind are open at once.
  *
- * Threads. Buses and nodes may be used by any thread. A communicator, publication or subscription belongs to the thread that first
+ * Threads. Buses and nodes may be used by any thread. Whatever else is opened belongs to the thread that first
  * uses it: others get PUNCTUAL_WRONG_THREAD until that thread calls ..._detach() or ends; then the next thread that uses it has it.
  * So one thread can open what another is to use. From a signal handler PUNCTUAL_BUSY is the answer for what was interrupted. No
  * thread may be cancelled, or leave by longjmp(), inside a function. After fork() the child can use none of its parent's handles,
@@ -97,6 +97,14 @@ typedef struct punctual_publication {
 typedef struct punctual_subscription {
     uint64_t value;
 } punctual_subscription;
+
+typedef struct punctual_publisher {
+    uint64_t value;
+} punctual_publisher;
+
+typedef struct punctual_subscriber {
+    uint64_t value;
+} punctual_subscriber;
 
 /* In a target: every node of the bus, every port of a node. */
 #define PUNCTUAL_EVERY_NODE UINT64_MAX
@@ -265,7 +273,7 @@ punctual_error punctual_node_sent_to(punctual_node node, uint64_t target, uint64
 /* Does what has to be done from time to time. Needed only if no communicator of the node ever waits. */
 punctual_error punctual_node_housekeep(punctual_node node);
 
-/* Closes the handle. Communicators, publications and subscriptions of the node go on; with the last of them it leaves the bus. A
+/* Closes the handle. What was opened with the node goes on; with the last of that it leaves the bus. A
  * process that ends without closing is dead to its peers, which count that. */
 punctual_error punctual_node_close(punctual_node node);
 
@@ -302,7 +310,8 @@ punctual_error punctual_communicator_try_send(
 punctual_error punctual_communicator_send(punctual_communicator communicator, punctual_address target,
     const void *data, size_t size, uint64_t timeout_ns);
 
-/* Takes the message without handing it to the medium yet: ..._flush, or any later send, does that for all that were queued. */
+/* Takes the message without handing it to the medium yet: ..._flush, or any later send, does that for all that were queued. What is
+ * larger than a frame goes at once, as by ..._try_send. */
 punctual_error punctual_communicator_queue(
     punctual_communicator communicator, punctual_address target, const void *data, size_t size);
 
@@ -380,6 +389,162 @@ punctual_error punctual_subscription_detach(punctual_subscription subscription);
 
 /* Closes it. */
 punctual_error punctual_subscription_close(punctual_subscription subscription);
+
+/* ---- Interest: who wants values says how often, who has them serves all (docs/interest.md). One thread at a time. -------- */
+
+/* How the numbers of a value are represented: little-endian, one after the other, as arrays of C have them here. */
+enum punctual_format {
+    PUNCTUAL_FORMAT_BYTES = 0, /* bytes that are no numbers */
+    PUNCTUAL_FORMAT_I32 = 1,
+    PUNCTUAL_FORMAT_I64 = 2,
+    PUNCTUAL_FORMAT_F32 = 3,
+    PUNCTUAL_FORMAT_F64 = 4,
+};
+
+/* What is published. Both ends must say the same; a subscriber with another type of the same topic is refused. */
+typedef struct punctual_topic {
+    size_t struct_size; /* sizeof(punctual_topic) */
+    const char *name; /* such as "speed"; null = `number` says which topic it is */
+    const char *unit; /* of SI, without prefixes: "m/s", "kg m^2 s^-3", "N", "1"; null = "1", of bytes "bytes" */
+    uint32_t number; /* which topic it is, if it has no name */
+    uint32_t format; /* PUNCTUAL_FORMAT_... */
+    uint32_t count; /* numbers of a value, 1 to 65535 */
+    uint32_t reserved; /* 0 */
+} punctual_topic;
+
+/* One number of double precision; set the rest. */
+/* clang-format off */
+#define PUNCTUAL_TOPIC_INIT { sizeof(punctual_topic), NULL, NULL, 0, PUNCTUAL_FORMAT_F64, 1, 0 }
+/* clang-format on */
+
+typedef struct punctual_interest_options {
+    size_t struct_size; /* sizeof(punctual_interest_options) */
+    uint32_t wake; /* PUNCTUAL_WAKE_... */
+    uint32_t stamps; /* of a publisher, 1: its subscribers know how late each value was; 0: not */
+    uint32_t reach; /* the port of every node to which interests and advertisements go, or PUNCTUAL_EVERY_PORT */
+    uint32_t reserved; /* 0 */
+} punctual_interest_options;
+
+/* clang-format off */
+#define PUNCTUAL_INTEREST_OPTIONS_INIT { sizeof(punctual_interest_options), PUNCTUAL_WAKE_ADAPTIVE, 0, PUNCTUAL_EVERY_PORT, 0 }
+/* clang-format on */
+
+/* The number of the topic of a name. Any thread. */
+punctual_error punctual_topic_number(const char *name, uint32_t *number);
+
+/* An instant for which a value is wanted. */
+typedef struct punctual_due {
+    uint64_t offset_us; /* which one, microseconds since the publisher's schedule began */
+    uint64_t due_ns; /* the same on CLOCK_MONOTONIC */
+    uint32_t at_once; /* 1: it is for a newcomer, between the instants of the schedule; 0: not */
+    uint32_t reserved;
+} punctual_due;
+
+/* What became of interests, and of a publisher's messages. */
+typedef struct punctual_published {
+    uint64_t interests; /* that are served now */
+    uint64_t accepted; /* interests that were new */
+    uint64_t renewed; /* interests that were known */
+    uint64_t withdrawn; /* interests that were withdrawn */
+    uint64_t expired; /* interests that were not repeated in time */
+    uint64_t refused; /* interests that were refused: of another type, too many, too often */
+    uint64_t unanswered; /* newcomers and refusals that found no place to wait */
+    uint64_t sent; /* messages that the node took */
+    uint64_t full; /* messages that were not sent for want of room: the next value is due soon */
+    uint64_t unreachable; /* messages that were not sent because nobody is there */
+    uint64_t foreign; /* messages that came and are none of this protocol */
+} punctual_published;
+
+/* A publisher of a topic, with a communicator of its own at a port of a node. `options` may be null. Any thread; it belongs to the
+ * one that first uses it. PUNCTUAL_INVALID (also of a topic that cannot be), PUNCTUAL_TOO_LONG (a value is larger than a frame), and
+ * what punctual_communicator_bind says. */
+punctual_error punctual_publisher_open(punctual_node node, uint32_t port, const punctual_topic *topic,
+    const punctual_interest_options *options, punctual_publisher *publisher);
+
+/* Waits for at most `timeout_ns` until a value is wanted, and takes care of interests meanwhile: call it again and again. What was
+ * due before and was not published is passed over. PUNCTUAL_EMPTY: nothing is due yet. */
+punctual_error punctual_publisher_next_due(punctual_publisher publisher, uint64_t timeout_ns, punctual_due *due);
+
+/* Sends the value for the instant that was given last, to all who want it. What could not be sent is counted.
+ * PUNCTUAL_INVALID: nothing is due, or `size` is not that of the topic's values; then the instant can still be served. */
+punctual_error punctual_publisher_publish(punctual_publisher publisher, const void *value, size_t size);
+
+/* Its address. */
+punctual_error punctual_publisher_address(punctual_publisher publisher, punctual_address *address);
+
+/* `struct_size` is sizeof *counts. */
+punctual_error punctual_publisher_counts(
+    punctual_publisher publisher, punctual_published *counts, size_t struct_size);
+
+/* For an event loop of one's own: what becomes readable when there may be something to do, once it is armed; as
+ * punctual_communicator_descriptor. */
+punctual_error punctual_publisher_descriptor(punctual_publisher publisher, int *descriptor);
+
+/* Arms the descriptor. `armed` is 0, and nothing is armed, if there may already be something to do. Ask ..._next_due with a timeout
+ * of 0 until PUNCTUAL_EMPTY, arm, and wait for at most `time_left_ns`, which is PUNCTUAL_FOREVER if nothing is due of itself. */
+punctual_error punctual_publisher_arm(punctual_publisher publisher, int *armed, uint64_t *time_left_ns);
+
+/* Gives it up: it belongs to whichever thread uses it next. */
+punctual_error punctual_publisher_detach(punctual_publisher publisher);
+
+/* Closes it, and its communicator. */
+punctual_error punctual_publisher_close(punctual_publisher publisher);
+
+/* What is known of a value that was received. */
+typedef struct punctual_response {
+    punctual_address source; /* who published it */
+    uint64_t offset_us; /* for which instant, microseconds since its publisher's schedule began */
+    uint64_t missed_before; /* instants before it for which no value came from this publisher */
+    uint64_t late_ns; /* how long after its instant it was here; 0 = not known: its publisher has no stamps, or another clock */
+    size_t size; /* its size, bytes */
+    uint32_t at_once; /* 1: it was sent at once to a newcomer, between the instants; 0: not */
+    uint32_t reserved;
+} punctual_response;
+
+/* What became of responses, and of a subscriber's messages. */
+typedef struct punctual_subscribed {
+    uint64_t taken; /* values that were taken */
+    uint64_t for_others; /* values for instants that are none of its period */
+    uint64_t stale; /* values that were doubled or overtaken */
+    uint64_t missed; /* instants between two values for which none came */
+    uint64_t too_many_publishers; /* values of publishers beyond those of which it keeps an account */
+    uint64_t displaced; /* accounts of publishers that made room for others */
+    uint64_t refused; /* refusals by publishers */
+    uint64_t announced; /* how often the interest was announced */
+    uint64_t sent; /* messages that the node took */
+    uint64_t full; /* messages that were not sent for want of room */
+    uint64_t unreachable; /* messages that were not sent because nobody is there */
+    uint64_t foreign; /* messages that came and are none of this protocol */
+} punctual_subscribed;
+
+/* A subscriber that wants a value of a topic every `period_ns`, 1 microsecond to 71 minutes, with a communicator of its own at a port
+ * of a node. `options` may be null. Its interest is announced by the first call that receives. Any thread; it belongs to the one that
+ * first uses it. As punctual_publisher_open. */
+punctual_error punctual_subscriber_open(punctual_node node, uint32_t port, const punctual_topic *topic,
+    uint64_t period_ns, const punctual_interest_options *options, punctual_subscriber *subscriber);
+
+/* The next value, copied into `buffer`, which has room for `capacity` bytes; waits for it for at most `timeout_ns`, and repeats the
+ * interest meanwhile: who does not call for 3.5 seconds is forgotten until the next call. PUNCTUAL_EMPTY: none came.
+ * PUNCTUAL_BUFFER_TOO_SMALL: nothing was taken; `response->size` says how large values are. */
+punctual_error punctual_subscriber_receive(punctual_subscriber subscriber, void *buffer, size_t capacity,
+    uint64_t timeout_ns, punctual_response *response);
+
+/* Its address. */
+punctual_error punctual_subscriber_address(punctual_subscriber subscriber, punctual_address *address);
+
+/* `struct_size` is sizeof *counts. */
+punctual_error punctual_subscriber_counts(
+    punctual_subscriber subscriber, punctual_subscribed *counts, size_t struct_size);
+
+/* For an event loop of one's own: as punctual_publisher_descriptor and punctual_publisher_arm, with ..._receive. */
+punctual_error punctual_subscriber_descriptor(punctual_subscriber subscriber, int *descriptor);
+punctual_error punctual_subscriber_arm(punctual_subscriber subscriber, int *armed, uint64_t *time_left_ns);
+
+/* Gives it up: it belongs to whichever thread uses it next. */
+punctual_error punctual_subscriber_detach(punctual_subscriber subscriber);
+
+/* Withdraws its interest, and closes it and its communicator. */
+punctual_error punctual_subscriber_close(punctual_subscriber subscriber);
 
 #ifdef __cplusplus
 }

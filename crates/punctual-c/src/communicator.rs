@@ -55,7 +55,7 @@ pub(crate) fn port_of(number: u32) -> Result<u16, Code> {
     u16::try_from(number).ok().filter(|&port| port != u16::MAX).ok_or_else(|| no_port(number))
 }
 
-fn not_bound(error: BindError) -> Code {
+pub(crate) fn not_bound(error: BindError) -> Code {
     let code = match error {
         BindError::Reserved | BindError::Invalid(_) => Code::Invalid,
         BindError::PortTaken(_) => Code::PortTaken,

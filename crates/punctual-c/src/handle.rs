@@ -3,6 +3,8 @@
 use punctual::{Bus, Communicator, Node, Publication, Subscription};
 
 use crate::entry::{Owned, Shared};
+use crate::publisher::Publishing;
+use crate::subscriber::Subscribing;
 
 /// A medium that reaches everybody.
 #[repr(C)]
@@ -44,11 +46,29 @@ pub struct punctual_subscription {
     pub value: u64,
 }
 
+/// Has values of a topic, and sends them when they are due.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_publisher {
+    /// Its number; 0 is none.
+    pub value: u64,
+}
+
+/// Wants values of a topic every so often.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct punctual_subscriber {
+    /// Its number; 0 is none.
+    pub value: u64,
+}
+
 pub(crate) static BUSES: Shared<Bus> = Shared::new(1, "bus");
 pub(crate) static NODES: Shared<Node> = Shared::new(2, "node");
 pub(crate) static COMMUNICATORS: Owned<Communicator> = Owned::new(3, "communicator", note_end);
 pub(crate) static PUBLICATIONS: Owned<Publication> = Owned::new(4, "publication", note_end);
 pub(crate) static SUBSCRIPTIONS: Owned<Subscription> = Owned::new(5, "subscription", note_end);
+pub(crate) static PUBLISHERS: Owned<Publishing> = Owned::new(6, "publisher", note_end);
+pub(crate) static SUBSCRIBERS: Owned<Subscribing> = Owned::new(7, "subscriber", note_end);
 
 /// When a thread ends, what was its own is nobody's.
 struct AtEnd;
@@ -58,6 +78,8 @@ impl Drop for AtEnd {
         COMMUNICATORS.give_up_all();
         PUBLICATIONS.give_up_all();
         SUBSCRIPTIONS.give_up_all();
+        PUBLISHERS.give_up_all();
+        SUBSCRIBERS.give_up_all();
     }
 }
 

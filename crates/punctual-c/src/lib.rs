@@ -16,20 +16,26 @@ mod bus;
 mod communicator;
 mod entry;
 mod handle;
+mod interest;
 mod message;
 mod node;
 mod outcome;
 mod pointer;
 mod publication;
+mod publisher;
+mod subscriber;
 mod subscription;
 
 pub use bus::*;
 pub use communicator::*;
 pub use handle::*;
+pub use interest::*;
 pub use message::*;
 pub use node::*;
 pub use outcome::{
     punctual_error, punctual_error_name, punctual_error_text, punctual_last_error, punctual_version,
 };
 pub use publication::*;
+pub use publisher::*;
+pub use subscriber::*;
 pub use subscription::*;

@@ -114,6 +114,43 @@ fn layouts() -> String {
     layout!(text, punctual_communicator, value);
     layout!(text, punctual_publication, value);
     layout!(text, punctual_subscription, value);
+    layout!(text, punctual_publisher, value);
+    layout!(text, punctual_subscriber, value);
+    layout!(text, punctual_topic, struct_size, name, unit, number, format, count, reserved);
+    layout!(text, punctual_interest_options, struct_size, wake, stamps, reach, reserved);
+    layout!(text, punctual_due, offset_us, due_ns, at_once, reserved);
+    layout!(text, punctual_response, source, offset_us, missed_before, late_ns, size, at_once, reserved);
+    layout!(
+        text,
+        punctual_published,
+        interests,
+        accepted,
+        renewed,
+        withdrawn,
+        expired,
+        refused,
+        unanswered,
+        sent,
+        full,
+        unreachable,
+        foreign
+    );
+    layout!(
+        text,
+        punctual_subscribed,
+        taken,
+        for_others,
+        stale,
+        missed,
+        too_many_publishers,
+        displaced,
+        refused,
+        announced,
+        sent,
+        full,
+        unreachable,
+        foreign
+    );
     layout!(text, punctual_address, node, port, reserved);
     layout!(
         text,
@@ -252,20 +289,21 @@ fn examples_compile_in_both_languages() {
     }
 }
 
-/// Goal: the page's example says what it should, in both languages.
+/// Goal: the page's examples say what they should, in both languages.
 #[test]
-fn the_pages_example_runs() {
+fn the_pages_examples_run() {
     const PAGE: &str = include_str!("../../../docs/c.md");
     let blocks = PAGE.split("```c\n").skip(1).filter_map(|block| block.split("```").next());
     let ours: Vec<&str> = blocks.filter(|block| block.contains("<punctual.h>")).collect();
-    let [example] = ours[..] else { panic!("{} examples", ours.len()) };
+    let [hello, values] = ours[..] else { panic!("{} examples", ours.len()) };
     for compiler in [C, CXX] {
-        if compiler.is_here() {
-            let place = folder();
-            let source = place.path().join("hello.c");
-            std::fs::write(&source, example).unwrap();
-            let said = ended(&mut Command::new(compiler.build(place.path(), &source)));
-            assert_eq!(said, "hello from port 1\n");
+        for (example, says) in [(hello, "hello from port 1\n"), (values, "13.9 from port 1\n")] {
+            if compiler.is_here() {
+                let place = folder();
+                let source = place.path().join("example.c");
+                std::fs::write(&source, example).unwrap();
+                assert_eq!(ended(&mut Command::new(compiler.build(place.path(), &source))), says);
+            }
         }
     }
 }

@@ -9,7 +9,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{C, PATIENCE, Process, crate_file, folder, free_ports, unique, watchdog};
+use punctual::interest::{Due, Publisher, Subscriber, Topic};
 use punctual::memory::SharedOptions;
+use punctual::unit::{MetrePerSecond, Quantity};
 use punctual::{Bus, Communicator, Ledger, Node, NodeId, NodeOptions, Target};
 
 const COUNT: u64 = 200;
@@ -90,6 +92,71 @@ fn a_pong_in_c_answers_rust() {
                 assert!(Instant::now() < give_up, "no answer to {number}");
             }
         }
+        assert!(node.ledger().is_balanced());
+    }
+}
+
+/// Two speeds.
+type Speeds = [Quantity<MetrePerSecond, f32>; 2];
+const SPEED: Topic<Speeds> = Topic::named("speed");
+
+/// What a publisher has: a speed, and the instant for which it is.
+fn speeds(due: &Due) -> Speeds {
+    [Quantity::new(13.5), Quantity::new(due.instant.offset_us as f32)]
+}
+
+/// Programs that publish and subscribe to the topic, in C and, where it is here, in Python.
+fn interested(place: &Path) -> Vec<Command> {
+    let mut programs = vec![Command::new(C.build(place, &crate_file("tests/interest.c")))];
+    programs.extend(python().map(|python| {
+        let mut command = Command::new(python);
+        command.arg(crate_file("tests/interest.py"));
+        command
+    }));
+    programs
+}
+
+/// Goal: what Rust publishes with a type, C and Python receive as numbers of the same unit.
+#[test]
+fn others_subscribe_to_what_rust_publishes() {
+    let _alive = watchdog(120);
+    if !C.is_here() {
+        return;
+    }
+    let place = folder();
+    for mut program in interested(place.path()) {
+        let name = unique("interest");
+        let node = Node::open(&Bus::shared(&name), "rust").unwrap();
+        let publisher = Publisher::new(node.bind(1).unwrap(), SPEED).unwrap().spawn(speeds).unwrap();
+        let said = Process::start(program.args(["subscribe", &name, "100"])).end();
+        assert_eq!(said, "served\n");
+        let publisher = publisher.stop();
+        assert_eq!(publisher.counts().accepted, 1);
+        assert!(node.ledger().is_balanced());
+    }
+}
+
+/// Goal: what C and Python publish, Rust receives as its type says.
+#[test]
+fn rust_subscribes_to_what_others_publish() {
+    let _alive = watchdog(120);
+    if !C.is_here() {
+        return;
+    }
+    let place = folder();
+    for mut program in interested(place.path()) {
+        let name = unique("interest");
+        let node = Node::open(&Bus::shared(&name), "rust").unwrap();
+        let period = Duration::from_millis(2);
+        let mut subscriber = Subscriber::new(node.bind(7).unwrap(), SPEED, period).unwrap();
+        let publishes = Process::start(program.args(["publish", &name]));
+        for _ in 0..100 {
+            let response = subscriber.receive_timeout(PATIENCE).unwrap();
+            let [speed, instant] = response.value.map(Quantity::number);
+            assert_eq!((speed, instant), (13.5, response.offset_us as f32));
+        }
+        drop(subscriber.into_communicator());
+        assert_eq!(publishes.end(), "served\n");
         assert!(node.ledger().is_balanced());
     }
 }

@@ -39,6 +39,21 @@ fn large_messages_arrive_within_their_buffers() {
     }
 }
 
+/// Goal: publishers and subscribers in C serve and are served, and tell what they are used wrongly for, within their buffers.
+#[test]
+fn interest_is_served_and_wrong_use_is_an_error() {
+    let _alive = watchdog(120);
+    for compiler in [C, CXX, C.linked_statically(), C.sanitizing()] {
+        if !compiler.is_here() {
+            continue;
+        }
+        let place = folder();
+        let program = compiler.build(place.path(), &crate_file("tests/interest.c"));
+        let said = ended(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=0:handle_abort=1"));
+        assert_eq!(said, "served\n");
+    }
+}
+
 /// Goal: the library reads and writes no byte of a program's that it should not, which copies by instruction hide from the
 /// sanitizer. Method: the same program where every access is looked at, and one that lies about its buffer, which is found.
 #[test]
@@ -48,7 +63,7 @@ fn every_access_is_allowed() {
         return;
     }
     let place = folder();
-    for (source, is_right) in [("misuse", true), ("overflow", false)] {
+    for (source, is_right) in [("misuse", true), ("interest", true), ("overflow", false)] {
         let program = C.build(place.path(), &crate_file(&format!("tests/{source}.c")));
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["--error-exitcode=9", "--quiet", "--leak-check=no"]).arg(program);

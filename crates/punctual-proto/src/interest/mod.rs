@@ -20,7 +20,7 @@ pub use message::{MESSAGE_SIZE, Message, MessageError, Refusal, Saying, TopicKey
 pub use publication::{Due, Publication, PublicationCounts, PublicationLimits};
 pub use schedule::{Instant, Period, Schedule};
 pub use subscription::{PUBLISHERS_MAX, Repetition, Subscription, SubscriptionCounts, Taken};
-pub use topic::Topic;
+pub use topic::{Topic, topic_number};
 
 #[cfg(test)]
 mod tests;

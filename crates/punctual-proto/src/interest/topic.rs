@@ -6,6 +6,16 @@ use core::marker::PhantomData;
 use super::TopicKey;
 use crate::unit::Data;
 
+/// The number of the topic of that name: FNV-1a over its bytes (Fowler, Noll, Vo; 32-bit parameters).
+pub const fn topic_number(name: &str) -> u32 {
+    let (bytes, mut hash, mut at) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    hash
+}
+
 /// What is published: a number, and the type of its values.
 ///
 /// ```
@@ -26,14 +36,9 @@ impl<T: Data> Topic<T> {
         Self { number, values: PhantomData }
     }
 
-    /// The topic of that name: FNV-1a over its bytes (Fowler, Noll, Vo; 32-bit parameters).
+    /// The topic of that name.
     pub const fn named(name: &str) -> Self {
-        let (bytes, mut hash, mut at) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
-        while at < bytes.len() {
-            hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
-            at += 1;
-        }
-        Self::new(hash)
+        Self::new(topic_number(name))
     }
 
     /// What of it travels.

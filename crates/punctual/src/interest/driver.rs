@@ -119,7 +119,10 @@ impl Driver {
         }
     }
 
-    fn check_size(&self, key: TopicKey, others: usize) -> Result<(), InterestError> {
+    fn check_key(&self, key: TopicKey, others: usize) -> Result<(), InterestError> {
+        if !key.data.is_sound() {
+            return Err(InterestError::BadType(key.data));
+        }
         let (size, size_max) = (MESSAGE_SIZE + key.data.size(), self.communicator.payload_size_max());
         if size > size_max {
             return Err(InterestError::TooLong { size, size_max });
@@ -132,7 +135,7 @@ impl Driver {
         key: TopicKey,
         options: &ParticipantOptions,
     ) -> Result<(), InterestError> {
-        self.check_size(key, self.publications.len())?;
+        self.check_key(key, self.publications.len())?;
         if self.publications.iter().any(|other| other.key().topic == key.topic) {
             return Err(InterestError::Published(key));
         }
@@ -153,7 +156,7 @@ impl Driver {
         period: Duration,
         repetition: punctual_proto::interest::Repetition,
     ) -> Result<(), InterestError> {
-        self.check_size(key, self.subscriptions.len())?;
+        self.check_key(key, self.subscriptions.len())?;
         let period_us = u32::try_from(period.as_micros()).ok().filter(|&us| us > 0);
         let period_us = period_us.ok_or(InterestError::BadPeriod(period))?;
         let mut subscription = Subscription::new(key, period_us, repetition, now());

@@ -47,8 +47,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use punctual_machine::clock::Ticks;
-use punctual_proto::Address;
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_proto::unit::DataType;
+use punctual_proto::{Address, Nanos};
 
 use crate::trace::Stages;
 
@@ -56,17 +57,19 @@ pub use participant::{Participant, ParticipantOptions};
 pub use publisher::Publisher;
 pub use punctual_proto::interest::{
     Due, Instant, Lateness, Period, PublicationCounts, PublicationLimits, Refusal, Repetition, Schedule,
-    SubscriptionCounts, Topic, TopicKey,
+    SubscriptionCounts, Topic, TopicKey, topic_number,
 };
 pub use punctual_proto::unit::Data;
 pub use running::Running;
 pub use subscriber::Subscriber;
+pub use untyped::{Untyped, WrongSize};
 
 mod driver;
 mod participant;
 mod publisher;
 mod running;
 mod subscriber;
+mod untyped;
 
 /// Why a topic cannot be published or subscribed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +87,8 @@ pub enum InterestError {
     Published(TopicKey),
     /// A period is from 1 µs to 71 minutes.
     BadPeriod(Duration),
+    /// A value of no numbers, bytes that have a unit, or numbers in bytes.
+    BadType(DataType),
 }
 
 impl fmt::Display for InterestError {
@@ -96,6 +101,10 @@ impl fmt::Display for InterestError {
                 write!(f, "a communicator has at most {most} topics: bind another for the rest")
             }
             Self::Published(key) => write!(f, "{key} is published here already"),
+            Self::BadType(data) => write!(
+                f,
+                "values of {data}: one has 1 number or more, bytes have the unit `bytes`, and nothing else has it"
+            ),
             Self::BadPeriod(period) => write!(f, "period of {period:?}: from 1 µs to 71 minutes is possible"),
         }
     }
@@ -137,4 +146,13 @@ pub struct Response<T> {
     pub sent: Option<Ticks>,
     /// Where its time went, if it came over the bus and its publisher's communicator has stamps.
     pub stages: Option<Stages>,
+}
+
+impl<T> Response<T> {
+    /// How long after its instant it was here, where that is known; of one that did not come over the bus, until now.
+    pub fn late_by(&self) -> Option<Nanos> {
+        let (due, clock) = (self.due.filter(|_| !self.at_once)?, Clock::get());
+        let here = self.stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
+        Some(Nanos(clock.nanos(here.since(due))))
+    }
 }

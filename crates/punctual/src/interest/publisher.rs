@@ -47,22 +47,7 @@ impl<T: Data> Publisher<T> {
     ) -> Result<Self, InterestError> {
         let mut driver = Driver::new(communicator, options.reach);
         driver.publish(topic.key(), options)?;
-        Ok(Self { driver, values: PhantomData })
-    }
-
-    /// When the next value is wanted; takes care of interests while it waits. `None` if none is within `timeout`.
-    pub fn next_due(&mut self, timeout: Duration) -> Option<Due> {
-        self.next_until(deadline_after(timeout))
-    }
-
-    fn next_until(&mut self, deadline: Nanos) -> Option<Due> {
-        loop {
-            match self.driver.step(deadline) {
-                Step::Due(_, due) => return Some(due),
-                Step::Late => return None,
-                Step::Value(..) => {}
-            }
-        }
+        Ok(Self::of(driver))
     }
 
     /// Sends a value for an instant that [`Self::next_due`] gave. What could not be sent is counted ([`Self::traffic`]).
@@ -99,6 +84,31 @@ impl<T: Data> Publisher<T> {
             self.serve_until(Nanos::NEVER, &mut source);
             self
         })
+    }
+}
+
+impl<T> Publisher<T> {
+    pub(super) fn of(driver: Driver) -> Self {
+        Self { driver, values: PhantomData }
+    }
+
+    pub(super) fn driver(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
+
+    /// When the next value is wanted; takes care of interests while it waits. `None` if none is within `timeout`.
+    pub fn next_due(&mut self, timeout: Duration) -> Option<Due> {
+        self.next_until(deadline_after(timeout))
+    }
+
+    fn next_until(&mut self, deadline: Nanos) -> Option<Due> {
+        loop {
+            match self.driver.step(deadline) {
+                Step::Due(_, due) => return Some(due),
+                Step::Late => return None,
+                Step::Value(..) => {}
+            }
+        }
     }
 
     /// From now on it serves only the group that `membership` is in: see [`Participant::follow`](super::Participant::follow).

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
-use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::interest::{Lateness, Subscription, SubscriptionCounts, Taken, Topic};
 use punctual_proto::unit::Data;
 use punctual_proto::{Address, Nanos};
@@ -51,7 +50,7 @@ impl<T: Data> Subscriber<T> {
     ) -> Result<Self, InterestError> {
         let mut driver = Driver::new(communicator, options.reach);
         driver.subscribe(topic.key(), period, options.repetition)?;
-        Ok(Self { driver, lateness: Lateness::default(), values: PhantomData })
+        Ok(Self::of(driver))
     }
 
     /// The next value; waits for it. The interest is repeated meanwhile, and between the calls it is not: who stays away
@@ -116,6 +115,16 @@ impl<T: Data> Subscriber<T> {
             }
             self
         })
+    }
+}
+
+impl<T> Subscriber<T> {
+    pub(super) fn of(driver: Driver) -> Self {
+        Self { driver, lateness: Lateness::default(), values: PhantomData }
+    }
+
+    pub(super) fn parts(&mut self) -> (&mut Driver, &mut Lateness) {
+        (&mut self.driver, &mut self.lateness)
     }
 
     /// Wants no more values, and tells publishers so. If that message is lost, they notice when the interest's lifetime
@@ -213,9 +222,8 @@ pub(super) fn response<T: Data>(bytes: &[u8], origin: Origin, taken: Taken) -> O
     })
 }
 
-fn note_lateness<T>(lateness: &mut Lateness, response: &Response<T>) {
-    let Some(due) = response.due.filter(|_| !response.at_once) else { return };
-    let clock = Clock::get();
-    let here: Ticks = response.stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
-    lateness.note(Nanos(clock.nanos(here.since(due))));
+pub(super) fn note_lateness<T>(lateness: &mut Lateness, response: &Response<T>) {
+    if let Some(late_by) = response.late_by() {
+        lateness.note(late_by);
+    }
 }

@@ -9,6 +9,10 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Add, Div, Mul, Neg, Sub};
 
+pub use text::UnitError;
+
+mod text;
+
 /// Exponents in a code, in this order: radian, steradian, metre, kilogram, second, ampere, kelvin, mole, candela.
 pub const EXPONENTS: usize = 9;
 
@@ -418,6 +422,11 @@ impl DataType {
     /// Size of a value, bytes.
     pub const fn size(&self) -> usize {
         self.format.size() * self.count as usize
+    }
+
+    /// Whether it has a number at all, and bytes are in no unit, and numbers in one.
+    pub const fn is_sound(&self) -> bool {
+        self.count > 0 && matches!(self.format, Format::Bytes) == self.unit.is(UnitCode::DIGITAL)
     }
 }
 
