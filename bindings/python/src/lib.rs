@@ -1,6 +1,6 @@
 //! Punctual for Python: the module `punctual._punctual`, which `python/punctual/__init__.py` shows.
 //!
-//! A communicator, publication or subscription may be used by every thread, by one at a time: a second one is told so. Whoever waits
+//! What a node opens may be used by every thread, by one at a time: a second one is told so. Whoever waits
 //! releases the interpreter's lock, and looks after signals ten times a second.
 
 mod buffer;
@@ -8,6 +8,7 @@ mod bus;
 mod communicator;
 mod error;
 mod held;
+mod interest;
 mod message;
 mod node;
 mod publication;
@@ -22,6 +23,11 @@ fn _punctual(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<publication::Publication>()?;
     module.add_class::<publication::Subscription>()?;
+    module.add_class::<interest::Topic>()?;
+    module.add_class::<interest::Publisher>()?;
+    module.add_class::<interest::Subscriber>()?;
+    module.add_class::<interest::Due>()?;
+    module.add_class::<interest::Response>()?;
     module.add_class::<message::Target>()?;
     module.add_class::<message::Message>()?;
     module.add_function(wrap_pyfunction!(node::read_all, module)?)?;

@@ -14,6 +14,7 @@ use crate::bus::Bus;
 use crate::communicator::Communicator;
 use crate::error::{invalid, no_stream, not_bound, not_opened};
 use crate::held::Held;
+use crate::interest::{Publisher, Subscriber, Topic};
 use crate::message::Target;
 use crate::publication::{Publication, Subscription};
 
@@ -101,6 +102,38 @@ impl Node {
     fn subscription(&self, port: u16, wake: &str) -> PyResult<Subscription> {
         let options = SubscriptionOptions { wake: wake_of(wake)? };
         self.0.with(|node| Ok(Subscription::new(node.subscription(port, &options).map_err(no_stream)?)))
+    }
+
+    /// A publisher of a topic, with a communicator of its own at a port. `reach` is the port of every node to which advertisements go; by
+    /// default all.
+    #[pyo3(signature = (port, topic, *, wake="adaptive", stamps=false, reach=None))]
+    fn publisher(
+        &self,
+        port: u16,
+        topic: Topic,
+        wake: &str,
+        stamps: bool,
+        reach: Option<u16>,
+    ) -> PyResult<Publisher> {
+        let options = CommunicatorOptions { wake: wake_of(wake)?, stamps, ..CommunicatorOptions::default() };
+        self.0.with(|node| Publisher::new(node.bind_with(port, &options).map_err(not_bound)?, topic, reach))
+    }
+
+    /// A subscriber that wants a value of a topic every `period` seconds, with a communicator of its own at a port. `reach` is the port of
+    /// every node to which its interest goes; by default all.
+    #[pyo3(signature = (port, topic, period, *, wake="adaptive", reach=None))]
+    fn subscriber(
+        &self,
+        port: u16,
+        topic: Topic,
+        period: f64,
+        wake: &str,
+        reach: Option<u16>,
+    ) -> PyResult<Subscriber> {
+        let options = CommunicatorOptions { wake: wake_of(wake)?, ..CommunicatorOptions::default() };
+        self.0.with(|node| {
+            Subscriber::new(node.bind_with(port, &options).map_err(not_bound)?, topic, period, reach)
+        })
     }
 
     /// What became of every message, as of now: a dictionary of counters.
