@@ -266,7 +266,8 @@ static void sizes(void) {
     long_one = (char *)calloc(1, size_max + 1);
     EXPECT(PUNCTUAL_TOO_LONG, punctual_communicator_try_send(asker, receivers, long_one, size_max + 1));
     EXPECT(PUNCTUAL_TOO_LONG, punctual_communicator_send(asker, receivers, long_one, size_max + 1, SECOND_NS));
-    EXPECT(PUNCTUAL_TOO_LONG, punctual_communicator_queue(asker, receivers, long_one, size_max));
+    EXPECT(PUNCTUAL_TOO_LONG, punctual_communicator_queue(asker, receivers, long_one, size_max + 1));
+    CHECK(strstr(punctual_last_error(), "message_size_max") != NULL);
     EXPECT(PUNCTUAL_NULL, punctual_communicator_send(asker, receivers, NULL, size_max, SECOND_NS));
     EXPECT(PUNCTUAL_OK, punctual_communicator_try_send(asker, receivers, long_one, size_max));
     EXPECT(PUNCTUAL_EMPTY, punctual_communicator_receive(receiver, long_one, size_max, 0, &message));
@@ -553,6 +554,7 @@ static void streams(void) {
     CHECK(filled == PUNCTUAL_FULL);
     EXPECT(PUNCTUAL_FULL, punctual_publication_offer(publication, "hello", 5, 1000000));
     EXPECT(PUNCTUAL_TOO_LONG, punctual_publication_offer(publication, buffer, 4096, 0));
+    CHECK(strstr(punctual_last_error(), "ring") != NULL);
     EXPECT(PUNCTUAL_OK, punctual_subscription_close(subscription));
     EXPECT(PUNCTUAL_CLOSED, punctual_subscription_close(subscription));
     EXPECT(PUNCTUAL_OK, punctual_publication_close(publication));

@@ -146,9 +146,8 @@ impl Gatherer {
         self.0.bytes(place)
     }
 
-    /// The message is delivered.
+    /// The message leaves what is being put together. Whoever takes it counts it: as delivered, or as lost.
     pub(crate) fn take(&mut self, about: &About, place: Place) -> Vec<u8> {
-        about.page.count(Count::LargeDelivered).add(1);
         self.counted(about, |assembler, _| assembler.take(place))
     }
 

@@ -2,17 +2,25 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::{Dice, Medium, PATIENCE, on_every_medium, unique, watchdog};
+use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, unique, watchdog};
 use punctual::engine::faulty::Faults;
 use punctual::memory::{SharedOptions, WhenFull};
 use punctual::publication::TakeError;
-use punctual::{Bus, Communicator, Keys, Ledger, Node, NodeOptions, SendError, SubscriptionOptions, Target};
+use punctual::{
+    Address, Bus, Communicator, Keys, Ledger, Node, NodeId, NodeOptions, SendError, SubscriptionOptions,
+    Target,
+};
 use punctual_machine::counter::Counter;
 use punctual_machine::epoll::EpollSet;
+use punctual_proto::fragment::{Part, Progress, RECEIPT_SIZE_MAX, Receipt, State};
+use punctual_proto::limits::CHECK_SIZE;
+use punctual_proto::{Frame, Header, Kind};
 
 const MESSAGE_SIZE_MAX: usize = 64 << 20;
 
@@ -203,6 +211,30 @@ fn who_did_not_ask_is_asked_nothing() {
     assert!(NodeOptions::new("a").message_size_max(MESSAGE_SIZE_MAX + 1).open(&Bus::loopback("b")).is_err());
 }
 
+/// Goal: a large message that is queued keeps its place among others; what cannot be large says what to do instead.
+#[test]
+fn a_large_message_is_queued_in_its_order() {
+    let _alive = watchdog(120);
+    on_every_medium(|medium| {
+        let (here, there) = open(medium, None);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let target = Target::port("there", 7);
+        sender.send_timeout(target, &message(0, 8), PATIENCE).unwrap();
+        let size = 2 * here.payload_size_max();
+        for (number, size) in [(1, 8), (2, size), (3, 8)] {
+            sender.queue(target, &message(number, size)).unwrap();
+        }
+        sender.flush();
+        for (number, size) in [(0, 8), (1, 8), (2, size), (3, 8)] {
+            assert!(receiver.receive_timeout(PATIENCE).unwrap().payload == message(number, size), "{number}");
+        }
+        let refused = sender.claim(target, size).unwrap_err();
+        assert_eq!(refused, SendError::TooLong { size, size_max: here.payload_size_max() });
+        let text = refused.to_string();
+        assert!(text.contains("message_size_max") && text.contains("`send`"), "{text}");
+    });
+}
+
 /// Goal: a message that does not fit into its receiver's buffer comes next, as any other, and subscriptions have large ones too.
 #[test]
 fn a_large_message_that_does_not_fit_is_kept() {
@@ -349,6 +381,143 @@ fn a_flood_makes_no_sender_deaf() {
         let ledger = here.ledger();
         assert!(ledger.unread >= SMALL - KEPT - 50 && ledger.is_balanced(), "{ledger}");
     });
+}
+
+/// Goal: each large message is in one account: delivered when the program has it; lost where its receiver had no place for it while it
+/// sent, or closed before it read it. Method: several come while a sender sends, of which it keeps two.
+#[test]
+fn a_large_message_stands_in_one_account() {
+    const COUNT: u64 = 5;
+    const KEPT: u64 = 2;
+    let _alive = watchdog(240);
+    on_every_wire(|medium| {
+        for read in 0..=KEPT {
+            let options = |name| NodeOptions::new(name).message_size_max(1_000_000);
+            let here = options("here").open(&medium.here).unwrap();
+            let there = options("there").open(&medium.there).unwrap();
+            let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+            let mut others = there.bind(8).unwrap();
+            std::thread::scope(|scope| {
+                let sends = scope.spawn(|| {
+                    sender.send_timeout(Target::port("there", 7), &message(0, 1_000_000), 6 * PATIENCE)
+                });
+                for number in 0..COUNT {
+                    let large = message(number, 900_000);
+                    assert_eq!(others.send_timeout(Target::port("here", 1), &large, PATIENCE), Ok(()));
+                }
+                assert!(receiver.receive_timeout(PATIENCE).unwrap().payload == message(0, 1_000_000));
+                while !sends.is_finished() {
+                    let _questions = receiver.receive_timeout(Duration::from_millis(1));
+                }
+                assert_eq!(sends.join().unwrap(), Ok(()));
+            });
+            let ledger = here.ledger();
+            assert_eq!((ledger.large_delivered, ledger.large_lost), (0, COUNT - KEPT), "{ledger}");
+            // What a buffer is too small for is kept, and is delivered when it is read.
+            if read > 0 {
+                let too_small = sender.try_receive_into(&mut [0; 8]);
+                assert_eq!(too_small.unwrap_err(), TakeError::BufferTooSmall { size: 900_000 });
+                assert_eq!(here.ledger().large_delivered, 0);
+            }
+            for number in 0..read {
+                assert!(sender.receive_timeout(PATIENCE).unwrap().payload == message(number, 900_000));
+            }
+            drop(sender);
+            let ledger = here.ledger();
+            assert_eq!((ledger.large_delivered, ledger.large_lost), (read, COUNT - read), "{ledger}");
+            // The last fragment of each that nobody has is unread, as any message that nobody has.
+            assert!(ledger.unread >= COUNT - read && ledger.is_balanced(), "{ledger}");
+        }
+    });
+}
+
+/// One who is any node and any port of a bus, at a socket.
+struct Liar<'a> {
+    socket: &'a UdpSocket,
+    to: SocketAddr,
+    /// Frames so far that had numbers, of each node.
+    sent: BTreeMap<NodeId, u32>,
+}
+
+impl Liar<'_> {
+    fn send(&mut self, kind: Kind, source: Address, target: Target, payload: &[u8]) {
+        let numbered = self.sent.entry(source.node).or_default();
+        let (incarnation, sequence, payload_size) = (1, *numbered, payload.len() as u32);
+        *numbered += u32::from(kind == Kind::Fragment);
+        let (stamped, sealed) = (false, false);
+        let header = Header { kind, incarnation, source, target, sequence, payload_size, stamped, sealed };
+        let mut frame = vec![0; header.frame_size() + CHECK_SIZE];
+        header.write(frame.first_chunk_mut().unwrap());
+        frame[header.prefix_size()..header.frame_size()].copy_from_slice(payload);
+        let (covered, check) = frame.split_last_chunk_mut::<CHECK_SIZE>().unwrap();
+        *check = crc32c::crc32c(covered).to_le_bytes();
+        self.socket.send_to(&frame, self.to).unwrap();
+    }
+
+    /// Is there.
+    fn join(&mut self, source: Address) {
+        let mut body = [0; 17];
+        body[16] = 2;
+        self.send(Kind::Hello, source, Target::EVERYONE, &body);
+    }
+
+    fn answer(&mut self, source: Address, target: Address, question: (u32, u32), state: State) {
+        let (number, question) = question;
+        let receipt = Receipt { number, question, room: 1 << 20, progress: Progress::of(state) };
+        let mut bytes = [0; RECEIPT_SIZE_MAX];
+        let size = receipt.write(&mut bytes);
+        self.send(Kind::Fragment, source, target.into(), &bytes[..size]);
+    }
+
+    /// The next question about a message that reaches it: its number, and the question's.
+    fn next_question(&self) -> (u32, u32) {
+        let mut frame = vec![0; 65_536];
+        loop {
+            let size = self.socket.recv(&mut frame).expect("nobody asks");
+            let frame = Frame::parse(&frame[..size]).unwrap();
+            if let (Kind::Fragment, Some(Part::Question(question))) =
+                (frame.header.kind, Part::read(frame.payload))
+            {
+                return (question.message.number, question.number);
+            }
+        }
+    }
+}
+
+/// Goal: what anybody but its receiver says of a message means nothing to its sender. Method: a socket is all others of the bus, and knows
+/// the message's number. As another node, and as another port of the receiver's node, it says that the message is whole, given up, or too
+/// large; then the receiver itself says what became of it.
+#[test]
+fn a_strangers_receipt_is_ignored() {
+    let _alive = watchdog(120);
+    let at = |node, port: u16| Address { node: NodeId::named(node), port: port.into() };
+    let (receiver, strangers) = (at("there", 7), [at("stranger", 7), at("there", 8)]);
+    for (lie, truth) in
+        [(State::Whole, State::Lost), (State::Lost, State::Whole), (State::Refused, State::Whole)]
+    {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let to = free_ports().0;
+        let here = options("here").open(&Bus::peers(to, &[socket.local_addr().unwrap()])).unwrap();
+        let mut sender = here.bind(1).unwrap();
+        let target = sender.address();
+        let mut liar = Liar { socket: &socket, to, sent: BTreeMap::new() };
+        [strangers[0], receiver].into_iter().for_each(|source| liar.join(source));
+        let sends = std::thread::spawn(move || {
+            sender.send_timeout(Target::port("there", 7), &message(0, 1_000_000), PATIENCE)
+        });
+        for _ in 0..5 {
+            let question = liar.next_question();
+            strangers.into_iter().for_each(|source| liar.answer(source, target, question, lie));
+        }
+        let question = liar.next_question();
+        liar.answer(receiver, target, question, truth);
+        let expected = if truth == State::Whole { Ok(()) } else { Err(SendError::Full) };
+        assert_eq!(sends.join().unwrap(), expected, "{lie:?}");
+        // All of it was heard.
+        let arrived: Vec<u64> = here.peers().iter().map(|account| account.arrived).collect();
+        assert_eq!(arrived.iter().sum::<u64>(), 11, "{arrived:?}");
+    }
 }
 
 /// Goal: of a receiver that says nothing the sender is told what is true: all was sent, and may arrive; or it was not, and nobody has it.

@@ -13,10 +13,10 @@ use super::{Communicator, End};
 use crate::engine::{Bell, SendError};
 use crate::large::{Gathered, Origin, now};
 use crate::ledger::{Count, RowCount};
-use crate::node::Core;
 use crate::node::inbox::Inbox;
 use crate::node::receiving::Found;
 use crate::node::sending::Timing;
+use crate::node::{About, Core};
 
 /// Bytes after which a kernel's medium is given time where several receive, and how long each takes: 200 MB/s. None of them says
 /// that it is behind; a receive buffer of 1 MiB takes as much as comes in 5 ms.
@@ -140,10 +140,33 @@ pub(super) struct Held {
     size: usize,
 }
 
+impl Held {
+    /// Nobody will receive them: as frames they are unread.
+    pub(super) fn close(&mut self, about: &About) {
+        let large = self.messages.iter().filter(|(found, _)| found.is_large).count();
+        about.page.count(Count::LargeLost).add(large as u64);
+    }
+}
+
 impl Communicator {
     /// Largest message that it sends, bytes ([`crate::NodeOptions::message_size_max`]).
     pub fn message_size_max(&self) -> usize {
         self.about().large.message_size_max(self.about().payload_size_max)
+    }
+
+    /// What came of a message; one that is too large for a frame is cut, and sent as far as there is room.
+    #[inline]
+    pub(super) fn or_cut(
+        &mut self,
+        sent: Result<(), SendError>,
+        target: Target,
+        payload: &[u8],
+        due: Option<Ticks>,
+    ) -> Result<(), SendError> {
+        match sent {
+            Err(SendError::TooLong { .. }) => self.send_cut(target, payload, due, Duration::ZERO),
+            sent => sent,
+        }
     }
 
     /// Sends a message that is too large for a frame; waits for room for each fragment for at most `timeout`.
@@ -358,6 +381,7 @@ impl WireEnd {
         if is_full {
             self.held.size -= message.1.len();
             self.reception.inbox.refuse(&self.core.about.page);
+            self.core.about.page.count(Count::LargeLost).add(message.0.is_large.into());
         } else {
             self.held.messages.push_back(message);
         }

@@ -218,22 +218,21 @@ impl Communicator {
             End::Wire(end) => end.try_send(target, payload, due),
             End::Memory(end) => end.outlet.try_send(target, payload, due),
         };
-        match sent {
-            Err(SendError::TooLong { .. }) => self.send_cut(target, payload, due, Duration::ZERO),
-            sent => sent,
-        }
+        self.or_cut(sent, target, payload, due)
     }
 
-    /// Takes a message that goes in one frame without handing it to the medium yet: [`Self::flush`], or any later send, does that for all
+    /// Takes a message without handing it to the medium yet: [`Self::flush`], or any later send, does that for all
     /// that were queued. For streams: over UDP and Ethernet one call of the kernel then takes many, and in memory readers are told once.
+    /// One that is larger than a frame goes at once, as by [`Self::try_send`].
     ///
     /// # Errors
     /// See [`SendError`].
     pub fn queue(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
-        match &mut self.end {
+        let queued = match &mut self.end {
             End::Wire(end) => end.queue(target, payload),
             End::Memory(end) => end.outlet.queue(target, payload),
-        }
+        };
+        self.or_cut(queued, target, payload, None)
     }
 
     /// Hands everything that was queued to the medium.
@@ -244,10 +243,10 @@ impl Communicator {
         }
     }
 
-    /// Room for a message of `size` bytes that goes in one frame, to be written in place.
+    /// Room for a message of `size` bytes, to be written in place: one that goes in one frame ([`Self::payload_size_max`]).
     ///
     /// # Errors
-    /// See [`SendError`].
+    /// See [`SendError`]. A larger message is [`SendError::TooLong`], whatever the node asked for: [`Self::send`] it.
     pub fn claim(&mut self, target: Target, size: usize) -> Result<Claim<'_>, SendError> {
         Ok(Claim(match &mut self.end {
             End::Wire(end) => Claimed::Wire(end.claim(target, size)?),

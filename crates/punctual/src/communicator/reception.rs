@@ -341,7 +341,8 @@ impl Reception {
                     continue;
                 }
             }
-            self.landing.land(Found { header, stamps, circumstances, payload_at, direct: false });
+            let (direct, is_large) = (false, false);
+            self.landing.land(Found { header, stamps, circumstances, payload_at, direct, is_large });
             return true;
         }
         false

@@ -15,7 +15,7 @@ use super::reception::{self, Reception};
 use super::sender::WireSender;
 use crate::engine::{Bell, SendError};
 use crate::large::{FRAGMENTS_PER_LOOK, Gatherer};
-use crate::ledger::RowCount;
+use crate::ledger::{Count, RowCount};
 use crate::node::inbox::Inbox;
 use crate::node::receiving::Found;
 use crate::node::sending::{Sending, Timing};
@@ -200,12 +200,15 @@ impl WireEnd {
     #[inline(always)]
     pub(super) fn message(&mut self) -> Message<'_> {
         let landed = self.reception.landing().last();
-        let (Found { header, stamps, circumstances, payload_at, direct }, buffer) =
+        let (Found { header, stamps, circumstances, payload_at, direct, is_large }, buffer) =
             landed.expect("asked for only when something has landed");
         let about = &self.core.about;
         let row = about.page.row(self.reception.inbox.row);
         row[RowCount::Delivered as usize].add_alone(1);
         row[RowCount::Direct as usize].add_alone((*direct).into());
+        if *is_large {
+            about.page.count(Count::LargeDelivered).add(1);
+        }
         let stages = stamps.map(|sender| {
             let delivered = about.clock.now();
             Stages {
@@ -298,6 +301,7 @@ impl Drop for WireEnd {
         // What was queued goes before its sender does.
         self.core.sending().flush();
         self.gatherer.close(&self.core.about);
+        self.held.close(&self.core.about);
         self.core.close(&self.reception.inbox);
         self.core.hand_over();
     }

@@ -68,7 +68,11 @@ impl fmt::Display for SendError {
             Self::Full => f.write_str("no room now"),
             Self::Unreachable => f.write_str("nobody there by that address"),
             Self::TooLong { size, size_max } => {
-                write!(f, "message of {size} bytes where {size_max} is the most")
+                write!(
+                    f,
+                    "message of {size} bytes where {size_max} is the most: open the nodes with `message_size_max` for \
+                     more, and send it by `send`, as claims, groups and interest take what goes in one frame"
+                )
             }
             Self::TooManyNodes => f.write_str("sent to more nodes than a bus has room for"),
             Self::NoKey => f.write_str("no key to seal with: insert one, or wait until its time has come"),

@@ -59,6 +59,7 @@ impl Landing {
     pub(crate) fn land_whole(&mut self, whole: Vec<u8>) {
         if let Some(found) = &mut self.last {
             found.header.kind = Kind::Data;
+            found.is_large = true;
             found.header.payload_size = whole.len() as u32;
             found.payload_at = 0;
             self.aside = Some(std::mem::replace(&mut self.buffer, whole));
@@ -109,6 +110,8 @@ pub(crate) struct Found {
     pub(crate) payload_at: usize,
     /// It came straight from the engine, not through the inbox.
     pub(crate) direct: bool,
+    /// It was put together of fragments, of which the last has landed.
+    pub(crate) is_large: bool,
 }
 
 /// The receiving half, under the node's lock for receivers.
@@ -377,6 +380,7 @@ impl Desk<'_> {
             circumstances: *circumstances,
             payload_at: PREFIX_SIZE_MAX,
             direct: true,
+            is_large: false,
         });
         Flow::Stop
     }

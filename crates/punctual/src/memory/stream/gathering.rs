@@ -3,7 +3,7 @@
 use super::message::{Fate, StreamHead, StreamMessage};
 use super::payload::Payload;
 use crate::large::{Gathered, Gatherer, Origin};
-use crate::ledger::RowCount;
+use crate::ledger::{Count, RowCount};
 use crate::node::About;
 
 #[derive(Debug)]
@@ -62,6 +62,7 @@ impl Gathering {
                 let is_taken = take(&whole);
                 if is_taken {
                     self.gatherer.take(about, place);
+                    about.page.count(Count::LargeDelivered).add(1);
                     message.fate.set(Fate::Whole);
                 }
                 return is_taken;
