@@ -106,14 +106,8 @@ fn fields_of(name: &str) -> usize {
     body.unwrap().lines().filter(|line| line.split("/*").next().unwrap().trim_end().ends_with(';')).count()
 }
 
-/// Assertions about every struct, for a C compiler.
-fn layouts() -> String {
-    let mut text = String::new();
-    layout!(text, punctual_bus, value);
-    layout!(text, punctual_node, value);
-    layout!(text, punctual_communicator, value);
-    layout!(text, punctual_publication, value);
-    layout!(text, punctual_subscription, value);
+/// Those of publishers and subscribers of values.
+fn interest_layouts(text: &mut String) {
     layout!(text, punctual_publisher, value);
     layout!(text, punctual_subscriber, value);
     layout!(text, punctual_topic, struct_size, name, unit, number, format, count, reserved);
@@ -151,6 +145,17 @@ fn layouts() -> String {
         unreachable,
         foreign
     );
+}
+
+/// Assertions about every struct, for a C compiler.
+fn layouts() -> String {
+    let mut text = String::new();
+    layout!(text, punctual_bus, value);
+    layout!(text, punctual_node, value);
+    layout!(text, punctual_communicator, value);
+    layout!(text, punctual_publication, value);
+    layout!(text, punctual_subscription, value);
+    interest_layouts(&mut text);
     layout!(text, punctual_address, node, port, reserved);
     layout!(
         text,
