@@ -376,19 +376,139 @@ fn a_multicast_group_is_recorded_and_played() {
     }
 }
 
+/// Runs `work` with both ends of an Ethernet segment in a namespace of its own, or says why not.
+fn on_ethernet(work: impl FnOnce() + Send) {
+    use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
+    std::thread::scope(|scope| {
+        let prepared = scope.spawn(move || {
+            unshare_network()?;
+            create_veth("pta", "ptb", thread_id())?;
+            ["lo", "pta", "ptb"].into_iter().try_for_each(bring_up)?;
+            // What this thread starts is in the namespace, too.
+            work();
+            Ok::<(), punctual_machine::SystemError>(())
+        });
+        match prepared.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => eprintln!("SKIPPED raw Ethernet: {error}"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    });
+}
+
+/// Goal: on raw Ethernet every message for everybody is in the file or counted, sealed or not, and is played again onto Ethernet, in its
+/// order.
+#[test]
+fn raw_ethernet_is_recorded_and_played() {
+    const MESSAGES: u64 = 2_000;
+    on_ethernet(|| {
+        for (format, more) in [("pcapng", &[][..]), ("mcap", &[]), ("pcapng", &["--keys", "keys"])] {
+            let place = Place::new();
+            let keys = keys(&place);
+            let bus = |interface| match more {
+                [] => Bus::ethernet(interface),
+                _ => Bus::ethernet(interface).sealed_as(&keys, "segment"),
+            };
+            let more = [more, if more.is_empty() { &[] } else { &["--sealed-as", "segment"] }].concat();
+            let file = format!("segment.{format}");
+            let here = Node::open(&bus("pta"), "here").unwrap();
+            let there = Node::open(&bus("ptb"), "there").unwrap();
+            let started = recorder(&place, "ethernet:ptb", &file, &more);
+            let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
+            for number in 0..MESSAGES {
+                sender.send(Target::everyone_at(7), &message(number, 1_000)).unwrap();
+                assert_eq!(number, self::number(receiver.receive_timeout(PATIENCE).unwrap().payload));
+            }
+            let (ended, said) = end(&place, started);
+            let (messages, missed) = (count(&said, "messages"), count(&said, "missed"));
+            assert_eq!(messages + missed, MESSAGES, "{said:#}");
+            assert!(messages > 0, "{said:#}");
+            assert_eq!(ended.code, Some(i32::from(missed > 0)), "{}", ended.err);
+            let mut recording = Recording::open(&place.path(&file)).unwrap();
+            let (mut bytes, mut last, mut in_file) = (Vec::new(), None, 0);
+            while let Some(entry) = recording.next(&mut bytes).unwrap() {
+                let found = number(&bytes);
+                assert!(last < Some(found), "{found} after {last:?}");
+                assert_eq!(bytes[..entry.message_size()], message(found, 1_000));
+                assert_eq!(entry.source, Address { node: here.id(), port: 3.into() });
+                (last, in_file) = (Some(found), in_file + 1);
+            }
+            assert_eq!(in_file, messages);
+            drop((sender, here));
+            let call = ["replay", &file, "--bus", "ethernet:pta", "--speed", "4", "--json", "-"];
+            let started = place.start(punctual(&[&call[..], &more].concat()));
+            let (mut last, mut received, start) = (None, 0, Instant::now());
+            let before = there.ledger().lost();
+            while received + there.ledger().lost() - before < messages && start.elapsed() < PATIENCE {
+                let Ok(message) = receiver.receive_timeout(Duration::from_millis(100)) else { continue };
+                let number = number(message.payload);
+                assert!(last < Some(number), "{number} after {last:?}");
+                (last, received) = (Some(number), received + 1);
+            }
+            let played: Value = serde_json::from_str(&started.end().with(0).out).expect("JSON");
+            assert_eq!(count(&played, "sent"), messages, "{played:#}");
+            assert!(played["lateness_ns"]["p50"].as_u64().is_some(), "{played:#}");
+            assert_eq!(received + there.ledger().lost() - before, messages, "{}", there.ledger());
+        }
+    });
+}
+
+/// Goal: on a sealed bus over UDP and on raw Ethernet, who has no keys records nothing, as nothing there shows what is genuine; all of it is
+/// counted, and a replay of the file says that nothing is in it.
+#[test]
+fn without_keys_a_sealed_wire_is_counted() {
+    let place = Place::new();
+    let keys = keys(&place);
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let group = SocketAddr::new([239, 255, 80, 87].into(), port);
+    let multicast = Bus::multicast(group, [127, 0, 0, 1].into()).sealed(&keys);
+    count_sealed(&place, "udp", [&multicast, &multicast], &format!("multicast:{group}@127.0.0.1"));
+    on_ethernet(|| {
+        let ends = ["pta", "ptb"].map(|interface| Bus::ethernet(interface).sealed_as(&keys, "segment"));
+        count_sealed(&place, "ethernet", [&ends[0], &ends[1]], "ethernet:ptb");
+    });
+}
+
+fn count_sealed(place: &Place, name: &str, [first, second]: [&Bus; 2], shown: &str) {
+    const MESSAGES: u64 = 500;
+    let (here, there) = (Node::open(first, "here").unwrap(), Node::open(second, "there").unwrap());
+    let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
+    for format in FORMATS {
+        let file = format!("{name}.{format}");
+        let started = recorder(place, shown, &file, &[]);
+        for number in 0..MESSAGES {
+            sender.send(Target::everyone_at(7), &message(number, 50)).unwrap();
+            assert_eq!(number, self::number(receiver.receive_timeout(PATIENCE).unwrap().payload));
+        }
+        let (ended, said) = end(place, started);
+        assert_eq!(ended.code, Some(1), "{}", ended.err);
+        assert_eq!((count(&said, "messages"), count(&said, "missed")), (0, MESSAGES), "{said:#}");
+        assert_eq!(count(&said["missed_by"], "lost_refused"), MESSAGES, "{said:#}");
+        let mut recording = Recording::open(&place.path(&file)).unwrap();
+        assert!(recording.next(&mut Vec::new()).unwrap().is_none());
+        let played = place.punctual(&["replay", &file, "--json", "-"]).with(0);
+        let played: Value = serde_json::from_str(&played.out).expect("JSON");
+        assert_eq!((count(&played, "messages"), count(&played, "missed")), (0, MESSAGES), "{played:#}");
+        fs::remove_file(place.path("record.json")).unwrap();
+    }
+}
+
+/// A file of keys of its owner alone.
+fn keys(place: &Place) -> Keys {
+    use std::os::unix::fs::PermissionsExt;
+    let file = place.path("keys");
+    fs::write(&file, "1 1 000102030405060708090a0b0c0d0e0f\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    Keys::from_file(&file).unwrap()
+}
+
 /// Goal: without keys what is recorded of a sealed bus is what stands there, and is played without the seals; with keys it is the
 /// message, and played onto a sealed bus it is sealed anew.
 #[test]
 fn a_sealed_bus_is_recorded_with_keys_and_without() {
     const MESSAGES: u64 = 200;
     let place = Place::new();
-    let keys_file = place.path("keys");
-    fs::write(&keys_file, "1 1 000102030405060708090a0b0c0d0e0f\n").unwrap();
-    {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(&keys_file, fs::Permissions::from_mode(0o600)).unwrap();
-    }
-    let keys = Keys::from_file(&keys_file).unwrap();
+    let keys = keys(&place);
     let name = unique("sealed");
     let sealed = Bus::shared(&name).sealed(&keys);
     let shown = format!("shared:{name}");

@@ -1,4 +1,5 @@
-//! What a recorder costs a stream: messages of 64 bytes over shared memory, with `punctual record` beside it and without, in turn.
+//! What a recorder costs a stream, or live counters that are asked for each second: messages of 64 bytes over shared memory, with
+//! `punctual record` beside it, or `punctual stat --serve`, and without, in turn.
 //! Run: `cargo build --release && cargo run --release -p punctual --example record_cost -- target/release/punctual`
 //!
 //! Two threads of one process, spinning, each on a CPU of its own; the recorder is where the kernel puts it. Loads: `full` sends
@@ -6,9 +7,13 @@
 //! the sender's stamp to the reader's copy and the messages per second; at the end the median over turns of the ratio of the
 //! p50 with a recorder to that without, with the least and the largest.
 //!
-//! `--turns N` (9), `--seconds S` (2), `--loads full,100000`, and behind `--` what is added to `punctual record`.
+//! `--turns N` (9), `--seconds S` (2), `--loads full,100000`, `--beside record|scrape` (record), and behind `--` what is added to
+//! `punctual record`.
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual::memory::WhenFull;
@@ -27,6 +32,7 @@ struct Options {
     turns: usize,
     seconds: f64,
     loads: Vec<Load>,
+    scrapes: bool,
     more: Vec<String>,
 }
 
@@ -40,7 +46,7 @@ fn options() -> Outcome<Options> {
     let mut words = std::env::args().skip(1);
     let punctual = words.next().ok_or("the path of the command punctual is needed")?.into();
     let loads = vec![Load::Full, Load::PerSecond(100_000)];
-    let mut options = Options { punctual, turns: 9, seconds: 2.0, loads, more: Vec::new() };
+    let mut options = Options { punctual, turns: 9, seconds: 2.0, loads, scrapes: false, more: Vec::new() };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match word.as_str() {
@@ -52,6 +58,13 @@ fn options() -> Outcome<Options> {
                     text => text.parse().map(Load::PerSecond),
                 };
                 options.loads = value()?.split(',').map(load).collect::<Result<_, _>>()?;
+            }
+            "--beside" => {
+                options.scrapes = match value()?.as_str() {
+                    "record" => false,
+                    "scrape" => true,
+                    other => return Err(format!("--beside {other}: record or scrape").into()),
+                };
             }
             "--" => options.more = words.by_ref().collect(),
             other => return Err(format!("{other} is no option").into()),
@@ -149,6 +162,52 @@ fn end(child: Child) -> Outcome<String> {
     Ok(String::from_utf8_lossy(&child.wait_with_output()?.stdout).trim().to_owned())
 }
 
+/// Live counters for a server that asks each second.
+struct Scraped {
+    child: Child,
+    asks: std::thread::JoinHandle<u64>,
+    over: Arc<Flag>,
+}
+
+/// How often the counters are asked for.
+const SCRAPE_EVERY: Duration = Duration::from_secs(1);
+
+impl Scraped {
+    fn begin(options: &Options) -> Outcome<Self> {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut command = Command::new(&options.punctual);
+        command.args(["stat", "--serve", &address.to_string()]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        std::thread::sleep(Duration::from_millis(300));
+        let over = Arc::new(Flag::default());
+        let ended = Arc::clone(&over);
+        let asks = std::thread::spawn(move || {
+            let (mut answers, mut next) = (0, Instant::now());
+            while !ended.is_raised() {
+                let mut page = String::new();
+                let asked = TcpStream::connect(address).and_then(|mut stream| {
+                    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")?;
+                    stream.read_to_string(&mut page)
+                });
+                answers += u64::from(asked.is_ok() && page.contains("punctual_node_sent_total"));
+                next += SCRAPE_EVERY;
+                while !ended.is_raised() && Instant::now() < next {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+            answers
+        });
+        Ok(Self { child, asks, over })
+    }
+
+    fn end(self) -> Outcome<String> {
+        self.over.raise();
+        let answers = self.asks.join().map_err(|_| "the server that asks panicked")?;
+        end(self.child)?;
+        Ok(format!("{answers} answers"))
+    }
+}
+
 fn main() -> Outcome<()> {
     let options = options()?;
     let name = format!("record-cost-{}", std::process::id());
@@ -169,6 +228,12 @@ fn main() -> Outcome<()> {
                 Ok(turn)
             };
             let beside = |label: &str| -> Outcome<Turn> {
+                if options.scrapes {
+                    let scraped = Scraped::begin(&options)?;
+                    let turn = bare("scraped")?;
+                    println!("  sent {}; {}", turn.sent, scraped.end()?);
+                    return Ok(turn);
+                }
                 let child = recorder(&options, &name, &file)?;
                 let turn = bare(label)?;
                 println!("  sent {}; {}", turn.sent, end(child)?);
@@ -187,7 +252,8 @@ fn main() -> Outcome<()> {
         }
         ratios.sort_by(f64::total_cmp);
         let (least, median, most) = (ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
-        println!("{load:?}: p50 recorded / without: {median:.3} ({least:.3} to {most:.3})");
+        let beside = if options.scrapes { "scraped" } else { "recorded" };
+        println!("{load:?}: p50 {beside} / without: {median:.3} ({least:.3} to {most:.3})");
     }
     Ok(())
 }

@@ -315,6 +315,11 @@ fn take(
             told.bus = told.bus.take().or_else(|| found.metadata.get("bus").cloned());
             Ok(None)
         }
+        Record::Metadata(found) if found.name == TOTALS => {
+            let missed = found.metadata.get("missed").and_then(|missed| missed.parse().ok());
+            told.missed = missed.unwrap_or(told.missed);
+            Ok(None)
+        }
         Record::Message { header, data } => {
             let key = channels.get(&header.channel_id).copied();
             let (source, target, is_unopened) =

@@ -145,7 +145,9 @@ impl<R: Read> PcapngReader<R> {
                         return Ok(Some(entry));
                     }
                 }
-                Block::Statistics(_) | Block::Other => {}
+                // The last ones count: sums of all that went before.
+                Block::Statistics(statistics) => told.missed = statistics.missed,
+                Block::Other => {}
             }
         }
     }

@@ -65,6 +65,8 @@ pub struct Told {
     pub bus: Option<String>,
     /// Messages of which the capture kept a part only.
     pub incomplete: u64,
+    /// Messages that are missing, by the sums that its recorder wrote last.
+    pub missed: u64,
     /// It ends in the middle of something: its recorder was killed, or the file was cut.
     pub is_cut: bool,
 }
@@ -174,6 +176,8 @@ impl Contents {
             }
         }
         contents.told = recording.told;
+        // Behind the last message that is there nothing stands that could tell of those after it, but the sums.
+        contents.missed = contents.missed.max(contents.told.missed);
         Ok(contents)
     }
 

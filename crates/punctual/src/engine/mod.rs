@@ -16,7 +16,7 @@ use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::slept::Slept;
 use punctual_proto::seal::Refusal;
-use punctual_proto::{FrameError, Header, NodeId, Stamps};
+use punctual_proto::{FrameError, Header, Kind, NodeId, Stamps};
 
 pub mod adapter;
 pub mod datagram;
@@ -183,7 +183,12 @@ pub enum Trouble {
     /// A frame whose check value does not match its bytes.
     BadCheck,
     /// A frame that the seal, or its lack, forbids to believe.
-    Refused(Refusal),
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// What it says that it is.
+        kind: Kind,
+    },
 }
 
 /// A frame that arrived, in place.

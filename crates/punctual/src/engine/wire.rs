@@ -282,7 +282,7 @@ impl<A: Copy + PartialEq> Door<A> {
         }
         let sealed_in = match self.open(&header, raw.bytes) {
             Ok(sealed_in) => sealed_in,
-            Err(refusal) => return visit(Event::Trouble(Trouble::Refused(refusal))),
+            Err(refusal) => return visit(Event::Trouble(Trouble::Refused { refusal, kind: header.kind })),
         };
         if self.last != Some((node, *raw.source)) {
             // Whoever is heard from elsewhere is there now, until a message shows otherwise, which is looked at in full.

@@ -364,7 +364,7 @@ impl Accounts {
                 page.count(Count::BadFrames).add_alone(1);
                 self.bad_frames_open += 1;
             }
-            Trouble::Refused(refusal) => self.handle_refused(refusal, page),
+            Trouble::Refused { refusal, .. } => self.handle_refused(refusal, page),
         }
     }
 

@@ -325,7 +325,7 @@ impl Desk<'_> {
             Event::Noticed { node, incarnation, is_back } => {
                 self.accounts.handle_noticed(node, incarnation, is_back, page);
             }
-            Event::Trouble(trouble) => self.accounts.handle_trouble(trouble, page),
+            Event::Trouble(trouble) => self.handle_trouble(trouble),
         }
         Flow::Continue
     }
@@ -345,9 +345,22 @@ impl Desk<'_> {
 
     /// Counts why a frame was not believed.
     #[cold]
-    fn refuse(&mut self, refusal: Refusal) -> Flow {
-        self.accounts.handle_trouble(Trouble::Refused(refusal), &self.core.about.page);
+    fn refuse(&mut self, refusal: Refusal, kind: Kind) -> Flow {
+        self.handle_trouble(Trouble::Refused { refusal, kind });
         Flow::Continue
+    }
+
+    #[cold]
+    fn handle_trouble(&mut self, trouble: Trouble) {
+        let page = &self.core.about.page;
+        self.accounts.handle_trouble(trouble, page);
+        if let Trouble::Refused { refusal: Refusal::Unexpected, kind } = trouble
+            && self.ports.has_monitors
+            && kind.is_numbered()
+        {
+            // Who sent it was never believed to be there, and has no account: for one who wants to see all, it is lost all the same.
+            page.count(Count::LostRefused).add_alone(1);
+        }
     }
 
     fn is_for_own_alone(&self, header: &Header) -> bool {
@@ -366,7 +379,7 @@ impl Desk<'_> {
     fn land(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
         match copy(self.guard, arrival, &mut self.landing.buffer) {
             Ok(sealed_in) => circumstances.sealed_in = sealed_in,
-            Err(refusal) => return self.refuse(refusal),
+            Err(refusal) => return self.refuse(refusal, arrival.header.kind),
         }
         let judged = self.accounts.accept(arrival.header, &self.core.about.page);
         if !judged.deliver {
@@ -389,7 +402,7 @@ impl Desk<'_> {
     fn hand_on(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
         match copy(self.guard, arrival, self.staged) {
             Ok(sealed_in) => circumstances.sealed_in = sealed_in,
-            Err(refusal) => return self.refuse(refusal),
+            Err(refusal) => return self.refuse(refusal, arrival.header.kind),
         }
         let payload = &self.staged[PREFIX_SIZE_MAX..][..arrival.header.payload_size as usize];
         let page = &self.core.about.page;
