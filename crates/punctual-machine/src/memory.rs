@@ -226,6 +226,29 @@ impl Mapping {
     }
 }
 
+/// Whether a file of this size could be made in a folder now: its pages are reserved, and given back without having been filled.
+/// A file system that knows no files without names is not asked.
+///
+/// # Errors
+/// If it could not.
+pub fn look_for_room(folder: &Path, size: usize) -> Result<(), SystemError> {
+    let failed = |error: rustix::io::Errno| {
+        SystemError::new("reserve shared memory", format!("a file in {}", folder.display()), error)
+    };
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => file,
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    allow_size(size).map_err(failed)?;
+    crate::label!("memory.room");
+    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size as u64) {
+        Err(rustix::io::Errno::OPNOTSUPP) => reserve(&file, size).map_err(failed),
+        reserved => reserved.map_err(failed),
+    }
+}
+
 /// Renames a file or folder to a name that is free; an error of kind `AlreadyExists` if it is not.
 pub fn rename_to_free(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::renameat_with(CWD, from, CWD, to, rustix::fs::RenameFlags::NOREPLACE)?)
@@ -294,13 +317,9 @@ impl<T: SharedObject> Deref for MappedSlice<T> {
 }
 
 /// Reserves the pages of a new file, by filling them: a page that is only reserved is zeroed when it is first touched, alone,
-/// while pages with content are mapped sixteen at a time. Beyond the limit of file sizes that is an error here; the kernel would
-/// end the process too, by SIGXFSZ.
+/// while pages with content are mapped sixteen at a time.
 fn reserve(file: impl AsFd, size: usize) -> rustix::io::Result<()> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-    if limit.is_some_and(|limit| limit < size as u64) {
-        return Err(rustix::io::Errno::FBIG);
-    }
+    allow_size(size)?;
     let mut filled = 0;
     while filled < size {
         let part = &ZEROES[..ZEROES.len().min(size - filled)];
@@ -311,6 +330,15 @@ fn reserve(file: impl AsFd, size: usize) -> rustix::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A file beyond the limit of file sizes is an error here; the kernel would end the process too, by SIGXFSZ.
+fn allow_size(size: usize) -> rustix::io::Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match limit.is_some_and(|limit| limit < size as u64) {
+        true => Err(rustix::io::Errno::FBIG),
+        false => Ok(()),
+    }
 }
 
 impl Drop for Mapping {
@@ -351,6 +379,16 @@ mod tests {
         assert_eq!(theirs.object::<AtomicU64>(0).unwrap().load(Ordering::Relaxed), 7);
         let second = Mapping::create_unnamed(folder.path(), 4096, 0o600).unwrap().1;
         assert!(second.publish(&path).is_err(), "the path is taken");
+    }
+
+    #[test]
+    fn looking_for_room_leaves_nothing_and_refuses_what_cannot_be() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        look_for_room(folder.path(), 1 << 20).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        let error = look_for_room(folder.path(), 1 << 60).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+        assert!(look_for_room(&folder.path().join("missing"), 4096).is_err());
     }
 
     /// Goal: who truncates a file that we map gives us zeroes, not a signal that ends us.

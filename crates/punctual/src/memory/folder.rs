@@ -101,6 +101,11 @@ impl Folder {
         })
     }
 
+    /// Whether there is room for a ring of this size.
+    pub(super) fn look_for_room(&self, size: usize) -> Result<(), SystemError> {
+        punctual_machine::memory::look_for_room(&self.folder, size)
+    }
+
     fn paths_of(&self, owner: &Owner) -> Paths {
         Paths::new(&self.folder, owner.node, owner.life)
     }

@@ -144,9 +144,7 @@ pub(crate) fn open(options: &SharedOptions, node: NodeId, name: &str) -> Result<
     let owner = new_life(node, options);
     let (venue, segment) = Folder::enter(options, owner, name).map_err(system)?;
     // Whoever has no memory for a ring learns it now, not from its first message.
-    let ring = venue.create_stream(owner.life, RingFile::size(options.ring_size));
-    venue.remove_stream(owner.life);
-    if let Err(error) = ring {
+    if let Err(error) = venue.look_for_room(RingFile::size(options.ring_size)) {
         venue.leave();
         return Err(system(error));
     }
