@@ -24,7 +24,8 @@ pub struct Faults {
     pub seed: u64,
     /// Frames that vanish, of a thousand.
     pub loss_permille: u32,
-    /// Frames whose bytes are altered, of a thousand. They arrive as bad frames, as the check value would say.
+    /// Frames whose bytes are altered, of a thousand. They arrive as bad frames, as the check value would say. On a sealed bus in
+    /// memory a bit of each is turned over in fact, and its seal finds that out.
     pub corruption_permille: u32,
     /// Frames that arrive twice, of a thousand.
     pub duplication_permille: u32,

@@ -30,9 +30,16 @@ pub(super) struct Faulty {
 }
 
 impl Faulty {
-    pub(super) fn new(faults: &Faults) -> Self {
+    /// Of sealed messages bits have been turned over already, below the seal.
+    pub(super) fn new(faults: &Faults, sealed: bool) -> Self {
         let delay = Clock::get().ticks(faults.delay);
-        Self { faults: *faults, rng: Rng::new(faults.seed), delay, held: VecDeque::with_capacity(HELD_MAX) }
+        let corruption_permille = if sealed { 0 } else { faults.corruption_permille };
+        Self {
+            faults: Faults { corruption_permille, ..*faults },
+            rng: Rng::new(faults.seed),
+            delay,
+            held: VecDeque::with_capacity(HELD_MAX),
+        }
     }
 
     /// When something is let go that rings nothing.
@@ -82,7 +89,7 @@ impl Faulty {
         let lost = rng.happens(faults.loss_permille);
         let corrupt = !lost && rng.happens(faults.corruption_permille);
         if lost || corrupt {
-            // Bytes that were altered are found out; nobody sees them.
+            // Memory has no check value: what is altered is said to have been found out, and nobody sees it.
             message.fate.set(Fate::Lost);
             page.count(if corrupt { Count::LostBadFrame } else { Count::LostMedium }).add(1);
             page.count(Count::BadFrames).add(u64::from(corrupt));

@@ -124,10 +124,14 @@ impl Images {
         streams: Arc<Streams>,
         reads: Reads,
         bell: usize,
-        (opening, event): (Option<Opening>, Arc<EventFd>),
+        (mut opening, event): (Option<Opening>, Arc<EventFd>),
     ) -> Self {
         let visits_seen = streams.roster.visits_seen();
-        let faulty = streams.layers.faults.as_ref().map(|faults| Box::new(Faulty::new(faults)));
+        let faults = streams.layers.faults.as_ref();
+        if let Some((opening, faults)) = opening.as_mut().zip(faults) {
+            opening.corrupt_by(faults);
+        }
+        let faulty = faults.map(|faults| Box::new(Faulty::new(faults, opening.is_some())));
         let belief = Belief { opening: opening.map(Box::new), was_delayed: false };
         Self {
             followed: Followed { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief },
@@ -296,7 +300,12 @@ impl Images {
                 let released = faulty.release(now, limit, take);
                 let page = &streams.about.page;
                 let mut suffer = |message: &StreamMessage<'_>| faulty.suffer(message, now, page, take);
-                released + self.followed.poll(limit - released, &mut suffer)
+                let delivered = released + self.followed.poll(limit - released, &mut suffer);
+                if delivered == 0 && self.followed.belief.was_delayed {
+                    self.followed.poll_again(limit, &mut suffer)
+                } else {
+                    delivered
+                }
             }
         };
         if delivered == 0 {

@@ -2,9 +2,11 @@
 
 use punctual_machine::ring::{RingReader, SharedBytes};
 use punctual_proto::seal::{Opened, Refusal, SEAL_SIZE, StreamName};
+use punctual_proto::sim::Rng;
 use punctual_proto::{NodeId, Port};
 
 use super::ring_file::RingIdentity;
+use crate::engine::faulty::Faults;
 use crate::seal::{NodeOpener, NodeSealer};
 
 /// What a seal covers before the frame: whose ring it is, and which place in it.
@@ -81,6 +83,29 @@ pub(crate) struct Opening {
     record: Vec<u8>,
     /// What was opened last, and not taken yet.
     opened: Option<Opened>,
+    flips: Option<Box<Flips>>,
+}
+
+/// Bits that are turned over on purpose, below the seal: what its reader knows of a message is what its memory says.
+#[derive(Debug)]
+struct Flips {
+    permille: u32,
+    rng: Rng,
+    /// The message that was drawn for last, and which of its bits: it may be looked at again.
+    drawn: Option<(StreamName, u64, Option<u64>)>,
+}
+
+impl Flips {
+    fn flip(&mut self, stream: StreamName, number: u64, frame: &mut [u8]) {
+        let bit = match self.drawn {
+            Some((last, at, bit)) if (last, at) == (stream, number) => bit,
+            _ => self.rng.happens(self.permille).then(|| self.rng.below(8 * frame.len() as u64)),
+        };
+        self.drawn = Some((stream, number, bit));
+        if let Some(bit) = bit {
+            frame[bit as usize / 8] ^= 1 << (bit % 8);
+        }
+    }
 }
 
 /// What a subscription believes.
@@ -94,7 +119,13 @@ pub(super) struct Belief {
 
 impl Opening {
     pub(crate) fn new(opener: NodeOpener) -> Self {
-        Self { opener, record: Vec::new(), opened: None }
+        Self { opener, record: Vec::new(), opened: None, flips: None }
+    }
+
+    /// From now on bits turn over as these faults say.
+    pub(super) fn corrupt_by(&mut self, faults: &Faults) {
+        let (permille, rng) = (faults.corruption_permille, Rng::new(faults.seed));
+        self.flips = (permille > 0).then(|| Box::new(Flips { permille, rng, drawn: None }));
     }
 
     /// Makes room for the frames of a ring of which they are at most so large. Pages that no frame needs are not touched.
@@ -132,6 +163,9 @@ impl Opening {
         let number = reader.sequence();
         write_head(record, about, number, reader.flags());
         let stream = StreamName { life: about.life, id: about.id };
+        if let Some(flips) = &mut self.flips {
+            flips.flip(stream, number, &mut record[HEAD_SIZE..]);
+        }
         let unsealed = frame.len().checked_sub(SEAL_SIZE).ok_or(Some(Refusal::Unsealed))?;
         let opened = self.opener.open_numbered(stream, number, record).map_err(Some)?;
         self.opened = Some(opened);
