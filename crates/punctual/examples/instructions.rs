@@ -7,20 +7,29 @@
 //! ```
 //!
 //! The difference of the two, divided by 10,000, is what one message takes at both ends together. Routes are `loopback` (memory of
-//! this process), `shared` and `udp`, which needs the ports 42101 and 42102 of this host.
+//! this process), `shared` and `udp`, which needs the ports 42101 and 42102 of this host. They go through a `Communicator`.
+//!
+//! Through a `Publication` and a `Subscription` over shared memory: `offer` only sends, `offer-receive` receives each too, and so do
+//! `run` and `run-poll` with runs of 64. What receiving takes is the difference. `-sealed` and `-stamped` behind a name.
 use std::error::Error;
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use punctual::{Bus, CommunicatorOptions, Node, Target, Wake};
+use punctual::memory::WhenFull;
+use punctual::publication::StampChoice;
+use punctual::{Bus, CommunicatorOptions, Keys, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
 
 const PORTS: [u16; 2] = [42101, 42102];
+const RUN: u32 = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [route, count] = &arguments[..] else { return Err("instructions loopback|shared|udp COUNT".into()) };
+    let [route, count] = &arguments[..] else { return Err("instructions ROUTE COUNT".into()) };
     let count: u32 = count.parse()?;
+    if route.starts_with("offer") || route.starts_with("run") {
+        return publish(route, count);
+    }
     let [ping, pong] = buses(route)?;
     let options = CommunicatorOptions::waiting(Wake::Spin);
     let mut from = Node::open(&ping, "ping")?.bind_with(1, &options)?;
@@ -38,6 +47,41 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Sends, and receives if the route says so.
+fn publish(route: &str, count: u32) -> Result<(), Box<dyn Error>> {
+    let bus = Bus::shared(&format!("instructions-{}", std::process::id()));
+    let bus = if route.contains("sealed") { bus.sealed(&Keys::random(1)) } else { bus };
+    let stamps = if route.contains("stamped") { StampChoice::Ends } else { StampChoice::Never };
+    let (ping, pong) = (Node::open(&bus, "ping")?, Node::open(&bus, "pong")?);
+    let mut to = pong.subscription(7, &SubscriptionOptions { wake: Wake::Spin })?;
+    let options =
+        PublicationOptions { when_full: Some(WhenFull::Overrun), stamps, ..PublicationOptions::default() };
+    let mut from = ping.publication(Target::port("pong", 7), &options)?;
+    let (message, mut buffer) = ([3; 64], [0; 64]);
+    let receives = route.contains("receive") || route.contains("poll");
+    // The first hundred open what is opened late.
+    for _ in 0..(100 + count) / RUN {
+        if route.starts_with("run") {
+            let mut run = from.run();
+            (0..RUN).try_for_each(|_| run.offer(&message))?;
+            drop(run);
+            if receives {
+                to.poll(RUN as usize, |shown| {
+                    let _not_overrun = black_box(shown.copy_to(&mut buffer));
+                });
+            }
+        } else {
+            for _ in 0..RUN {
+                from.offer(&message)?;
+                if receives {
+                    black_box(to.receive(&mut buffer)?);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Both ends' way to each other.
 fn buses(route: &str) -> Result<[Bus; 2], Box<dyn Error>> {
     let name = format!("instructions-{}", std::process::id());
@@ -46,6 +90,6 @@ fn buses(route: &str) -> Result<[Bus; 2], Box<dyn Error>> {
         "loopback" => Ok([Bus::loopback(&name), Bus::loopback(&name)]),
         "shared" => Ok([Bus::shared(&name), Bus::shared(&name)]),
         "udp" => Ok([Bus::peers(here, &[there]), Bus::peers(there, &[here])]),
-        _ => Err(format!("{route}: loopback, shared or udp").into()),
+        _ => Err(format!("{route}: loopback, shared, udp, offer, offer-receive, run or run-poll").into()),
     }
 }

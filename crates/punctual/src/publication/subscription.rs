@@ -368,12 +368,12 @@ impl Subscription {
         self.disarm();
         self.note_listening();
         loop {
-            let found = self.wait_for(deadline, |subscription| match subscription.take(buffer) {
+            let found = self.wait_for(deadline, |subscription| match subscription.take_into(buffer) {
                 Err(TakeError::Empty) => None,
                 outcome => Some(outcome),
             });
             match found {
-                Wait::Found(outcome) => return outcome,
+                Wait::Found(outcome) => return outcome.map(|()| self.last),
                 Wait::Nudged => {}
                 Wait::Late => return Err(TakeError::Empty),
             }
