@@ -62,12 +62,15 @@ pub(crate) const ZMQ: &str = "zmq ipc";
 
 /// What is compared, in the order of a round. Who is compared stands close: the less time lies between two, the less the
 /// machine has changed.
-pub(crate) const KINDS: [Kind; 25] = [
+pub(crate) const KINDS: [Kind; 28] = [
     Kind { name: AERON, sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual publication/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual publication/spin stamped", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual publication/spin stages", sizes: &[64], stream_sizes: &[], fast: true },
     Kind { name: "punctual publication/spin sealed", sizes: &[64], stream_sizes: &[], fast: true },
+    Kind { name: "punctual publication/spin of 15", sizes: &[64], stream_sizes: &[], fast: true },
+    Kind { name: "punctual publication/spin of 64", sizes: &[64], stream_sizes: &[], fast: true },
+    Kind { name: "punctual publication/spin of 200", sizes: &[64], stream_sizes: &[], fast: true },
     Kind { name: "punctual publication/spin runs", sizes: &[], stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual shared/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "floor/slot", sizes: SLOT_SIZES, stream_sizes: &[], fast: true },

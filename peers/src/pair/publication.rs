@@ -17,27 +17,33 @@ const PORT: u16 = 1;
 /// As large as a node's ring, and as the bare ring's, bytes.
 const RING_SIZE: usize = 1 << 20;
 
+/// Of a publication that says nothing, bytes.
+const IDLE_RING_SIZE: usize = 1 << 12;
+
 /// Both processes have it.
 const KEY: &str = "1 1 000102030405060708090a0b0c0d0e0f";
 
 pub(super) struct Publications {
     publication: Publication,
+    /// To the same subscription, which follows them too.
+    _idle: Vec<Publication>,
     subscription: Subscription,
     runs: bool,
 }
 
 impl Publications {
-    /// `punctual publication/WAKE [stamped] [stages] [sealed] [runs]`.
+    /// `punctual publication/WAKE [stamped] [stages] [sealed] [runs] [of N]`: of so many publications the last is busy.
     pub(super) fn open(kind: &str, meeting: &Meeting, held: bool) -> Outcome<Self> {
         let mut words = kind.trim_start_matches("punctual publication/").split(' ');
         let wake: Wake = words.next().unwrap_or_default().parse()?;
-        let (mut stamps, mut runs, mut sealed) = (StampChoice::Never, false, false);
-        for word in words {
+        let (mut stamps, mut runs, mut sealed, mut count) = (StampChoice::Never, false, false, 1_usize);
+        while let Some(word) = words.next() {
             match word {
                 "stamped" => stamps = StampChoice::Ends,
                 "stages" => stamps = StampChoice::All,
                 "sealed" => sealed = true,
                 "runs" => runs = true,
+                "of" => count = words.next().unwrap_or_default().parse()?,
                 _ => return Err(format!("unknown kind {kind:?}").into()),
             }
         }
@@ -49,8 +55,11 @@ impl Publications {
         let when_full = Some(if held { WhenFull::HoldBack } else { WhenFull::Overrun });
         let options =
             PublicationOptions { ring_size: RING_SIZE, when_full, stamps, ..PublicationOptions::default() };
+        let idle = PublicationOptions { ring_size: IDLE_RING_SIZE, ..options.clone() };
+        let idle = (1..count).map(|_| node.publication(Target::port(other, PORT), &idle));
+        let idle = idle.collect::<Result<Vec<_>, _>>()?;
         let publication = node.publication(Target::port(other, PORT), &options)?;
-        Ok(Self { publication, subscription, runs })
+        Ok(Self { publication, _idle: idle, subscription, runs })
     }
 }
 

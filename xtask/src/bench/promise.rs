@@ -61,6 +61,9 @@ const STREAM: &str = "punctual publication/spin";
 const STREAM_STAMPED: &str = "punctual publication/spin stamped";
 const STREAM_STAGES: &str = "punctual publication/spin stages";
 const STREAM_SEALED: &str = "punctual publication/spin sealed";
+const OF_15: &str = "punctual publication/spin of 15";
+const OF_64: &str = "punctual publication/spin of 64";
+const OF_200: &str = "punctual publication/spin of 200";
 const STREAM_RUNS: &str = "punctual publication/spin runs";
 
 const fn ratio(
@@ -77,7 +80,7 @@ use Asked::{OneWayAtMost, RatioAtLeast, RatioAtMost, RatioBelow};
 use Quantity::{P50, P99, Rate};
 
 /// All of them.
-pub(super) const PROMISES: [Promise; 34] = [
+pub(super) const PROMISES: [Promise; 37] = [
     ratio("shared memory, spinning / bare slot, 64 B, p50", (OURS, FLOOR), 64, P50, RatioAtMost(1.2)),
     ratio("shared memory, spinning / bare slot, 64 B, p99", (OURS, FLOOR), 64, P99, RatioAtMost(2.0)),
     ratio("the same, all stages recorded, p50", (STAMPED, FLOOR), 64, P50, RatioAtMost(1.2)),
@@ -103,21 +106,21 @@ pub(super) const PROMISES: [Promise; 34] = [
         ("punctual datagram/spin", "floor/udp-spin"),
         64,
         P50,
-        RatioAtMost(1.1),
+        RatioAtMost(1.05),
     ),
     ratio(
         "UDP, asleep / bare socket, 64 B, p50",
         ("punctual datagram/eventfd", "floor/udp-block"),
         64,
         P50,
-        RatioAtMost(1.1),
+        RatioAtMost(1.05),
     ),
     ratio(
         "Ethernet, spinning / bare TPACKET_V2 rings, 64 B, p50",
         ("punctual packet/spin", "floor/packet-spin"),
         64,
         P50,
-        RatioAtMost(1.1),
+        RatioAtMost(1.08),
     ),
     ratio(
         "what recording all stages costs, 64 B, one way, p50",
@@ -178,6 +181,9 @@ pub(super) const PROMISES: [Promise; 34] = [
         OneWayAtMost(50.0),
     ),
     ratio("publication, sealed / not sealed, 64 B, p50", (STREAM_SEALED, STREAM), 64, P50, RatioAtMost(1.6)),
+    ratio("15 publications followed / one, 64 B, p50", (OF_15, STREAM), 64, P50, RatioAtMost(1.15)),
+    ratio("64 publications followed / one, 64 B, p50", (OF_64, STREAM), 64, P50, RatioAtMost(1.3)),
+    ratio("200 publications followed / one, 64 B, p50", (OF_200, STREAM), 64, P50, RatioAtMost(1.3)),
 ];
 
 /// What became of a promise.
