@@ -14,6 +14,7 @@ pub mod host;
 pub mod map_lock;
 pub mod signal_storm;
 pub mod softirq_load;
+pub mod tap;
 pub mod ticket_lock;
 pub mod trace_point;
 pub mod tracer;
