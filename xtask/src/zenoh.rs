@@ -16,6 +16,9 @@ pub(crate) fn run() -> Outcome {
         let run = Run::cargo(arguments).args(&["--locked", "--quiet", "--manifest-path", MANIFEST]);
         run.env("CARGO_TARGET_DIR", workspace::target("zenoh")).within(DEADLINE)
     };
-    let lints = cargo(&["clippy", "--all-targets"]).env("RUSTFLAGS", "-D warnings").status();
-    Outcome::of(lints.and_then(|()| cargo(&["test"]).env("RUSTFLAGS", "-D warnings").status()))
+    let lints =
+        cargo(&["clippy", "--all-targets", "--all-features"]).env("RUSTFLAGS", "-D warnings").status();
+    Outcome::of(
+        lints.and_then(|()| cargo(&["test", "--all-features"]).env("RUSTFLAGS", "-D warnings").status()),
+    )
 }

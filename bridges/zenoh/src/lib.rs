@@ -4,8 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod medium;
+pub mod place;
 pub mod rig;
 pub mod scene;
+pub mod told;
 
 pub use medium::ZenohBus;
 

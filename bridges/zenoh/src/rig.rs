@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ impl Router {
             command.args(["--listen", endpoint]);
         }
         command.args(connect.map(|endpoint| ["--connect", endpoint]).into_iter().flatten());
-        command.spawn().map(Self)
+        // Also if this process is killed, and drops nothing: then the pipe ends.
+        command.arg("--until-input-ends").stdin(Stdio::piped()).spawn().map(Self)
     }
 }
 
@@ -126,7 +127,7 @@ fn answer(
 }
 
 /// Sends what it is given, each at its time.
-fn later(send: impl Fn(&[u8]) + Send + 'static) -> mpsc::Sender<(Instant, Vec<u8>)> {
+pub(crate) fn later(send: impl Fn(&[u8]) + Send + 'static) -> mpsc::Sender<(Instant, Vec<u8>)> {
     let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
     std::thread::spawn(move || {
         for (due, bytes) in receiver {

@@ -1,22 +1,58 @@
 //! Two sites on one bus: nodes by two routers, what they say to each other, and what must sum.
 
+use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-use punctual::{Communicator, Keys, Node, OpenError, SendError, Target};
+use punctual::{Communicator, Keys, Node, NodeId, OpenError, SendError, Target};
 
 use crate::ZenohBus;
+use crate::told::Told;
 
 /// The port of every component.
 const PORT: u16 = 1;
 
-/// A node of a site, with its component.
-#[derive(Debug)]
-pub struct Member {
-    /// The node.
-    pub node: Node,
-    /// Its component.
-    pub component: Communicator,
-    name: String,
+/// What a member is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// To send to everybody else by name, and once to all, so many times, with so many milliseconds between, and to take what has come.
+    Talk(u32, u64),
+    /// To say how far it is, and to take what has come.
+    Keep,
+}
+
+/// What it says then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What it said meanwhile.
+    pub said: Said,
+    /// Its part of everybody's accounts.
+    pub sum: Sum,
+    /// How many others are there, as far as it knows.
+    pub present: u64,
+    /// Members whose ledger is not balanced.
+    pub unbalanced: u64,
+}
+
+impl Answer {
+    fn numbers(&self) -> [u64; 9] {
+        let Self { said, sum, present, unbalanced } = *self;
+        let (Said { meant, delivered, refused }, Sum { arrived, lost, missing, sent }) = (said, sum);
+        [meant, delivered, refused, arrived, lost, missing, sent, present, unbalanced]
+    }
+
+    fn of_numbers(numbers: [u64; 9]) -> Self {
+        let [meant, delivered, refused, arrived, lost, missing, sent, present, unbalanced] = numbers;
+        let (said, sum) = (Said { meant, delivered, refused }, Sum { arrived, lost, missing, sent });
+        Self { said, sum, present, unbalanced }
+    }
+}
+
+impl AddAssign for Answer {
+    fn add_assign(&mut self, other: Self) {
+        let mut numbers = self.numbers();
+        numbers.iter_mut().zip(other.numbers()).for_each(|(own, other)| *own += other);
+        *self = Self::of_numbers(numbers);
+    }
 }
 
 /// What was said between members.
@@ -30,97 +66,7 @@ pub struct Said {
     pub refused: u64,
 }
 
-/// Opens `count` members of a site, once its router answers.
-///
-/// # Errors
-/// What [`punctual::Bus`] says after `patience`.
-pub fn open_site(
-    bus: &ZenohBus,
-    keys: &Keys,
-    (site, count): (&str, usize),
-    patience: Duration,
-) -> Result<Vec<Member>, OpenError> {
-    let give_up = Instant::now() + patience;
-    (0..count)
-        .map(|number| {
-            let name = format!("{site}{number}");
-            let bus = bus.clone().bus().sealed(keys);
-            loop {
-                match Node::open(&bus, &name) {
-                    Ok(node) => {
-                        let component = node.bind(PORT).expect("the port is free");
-                        return Ok(Member { node, component, name });
-                    }
-                    Err(OpenError::Medium(_)) if Instant::now() < give_up => {
-                        std::thread::sleep(Duration::from_millis(100));
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        })
-        .collect()
-}
-
-/// Everybody sends to everybody else by name, and once to all, `rounds` times, and takes what has come.
-///
-/// # Panics
-/// If a message is refused for any other reason than that nobody is there, or no room.
-pub fn talk(members: &mut [Member], rounds: u32) -> Said {
-    let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
-    let mut said = Said::default();
-    for round in 0..rounds {
-        for member in members.iter_mut() {
-            let targets =
-                names.iter().filter(|name| **name != member.name).map(|name| Target::port(&**name, PORT));
-            for target in targets.chain([Target::EVERYONE]) {
-                let others = if target.node.is_some() { 1 } else { names.len() as u64 - 1 };
-                match member.component.try_send(target, &round.to_le_bytes()) {
-                    Ok(()) => said.meant += others,
-                    Err(SendError::Unreachable | SendError::Full) => said.refused += 1,
-                    Err(error) => panic!("{}: {error}", member.name),
-                }
-            }
-        }
-        said.delivered += take(members);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    said
-}
-
-/// Takes what has come.
-pub fn take(members: &mut [Member]) -> u64 {
-    let mut taken = 0;
-    for member in members {
-        while member.component.try_receive().is_ok() {
-            taken += 1;
-        }
-    }
-    taken
-}
-
-/// Whether everybody reaches everybody else by name and hears of it, within `patience`.
-pub fn all_reach_all(members: &mut [Member], patience: Duration) -> bool {
-    let give_up = Instant::now() + patience;
-    while Instant::now() < give_up {
-        let said = talk(members, 1);
-        keep_house(members);
-        if said.refused == 0 && members.iter().all(|member| present(member) == members.len() - 1) {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    false
-}
-
-fn present(member: &Member) -> usize {
-    member.node.peers().iter().filter(|peer| peer.present).count()
-}
-
-fn keep_house(members: &[Member]) {
-    members.iter().for_each(|member| member.node.housekeep());
-}
-
-/// What one member sent another, as far as the other may know it: arrived, lost, missing still, and what there was.
+/// What members sent each other, as far as they may know it: arrived, lost, missing still, and what there was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Frames that arrived.
@@ -140,52 +86,228 @@ impl Sum {
     }
 }
 
-/// Lets everybody say how far it is, twice, and takes what comes: a sum is exact from then on.
-pub fn quiet(members: &mut [Member]) {
-    let end = Instant::now() + Duration::from_millis(2_500);
-    while Instant::now() < end {
-        keep_house(members);
-        take(members);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+/// One of those who talk, in this process or another.
+pub trait Member: Send {
+    /// Does what it is asked.
+    ///
+    /// # Errors
+    /// If it has ended.
+    fn answer(&mut self, ask: Ask) -> Result<Answer, String>;
 }
 
-/// The sum over all pairs.
-pub fn sum(members: &[Member]) -> Sum {
-    let mut sum = Sum::default();
-    for receiver in members {
-        for sender in members.iter().filter(|sender| sender.name != receiver.name) {
-            sum.sent += sender.node.sent_to(Some(receiver.node.id())) + sender.node.sent_to(None);
-            for peer in receiver.node.peers().iter().filter(|peer| peer.node == sender.node.id()) {
+/// A node of this process, with its component.
+#[derive(Debug)]
+pub struct Own {
+    /// The node.
+    pub node: Node,
+    component: Communicator,
+    name: String,
+    others: Vec<String>,
+}
+
+impl Own {
+    /// Opens one, once its router answers.
+    ///
+    /// # Errors
+    /// What [`punctual::Bus`] says after `patience`.
+    ///
+    /// # Panics
+    /// Never: the port is free.
+    pub fn open(
+        bus: &ZenohBus,
+        keys: &Keys,
+        name: &str,
+        all: &[String],
+        patience: Duration,
+    ) -> Result<Self, OpenError> {
+        let give_up = Instant::now() + patience;
+        let bus = bus.clone().bus().sealed(keys);
+        loop {
+            match Node::open(&bus, name) {
+                Ok(node) => {
+                    let component = node.bind(PORT).expect("the port is free");
+                    let others = all.iter().filter(|other| *other != name).cloned().collect();
+                    return Ok(Self { node, component, name: name.to_owned(), others });
+                }
+                Err(OpenError::Medium(_)) if Instant::now() < give_up => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn talk(&mut self, rounds: u32, pause_ms: u64) -> Said {
+        let mut said = Said::default();
+        for round in 0..rounds {
+            let targets = self.others.iter().map(|name| Target::port(&**name, PORT));
+            for target in targets.chain([Target::EVERYONE]) {
+                let count = if target.node.is_some() { 1 } else { self.others.len() as u64 };
+                match self.component.try_send(target, &round.to_le_bytes()) {
+                    Ok(()) => said.meant += count,
+                    Err(SendError::Unreachable | SendError::Full) => said.refused += 1,
+                    Err(error) => panic!("{}: {error}", self.name),
+                }
+            }
+            said.delivered += self.take();
+            std::thread::sleep(Duration::from_millis(pause_ms));
+        }
+        said
+    }
+
+    fn take(&mut self) -> u64 {
+        std::iter::from_fn(|| self.component.try_receive().is_ok().then_some(())).count() as u64
+    }
+
+    fn sum(&self) -> Sum {
+        let mut sum = Sum::default();
+        let peers = self.node.peers();
+        for other in self.others.iter().map(|name| NodeId::named(name)) {
+            sum.sent += self.node.sent_to(Some(other)) + self.node.sent_to(None);
+            for peer in peers.iter().filter(|peer| peer.node == other) {
                 sum.arrived += peer.arrived;
                 sum.lost += peer.lost;
                 sum.missing += peer.missing;
             }
         }
+        sum
     }
-    sum
 }
 
-/// The growth of the sum since `before`, once nothing moves any more and every frame is in one place; or as it is after
-/// `patience`.
-pub fn settled(members: &mut [Member], before: Sum, patience: Duration) -> (Sum, u64) {
+impl Member for Own {
+    fn answer(&mut self, ask: Ask) -> Result<Answer, String> {
+        let mut said = match ask {
+            Ask::Talk(rounds, pause_ms) => self.talk(rounds, pause_ms),
+            Ask::Keep => {
+                std::thread::sleep(Duration::from_millis(50));
+                Said::default()
+            }
+        };
+        self.node.housekeep();
+        said.delivered += self.take();
+        Ok(Answer {
+            said,
+            sum: self.sum(),
+            present: self.node.peers().iter().filter(|peer| peer.present).count() as u64,
+            unbalanced: u64::from(!self.node.ledger().is_balanced()),
+        })
+    }
+}
+
+/// A member in another process, which runs [`answer_line`].
+#[derive(Debug)]
+pub struct Elsewhere(pub Told);
+
+impl Elsewhere {
+    /// Its ledger, as text.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn ledger(&mut self) -> Result<String, String> {
+        self.0.ask("ledger")
+    }
+}
+
+impl Member for Elsewhere {
+    fn answer(&mut self, ask: Ask) -> Result<Answer, String> {
+        let line = match ask {
+            Ask::Talk(rounds, pause_ms) => self.0.ask(&format!("talk {rounds} {pause_ms}")),
+            Ask::Keep => self.0.ask("keep"),
+        }?;
+        let numbers: Vec<u64> = line.split(' ').map_while(|word| word.parse().ok()).collect();
+        let numbers = numbers.try_into().map_err(|_| format!("not an answer: {line:?}"))?;
+        Ok(Answer::of_numbers(numbers))
+    }
+}
+
+/// What a member answers to a line.
+///
+/// # Errors
+/// If the line is none of those that are said to members.
+pub fn answer_line(member: &mut Own, line: &str) -> Result<String, String> {
+    let ask = match line.split(' ').collect::<Vec<_>>()[..] {
+        ["ledger"] => return Ok(member.node.ledger().to_string()),
+        ["keep"] => Ask::Keep,
+        ["talk", rounds, pause_ms] => match (rounds.parse(), pause_ms.parse()) {
+            (Ok(rounds), Ok(pause_ms)) => Ask::Talk(rounds, pause_ms),
+            _ => return Err(format!("no numbers: {line:?}")),
+        },
+        _ => return Err(format!("nothing to do: {line:?}")),
+    };
+    let words = member.answer(ask)?.numbers().map(|number| number.to_string());
+    Ok(words.join(" "))
+}
+
+/// Asks all of them at once, and adds their answers.
+///
+/// # Errors
+/// If one has ended.
+///
+/// # Panics
+/// If one panics.
+pub fn each<M: Member>(members: &mut [M], ask: Ask) -> Result<Answer, String> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> =
+            members.iter_mut().map(|member| scope.spawn(move || member.answer(ask))).collect();
+        let mut all = Answer::default();
+        for answer in asked {
+            all += answer.join().expect("a member answers")?;
+        }
+        Ok(all)
+    })
+}
+
+/// Whether everybody reaches everybody else by name and hears of it, within `patience`.
+///
+/// # Errors
+/// If one has ended.
+pub fn all_reach_all<M: Member>(members: &mut [M], patience: Duration) -> Result<bool, String> {
+    let pairs = (members.len() * (members.len() - 1)) as u64;
+    let give_up = Instant::now() + patience;
+    while Instant::now() < give_up {
+        let all = each(members, Ask::Talk(1, 1))?;
+        if all.said.refused == 0 && all.present == pairs {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(false)
+}
+
+/// Lets everybody say how far it is, twice, and takes what comes. The sum is exact from then on.
+///
+/// # Errors
+/// If one has ended.
+pub fn quiet<M: Member>(members: &mut [M]) -> Result<Sum, String> {
+    let end = Instant::now() + Duration::from_millis(2_500);
+    loop {
+        let all = each(members, Ask::Keep)?;
+        if Instant::now() >= end {
+            return Ok(all.sum);
+        }
+    }
+}
+
+/// The growth of the sum since `before`, once every frame is in one place and every ledger balanced, or as it is after `patience`;
+/// and how many messages were delivered meanwhile.
+///
+/// # Errors
+/// If one has ended.
+pub fn settled<M: Member>(members: &mut [M], before: Sum, patience: Duration) -> Result<(Sum, u64), String> {
     let give_up = Instant::now() + patience;
     let mut taken = 0;
     loop {
-        keep_house(members);
-        std::thread::sleep(Duration::from_millis(50));
-        taken += take(members);
-        let now = sum(members);
+        let Answer { said, sum: now, unbalanced, .. } = each(members, Ask::Keep)?;
+        taken += said.delivered;
         let since = Sum {
             arrived: now.arrived - before.arrived,
             // What was missing then is lost by now, or has arrived.
-            lost: now.lost + now.missing - before.lost - before.missing,
+            lost: (now.lost + now.missing).saturating_sub(before.lost + before.missing),
             missing: 0,
             sent: now.sent - before.sent,
         };
-        let balanced = members.iter().all(|member| member.node.ledger().is_balanced());
-        if since.is_whole() && balanced || Instant::now() >= give_up {
-            return (since, taken);
+        if since.is_whole() && unbalanced == 0 || Instant::now() >= give_up {
+            return Ok((since, taken));
         }
     }
 }
