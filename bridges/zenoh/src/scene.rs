@@ -174,6 +174,15 @@ impl Own {
     }
 }
 
+impl Own {
+    /// Frames that arrived from members of the other site: those whose names begin otherwise.
+    fn from_far(&self) -> u64 {
+        let is_far = |other: &&String| other.chars().next() != self.name.chars().next();
+        let far: Vec<NodeId> = self.others.iter().filter(is_far).map(|name| NodeId::named(name)).collect();
+        self.node.peers().iter().filter(|peer| far.contains(&peer.node)).map(|peer| peer.arrived).sum()
+    }
+}
+
 impl Member for Own {
     fn answer(&mut self, ask: Ask) -> Result<Answer, String> {
         let mut said = match ask {
@@ -199,12 +208,15 @@ impl Member for Own {
 pub struct Elsewhere(pub Told);
 
 impl Elsewhere {
-    /// Its ledger, as text.
+    /// How many frames arrived from the other site, and its ledger, as text.
     ///
     /// # Errors
     /// If it has ended.
-    pub fn ledger(&mut self) -> Result<String, String> {
-        self.0.ask("ledger")
+    pub fn ledger(&mut self) -> Result<(u64, String), String> {
+        let line = self.0.ask("ledger")?;
+        let (far, ledger) = line.split_once(' ').ok_or_else(|| format!("not a ledger: {line:?}"))?;
+        let far = far.parse().map_err(|_| format!("not a ledger: {line:?}"))?;
+        Ok((far, ledger.to_owned()))
     }
 }
 
@@ -226,7 +238,7 @@ impl Member for Elsewhere {
 /// If the line is none of those that are said to members.
 pub fn answer_line(member: &mut Own, line: &str) -> Result<String, String> {
     let ask = match line.split(' ').collect::<Vec<_>>()[..] {
-        ["ledger"] => return Ok(member.node.ledger().to_string()),
+        ["ledger"] => return Ok(format!("{} {}", member.from_far(), member.node.ledger())),
         ["keep"] => Ask::Keep,
         ["talk", rounds, pause_ms] => match (rounds.parse(), pause_ms.parse()) {
             (Ok(rounds), Ok(pause_ms)) => Ask::Talk(rounds, pause_ms),

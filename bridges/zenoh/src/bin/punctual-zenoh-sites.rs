@@ -197,8 +197,10 @@ fn run(plan: &Plan) -> Outcome<bool> {
     good &= report("through its death", through);
     good &= say(&mut members, plan, "both routers live again")?;
     println!("{}", routers.between);
-    for member in &mut members {
-        println!("{}", member.ledger()?);
+    for (name, member) in NAMES.iter().zip(&mut members) {
+        let (far, ledger) = member.ledger()?;
+        println!("{name}: {far} from the other site; {ledger}");
+        good &= far > 0;
     }
     println!("every account sums: {good}");
     Ok(good)

@@ -107,15 +107,15 @@ impl End {
 
     /// Receives so many messages of a size; when the last came, and how many did.
     fn receive(&mut self, size: usize, count: u64) -> Outcome<(u128, u64)> {
-        let (mut came, mut last) = (0, 0);
+        let (mut came, mut last, mut next) = (0, 0, 0);
         while came < count {
             match self {
                 Self::Ours { communicator, .. } => match communicator.receive_timeout(PATIENCE) {
-                    Ok(message) => check(message.payload, size)?,
+                    Ok(message) => check(message.payload, size, &mut next)?,
                     Err(ReceiveError::Empty) => break,
                 },
                 Self::Receiver { subscriber, .. } => match subscriber.recv_timeout(PATIENCE)? {
-                    Some(sample) => check(&sample.payload().to_bytes(), size)?,
+                    Some(sample) => check(&sample.payload().to_bytes(), size, &mut next)?,
                     None => break,
                 },
                 Self::Sender { .. } => return Err("a sender is to receive".into()),
@@ -142,8 +142,11 @@ fn pattern(at: usize) -> u8 {
     (at / PAGE * 7 + 1) as u8
 }
 
-/// Looks at every page of a message.
-fn check(message: &[u8], size: usize) -> Outcome<()> {
+/// Looks at every page of a message, and that it is none that came before. `next` becomes the number behind its own.
+fn check(message: &[u8], size: usize, next: &mut u64) -> Outcome<()> {
+    let number = message.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let number = number.filter(|number| number >= next).ok_or("a message came before")?;
+    *next = number + 1;
     let right = message.len() == size && (0..size).step_by(PAGE).all(|at| message[at + 8] == pattern(at));
     if right { Ok(()) } else { Err("a message is not what was sent".into()) }
 }
