@@ -27,7 +27,7 @@ struct Plan {
 impl Plan {
     fn of(words: &[String]) -> Outcome<Self> {
         let kinds = KINDS.map(str::to_owned).to_vec();
-        let mut plan = Self { rounds: 5, sizes: vec![1, 16, 64], mebibytes: 512, kinds };
+        let mut plan = Self { rounds: 5, sizes: vec![1, 16, 64], mebibytes: 256, kinds };
         for pair in words.chunks(2) {
             match pair.iter().map(String::as_str).collect::<Vec<_>>()[..] {
                 ["--rounds", value] => plan.rounds = value.parse()?,
