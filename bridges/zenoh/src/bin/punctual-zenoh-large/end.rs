@@ -23,7 +23,7 @@ const QUEUE: usize = 4;
 const SHM_POOL: &str = "536870912";
 
 enum End {
-    Ours { _node: Node, communicator: Communicator },
+    Ours { _node: Node, communicator: Box<Communicator> },
     Sender { _session: zenoh::Session, publisher: Publisher<'static> },
     Receiver { _session: zenoh::Session, subscriber: Subscriber<FifoChannelHandler<Sample>> },
 }
@@ -39,7 +39,7 @@ impl End {
             Bus::peers(mine?, &[theirs?])
         };
         let node = NodeOptions::new(own).message_size_max(LARGEST).open(&bus)?;
-        let communicator = node.bind(1)?;
+        let communicator = Box::new(node.bind(1)?);
         if here {
             // Whom it sends to, in memory, must be there.
             wait_for(&node, other);
