@@ -176,7 +176,7 @@ impl Own {
 
 impl Own {
     /// Frames that arrived from members of the other site: those whose names begin otherwise.
-    fn from_far(&self) -> u64 {
+    fn arrived_from_far(&self) -> u64 {
         let is_far = |other: &&String| other.chars().next() != self.name.chars().next();
         let far: Vec<NodeId> = self.others.iter().filter(is_far).map(|name| NodeId::named(name)).collect();
         self.node.peers().iter().filter(|peer| far.contains(&peer.node)).map(|peer| peer.arrived).sum()
@@ -238,7 +238,7 @@ impl Member for Elsewhere {
 /// If the line is none of those that are said to members.
 pub fn answer_line(member: &mut Own, line: &str) -> Result<String, String> {
     let ask = match line.split(' ').collect::<Vec<_>>()[..] {
-        ["ledger"] => return Ok(format!("{} {}", member.from_far(), member.node.ledger())),
+        ["ledger"] => return Ok(format!("{} {}", member.arrived_from_far(), member.node.ledger())),
         ["keep"] => Ask::Keep,
         ["talk", rounds, pause_ms] => match (rounds.parse(), pause_ms.parse()) {
             (Ok(rounds), Ok(pause_ms)) => Ask::Talk(rounds, pause_ms),
