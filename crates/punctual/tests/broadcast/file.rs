@@ -55,7 +55,7 @@ fn members_of_a_file_meet() {
     let group = free_ports().0.port();
     let multicast = format!("medium = \"multicast\"\nmulticast = \"239.255.80.86:{group}\"");
     let interface = || "interface = \"127.0.0.1\"".to_owned();
-    let faults = "[faults]\nseed = 3\nloss_permille = 50\n";
+    let faults = "[faults]\nseed = 3\nloss_permille = 200\n";
     for (group, members, faults) in [
         ("medium = \"peers\"".to_owned(), addresses, faults),
         (multicast, [(); 3].map(|()| interface()), ""),
