@@ -151,6 +151,11 @@ impl Gatherer {
         self.counted(about, |assembler, _| assembler.take(place))
     }
 
+    /// The memory of a message that was taken, and is not looked at any more.
+    pub(crate) fn give_back(&mut self, about: &About, bytes: Vec<u8>) {
+        self.0.give_back(bytes, now(about));
+    }
+
     /// All that has come is taken, and there is no message.
     #[inline]
     pub(crate) fn handle_nothing(&mut self, about: &About) {

@@ -42,12 +42,12 @@ struct Assembly<O> {
 }
 
 impl<O> Assembly<O> {
-    fn new(name: Name<O>, head: &Head, now: Nanos) -> Self {
+    fn new(name: Name<O>, head: &Head, now: Nanos, bytes: Vec<u8>) -> Self {
         let missing = head.count();
         Self {
             name,
             fragment_size: head.fragment_size,
-            bytes: vec![0; head.message_size as usize],
+            bytes,
             present: vec![0; missing.div_ceil(64)],
             missing,
             touched: now,
@@ -80,6 +80,43 @@ impl<O> Assembly<O> {
     }
 }
 
+/// The memory of a message that its receiver is done with. New memory of that size costs more than the copy into it: the kernel zeroes
+/// it page by page as it is touched.
+#[derive(Debug, Default)]
+struct Spare {
+    bytes: Vec<u8>,
+    since: Nanos,
+}
+
+impl Spare {
+    /// Memory for a message of this size. What stands in it is of an older one.
+    fn take(&mut self, size: usize) -> Vec<u8> {
+        if self.bytes.capacity() < size {
+            return vec![0; size];
+        }
+        let mut bytes = core::mem::take(&mut self.bytes);
+        bytes.resize(size, 0);
+        bytes
+    }
+
+    /// Keeps the larger of two.
+    fn put(&mut self, bytes: Vec<u8>, now: Nanos) {
+        if bytes.capacity() >= self.bytes.capacity() {
+            (self.bytes, self.since) = (bytes, now);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.capacity() == 0
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if now.since(self.since) >= ASSEMBLY_AGE {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
 /// Where a message in the making stands, until another fragment is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(usize);
@@ -95,14 +132,22 @@ pub struct Assembler<O> {
     assemblies: Vec<Assembly<O>>,
     /// Whether each was delivered; the newest at the end.
     ended: VecDeque<(Name<O>, bool)>,
+    spare: Spare,
     held: usize,
     lost: u64,
 }
 
 impl<O: Copy + PartialEq> Assembler<O> {
     /// For messages of at most so many bytes; none if that is 0.
-    pub const fn new(message_size_max: usize) -> Self {
-        Self { message_size_max, assemblies: Vec::new(), ended: VecDeque::new(), held: 0, lost: 0 }
+    pub fn new(message_size_max: usize) -> Self {
+        Self {
+            message_size_max,
+            assemblies: Vec::new(),
+            ended: VecDeque::new(),
+            spare: Spare::default(),
+            held: 0,
+            lost: 0,
+        }
     }
 
     /// Bytes that all messages in the making take.
@@ -110,9 +155,9 @@ impl<O: Copy + PartialEq> Assembler<O> {
         self.held
     }
 
-    /// Whether no message is in the making.
+    /// Whether no message is in the making, and no memory of one is kept.
     pub fn is_empty(&self) -> bool {
-        self.assemblies.is_empty()
+        self.assemblies.is_empty() && self.spare.is_empty()
     }
 
     /// Messages given up since this was last asked.
@@ -144,7 +189,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
             return Err(Refused::Ended);
         }
         self.held += size;
-        self.assemblies.push(Assembly::new(name, head, now));
+        self.assemblies.push(Assembly::new(name, head, now, self.spare.take(size)));
         Ok(Place(self.assemblies.len() - 1))
     }
 
@@ -186,7 +231,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
         self.message_size_max
     }
 
-    /// The message, which is void where fragments are missing.
+    /// The message; where fragments are missing, anything.
     pub fn bytes(&self, place: Place) -> &[u8] {
         &self.assemblies[place.0].bytes
     }
@@ -197,7 +242,12 @@ impl<O: Copy + PartialEq> Assembler<O> {
         self.end(place.0, true)
     }
 
-    /// Gives up what has had no fragment for a time. Only once all that has come is taken: a caller that was away for long has
+    /// Whoever a message was handed to is done with it: its memory is for the next one.
+    pub fn give_back(&mut self, bytes: Vec<u8>, now: Nanos) {
+        self.spare.put(bytes, now);
+    }
+
+    /// Gives up what has had no fragment for a time, and memory that no message has needed. Only once all that has come is taken: a caller that was away for long has
     /// heard nothing meanwhile.
     pub fn handle_timeout(&mut self, now: Nanos) {
         while let Some(index) =
@@ -205,6 +255,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
         {
             self.give_up(index);
         }
+        self.spare.handle_timeout(now);
     }
 
     /// Gives up everything.

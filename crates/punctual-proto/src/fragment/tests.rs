@@ -115,6 +115,28 @@ fn what_has_no_fragment_for_long_is_given_up() {
     assert_eq!((assembler.take_lost(), assembler.held()), (1, 0));
 }
 
+/// Goal: the memory of a message is that of the next one, whatever their sizes, and is freed when none comes. Nothing of the older one
+/// shows.
+#[test]
+fn memory_that_is_given_back_is_used_again() {
+    let mut assembler = Assembler::new(4_000);
+    let mut at = None;
+    for (number, size) in [4_000, 1_000, 3_000, 4_000].into_iter().enumerate() {
+        let sent = message(number as u32, size);
+        let mut heads = heads(number as u32, size, 512);
+        heads.reverse();
+        let taken = heads.iter().filter_map(|head| feed(&mut assembler, head, &sent, NOW).unwrap()).next();
+        let taken = taken.expect("whole");
+        assert_eq!(taken, sent);
+        assert_eq!(*at.get_or_insert(taken.as_ptr()), taken.as_ptr(), "{size}");
+        assembler.give_back(taken, NOW);
+    }
+    assembler.handle_timeout(NOW);
+    assert!(!assembler.is_empty());
+    assembler.handle_timeout(NOW.plus(ASSEMBLY_AGE));
+    assert!(assembler.is_empty());
+}
+
 /// Goal: memory is for the newest, and never beyond its bound; what has no room at all is counted once.
 #[test]
 fn who_waited_longest_makes_room() {

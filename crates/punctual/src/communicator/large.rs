@@ -288,7 +288,7 @@ impl WireEnd {
     /// Brings a message to one receiver: what is lost is sent again. What comes meanwhile is held for a receive.
     fn bring(&mut self, cut: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
         let was_armed = self.disarm();
-        self.reception.landing_mut().forget();
+        self.forget();
         let patience = Nanos(timeout.as_nanos().try_into().unwrap_or(u64::MAX));
         let courier = Courier::new(cut, patience, now(&self.core.about));
         let mut errand = Errand { courier, load, pending: None, reached: 0 };

@@ -152,6 +152,14 @@ impl WireEnd {
         self.receive(deadline, |reception, core| reception.receive_until(core, deadline))
     }
 
+    /// The last message is not looked at any more.
+    #[inline]
+    pub(super) fn forget(&mut self) {
+        if let Some(bytes) = self.reception.landing_mut().forget() {
+            self.gatherer.give_back(&self.core.about, bytes);
+        }
+    }
+
     #[inline]
     fn receive(
         &mut self,
@@ -159,7 +167,7 @@ impl WireEnd {
         mut land: impl FnMut(&mut Reception, &Core) -> bool,
     ) -> bool {
         let was_armed = self.disarm();
-        self.reception.landing_mut().forget();
+        self.forget();
         let mut found = land(&mut self.reception, &self.core);
         if found && self.reception.landing().is_fragment() {
             found = self.gather(deadline, &mut land);

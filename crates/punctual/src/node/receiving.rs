@@ -80,17 +80,16 @@ impl Landing {
 
     /// What was taken out lands again.
     pub(crate) fn put_back(&mut self, (found, bytes): (Found, Vec<u8>)) {
-        self.forget();
+        drop(self.forget());
         self.last = Some(found);
         self.aside = Some(std::mem::replace(&mut self.buffer, bytes));
     }
 
-    /// The last message is not looked at any more.
+    /// The last message is not looked at any more. Its memory, if it was put together.
     #[inline]
-    pub(crate) fn forget(&mut self) {
-        if let Some(buffer) = self.aside.take() {
-            self.buffer = buffer;
-        }
+    pub(crate) fn forget(&mut self) -> Option<Vec<u8>> {
+        let buffer = self.aside.take()?;
+        Some(std::mem::replace(&mut self.buffer, buffer))
     }
 
     /// The last message that landed, and the buffer that it is in.

@@ -61,7 +61,8 @@ impl Gathering {
                 let whole = StreamMessage::new(head, payload);
                 let is_taken = take(&whole);
                 if is_taken {
-                    self.gatherer.take(about, place);
+                    let bytes = self.gatherer.take(about, place);
+                    self.gatherer.give_back(about, bytes);
                     about.page.count(Count::LargeDelivered).add(1);
                     message.fate.set(Fate::Whole);
                 }
