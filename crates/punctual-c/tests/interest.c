@@ -13,26 +13,10 @@
 
 #include <punctual.h>
 
+#include "expect.h"
+
 #define SECOND_NS UINT64_C(1000000000)
 #define PERIOD_NS UINT64_C(2000000)
-
-#define EXPECT(wanted, call)                                                                                    \
-    do {                                                                                                        \
-        punctual_error said = (call);                                                                           \
-        if (said != (wanted)) {                                                                                 \
-            fprintf(stderr, "line %d: %s, not %s: %s\n", __LINE__, punctual_error_name(said), #wanted,          \
-                punctual_last_error());                                                                         \
-            exit(1);                                                                                            \
-        }                                                                                                       \
-    } while (0)
-
-#define CHECK(condition)                                                     \
-    do {                                                                     \
-        if (!(condition)) {                                                  \
-            fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition);  \
-            exit(1);                                                         \
-        }                                                                    \
-    } while (0)
 
 static punctual_bus bus;
 static punctual_node here, there;

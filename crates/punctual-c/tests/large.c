@@ -6,19 +6,13 @@
 
 #include <punctual.h>
 
+#include "expect.h"
+
 #define SECOND_NS UINT64_C(1000000000)
 #define PATIENCE_NS (20 * SECOND_NS)
 #define SIZE_MAX_OF_OURS (8 << 20)
 
-static void check(punctual_error error, punctual_error wanted, int line) {
-    if (error != wanted) {
-        fprintf(stderr, "line %d: %s: %s\n", line, punctual_error_name(error), punctual_last_error());
-        exit(1);
-    }
-}
-
-#define EXPECT(wanted, call) check(call, wanted, __LINE__)
-#define OK(call) check(call, PUNCTUAL_OK, __LINE__)
+#define OK(call) EXPECT(PUNCTUAL_OK, call)
 
 static punctual_communicator receiver;
 static size_t arrived;
