@@ -312,8 +312,11 @@ def test_a_child_uses_nothing_of_its_parents(pair):
 
 
 def test_an_interrupt_ends_a_wait():
+    # Who was started where interrupts are ignored, as a shell's background job is, begins with ignoring them.
     text = """
+import signal
 import punctual
+signal.signal(signal.SIGINT, signal.default_int_handler)
 node = punctual.Node(punctual.Bus.loopback("interrupted"), "node")
 communicator = node.bind(1)
 print("waits", flush=True)
@@ -326,7 +329,10 @@ except KeyboardInterrupt:
         assert waits.stdout.readline() == "waits\n"
         time.sleep(0.05)
         waits.send_signal(signal.SIGINT)
-        assert waits.communicate(timeout=PATIENCE)[0] == "interrupted\n"
+        try:
+            assert waits.communicate(timeout=PATIENCE)[0] == "interrupted\n"
+        finally:
+            waits.kill()
 
 
 def test_processes_share_a_bus_and_a_ledger_that_sums_after_kills():
