@@ -17,7 +17,7 @@ use crate::keyed_group::Membership;
 
 /// Publishes one topic.
 pub struct Publisher<T> {
-    driver: Driver,
+    pub(super) driver: Driver,
     values: PhantomData<fn(T)>,
 }
 
@@ -90,10 +90,6 @@ impl<T: Data> Publisher<T> {
 impl<T> Publisher<T> {
     pub(super) fn of(driver: Driver) -> Self {
         Self { driver, values: PhantomData }
-    }
-
-    pub(super) fn driver(&mut self) -> &mut Driver {
-        &mut self.driver
     }
 
     /// When the next value is wanted; takes care of interests while it waits. `None` if none is within `timeout`.

@@ -18,8 +18,8 @@ use crate::keyed_group::Membership;
 
 /// Subscribes to one topic.
 pub struct Subscriber<T> {
-    driver: Driver,
-    lateness: Lateness,
+    pub(super) driver: Driver,
+    pub(super) lateness: Lateness,
     values: PhantomData<fn() -> T>,
 }
 
@@ -71,23 +71,18 @@ impl<T: Data> Subscriber<T> {
     }
 
     fn receive_until(&mut self, deadline: Nanos) -> Result<Response<T>, ReceiveError> {
-        loop {
-            match self.driver.step(deadline) {
-                Step::Value(_, taken) => {
-                    let (bytes, origin) = self.driver.value();
-                    if let Some(response) = response(bytes, origin, taken) {
-                        note_lateness(&mut self.lateness, &response);
-                        return Ok(response);
-                    }
-                    self.driver.count_bad_value();
-                    if now() >= deadline {
-                        return Err(ReceiveError::Empty);
-                    }
-                }
-                Step::Late => return Err(ReceiveError::Empty),
-                Step::Due(..) => {}
+        while let Some(taken) = next_value(&mut self.driver, deadline) {
+            let (bytes, origin) = self.driver.value();
+            if let Some(response) = response(bytes, origin, taken) {
+                note_lateness(&mut self.lateness, &response);
+                return Ok(response);
+            }
+            self.driver.count_bad_value();
+            if now() >= deadline {
+                break;
             }
         }
+        Err(ReceiveError::Empty)
     }
 
     /// Hands every value to `sink` for so long.
@@ -121,10 +116,6 @@ impl<T: Data> Subscriber<T> {
 impl<T> Subscriber<T> {
     pub(super) fn of(driver: Driver) -> Self {
         Self { driver, lateness: Lateness::default(), values: PhantomData }
-    }
-
-    pub(super) fn parts(&mut self) -> (&mut Driver, &mut Lateness) {
-        (&mut self.driver, &mut self.lateness)
     }
 
     /// Wants no more values, and tells publishers so. If that message is lost, they notice when the interest's lifetime
@@ -208,10 +199,25 @@ impl<T> AsFd for Subscriber<T> {
     }
 }
 
+/// The next value that is taken; waits for it until the deadline.
+pub(super) fn next_value(driver: &mut Driver, deadline: Nanos) -> Option<Taken> {
+    loop {
+        match driver.step(deadline) {
+            Step::Value(_, taken) => return Some(taken),
+            Step::Late => return None,
+            Step::Due(..) => {}
+        }
+    }
+}
+
 /// The value of a message, as its type has it; `None` if it is no such value.
 pub(super) fn response<T: Data>(bytes: &[u8], origin: Origin, taken: Taken) -> Option<Response<T>> {
-    Some(Response {
-        value: T::read(bytes)?,
+    Some(response_of(T::read(bytes)?, origin, taken))
+}
+
+pub(super) fn response_of<V>(value: V, origin: Origin, taken: Taken) -> Response<V> {
+    Response {
+        value,
         source: origin.source,
         offset_us: taken.offset_us,
         at_once: taken.at_once,
@@ -219,7 +225,7 @@ pub(super) fn response<T: Data>(bytes: &[u8], origin: Origin, taken: Taken) -> O
         due: origin.due,
         sent: origin.sent,
         stages: origin.stages,
-    })
+    }
 }
 
 pub(super) fn note_lateness<T>(lateness: &mut Lateness, response: &Response<T>) {

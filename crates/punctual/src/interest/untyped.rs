@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use punctual_proto::interest::{Due, TopicKey};
 
-use super::driver::{Driver, Step};
+use super::driver::Driver;
 use super::publisher::deadline_after;
-use super::subscriber::note_lateness;
+use super::subscriber::{next_value, note_lateness, response_of};
 use super::{InterestError, ParticipantOptions, Publisher, Response, Subscriber};
 use crate::communicator::{Communicator, ReceiveError};
 
@@ -79,14 +79,14 @@ impl Publisher<Untyped> {
         if size != expected {
             return Err(WrongSize { size, expected });
         }
-        self.driver().stage_value(0, due, |bytes| bytes.copy_from_slice(value));
-        self.driver().send_staged(0, due);
+        self.driver.stage_value(0, due, |bytes| bytes.copy_from_slice(value));
+        self.driver.send_staged(0, due);
         Ok(())
     }
 
     /// Bytes of each value.
-    pub fn value_size(&mut self) -> usize {
-        self.driver().publications[0].key().data.size()
+    pub fn value_size(&self) -> usize {
+        self.driver.publications[0].key().data.size()
     }
 }
 
@@ -111,40 +111,15 @@ impl Subscriber<Untyped> {
     /// # Errors
     /// [`ReceiveError::Empty`] when the time has passed.
     pub fn receive_bytes(&mut self, timeout: Duration) -> Result<Response<&[u8]>, ReceiveError> {
-        let (driver, lateness) = self.parts();
-        match until_value(driver, timeout) {
-            Some(taken) => {
-                let (value, origin) = driver.value();
-                let response = Response {
-                    value,
-                    source: origin.source,
-                    offset_us: taken.offset_us,
-                    at_once: taken.at_once,
-                    missed_before: taken.missed_before,
-                    due: origin.due,
-                    sent: origin.sent,
-                    stages: origin.stages,
-                };
-                note_lateness(lateness, &response);
-                Ok(response)
-            }
-            None => Err(ReceiveError::Empty),
-        }
+        let taken = next_value(&mut self.driver, deadline_after(timeout)).ok_or(ReceiveError::Empty)?;
+        let (value, origin) = self.driver.value();
+        let response = response_of(value, origin, taken);
+        note_lateness(&mut self.lateness, &response);
+        Ok(response)
     }
 
     /// Bytes of each value.
-    pub fn value_size(&mut self) -> usize {
-        self.parts().0.subscriptions[0].key().data.size()
-    }
-}
-
-fn until_value(driver: &mut Driver, timeout: Duration) -> Option<punctual_proto::interest::Taken> {
-    let deadline = deadline_after(timeout);
-    loop {
-        match driver.step(deadline) {
-            Step::Value(_, taken) => return Some(taken),
-            Step::Late => return None,
-            Step::Due(..) => {}
-        }
+    pub fn value_size(&self) -> usize {
+        self.driver.subscriptions[0].key().data.size()
     }
 }
