@@ -55,14 +55,20 @@ static void close_all(void) {
 static void exchange(void) {
     punctual_response response;
     punctual_due due;
-    float sent[2] = {13.5F, -1}, value[2] = {0, 0};
-    /* Says what it wants, and takes what is under way. */
-    while (punctual_subscriber_receive(subscriber, value, sizeof value, 0, &response) == PUNCTUAL_OK) continue;
-    EXPECT(PUNCTUAL_OK, punctual_publisher_next_due(publisher, 10 * SECOND_NS, &due));
-    sent[1] = (float)due.offset_us;
-    EXPECT(PUNCTUAL_OK, punctual_publisher_publish(publisher, sent, sizeof sent));
-    memset(sent, 0, sizeof sent);
-    EXPECT(PUNCTUAL_OK, punctual_subscriber_receive(subscriber, value, sizeof value, 10 * SECOND_NS, &response));
+    float sent[2], value[2] = {0, 0};
+    punctual_error received = PUNCTUAL_EMPTY;
+    /* Where the machine was away between two steps the interest may have ended: then it is said again. */
+    for (int tries = 0; received == PUNCTUAL_EMPTY && tries < 100; tries++) {
+        /* Says what it wants, and takes what is under way. */
+        while (punctual_subscriber_receive(subscriber, value, sizeof value, 0, &response) == PUNCTUAL_OK) continue;
+        EXPECT(PUNCTUAL_OK, punctual_publisher_next_due(publisher, 10 * SECOND_NS, &due));
+        sent[0] = 13.5F;
+        sent[1] = (float)due.offset_us;
+        EXPECT(PUNCTUAL_OK, punctual_publisher_publish(publisher, sent, sizeof sent));
+        memset(sent, 0, sizeof sent);
+        received = punctual_subscriber_receive(subscriber, value, sizeof value, SECOND_NS / 10, &response);
+    }
+    EXPECT(PUNCTUAL_OK, received);
     CHECK(value[0] == 13.5F && value[1] == (float)due.offset_us && response.size == sizeof value);
     CHECK(response.offset_us == due.offset_us && response.at_once == due.at_once && response.source.port == 1);
     CHECK(due.at_once ? response.late_ns == 0 : response.late_ns > 0);
@@ -74,7 +80,7 @@ static void values(void) {
     punctual_subscribed subscribed;
     for (int times = 0; times < 20; times++) exchange();
     EXPECT(PUNCTUAL_OK, punctual_publisher_counts(publisher, &published, sizeof published));
-    CHECK(published.interests == 1 && published.accepted == 1 && published.foreign == 0 && published.sent >= 20);
+    CHECK(published.interests == 1 && published.accepted >= 1 && published.foreign == 0 && published.sent >= 20);
     EXPECT(PUNCTUAL_OK, punctual_subscriber_counts(subscriber, &subscribed, sizeof subscribed));
     CHECK(subscribed.taken >= 20 && subscribed.announced > 0 && subscribed.refused == 0 && subscribed.stale == 0);
     EXPECT(PUNCTUAL_INVALID, punctual_publisher_counts(publisher, &published, sizeof published - 8));
