@@ -134,7 +134,7 @@ impl Room {
                 while let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) {
                     run.push((said.target, buffer[..said.size].to_vec()));
                 }
-                if run.iter().filter(|(_, message)| message[1] == 0x10).count() > frames_max {
+                if run.iter().filter(|(_, message)| message[1] == 0x20).count() > frames_max {
                     continue;
                 }
                 let address =
@@ -298,7 +298,7 @@ fn what_all_miss_is_repaired_once() {
     assert_eq!(room.broadcast(2), Ok(()));
     let mut data = 0;
     room.run(Nanos::from_millis(30), |_, message| {
-        if message[1] == 0x10 {
+        if message[1] == 0x20 {
             data += 1;
             // The first copy of either receiver is lost.
             if data <= 2 {
@@ -370,7 +370,7 @@ fn say(room: &mut Room, place: usize, byte: u8, size: usize, guarantee: Guarante
 
 /// Whether it is a message of this kind.
 fn is_kind(message: &[u8], kind: u8) -> bool {
-    message.get(1) == Some(&(0x10 | kind))
+    message.get(1) == Some(&(0x20 | kind))
 }
 
 /// Goal: what has no order waits for nobody that it need not wait for. Method: the last member sends, and the sequencer hears
@@ -521,7 +521,7 @@ fn frames_of_the_sequencer_say_their_places() {
     for (sender, has_records) in [(0, false), (1, true)] {
         assert_eq!(room.broadcast(sender), Ok(()));
         let mut records = 0;
-        said(&mut room, Nanos::from_millis(20), |_, message| records += usize::from(message[1] == 0x11));
+        said(&mut room, Nanos::from_millis(20), |_, message| records += usize::from(message[1] == 0x21));
         assert_eq!(records > 0, has_records, "{records} records of the order of what {sender} broadcast");
         assert_eq!([0, 1, 2].map(|place| room.events(place).len()), [1; 3]);
     }
@@ -539,7 +539,7 @@ fn what_is_held_of_a_stream_is_said_to_the_sequencer() {
         // What is not taken was said so.
         let _ = room.members[0].try_broadcast(&message, Guarantee::Uniform, room.now);
         said(&mut room, Nanos::from_millis(1), |target, message| {
-            let is_status = message[1] == 0x12;
+            let is_status = message[1] == 0x22;
             let is_alone = is_status && message[76] & 2 != 0;
             alone += usize::from(is_alone);
             elsewhere += usize::from(is_alone && target != 0);
@@ -570,7 +570,7 @@ fn small_messages_share_frames() {
     }
     let mut frames = 0;
     said(&mut room, Nanos::from_millis(20), |target, message| {
-        frames += usize::from(message[1] == 0x10 && target == 0);
+        frames += usize::from(message[1] == 0x20 && target == 0);
     });
     assert!(frames < 10, "{frames} frames");
     for member in &mut room.members {
@@ -596,7 +596,7 @@ fn only_what_a_majority_holds_is_said_to_be_held() {
         for _ in 0..20 {
             assert_eq!(room.broadcast(0), Ok(()));
             room.run(Nanos::from_millis(5), |_, message| {
-                if message[1..3] == [0x10, 0] {
+                if message[1..3] == [0x20, 0] {
                     said += usize::from(message[65] & 64 != 0);
                     overstated += usize::from(message[66..68] == [0, 0]);
                 }

@@ -11,6 +11,17 @@ use crate::protocol::Transmit;
 /// Of a stream this part of a window and more comes between two things that a member says.
 const STREAM_PARTS: u64 = 32;
 
+/// Who hears a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    All,
+    /// And each is to answer.
+    AllAsked,
+    One,
+    /// What is held of a stream of the sequencer's own, which says to all what a majority holds of it.
+    SequencerAlone,
+}
+
 /// Something to be said once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
@@ -97,7 +108,7 @@ impl Member {
                 (target, Draft::proposal(buffer, &head, check, (proposal, true)))
             }
             Say::Status(place) => {
-                let size = self.write_status(buffer, (false, false))?;
+                let size = self.write_status(buffer, Told::One)?;
                 return Some(Transmit { target: self.to(place), size });
             }
         };
@@ -239,12 +250,12 @@ impl Member {
             return None;
         }
         if let Some(sequencer) = self.tells_alone() {
-            let size = self.write_status(buffer, (false, true))?;
+            let size = self.write_status(buffer, Told::SequencerAlone)?;
             self.timing.alone_at = Some(self.now);
             (self.progress.held_said, self.progress.taken_said) = (self.progress.held, self.progress.taken);
             return Some(Transmit { target: self.to(sequencer), size });
         }
-        let size = self.write_status(buffer, (self.timing.asks, false))?;
+        let size = self.write_status(buffer, if self.timing.asks { Told::AllAsked } else { Told::All })?;
         (self.timing.status_due, self.timing.asks, self.timing.spreads) = (false, false, false);
         self.early.note_said(self.frames.iter().map(Frames::mark));
         self.note_said();
@@ -283,13 +294,13 @@ impl Member {
         self.timing.said(self.now, self.options.heartbeat);
     }
 
-    fn write_status(&self, buffer: &mut [u8], (asks, is_alone): (bool, bool)) -> Option<usize> {
+    fn write_status(&self, buffer: &mut [u8], told: Told) -> Option<usize> {
         let head = self.head();
         let status = Status {
             sent: self.outgoing.sent,
             suspects: self.suspects(),
-            asks,
-            is_alone,
+            asks: told == Told::AllAsked,
+            is_alone: told == Told::SequencerAlone,
             unheld: self.unheld(&head).map(|unheld| unheld as u32),
             marks: Words::NONE,
         };

@@ -3,7 +3,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | magic, 0x2B |
-//! | 1 | 1 | version (high four bits, 1) and kind (low four bits, the table below) |
+//! | 1 | 1 | version (high four bits, 2) and kind (low four bits, the table below) |
 //! | 2 | 1 | place of the sender in the roster |
 //! | 3 | 1 | 1 = it has a check value; otherwise 0 |
 //! | 4 | 4 | CRC-32C of all bytes but these four; 0 where the medium checks |
@@ -68,7 +68,7 @@ pub const fn control_size_max(places: usize, window: usize) -> usize {
 }
 
 const MAGIC: u8 = 0x2B;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const CHECK_AT: usize = 4;
 const RANGE_SIZE: usize = 16;
 /// What stands in front of the bits of an origin's missing frames, bytes.
