@@ -74,8 +74,9 @@ fn members_of_a_file_meet() {
         all.sort();
         all.dedup();
         assert_eq!(all.len() as u64, EACH * NAMES.len() as u64, "{group}: each once");
-        let has_lost = logs.iter().any(|(lost, _)| *lost > 0);
-        assert!(has_lost || faults.is_empty(), "{group}: the file's faults were made");
+        // A fifth of what arrives is some 40 frames; without faults a buffer may lose a few.
+        let lost: u64 = logs.iter().map(|(lost, _)| lost).sum();
+        assert!(lost > 10 || faults.is_empty(), "{group}: of the file's faults {lost} were made");
     }
 }
 
