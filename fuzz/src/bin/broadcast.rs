@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use punctual_proto::broadcast::{
-    Command, Event, GroupOptions, Guarantee, HEADER_SIZE, Member, Replication, State,
+    Command, Event, GroupOptions, Guarantee, HEADER_SIZE, Member, Replication, State, VERSION,
 };
 use punctual_proto::{Address, Nanos, NodeId, Port, Protocol};
 
@@ -131,7 +131,7 @@ fn message(room: &Room, source: usize, how: u8, bytes: &[u8]) -> Vec<u8> {
         return bytes.to_vec();
     }
     let (member, _) = &room.members[source];
-    let mut message = vec![0x2B, 0x10 | (how & 15), source as u8, 0, 0, 0, 0, 0];
+    let mut message = vec![0x2B, VERSION << 4 | (how & 15), source as u8, 0, 0, 0, 0, 0];
     // A life and a view of now; an undisturbed view, or one that changes; positions as the input says.
     let positions = bytes.first_chunk::<3>().copied().unwrap_or_default().map(u64::from);
     let epoch = if how & 16 != 0 { u64::from(how) << 4 | source as u64 } else { 0 };

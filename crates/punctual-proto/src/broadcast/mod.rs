@@ -39,7 +39,7 @@ mod tests;
 pub use check::{Check, crc32c};
 pub use guarantee::Guarantee;
 pub use member::{Account, Behind, BroadcastError, Delivery, Event, Member};
-pub use message::{DATA_PREFIX_SIZE, HEADER_SIZE, control_size_max};
+pub use message::{DATA_PREFIX_SIZE, HEADER_SIZE, VERSION, control_size_max};
 pub use options::{GroupOptions, OptionsError};
 pub use replication::{Command, Outcome, Replication, State};
 pub use view::{Places, View};

@@ -68,7 +68,8 @@ pub const fn control_size_max(places: usize, window: usize) -> usize {
 }
 
 const MAGIC: u8 = 0x2B;
-const VERSION: u8 = 2;
+/// Of the layout of messages.
+pub const VERSION: u8 = 2;
 const CHECK_AT: usize = 4;
 const RANGE_SIZE: usize = 16;
 /// What stands in front of the bits of an origin's missing frames, bytes.
