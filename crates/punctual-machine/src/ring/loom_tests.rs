@@ -64,6 +64,40 @@ fn a_committed_frame_is_whole() {
     });
 }
 
+/// Goal: the same of frames that are sent in one step.
+#[test]
+fn a_frame_sent_in_one_step_is_whole() {
+    loom::model(|| {
+        let (mut writer, mut reader) = used_ring(128, 8);
+        publish_words(&mut writer, 1, 1);
+        writer.claim(40).unwrap(); // Makes room near, of which the next record takes a part.
+        let thread =
+            thread::spawn(move || assert!(writer.append(2, &2_u64.to_ne_bytes(), 0, Spacing::Lines)));
+        let mut seen: Vec<_> = (0..3).filter_map(|_| read(&mut reader)).collect();
+        thread.join().unwrap();
+        seen.extend(core::iter::from_fn(|| read(&mut reader)));
+        assert_eq!(seen, [1, 2]);
+    });
+}
+
+/// Goal: who sees a run sees all of it whole, and behind it nothing older.
+#[test]
+fn a_run_is_whole() {
+    loom::model(|| {
+        let (mut writer, mut reader) = used_ring(128, 8);
+        publish_words(&mut writer, 1, 1);
+        writer.claim(40).unwrap();
+        let thread = thread::spawn(move || {
+            assert!(writer.append(2, &[], 0, Spacing::Dense));
+            assert!(writer.append(3, &[], 0, Spacing::Dense));
+        });
+        let mut seen: Vec<_> = (0..4).filter_map(|_| read(&mut reader)).collect();
+        thread.join().unwrap();
+        seen.extend(core::iter::from_fn(|| read(&mut reader)));
+        assert_eq!(seen, [1, 2, 3]);
+    });
+}
+
 /// Goal: who sees that a lap ended early sees what stands at the beginning of the next, and nothing older.
 #[test]
 fn a_frame_behind_padding_is_whole() {

@@ -7,7 +7,7 @@ use crate::memory_traits::SharedObject;
 use crate::mutant::{fence, ordering};
 use crate::sync::{AtomicU64, Ordering};
 
-use super::RECORD_ALIGN;
+use super::{RECORD_ALIGN, Spacing};
 
 /// A value on a cache line of its own.
 #[repr(C, align(64))]
@@ -76,7 +76,7 @@ unsafe impl Sync for RingMemory {}
 
 /// Whether a ring can have this capacity, bytes.
 fn is_capacity(capacity: usize) -> bool {
-    capacity.is_power_of_two() && (4 * super::RECORD_ALIGN..=1 << 30).contains(&capacity)
+    capacity.is_power_of_two() && (4 * Spacing::Lines.align() as usize..=1 << 30).contains(&capacity)
 }
 
 impl RingMemory {

@@ -2,8 +2,8 @@
 
 use super::words::SharedBytes;
 use super::{
-    FLAGS_MASK, FLAGS_SHIFT, LINE_SIZE, PADDING, RingMemory, SIZE_MASK, commit_word, frame_size_max,
-    record_size,
+    COMMIT_SIZE, DENSE, FLAGS_MASK, FLAGS_SHIFT, LINE_SIZE, PADDING, RUN_AHEAD, RingMemory, SIZE_MASK,
+    Spacing, commit_word, frame_size_max, record_end,
 };
 use crate::mutant::{fence, ordering, without};
 use crate::sync::Ordering;
@@ -35,6 +35,8 @@ pub struct RingReader {
     lost: u64,
     /// Size of the frame that `peek` last found there, bytes.
     frame_size: usize,
+    /// Where that frame's record ends.
+    end: u64,
     flags: u8,
     frame_size_max: usize,
 }
@@ -43,7 +45,7 @@ impl RingReader {
     /// A reader of everything that was ever written, or is told by [`Next::Overrun`] that part of it is gone.
     pub fn from_start(memory: RingMemory) -> Self {
         let frame_size_max = frame_size_max(memory.capacity());
-        Self { memory, position: 0, sequence: 0, lost: 0, frame_size: 0, flags: 0, frame_size_max }
+        Self { memory, position: 0, sequence: 0, lost: 0, frame_size: 0, end: 0, flags: 0, frame_size_max }
     }
 
     /// A reader of what will be written from now on.
@@ -69,6 +71,10 @@ impl RingReader {
     #[inline]
     pub fn peek(&mut self) -> Next {
         let word = self.memory.word(self.position).load(ordering!("ring_peek", Acquire)); // (C)
+        if word == 0 && !self.is_lapped() {
+            return Next::Empty;
+        }
+        self.memory.prefetch(self.position + if word & DENSE == 0 { LINE_SIZE as u64 } else { RUN_AHEAD });
         if !self.find(word) || (!without!("ring_peek_limit") && self.is_lapped()) {
             return self.peek_slowly(word);
         }
@@ -101,13 +107,14 @@ impl RingReader {
         // What differs from a record of size 0, without flags, of the number that is next.
         let rest = word ^ commit_word(self.sequence, 0);
         let size = (rest & SIZE_MASK) as usize;
-        if rest & !(SIZE_MASK | FLAGS_MASK) != 0
+        if rest & !(SIZE_MASK | DENSE | FLAGS_MASK) != 0
             || size.wrapping_sub(1) >= self.frame_size_max
-            || record_size(size) > self.memory.to_end(self.position)
+            || COMMIT_SIZE + size > self.memory.to_end(self.position)
         {
             return false;
         }
         self.frame_size = size;
+        self.end = record_end(self.position, size, Spacing::of(rest));
         self.flags = (rest >> FLAGS_SHIFT) as u8;
         true
     }
@@ -123,11 +130,7 @@ impl RingReader {
     /// nothing is ordered here.
     #[inline]
     pub fn has_news(&self) -> bool {
-        if self.memory.word(self.position).load(Ordering::Relaxed) == 0 {
-            return self.is_lapped();
-        }
-        self.memory.prefetch(self.position + LINE_SIZE as u64);
-        true
+        self.memory.word(self.position).load(Ordering::Relaxed) != 0 || self.is_lapped()
     }
 
     /// Whether everything read at the present position was still as the writer left it. Ask after copying.
@@ -142,7 +145,7 @@ impl RingReader {
     #[inline]
     pub fn consume(&mut self) {
         debug_assert!(self.frame_size > 0, "nothing was found");
-        self.position += record_size(self.frame_size) as u64;
+        self.position = self.end;
         self.sequence += 1;
         self.frame_size = 0;
     }

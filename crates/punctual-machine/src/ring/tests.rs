@@ -17,6 +17,21 @@ fn publish(writer: &mut RingWriter, bytes: &[u8]) {
     writer.commit();
 }
 
+/// Sends a frame in one of the ways there are; the last two leave it to be told of.
+fn send(writer: &mut RingWriter, way: u64, bytes: &[u8]) {
+    let spacing = if way % 2 == 0 { Spacing::Lines } else { Spacing::Dense };
+    let word = bytes.first_chunk().map(|word| u64::from_ne_bytes(*word));
+    match (way % 4, word) {
+        (2 | 3, Some(word)) if writer.append(word, &bytes[8..], 0, spacing) => {}
+        (0, _) => publish(writer, bytes),
+        _ => {
+            writer.claim_spaced(bytes.len(), spacing, &mut || u64::MAX).unwrap();
+            writer.write(0, bytes);
+            writer.commit_in_run(0);
+        }
+    }
+}
+
 fn read(reader: &mut RingReader) -> Option<Vec<u8>> {
     let bytes = match reader.peek() {
         Next::Frame => reader.frame().to_vec(),
@@ -40,7 +55,8 @@ fn frames_come_out_in_order_and_whole_over_many_laps() {
     let mut model = VecDeque::new();
     for number in 0..20_000 {
         let bytes = frame(number, 900);
-        publish(&mut writer, &bytes);
+        send(&mut writer, number / 7, &bytes);
+        writer.publish_tail();
         model.push_back(bytes);
         if number % 3 != 0 || model.len() > 2 {
             assert_eq!(read(&mut reader), model.pop_front(), "frame {number}");
@@ -50,6 +66,57 @@ fn frames_come_out_in_order_and_whole_over_many_laps() {
         assert_eq!(read(&mut reader), Some(bytes));
     }
     assert_eq!(read(&mut reader), None);
+}
+
+/// Goal: the records of a run are seen together: when there are enough, when one follows that is none of it, or at its end.
+#[test]
+fn a_run_is_seen_together() {
+    let (mut writer, mut reader) = pair(4096);
+    let mut number = 0;
+    let mut add = |writer: &mut RingWriter| {
+        assert!(number == 0 || writer.append(number, &[7; 8], 0, Spacing::Dense));
+        if number == 0 {
+            send(writer, 1, &[0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7]);
+        }
+        number += 1;
+    };
+    let numbers = |reader: &mut RingReader| -> Vec<u64> {
+        std::iter::from_fn(|| read(reader))
+            .map(|frame| u64::from_ne_bytes(*frame.first_chunk().unwrap()))
+            .collect()
+    };
+    (0..3).for_each(|_| add(&mut writer));
+    assert_eq!(numbers(&mut reader), [], "nobody was told");
+    writer.publish_tail();
+    assert_eq!(numbers(&mut reader), [0, 1, 2]);
+    (0..3).for_each(|_| add(&mut writer));
+    assert!(writer.append(6, &[], 0, Spacing::Lines));
+    assert_eq!(numbers(&mut reader), [3, 4, 5, 6], "one that is alone ends the run before it");
+    let mut hidden = 0;
+    let seen = loop {
+        send(&mut writer, 3, &[7; 16]);
+        match numbers(&mut reader) {
+            seen if seen.is_empty() => hidden += 1,
+            seen => break seen,
+        }
+    };
+    assert!((4..=4096 / LIMIT_STEPS / 32).contains(&hidden), "{hidden} were not seen at once");
+    assert!(seen.len() as u64 >= hidden, "{seen:?}");
+}
+
+/// Goal: records are as near to each other as they say, and the tail tells of no record that is not committed.
+#[test]
+fn a_lone_record_begins_a_line_for_the_next() {
+    let (mut writer, mut reader) = pair(4096);
+    let mut places = vec![];
+    for way in [1, 1, 0, 1, 0, 0] {
+        places.push(writer.position());
+        send(&mut writer, way, &[way as u8; 17]);
+    }
+    assert_eq!(places, [0, 32, 64, 128, 160, 192]);
+    let late = RingReader::from_now(writer.memory().clone());
+    assert_eq!((late.position(), late.sequence()), (256, 6));
+    assert_eq!(std::iter::from_fn(|| read(&mut reader)).count(), 6);
 }
 
 #[test]
@@ -90,7 +157,7 @@ fn a_slow_reader_is_told_and_goes_on_with_the_newest() {
 #[test]
 fn a_reader_lapped_by_exactly_one_ring_is_told() {
     let (mut writer, mut reader) = pair(1024);
-    for _ in 0..1024 / RECORD_ALIGN {
+    for _ in 0..1024 / LINE_SIZE {
         publish(&mut writer, &[1; 8]);
     }
     assert!(matches!(reader.peek(), Next::Overrun), "its commit word was set to zero by the newest commit");
@@ -102,7 +169,7 @@ fn bytes_overwritten_while_they_are_read_are_not_intact() {
     publish(&mut writer, &[1; 40]);
     assert!(matches!(reader.peek(), Next::Frame));
     assert!(reader.is_intact());
-    for _ in 0..1024 / RECORD_ALIGN {
+    for _ in 0..1024 / LINE_SIZE {
         publish(&mut writer, &[2; 8]);
     }
     assert!(!reader.is_intact());
@@ -131,7 +198,10 @@ fn a_reader_holds_the_writer_back() {
         written += 1;
     }
     assert_eq!(writer.claim_held(40, &mut || reader.position()), Err(ClaimError::Full));
-    assert!(usize::from(written) >= 1024 / record_size(40) - 1, "only {written} fitted");
+    assert!(
+        usize::from(written) >= 1024 / record_end(0, 40, Spacing::Lines) as usize - 1,
+        "only {written} fitted"
+    );
     for number in 0..written {
         assert_eq!(read(&mut reader), Some(vec![number; 40]), "nothing was lost");
     }
@@ -174,7 +244,7 @@ fn scribbles_are_corrupt_or_frames_never_a_panic() {
         let (position, sequence) = (reader.position(), reader.sequence());
         let value = match next_random() % 4 {
             0 => next_random(),
-            1 => commit_word(sequence, next_random() & (SIZE_MASK | FLAGS_MASK)),
+            1 => commit_word(sequence, next_random() & (SIZE_MASK | DENSE | FLAGS_MASK)),
             2 => commit_word(sequence, next_random() % 300),
             _ => commit_word(sequence, PADDING),
         };
@@ -216,7 +286,7 @@ fn nothing_torn_is_believed() {
         let mut number = 0_u64;
         while writer_enough.load(Ordering::Relaxed) == 0 {
             number += 1;
-            publish(&mut writer, &number.to_le_bytes().repeat(1 + (number % 60) as usize));
+            send(&mut writer, number / 5, &number.to_le_bytes().repeat(1 + (number % 60) as usize));
         }
     });
     let mut reader = RingReader::from_start(memory);
@@ -284,9 +354,13 @@ fn numbers_account_for_every_record() {
     let (mut read, mut number) = (0, 0_u64);
     for turn in 0..5_000_u64 {
         for _ in 0..turn % 97 {
-            writer.claim(8).unwrap();
-            writer.write(0, &number.to_ne_bytes());
-            writer.commit_in_run((number % 4) as u8);
+            let (flags, spacing) =
+                ((number % 4) as u8, if turn % 2 == 0 { Spacing::Lines } else { Spacing::Dense });
+            if !writer.append(number, &[], flags, spacing) {
+                writer.claim_spaced(8, spacing, &mut || u64::MAX).unwrap();
+                writer.write(0, &number.to_ne_bytes());
+                writer.commit_in_run(flags);
+            }
             number += 1;
         }
         if turn % 3 == 0 {

@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::words::copy_in;
 use super::{
-    COMMIT_SIZE, FLAGS_SHIFT, LIMIT_STEPS, PADDING, RECORD_FLAGS, RingMemory, commit_word, frame_size_max,
-    record_size,
+    COMMIT_SIZE, FLAGS_SHIFT, LIMIT_STEPS, PADDING, RECORD_FLAGS, RUN_SIZE, RingMemory, Spacing, commit_word,
+    frame_size_max, record_end,
 };
 use crate::mutant::{fence, ordering, without};
 use crate::sync::Ordering;
@@ -54,6 +54,15 @@ pub struct RingWriter {
     held_at: u64,
     /// Frame size of the claimed record; 0 = none.
     claimed: usize,
+    /// Where the claimed record ends.
+    claimed_end: u64,
+    /// The bit of the commit word that says so.
+    spacing: Spacing,
+    /// Of a run, the first record that is not committed yet, and its commit word; 0 = none. Readers stop there.
+    run_begin: u64,
+    run_word: u64,
+    /// So many bytes of a run are committed together.
+    run_size: u64,
     frame_size_max: usize,
 }
 
@@ -70,6 +79,11 @@ impl RingWriter {
             limit: 0,
             held_at,
             claimed: 0,
+            claimed_end: 0,
+            spacing: Spacing::Lines,
+            run_begin: 0,
+            run_word: 0,
+            run_size: RUN_SIZE.min(held_at / LIMIT_STEPS),
             frame_size_max,
         }
     }
@@ -88,16 +102,28 @@ impl RingWriter {
         frame_size: usize,
         slowest: &mut dyn FnMut() -> u64,
     ) -> Result<(), ClaimError> {
+        self.claim_spaced(frame_size, Spacing::Lines, slowest)
+    }
+
+    /// As [`Self::claim_held`]; the next record begins where the spacing says.
+    #[inline]
+    pub fn claim_spaced(
+        &mut self,
+        frame_size: usize,
+        spacing: Spacing,
+        slowest: &mut dyn FnMut() -> u64,
+    ) -> Result<(), ClaimError> {
+        let mut end = record_end(self.position, frame_size, spacing);
         // The word behind the record is written too (rule 2).
-        let needed = (record_size(frame_size) + COMMIT_SIZE) as u64;
-        if frame_size > self.frame_size_max || self.position + needed > self.near {
-            self.make_room(frame_size, slowest)?;
+        if frame_size > self.frame_size_max || end + COMMIT_SIZE as u64 > self.near {
+            self.make_room(frame_size, spacing, slowest)?;
+            end = record_end(self.position, frame_size, spacing);
         }
         // Now, not at the commit, which would have to wait until its reader's copy of that cache line is gone.
         if !without!("ring_clear") {
-            self.clear(record_size(frame_size));
+            self.clear(end);
         }
-        self.claimed = frame_size;
+        (self.claimed, self.claimed_end, self.spacing) = (frame_size, end, spacing);
         Ok(())
     }
 
@@ -109,27 +135,33 @@ impl RingWriter {
 
     /// Makes room for a record that needs more than there is, at the beginning of the next lap if it does not fit into this one.
     #[cold]
-    fn make_room(&mut self, frame_size: usize, slowest: &mut dyn FnMut() -> u64) -> Result<(), ClaimError> {
+    fn make_room(
+        &mut self,
+        frame_size: usize,
+        spacing: Spacing,
+        slowest: &mut dyn FnMut() -> u64,
+    ) -> Result<(), ClaimError> {
         let size_max = self.frame_size_max;
         if frame_size > size_max {
             return Err(ClaimError::TooLong { size: frame_size, size_max });
         }
-        let record = record_size(frame_size);
+        // A run is short by far of a lap, and what the tail tells of is committed.
+        self.commit_run();
         let to_end = self.memory.to_end(self.position);
-        let padding = if record > to_end { to_end } else { 0 };
-        let end = self.position + (padding + record + COMMIT_SIZE) as u64;
+        let padding = if COMMIT_SIZE + frame_size > to_end { to_end as u64 } else { 0 };
+        let end = record_end(self.position + padding, frame_size, spacing) + COMMIT_SIZE as u64;
         if end > self.limit {
             self.raise_limit(end, slowest)?;
         }
         if padding > 0 {
             if !without!("ring_clear_behind_padding") {
-                self.clear(padding);
+                self.clear(self.position + padding);
             }
             crate::label!("ring.padding");
             let word = commit_word(self.sequence, PADDING);
             // (C) No number is used up: the tail's stays.
             self.memory.word(self.position).store(word, ordering!("ring_commit_padding", Release));
-            self.position += padding as u64;
+            self.position += padding;
             self.publish_tail();
         }
         let lap_end = self.position + self.memory.to_end(self.position) as u64;
@@ -188,37 +220,100 @@ impl RingWriter {
         unsafe { core::slice::from_raw_parts_mut(words.as_ptr().cast::<u8>().cast_mut(), self.claimed) }
     }
 
+    /// Sends a frame of a word and a payload, where there is room for it without looking further: whether there was. Does what
+    /// [`Self::claim_spaced`], [`Self::write`] and a commit without telling do one after the other.
+    #[inline]
+    pub fn append(&mut self, word: u64, payload: &[u8], flags: u8, spacing: Spacing) -> bool {
+        let frame_size = size_of::<u64>() + payload.len();
+        let end = record_end(self.position, frame_size, spacing);
+        if frame_size > self.frame_size_max || end + COMMIT_SIZE as u64 > self.near {
+            return false;
+        }
+        if !without!("ring_append_clear") {
+            self.clear(end);
+        }
+        let [first, rest @ ..] = self.memory.frame_words(self.position) else { return false };
+        first.store(word, Ordering::Relaxed);
+        copy_in(rest, payload);
+        (self.claimed, self.claimed_end, self.spacing) = (frame_size, end, spacing);
+        match spacing {
+            Spacing::Lines => self.commit_untold(flags),
+            Spacing::Dense => self.commit_in_run(flags),
+        }
+        true
+    }
+
     /// Commits the claimed record: from now on readers see it.
     ///
     /// # Panics
     /// If nothing was claimed.
     #[inline]
     pub fn commit(&mut self) {
-        self.commit_in_run(0);
+        self.commit_untold(0);
         self.publish_tail();
     }
 
     /// As [`Self::commit`], with the user's flags ([`RECORD_FLAGS`]), and without telling those who join: that is
-    /// [`Self::publish_tail`], once for a run of records.
+    /// [`Self::publish_tail`].
+    ///
+    /// # Panics
+    /// If nothing was claimed.
+    #[inline]
+    pub fn commit_untold(&mut self, flags: u8) {
+        let (position, word) = self.finish(flags);
+        self.commit_run();
+        crate::label!("ring.commit");
+        self.memory.word(position).store(word, ordering!("ring_commit", Release)); // (C)
+    }
+
+    /// As [`Self::commit_untold`], for one of a run of records, which readers see together: some kilobytes of it, or what
+    /// there is when [`Self::publish_tail`] ends it. A reader that sees each at once takes its lines from the writer.
     ///
     /// # Panics
     /// If nothing was claimed.
     #[inline]
     pub fn commit_in_run(&mut self, flags: u8) {
+        let (position, word) = self.finish(flags);
+        if self.run_word == 0 {
+            (self.run_begin, self.run_word) = (position, word);
+            return;
+        }
+        crate::label!("ring.commit_behind");
+        // Nobody comes here who has not seen the run's first word, which is stored with release.
+        self.memory.word(position).store(word, Ordering::Relaxed);
+        if self.position - self.run_begin >= self.run_size {
+            self.commit_run();
+        }
+    }
+
+    /// The claimed record is behind us. Where it begins, and its commit word.
+    #[inline]
+    fn finish(&mut self, flags: u8) -> (u64, u64) {
         assert!(self.claimed > 0, "nothing was claimed");
         debug_assert!(flags & !RECORD_FLAGS == 0);
-        crate::label!("ring.commit");
         // Frames are at most a quarter of a ring of at most 2^30 bytes.
-        let word = commit_word(self.sequence, u64::from(flags) << FLAGS_SHIFT | self.claimed as u64);
-        self.memory.word(self.position).store(word, ordering!("ring_commit", Release)); // (C)
-        self.position += record_size(self.claimed) as u64;
+        let rest = u64::from(flags) << FLAGS_SHIFT | self.spacing.bit() | self.claimed as u64;
+        let finished = (self.position, commit_word(self.sequence, rest));
+        self.position = self.claimed_end;
         self.sequence += 1;
         self.claimed = 0;
+        finished
+    }
+
+    /// Lets readers see the run so far.
+    #[inline]
+    fn commit_run(&mut self) {
+        let word = core::mem::take(&mut self.run_word);
+        if word != 0 {
+            crate::label!("ring.commit_run");
+            self.memory.word(self.run_begin).store(word, ordering!("ring_commit_run", Release)); // (C)
+        }
     }
 
     /// Tells those who join, and those who were overrun, up to where records were committed (rule 7).
     #[inline]
     pub fn publish_tail(&mut self) {
+        self.commit_run();
         let tail = &self.memory.control().tail;
         self.told = self.position;
         crate::label!("ring.sequence");
@@ -228,14 +323,14 @@ impl RingWriter {
         crate::label!("ring.tail.done");
     }
 
-    /// Sets the commit word behind a record of this size to zero (rule 2).
+    /// Sets the commit word at the end of a record to zero (rule 2).
     #[inline]
-    fn clear(&self, record: usize) {
+    fn clear(&self, end: u64) {
         crate::label!("ring.clear");
         if crate::is_planted!("claim_uncleared") {
             return;
         }
-        self.memory.word(self.position + record as u64).store(0, Ordering::Relaxed);
+        self.memory.word(end).store(0, Ordering::Relaxed);
     }
 
     /// Where the next record begins.

@@ -98,7 +98,7 @@ impl Outlet {
         payload: &[u8],
         due: Option<Ticks>,
     ) -> Result<(), SendError> {
-        self.take(target, payload, due)?;
+        self.take(target, |publication| publication.queue(payload, due), payload.len())?;
         if self.queued {
             self.flush();
         } else {
@@ -109,16 +109,21 @@ impl Outlet {
 
     /// Takes a message, of which readers are told by the next [`Self::flush`], or by whatever is sent next.
     pub(super) fn queue(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
-        self.take(target, payload, None)?;
+        self.take(target, |publication| publication.queue_in_run(payload), payload.len())?;
         self.queued = true;
         Ok(())
     }
 
     #[inline]
-    fn take(&mut self, target: Target, payload: &[u8], due: Option<Ticks>) -> Result<(), SendError> {
-        self.check(payload.len())?;
+    fn take(
+        &mut self,
+        target: Target,
+        put: impl FnOnce(&mut Publication) -> Result<(), OfferError>,
+        size: usize,
+    ) -> Result<(), SendError> {
+        self.check(size)?;
         let publication = self.publication(target)?;
-        if let Err(error) = publication.queue(payload, due) {
+        if let Err(error) = put(publication) {
             refusal(error, target, &self.streams)?;
         }
         count_sent(&self.streams, self.row);

@@ -66,7 +66,7 @@ impl Faulty {
             // It arrives now, as far as its reader can know.
             let held = &mut self.held[position];
             held.head.noted = held.head.noted.map(|noted| Noted { read: now, opened: now, ..noted });
-            let message = StreamMessage::new(held.head, Payload::Private(&held.payload));
+            let message = StreamMessage::new(&held.head, Payload::Private(&held.payload));
             if !take(&message) {
                 break;
             }
@@ -124,7 +124,7 @@ impl Faulty {
         }
         message.fate.set(Fate::Held);
         let wait = if overtaken { self.delay.max(Clock::get().ticks(OVERTAKING_MAX)) } else { self.delay };
-        self.held.push_back(Held { head: message.head, payload, release: now.plus(wait), overtaken });
+        self.held.push_back(Held { head: *message.head, payload, release: now.plus(wait), overtaken });
         true
     }
 }

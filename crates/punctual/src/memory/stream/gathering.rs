@@ -40,7 +40,7 @@ impl Gathering {
         message: &StreamMessage<'_>,
         take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
     ) -> bool {
-        let StreamHead { source, target, sealed_in, .. } = message.head;
+        let StreamHead { source, target, sealed_in, .. } = *message.head;
         let origin = Origin { source, target, life, sealed_in };
         let (head, bytes) = message
             .payload
@@ -57,8 +57,8 @@ impl Gathering {
             Gathered::Part => {}
             Gathered::Whole(place) => {
                 let payload = Payload::Private(self.gatherer.bytes(place));
-                let head = StreamHead { is_unopened: false, fragment_of: None, ..message.head };
-                let whole = StreamMessage::new(head, payload);
+                let head = StreamHead { is_unopened: false, fragment_of: None, ..*message.head };
+                let whole = StreamMessage::new(&head, payload);
                 let is_taken = take(&whole);
                 if is_taken {
                     let bytes = self.gatherer.take(about, place);

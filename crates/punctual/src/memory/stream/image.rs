@@ -13,9 +13,9 @@ use super::Streams;
 use super::message::{Fate, Noted, StreamHead, StreamMessage};
 use super::payload::Payload;
 use super::prefix::Prefix;
-use super::ring_file::RingFile;
+use super::ring_file::{RingFile, RingIdentity};
 use super::sealing::Belief;
-use crate::engine::tap::Direction;
+use crate::engine::tap::{Capture, Direction};
 use crate::large::FRAGMENTS_PER_LOOK;
 use crate::ledger::Count;
 use crate::node::count_of;
@@ -53,9 +53,9 @@ pub(super) struct Image {
     taken_by_faults: u64,
     /// Of what was overwritten, how much the node's counters say.
     overwritten_counted: u64,
-    /// Of what was lost or refused, how much the user has been told of.
-    missing_told: u64,
     corrupt: bool,
+    /// Of the message that is looked at: what does not change from one to the next is written once.
+    head: StreamHead,
 }
 
 /// Why a frame that was found is no message.
@@ -98,7 +98,20 @@ impl Image {
         words[row::POSITION].publish(reader.position());
         punctual_machine::label!("row.position.done");
         let streams = Arc::clone(streams);
+        let about = &file.about;
+        let head = StreamHead {
+            source: Address { node: about.node, port: about.source },
+            target: about.target,
+            sequence: begin,
+            lost_before: 0,
+            sent: None,
+            sealed_in: None,
+            is_unopened: about.sealed && belief.opening.is_none(),
+            fragment_of: None,
+            noted: None,
+        };
         Some(Self {
+            head,
             streams,
             peer,
             file,
@@ -108,7 +121,6 @@ impl Image {
             refused: 0,
             taken_by_faults: 0,
             overwritten_counted: 0,
-            missing_told: 0,
             corrupt: false,
         })
     }
@@ -122,15 +134,19 @@ impl Image {
         belief: &mut Belief,
         take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
     ) -> usize {
-        if self.corrupt || !self.reader.has_news() {
+        if self.corrupt || limit == 0 {
             return 0;
         }
-        self.poll_news(limit, belief, take)
+        match self.reader.peek() {
+            Next::Empty => 0,
+            news => self.poll_news(news, limit, belief, take),
+        }
     }
 
     #[inline]
     fn poll_news(
         &mut self,
+        mut next: Next,
         limit: usize,
         belief: &mut Belief,
         take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
@@ -139,8 +155,8 @@ impl Image {
         let told = Told(self);
         let image = &mut *told.0;
         let (mut delivered, mut gathered) = (0, 0);
-        while delivered < limit && gathered < FRAGMENTS_PER_LOOK {
-            match image.reader.peek() {
+        loop {
+            match next {
                 Next::Frame => {}
                 Next::Empty => break,
                 // Its numbers say what was lost; the next poll goes on behind it.
@@ -153,40 +169,44 @@ impl Image {
                     break;
                 }
             }
-            let found = image.message(belief);
-            // Looked at where it was made, not moved: it has two hundred bytes.
-            let message = match &found {
-                Ok(message) => message,
+            let Image { head, reader, file, streams, .. } = &mut *image;
+            let payload = match read(head, reader, &file.about, belief) {
+                Ok(payload) => payload,
                 Err(unreadable) => {
-                    let unreadable = *unreadable;
                     image.handle_unreadable(unreadable);
                     belief.was_delayed = true;
                     break;
                 }
             };
-            if !take(message) {
+            let message = StreamMessage::new(head, payload);
+            if !take(&message) {
                 break;
             }
             let fate = message.settle();
             if fate == Fate::Overwritten {
                 break;
             }
-            if image.streams.layers.capture.is_some() {
-                image.capture(message);
+            if let Some(capture) = &streams.layers.capture {
+                capture_message(capture, &file.about, &message);
             }
             if let Some(opening) = &mut belief.opening {
                 opening.take();
             }
-            image.taken_by_faults += u64::from(fate == Fate::Lost);
+            image.reader.consume();
             if fate == Fate::Gathered {
                 gathered += 1; // What is missing is told with the next message.
-                image.reader.consume();
                 image.tell();
-                continue;
+            } else {
+                image.head.lost_before = 0;
+                if fate == Fate::Lost {
+                    image.count_taken_by_faults();
+                }
+                delivered += usize::from(fate == Fate::Whole);
             }
-            image.missing_told = image.missing();
-            image.reader.consume();
-            delivered += usize::from(fate == Fate::Whole);
+            if delivered == limit || gathered == FRAGMENTS_PER_LOOK {
+                break;
+            }
+            next = image.reader.peek();
         }
         delivered
     }
@@ -198,6 +218,8 @@ impl Image {
             Unreadable::Corrupt => self.note_corrupt(),
             Unreadable::Refused(refusal) => {
                 self.refused += 1;
+                self.head.lost_before += 1;
+                self.streams.own.segment.row(self.row)[row::REFUSED].set(self.refused);
                 self.reader.consume();
                 let page = &self.streams.about.page;
                 page.count(count_of(refusal)).add(1);
@@ -209,6 +231,7 @@ impl Image {
     #[cold]
     fn note_corrupt(&mut self) {
         self.corrupt = true;
+        self.streams.own.segment.row(self.row)[row::CORRUPT].set(1);
         self.streams.about.page.count(Count::CorruptPeers).add(1);
     }
 
@@ -220,65 +243,6 @@ impl Image {
     /// Messages that are there and were not read.
     pub(super) fn waiting(&self) -> u64 {
         if self.corrupt { 0 } else { self.file.ring.sent().saturating_sub(self.reader.sequence()) }
-    }
-
-    #[cold]
-    fn capture(&self, message: &StreamMessage<'_>) {
-        let Some(capture) = &self.streams.layers.capture else { return };
-        let header = Header {
-            kind: if message.fragment_of.is_some() { Kind::Fragment } else { Kind::Data },
-            incarnation: self.file.about.life as u16,
-            source: message.source,
-            target: message.target,
-            sequence: message.sequence as u32,
-            payload_size: message.len() as u32,
-            stamped: message.noted.is_some(),
-            sealed: false,
-        };
-        let stamps = message.noted.map(|noted| noted.sender);
-        capture.headed(Direction::In, &header, stamps, &message.payload.to_vec());
-    }
-
-    /// The message in the frame that was found. Two hundred bytes, which are made where they are looked at.
-    #[inline(always)]
-    fn message<'a>(&'a self, belief: &'a mut Belief) -> Result<StreamMessage<'a>, Unreadable> {
-        let (frame, flags) = (self.reader.frame(), self.reader.flags());
-        let about = &self.file.about;
-        let read = if Prefix::has_stages(flags) { Clock::get().now_after_loads() } else { Ticks::default() };
-        let (prefix, payload, sealed_in) = match &mut belief.opening {
-            None => {
-                let (prefix, bytes) = Prefix::read(flags, frame).ok_or(Unreadable::Corrupt)?;
-                (prefix, Payload::Shared { bytes, reader: &self.reader }, None)
-            }
-            Some(opening) => {
-                let unreadable =
-                    |refusal: Option<_>| refusal.map_or(Unreadable::Overrun, Unreadable::Refused);
-                let (frame, group) = opening.open(about, &self.reader, frame).map_err(unreadable)?;
-                let (prefix, bytes) = Prefix::read_private(flags, frame).ok_or(Unreadable::Corrupt)?;
-                (prefix, Payload::Private(bytes), Some(group))
-            }
-        };
-        let (sent, noted) = match prefix {
-            Prefix::Plain => (None, None),
-            Prefix::Sent(sent) => (Some(sent), None),
-            Prefix::Fragment(sender) if sender.sent == 0 => (None, None),
-            Prefix::Stages(sender) | Prefix::Fragment(sender) => {
-                let opened = if sealed_in.is_some() { Clock::get().now() } else { read };
-                (Some(Ticks(sender.sent)), Some(Noted { sender, read, opened }))
-            }
-        };
-        let head = StreamHead {
-            source: Address { node: about.node, port: about.source },
-            target: about.target,
-            sequence: self.reader.sequence(),
-            lost_before: self.missing() - self.missing_told,
-            sent,
-            sealed_in,
-            is_unopened: about.sealed && sealed_in.is_none(),
-            fragment_of: matches!(prefix, Prefix::Fragment(_)).then_some(about.life),
-            noted,
-        };
-        Ok(StreamMessage::new(head, payload))
     }
 
     #[inline]
@@ -328,26 +292,107 @@ impl Image {
             self.count_overwritten();
         }
         let words = self.streams.own.segment.row(self.row);
-        words[row::LOST].set(self.reader.lost() + self.taken_by_faults);
-        words[row::REFUSED].set(self.refused);
         words[row::SEQUENCE].set(self.reader.sequence());
-        if self.corrupt {
-            words[row::CORRUPT].set(1);
-        }
         punctual_machine::label!("row.update");
         words[row::POSITION].publish(self.reader.position());
         punctual_machine::label!("row.update.done");
     }
-}
 
-impl Image {
     #[cold]
     fn count_overwritten(&mut self) {
+        let lost = self.reader.lost() - self.overwritten_counted;
         let page = &self.streams.about.page;
         page.count(Count::Overruns).add(1);
-        page.count(Count::LostOverrun).add(self.reader.lost() - self.overwritten_counted);
+        page.count(Count::LostOverrun).add(lost);
         self.overwritten_counted = self.reader.lost();
+        self.head.lost_before += lost;
+        self.tell_lost();
     }
+
+    #[cold]
+    fn count_taken_by_faults(&mut self) {
+        self.taken_by_faults += 1;
+        self.tell_lost();
+    }
+
+    fn tell_lost(&self) {
+        self.streams.own.segment.row(self.row)[row::LOST].set(self.reader.lost() + self.taken_by_faults);
+    }
+}
+
+/// What is read of the frame that was found: its head goes into `head`, of which the rest stays as it is.
+#[inline(always)]
+fn read<'a>(
+    head: &mut StreamHead,
+    reader: &'a RingReader,
+    about: &RingIdentity,
+    belief: &'a mut Belief,
+) -> Result<Payload<'a>, Unreadable> {
+    head.sequence = reader.sequence();
+    if reader.flags() == Prefix::Plain.flags() && belief.opening.is_none() {
+        // Most are so.
+        (head.sent, head.noted, head.fragment_of) = (None, None, None);
+        let bytes = reader.frame().skip(Prefix::Plain.size()).ok_or(Unreadable::Corrupt)?;
+        return Ok(Payload::Shared { bytes, reader });
+    }
+    read_any(head, reader, about, belief)
+}
+
+fn read_any<'a>(
+    head: &mut StreamHead,
+    reader: &'a RingReader,
+    about: &RingIdentity,
+    belief: &'a mut Belief,
+) -> Result<Payload<'a>, Unreadable> {
+    let (frame, flags) = (reader.frame(), reader.flags());
+    let read = if Prefix::has_stages(flags) { Clock::get().now_after_loads() } else { Ticks::default() };
+    let (prefix, payload) = match &mut belief.opening {
+        None => {
+            let (prefix, bytes) = Prefix::read(flags, frame).ok_or(Unreadable::Corrupt)?;
+            (prefix, Payload::Shared { bytes, reader })
+        }
+        Some(opening) => {
+            let unreadable = |refusal: Option<_>| refusal.map_or(Unreadable::Overrun, Unreadable::Refused);
+            let (frame, group) = opening.open(about, reader, frame).map_err(unreadable)?;
+            head.sealed_in = Some(group);
+            let (prefix, bytes) = Prefix::read_private(flags, frame).ok_or(Unreadable::Corrupt)?;
+            (prefix, Payload::Private(bytes))
+        }
+    };
+    note_time(head, prefix, about, read);
+    Ok(payload)
+}
+
+/// What a message's prefix says of its time, and whether it is a fragment.
+#[inline]
+fn note_time(head: &mut StreamHead, prefix: Prefix, about: &RingIdentity, read: Ticks) {
+    let (sent, noted) = match prefix {
+        Prefix::Plain => (None, None),
+        Prefix::Sent(sent) => (Some(sent), None),
+        Prefix::Fragment(sender) if sender.sent == 0 => (None, None),
+        Prefix::Stages(sender) | Prefix::Fragment(sender) => {
+            let opened = if head.sealed_in.is_some() { Clock::get().now() } else { read };
+            (Some(Ticks(sender.sent)), Some(Noted { sender, read, opened }))
+        }
+    };
+    (head.sent, head.noted) = (sent, noted);
+    head.fragment_of = matches!(prefix, Prefix::Fragment(_)).then_some(about.life);
+}
+
+#[cold]
+fn capture_message(capture: &Capture, about: &RingIdentity, message: &StreamMessage<'_>) {
+    let header = Header {
+        kind: if message.fragment_of.is_some() { Kind::Fragment } else { Kind::Data },
+        incarnation: about.life as u16,
+        source: message.source,
+        target: message.target,
+        sequence: message.sequence as u32,
+        payload_size: message.len() as u32,
+        stamped: message.noted.is_some(),
+        sealed: false,
+    };
+    let stamps = message.noted.map(|noted| noted.sender);
+    capture.headed(Direction::In, &header, stamps, &message.payload.to_vec());
 }
 
 /// Tells how far an image is when a turn of reading ends.

@@ -47,7 +47,7 @@ pub struct StreamHead {
 /// A message where it lies, for as long as it is looked at: its writer may write over it at any instant. Its head has been copied.
 #[derive(Debug)]
 pub struct StreamMessage<'a> {
-    pub(super) head: StreamHead,
+    pub(super) head: &'a StreamHead,
     pub(super) payload: Payload<'a>,
     pub(super) fate: Cell<Fate>,
 }
@@ -57,7 +57,7 @@ impl Deref for StreamMessage<'_> {
 
     #[inline]
     fn deref(&self) -> &StreamHead {
-        &self.head
+        self.head
     }
 }
 
@@ -88,8 +88,8 @@ pub(super) struct Noted {
 
 impl<'a> StreamMessage<'a> {
     /// A message of which nothing has become yet.
-    #[inline(always)]
-    pub(super) fn new(head: StreamHead, payload: Payload<'a>) -> Self {
+    #[inline]
+    pub(super) fn new(head: &'a StreamHead, payload: Payload<'a>) -> Self {
         Self { head, payload, fate: Cell::new(Fate::Open) }
     }
 

@@ -118,12 +118,21 @@ impl Prefix {
         flags >= STAGES
     }
 
+    /// All of it, if that is one word.
+    #[inline]
+    pub(super) fn word(&self) -> Option<u64> {
+        match self {
+            Self::Plain => Some(0),
+            Self::Sent(sent) => Some(sent.0.to_le()),
+            Self::Stages(_) | Self::Fragment(_) => None,
+        }
+    }
+
     /// Hands its bytes to `write`.
     #[inline]
     pub(super) fn write(&self, write: impl FnOnce(&[u8])) {
         match self {
-            Self::Plain => write(&[0; WORD_SIZE]),
-            Self::Sent(sent) => write(&sent.0.to_le_bytes()),
+            Self::Plain | Self::Sent(_) => write(&self.word().unwrap_or_default().to_ne_bytes()),
             Self::Stages(stamps) | Self::Fragment(stamps) => {
                 let mut bytes = [0; STAMPS_SIZE];
                 stamps.write(&mut bytes);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::doorbell::sender_fence;
-use punctual_machine::ring::{ClaimError, RingWriter, frame_size_max};
+use punctual_machine::ring::{ClaimError, RingWriter, Spacing, frame_size_max};
 use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::{Address, Header, Target};
 
@@ -107,6 +107,8 @@ pub struct Publication {
     stamp_one_in: u64,
     clock: &'static Clock,
     liveness: Pace,
+    /// Nothing is sealed or captured, or stamped at all stages: its messages are a word and a payload.
+    is_simple: bool,
 }
 
 impl Publication {
@@ -119,7 +121,10 @@ impl Publication {
         let writer = RingWriter::new(file.ring.clone());
         let usually = streams.own.segment.owner.held_back;
         let held_back = options.when_full.map_or(usually, |when| when == WhenFull::HoldBack);
+        let is_simple =
+            sealing.is_none() && options.stamps != StampChoice::All && streams.layers.capture.is_none();
         let mut publication = Self {
+            is_simple,
             streams,
             file,
             writer,
@@ -190,7 +195,7 @@ impl Publication {
     /// See [`OfferError`]; the message was then not sent.
     #[inline]
     pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
-        self.append(payload, None)?;
+        self.append(payload, None, Spacing::Lines)?;
         self.hand_over();
         Ok(())
     }
@@ -200,7 +205,7 @@ impl Publication {
     /// # Errors
     /// See [`OfferError`]; the message was then not sent.
     pub fn offer_due(&mut self, payload: &[u8], due: Ticks) -> Result<(), OfferError> {
-        self.append(payload, Some(due))?;
+        self.append(payload, Some(due), Spacing::Lines)?;
         self.hand_over();
         Ok(())
     }
@@ -210,11 +215,11 @@ impl Publication {
     /// # Errors
     /// See [`OfferError`].
     pub fn try_claim(&mut self, size: usize) -> Result<PublicationClaim<'_>, OfferError> {
-        let prefix = self.claim(size, None)?;
+        let prefix = self.claim(size, None, Spacing::Lines)?;
         Ok(PublicationClaim { publication: self, prefix })
     }
 
-    /// A run of messages, for which readers are told, and woken, once: at its end.
+    /// A run of messages, which readers see some kilobytes at a time, and for which they are woken once: at its end.
     #[inline]
     pub fn run(&mut self) -> Run<'_> {
         Run { publication: self }
@@ -229,7 +234,13 @@ impl Publication {
     /// Takes a message, and tells nobody of it before the next [`Self::flush`].
     #[inline]
     pub(crate) fn queue(&mut self, payload: &[u8], due: Option<Ticks>) -> Result<(), OfferError> {
-        self.append(payload, due)
+        self.append(payload, due, Spacing::Lines)
+    }
+
+    /// The same, for one of several that readers may see together.
+    #[inline]
+    pub(crate) fn queue_in_run(&mut self, payload: &[u8]) -> Result<(), OfferError> {
+        self.append(payload, None, Spacing::Dense)
     }
 
     /// Tells of all that was taken.
@@ -239,25 +250,42 @@ impl Publication {
     }
 
     #[inline]
-    fn append(&mut self, payload: &[u8], due: Option<Ticks>) -> Result<(), OfferError> {
-        let prefix = self.claim(payload.len(), due)?;
+    fn append(&mut self, payload: &[u8], due: Option<Ticks>, spacing: Spacing) -> Result<(), OfferError> {
+        if self.is_simple && self.append_simple(payload, spacing) {
+            return Ok(());
+        }
+        self.append_any(payload, due, spacing)
+    }
+
+    /// What most messages are takes one step, if it is known who reads and there is room near. Whether it was sent.
+    #[inline]
+    fn append_simple(&mut self, payload: &[u8], spacing: Spacing) -> bool {
+        if self.followers.is_empty() || self.has_visitors() {
+            return false;
+        }
+        let prefix = if self.is_stamped() { Prefix::Sent(self.clock.now()) } else { Prefix::Plain };
+        prefix.word().is_some_and(|word| self.writer.append(word, payload, prefix.flags(), spacing))
+    }
+
+    fn append_any(&mut self, payload: &[u8], due: Option<Ticks>, spacing: Spacing) -> Result<(), OfferError> {
+        let prefix = self.claim(payload.len(), due, spacing)?;
         match &mut self.sealing {
             None => self.writer.write(prefix.size(), payload),
             Some(sealing) => sealing.frame()[prefix.size()..].copy_from_slice(payload),
         }
-        self.commit(prefix);
+        self.commit(prefix, spacing);
         Ok(())
     }
 
     /// Claims a frame and writes its prefix.
     #[inline]
-    fn claim(&mut self, size: usize, due: Option<Ticks>) -> Result<Prefix, OfferError> {
+    fn claim(&mut self, size: usize, due: Option<Ticks>, spacing: Spacing) -> Result<Prefix, OfferError> {
         // Before anything is stored: the reader's copy of the line is not waited for with the clock in between.
         let mut prefix = match self.is_stamped() {
             false => Prefix::Plain,
             true => Prefix::of(self.stamps, self.instant_of_sending(), due, self.clock),
         };
-        self.claim_behind(&mut prefix, size, self.held_back)?;
+        self.claim_behind(&mut prefix, size, self.held_back, spacing)?;
         Ok(prefix)
     }
 
@@ -279,22 +307,28 @@ impl Publication {
         if waits && !self.held_back {
             self.writer.ask_readers();
         }
-        self.claim_behind(&mut prefix, size, self.held_back || waits)?;
+        self.claim_behind(&mut prefix, size, self.held_back || waits, Spacing::Lines)?;
         Ok(PublicationClaim { publication: self, prefix })
     }
 
     #[inline]
-    fn claim_behind(&mut self, prefix: &mut Prefix, size: usize, held_back: bool) -> Result<(), OfferError> {
+    fn claim_behind(
+        &mut self,
+        prefix: &mut Prefix,
+        size: usize,
+        held_back: bool,
+        spacing: Spacing,
+    ) -> Result<(), OfferError> {
         if self.followers.is_empty() || self.has_visitors() {
             self.connect()?;
         }
+        let mut frame_size = prefix.size() + size;
         if let Some(sealing) = &mut self.sealing {
             sealing.sealer.prepare(self.group).map_err(|_| OfferError::NoKey)?;
+            frame_size += SEAL_SIZE;
         }
-        let frame_size = prefix.size() + size + self.seal_size();
-        let claimed = if held_back { self.claim_held(frame_size) } else { self.writer.claim(frame_size) };
-        if let Err(error) = claimed {
-            self.claim_slowly(error, frame_size, size)?;
+        if let Err(error) = self.claim_frame(frame_size, held_back, spacing) {
+            self.claim_slowly(error, (frame_size, size), spacing)?;
         }
         prefix.note_posted(self.clock);
         match &mut self.sealing {
@@ -315,7 +349,7 @@ impl Publication {
 
     /// Sends the claimed frame, and tells nobody yet.
     #[inline]
-    fn commit(&mut self, prefix: Prefix) {
+    fn commit(&mut self, prefix: Prefix, spacing: Spacing) {
         if let Some(sealing) = &mut self.sealing {
             let sealed = sealing.seal(&self.file.about, self.writer.sequence(), prefix.flags());
             self.writer.write(0, sealed);
@@ -323,7 +357,10 @@ impl Publication {
         if self.streams.layers.capture.is_some() {
             self.capture(&prefix);
         }
-        self.writer.commit_in_run(prefix.flags());
+        match spacing {
+            Spacing::Lines => self.writer.commit_untold(prefix.flags()),
+            Spacing::Dense => self.writer.commit_in_run(prefix.flags()),
+        }
     }
 
     #[cold]
@@ -349,32 +386,43 @@ impl Publication {
     }
 
     #[inline]
-    fn claim_held(&mut self, frame_size: usize) -> Result<(), ClaimError> {
+    fn claim_frame(
+        &mut self,
+        frame_size: usize,
+        held_back: bool,
+        spacing: Spacing,
+    ) -> Result<(), ClaimError> {
         let Self { streams, writer, followers, readers_seen, file, .. } = self;
-        let slowest = || match streams.own.segment.bell(READERS_BELL).visits() == *readers_seen {
+        let mut slowest = || match streams.own.segment.bell(READERS_BELL).visits() == *readers_seen {
+            _ if !held_back => u64::MAX,
             true => {
                 followers.iter().map(|follower| follower.position(file.about.id)).min().unwrap_or(u64::MAX)
             }
             // Somebody joins just now, and we do not know him yet: nothing is written over until we do.
             false => 0,
         };
-        writer.claim_held(frame_size, &mut { slowest })
+        writer.claim_spaced(frame_size, spacing, &mut slowest)
     }
 
     /// What was refused at first: readers that came, left or died meanwhile are looked at before it is refused for good.
     #[cold]
-    fn claim_slowly(&mut self, error: ClaimError, frame_size: usize, size: usize) -> Result<(), OfferError> {
+    fn claim_slowly(
+        &mut self,
+        error: ClaimError,
+        (frame_size, size): (usize, usize),
+        spacing: Spacing,
+    ) -> Result<(), OfferError> {
         if let ClaimError::TooLong { .. } = error {
             return Err(OfferError::TooLong { size, size_max: self.payload_size_max() });
         }
         // Who holds the ring back may sleep over a run that was not told of.
         self.hand_over();
         self.look_at_readers();
-        if self.claim_held(frame_size).is_ok() {
+        if self.claim_frame(frame_size, true, spacing).is_ok() {
             return Ok(());
         }
         self.look_who_lives();
-        self.claim_held(frame_size).map_err(|_| OfferError::Full)
+        self.claim_frame(frame_size, true, spacing).map_err(|_| OfferError::Full)
     }
 
     /// Whether readers or nodes have come or gone since we looked.
@@ -443,6 +491,8 @@ impl Publication {
 
 impl Drop for Publication {
     fn drop(&mut self) {
+        // Of a run that was forgotten something may be left.
+        self.writer.publish_tail();
         self.file.close();
         self.streams.withdraw(&self.file.about, self.writer.sequence());
     }
@@ -469,12 +519,12 @@ impl PublicationClaim<'_> {
 
     /// Sends it.
     pub fn commit(self) {
-        self.publication.commit(self.prefix);
+        self.publication.commit(self.prefix, Spacing::Lines);
         self.publication.hand_over();
     }
 }
 
-/// A run of messages. Readers that are awake read each at once; others are told, and woken, when it is dropped.
+/// A run of messages. Readers see some kilobytes of it at a time, and the rest when it is dropped; who sleeps is woken then.
 #[derive(Debug)]
 pub struct Run<'a> {
     publication: &'a mut Publication,
@@ -487,7 +537,7 @@ impl Run<'_> {
     /// See [`OfferError`]; the message was then not sent.
     #[inline]
     pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
-        self.publication.append(payload, None)
+        self.publication.append(payload, None, Spacing::Dense)
     }
 }
 

@@ -14,7 +14,7 @@ use punctual_machine::ring::{RING_CONTROL_SIZE, RingMemory};
 use punctual_proto::{NodeId, Port, Target};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCRING");
-const LAYOUT_VERSION: u64 = 2;
+const LAYOUT_VERSION: u64 = 3;
 
 const CONTROL_AT: usize = 1024;
 const RECORDS_AT: usize = 4096;
