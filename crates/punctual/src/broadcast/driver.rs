@@ -72,12 +72,13 @@ impl Driver {
     /// `page` makes the page of a member whose frames have so many bytes.
     pub(super) fn new(
         options: broadcast::GroupOptions,
-        communicator: Communicator,
+        mut communicator: Communicator,
         page: impl FnOnce(&Member, usize) -> Result<Page, JoinError>,
         refused: impl FnOnce(broadcast::OptionsError) -> JoinError,
     ) -> Result<Self, JoinError> {
         let clock = Clock::get();
         let now = Nanos(clock.nanos(clock.now()));
+        communicator.ignore_own();
         let (buffer, held_max) = (vec![0; options.datagram_size()], options.heartbeat);
         let frame_size = options.frame_size;
         let kept_size_max = options.roster.len() * options.window * options.frame_size;
@@ -144,9 +145,13 @@ impl Driver {
         self.page.view().account()
     }
 
-    /// The bytes of the message that the user took last, until the next call.
-    pub(super) fn message(&self) -> &[u8] {
-        if self.is_from_kept { &self.bytes } else { self.member.message() }
+    /// Puts the bytes of the message that the user took last into a buffer, once.
+    pub(super) fn take_message(&mut self, buffer: &mut Vec<u8>) {
+        if self.is_from_kept {
+            std::mem::swap(&mut self.bytes, buffer);
+        } else {
+            self.member.take_message(buffer);
+        }
     }
 
     /// Whether there is an event for the user.
@@ -160,7 +165,7 @@ impl Driver {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         if let Event::Delivered(_) = event {
-            bytes.extend_from_slice(self.member.message());
+            self.member.take_message(&mut bytes);
         }
         self.kept_size += bytes.len();
         self.kept.push_back((event, bytes));
@@ -195,11 +200,10 @@ impl Driver {
     /// Does what there is to do now, without waiting.
     pub(super) fn turn(&mut self) {
         self.taken = 0;
-        for _ in 0..TAKEN_FIRST_MAX {
-            let now = self.now();
-            let Ok(message) = self.communicator.try_receive() else { break };
-            self.member.handle_message(message.source, message.payload, now);
-        }
+        let now = self.now();
+        let Self { member, communicator, .. } = self;
+        communicator
+            .read(TAKEN_FIRST_MAX, &mut |source, payload| member.handle_message(source, payload, now));
         self.settle();
     }
 

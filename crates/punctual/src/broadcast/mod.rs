@@ -236,8 +236,7 @@ impl Group {
                 return (is_late || error == DeliverError::Left).then_some(Err(error));
             };
             if let Event::Delivered(_) = event {
-                buffer.clear();
-                buffer.extend_from_slice(driver.message());
+                driver.take_message(&mut buffer);
             }
             let view = match &event {
                 Event::View(view) => View::new(view, |place| driver.member().node(place)),

@@ -367,7 +367,7 @@ impl WireEnd {
                 }
                 Taken::Receipt(..) => {}
             }
-            if taken == FRAMES_PER_LOOK || !self.reception.try_receive(&self.core) {
+            if taken == FRAMES_PER_LOOK || !self.reception.try_receive(&self.core, None) {
                 return;
             }
         }

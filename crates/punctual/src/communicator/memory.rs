@@ -56,6 +56,11 @@ impl MemoryEnd {
         self.outlet.seals_in().set(group);
     }
 
+    /// Of what it sends to everybody at its own port, empty messages are left for itself.
+    pub(super) fn ignore_own(&mut self) {
+        self.subscription.ignore_own();
+    }
+
     #[inline]
     pub(super) fn try_receive(&mut self) -> bool {
         let Self { subscription, buffer, .. } = self;

@@ -25,6 +25,7 @@ mod large;
 mod memory;
 mod observer;
 mod outlet;
+mod reading;
 mod reception;
 mod sender;
 mod wire;

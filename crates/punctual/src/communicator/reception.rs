@@ -16,7 +16,7 @@ use crate::engine::Bell;
 use crate::ledger::Count;
 use crate::node::Core;
 use crate::node::inbox::{Inbox, InboxReader};
-use crate::node::receiving::{Found, Landing, Receiving};
+use crate::node::receiving::{Found, Landing, Reader, Receiving};
 use crate::node::waiting::Limit;
 use crate::seal::NodeOpener;
 use crate::wake::{Bed, Condition, Waiter, epoll_set};
@@ -133,9 +133,9 @@ impl Reception {
         }
     }
 
-    /// Lets the oldest message land, if there is one.
+    /// Lets the oldest message land, if there is one. A `reader` is shown those before it that can be read where they lie.
     #[inline]
-    pub(super) fn try_receive(&mut self, core: &Core) -> bool {
+    pub(super) fn try_receive(&mut self, core: &Core, mut reader: Option<&mut Reader<'_>>) -> bool {
         self.note_listening(core);
         if self.take_from_inbox(core) {
             return true;
@@ -145,8 +145,9 @@ impl Reception {
         let mut found = false;
         for _ in 0..TURNS_PER_TRY {
             receiving.look_everywhere();
-            found = self.poll_engine(core, &mut receiving);
-            if found || self.seen == 0 && !receiving.is_ready() {
+            found = self.poll_engine(core, &mut receiving, reader.as_deref_mut());
+            let has_enough = reader.as_ref().is_some_and(|reader| reader.left == 0);
+            if found || has_enough || self.seen == 0 && !receiving.is_ready() {
                 break;
             }
         }
@@ -206,7 +207,7 @@ impl Reception {
             self.wait_leading(core, receiving, deadline);
         }
         let step = loop {
-            if self.poll_engine(core, receiving) {
+            if self.poll_engine(core, receiving, None) {
                 break Step::Found;
             }
             if core.has_visitors() {
@@ -311,7 +312,12 @@ impl Reception {
     }
 
     #[inline]
-    fn poll_engine(&mut self, core: &Core, receiving: &mut Receiving) -> bool {
+    fn poll_engine(
+        &mut self,
+        core: &Core,
+        receiving: &mut Receiving,
+        reader: Option<&mut Reader<'_>>,
+    ) -> bool {
         // What is in the inbox is older than what the engine has: its last driver put it there.
         if self.take_from_inbox(core) {
             return true;
@@ -321,7 +327,7 @@ impl Reception {
             housekeep_if_due(core, receiving);
         }
         self.landing.has_landed = false;
-        self.seen = receiving.turn(core, &self.inbox, &mut self.landing);
+        self.seen = receiving.turn(core, &self.inbox, &mut self.landing, reader);
         self.landing.has_landed || self.take_from_inbox(core)
     }
 

@@ -17,7 +17,7 @@ use crate::engine::{Bell, SendError};
 use crate::large::{FRAGMENTS_PER_LOOK, Gatherer};
 use crate::ledger::{Count, RowCount};
 use crate::node::inbox::Inbox;
-use crate::node::receiving::Found;
+use crate::node::receiving::{Found, Reader};
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core};
 use crate::trace::{ReceiverStamps, Stages};
@@ -144,7 +144,14 @@ impl WireEnd {
     /// Lets the oldest message land, if there is one.
     #[inline]
     pub(super) fn try_receive(&mut self) -> bool {
-        self.receive(Some(Ticks::default()), Reception::try_receive)
+        self.receive(Some(Ticks::default()), |reception, core| reception.try_receive(core, None))
+    }
+
+    /// Shows messages that are here to the reader, and lets the first one land that cannot be read where it lies.
+    pub(super) fn try_read(&mut self, reader: &mut Reader<'_>) -> bool {
+        self.receive(Some(Ticks::default()), |reception, core| {
+            reception.try_receive(core, Some(&mut *reader))
+        })
     }
 
     #[inline]

@@ -65,6 +65,8 @@ pub(crate) struct Inbox {
     /// Its owner waits for the engine: ring the engine's bell too.
     pub(crate) leads: Leading,
     closed: Flag,
+    /// What its owner sends to everybody at its own port is not for itself.
+    ignores_own: Flag,
     /// The group in which its owner's messages are sealed, and 1; 0 = in the node's.
     seals_in: Counter,
     /// Messages that its owner took and did not believe: they count as unread already.
@@ -111,10 +113,21 @@ impl Inbox {
             bell: PrivateBell::new()?,
             leads: Leading::default(),
             closed: Flag::default(),
+            ignores_own: Flag::default(),
             seals_in: Counter::default(),
             refused: Counter::default(),
             listed: Counter::default(),
         }))
+    }
+
+    /// From now on its owner is not among everybody to whom it sends.
+    pub(crate) fn ignore_own(&self) {
+        self.ignores_own.raise();
+    }
+
+    #[inline]
+    pub(crate) fn ignores_own(&self) -> bool {
+        self.ignores_own.is_raised()
     }
 
     /// From now on its owner's messages are sealed in this group, whichever the node's is.

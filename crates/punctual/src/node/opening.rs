@@ -35,6 +35,16 @@ pub(super) enum Guard {
 }
 
 impl Guard {
+    /// Whether what has arrived may be read where it lies: its seal was looked at there, or it has none, as it must be.
+    #[inline]
+    pub(super) fn lets_read(&self, header: &Header) -> bool {
+        match self {
+            Self::Nobody => !header.sealed,
+            Self::Medium => true,
+            Self::Node(_) => false,
+        }
+    }
+
     pub(super) fn new(seals: Option<&Seals>) -> Self {
         match seals {
             None => Self::Nobody,

@@ -9,7 +9,7 @@ use punctual_machine::epoll::EpollSet;
 use punctual_machine::slept::Slept;
 use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Header, Kind, Stamps};
+use punctual_proto::{Address, Header, Kind, Stamps};
 
 use super::Core;
 use super::accounts::{Accounts, Change, PeerAccount};
@@ -18,7 +18,7 @@ use super::opening::{Guard, copy, write_prefix};
 use super::registry::Ports;
 use super::waiting::Limit;
 use crate::engine::{Arrival, Event, Flow, Receive, SLEEP_MAX, Trouble};
-use crate::ledger::{Count, Page};
+use crate::ledger::{Count, Page, RowCount};
 use crate::seal::Seals;
 use crate::wake::{Bed, Condition, Waited, Waiter};
 
@@ -99,6 +99,14 @@ impl Landing {
     }
 }
 
+/// Who reads messages where they lie, in place of a landing.
+pub(crate) struct Reader<'a> {
+    /// Is shown source and payload.
+    pub(crate) show: &'a mut dyn FnMut(Address, &[u8]),
+    /// Messages that it still wants before others have their turn.
+    pub(crate) left: usize,
+}
+
 /// What is known of a message that landed; its payload is in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
@@ -146,15 +154,23 @@ impl Receiving {
         }
     }
 
-    /// One bounded batch. Stops at the first message for `own`, which lands in `landing`. Returns events seen.
+    /// One bounded batch. Stops at the first message for `own`, which lands in `landing`, unless a `reader` was shown it. Returns events
+    /// seen.
     #[inline]
-    pub(crate) fn turn(&mut self, core: &Core, own: &Inbox, landing: &mut Landing) -> usize {
+    pub(crate) fn turn(
+        &mut self,
+        core: &Core,
+        own: &Inbox,
+        landing: &mut Landing,
+        reader: Option<&mut Reader<'_>>,
+    ) -> usize {
         self.ports.renew(&core.registry);
         if self.accounts.is_behind() {
             self.receive.look_everywhere();
         }
         let Self { receive, ports, accounts, staged, woken, guard, .. } = self;
-        let mut desk = Desk { core, ports, accounts, staged, woken, guard, own, landing, newcomers: false };
+        let mut desk =
+            Desk { core, ports, accounts, staged, woken, guard, own, landing, reader, newcomers: false };
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
         self.accounts.handle_turn(seen);
@@ -293,7 +309,7 @@ impl Condition for EngineCondition<'_> {
 }
 
 /// One batch's work: the parts of [`Receiving`] that the engine does not own, and who drives it.
-struct Desk<'a> {
+struct Desk<'a, 'r> {
     core: &'a Core,
     ports: &'a Ports,
     accounts: &'a mut Accounts,
@@ -302,10 +318,11 @@ struct Desk<'a> {
     guard: &'a mut Guard,
     own: &'a Inbox,
     landing: &'a mut Landing,
+    reader: Option<&'a mut Reader<'r>>,
     newcomers: bool,
 }
 
-impl Desk<'_> {
+impl Desk<'_, '_> {
     #[inline]
     fn handle(&mut self, event: Event<'_>) -> Flow {
         let page = &self.core.about.page;
@@ -376,6 +393,10 @@ impl Desk<'_> {
     /// The frequent case: the message is for who drives the engine.
     #[inline]
     fn land(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
+        if self.reader.is_some() && arrival.header.kind == Kind::Data && self.guard.lets_read(arrival.header)
+        {
+            return self.show(arrival);
+        }
         match copy(self.guard, arrival, &mut self.landing.buffer) {
             Ok(sealed_in) => circumstances.sealed_in = sealed_in,
             Err(refusal) => return self.refuse(refusal, arrival.header.kind),
@@ -395,6 +416,23 @@ impl Desk<'_> {
             is_large: false,
         });
         Flow::Stop
+    }
+
+    /// The message is read where it lies.
+    fn show(&mut self, arrival: &Arrival<'_>) -> Flow {
+        let page = &self.core.about.page;
+        let Some(reader) =
+            self.reader.as_mut().filter(|_| self.accounts.accept(arrival.header, page).deliver)
+        else {
+            return Flow::Continue;
+        };
+        page.count(Count::Copies).add_alone(1);
+        let row = page.row(self.own.row);
+        row[RowCount::Delivered as usize].add_alone(1);
+        row[RowCount::Direct as usize].add_alone(1);
+        (reader.show)(arrival.header.source, &arrival.payload[..arrival.header.payload_size as usize]);
+        reader.left = reader.left.saturating_sub(1);
+        if reader.left > 0 { Flow::Continue } else { Flow::Stop }
     }
 
     /// The message is for others, or for several: a copy goes into each inbox.

@@ -371,7 +371,8 @@ fn refuse(core: &Core, error: SendError) -> SendError {
 
 fn is_meant(inbox: &Inbox, source: &Inbox, target: Target) -> bool {
     // Everybody but the sender itself; a message to one's own port is sent on purpose.
-    let itself = std::ptr::eq(inbox, source) && target.port.is_none();
+    let is_all = target.port.is_none() || target.node.is_none() && source.ignores_own();
+    let itself = std::ptr::eq(inbox, source) && is_all;
     target.includes_port(inbox.port) && !itself
 }
 

@@ -62,6 +62,8 @@ pub struct Subscription {
     takes: u32,
     /// A wait ends without a message when a look at the clock finds that it is later than this.
     pause_at: Ticks,
+    /// Of what comes from there nothing is copied.
+    ignored: Option<Address>,
 }
 
 /// Ends a subscription's waits, from any thread.
@@ -137,6 +139,7 @@ impl Subscription {
             nudges_seen: 0,
             takes: 0,
             pause_at: Ticks(u64::MAX),
+            ignored: None,
             images,
             waiter,
             event,
@@ -182,6 +185,11 @@ impl Subscription {
             f(message);
             true
         })
+    }
+
+    /// From now on messages that are from its own address are taken as empty ones by those who have a buffer that grows.
+    pub(crate) fn ignore_own(&mut self) {
+        self.ignored = Some(self.address());
     }
 
     /// Fragments that it reads count as delivered in this row of its node's page.
@@ -241,7 +249,11 @@ impl Subscription {
         if self.takes.is_multiple_of(TAKES_PER_LOOK) {
             self.images.housekeep(self.clock.now());
         }
+        let ignored = self.ignored;
         self.take_with(|message| {
+            if ignored == Some(message.source) {
+                return Some(0);
+            }
             if message.len() > buffer.len() {
                 buffer.resize(message.len().next_power_of_two(), 0);
             }

@@ -112,6 +112,17 @@ impl Member {
         whole.unwrap_or(&self.assemblies[stream][origin].bytes)
     }
 
+    /// Puts the bytes of the message that was delivered last into a buffer, once: what was put together of frames is not copied.
+    pub fn take_message(&mut self, buffer: &mut Vec<u8>) {
+        let (stream, origin) = self.assembled;
+        if self.whole.is_none() {
+            core::mem::swap(&mut self.assemblies[stream][origin].bytes, buffer);
+            return;
+        }
+        buffer.clear();
+        buffer.extend_from_slice(self.message());
+    }
+
     pub(super) fn next_event(&mut self) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
