@@ -17,14 +17,24 @@ const FRAMES_ASKED_MAX: u32 = BROADCAST_WINDOW_MAX as u32;
 /// No round trip is taken to be shorter, so that questions have an end.
 const ROUND_TRIP_MIN: Nanos = Nanos(500);
 
+/// A repair that takes longer than so many round trips was lost once, or its question was.
+const ROUND_TRIPS_MAX: u64 = 4;
+
 /// When to ask for what is missing. The first question goes out after a quarter of a round trip, as frames may overtake each
 /// other; the next ones after a whole one with jitter, doubled each time that nothing came of the last. Where frames are lost all the
 /// time, something is missing all the time: what is lost now does not wait for the end of what was lost before.
 #[derive(Clone, Debug)]
 pub(super) struct GapClock {
     round_trip: Nanos,
+    /// From the first frame that is missing to the question: for so long frames may overtake each other.
+    patience: Nanos,
+    /// None is taken to be longer.
+    round_trip_max: Nanos,
+    /// The frame whose repair measures a round trip, and when it was asked for first.
+    timed: Option<((usize, u64), Nanos)>,
+    /// Of each origin, all frames before this one may have been asked for.
+    asked: Vec<u64>,
     due: Option<Nanos>,
-    asked_at: Nanos,
     attempt: u32,
     /// Questions of which nothing came, one after the other.
     futile: u32,
@@ -39,11 +49,15 @@ pub(super) struct GapClock {
 }
 
 impl GapClock {
-    pub(super) fn new(round_trip: Nanos, seed: u64) -> Self {
+    /// Of frames of so many origins. Round trips are taken to be a quarter of a heartbeat at most: nobody who sends is slower for long.
+    pub(super) fn new(round_trip: Nanos, heartbeat: Nanos, (origins, seed): (usize, u64)) -> Self {
         Self {
             round_trip,
+            patience: Nanos(round_trip.0 / 4),
+            round_trip_max: round_trip.max(Nanos(heartbeat.0 / 4)),
+            timed: None,
+            asked: vec![0; origins],
             due: None,
-            asked_at: Nanos(0),
             attempt: 0,
             futile: 0,
             jitter: seed | 1,
@@ -75,8 +89,10 @@ impl GapClock {
     pub(super) fn note(&mut self, has_gap: bool, now: Nanos) {
         if !has_gap {
             (self.due, self.attempt, self.futile, self.targets) = (None, 0, 0, Places::NONE);
+            self.timed = None;
+            self.asked.fill(0);
         } else if self.due.is_none() {
-            self.due = Some(now.plus(Nanos(self.round_trip.0 / 4)));
+            self.due = Some(now.plus(self.patience.min(Nanos(self.round_trip.0 / 4))));
         }
     }
 
@@ -99,15 +115,29 @@ impl GapClock {
         let wait = Nanos(self.round_trip.0 << self.futile.min(DOUBLINGS_MAX));
         let jitter = self.jitter(Nanos(wait.0 / 2));
         self.due = Some(now.plus(wait).plus(jitter));
-        (self.asked_at, self.attempt, self.targets) = (now, self.attempt + 1, targets);
+        (self.attempt, self.targets) = (self.attempt + 1, targets);
     }
 
-    /// A repair has come. Its time is a round trip if it was asked for once only (Karn, Partridge 1987).
-    pub(super) fn repaired(&mut self, now: Nanos) {
-        self.repairs = self.repairs.saturating_add(1);
-        if self.attempt == 1 {
-            let sample = now.since(self.asked_at).0;
-            self.round_trip = Nanos((7 * self.round_trip.0 + sample) / 8).max(ROUND_TRIP_MIN);
+    /// It is asked for frames of an origin, the newest of which is this one. Only one that was never asked for before tells how long
+    /// a repair takes: otherwise nobody knows which question it answers (Karn, Partridge 1987).
+    pub(super) fn time(&mut self, (origin, number): (usize, u64), now: Nanos) {
+        let is_first = number >= self.asked[origin];
+        self.asked[origin] = self.asked[origin].max(number + 1);
+        if is_first && self.timed.is_none() {
+            self.timed = Some(((origin, number), now));
+        }
+    }
+
+    /// A frame has come that was missing, or might have been soon.
+    pub(super) fn arrived(&mut self, frame: (usize, u64), is_repair: bool, now: Nanos) {
+        if is_repair {
+            self.repairs = self.repairs.saturating_add(1);
+        }
+        let Some((_, asked_at)) = self.timed.take_if(|(timed, _)| *timed == frame) else { return };
+        if is_repair {
+            let sample = now.since(asked_at).0.min(ROUND_TRIPS_MAX * self.round_trip.0);
+            let round_trip = Nanos((7 * self.round_trip.0 + sample) / 8);
+            self.round_trip = round_trip.min(self.round_trip_max).max(ROUND_TRIP_MIN);
         }
     }
 }
@@ -181,7 +211,7 @@ mod tests {
 
     #[test]
     fn questions_wait_longer_each_time_and_end_with_the_gap() {
-        let mut clock = GapClock::new(Nanos(1_000), 7);
+        let mut clock = GapClock::new(Nanos(1_000), Nanos(40_000), (2, 7));
         clock.note(true, Nanos(0));
         assert_eq!(clock.due(), Nanos(250));
         let mut waits = Vec::new();
@@ -199,26 +229,35 @@ mod tests {
     /// Goal: while questions are answered they go out each round trip, however long something is missing.
     #[test]
     fn what_is_repaired_is_asked_for_without_delay() {
-        let mut clock = GapClock::new(Nanos(1_000), 7);
+        let mut clock = GapClock::new(Nanos(1_000), Nanos(40_000), (2, 7));
         clock.note(true, Nanos(0));
         for _ in 0..20 {
             let now = clock.due();
             clock.ask(now, Places::only(1));
             assert!((1_000..1_500).contains(&clock.due().since(now).0));
-            clock.repaired(now.plus(Nanos(900)));
+            clock.arrived((0, 1), true, now.plus(Nanos(900)));
             clock.note(true, now);
         }
     }
 
     #[test]
-    fn only_what_was_asked_once_measures_the_round_trip() {
-        let mut clock = GapClock::new(Nanos(800), 7);
-        clock.ask(Nanos(0), Places::only(1));
-        clock.repaired(Nanos(1_600));
+    fn only_what_was_never_asked_for_before_measures_the_round_trip() {
+        let mut clock = GapClock::new(Nanos(800), Nanos(4_000), (2, 7));
+        clock.time((1, 5), Nanos(0));
+        clock.arrived((1, 5), true, Nanos(1_600));
         assert_eq!(clock.round_trip(), Nanos(900));
-        clock.ask(Nanos(5_000), Places::only(1));
-        clock.repaired(Nanos(90_000));
-        assert_eq!(clock.round_trip(), Nanos(900));
+        clock.time((1, 5), Nanos(5_000));
+        clock.arrived((1, 5), true, Nanos(6_700));
+        assert_eq!(clock.round_trip(), Nanos(900), "another question may have brought it");
+        clock.time((1, 6), Nanos(7_000));
+        clock.arrived((1, 6), false, Nanos(8_700));
+        assert_eq!(clock.round_trip(), Nanos(900), "it was only late");
+        clock.time((0, 2), Nanos(8_000));
+        clock.time((0, 3), Nanos(9_000));
+        clock.arrived((0, 3), true, Nanos(9_001));
+        assert_eq!(clock.round_trip(), Nanos(900), "another one is waited for");
+        clock.arrived((0, 2), true, Nanos(90_000));
+        assert_eq!(clock.round_trip(), Nanos(1_000), "a quarter of a heartbeat at most");
     }
 
     #[test]

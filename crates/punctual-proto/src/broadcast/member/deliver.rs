@@ -275,6 +275,9 @@ impl Member {
                 self.progress.others_end = self.progress.held;
             }
             let meta = self.frames[entry.origin].get(entry.number).map(|(meta, _)| meta);
+            if meta.is_some_and(|meta| meta.is_packed) {
+                self.progress.packed_end = self.progress.held;
+            }
             if meta.is_none_or(|meta| meta.guarantee.is_ordered()) {
                 self.progress.awaited = self.progress.held;
             }

@@ -58,6 +58,8 @@ struct Progress {
     counted: u64,
     /// Of so much of what is held somebody may wait to hear: behind it there are only messages without order.
     awaited: u64,
+    /// Behind the newest frame of several messages of what is held: its sender may wait to hear of it before it sends more.
+    packed_end: u64,
     /// What `held` was when the others were told last.
     held_said: u64,
     /// What `taken` was then.
@@ -159,7 +161,7 @@ impl Member {
             whole: None,
             unpacked: Unpacked::default(),
             assembled: (0, own),
-            gaps: GapClock::new(options.round_trip, life),
+            gaps: GapClock::new(options.round_trip, options.heartbeat, (places, life)),
             repairs: Repairs::new(places, window),
             timing: timing::Timing::starting(now),
             acceptor: Acceptor::default(),
@@ -277,6 +279,8 @@ impl Protocol for Member {
     fn handle_timeout(&mut self, now: Nanos) {
         self.now = now;
         if self.phase != Phase::Left {
+            // What has come is not asked for, however late it is looked at.
+            self.catch_up();
             self.handle_times();
             self.after_input();
         }

@@ -74,9 +74,9 @@ impl Member {
         }
         let limit = self.limit(origin);
         let is_new = self.frames[origin].insert(number, meta, payload, limit);
-        if is_new && is_repair {
-            self.account.repaired += 1;
-            self.gaps.repaired(self.now);
+        if is_new {
+            self.account.repaired += u64::from(is_repair);
+            self.gaps.arrived((origin, number), is_repair, self.now);
         }
         if !is_new && self.is_sequencer() && self.mutants.has(Mutant::DoubleOrdered) {
             self.order.append(origin, number);
@@ -197,5 +197,6 @@ impl Member {
         self.gaps.note(has_gap, self.now);
         self.update_membership();
         self.note_settled();
+        self.note_news();
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Timing {
     /// If nothing has moved by then, the others are asked what they hold (tail probe).
     probe_at: Nanos,
     probe_wait: Nanos,
+    /// Probes since something moved last.
+    pub(super) probes: u32,
     /// When something moved last, or everything was settled.
     moved_at: Nanos,
     /// What was held, ordered, uniform, and held by a majority without order, when something moved last.
@@ -26,6 +28,8 @@ pub(super) struct Timing {
     /// In the last heartbeat half a window and more was held anew; since when the next one is counted, and what was held then.
     pub(super) is_fast: bool,
     counted_from: (Nanos, u64),
+    /// Since when there is something that was not said.
+    news_at: Option<Nanos>,
     /// When this member told the sequencer alone.
     pub(super) alone_at: Option<Nanos>,
     /// What the user took, or a new view, has consequences.
@@ -38,6 +42,7 @@ impl Timing {
             heartbeat_at: now,
             probe_at: Nanos::NEVER,
             probe_wait: Nanos(0),
+            probes: 0,
             moved_at: now,
             seen: [0; 4],
             join_at: now,
@@ -47,6 +52,7 @@ impl Timing {
             spreads: false,
             is_fast: false,
             counted_from: (now, 0),
+            news_at: None,
             alone_at: None,
             turn_due: false,
         }
@@ -65,6 +71,12 @@ impl Timing {
     /// All were told something.
     pub(super) fn said(&mut self, now: Nanos, heartbeat: Nanos) {
         self.heartbeat_at = now.plus(heartbeat);
+        self.news_at = None;
+    }
+
+    /// The sequencer was told alone.
+    pub(super) fn said_alone(&mut self, now: Nanos) {
+        (self.alone_at, self.news_at) = (Some(now), None);
     }
 }
 
@@ -77,6 +89,20 @@ impl Member {
             self.timing.is_fast = 2 * (held - held_then) >= self.options.window as u64;
             self.timing.counted_from = (self.now, held);
         }
+    }
+
+    /// What is new and was not said waits for more of it from now on.
+    pub(super) fn note_news(&mut self) {
+        if !self.has_news() {
+            self.timing.news_at = None;
+        } else if self.timing.news_at.is_none() {
+            self.timing.news_at = Some(self.now);
+        }
+    }
+
+    /// When what is new has waited long enough for more.
+    pub(super) fn news_due(&self) -> Nanos {
+        self.timing.news_at.map_or(Nanos::NEVER, |since| since.plus(self.gaps.round_trip()))
     }
 
     pub(super) fn handle_times(&mut self) {
@@ -99,7 +125,7 @@ impl Member {
             self.timing.status_due = true;
         }
         if now >= self.timing.probe_at {
-            (self.timing.status_due, self.timing.asks) = (true, true);
+            (self.timing.asks, self.timing.probes) = (true, self.timing.probes + 1);
             self.timing.probe_wait = Nanos(2 * self.timing.probe_wait.0).min(self.options.heartbeat);
             self.timing.probe_at = now.plus(self.timing.probe_wait);
         }
@@ -156,6 +182,7 @@ impl Member {
             (self.timing.probe_at, self.timing.moved_at) = (Nanos::NEVER, self.now);
         } else if seen != self.timing.seen || self.timing.probe_at == Nanos::NEVER {
             self.timing.probe_wait = Nanos(2 * self.gaps.round_trip().0);
+            self.timing.probes = 0;
             (self.timing.probe_at, self.timing.moved_at) = (self.now.plus(self.timing.probe_wait), self.now);
         }
         self.timing.seen = seen;
@@ -186,8 +213,15 @@ impl Member {
                 let first = self.others().iter().map(suspicion).min().unwrap_or(Nanos::NEVER);
                 let timing = &self.timing;
                 let change_at = timing.change_at.unwrap_or(Nanos::NEVER);
-                let times =
-                    [timing.heartbeat_at, timing.probe_at, self.gaps.due(), change_at, self.lead_at(), first];
+                let times = [
+                    timing.heartbeat_at,
+                    timing.probe_at,
+                    self.gaps.due(),
+                    change_at,
+                    self.lead_at(),
+                    first,
+                    self.news_due(),
+                ];
                 times.into_iter().min().unwrap_or(Nanos::NEVER)
             }
         }

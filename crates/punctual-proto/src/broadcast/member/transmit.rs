@@ -8,8 +8,8 @@ use crate::broadcast::mutant::Mutant;
 use crate::broadcast::view::Places;
 use crate::protocol::Transmit;
 
-/// Of a stream this part of a window and more comes between two things that a member says.
-const STREAM_PARTS: u64 = 32;
+/// What all members together say of a stream while a window of it goes by, about.
+const STATUSES_PER_WINDOW: u64 = 80;
 
 /// Who hears a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ enum Told {
     One,
     /// What is held of a stream of the sequencer's own, which says to all what a majority holds of it.
     SequencerAlone,
+    /// And it is to answer.
+    SequencerAsked,
 }
 
 /// Something to be said once.
@@ -235,9 +237,16 @@ impl Member {
             if frames.has_gap() && self.holder_of_frames(origin) == target {
                 let base = frames.mark();
                 let words = (frames.end() - base).div_ceil(64) as usize;
-                let bits =
-                    (0..words as u64).map(|word| first_bits(frames.missing(base + 64 * word), &mut room));
+                let mut newest = None;
+                let bits = (0..words as u64).map(|word| {
+                    let bits = first_bits(frames.missing(base + 64 * word), &mut room);
+                    newest = bits.checked_ilog2().map(|bit| base + 64 * word + u64::from(bit)).or(newest);
+                    bits
+                });
                 draft.missing(origin, base, words, bits);
+                if let Some(newest) = newest {
+                    self.gaps.time((origin, newest), self.now);
+                }
             }
         }
         let size = draft.finish()?;
@@ -249,9 +258,14 @@ impl Member {
         if !self.wants_status() {
             return None;
         }
+        if let Some(sequencer) = self.asks_alone() {
+            let size = self.write_status(buffer, Told::SequencerAsked)?;
+            self.timing.asks = false;
+            return Some(Transmit { target: self.to(sequencer), size });
+        }
         if let Some(sequencer) = self.tells_alone() {
             let size = self.write_status(buffer, Told::SequencerAlone)?;
-            self.timing.alone_at = Some(self.now);
+            self.timing.said_alone(self.now);
             (self.progress.held_said, self.progress.taken_said) = (self.progress.held, self.progress.taken);
             return Some(Transmit { target: self.to(sequencer), size });
         }
@@ -263,28 +277,64 @@ impl Member {
         Some(Transmit { target: everybody(&self.options), size })
     }
 
+    /// The sequencer, if nobody else is asked: it knows what is ordered, and of what a majority said to it that it holds it. Who has
+    /// asked it once in vain asks all.
+    fn asks_alone(&self) -> Option<usize> {
+        let is_first = self.timing.asks && self.timing.probes <= 1 && !self.timing.status_due;
+        let knows = !self.is_sequencer() && !self.is_frozen() && self.early.is_settled(&self.frames);
+        self.view.sequencer().filter(|_| is_first && knows && self.view.size() > 2)
+    }
+
     /// The sequencer, if it need be told alone what is held and taken here: a stream of its own frames is under way, with which it
     /// says to all what a majority holds.
     fn tells_alone(&self) -> Option<usize> {
-        let (progress, window) = (&self.progress, self.options.window as u64);
-        let is_run = progress.held - progress.held_said >= (window / STREAM_PARTS).max(1)
-            || progress.taken - progress.taken_said >= window.div_ceil(4);
-        let is_stream = is_run && self.timing.is_fast;
+        let progress = &self.progress;
         let is_quiet = !self.timing.status_due
+            && !self.timing.asks
             && !self.early.has_news(&self.frames, self.own)
             && progress.taken_said_to_all >= progress.others_end;
         let is_of_use = self.view.size() > 2 && !self.is_sequencer() && !self.is_frozen();
-        self.view.sequencer().filter(|_| is_stream && is_quiet && is_of_use)
+        self.view.sequencer().filter(|_| self.timing.is_fast && is_quiet && is_of_use)
     }
 
     pub(super) fn wants_status(&self) -> bool {
+        self.phase == Phase::Member
+            && (self.timing.status_due
+                || self.timing.asks
+                || (self.has_news() && !self.waits_for_more() && self.view.size() > 1))
+    }
+
+    /// A user that has taken a quarter of a window may let the slowest sender go on.
+    fn has_taken_much(&self) -> bool {
+        self.progress.taken - self.progress.taken_said >= (self.options.window as u64).div_ceil(4)
+    }
+
+    /// Others may wait to hear what it could say.
+    pub(super) fn has_news(&self) -> bool {
         let progress = &self.progress;
-        // A user that has taken a quarter of a window may let the slowest sender go on.
-        let news = progress.awaited > progress.held_said
+        progress.awaited > progress.held_said
             || self.early.has_news(&self.frames, self.own)
-            || progress.taken - progress.taken_said >= (self.options.window as u64).div_ceil(4)
-            || self.timing.spreads && self.is_sequencer() && progress.uniform > progress.uniform_said;
-        self.phase == Phase::Member && (self.timing.status_due || (news && self.view.size() > 1))
+            || self.has_taken_much()
+            || self.timing.spreads && self.is_sequencer() && progress.uniform > progress.uniform_said
+    }
+
+    /// Whether what is new waits for more of the same, for a round trip at most. While much of a stream is under way nobody needs to
+    /// hear of every part of it, and each status is work for whoever sends it and whoever hears it.
+    fn waits_for_more(&self) -> bool {
+        let progress = &self.progress;
+        let window = self.options.window as u64;
+        let part = (window * self.view.size() as u64 / STATUSES_PER_WINDOW).clamp(1, window.div_ceil(4));
+        let (now, said) = match self.is_sequencer() {
+            true => (progress.uniform, progress.uniform_said),
+            false => (progress.held, progress.held_said),
+        };
+        self.timing.is_fast
+            && progress.held.saturating_sub(progress.uniform) >= part
+            && now.saturating_sub(said) < part
+            && progress.packed_end <= progress.held_said
+            && !self.has_taken_much()
+            && !self.early.has_news(&self.frames, self.own)
+            && self.now < self.news_due()
     }
 
     fn note_said(&mut self) {
@@ -299,8 +349,8 @@ impl Member {
         let status = Status {
             sent: self.outgoing.sent,
             suspects: self.suspects(),
-            asks: told == Told::AllAsked,
-            is_alone: told == Told::SequencerAlone,
+            asks: matches!(told, Told::AllAsked | Told::SequencerAsked),
+            is_alone: matches!(told, Told::SequencerAlone | Told::SequencerAsked),
             unheld: self.unheld(&head).map(|unheld| unheld as u32),
             marks: Words::NONE,
         };
