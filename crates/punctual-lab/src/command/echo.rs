@@ -8,11 +8,11 @@ use punctual_machine::signal::{catch_interrupts, count_continuations, interrupte
 use punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 use super::print;
+use crate::endpoint::port::{self, PortPlan, SLEEP_MAX, Stamps, Way};
 use crate::error::Failure;
 use crate::explain::injection::Mishaps;
 use crate::response::kernel_echo::KernelEcho;
-use crate::response::option::{Ends, Variant, Way};
-use crate::response::port::{self, PortPlan, SLEEP_MAX, Stamps};
+use crate::response::option::{Ends, Variant};
 use crate::response::protocol::Protocol;
 use crate::response::responder::{AnswerRules, respond};
 use crate::response::testbed;

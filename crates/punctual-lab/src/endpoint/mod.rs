@@ -9,6 +9,7 @@ mod key;
 mod layers;
 mod medium;
 mod open;
+pub mod port;
 
 pub use bare::{PacketEndpoint, SlotEndpoint, UdpEndpoint};
 pub use bus::{BusPlan, any_bus, loopback};

@@ -13,10 +13,10 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
 use super::delay::{Delay, DelayPoint};
-use super::port::{Arrival, Peer, Port};
 use super::protocol::{Protocol, Verdict};
 use super::trips::{RoundTrips, Seen, Trip};
 use super::wire::{self, PacketHeader, PacketKind, Past, Record, TripId};
+use crate::endpoint::port::{Arrival, Peer, Port};
 use crate::explain::injection::{Mishap, Mishaps};
 use crate::explain::kept::{ClockPair, WINDOWS_MAX, WindowLog};
 use crate::explain::recorder::LateRecorder;

@@ -13,7 +13,6 @@ use serde_json::json;
 use super::client::{self, ClientTrace, TrialPlan};
 use super::kept::{by_our_clock, owners, thread};
 use super::option::Variant;
-use super::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
 use super::responder::EchoFacts;
 use super::settings::ResponseSettings;
 use super::testbed::{
@@ -21,13 +20,15 @@ use super::testbed::{
 };
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
-use super::{neighbour, published, recording_cost, shares, sockperf};
+use super::{published, recording_cost, shares, sockperf};
 use crate::doubt::{Cause as DoubtCause, page_faults};
+use crate::endpoint::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
 use crate::explain::kept::{ClockPair, Kept};
 use crate::explain::loss::Loss;
 use crate::explain::of_run::add_findings;
 use crate::explain::recorder::LateRecorder;
-use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread};
+use crate::load::forwarder::Counts;
+use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread, network};
 use crate::sample::{CellId, Load, Samples};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Skipped, Summary};
@@ -46,7 +47,7 @@ pub struct ResponseOutcome {
     /// When it began, nanoseconds of `CLOCK_MONOTONIC`: instants of the run count from there.
     pub began_ns: u64,
     /// What happened on the way, if anything was meant to.
-    pub faults: Option<super::forward::Counts>,
+    pub faults: Option<Counts>,
 }
 
 /// One trial made.
@@ -236,7 +237,7 @@ impl ResponseSession<'_> {
         if let Some(to) = settings.asked.to {
             let any: IpAddr =
                 if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            let mac = if choice.way.is_raw() { neighbour::find(to.ip())? } else { [0; 6] };
+            let mac = if choice.way.is_raw() { network::find(to.ip())? } else { [0; 6] };
             return Ok((Peer { address: to, mac }, SocketAddr::new(any, 0)));
         }
         let Some(testbed) = &self.testbed else { return Err("there is no responder".to_owned()) };
@@ -463,8 +464,8 @@ impl Experiment for ResponseSettings {
 /// The least that the link allows, in words.
 fn floor(settings: &ResponseSettings) -> Option<String> {
     let to = settings.asked.to?;
-    let interface = settings.interface.clone().or_else(|| neighbour::interface_to(to.ip()))?;
-    let speed = neighbour::link_speed(&interface)?;
-    let floor = neighbour::floor_ns(settings.asked.size, to.is_ipv6(), speed) as f64 / 1000.0;
+    let interface = settings.interface.clone().or_else(|| network::interface_to(to.ip()))?;
+    let speed = network::link_speed(&interface)?;
+    let floor = network::floor_ns(settings.asked.size, to.is_ipv6(), speed) as f64 / 1000.0;
     Some(format!("The wire alone takes {floor:.1} µs of each round trip: {interface} has {speed} Mb/s."))
 }

@@ -11,10 +11,10 @@ use punctual_machine::counter::Flag;
 use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
 
-use super::port::{Peer, PortPlan};
 use super::protocol::Protocol;
 use super::responder::EchoFacts;
 use super::testbed::Assignment;
+use crate::endpoint::port::{Peer, PortPlan};
 
 /// How often it is looked whether the trial is over.
 const LOOK: Duration = Duration::from_millis(5);

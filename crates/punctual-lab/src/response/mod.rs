@@ -21,14 +21,10 @@
 pub mod client;
 pub mod delay;
 pub mod experiment;
-pub mod forward;
-pub mod frame;
 mod kept;
 pub mod kernel_echo;
-pub mod neighbour;
 pub mod option;
 pub mod overview;
-pub mod port;
 pub mod protocol;
 pub mod published;
 mod recording_cost;

@@ -5,90 +5,8 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::endpoint::port::Way;
 use crate::scheduling::{Control, Urgency};
-
-/// How packets are sent and waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// recvmsg, asleep in the call
-    Blocking,
-    /// epoll_wait, then recvmsg
-    Epoll,
-    /// recvmsg again and again, never asleep
-    Spin,
-    /// As blocking, the kernel polling the device (SO_BUSY_POLL, SO_PREFER_BUSY_POLL)
-    BusyPoll,
-    /// io_uring: receives and sends as ring entries
-    #[value(name = "io_uring")]
-    #[serde(rename = "io_uring")]
-    Uring,
-    /// io_uring, its waits polling the device (IORING_REGISTER_NAPI)
-    #[value(name = "io_uring-napi")]
-    #[serde(rename = "io_uring-napi")]
-    UringNapi,
-    /// Raw Ethernet: a mapped AF_PACKET ring, polled; UDP and IP in user space
-    Packet,
-    /// AF_XDP in generic mode, polled; UDP and IP in user space
-    XdpSkb,
-    /// AF_XDP in the driver, polled; UDP and IP in user space
-    XdpNative,
-    /// The responder's kernel answers by an XDP program, without any application; the client as spin
-    XdpTx,
-}
-
-impl Way {
-    /// All, in the order of the tables.
-    pub const ALL: [Self; 10] = [
-        Self::Blocking,
-        Self::Epoll,
-        Self::Spin,
-        Self::BusyPoll,
-        Self::Uring,
-        Self::UringNapi,
-        Self::Packet,
-        Self::XdpSkb,
-        Self::XdpNative,
-        Self::XdpTx,
-    ];
-
-    /// As it is written in options, results and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Blocking => "blocking",
-            Self::Epoll => "epoll",
-            Self::Spin => "spin",
-            Self::BusyPoll => "busy-poll",
-            Self::Uring => "io_uring",
-            Self::UringNapi => "io_uring-napi",
-            Self::Packet => "packet",
-            Self::XdpSkb => "xdp-skb",
-            Self::XdpNative => "xdp-native",
-            Self::XdpTx => "xdp-tx",
-        }
-    }
-
-    /// Whether it never sleeps, and so needs a CPU of its own at each end.
-    pub fn spins(self) -> bool {
-        matches!(self, Self::Spin | Self::Packet | Self::XdpSkb | Self::XdpNative | Self::XdpTx)
-    }
-
-    /// Whether the responder's kernel answers, and nobody else.
-    pub fn answers_in_kernel(self) -> bool {
-        self == Self::XdpTx
-    }
-
-    /// Whether it passes by the kernel's IP and UDP, and needs to know the interface.
-    pub fn is_raw(self) -> bool {
-        matches!(self, Self::Packet | Self::XdpSkb | Self::XdpNative)
-    }
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Whose threads are urgent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
@@ -187,10 +105,6 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_options() {
-        for way in Way::ALL {
-            assert_eq!(Way::from_str(way.name(), false), Ok(way));
-            assert_eq!(serde_json::to_string(&way).unwrap(), format!("\"{way}\""));
-        }
         let choice = Variant { way: Way::Spin, urgency: Urgency::Fifo(50), ends: Ends::Both, recorded: None };
         assert_eq!(choice.to_string(), "spin+fifo:50");
         let traced = Variant { recorded: Some(Recorded::Trace), ..choice };

@@ -7,8 +7,8 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::port::Stamps;
 use super::wire::{self, PacketHeader, PacketKind, Record, TripId};
+use crate::endpoint::port::Stamps;
 
 /// Which packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::option::Way;
+use crate::endpoint::port::Way;
 use crate::sample::Load;
 use crate::summary::CellResult;
 

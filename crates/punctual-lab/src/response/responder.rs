@@ -7,9 +7,9 @@ use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
 use super::delay::{Delay, DelayPoint};
-use super::port::{Arrival, Port};
 use super::protocol::{Protocol, SockperfRequest, answer_sockperf};
 use super::wire::{self, PacketHeader, PacketKind, Past, Record};
+use crate::endpoint::port::{Arrival, Port};
 use crate::explain::injection::Mishaps;
 use crate::scheduling::Control;
 use punctual_machine::window::{Evidence, SchedSampler};

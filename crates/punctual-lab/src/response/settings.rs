@@ -9,15 +9,15 @@ use clap::{Args, ValueEnum};
 use punctual_machine::socket::DSCP_MAX;
 
 use super::delay::Delay;
-use super::forward::Faults;
-use super::option::{Ends, Recorded, Variant, Way};
-use super::port::{FLOWS_MAX, Stamps};
+use super::option::{Ends, Recorded, Variant};
 use super::protocol::Protocol;
-use super::{neighbour, sockperf, wire};
+use super::{sockperf, wire};
+use crate::endpoint::port::{FLOWS_MAX, Stamps, Way};
 use crate::error::Failure;
 use crate::explain::injection::Mishap;
 use crate::file::read_text;
-use crate::run::{Common, choose_cpus};
+use crate::load::forwarder::Faults;
+use crate::run::{Common, choose_cpus, network};
 use crate::sample::{CellId, Load};
 use crate::scheduling::Urgency;
 use crate::units::duration;
@@ -294,7 +294,7 @@ fn mishaps(path: &Path) -> Result<Vec<Mishap>, Failure> {
 fn interface(arguments: &ResponseArguments, choices: &[Variant]) -> Result<Option<String>, Failure> {
     let raw = needs_interface(choices);
     let Some(name) = &arguments.interface else {
-        return Ok(arguments.to.filter(|_| raw.is_some()).and_then(|to| neighbour::interface_to(to.ip())));
+        return Ok(arguments.to.filter(|_| raw.is_some()).and_then(|to| network::interface_to(to.ip())));
     };
     let wrong = |why: &str| Err(Failure::Usage(format!("--interface {name}: {why}")));
     if arguments.to.is_none() {

@@ -11,13 +11,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::delay::Delay;
-use super::forward::{self, Counts, Faults, Forwarder};
 use super::kernel_echo;
 use super::option::Variant;
-use super::port::{self, PortPlan};
 use super::protocol::Protocol;
 use super::responder::{AnswerRules, EchoFacts, respond};
+use crate::endpoint::port::{self, PortPlan};
 use crate::explain::injection::{Mishap, Mishaps};
+use crate::load::forwarder::{self, Counts, Faults, Forwarder};
 use crate::run::{INTERFACES, Prepare, Requests, Worker, leave};
 use crate::scheduling::Job;
 
@@ -294,7 +294,7 @@ impl ResponseTestbed {
             return self.tell(&EchoRequest::Settle);
         };
         let mut forwarder = Forwarder::start()?;
-        create_veth(INTERFACES[0], forward::INTERFACES[0], forwarder.thread()).map_err(text)?;
+        create_veth(INTERFACES[0], forwarder::INTERFACES[0], forwarder.thread()).map_err(text)?;
         forwarder.join(INTERFACES[1], thread)?;
         settle(0).map_err(text)?;
         self.tell::<()>(&EchoRequest::Settle)?;

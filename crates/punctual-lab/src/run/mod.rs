@@ -1,6 +1,7 @@
 //! What every experiment is made with: trials in turn, workers, and where both ends of a trial stand.
 
 mod experiment;
+pub mod network;
 mod options;
 mod place;
 mod turns;

@@ -12,8 +12,7 @@ use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{Patience, UdpSocket, wait_readable};
 
 use super::socket::{Instants, SocketState};
-use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, time_left};
-use crate::response::option::Way;
+use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, Way, time_left};
 
 /// How its thread waits.
 #[derive(Debug)]

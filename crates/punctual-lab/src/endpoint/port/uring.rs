@@ -9,8 +9,7 @@ use punctual_machine::signal::interrupted;
 
 use super::socket::{Instants, SocketState};
 use super::udp::UdpPort;
-use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, time_left};
-use crate::response::option::Way;
+use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Way, time_left};
 
 /// One end on a ring.
 #[derive(Debug)]

@@ -12,9 +12,7 @@ use punctual_machine::packet::{PacketOptions, PacketSocket};
 use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
 
-use super::{Arrival, Peer, Port, PortPlan, Stamps, awake, instant_of};
-use crate::response::frame;
-use crate::response::option::Way;
+use super::{Arrival, Peer, Port, PortPlan, Stamps, Way, awake, frame, instant_of};
 
 #[derive(Debug)]
 enum Frames {

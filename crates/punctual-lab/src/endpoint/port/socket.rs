@@ -8,8 +8,7 @@ use punctual_lab_machine::host::{datagrams_incomplete, datagrams_without_room};
 use punctual_machine::SystemError;
 use punctual_machine::socket::{Single, UdpSocket};
 
-use super::{Arrival, Peer, PortPlan, Stamps, awake, instant_of};
-use crate::response::option::Way;
+use super::{Arrival, Peer, PortPlan, Stamps, Way, awake, instant_of};
 
 /// What is known of the time before a packet was read.
 #[derive(Clone, Copy)]

@@ -14,16 +14,17 @@ use punctual_machine::clock::{realtime_ns, stamp_age};
 use punctual_machine::socket::UdpOptions;
 use serde::{Deserialize, Serialize};
 
-use super::option::Way;
-
+pub mod frame;
 mod raw;
 mod socket;
 mod udp;
 mod uring;
+mod way;
 
 pub use raw::RawPort;
 pub use udp::UdpPort;
 pub use uring::UringPort;
+pub use way::Way;
 
 /// Who is at the other end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

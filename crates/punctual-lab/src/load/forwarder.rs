@@ -17,7 +17,7 @@ use punctual_machine::packet::{PacketOptions, PacketSocket};
 use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::frame;
+use crate::endpoint::port::frame;
 use crate::run::{Prepare, Requests, Worker};
 use crate::scheduling::Job;
 
