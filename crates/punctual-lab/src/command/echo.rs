@@ -107,8 +107,6 @@ fn plan(arguments: &EchoArguments) -> PortPlan {
         way: arguments.way,
         local: arguments.listen,
         remote: None,
-        raw_remote: None,
-        remote_mac: None,
         flows: 1,
         size: arguments.size,
         stamps: arguments.protocol.responder_stamps(arguments.stamps),

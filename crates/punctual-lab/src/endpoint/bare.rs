@@ -11,12 +11,7 @@ use punctual_machine::packet::{BROADCAST, PacketOptions, PacketSocket};
 use punctual_machine::slot::SlotPair;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
 
-use super::{Endpoint, Received, poll_until};
-
-fn time_left(deadline: Ticks) -> Duration {
-    let clock = Clock::get();
-    clock.duration(deadline.since(clock.now()))
-}
+use super::{Endpoint, Received, poll_until, time_left};
 
 /// One shared slot each way.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! What a load runs over: a communicator, a part of what is below it, or a bare mechanism of the machine with nothing around it.
 
+use std::time::Duration;
+
 use punctual::{Clock, Stages, Ticks};
 
 mod bare;
@@ -40,6 +42,11 @@ pub trait Endpoint {
     fn try_receive(&mut self, buffer: &mut [u8]) -> Option<Received> {
         self.receive(buffer, Ticks(0))
     }
+}
+
+fn time_left(deadline: Ticks) -> Duration {
+    let clock = Clock::get();
+    clock.duration(deadline.since(clock.now()))
 }
 
 /// Polls between two looks at the clock: a look costs as much as a poll.

@@ -274,9 +274,7 @@ impl ResponseSession<'_> {
             way: choice.way,
             local,
             // A responder answers whoever asks; a client's flows have ports of their own, at both ends.
-            remote: remote.map(|peer| peer.address).filter(|_| !choice.way.is_raw()),
-            raw_remote: remote.map(|peer| peer.address).filter(|_| choice.way.is_raw()),
-            remote_mac: remote.map(|peer| peer.mac),
+            remote,
             // The responder hears all flows at one port; the client sends each from one of its own.
             flows: if side == 0 { settings.asked.flows } else { 1 },
             size: settings.asked.size,

@@ -143,7 +143,7 @@ enum Ways {
 
 /// The names of the ways, and "all".
 fn ways() -> impl TypedValueParser<Value = Ways> {
-    let names = Way::ALL.iter().filter_map(Way::to_possible_value);
+    let names = Way::value_variants().iter().filter_map(Way::to_possible_value);
     let all = PossibleValue::new("all").help("Every way");
     PossibleValuesParser::new(names.chain([all]))
         .map(|name| Way::from_str(&name, false).map_or(Ways::All, Ways::One))
@@ -154,7 +154,7 @@ impl ResponseArguments {
     fn ways(&self) -> Vec<Way> {
         let wants_all = self.ways.iter().any(|way| matches!(way, Ways::All));
         if wants_all || (self.ways.is_empty() && self.common.all) {
-            return Way::ALL.to_vec();
+            return Way::value_variants().to_vec();
         }
         let named: Vec<Way> = self
             .ways

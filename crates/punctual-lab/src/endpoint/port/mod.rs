@@ -18,16 +18,14 @@ pub mod frame;
 mod raw;
 mod socket;
 mod udp;
-mod uring;
 mod way;
 
 pub use raw::RawPort;
 pub use udp::UdpPort;
-pub use uring::UringPort;
 pub use way::Way;
 
 /// Who is at the other end of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// Its UDP address.
     pub address: SocketAddr,
@@ -75,11 +73,7 @@ pub struct PortPlan {
     /// This end of the first flow; the others have the ports behind it.
     pub local: SocketAddr,
     /// The other end, where this end talks to one only.
-    pub remote: Option<SocketAddr>,
-    /// The same, for ways that address Ethernet themselves.
-    pub raw_remote: Option<SocketAddr>,
-    /// The other end's station, for ways that address Ethernet themselves.
-    pub remote_mac: Option<[u8; 6]>,
+    pub remote: Option<Peer>,
     /// Flows, each with a port of its own.
     pub flows: usize,
     /// Largest packet, bytes.
@@ -171,11 +165,8 @@ fn advised(error: &SystemError) -> String {
 /// Opens a port.
 pub fn open(plan: &PortPlan) -> Result<Box<dyn Port + Send>, String> {
     match plan.way {
-        Way::Blocking | Way::Epoll | Way::Spin | Way::BusyPoll | Way::XdpTx => {
-            Ok(Box::new(UdpPort::open(plan).map_err(|error| advised(&error))?))
-        }
-        Way::Uring | Way::UringNapi => Ok(Box::new(UringPort::open(plan).map_err(|error| advised(&error))?)),
         Way::Packet | Way::XdpSkb | Way::XdpNative => Ok(Box::new(RawPort::open(plan)?)),
+        _ => Ok(Box::new(UdpPort::open(plan).map_err(|error| advised(&error))?)),
     }
 }
 
@@ -189,7 +180,7 @@ pub const SLEEP_MIN: Duration = Duration::from_millis(1);
 /// When a thread was awake for a packet. `ran` is when it came back from where it may have slept: it did so only if the
 /// packet was not there yet when it began to listen, and who `spins` never does.
 #[inline]
-pub(crate) fn awake(kernel: Ticks, listened: Ticks, ran: Ticks, spins: bool) -> Ticks {
+fn awake(kernel: Ticks, listened: Ticks, ran: Ticks, spins: bool) -> Ticks {
     let was_awake = kernel.0 != 0 && (spins || kernel <= listened);
     if was_awake { kernel.max(listened).min(ran) } else { ran }
 }
@@ -197,16 +188,11 @@ pub(crate) fn awake(kernel: Ticks, listened: Ticks, ran: Ticks, spins: bool) -> 
 /// A kernel's stamp as an instant of our clock. Both clocks are read now, so that only the time since the stamp is
 /// converted, and neither drift nor a calibration's error has time to grow.
 #[inline]
-pub(crate) fn instant_of(kernel_ns: Option<u64>) -> Ticks {
+fn instant_of(kernel_ns: Option<u64>) -> Ticks {
     let clock = Clock::get();
     let now = clock.now();
     let age = kernel_ns.and_then(|kernel_ns| stamp_age(kernel_ns, realtime_ns()));
     age.map_or(Ticks(0), |age| Ticks(now.0.saturating_sub(clock.ticks(age).0)))
-}
-
-pub(crate) fn time_left(deadline: Ticks) -> Duration {
-    let clock = Clock::get();
-    clock.duration(deadline.since(clock.now()))
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl RawPort {
             Frames::Xdp(socket) => socket.mtu(),
         };
         let whole = frame::size_around(plan.size, address);
-        if plan.remote_mac.is_some() && whole > mtu {
+        if plan.remote.is_some() && whole > mtu {
             return Err(format!(
                 "--size {}: {whole} bytes with their headers, where {interface} carries {mtu}",
                 plan.size
@@ -125,9 +125,9 @@ fn guards(plan: &PortPlan) -> Result<(Vec<UdpSocket>, IpAddr), SystemError> {
         guard
             .discard_all()
             .map_err(|error| SystemError::new("silence udp", plan.local.to_string(), error))?;
-        if let Some(remote) = plan.raw_remote {
+        if let Some(remote) = plan.remote {
             // Tells which address of this host the way there begins at.
-            guard.connect(remote)?;
+            guard.connect(remote.address)?;
         }
         guards.push(guard);
     }

@@ -1,4 +1,4 @@
-//! Plain sockets, one per flow: asleep in the call, in epoll, or never.
+//! Sockets, one per flow: asleep in the call, in epoll, in a ring of io_uring, or never.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -6,13 +6,15 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
+use punctual_lab_machine::uring_socket::UringSockets;
 use punctual_machine::SystemError;
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{Patience, UdpSocket, wait_readable};
 
 use super::socket::{Instants, SocketState};
-use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, Way, time_left};
+use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, Way};
+use crate::endpoint::time_left;
 
 /// How its thread waits.
 #[derive(Debug)]
@@ -27,24 +29,49 @@ enum Wait {
     Spin,
 }
 
-/// One end on plain sockets.
+/// Who sends and receives.
+#[derive(Debug)]
+enum Sockets {
+    /// This thread, call by call.
+    Called(Vec<UdpSocket>, Wait),
+    /// The kernel: every receive waits in the ring, every send is an entry of it.
+    InRing(Box<UringSockets>),
+}
+
+impl Sockets {
+    fn all(&self) -> &[UdpSocket] {
+        match self {
+            Self::Called(sockets, _) => sockets,
+            Self::InRing(ring) => ring.sockets(),
+        }
+    }
+}
+
+/// One end on sockets of the kernel.
 #[derive(Debug)]
 pub struct UdpPort {
-    sockets: Vec<UdpSocket>,
+    sockets: Sockets,
     state: SocketState,
-    wait: Wait,
 }
 
 /// Packets that a preferred busy poll takes at once; the kernel's own default for NAPI is 64, for sockets 8.
 const BUSY_POLL_BUDGET: u16 = 8;
 
 impl UdpPort {
-    /// Opens the sockets.
+    /// Opens the sockets of all flows, with every option that was asked for.
     ///
     /// # Errors
-    /// An address that is taken or not of this host, or a privilege that is missing.
+    /// An address that is taken or not of this host, or a privilege that is missing; io_uring is switched off, or knows no NAPI.
     pub fn open(plan: &PortPlan) -> Result<Self, SystemError> {
-        let (wait, sockets) = (wait_of(plan)?, Self::sockets(plan)?);
+        let sockets = (0..plan.flows).map(|flow| socket(plan, plan.local_of(flow)));
+        let sockets: Vec<UdpSocket> = sockets.collect::<Result<_, _>>()?;
+        let state = SocketState::new(plan, &sockets)?;
+        if matches!(plan.way, Way::Uring | Way::UringNapi) {
+            let napi = (plan.way == Way::UringNapi).then(|| Duration::from_micros(plan.busy_poll_us.into()));
+            let ring = UringSockets::new(sockets, plan.size + 1, napi)?;
+            return Ok(Self { sockets: Sockets::InRing(Box::new(ring)), state });
+        }
+        let wait = wait_of(plan)?;
         for socket in &sockets {
             match &wait {
                 Wait::Epoll(set) => set.add(socket.as_fd())?,
@@ -52,48 +79,53 @@ impl UdpPort {
                 Wait::Polled | Wait::Spin => {}
             }
         }
-        Ok(Self { state: SocketState::new(plan, &sockets)?, sockets, wait })
-    }
-
-    /// The sockets of all flows, with every option that was asked for.
-    pub(super) fn sockets(plan: &PortPlan) -> Result<Vec<UdpSocket>, SystemError> {
-        (0..plan.flows).map(|flow| socket(plan, plan.local_of(flow))).collect()
-    }
-
-    /// What is there, without waiting.
-    #[inline]
-    fn take(&mut self, buffer: &mut [u8], instants: Instants, patience: Patience) -> Option<Arrival> {
-        for (flow, socket) in self.sockets.iter().enumerate() {
-            match socket.recv_single(buffer, patience) {
-                Ok(single) => return Some(self.state.arrived(flow, socket, &single, instants)),
-                // Nothing there, a signal, or news of an earlier datagram of ours: the next look decides.
-                Err(error) => debug_assert_ne!(error.kind(), ErrorKind::InvalidInput),
-            }
-        }
-        None
+        Ok(Self { sockets: Sockets::Called(sockets, wait), state })
     }
 
     /// Waits once, for what is left of the time at most, and takes what is there.
     #[inline]
     fn wait_and_take(&mut self, buffer: &mut [u8], deadline: Ticks, listened: Ticks) -> Option<Arrival> {
-        let spins = matches!(self.wait, Wait::Spin);
-        let unknown = Instants { listened, ran: None, spins };
-        let at = |ran| Instants { ran: Some(ran), ..unknown };
-        match &self.wait {
-            Wait::Spin => self.take(buffer, unknown, Patience::None),
-            Wait::Asleep => self.take(buffer, unknown, Patience::Asleep),
-            Wait::Polled => {
-                let ready = wait_readable(&self.sockets, time_left(deadline).min(SLEEP_MAX));
-                let woken = Clock::get().now();
-                if ready { self.take(buffer, at(woken), Patience::None) } else { None }
+        let Self { sockets, state } = self;
+        let at = |ran, spins| Instants { listened, ran, spins };
+        let time_left = || time_left(deadline).min(SLEEP_MAX);
+        let (sockets, wait) = match sockets {
+            Sockets::Called(sockets, wait) => (&*sockets, wait),
+            Sockets::InRing(ring) => {
+                // Else the kernel would spin.
+                state.keep_stamps(ring.sockets());
+                // A failed wait is a signal's, or a queue that overflowed: the flags and the next look decide.
+                let (flow, single) = ring.receive(buffer, time_left()).ok()??;
+                return Some(state.arrived(flow, &ring.sockets()[flow], &single, at(None, false)));
             }
-            Wait::Epoll(set) => {
-                let ready = set.wait(Some(time_left(deadline).min(SLEEP_MAX))) > 0;
-                let woken = Clock::get().now();
-                if ready { self.take(buffer, at(woken), Patience::None) } else { None }
-            }
+        };
+        let is_ready = match wait {
+            Wait::Spin => return take(sockets, state, buffer, at(None, true), Patience::None),
+            Wait::Asleep => return take(sockets, state, buffer, at(None, false), Patience::Asleep),
+            Wait::Polled => wait_readable(sockets, time_left()),
+            Wait::Epoll(set) => set.wait(Some(time_left())) > 0,
+        };
+        let woken = Clock::get().now();
+        if is_ready { take(sockets, state, buffer, at(Some(woken), false), Patience::None) } else { None }
+    }
+}
+
+/// What is there, without waiting.
+#[inline]
+fn take(
+    sockets: &[UdpSocket],
+    state: &mut SocketState,
+    buffer: &mut [u8],
+    instants: Instants,
+    patience: Patience,
+) -> Option<Arrival> {
+    for (flow, socket) in sockets.iter().enumerate() {
+        match socket.recv_single(buffer, patience) {
+            Ok(single) => return Some(state.arrived(flow, socket, &single, instants)),
+            // Nothing there, a signal, or news of an earlier datagram of ours: the next look decides.
+            Err(error) => debug_assert_ne!(error.kind(), ErrorKind::InvalidInput),
         }
     }
+    None
 }
 
 fn socket(plan: &PortPlan, local: SocketAddr) -> Result<UdpSocket, SystemError> {
@@ -114,7 +146,7 @@ fn socket(plan: &PortPlan, local: SocketAddr) -> Result<UdpSocket, SystemError> 
         set("SO_BUSY_POLL", socket.set_busy_poll(plan.busy_poll_us, true, BUSY_POLL_BUDGET))?;
     }
     if let Some(remote) = plan.remote {
-        socket.connect(remote)?;
+        socket.connect(remote.address)?;
     }
     Ok(socket)
 }
@@ -137,9 +169,12 @@ fn wait_of(plan: &PortPlan) -> Result<Wait, SystemError> {
 impl Port for UdpPort {
     #[inline]
     fn send(&mut self, flow: usize, bytes: &[u8], target: &Peer, tag: u64) -> bool {
-        let (socket, target) = (&self.sockets[flow], self.state.target(target));
-        // A refusal (ICMP) of an earlier datagram is told here, and is not this one's.
-        let sent = (0..2).any(|_| socket.send_single(bytes, target).is_ok());
+        let target = self.state.target(target);
+        let sent = match &mut self.sockets {
+            // A refusal (ICMP) of an earlier datagram is told here, and is not this one's.
+            Sockets::Called(sockets, _) => (0..2).any(|_| sockets[flow].send_single(bytes, target).is_ok()),
+            Sockets::InRing(ring) => ring.send(flow, bytes, target),
+        };
         if sent {
             self.state.note_sent(flow, tag);
         }
@@ -157,14 +192,14 @@ impl Port for UdpPort {
             if clock.now() >= deadline || interrupted() {
                 return None;
             }
-            if !matches!(self.wait, Wait::Spin) {
-                self.state.keep_stamps(&self.sockets);
+            if !matches!(self.sockets, Sockets::Called(_, Wait::Spin)) {
+                self.state.keep_stamps(self.sockets.all());
             }
         }
     }
 
     fn transmitted(&mut self, visit: &mut dyn FnMut(u64, Ticks)) {
-        self.state.visit(&self.sockets, visit);
+        self.state.visit(self.sockets.all(), visit);
     }
 
     fn local(&self) -> Peer {
@@ -172,7 +207,7 @@ impl Port for UdpPort {
     }
 
     fn dropped(&mut self) -> Option<u64> {
-        self.state.dropped(&self.sockets)
+        self.state.dropped(self.sockets.all())
     }
 
     fn incomplete(&mut self) -> Option<u64> {

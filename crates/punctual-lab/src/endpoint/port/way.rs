@@ -36,20 +36,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// All, in the order of the tables.
-    pub const ALL: [Self; 10] = [
-        Self::Blocking,
-        Self::Epoll,
-        Self::Spin,
-        Self::BusyPoll,
-        Self::Uring,
-        Self::UringNapi,
-        Self::Packet,
-        Self::XdpSkb,
-        Self::XdpNative,
-        Self::XdpTx,
-    ];
-
     /// As it is written in options, results and tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -94,7 +80,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_options() {
-        for way in Way::ALL {
+        for &way in Way::value_variants() {
             assert_eq!(Way::from_str(way.name(), false), Ok(way));
             assert_eq!(serde_json::to_string(&way).unwrap(), format!("\"{way}\""));
         }
