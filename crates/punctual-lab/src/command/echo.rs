@@ -71,15 +71,8 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     let mut port = testbed::open_port(arguments.cpu, choice, &plan(arguments))?;
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
-    let manner = AnswerRules {
-        protocol: arguments.protocol,
-        clock_apart: false,
-        ends_when_told: false,
-        sleeps: !arguments.way.spins(),
-        delay: None,
-        keeps_windows: true,
-    };
-    let facts = respond(&mut *port, manner, Mishaps::default(), &control, arguments.size + 1, &interrupted);
+    let rules = AnswerRules::of(arguments.protocol, choice);
+    let facts = respond(&mut *port, rules, Mishaps::default(), &control, arguments.size + 1, &interrupted);
     let said = format!(
         "{} packets, {} answered, {} without wish for a reply, {} not understood, {} unsent; {:.3} s of CPU\n",
         facts.arrived,

@@ -18,11 +18,11 @@ use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::endpoint::port::frame;
-use crate::run::{Prepare, Requests, Worker};
+use crate::run::HeldNamespace;
 use crate::scheduling::Job;
 
 /// The forwarder's interfaces: towards the client, towards the responder.
-pub const INTERFACES: [&str; 2] = ["punctual-near", "punctual-far"];
+const INTERFACES: [&str; 2] = ["punctual-near", "punctual-far"];
 
 /// How many packets in ten thousand suffer what. Each packet suffers one thing at the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,78 +61,38 @@ pub struct Counts {
     pub refused: u64,
 }
 
-/// What the forwarder's thread is told, once it stands in a namespace of its own.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum ForwardRequest {
-    /// To make the pair to the other host's namespace.
-    Join { there: String, thread: u32 },
-    /// To begin to forward: its stations towards the client and towards the responder.
-    Run(Faults),
-    /// To end: its counts.
-    End,
-}
-
-/// A forwarder, until it is dropped.
+/// A forwarder, until it is dropped. Its interfaces go with it.
 #[derive(Debug)]
 pub struct Forwarder {
-    worker: Worker,
-    thread: u32,
+    job: Job<Counts>,
+    _namespace: HeldNamespace,
 }
 
 impl Forwarder {
-    /// Starts it, in a namespace of its own.
-    pub fn start() -> Result<Self, String> {
-        let mut worker = Worker::in_a_thread(serve)?;
-        let thread = worker.ask(&Prepare { apart: true, cpu: None })?;
-        Ok(Self { worker, thread })
-    }
-
-    /// The thread that holds its namespace.
-    pub fn thread(&self) -> u32 {
-        self.thread
-    }
-
-    /// Joins its far side to interface `there` of another thread's namespace.
-    pub fn join(&mut self, there: &str, thread: u32) -> Result<(), String> {
-        self.worker.ask(&ForwardRequest::Join { there: there.to_owned(), thread })
-    }
-
-    /// Begins; returns its stations towards the client and towards the responder.
-    pub fn run(&mut self, faults: Faults) -> Result<[[u8; 6]; 2], String> {
-        self.worker.ask(&ForwardRequest::Run(faults))
+    /// Begins to forward between new interfaces: `near` of this namespace, and another of the namespace that a thread holds.
+    /// With its stations towards both.
+    pub fn between(
+        near: &str,
+        (far, thread): (&'static str, u32),
+        faults: Faults,
+    ) -> Result<(Self, [[u8; 6]; 2]), String> {
+        let namespace = HeldNamespace::new()?;
+        create_veth(near, INTERFACES[0], namespace.thread()).map_err(|error| error.to_string())?;
+        let (job, stations) = namespace.run(move || {
+            create_veth(INTERFACES[1], far, thread)
+                .and_then(|()| INTERFACES.iter().try_for_each(|name| bring_up(name)))
+                .map_err(|error| error.to_string())?;
+            let ways = Ways::open(faults)?;
+            let stations = ways.stations();
+            Job::start("forwarder", move |stop| ways.forward(stop)).map(|job| (job, stations))
+        })??;
+        Ok((Self { job, _namespace: namespace }, stations))
     }
 
     /// Ends it; returns what it did.
-    pub fn end(mut self) -> Result<Counts, String> {
-        self.worker.ask(&ForwardRequest::End)
+    pub fn end(self) -> Result<Counts, String> {
+        self.job.stop()
     }
-}
-
-fn serve(mut requests: Requests) -> Result<(), String> {
-    let Some(()) = requests.prepare() else { return Ok(()) };
-    let mut job: Option<Job<Counts>> = None;
-    while let Some(request) = requests.recv() {
-        match request {
-            ForwardRequest::Join { there, thread } => {
-                let joined = create_veth(INTERFACES[1], &there, thread)
-                    .and_then(|()| INTERFACES.iter().try_for_each(|name| bring_up(name)));
-                requests.answer(&joined.map_err(|error| error.to_string()))?;
-            }
-            ForwardRequest::Run(faults) => {
-                let started = Ways::open(faults).and_then(|ways| {
-                    let stations = ways.stations();
-                    job = Some(Job::start("forwarder", move |stop| ways.forward(stop))?);
-                    Ok(stations)
-                });
-                requests.answer(&started)?;
-            }
-            ForwardRequest::End => {
-                let nothing = || Err("nothing is forwarded".to_owned());
-                requests.answer(&job.take().map_or_else(nothing, Job::stop))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Longest sleep before the flag is looked at.

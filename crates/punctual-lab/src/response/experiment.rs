@@ -13,11 +13,9 @@ use serde_json::json;
 use super::client::{self, ClientTrace, TrialPlan};
 use super::kept::{by_our_clock, owners, thread};
 use super::option::Variant;
-use super::responder::EchoFacts;
+use super::responder::{AnswerRules, EchoFacts};
 use super::settings::ResponseSettings;
-use super::testbed::{
-    Assignment, Done, EchoRequest, Family, PORT, PacketPath, Ready, ResponseTestbed, open_port,
-};
+use super::testbed::{Assignment, Done, EchoRequest, PORT, PacketPath, ResponseTestbed, open_port};
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
 use super::{published, recording_cost, shares, sockperf};
@@ -84,7 +82,7 @@ fn run(
 ) -> Result<ResponseOutcome, RunError> {
     let testbed = match settings.asked.to {
         Some(_) => None,
-        None => Some(ResponseTestbed::start(family(settings), settings.faults.as_ref())?),
+        None => Some(ResponseTestbed::start(settings.asked.ipv6, settings.faults)?),
     };
     let accounts = settings.choices.iter().map(|&choice| Totals::new(choice)).collect();
     let began_ns = punctual_machine::clock::monotonic_ns();
@@ -252,16 +250,19 @@ impl ResponseSession<'_> {
             port: self.port_plan(choice, SocketAddr::new(there, port_number), None, 1),
             choice: choice.at_responder(),
             cpu: settings.cpus[1],
-            protocol: settings.asked.protocol,
-            clock_apart: settings.asked.clocks_apart,
-            delay: settings.asked.delay,
+            rules: AnswerRules {
+                clock_apart: settings.asked.clocks_apart,
+                ends_when_told: true,
+                delay: settings.asked.delay,
+                ..AnswerRules::of(settings.asked.protocol, choice)
+            },
             mishaps: settings.mishaps.clone(),
             lock_memory: settings.asked.lock_memory,
         };
         let testbed = self.testbed.as_mut().ok_or("there is no responder")?;
-        let Ready { address, mac } = testbed.tell(&EchoRequest::Answer(Box::new(assignment)))?;
-        let peer = Peer { address: SocketAddr::new(there, address.port()), mac };
-        Ok((peer, SocketAddr::new(here, port_number)))
+        let peer: Peer = testbed.tell(&EchoRequest::Answer(Box::new(assignment)))?;
+        let address = SocketAddr::new(there, peer.address.port());
+        Ok((Peer { address, ..peer }, SocketAddr::new(here, port_number)))
     }
 
     fn port_plan(&self, choice: Variant, local: SocketAddr, remote: Option<Peer>, side: usize) -> PortPlan {
@@ -356,10 +357,6 @@ impl TrialPlan {
         let trips = self.duration.as_nanos() / fastest.as_nanos() + 16;
         self.count.min(usize::try_from(trips).unwrap_or(usize::MAX))
     }
-}
-
-fn family(settings: &ResponseSettings) -> Family {
-    if settings.asked.ipv6 { Family::V6 } else { Family::V4 }
 }
 
 /// Round trips of each round that count as warm-up: only the first round has any, as the cell goes on.

@@ -13,7 +13,6 @@ use punctual_machine::socket::{UdpOptions, UdpSocket};
 
 use super::protocol::Protocol;
 use super::responder::EchoFacts;
-use super::testbed::Assignment;
 use crate::endpoint::port::{Peer, PortPlan};
 
 /// How often it is looked whether the trial is over.
@@ -22,30 +21,23 @@ const LOOK: Duration = Duration::from_millis(5);
 const REMARK: &str = "an XDP program of the responder's kernel answers (XDP_TX, generic hook): no application runs there, \
                       IPv4 without options only, and the way out passes no queue and no capture of that host";
 
-/// Has the kernel answer until the trial is over.
+/// Has the kernel answer until the trial is over; with what a user should know of it.
 pub(super) fn answer(
-    assignment: &Assignment,
+    protocol: Protocol,
+    plan: &PortPlan,
     ready: &Sender<Result<Peer, String>>,
     is_over: &Flag,
-) -> (EchoFacts, Option<String>) {
+) -> Result<(EchoFacts, String), String> {
     let before = ThreadUsage::now();
-    let echo = match KernelEcho::open(assignment.protocol, &assignment.port) {
-        Ok(echo) => {
-            let _waiting = ready.send(Ok(echo.peer));
-            echo
-        }
-        Err(text) => {
-            let _waiting = ready.send(Err(text));
-            return (EchoFacts::default(), None);
-        }
-    };
+    let echo = KernelEcho::open(protocol, plan)?;
+    let _waiting = ready.send(Ok(echo.peer));
     while !is_over.is_raised() {
         std::thread::sleep(LOOK);
     }
     let usage = ThreadUsage::now().since(before);
     let answered = echo.answered();
     let facts = EchoFacts { arrived: answered, answered, cpu_ns: usage.cpu_ns, ..EchoFacts::default() };
-    (facts, Some(REMARK.to_owned()))
+    Ok((facts, REMARK.to_owned()))
 }
 
 /// The program, and a socket that holds the port, so that nobody is told that it is closed.

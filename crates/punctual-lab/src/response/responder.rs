@@ -7,6 +7,7 @@ use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
 use super::delay::{Delay, DelayPoint};
+use super::option::Variant;
 use super::protocol::{Protocol, SockperfRequest, answer_sockperf};
 use super::wire::{self, PacketHeader, PacketKind, Past, Record};
 use crate::endpoint::port::{Arrival, Port};
@@ -21,7 +22,7 @@ const SLOW: Duration = Duration::from_micros(200);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How a responder answers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerRules {
     /// What it understands.
     pub protocol: Protocol,
@@ -35,6 +36,20 @@ pub struct AnswerRules {
     pub delay: Option<Delay>,
     /// It keeps windows of what its thread went through.
     pub keeps_windows: bool,
+}
+
+impl AnswerRules {
+    /// Those of a choice, until it is interrupted.
+    pub fn of(protocol: Protocol, choice: Variant) -> Self {
+        Self {
+            protocol,
+            clock_apart: false,
+            ends_when_told: false,
+            sleeps: !choice.way.spins(),
+            delay: None,
+            keeps_windows: choice.keeps_windows(),
+        }
+    }
 }
 
 /// What a responder went through.
@@ -74,7 +89,7 @@ struct Responder<'a> {
     port: &'a mut dyn Port,
     clock: &'static Clock,
     tick_fs: u32,
-    manner: AnswerRules,
+    rules: AnswerRules,
     /// Made on purpose, each once.
     mishaps: Mishaps,
     control: &'a Control,
@@ -84,8 +99,6 @@ struct Responder<'a> {
     window: Option<(Evidence, Ticks)>,
     /// The reply whose way to the device is not known yet, and when it was handed over.
     replied: Option<(u64, Ticks)>,
-    /// Its port sleeps until a packet comes.
-    sleeps: bool,
     previous: Option<(u32, u32)>,
     facts: EchoFacts,
 }
@@ -93,7 +106,7 @@ struct Responder<'a> {
 /// Answers until `is_over`, or until a packet says so.
 pub fn respond(
     port: &mut dyn Port,
-    manner: AnswerRules,
+    rules: AnswerRules,
     mishaps: Mishaps,
     control: &Control,
     size_max: usize,
@@ -105,14 +118,13 @@ pub fn respond(
         clock,
         // A million of them in nanoseconds.
         tick_fs: short(clock.nanos(Ticks(1_000_000))),
-        manner,
+        rules,
         mishaps,
         control,
         sampler: SchedSampler::of_this_thread(),
         slow: clock.ticks(SLOW),
         window: None,
         replied: None,
-        sleeps: manner.sleeps,
         previous: None,
         facts: EchoFacts::default(),
     };
@@ -152,7 +164,7 @@ impl Responder<'_> {
     #[inline]
     fn take(&mut self, bytes: &mut [u8], arrival: &Arrival) -> bool {
         self.facts.arrived += 1;
-        match self.manner.protocol {
+        match self.rules.protocol {
             Protocol::Punctual => return self.take_own(bytes, arrival),
             Protocol::Udp => self.send(bytes, arrival, self.facts.arrived),
             Protocol::Sockperf => match answer_sockperf(bytes) {
@@ -171,7 +183,7 @@ impl Responder<'_> {
             return false;
         };
         match kind {
-            PacketKind::End => return self.manner.ends_when_told,
+            PacketKind::End => return self.rules.ends_when_told,
             PacketKind::Reply => {
                 // An echo of an echo would go on for ever.
                 self.facts.refused += 1;
@@ -180,14 +192,14 @@ impl Responder<'_> {
             PacketKind::Request => {}
         }
         let mut record = self.record(arrival);
-        Delay::make(self.manner.delay, DelayPoint::Responder);
+        Delay::make(self.rules.delay, DelayPoint::Responder);
         self.mishaps.make();
         let replied = self.clock.now();
         record.application_ns = short(self.clock.nanos(replied.since(arrival.read)));
         wire::write_header(bytes, &PacketHeader { kind: PacketKind::Reply, trip, record });
         self.send(bytes, arrival, trip.sequence);
         self.look_back(trip.sequence, replied, arrival);
-        Delay::make(self.manner.delay, DelayPoint::Elsewhere);
+        Delay::make(self.rules.delay, DelayPoint::Elsewhere);
         false
     }
 
@@ -195,7 +207,7 @@ impl Responder<'_> {
     fn record(&self, arrival: &Arrival) -> Record {
         let ns = |from: Ticks, to: Ticks| short(self.clock.nanos(to.since(from)));
         Record {
-            domain: if self.manner.clock_apart { 0 } else { self.clock.domain() },
+            domain: if self.rules.clock_apart { 0 } else { self.clock.domain() },
             stack_ns: (arrival.kernel.0 != 0).then(|| ns(arrival.kernel, arrival.woken)),
             woken: arrival.woken.0,
             listened_ns: ns(arrival.listened, arrival.woken),
@@ -221,7 +233,7 @@ impl Responder<'_> {
 
     /// After the reply: how it went out, and what this thread went through if that was slow.
     fn look_back(&mut self, sequence: u64, replied: Ticks, arrival: &Arrival) {
-        if self.sleeps && arrival.kernel > arrival.listened {
+        if self.rules.sleeps && arrival.kernel > arrival.listened {
             self.sampler.note_idle(arrival.kernel.since(arrival.listened.max(self.sampler.since())));
         }
         self.replied = Some((sequence, replied));
@@ -234,7 +246,7 @@ impl Responder<'_> {
         let now = self.clock.now();
         let begin = if arrival.kernel.0 == 0 { arrival.woken } else { arrival.kernel };
         let was_slow = replied.since(begin) > self.slow;
-        if self.manner.keeps_windows && (was_slow || self.sampler.is_due(now)) {
+        if self.rules.keeps_windows && (was_slow || self.sampler.is_due(now)) {
             let late_us = self.control.late_us_since(self.sampler.since());
             let evidence = self.sampler.close(late_us, was_slow);
             self.window = Some((evidence, self.sampler.since()));

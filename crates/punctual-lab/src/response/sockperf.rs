@@ -30,36 +30,24 @@ pub fn measure(
     share: Duration,
 ) -> Result<Samples, String> {
     let [_, there] = testbed.addresses();
-    let pinned = |cpu: Option<usize>, rest: Vec<String>| -> (String, Vec<String>) {
-        match cpu {
-            Some(cpu) => {
-                let mut all = vec!["-c".to_owned(), cpu.to_string(), "sockperf".to_owned()];
-                all.extend(rest);
-                ("taskset".to_owned(), all)
-            }
-            None => ("sockperf".to_owned(), rest),
-        }
+    let pinned = |cpu: Option<usize>, call: String| -> Vec<String> {
+        let call = cpu.map_or(call.clone(), |cpu| format!("taskset -c {cpu} {call}"));
+        call.split(' ').map(str::to_owned).collect()
     };
-    let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let (program, arguments) = pinned(settings.cpus[1], words(format!("server -i {there} -p {PORT}")));
-    testbed.tell::<()>(&EchoRequest::Spawn { program, arguments })?;
+    let server = format!("sockperf server -i {there} -p {PORT}");
+    testbed.tell::<()>(&EchoRequest::Spawn(pinned(settings.cpus[1], server)))?;
     // It has no way to say that it listens.
     std::thread::sleep(Duration::from_millis(300));
     let log = std::env::temp_dir().join(format!("punctual-sockperf-{}.csv", std::process::id()));
-    let seconds = (share + LEFT_OUT).as_secs_f64().max(1.0);
+    let seconds = (share + LEFT_OUT).as_secs_f64().max(1.0).ceil();
     let size = settings.asked.size;
-    let client = format!("ping-pong -i {there} -p {PORT} -m {size} -t {} --full-log", seconds.ceil());
-    let mut client = words(client);
-    client.push(log.display().to_string());
-    let (program, arguments) = pinned(settings.cpus[0], client);
-    let ran = Command::new(&program)
-        .args(&arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    let client = format!("sockperf ping-pong -i {there} -p {PORT} -m {size} -t {seconds} --full-log");
+    let words = pinned(settings.cpus[0], client);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).arg(&log);
+    let ran = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let ended = testbed.tell::<()>(&EchoRequest::EndProgram);
-    let ran = ran.map_err(|error| format!("cannot run {program}: {error}; install sockperf"))?;
+    let ran = ran.map_err(|error| format!("cannot run {}: {error}; install sockperf", words[0]))?;
     ended?;
     let text = std::fs::read_to_string(&log);
     let _only_ours = std::fs::remove_file(&log);

@@ -1,24 +1,23 @@
 //! Where client and responder stand: two network namespaces of this host joined by a veth pair, one host's loopback, or
 //! a foreign host; and the responder's process, told what to do trial by trial.
 
-use std::net::{IpAddr, SocketAddr};
-use std::process::{Child, Command, Stdio};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use punctual_machine::SystemError;
+use punctual_machine::counter::Flag;
 use punctual_machine::namespace::{add_address, add_neighbour, bring_up, create_veth, thread_id};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::delay::Delay;
 use super::kernel_echo;
 use super::option::Variant;
-use super::protocol::Protocol;
 use super::responder::{AnswerRules, EchoFacts, respond};
-use crate::endpoint::port::{self, PortPlan};
+use crate::endpoint::port::{self, Peer, Port, PortPlan};
 use crate::explain::injection::{Mishap, Mishaps};
-use crate::load::forwarder::{self, Counts, Faults, Forwarder};
-use crate::run::{INTERFACES, Prepare, Requests, Worker, leave};
+use crate::load::forwarder::{Counts, Faults, Forwarder};
+use crate::run::{INTERFACES, Prepare, Program, Requests, Worker, leave};
 use crate::scheduling::Job;
 
 /// The UDP port of the original.
@@ -28,46 +27,21 @@ pub const PORT: u16 = 9930;
 const SEGMENT_V4: [&str; 2] = ["10.77.30.1/24", "10.77.30.2/24"];
 const SEGMENT_V6: [&str; 2] = ["fd77:30::1/64", "fd77:30::2/64"];
 
-/// Which IP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Family {
-    /// Version 4.
-    #[default]
-    V4,
-    /// Version 6.
-    V6,
-}
-
 /// What the responder's process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum EchoRequest {
     /// To give its interface its addresses.
     Settle,
     /// To take this station for that of an address.
-    Neighbour(Neighbour),
-    /// To answer.
+    Neighbour(IpAddr, [u8; 6]),
+    /// To answer: where it listens.
     Answer(Box<Assignment>),
     /// To stop answering.
     Stop,
-    /// To run another program, such as sockperf's server.
-    Spawn {
-        /// Its name.
-        program: String,
-        /// Its arguments.
-        arguments: Vec<String>,
-    },
+    /// To run another program, such as sockperf's server: its name and its arguments.
+    Spawn(Vec<String>),
     /// To end that program.
     EndProgram,
-}
-
-/// An address of the segment, and the station that stands for it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Neighbour {
-    /// The address.
-    pub address: IpAddr,
-    /// The station.
-    pub mac: [u8; 6],
 }
 
 /// One trial, as the responder sees it.
@@ -79,28 +53,16 @@ pub struct Assignment {
     pub choice: Variant,
     /// Where its thread runs.
     pub cpu: Option<usize>,
-    /// Which packets.
-    pub protocol: Protocol,
-    /// Says that its clock is nobody else's.
-    pub clock_apart: bool,
+    /// How it answers.
+    pub rules: AnswerRules,
     /// Made on purpose.
-    pub delay: Option<Delay>,
-    /// The same, of single trips.
     pub mishaps: Vec<Mishap>,
     /// Locks its memory before it begins.
     pub lock_memory: bool,
 }
 
-/// It listens at this address and station.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the line above says what they are")]
-pub struct Ready {
-    pub address: SocketAddr,
-    pub mac: [u8; 6],
-}
-
 /// It stopped: what it went through, what a user should know of its port, and which thread it was.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the line above says what they are")]
 pub struct Done {
     pub facts: EchoFacts,
@@ -108,90 +70,81 @@ pub struct Done {
     pub thread: Option<u32>,
 }
 
-/// The responder's process: does as it is told until its input ends.
+/// The responder's process: does as it is told until its input ends, which in the middle of a trial is an end of the trial.
 pub fn serve(mut requests: Requests) -> Result<(), String> {
     let Some(()) = requests.prepare() else { return Ok(()) };
     let mut answering: Option<Job<Done>> = None;
-    let mut program: Option<Child> = None;
+    let mut program: Option<Program> = None;
     while let Some(request) = requests.recv() {
         match request {
-            EchoRequest::Settle => requests.answer(&settle(1).map_err(|error| error.to_string()))?,
-            EchoRequest::Neighbour(Neighbour { address, mac }) => {
+            EchoRequest::Settle => requests.answer(&settle(1))?,
+            EchoRequest::Neighbour(address, mac) => {
                 let added = add_neighbour(INTERFACES[1], address, mac);
                 requests.answer(&added.map_err(|error| error.to_string()))?;
             }
             EchoRequest::Answer(assignment) => {
                 let started = start_answering(*assignment);
-                requests.answer(&started.map(|(started, ready)| {
+                requests.answer(&started.map(|(started, peer)| {
                     answering = Some(started);
-                    ready
+                    peer
                 }))?;
             }
             EchoRequest::Stop => {
                 let nothing = || Err("the responder was not answering".to_owned());
                 requests.answer(&answering.take().map_or_else(nothing, Job::stop))?;
             }
-            EchoRequest::Spawn { program: name, arguments } => {
-                requests.answer(&spawn(&name, &arguments).map(|child| program = Some(child)))?;
+            EchoRequest::Spawn(words) => {
+                requests.answer(&spawn(&words).map(|started| program = Some(started)))?;
             }
             EchoRequest::EndProgram => {
-                end_program(program.take());
+                drop(program.take());
                 requests.answer(&Ok(()))?;
             }
         }
     }
-    end_program(program);
-    // An end of input in the middle of a trial is an end of the trial.
-    drop(answering);
     Ok(())
 }
 
 /// Gives this side's interface its addresses.
-fn settle(side: usize) -> Result<(), SystemError> {
-    bring_up("lo")?;
-    bring_up(INTERFACES[side])?;
-    add_address(INTERFACES[side], SEGMENT_V4[side])?;
+fn settle(side: usize) -> Result<(), String> {
+    let up = bring_up("lo").and_then(|()| bring_up(INTERFACES[side]));
+    let addressed = up.and_then(|()| add_address(INTERFACES[side], SEGMENT_V4[side]));
     // A host without IPv6 has IPv4 all the same; who asks for IPv6 is told when the address cannot be bound.
     let _v4_only = add_address(INTERFACES[side], SEGMENT_V6[side]);
-    Ok(())
+    addressed.map_err(|error| error.to_string())
 }
 
-fn start_answering(assignment: Assignment) -> Result<(Job<Done>, Ready), String> {
+fn start_answering(assignment: Assignment) -> Result<(Job<Done>, Peer), String> {
     if assignment.lock_memory {
         punctual_machine::cpu::lock_memory().map_err(|error| error.to_string())?;
     }
-    let (ready, readiness) = std::sync::mpsc::channel();
+    let (ready, readiness) = channel();
     let job = Job::start("responder", move |stop| {
-        if assignment.choice.way.answers_in_kernel() {
-            let (facts, remark) = kernel_echo::answer(&assignment, &ready, stop);
-            return Done { facts, remark, thread: None };
-        }
-        // Made before this thread becomes urgent: a spinning real-time thread lets nobody start beside it.
-        let control = assignment.choice.control(assignment.cpu);
-        let opened = open_port(assignment.cpu, assignment.choice, &assignment.port);
-        let mut port = match opened {
-            Ok(port) => port,
-            Err(text) => {
-                let _waiting = ready.send(Err(text));
-                return Done { facts: EchoFacts::default(), remark: None, thread: None };
-            }
-        };
-        let _waiting = ready.send(Ok(port.local()));
-        let manner = AnswerRules {
-            protocol: assignment.protocol,
-            clock_apart: assignment.clock_apart,
-            ends_when_told: true,
-            sleeps: !assignment.choice.way.spins(),
-            delay: assignment.delay,
-            keeps_windows: assignment.choice.keeps_windows(),
-        };
-        let size = assignment.port.size + 1;
-        let mishaps = Mishaps::of(&assignment.mishaps, 1);
-        let facts = respond(&mut *port, manner, mishaps, &control, size, &|| stop.is_raised());
-        Done { facts, remark: port.remark(), thread: Some(thread_id()) }
+        // Who could not open its port has said so.
+        answer(&assignment, &ready, stop).map_err(|text| ready.send(Err(text))).unwrap_or_default()
     })?;
     let peer = readiness.recv().map_err(|_| "the responder's thread ended".to_owned())??;
-    Ok((job, Ready { address: peer.address, mac: peer.mac }))
+    Ok((job, peer))
+}
+
+/// Answers until it is told to stop; says where it listens before.
+fn answer(
+    assignment: &Assignment,
+    ready: &Sender<Result<Peer, String>>,
+    is_over: &Flag,
+) -> Result<Done, String> {
+    let Assignment { port, choice, cpu, rules, mishaps, .. } = assignment;
+    if choice.way.answers_in_kernel() {
+        let (facts, remark) = kernel_echo::answer(rules.protocol, port, ready, is_over)?;
+        return Ok(Done { facts, remark: Some(remark), thread: None });
+    }
+    // Made before this thread becomes urgent: a spinning real-time thread lets nobody start beside it.
+    let control = choice.control(*cpu);
+    let mut opened = open_port(*cpu, *choice, port)?;
+    let _waiting = ready.send(Ok(opened.local()));
+    let mishaps = Mishaps::of(mishaps, 1);
+    let facts = respond(&mut *opened, *rules, mishaps, &control, port.size + 1, &|| is_over.is_raised());
+    Ok(Done { facts, remark: opened.remark(), thread: Some(thread_id()) })
 }
 
 /// What the kernel is given to switch on what a port asked for, before its thread becomes urgent: time stamps begin by a work
@@ -203,7 +156,7 @@ pub fn open_port(
     cpu: Option<usize>,
     choice: Variant,
     plan: &PortPlan,
-) -> Result<Box<dyn port::Port + Send>, String> {
+) -> Result<Box<dyn Port + Send>, String> {
     if let Some(cpu) = cpu.filter(|_| choice.urgency.can_be_pinned()) {
         punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
     }
@@ -215,21 +168,11 @@ pub fn open_port(
     Ok(port)
 }
 
-fn spawn(program: &str, arguments: &[String]) -> Result<Child, String> {
-    Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| format!("cannot start {program}: {error}"))
-}
-
-fn end_program(program: Option<Child>) {
-    if let Some(mut child) = program {
-        let _ended = child.kill();
-        let _reaped = child.wait();
-    }
+fn spawn(words: &[String]) -> Result<Program, String> {
+    let (program, arguments) = words.split_first().ok_or("no program is named")?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().map(Program).map_err(|error| format!("cannot start {program}: {error}"))
 }
 
 /// Where both ends are.
@@ -250,66 +193,58 @@ pub struct ResponseTestbed {
     worker: Worker,
     /// Where it is.
     pub place: PacketPath,
-    family: Family,
-    /// What changes packets on the way, if anything does. Its interfaces go with it.
+    ipv6: bool,
+    /// What changes packets on the way, if anything does.
     forwarder: Option<Forwarder>,
 }
 
 impl ResponseTestbed {
     /// Starts the responder. Where namespaces may be made, the calling thread leaves for one of its own.
-    pub fn start(family: Family, faults: Option<&Faults>) -> Result<Self, String> {
-        match Self::start_segment(family, faults) {
+    pub fn start(ipv6: bool, faults: Option<Faults>) -> Result<Self, String> {
+        match Self::start_segment(ipv6, faults) {
             Ok(testbed) => Ok(testbed),
             Err(reason) if faults.is_some() => Err(format!("faults need two network namespaces: {reason}")),
-            Err(reason) => Self::start_loopback(family, reason),
+            Err(reason) => {
+                // Up already, unless this thread has just left for an empty namespace; not ours to raise, then it is up.
+                let _up = bring_up("lo");
+                Self::start_role(ipv6, PacketPath::Loopback { reason }).map(|(testbed, _)| testbed)
+            }
         }
     }
 
-    fn start_segment(family: Family, faults: Option<&Faults>) -> Result<Self, String> {
+    fn start_segment(ipv6: bool, faults: Option<Faults>) -> Result<Self, String> {
         leave()?;
-        let (mut testbed, thread) = Self::start_role(family, true, PacketPath::Segment)?;
+        let (mut testbed, thread) = Self::start_role(ipv6, PacketPath::Segment)?;
         testbed.join(thread, faults)?;
         Ok(testbed)
     }
 
-    /// In this thread's namespace, wherever that is by now.
-    fn start_loopback(family: Family, reason: String) -> Result<Self, String> {
-        // Up already, unless this thread has just left for an empty namespace; not ours to raise, then it is up.
-        let _up = bring_up("lo");
-        Self::start_role(family, false, PacketPath::Loopback { reason }).map(|(testbed, _)| testbed)
-    }
-
     /// The testbed, and the thread that holds the responder's namespace.
-    fn start_role(family: Family, segment: bool, place: PacketPath) -> Result<(Self, u32), String> {
+    fn start_role(ipv6: bool, place: PacketPath) -> Result<(Self, u32), String> {
         let mut worker = Worker::start("echo")?;
-        let thread = worker.ask(&Prepare { apart: segment, cpu: None })?;
-        Ok((Self { worker, place, family, forwarder: None }, thread))
+        let thread = worker.ask(&Prepare { apart: place == PacketPath::Segment, cpu: None })?;
+        Ok((Self { worker, place, ipv6, forwarder: None }, thread))
     }
 
-    fn join(&mut self, thread: u32, faults: Option<&Faults>) -> Result<(), String> {
-        let text = |error: SystemError| error.to_string();
+    fn join(&mut self, thread: u32, faults: Option<Faults>) -> Result<(), String> {
         let Some(faults) = faults else {
-            create_veth(INTERFACES[0], INTERFACES[1], thread).map_err(text)?;
-            settle(0).map_err(text)?;
+            create_veth(INTERFACES[0], INTERFACES[1], thread).map_err(|error| error.to_string())?;
+            settle(0)?;
             return self.tell(&EchoRequest::Settle);
         };
-        let mut forwarder = Forwarder::start()?;
-        create_veth(INTERFACES[0], forwarder::INTERFACES[0], forwarder.thread()).map_err(text)?;
-        forwarder.join(INTERFACES[1], thread)?;
-        settle(0).map_err(text)?;
+        let (forwarder, [near, far]) = Forwarder::between(INTERFACES[0], (INTERFACES[1], thread), faults)?;
+        self.forwarder = Some(forwarder);
+        settle(0)?;
         self.tell::<()>(&EchoRequest::Settle)?;
         // Both ends take the forwarder for the other: it turns no address resolution round.
-        let [near, far] = forwarder.run(*faults)?;
-        for (place, address) in [SEGMENT_V4, SEGMENT_V6].into_iter().enumerate() {
-            let known = |side: usize, mac| Neighbour { address: without_prefix(address[side]), mac };
-            let here = known(1, near);
-            let done = add_neighbour(INTERFACES[0], here.address, here.mac).map_err(text);
-            let done = done.and_then(|()| self.tell::<()>(&EchoRequest::Neighbour(known(0, far))));
-            if place == 0 {
+        for segment in [SEGMENT_V4, SEGMENT_V6] {
+            let [here, there] = segment.map(without_prefix);
+            let done = add_neighbour(INTERFACES[0], there, near).map_err(|error| error.to_string());
+            let done = done.and_then(|()| self.tell::<()>(&EchoRequest::Neighbour(here, far)));
+            if segment == SEGMENT_V4 {
                 done?;
             }
         }
-        self.forwarder = Some(forwarder);
         Ok(())
     }
 
@@ -320,11 +255,11 @@ impl ResponseTestbed {
 
     /// Addresses of client and responder, without a port.
     pub fn addresses(&self) -> [IpAddr; 2] {
-        match (&self.place, self.family) {
-            (PacketPath::Segment, Family::V4) => SEGMENT_V4.map(without_prefix),
-            (PacketPath::Segment, Family::V6) => SEGMENT_V6.map(without_prefix),
-            (PacketPath::Loopback { .. }, Family::V4) => [IpAddr::V4(std::net::Ipv4Addr::LOCALHOST); 2],
-            (PacketPath::Loopback { .. }, Family::V6) => [IpAddr::V6(std::net::Ipv6Addr::LOCALHOST); 2],
+        match (&self.place, self.ipv6) {
+            (PacketPath::Segment, false) => SEGMENT_V4.map(without_prefix),
+            (PacketPath::Segment, true) => SEGMENT_V6.map(without_prefix),
+            (PacketPath::Loopback { .. }, false) => [Ipv4Addr::LOCALHOST.into(); 2],
+            (PacketPath::Loopback { .. }, true) => [Ipv6Addr::LOCALHOST.into(); 2],
         }
     }
 

@@ -13,7 +13,7 @@ pub use place::{
     HeldNamespace, INTERFACES, free_addresses, join_by_veth, leave, make_bridge, memory_folder, plug_in,
 };
 pub use turns::{Turns, cut_short};
-pub use worker::{Answer, Prepare, Requests, Worker, look_for};
+pub use worker::{Answer, Prepare, Program, Requests, Worker, look_for};
 
 use crate::store::StoreError;
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use punctual_machine::namespace::{
@@ -43,16 +43,16 @@ pub fn plug_in(bridge: &str, port: &str, interface: &str, thread: u32) -> Result
 #[derive(Debug)]
 pub struct HeldNamespace {
     id: u32,
-    roles: Option<SyncSender<&'static str>>,
-    workers: Receiver<Result<Worker, String>>,
+    works: Option<SyncSender<NamespaceWork>>,
     holder: Option<JoinHandle<()>>,
 }
+
+type NamespaceWork = Box<dyn FnOnce() + Send>;
 
 impl HeldNamespace {
     /// A new namespace. Its loopback interface is up.
     pub fn new() -> Result<Self, String> {
-        let (roles, asked) = sync_channel(1);
-        let (started, workers) = sync_channel(1);
+        let (works, ordered) = sync_channel::<NamespaceWork>(1);
         let (entered, id) = sync_channel(1);
         let hold = move || {
             let left = leave().and_then(|()| bring_up("lo").map_err(|error| error.to_string()));
@@ -61,16 +61,12 @@ impl HeldNamespace {
                 return;
             }
             // The kernel ends a worker with the thread that started it.
-            while let Ok(role) = asked.recv() {
-                if started.send(Worker::start(role)).is_err() {
-                    return;
-                }
-            }
+            ordered.into_iter().for_each(|work| work());
         };
         let holder = std::thread::Builder::new().name("namespace".to_owned()).spawn(hold);
         let holder = holder.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let id = id.recv().map_err(|_| "the thread of a namespace failed".to_owned())??;
-        Ok(Self { id, roles: Some(roles), workers, holder: Some(holder) })
+        let id = id.recv().map_err(|_| FAILED.to_owned())??;
+        Ok(Self { id, works: Some(works), holder: Some(holder) })
     }
 
     /// The thread that holds it: interfaces may be moved there.
@@ -78,18 +74,25 @@ impl HeldNamespace {
         self.id
     }
 
+    /// Does something in this namespace, and waits for what it brings. Threads that it starts stay here.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        let (done, result) = sync_channel(1);
+        let work: NamespaceWork = Box::new(move || drop(done.send(work())));
+        let ordered = self.works.as_ref().and_then(|works| works.send(work).ok());
+        ordered.and_then(|()| result.recv().ok()).ok_or_else(|| FAILED.to_owned())
+    }
+
     /// Starts this program as a worker in this namespace. Workers must end before it does.
     pub fn start(&self, role: &'static str) -> Result<Worker, String> {
-        let failed = || "the thread of a namespace failed".to_owned();
-        let roles = self.roles.as_ref().ok_or_else(failed)?;
-        roles.send(role).map_err(|_| failed())?;
-        self.workers.recv().map_err(|_| failed())?
+        self.run(move || Worker::start(role))?
     }
 }
 
+const FAILED: &str = "the thread of a namespace failed";
+
 impl Drop for HeldNamespace {
     fn drop(&mut self) {
-        drop(self.roles.take());
+        drop(self.works.take());
         let _ended = self.holder.take().map(JoinHandle::join);
     }
 }

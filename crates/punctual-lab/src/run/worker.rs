@@ -32,6 +32,18 @@ pub fn look_for(program: &Path, advice: &str) -> Result<(), String> {
     }
 }
 
+/// A program of another project's, until this is dropped.
+#[derive(Debug)]
+pub struct Program(pub Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Ended already, as a rule.
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
 /// What a line holds: what was asked for, or why not.
 pub type Answer<T> = Result<T, String>;
 

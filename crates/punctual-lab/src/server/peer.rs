@@ -4,10 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use super::host::{Served, Serving};
-use crate::run;
+use crate::run::{self, Program};
 
 /// Where it is looked for unless a path is given.
 pub const PROGRAM: &str = "punctual-peer-server";
@@ -24,17 +24,6 @@ pub fn look_for(program: &Path) -> Result<(), String> {
     run::look_for(program, ADVICE)
 }
 
-/// A program that serves, until it is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Ended already, as a rule.
-        let _gone = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
 /// Serves by that program, which runs where the calling thread may: it says its address, and when its input ends its processor time.
 pub(super) fn serve(
     serving: &Serving,
@@ -49,7 +38,7 @@ pub(super) fn serve(
         .stdout(Stdio::piped())
         .spawn()
         .map_err(words)?;
-    let mut running = Running(child);
+    let mut running = Program(child);
     let mut lines = BufReader::new(running.0.stdout.take().expect("its output is a pipe")).lines();
     let mut line = || lines.next().unwrap_or_else(|| Err(std::io::ErrorKind::UnexpectedEof.into()));
     let address = line().map_err(words)?;
