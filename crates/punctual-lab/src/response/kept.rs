@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::option::Variant;
 use super::settings::ResponseSettings;
-use super::trips::{BEYOND, NAMES, RoundTrips, Trip, WIRE};
+use super::trips::{RoundTrips, STAGES, Trip, TripStage, WIRE};
 use crate::explain::evidence::EvidenceThread;
 use crate::explain::stage::{Side, StageOwner};
-use crate::sample::{Outcome, RESPONDER, Samples};
+use crate::sample::{Outcome, Samples};
 use punctual::Clock;
 use punctual_machine::window::Window;
 
@@ -38,35 +38,16 @@ pub(super) fn thread(
     }
 }
 
-/// Whose each stage is. On a veth the wire runs in its sender's own call.
+/// Whose each stage is.
 pub(super) fn owners(samples: &Samples) -> Vec<StageOwner> {
-    let owner = |stage: &str| {
-        let side = side_of(stage, samples);
-        let role = match side {
-            Side::Client => Some(ROLES[0]),
-            Side::Responder => Some(ROLES[1]),
-            _ if [WIRE, BEYOND].contains(&stage) => None,
-            Side::WireOrResponder => Some(ROLES[1]),
-            Side::Server | Side::Sender | Side::Medium | Side::Receiver | Side::Thread => None,
-            Side::Wire => Some(ROLES[usize::from(stage.starts_with("reply"))]),
-        };
-        StageOwner { stage: stage.to_owned(), side, role: role.map(str::to_owned), or_role: None }
-    };
-    let has = |name: &&&str| samples.stages.iter().any(|stage| stage.name == **name);
-    NAMES.iter().filter(has).map(|name| owner(name)).collect()
-}
-
-/// Whose time a stage is.
-fn side_of(stage: &str, samples: &Samples) -> Side {
     let has = |name: &str| samples.stages.iter().any(|stage| stage.name == name);
-    match stage {
-        "request.sent" | "request.tx" | "reply.elsewhere" | "reply.woken" | "reply.read" => Side::Client,
-        "request.woken" if !has("request.rx") && !has(WIRE) => Side::WireOrResponder,
-        "request.elsewhere" | "request.woken" | "request.read" | "reply.tx" => Side::Responder,
-        RESPONDER => Side::Responder,
-        BEYOND => Side::WireOrResponder,
-        _ => Side::Wire,
-    }
+    let owner = |&TripStage { name, side, role, .. }: &TripStage| {
+        let is_vague = name == "request.woken" && !has("request.rx") && !has(WIRE);
+        let side = if is_vague { Side::WireOrResponder } else { side };
+        let role = role.map(|side| ROLES[side].to_owned());
+        StageOwner { stage: name.to_owned(), side, role, or_role: None }
+    };
+    STAGES.iter().filter(|stage| has(stage.name)).map(owner).collect()
 }
 
 /// The responder's windows by our clock. Where it reads another, the fastest trip of each of its seconds tells how far apart the

@@ -5,13 +5,13 @@ use serde::de::DeserializeOwned;
 use super::published::{comparison, inside_share};
 use super::recording_cost;
 use super::shares::{Share, first_of};
+use super::trips::STAGES;
 use crate::explain::cause::Cause;
 use crate::explain::finding::Explained;
 use crate::explain::stage::Side;
 use crate::report::parts::{self, LEGEND, WORDS, tail_texts};
 use crate::report::section::{Cell, Column, Item, Output, Section, Table, Tone, numbers};
 use crate::sample::Load;
-use crate::stall::Stall;
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, micros, micros_or_dash, rate};
@@ -98,7 +98,8 @@ fn stages(summary: &Summary) -> Option<Section> {
     let mut columns = vec![Column::name("stage")];
     columns.extend(stamped.iter().map(|result| Column::number(&result.cell.engine)));
     let mut table = Table::new(columns);
-    for (name, words) in STAGE_WORDS {
+    let known = STAGES.into_iter().map(|stage| (stage.name, stage.words));
+    for (name, words) in known.chain([(UNEXPLAINED, UNEXPLAINED)]) {
         let shown = |result: &&CellResult| {
             let stage = result.stages.iter().find(|stage| stage.name == name)?;
             Some(micros(stage.median_ns as f64))
@@ -111,25 +112,6 @@ fn stages(summary: &Summary) -> Option<Section> {
     }
     Some(Section::new("Stage by stage").about("the median of each, µs").table(table))
 }
-
-/// The stages as people read them.
-const STAGE_WORDS: [(&str, &str); 15] = [
-    ("request.sent", "client late"),
-    ("request.tx", "client's stack, sending"),
-    ("request.rx", "wire, there"),
-    ("request.elsewhere", "responder elsewhere"),
-    ("request.woken", "responder's wake-up"),
-    ("request.read", "responder's read"),
-    ("responder", "responder's application"),
-    ("reply.tx", "responder's stack, sending"),
-    ("reply.rx", "wire, back"),
-    ("reply.elsewhere", "client elsewhere"),
-    ("reply.woken", "client's wake-up"),
-    ("reply.read", "client's read"),
-    ("wire", "wire, both ways"),
-    ("wire_and_responder", "wire and responder"),
-    (UNEXPLAINED, "unexplained"),
-];
 
 /// One figure per choice: how much of the time passes inside the responder's host.
 fn inside(summary: &Summary) -> Option<String> {
@@ -219,80 +201,61 @@ fn share_row(way: &str, share: &Share) -> [Cell; 6] {
     ]
 }
 
-/// A stall that is told by itself.
-struct Told<'a> {
-    way: &'a str,
-    stall: Stall,
-    /// Whose time, and which.
-    side: String,
-    stage_excess_ns: u64,
-    cause: String,
-    /// How much of it that cause has.
-    share: f64,
-    seen: String,
-}
-
-/// The stalls of a way whose stage is known.
-fn told<'a>(way: &'a str, found: &[Explained]) -> Vec<Told<'a>> {
-    let told = |one: &Explained| {
-        let first = first_of(found, one);
-        let behind = one.behind.map_or(String::new(), |trip| format!("behind trip {}: ", count(trip)));
-        let nothing = || "nothing is known of that thread".to_owned();
-        Some(Told {
-            way,
-            stall: one.stall,
-            side: side_words(one.side?, one.stage.as_deref()?),
-            stage_excess_ns: one.stage_excess_ns,
-            cause: format!("{behind}{}", first.cause()),
-            share: first.causes.first().map_or(0.0, |cause| cause.share),
-            seen: one.seen.map_or_else(nothing, |seen| seen.to_string()),
-        })
-    };
-    found.iter().filter_map(told).collect()
+/// A stall whose stage is known, as it is told by itself: how long it was; and in words its way and first trip, how long it was, whose
+/// time most of that was and how much, the cause and how much of it that has, and what was seen.
+fn told(way: &str, found: &[Explained], one: &Explained) -> Option<(u64, [String; 8])> {
+    let first = first_of(found, one);
+    let behind = one.behind.map_or(String::new(), |trip| format!("behind trip {}: ", count(trip)));
+    let share = first.causes.first().map_or(0.0, |cause| cause.share);
+    let nothing = || "nothing is known of that thread".to_owned();
+    let words = [
+        way.to_owned(),
+        count(one.stall.first_index),
+        micros(one.stall.longest_ns as f64),
+        side_words(one.side?, one.stage.as_deref()?),
+        micros(one.stage_excess_ns as f64),
+        format!("{behind}{}", first.cause()),
+        format!("{:.0} %", 100.0 * share),
+        one.seen.map_or_else(nothing, |seen| seen.to_string()),
+    ];
+    Some((one.stall.longest_ns, words))
 }
 
 /// The longest stalls: few on a terminal, as a table on the page.
 fn longest(late: &[(&CellResult, Vec<Share>)]) -> Vec<Section> {
-    let of_way = |(result, _): &(&'_ CellResult, Vec<Share>)| list::<Explained>(result, "findings");
-    let found: Vec<Vec<Explained>> = late.iter().map(of_way).collect();
-    let ways = late.iter().map(|(result, _)| result.cell.engine.as_str());
-    let mut all: Vec<Told<'_>> = ways.zip(&found).flat_map(|(way, found)| told(way, found)).collect();
-    all.sort_by_key(|told| std::cmp::Reverse(told.stall.longest_ns));
+    let mut all = Vec::new();
+    for (result, _) in late {
+        let found: Vec<Explained> = list(result, "findings");
+        all.extend(found.iter().filter_map(|one| told(&result.cell.engine, &found, one)));
+    }
+    all.sort_by_key(|(longest_ns, _)| std::cmp::Reverse(*longest_ns));
     if all.is_empty() {
         return Vec::new();
     }
     let title = "The longest stalls";
-    let brief = all.iter().take(LONGEST_SHOWN).map(|told| {
-        let Told { way, side, cause, .. } = told;
-        let (at, longest) = (count(told.stall.first_index), micros(told.stall.longest_ns as f64));
-        let excess = micros(told.stage_excess_ns as f64);
-        Item::new(format!("{way}, trip {at}: {longest} µs, +{excess} in {side}: {cause}")).then(&told.seen)
-    });
+    let brief =
+        all.iter().take(LONGEST_SHOWN).map(|(_, [way, at, longest, side, excess, cause, _, seen])| {
+            Item::new(format!("{way}, trip {at}: {longest} µs, +{excess} in {side}: {cause}")).then(seen)
+        });
+    let brief = brief.collect();
     let note = "Of each the thread's own account of that time.";
     let mut columns = vec![Column::name("way"), Column::number("trip"), Column::number("took, µs")];
-    columns.extend([Column::name("whose time"), Column::number("of it, µs"), Column::prose("cause")]);
+    columns.extend([Column::number("whose time"), Column::number("of it, µs"), Column::prose("cause")]);
     columns.extend([Column::number("accounted for"), Column::prose("seen")]);
     let mut table = Table::new(columns);
-    for told in all.iter().take(FINDINGS_SHOWN) {
-        table.row([
-            told.way.into(),
-            count(told.stall.first_index).into(),
-            micros(told.stall.longest_ns as f64).into(),
-            (&told.side).into(),
-            micros(told.stage_excess_ns as f64).into(),
-            (&told.cause).into(),
-            format!("{:.0} %", 100.0 * told.share).into(),
-            Cell::toned(&told.seen, Tone::Faint),
-        ]);
+    for (_, words) in all.into_iter().take(FINDINGS_SHOWN) {
+        let mut cells = words.map(Cell::from);
+        cells[7].tone = Tone::Faint;
+        table.row(cells);
     }
     vec![
-        Section::new(title).items(brief.collect()).note(note).only_on(Output::Terminal),
+        Section::new(title).items(brief).note(note).only_on(Output::Terminal),
         Section::new(title).note(note).table(table).only_on(Output::Page),
     ]
 }
 
 fn side_words(side: Side, stage: &str) -> String {
-    let words = STAGE_WORDS.iter().find(|(name, _)| *name == stage).map_or(stage, |(_, words)| words);
+    let words = STAGES.iter().find(|one| one.name == stage).map_or(stage, |one| one.words);
     match side {
         Side::WireOrResponder => format!("{side} ({words})"),
         _ if words.starts_with(&side.to_string()) => words.to_owned(),
@@ -355,6 +318,7 @@ mod tests {
     use crate::explain::naming::NamedCause;
     use crate::report::text::{Screen, page};
     use crate::sample::CellId;
+    use crate::stall::Stall;
     use crate::store::Header;
 
     #[test]

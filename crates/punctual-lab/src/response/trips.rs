@@ -6,6 +6,7 @@ use punctual::{Clock, Ticks};
 
 use super::protocol::Verdict;
 use super::wire::Record;
+use crate::explain::stage::Side;
 use crate::load::recording::{Recording, Row};
 use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples, StageColumn};
 
@@ -88,8 +89,8 @@ impl Recording<TripDetail> {
     pub fn with_stages(&self, clock: &Clock, at: &Frame) -> Samples {
         let mut samples = self.samples(clock, at.start, at.first_index, at.load);
         let split: Vec<Split> = self.rows().iter().map(|row| Split::of(row, clock, at)).collect();
-        let columns = NAMES.into_iter().enumerate().map(|(place, name)| StageColumn {
-            name: name.to_owned(),
+        let columns = STAGES.into_iter().enumerate().map(|(place, stage)| StageColumn {
+            name: stage.name.to_owned(),
             ns: split.iter().map(|split| split.ns[place]).collect(),
         });
         samples.stages = columns.filter(|column| column.ns.iter().any(|&ns| ns != ABSENT_NS)).collect();
@@ -113,25 +114,40 @@ pub struct Frame {
 /// The stage of both ways on the wire together, where the two ends' clocks differ and cannot split it.
 pub const WIRE: &str = "wire";
 
-/// The stage of the wire and the responder together, where the packets carry no stamps.
-pub const BEYOND: &str = "wire_and_responder";
+/// A stage of a trip, named after the instant that ends it.
+#[derive(Clone, Copy, Debug)]
+pub struct TripStage {
+    /// As in the store.
+    pub name: &'static str,
+    /// As people read it.
+    pub words: &'static str,
+    /// Whose time it is.
+    pub side: Side,
+    /// In whose thread it passes, 0 the client's, 1 the responder's. On a veth the wire runs in its sender's own call.
+    pub role: Option<usize>,
+}
 
-/// The stages of a trip, in the order of time. Each is named after the instant that ends it.
-pub const NAMES: [&str; 14] = [
-    "request.sent",
-    "request.tx",
-    "request.rx",
-    "request.elsewhere",
-    "request.woken",
-    "request.read",
-    RESPONDER,
-    "reply.tx",
-    "reply.rx",
-    "reply.elsewhere",
-    "reply.woken",
-    "reply.read",
-    WIRE,
-    BEYOND,
+const fn stage(name: &'static str, words: &'static str, side: Side, role: Option<usize>) -> TripStage {
+    TripStage { name, words, side, role }
+}
+
+/// All of them, in the order of time.
+pub const STAGES: [TripStage; 14] = [
+    stage("request.sent", "client late", Side::Client, Some(0)),
+    stage("request.tx", "client's stack, sending", Side::Client, Some(0)),
+    stage("request.rx", "wire, there", Side::Wire, Some(0)),
+    stage("request.elsewhere", "responder elsewhere", Side::Responder, Some(1)),
+    stage("request.woken", "responder's wake-up", Side::Responder, Some(1)),
+    stage("request.read", "responder's read", Side::Responder, Some(1)),
+    stage(RESPONDER, "responder's application", Side::Responder, Some(1)),
+    stage("reply.tx", "responder's stack, sending", Side::Responder, Some(1)),
+    stage("reply.rx", "wire, back", Side::Wire, Some(1)),
+    stage("reply.elsewhere", "client elsewhere", Side::Client, Some(0)),
+    stage("reply.woken", "client's wake-up", Side::Client, Some(0)),
+    stage("reply.read", "client's read", Side::Client, Some(0)),
+    stage(WIRE, "wire, both ways", Side::Wire, None),
+    // Where the packets carry no stamps.
+    stage("wire_and_responder", "wire and responder", Side::WireOrResponder, None),
 ];
 
 const SENT: usize = 0;
@@ -151,12 +167,12 @@ const OUT_OF_SIGHT: usize = 13;
 
 /// One trip, divided. Time between unknown instants counts for the next stage whose end is known.
 struct Split {
-    ns: [u64; NAMES.len()],
+    ns: [u64; STAGES.len()],
 }
 
 impl Split {
     fn of(trip: &Trip, clock: &Clock, at: &Frame) -> Self {
-        let mut split = Self { ns: [ABSENT_NS; NAMES.len()] };
+        let mut split = Self { ns: [ABSENT_NS; STAGES.len()] };
         if trip.outcome != Outcome::Answered {
             return split;
         }
