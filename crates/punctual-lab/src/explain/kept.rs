@@ -89,11 +89,6 @@ impl WindowLog {
         self.sampler.close(control_late_us, false);
     }
 
-    /// How often a quota ran out since it began to watch.
-    pub fn throttled_times(&self) -> u64 {
-        self.sampler.throttled_times()
-    }
-
     /// All of them.
     pub fn finish(self) -> ThreadWindows {
         let thread = self.sampler.thread();

@@ -6,6 +6,7 @@ use punctual::{Clock, Ticks};
 
 use crate::explain::kept::{ClockPair, ThreadWindows, WindowLog};
 use crate::explain::recorder::LateRecorder;
+use crate::scheduling::Control;
 
 /// A message that took longer is asked about at once.
 pub const SLOW: Duration = Duration::from_micros(400);
@@ -19,6 +20,8 @@ pub struct ClientWatch {
     clock: &'static Clock,
     log: WindowLog,
     recorder: Option<Result<LateRecorder, String>>,
+    /// Says how late another thread of its CPU was meanwhile.
+    control: Option<Control>,
     slow: Ticks,
     wants_look: bool,
     was_slow: bool,
@@ -60,10 +63,16 @@ impl LookTime {
 impl ClientWatch {
     /// Of the calling thread, with room for so many windows.
     pub fn of_this_thread(windows: usize, traces: bool) -> Self {
+        Self::with(windows, traces.then(LateRecorder::start))
+    }
+
+    /// The same, with a recorder that was started before.
+    pub fn with(windows: usize, recorder: Option<Result<LateRecorder, String>>) -> Self {
         let clock = Clock::get();
         Self {
             clock,
-            recorder: traces.then(LateRecorder::start),
+            recorder,
+            control: None,
             log: WindowLog::of_this_thread(windows),
             slow: clock.ticks(SLOW),
             wants_look: false,
@@ -76,6 +85,17 @@ impl ClientWatch {
     /// A message that took longer is asked about at once, where that is not the usual time.
     pub fn slow_after(self, slow: Duration) -> Self {
         Self { slow: self.clock.ticks(slow), ..self }
+    }
+
+    /// With a control thread on the same CPU.
+    pub fn beside(self, control: Control) -> Self {
+        Self { control: Some(control), ..self }
+    }
+
+    /// The thread slept on purpose, without a message.
+    #[inline]
+    pub fn note_idle(&mut self, slept: Ticks) {
+        self.log.note_idle(slept);
     }
 
     /// The other end looks at its own thread behind its answer: the next message had better wait.
@@ -133,13 +153,19 @@ impl ClientWatch {
 
     fn look(&mut self) {
         let from = self.clock.now();
-        self.log.close(0, self.was_slow);
+        self.log.close(self.control_late_us(), self.was_slow);
         (self.wants_look, self.was_slow) = (false, false);
         self.look.note(self.clock.now().since(from));
     }
 
-    /// The last message is answered.
+    /// How late the control thread was in the window that is in the making, µs.
+    fn control_late_us(&self) -> u32 {
+        self.control.as_ref().map_or(0, |control| control.late_us_since(self.log.since()))
+    }
+
+    /// The last message is answered, or was waited for in vain.
     pub fn finish(&mut self) {
+        self.was_slow = true;
         self.look();
         self.dump_within(None);
     }
@@ -151,8 +177,13 @@ impl ClientWatch {
     /// What this thread did meanwhile is in no window.
     fn dump_within(&mut self, free: Option<Duration>) {
         if self.recording().is_some_and(|recorder| recorder.dump_within(free)) {
-            self.log.pass_over(0);
+            self.log.pass_over(self.control_late_us());
         }
+    }
+
+    /// Looks of the control thread, those that were late, and the latest, µs.
+    pub fn control_totals(&self) -> (u64, u64, u64) {
+        self.control.as_ref().map_or((0, 0, 0), Control::totals)
     }
 
     /// What it noted.

@@ -13,148 +13,124 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
 use super::delay::{Delay, DelayPoint};
+use super::option::Variant;
 use super::protocol::{Protocol, Verdict};
-use super::trips::{RoundTrips, Seen, Trip};
+use super::settings::ResponseSettings;
+use super::trips::{RoundTrips, Seen};
 use super::wire::{self, PacketHeader, PacketKind, Past, Record, TripId};
 use crate::endpoint::port::{Arrival, Peer, Port};
-use crate::explain::injection::{Mishap, Mishaps};
-use crate::explain::kept::{ClockPair, WINDOWS_MAX, WindowLog};
-use crate::explain::recorder::LateRecorder;
+use crate::explain::injection::Mishaps;
+use crate::explain::kept::WINDOWS_MAX;
 use crate::load::pace::Client;
+use crate::load::watch::ClientWatch;
 use crate::sample::Load;
-use crate::scheduling::Control;
 use punctual_machine::window::{Evidence, Window};
 
 /// What one trial sends.
-#[derive(Clone, Debug)]
-pub struct TrialPlan {
-    /// Which packets.
-    pub protocol: Protocol,
-    /// When the next leaves.
-    pub load: Load,
-    /// Closed load: idle time before the next. Open load: the period.
-    pub gap: Duration,
-    /// Packet, bytes.
-    pub size: usize,
+#[derive(Clone, Copy, Debug)]
+pub struct TrialPlan<'a> {
+    /// What is the same in all trials.
+    pub settings: &'a ResponseSettings,
+    /// The way, and how urgent both threads are.
+    pub choice: Variant,
     /// The trial ends after so long …
     pub duration: Duration,
     /// … or after so many trips.
     pub count: usize,
-    /// Flows, in turn.
-    pub flows: usize,
-    /// How long an answer is waited for.
-    pub timeout: Duration,
     /// Random number of the trial.
     pub run: u32,
-    /// A trip later than this is slow enough to ask why at once.
-    pub slow: Duration,
-    /// Made on purpose.
-    pub delay: Option<Delay>,
-    /// The same, of single trips.
-    pub mishaps: Vec<Mishap>,
-    /// Never sleeps between trips: for ways that have a CPU to themselves.
-    pub spins: bool,
-    /// Keeps windows of what its thread went through.
-    pub keeps_windows: bool,
+}
+
+impl TrialPlan<'_> {
+    /// Room for all trips of a trial, however fast the way: none takes less than a microsecond there and back.
+    pub fn capacity(&self) -> usize {
+        let fastest = self.settings.gap.max(Duration::from_micros(1));
+        let trips = self.duration.as_nanos() / fastest.as_nanos() + 16;
+        self.count.min(usize::try_from(trips).unwrap_or(usize::MAX))
+    }
 }
 
 /// What a trial brought beside its trips.
 #[derive(Debug, Default)]
 pub struct ClientTrace {
-    /// The client's windows.
-    pub client: Vec<Window>,
     /// The responder's, as far as replies brought them.
     pub responder: Vec<Window>,
     /// The client's thread over the trial.
     pub usage: ThreadUsage,
-    /// Times that a CPU quota ran out.
-    pub throttled: u64,
     /// Sends that found no room, or no way.
     pub refused: u64,
     /// Replies that found no room where they are received, if that is known.
     pub dropped: Option<u64>,
     /// Replies of which fragments are missing, if that is known.
     pub incomplete: Option<u64>,
-    /// Wall time of the trial.
-    pub lasted: Duration,
 }
 
 impl ClientTrace {
-    /// Takes the memory of so many windows of the responder now, so that noting one faults no page.
-    fn touch(&mut self, windows: usize) {
+    /// Nothing yet. The memory of the responder's windows is taken now, so that noting one faults no page.
+    pub fn with_room() -> Self {
         let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
-        self.responder = vec![blank; windows];
-        self.responder.clear();
+        let mut responder = vec![blank; WINDOWS_MAX];
+        responder.clear();
+        Self { responder, ..Self::default() }
     }
 }
 
 struct ResponseClient<'a> {
     port: &'a mut dyn Port,
     clock: &'static Clock,
-    plan: &'a TrialPlan,
+    plan: &'a TrialPlan<'a>,
+    settings: &'a ResponseSettings,
     target: Peer,
     trips: &'a mut RoundTrips,
-    control: &'a Control,
-    /// Dumps the kernel's trace when a trip was late.
-    recorder: Option<&'a mut LateRecorder>,
-    log: WindowLog,
+    watch: Option<&'a mut ClientWatch>,
     trace: ClientTrace,
     request: Vec<u8>,
     buffer: Vec<u8>,
-    slow: Ticks,
     mishaps: Mishaps,
 }
 
-/// Runs one trial; the trips are noted in `trips`.
+/// Runs one trial. The trips are noted in `trips`, the rest in the trace; what this thread goes through meanwhile in `watch`.
 pub fn run(
     port: &mut dyn Port,
     target: Peer,
-    plan: &TrialPlan,
-    control: &Control,
-    trips: &mut RoundTrips,
-    recorder: Option<&mut LateRecorder>,
+    plan: &TrialPlan<'_>,
+    (trips, trace): (&mut RoundTrips, ClientTrace),
+    watch: Option<&mut ClientWatch>,
 ) -> ClientTrace {
-    let clock = Clock::get();
+    let (clock, settings) = (Clock::get(), plan.settings);
+    let size = settings.asked.size;
     sleep_precisely();
-    let mut trace = ClientTrace::default();
-    trace.touch(WINDOWS_MAX);
     let mut run = ResponseClient {
         port,
         clock,
         plan,
+        settings,
         target,
         trips,
-        control,
-        recorder,
-        log: WindowLog::of_this_thread(WINDOWS_MAX),
+        watch,
         trace,
-        request: vec![1; plan.size],
+        request: vec![1; size],
         // One byte more, so that a packet that grew is not taken for one that did not.
-        buffer: vec![1; plan.size + 1],
-        slow: clock.ticks(plan.slow),
-        mishaps: Mishaps::of(&plan.mishaps, 0),
+        buffer: vec![1; size + 1],
+        mishaps: Mishaps::of(&settings.mishaps, 0),
     };
     let (usage, start) = (ThreadUsage::now(), clock.now());
     let end = start.plus(clock.ticks(plan.duration));
-    match plan.load {
-        Load::Closed => run.closed(start, clock.ticks(plan.gap), clock.ticks(plan.timeout), end),
-        Load::Open => {
-            let period = plan.gap.max(Duration::from_micros(1));
-            run.open(start.plus(clock.ticks(period)), period, end);
-        }
+    let (gap, timeout) = (clock.ticks(settings.gap), clock.ticks(settings.asked.timeout));
+    match settings.load {
+        Load::Closed => run.closed(start, gap, timeout, end),
+        Load::Open => run.open(start.plus(gap), settings.gap, end),
     }
-    run.trace.lasted = clock.duration(clock.now().since(start));
     run.drain();
     run.trace.usage = ThreadUsage::now().since(usage);
-    run.trace.throttled = run.log.throttled_times();
     run.trace.dropped = run.port.dropped();
     run.trace.incomplete = run.port.incomplete();
-    run.trips.close(clock.now(), clock.ticks(plan.timeout));
+    run.trips.close(clock.now(), timeout);
     run.end();
     // Replies that overtook one another brought a window late, or twice.
     run.trace.responder.sort_by_key(|window| window.evidence.number);
     run.trace.responder.dedup_by_key(|window| window.evidence.number);
-    ClientTrace { client: run.log.finish().nanos(), ..run.trace }
+    run.trace
 }
 
 impl ResponseClient<'_> {
@@ -169,44 +145,23 @@ impl ResponseClient<'_> {
         }
     }
 
-    /// Under open load: if no trip is under way, and the next is not due too soon.
-    fn dump_before(&mut self, due: Ticks) {
-        if self.recorder.is_some() && self.trips.open() == 0 {
-            self.dump_within(Some(self.clock.duration(due.since(self.clock.now()))));
-        }
-    }
-
-    /// Dumps what was noted, if there is so much time. What this thread went through meanwhile is in no window.
-    fn dump_within(&mut self, free: Option<Duration>) {
-        if let Some(recorder) = &mut self.recorder
-            && recorder.dump_within(free)
-        {
-            self.log.pass_over(self.control.late_us_since(self.log.since()));
-        }
-    }
-
-    fn close_window(&mut self, was_slow: bool) {
-        self.log.close(self.control.late_us_since(self.log.since()), was_slow);
-    }
-
     /// Waits for what is still to come.
     fn drain(&mut self) {
-        let deadline = self.clock.now().plus(self.clock.ticks(self.plan.timeout));
+        let deadline = self.clock.now().plus(self.clock.ticks(self.settings.asked.timeout));
         while self.trips.open() > 0 && !interrupted() && self.receive_one(deadline).is_some() {}
         // What comes twice may come last.
         let grace = self.clock.now().plus(self.clock.ticks(GRACE));
         while self.receive_one(grace).is_some() {}
         let trips = &mut *self.trips;
         self.port.transmitted(&mut |tag, at| trips.note_transmitted(tag, at));
-        if self.plan.keeps_windows {
-            self.close_window(true);
+        if let Some(watch) = &mut self.watch {
+            watch.finish();
         }
-        self.dump_within(None);
     }
 
     /// Tells a responder of ours that the trial is over. Lost on the way, the responder is told otherwise.
     fn end(&mut self) {
-        if self.plan.protocol != Protocol::Punctual {
+        if self.settings.asked.protocol != Protocol::Punctual {
             return;
         }
         let trip = TripId { run: self.plan.run, flow: 0, sequence: u64::MAX };
@@ -229,34 +184,36 @@ impl Client for ResponseClient<'_> {
         if instant <= now {
             return;
         }
-        if self.plan.spins {
+        if self.plan.choice.way.spins() {
             while self.clock.now() < instant {
                 std::hint::spin_loop();
             }
         } else {
             let left = instant.since(now);
             sleep_until(monotonic_ns() + self.clock.nanos(left));
-            self.log.note_idle(left);
+            if let Some(watch) = &mut self.watch {
+                watch.note_idle(left);
+            }
         }
     }
 
     #[inline]
     fn send(&mut self, due: Ticks) -> (u64, Ticks) {
         let sequence = self.trips.len() as u64;
-        let flow = (sequence % self.plan.flows as u64) as usize;
+        let flow = (sequence % self.settings.asked.flows as u64) as usize;
         let trip = TripId { run: self.plan.run, flow: flow as u32, sequence };
-        if self.plan.load == Load::Open {
-            Delay::make(self.plan.delay, DelayPoint::Sent);
+        if self.settings.load == Load::Open {
+            Delay::make(self.settings.asked.delay, DelayPoint::Sent);
         }
-        self.plan.protocol.write_request(&mut self.request, trip);
+        self.settings.asked.protocol.write_request(&mut self.request, trip);
         let sent = self.clock.now();
         self.trips.note_sent(due, sent);
         if !self.port.send(flow, &self.request, &self.target, sequence) {
             // Never taken: it counts as sent, for the load wanted it.
             self.trace.refused += 1;
         }
-        if self.plan.load == Load::Closed {
-            Delay::make(self.plan.delay, DelayPoint::ReplyElsewhere);
+        if self.settings.load == Load::Closed {
+            Delay::make(self.settings.asked.delay, DelayPoint::ReplyElsewhere);
             self.mishaps.make();
         }
         (sequence, sent)
@@ -266,7 +223,7 @@ impl Client for ResponseClient<'_> {
     fn receive_one(&mut self, deadline: Ticks) -> Option<Option<u64>> {
         let arrival = self.port.receive(&mut self.buffer, deadline)?;
         let bytes = &self.buffer[..arrival.size];
-        let verdict = self.plan.protocol.read_reply(bytes, self.plan.run, self.plan.size);
+        let verdict = self.settings.asked.protocol.read_reply(bytes, self.plan.run, self.settings.asked.size);
         let Arrival { kernel, listened, woken, read, .. } = arrival;
         if let Verdict::Answer { record: Some(record), .. } = verdict {
             self.note_evidence(&record);
@@ -278,20 +235,10 @@ impl Client for ResponseClient<'_> {
     fn look_back(&mut self, sequence: u64, next: Option<Ticks>) {
         let trips = &mut *self.trips;
         self.port.transmitted(&mut |tag, at| trips.note_transmitted(tag, at));
-        let (slow, load) = (self.slow, self.plan.load);
-        let span = trips.rows().get(sequence as usize).map(|row: &Trip| (row.start(load), row.done));
-        let span = span.filter(|(begin, end)| end.since(*begin) > slow);
-        if self.plan.keeps_windows && (span.is_some() || self.log.is_due(self.clock.now())) {
-            self.close_window(span.is_some());
-        }
-        if let Some((recorder, (begin, end))) = self.recorder.as_mut().zip(span) {
-            let now = ClockPair::now();
-            recorder.note(now.monotonic_ns(begin), now.monotonic_ns(end));
-        }
-        match next {
-            Some(due) => self.dump_before(due),
-            None => self.dump_within(None),
-        }
+        let Some(watch) = &mut self.watch else { return };
+        let row = trips.rows().get(sequence as usize);
+        let span = row.map(|row| (row.start(self.settings.load), row.done));
+        watch.look_back(span, next, trips.open());
     }
 }
 

@@ -8,6 +8,7 @@ use punctual::{Clock, Ticks};
 use punctual_lab_machine::host::steal_ticks;
 use punctual_machine::cpu::lock_memory;
 use punctual_machine::namespace::thread_id;
+use punctual_machine::withheld::Quotas;
 use serde_json::json;
 
 use super::client::{self, ClientTrace, TrialPlan};
@@ -21,11 +22,13 @@ use super::trips::{Frame, RoundTrips};
 use super::{published, recording_cost, shares, sockperf};
 use crate::doubt::{Cause as DoubtCause, page_faults};
 use crate::endpoint::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
-use crate::explain::kept::{ClockPair, Kept};
+use crate::explain::evidence::EvidenceThread;
+use crate::explain::kept::{ClockPair, Kept, ThreadWindows, WINDOWS_MAX};
 use crate::explain::loss::Loss;
 use crate::explain::of_run::add_findings;
 use crate::explain::recorder::LateRecorder;
 use crate::load::forwarder::Counts;
+use crate::load::watch::{ClientWatch, SLOW};
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread, network};
 use crate::sample::{CellId, Load, Samples};
 use crate::store::{Run, Store, StoreError};
@@ -53,13 +56,12 @@ struct MadeTrips {
     trips: RoundTrips,
     trace: ClientTrace,
     facts: Option<EchoFacts>,
-    /// The client's thread.
-    client: Option<u32>,
+    /// Times that a CPU quota ran out.
+    throttled: u64,
     kept: Kept,
     control: (u64, u64, u64),
     remarks: Vec<String>,
     steal_ms: u64,
-    start: Ticks,
 }
 
 struct ResponseSession<'a> {
@@ -71,42 +73,6 @@ struct ResponseSession<'a> {
     trials: u32,
     /// sockperf's trips so far.
     sockperf: u64,
-}
-
-/// Makes all trials, from a thread that may leave for a network namespace of its own. Each trial is in the store,
-/// also when it is cut short.
-fn run(
-    settings: &ResponseSettings,
-    store: &mut Store,
-    bar: &ProgressBar,
-) -> Result<ResponseOutcome, RunError> {
-    let testbed = match settings.asked.to {
-        Some(_) => None,
-        None => Some(ResponseTestbed::start(settings.asked.ipv6, settings.faults)?),
-    };
-    let accounts = settings.choices.iter().map(|&choice| Totals::new(choice)).collect();
-    let began_ns = punctual_machine::clock::monotonic_ns();
-    let start = Clock::get().now();
-    let mut session = ResponseSession { settings, testbed, store, start, accounts, trials: 0, sockperf: 0 };
-    let mut skipped: Vec<Skipped> = session.not_a_segment().into_iter().collect();
-    skipped.extend(session.not_traced());
-    let mut kinds: Vec<Option<usize>> = (0..settings.choices.len()).map(Some).collect();
-    kinds.extend(settings.asked.against.as_ref().map(|_| None));
-    let share = settings.duration / (settings.asked.rounds * kinds.len().max(1) as u32);
-    let name = |&kind: &Option<usize>| {
-        kind.map_or_else(|| "sockperf".to_owned(), |place| settings.choices[place].to_string())
-    };
-    let turns = Turns::new(settings.asked.rounds, kinds.len(), bar);
-    let made = turns.all(&kinds, name, &mut skipped, |&kind, round, _| {
-        let made = match kind {
-            Some(place) => session.one_trial(place, round, share),
-            None => session.against_sockperf(share, round),
-        };
-        made.map(|()| true)
-    })?;
-    let place = session.place();
-    let faults = session.testbed.as_mut().and_then(ResponseTestbed::end_faults);
-    Ok(ResponseOutcome { accounts: session.accounts, skipped, made, place, began_ns, faults })
 }
 
 impl ResponseSession<'_> {
@@ -143,7 +109,7 @@ impl ResponseSession<'_> {
         let mut samples = sockperf::measure(testbed, self.settings, share)?;
         samples.index.iter_mut().for_each(|number| *number += self.sockperf);
         self.sockperf = samples.index.last().map_or(self.sockperf, |last| last + 1);
-        let cell = sockperf::cell(self.settings);
+        let cell = self.settings.cell_of("sockperf");
         Ok(self.store.append(&cell, round, &samples).map(drop)?)
     }
 
@@ -185,44 +151,26 @@ impl ResponseSession<'_> {
         let (target, local) = self.responder(choice)?;
         let run = (settings.asked.common.seed as u32).wrapping_mul(0x9e37_79b9)
             ^ punctual_machine::process::random() as u32;
-        let plan = TrialPlan {
-            protocol: settings.asked.protocol,
-            load: settings.load,
-            gap: settings.gap,
-            size: settings.asked.size,
-            duration: share,
-            count: settings.count.div_ceil(settings.asked.rounds as usize),
-            flows: settings.asked.flows,
-            timeout: settings.asked.timeout,
-            run,
-            slow: SLOW.min(settings.asked.limit),
-            delay: settings.asked.delay,
-            mishaps: settings.mishaps.clone(),
-            spins: choice.way.spins(),
-            keeps_windows: choice.keeps_windows(),
-        };
+        let count = settings.count.div_ceil(settings.asked.rounds as usize);
+        let plan = TrialPlan { settings, choice, duration: share, count, run };
         let port = self.port_plan(choice, local, Some(target), 0);
         let steal = steal_ticks();
         let recorder = settings.asked.traces(choice).then(LateRecorder::start);
         if settings.asked.lock_memory {
             lock_memory().map_err(|error| error.to_string())?;
         }
-        let made = trial(&port, target, &plan, choice.at_client(), settings.cpus[0], recorder);
+        let made = trial(&port, target, &plan, recorder);
         let done = self.stop_responder()?;
         let mut made = made?;
-        let (mut of_responder, mut at_responder) = (None, [None; 2]);
+        let windows = by_our_clock(&made.trace.responder, &made.trips);
+        let mut there = EvidenceThread { windows, ..thread(settings, choice, 1, &ThreadWindows::default()) };
+        there.thread = None;
         if let Some(Done { facts, remark, thread }) = done {
-            at_responder = [facts.dropped, facts.incomplete];
+            (there.thread, there.dropped, there.incomplete) = (thread, facts.dropped, facts.incomplete);
             made.facts = Some(facts);
             made.remarks.extend(remark);
-            of_responder = thread;
         }
-        let windows = by_our_clock(&made.trace.responder, &made.trips);
-        let at_client = [made.trace.dropped, made.trace.incomplete];
-        made.kept.threads = vec![
-            thread(settings, choice, 0, made.client, at_client, made.trace.client.clone()),
-            thread(settings, choice, 1, of_responder, at_responder, windows),
-        ];
+        made.kept.threads.push(there);
         // Kernel ticks of user space are hundredths of a second.
         made.steal_ms =
             10 * steal_ticks().zip(steal).map_or(0, |(after, before)| after.saturating_sub(before));
@@ -299,39 +247,47 @@ impl ResponseSession<'_> {
     }
 }
 
-/// Client windows are closed at once after a trip slower than this.
-const SLOW: Duration = Duration::from_micros(400);
-
 /// The client's part, in a thread of its own: pinned, and as urgent as chosen.
 fn trial(
     port_plan: &PortPlan,
     target: Peer,
-    plan: &TrialPlan,
-    choice: Variant,
-    cpu: Option<usize>,
-    mut recorder: Option<Result<LateRecorder, String>>,
+    plan: &TrialPlan<'_>,
+    recorder: Option<Result<LateRecorder, String>>,
 ) -> Result<MadeTrips, String> {
+    let TrialPlan { settings, choice, .. } = *plan;
+    let cpu = settings.cpus[0];
     in_a_thread("client", move || {
-        let clock = Clock::get();
-        let mut trips = RoundTrips::new(plan.capacity(), plan.flows);
+        let at_client = choice.at_client();
+        let mut trips = RoundTrips::new(plan.capacity(), settings.asked.flows);
         // Made before this thread becomes urgent.
-        let control = choice.control(cpu);
-        let mut port = open_port(cpu, choice, port_plan)?;
-        let (start, before) = (clock.now(), ClockPair::now());
-        let recording = recorder.as_mut().and_then(|recorder| recorder.as_mut().ok());
-        let trace = client::run(&mut *port, target, plan, &control, &mut trips, recording);
-        let kept = Kept { threads: Vec::new(), recorder, clocks: [before, ClockPair::now()] };
+        let control = at_client.control(cpu);
+        let mut port = open_port(cpu, at_client, port_plan)?;
+        let trace = ClientTrace::with_room();
+        let mut watch = choice.keeps_windows().then(|| {
+            let watch = ClientWatch::with(WINDOWS_MAX, recorder).beside(control);
+            watch.slow_after(SLOW.min(settings.asked.limit))
+        });
+        let (before, quotas) = (ClockPair::now(), Quotas::of_this_thread());
+        let throttled = quotas.now().times;
+        let trace = client::run(&mut *port, target, plan, (&mut trips, trace), watch.as_mut());
+        let throttled = quotas.now().times.saturating_sub(throttled);
+        let clocks = [before, ClockPair::now()];
+        let control = watch.as_ref().map_or((0, 0, 0), ClientWatch::control_totals);
+        let nothing = || (ThreadWindows { thread: thread_id(), ..ThreadWindows::default() }, None);
+        let (windows, recorder) = watch.map_or_else(nothing, ClientWatch::end);
+        let here = thread(settings, choice, 0, &windows);
+        let here = EvidenceThread { dropped: trace.dropped, incomplete: trace.incomplete, ..here };
+        let kept = Kept { threads: vec![here], recorder, clocks };
         let remarks = port.remark().into_iter().collect();
-        let control = control.totals();
-        let client = Some(thread_id());
-        Ok(MadeTrips { trips, trace, facts: None, client, kept, control, remarks, steal_ms: 0, start })
+        Ok(MadeTrips { trips, trace, facts: None, throttled, kept, control, remarks, steal_ms: 0 })
     })?
 }
 
 fn note_doubts(samples: &mut Samples, cell: &CellId, made: &MadeTrips) {
     let messages = samples.len() as u64;
     let mut doubt = |cause: DoubtCause| samples.facts.doubts.push(cause.into());
-    let migrations: u64 = made.trace.client.iter().map(|w| u64::from(w.evidence.migrations)).sum();
+    let windows = &made.kept.threads[0].windows;
+    let migrations: u64 = windows.iter().map(|window| u64::from(window.evidence.migrations)).sum();
     if migrations > 0 {
         doubt(DoubtCause::Migrated { subject: cell.to_string(), times: migrations });
     }
@@ -340,22 +296,12 @@ fn note_doubts(samples: &mut Samples, cell: &CellId, made: &MadeTrips) {
     let faults = client.faults_minor + client.faults_major + responder.faults;
     page_faults(&cell.to_string(), faults, messages).into_iter().for_each(&mut doubt);
     // Both may be of one group.
-    let throttled = made.trace.throttled.max(responder.throttled);
+    let throttled = made.throttled.max(responder.throttled);
     if throttled > 0 {
         doubt(DoubtCause::Throttled { subject: cell.to_string(), times: throttled });
     }
     if made.steal_ms > 0 {
         doubt(DoubtCause::Steal { subject: cell.to_string(), ms: made.steal_ms });
-    }
-    debug_assert!(made.start.0 > 0, "a trial begins after the clock");
-}
-
-impl TrialPlan {
-    /// Room for all trips of a trial, however fast the way: none takes less than a microsecond there and back.
-    fn capacity(&self) -> usize {
-        let fastest = self.gap.max(Duration::from_micros(1));
-        let trips = self.duration.as_nanos() / fastest.as_nanos() + 16;
-        self.count.min(usize::try_from(trips).unwrap_or(usize::MAX))
     }
 }
 
@@ -394,7 +340,34 @@ impl Experiment for ResponseSettings {
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<ResponseOutcome, RunError> {
-        run(self, store, bar)
+        let testbed = match self.asked.to {
+            Some(_) => None,
+            None => Some(ResponseTestbed::start(self.asked.ipv6, self.faults)?),
+        };
+        let accounts = self.choices.iter().map(|&choice| Totals::new(choice)).collect();
+        let began_ns = punctual_machine::clock::monotonic_ns();
+        let start = Clock::get().now();
+        let mut session =
+            ResponseSession { settings: self, testbed, store, start, accounts, trials: 0, sockperf: 0 };
+        let mut skipped: Vec<Skipped> = session.not_a_segment().into_iter().collect();
+        skipped.extend(session.not_traced());
+        let mut kinds: Vec<Option<usize>> = (0..self.choices.len()).map(Some).collect();
+        kinds.extend(self.asked.against.as_ref().map(|_| None));
+        let share = self.duration / (self.asked.rounds * kinds.len().max(1) as u32);
+        let name = |&kind: &Option<usize>| {
+            kind.map_or_else(|| "sockperf".to_owned(), |place| self.choices[place].to_string())
+        };
+        let turns = Turns::new(self.asked.rounds, kinds.len(), bar);
+        let made = turns.all(&kinds, name, &mut skipped, |&kind, round, _| {
+            let made = match kind {
+                Some(place) => session.one_trial(place, round, share),
+                None => session.against_sockperf(share, round),
+            };
+            made.map(|()| true)
+        })?;
+        let place = session.place();
+        let faults = session.testbed.as_mut().and_then(ResponseTestbed::end_faults);
+        Ok(ResponseOutcome { accounts: session.accounts, skipped, made, place, began_ns, faults })
     }
 
     fn summarise(&self, outcome: &ResponseOutcome, store: &Store) -> Result<Summary, StoreError> {

@@ -6,36 +6,23 @@ use super::option::Variant;
 use super::settings::ResponseSettings;
 use super::trips::{RoundTrips, STAGES, Trip, TripStage, WIRE};
 use crate::explain::evidence::EvidenceThread;
+use crate::explain::kept::ThreadWindows;
 use crate::explain::stage::{Side, StageOwner};
+use crate::load::testbed::ROLES;
 use crate::sample::{Outcome, Samples};
 use punctual::Clock;
 use punctual_machine::window::Window;
 
-const ROLES: [&str; 2] = ["client", "responder"];
-
-/// What is kept of one side's thread: 0 the client's, 1 the responder's, if that is on this host.
+/// What is kept of one side's thread: 0 the client's, 1 the responder's.
 pub(super) fn thread(
     settings: &ResponseSettings,
     choice: Variant,
     side: usize,
-    thread: Option<u32>,
-    [dropped, incomplete]: [Option<u64>; 2],
-    windows: Vec<Window>,
+    seen: &ThreadWindows,
 ) -> EvidenceThread {
-    let urgencies = [choice.at_client().urgency, choice.at_responder().urgency];
-    EvidenceThread {
-        role: ROLES[side].to_owned(),
-        owner: None,
-        sender: None,
-        thread,
-        cpu: settings.cpus[side],
-        urgency: urgencies[side],
-        has_control: true,
-        dropped,
-        incomplete,
-        windows,
-        attached: Vec::new(),
-    }
+    let at = [choice.at_client(), choice.at_responder()][side];
+    let seen = seen.evidence(ROLES[side], settings.cpus[side]);
+    EvidenceThread { urgency: at.urgency, has_control: true, ..seen }
 }
 
 /// Whose each stage is.

@@ -29,7 +29,7 @@ pub struct ResponseArguments {
     pub(crate) common: Common,
     /// How both ends wait and send, measured in turn [default: blocking, with --all all]
     #[arg(long = "wake", alias = "option", value_name = "WAY", value_delimiter = ',', value_parser = ways())]
-    ways: Vec<Ways>,
+    ways: Vec<Option<Way>>,
     /// Urgency of the threads, in turn: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
     #[arg(
         long,
@@ -134,38 +134,24 @@ pub struct ResponseArguments {
     pub(super) clocks_apart: bool,
 }
 
-/// One way, or every one.
-#[derive(Clone, Copy, Debug)]
-enum Ways {
-    One(Way),
-    All,
-}
-
 /// The names of the ways, and "all".
-fn ways() -> impl TypedValueParser<Value = Ways> {
+fn ways() -> impl TypedValueParser<Value = Option<Way>> {
     let names = Way::value_variants().iter().filter_map(Way::to_possible_value);
     let all = PossibleValue::new("all").help("Every way");
-    PossibleValuesParser::new(names.chain([all]))
-        .map(|name| Way::from_str(&name, false).map_or(Ways::All, Ways::One))
+    PossibleValuesParser::new(names.chain([all])).map(|name| Way::from_str(&name, false).ok())
 }
 
 impl ResponseArguments {
     /// What was asked for. To leave nothing out is to measure every way.
     fn ways(&self) -> Vec<Way> {
-        let wants_all = self.ways.iter().any(|way| matches!(way, Ways::All));
-        if wants_all || (self.ways.is_empty() && self.common.all) {
-            return Way::value_variants().to_vec();
+        let named: Option<Vec<Way>> = self.ways.iter().copied().collect();
+        match named {
+            Some(named) if !named.is_empty() => named,
+            Some(_) if !self.common.all => vec![Way::Blocking],
+            _ => Way::value_variants().to_vec(),
         }
-        let named: Vec<Way> = self
-            .ways
-            .iter()
-            .filter_map(|way| if let Ways::One(way) = way { Some(*way) } else { None })
-            .collect();
-        if named.is_empty() { vec![Way::Blocking] } else { named }
     }
-}
 
-impl ResponseArguments {
     /// Levels of recording that are measured side by side; that of the run alone if none is asked for.
     fn levels(&self) -> Vec<Option<Recorded>> {
         if self.record.is_empty() { vec![None] } else { self.record.iter().copied().map(Some).collect() }
@@ -275,9 +261,13 @@ impl ResponseSettings {
 
     /// The cell of one choice.
     pub fn cell(&self, choice: Variant) -> CellId {
+        self.cell_of(&choice.to_string())
+    }
+
+    /// The cell of what has this name.
+    pub fn cell_of(&self, name: &str) -> CellId {
         let gap_us = u64::try_from(self.gap.as_micros()).unwrap_or(u64::MAX);
-        let name = choice.to_string();
-        CellId { load: self.load, gap_us, size: self.asked.size, ..CellId::new(&name, "round_trip") }
+        CellId { load: self.load, gap_us, size: self.asked.size, ..CellId::new(name, "round_trip") }
     }
 }
 
@@ -315,10 +305,10 @@ fn interface(arguments: &ResponseArguments, choices: &[Variant]) -> Result<Optio
 const LONG: Duration = Duration::from_secs(3600);
 
 fn usual_duration(arguments: &ResponseArguments) -> Duration {
-    match (arguments.common.count, arguments.quick) {
-        (Some(_count), _) => LONG,
-        (None, true) => DURATION_QUICK,
-        (None, false) => DURATION,
+    match arguments.common.count {
+        Some(_) => LONG,
+        None if arguments.quick => DURATION_QUICK,
+        None => DURATION,
     }
 }
 
