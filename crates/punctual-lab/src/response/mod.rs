@@ -3,20 +3,20 @@
 //! Data flows one way:
 //!
 //! ```text
-//! testbed   two namespaces and a veth pair, or loopback, or a foreign host; the responder's process
-//!   │         forward: faults on the way, by a seed
-//! port      one mechanism of sending and waiting per file; says when kernel, thread and buffer had a packet
-//!   │         frame: UDP and IP for ways that pass by the kernel's
+//! testbed   two namespaces and a veth pair, or loopback, or a foreign host; the responder's process; faults by load/forwarder
+//!   │
+//! endpoint/port   one mechanism of sending and waiting per file; says when kernel, thread and buffer had a packet
+//!   │
 //! client ⇄ responder     wire: our packets · protocol: ours, RFC 862, sockperf's
 //!   │         kernel_echo: a responder that is a program at the interface
 //!   │         evidence: what a thread went through, in windows
-//! trips     what is noted of each trip; stages that add up to the total
+//! trips     what is noted of each trip; stages that add up to the total, and whose each is
 //!   │
-//! kept      evidence of both threads, and whose each stage is ─→ explain, of all experiments · shares: its findings in sums
+//! kept      evidence of both threads ─→ explain, of all experiments · shares: its findings in sums
 //! totals    sums per choice ─→ store, summary ─→ overview   published: the article's figures beside ours
 //! ```
 //!
-//! `experiment` takes the trials of all choices in turn; `sockperf` is a peer in the same turns, and its log is read here.
+//! `experiment` takes the trials of all choices in turn; `sockperf` is a peer in the same turns.
 
 pub mod client;
 pub mod delay;

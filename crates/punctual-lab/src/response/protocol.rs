@@ -81,20 +81,17 @@ impl Protocol {
     /// Writes the request of a trip over the whole buffer.
     #[inline]
     pub fn write_request(self, bytes: &mut [u8], trip: TripId) {
+        wire::fill(&mut bytes[self.size_min()..], trip.run, trip.sequence);
         match self {
-            Self::Punctual => {
-                wire::fill(&mut bytes[wire::SIZE_MIN..], trip.run, trip.sequence);
-                wire::write_header(
-                    bytes,
-                    &PacketHeader { kind: PacketKind::Request, trip, record: Record::default() },
-                );
-            }
+            Self::Punctual => wire::write_header(
+                bytes,
+                &PacketHeader { kind: PacketKind::Request, trip, record: Record::default() },
+            ),
             Self::Udp => {
                 bytes[..8].copy_from_slice(&trip.sequence.to_le_bytes());
                 bytes[8..12].copy_from_slice(&trip.run.to_le_bytes());
                 let check = crc32c::crc32c(&bytes[..12]);
                 bytes[12..UDP_HEADER_SIZE].copy_from_slice(&check.to_le_bytes());
-                wire::fill(&mut bytes[UDP_HEADER_SIZE..], trip.run, trip.sequence);
             }
             Self::Sockperf => {
                 let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -102,7 +99,6 @@ impl Protocol {
                 let flags = SOCKPERF_FROM_CLIENT | SOCKPERF_WANTS_REPLY;
                 bytes[8..10].copy_from_slice(&flags.to_be_bytes());
                 bytes[10..SOCKPERF_HEADER_SIZE].copy_from_slice(&size.to_be_bytes());
-                wire::fill(&mut bytes[SOCKPERF_HEADER_SIZE..], trip.run, trip.sequence);
             }
         }
     }
@@ -110,62 +106,55 @@ impl Protocol {
     /// Judges what came back to a client that sends packets of `size` bytes in this run.
     #[inline]
     pub fn read_reply(self, bytes: &[u8], run: u32, size: usize) -> Verdict {
+        let Some(Head { is_reply, sequence, run: of, record }) = self.read_head(bytes) else {
+            return Verdict::Damaged { sequence: None };
+        };
+        if of.is_some_and(|of| of != run) {
+            return Verdict::Foreign;
+        }
+        let is_whole = || wire::is_filled(&bytes[self.size_min()..], run, sequence);
+        if is_reply && bytes.len() == size && is_whole() {
+            Verdict::Answer { sequence, record }
+        } else {
+            Verdict::Damaged { sequence: Some(sequence) }
+        }
+    }
+
+    /// What stands before the filler; `None` where that is not whole.
+    #[inline]
+    fn read_head(self, bytes: &[u8]) -> Option<Head> {
         match self {
-            Self::Punctual => read_own(bytes, run, size),
-            Self::Udp => read_udp(bytes, run, size),
-            Self::Sockperf => read_sockperf(bytes, run, size),
+            Self::Punctual => {
+                let PacketHeader { kind, trip, record } = wire::read_header(bytes)?;
+                let is_reply = kind == PacketKind::Reply;
+                Some(Head { is_reply, sequence: trip.sequence, run: Some(trip.run), record: Some(record) })
+            }
+            Self::Udp => {
+                let (sequence, rest) = bytes.split_first_chunk()?;
+                let (run, rest) = rest.split_first_chunk()?;
+                let (check, _) = rest.split_first_chunk()?;
+                let is_whole = u32::from_le_bytes(*check) == crc32c::crc32c(&bytes[..12]);
+                let (sequence, run) = (u64::from_le_bytes(*sequence), Some(u32::from_le_bytes(*run)));
+                is_whole.then_some(Head { is_reply: true, sequence, run, record: None })
+            }
+            // It has no run and no check: its filler tells a stranger, and with less than eight bytes of it a wrong number may
+            // pass for another trip's.
+            Self::Sockperf => {
+                let (sequence, flags, length) = sockperf_header(bytes)?;
+                let is_reply = flags == SOCKPERF_WANTS_REPLY && length as usize == bytes.len();
+                Some(Head { is_reply, sequence, run: None, record: None })
+            }
         }
     }
 }
 
-fn read_own(bytes: &[u8], run: u32, size: usize) -> Verdict {
-    let Some(PacketHeader { kind, trip, record }) = wire::read_header(bytes) else {
-        return Verdict::Damaged { sequence: None };
-    };
-    let sequence = trip.sequence;
-    match bytes.get(wire::SIZE_MIN..) {
-        _ if trip.run != run => Verdict::Foreign,
-        Some(rest)
-            if kind == PacketKind::Reply && bytes.len() == size && wire::is_filled(rest, run, sequence) =>
-        {
-            Verdict::Answer { sequence, record: Some(record) }
-        }
-        _ => Verdict::Damaged { sequence: Some(sequence) },
-    }
-}
-
-fn read_udp(bytes: &[u8], run: u32, size: usize) -> Verdict {
-    let parts = bytes.split_first_chunk().and_then(|(sequence, rest)| {
-        let (run, rest) = rest.split_first_chunk()?;
-        let (check, filler) = rest.split_first_chunk()?;
-        let is_whole = u32::from_le_bytes(*check) == crc32c::crc32c(&bytes[..12]);
-        Some((u64::from_le_bytes(*sequence), u32::from_le_bytes(*run), filler)).filter(|_| is_whole)
-    });
-    match parts {
-        None => Verdict::Damaged { sequence: None },
-        Some((_, of, _)) if of != run => Verdict::Foreign,
-        Some((sequence, _, filler)) if bytes.len() == size && wire::is_filled(filler, run, sequence) => {
-            Verdict::Answer { sequence, record: None }
-        }
-        Some((sequence, ..)) => Verdict::Damaged { sequence: Some(sequence) },
-    }
-}
-
-/// sockperf has no run and no check: its filler tells a stranger, and with less than eight bytes of it a wrong number
-/// may pass for another trip's.
-fn read_sockperf(bytes: &[u8], run: u32, size: usize) -> Verdict {
-    let Some((sequence, flags, length)) = sockperf_header(bytes) else {
-        return Verdict::Damaged { sequence: None };
-    };
-    let right = flags == SOCKPERF_WANTS_REPLY
-        && length as usize == size
-        && bytes.len() == size
-        && wire::is_filled(&bytes[SOCKPERF_HEADER_SIZE..], run, sequence);
-    if right {
-        Verdict::Answer { sequence, record: None }
-    } else {
-        Verdict::Damaged { sequence: Some(sequence) }
-    }
+/// What a packet says of itself to a client.
+struct Head {
+    is_reply: bool,
+    sequence: u64,
+    /// Of which run, where that is said.
+    run: Option<u32>,
+    record: Option<Record>,
 }
 
 /// Sequence, flags, length.
