@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::doubt::Doubt;
 
 mod cell;
+pub mod sockperf;
 
 pub use cell::{CellId, Kind, Load};
 

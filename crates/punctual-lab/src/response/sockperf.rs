@@ -1,26 +1,19 @@
-//! sockperf as a peer: its unmodified client and server in our namespaces, in turn with us; and its log, read.
+//! sockperf as a peer: its unmodified client and server in our namespaces, in turn with us.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::settings::ResponseSettings;
 use super::testbed::{EchoRequest, ResponseTestbed};
-use crate::sample::{CellId, Load, Outcome, Samples};
+use crate::sample::Samples;
+use crate::sample::sockperf::read_log;
 
 /// The port of its server.
 const PORT: u16 = 11_111;
 
 /// What its client leaves out at the start and at the end of a run; we add it to the time that it is given.
 const LEFT_OUT: Duration = Duration::from_millis(450);
-
-/// The cell that it is measured as.
-pub fn cell(settings: &ResponseSettings) -> CellId {
-    let gap_us = u64::try_from(settings.gap.as_micros()).unwrap_or(u64::MAX);
-    CellId { load: settings.load, gap_us, size: settings.asked.size, ..CellId::new("sockperf", "round_trip") }
-}
 
 /// Runs its ping-pong between the two ends of our testbed, blocking, pinned as we are: its round trips, in the order of its
 /// log.
@@ -58,199 +51,9 @@ pub fn measure(
     read_log(&text).map_err(|error| format!("its log: {error}"))
 }
 
-/// Why a log was not read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogError {
-    /// Which line, from 1; 0 = the whole.
-    pub line: usize,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-impl std::fmt::Display for LogError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.line {
-            0 => f.write_str(&self.reason),
-            line => write!(f, "line {line}: {}", self.reason),
-        }
-    }
-}
-
-/// The line that comes before its samples.
-const HEADING: &str = "packet, txTime(sec), rxTime(sec), latency(usec)";
-
-/// Reads a full log (`--full-log`): a prologue, a heading, then per packet its number, the times of sending and
-/// receiving in seconds, and what sockperf calls latency, which is half of a round trip unless `--full-rtt` was given
-/// and is not used here. A packet without an answer has no line: the prologue counts them, and each counts as lost here.
-///
-/// # Errors
-/// No heading, no sample, or a line that is none.
-pub fn read_log(text: &str) -> Result<Samples, LogError> {
-    let mut lines = text.lines().zip(1..).skip_while(|(line, _)| line.trim() != HEADING);
-    if lines.next().is_none() {
-        let reason = format!("no full log of sockperf: no line \"{HEADING}\" (sockperf … --full-log FILE)");
-        return Err(LogError { line: 0, reason });
-    }
-    let mut samples = Samples::default();
-    let mut start_ns = None;
-    for (line, number) in lines {
-        if line.starts_with("---") || line.trim().is_empty() {
-            continue;
-        }
-        let row = read_row(line).ok_or_else(|| LogError {
-            line: number,
-            reason: format!("\"{line}\" is not number, sent, received, latency"),
-        })?;
-        let start = *start_ns.get_or_insert(row.sent_ns);
-        if row.received_ns < row.sent_ns || row.sent_ns < start {
-            return Err(LogError { line: number, reason: "time runs backwards".to_owned() });
-        }
-        let sent = row.sent_ns - start;
-        // Its warm-up is not in its log: no packet of it is the first that a cell begins with, which has the number 0.
-        let index = row.index + 1;
-        add_lost(&mut samples, index, sent, number)?;
-        samples.push(index, sent, sent, row.received_ns - row.sent_ns, Outcome::Answered);
-    }
-    let Some(&last) = samples.index.last() else {
-        return Err(LogError { line: 0, reason: "the log holds no packet".to_owned() });
-    };
-    samples.facts.duplicated = counted(text, "duplicated");
-    samples.facts.reordered = counted(text, "out-of-order");
-    // The log counts what was lost, and does not say when: it stands at the end.
-    let end = samples.sent_ns[samples.len() - 1];
-    for missing in (last + 1..).take(counted(text, "dropped").min(MISSING_MAX) as usize) {
-        samples.push(missing, end, end, 0, Outcome::Lost);
-    }
-    Ok(samples)
-}
-
-/// "# dropped messages = 3;" of the prologue.
-fn counted(text: &str, what: &str) -> u64 {
-    let label = format!("# {what} messages = ");
-    let after = text.find(&label).map(|at| &text[at + label.len()..]).unwrap_or_default();
-    let digits = after.find(|char: char| !char.is_ascii_digit()).unwrap_or(after.len());
-    after[..digits].parse().unwrap_or(0)
-}
-
-/// Numbers that may be missing in a row: more are not losses but another numbering.
-const MISSING_MAX: u64 = 1_000_000;
-
-/// Packets between the last line's and this one's: sent, and never answered.
-fn add_lost(samples: &mut Samples, index: u64, sent_ns: u64, line: usize) -> Result<(), LogError> {
-    let Some(&last) = samples.index.last() else { return Ok(()) };
-    if index <= last || index - last > MISSING_MAX {
-        return Err(LogError { line, reason: format!("packet {} after packet {}", index - 1, last - 1) });
-    }
-    for missing in last + 1..index {
-        samples.push(missing, sent_ns, sent_ns, 0, Outcome::Lost);
-    }
-    Ok(())
-}
-
-struct Row {
-    index: u64,
-    sent_ns: u64,
-    received_ns: u64,
-}
-
-fn read_row(line: &str) -> Option<Row> {
-    let mut fields = line.split(',').map(str::trim);
-    let index = fields.next()?.parse().ok()?;
-    let (sent_ns, received_ns) = (seconds_ns(fields.next()?)?, seconds_ns(fields.next()?)?);
-    let _its_latency: f64 = fields.next()?.parse().ok()?;
-    let is_one = fields.next().is_none() && index < u64::MAX / 2;
-    is_one.then_some(Row { index, sent_ns, received_ns })
-}
-
-/// Decimal seconds as nanoseconds, without the rounding of a binary fraction.
-fn seconds_ns(text: &str) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || fraction.len() > 9 || !is_digits(whole) || !is_digits(fraction) {
-        return None;
-    }
-    let scale = 10_u64.pow(9 - u32::try_from(fraction.len()).ok()?);
-    let fraction = if fraction.is_empty() { 0 } else { fraction.parse::<u64>().ok()? * scale };
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction)
-}
-
-/// What the prologue says of the run: the size of its packets and its rate, as far as they are there.
-pub fn log_parameters(text: &str) -> (Option<usize>, Option<u64>) {
-    let parameters = text.lines().find(|line| line.contains("--msg-size=")).unwrap_or("");
-    let value = |name: &str| {
-        let word = parameters.split_ascii_whitespace().find_map(|word| word.strip_prefix(name))?;
-        word.trim_end_matches(',').parse::<u64>().ok()
-    };
-    let size = value("--msg-size=").and_then(|size| usize::try_from(size).ok());
-    (size, value("--mps="))
-}
-
-/// The cell of an imported log.
-pub fn imported_cell(text: &str, load: Load) -> CellId {
-    let (size, rate) = log_parameters(text);
-    let gap_us = match (load, rate) {
-        (Load::Open, Some(rate)) if rate > 0 => 1_000_000 / rate,
-        _ => 0,
-    };
-    CellId { load, gap_us, size: size.unwrap_or(0), ..CellId::new("sockperf", "round_trip") }
-}
-
 /// Whether there is a sockperf to run.
 pub fn is_installed() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .any(|directory: std::path::PathBuf| Path::new(&directory).join("sockperf").exists())
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const LOG: &str = "------------------------------\n\
-        test was performed using the following parameters: --mps=600000 --burst=1 --reply-every=1 --msg-size=64 --time=1\n\
-        ------------------------------\nsockperf: [Total Run] RunTime=1.001 sec\n\
-        sockperf: # dropped messages = 2; # duplicated messages = 1; # out-of-order messages = 3\n\
-        ------------------------------\npacket, txTime(sec), rxTime(sec), latency(usec)\n\
-        0, 2.412097376, 2.412215576, 59.100\n1, 2.412215706, 2.412341280, 62.787\n\
-        4, 2.412341470, 2.412461494, 60.012\n------------------------------\n";
-
-    #[test]
-    fn a_log_is_read_in_round_trips() {
-        let samples = read_log(LOG).unwrap();
-        assert_eq!(samples.index, [1, 2, 3, 4, 5, 6, 7]);
-        let steady = samples.rows(crate::sample::Phase::Steady, 0).count();
-        assert_eq!(steady, 7, "the first sample is as good as the others");
-        assert_eq!((samples.facts.duplicated, samples.facts.reordered), (1, 3));
-        assert_eq!(samples.total_ns[..2], [118_200, 125_574]);
-        assert_eq!(samples.sent_ns[..5], [0, 118_330, 244_094, 244_094, 244_094]);
-        assert_eq!((samples.count_of(Outcome::Lost), samples.count_of(Outcome::Answered)), (4, 3));
-        assert_eq!(log_parameters(LOG), (Some(64), Some(600_000)));
-    }
-
-    #[test]
-    fn what_is_no_log_is_said() {
-        assert!(read_log("").unwrap_err().to_string().contains("no full log"));
-        let broken = LOG.replace("62.787", "x");
-        assert!(read_log(&broken).unwrap_err().to_string().starts_with("line 9"));
-        let backwards = LOG.replace("2.412341280", "2.400000000");
-        assert!(read_log(&backwards).unwrap_err().reason.contains("backwards"));
-        assert!(read_log(&LOG.replace("4, 2", "0, 2")).is_err(), "a number comes twice");
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_harmless(rows in "[0-9,. \n-]{0,200}", text in ".{0,80}") {
-            let _read_or_not = read_log(&format!("{HEADING}\n{rows}"));
-            let _read_or_not = read_log(&text);
-            let _known_or_not = log_parameters(&text);
-        }
-
-        #[test]
-        fn seconds_read_back(ns in 0..u64::MAX / 2) {
-            let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
-            prop_assert_eq!(seconds_ns(&text), Some(ns));
-        }
-    }
 }
