@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::{Load, Outcome, Phase, Samples};
+use crate::sample::{ABSENT_NS, Load, Outcome, Phase, Samples};
 use crate::stats::Distribution;
 
 /// Which messages are slow, and which of them belong together.
@@ -77,6 +77,15 @@ pub fn stalls(samples: &Samples, load: Load, rule: StallRule, within: impl Fn(us
 }
 
 impl Stall {
+    /// The longest stage of the message that waited longest, and how long that took; nothing where it carries no stamps.
+    pub fn longest_stage(&self, samples: &Samples) -> Option<(String, u64)> {
+        let row = (0..samples.len()).find(|&row| {
+            samples.index[row] == self.first_index && samples.total_ns[row] == self.longest_ns
+        })?;
+        let known = samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS);
+        known.max_by_key(|stage| stage.ns[row]).map(|stage| (stage.name.clone(), stage.ns[row]))
+    }
+
     fn join(&mut self, release_ns: u64, index: u64, total_ns: u64) {
         self.release_ns = release_ns;
         self.messages += 1;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::doubt::{Cause, Doubt};
@@ -124,6 +125,16 @@ impl Summary {
         if !self.doubts.contains(&doubt) {
             self.doubts.push(doubt);
         }
+    }
+
+    /// What the experiment added under this name.
+    pub fn added<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_value(self.more.get(name)?.clone()).ok()
+    }
+
+    /// The rows that it added; none where it added nothing.
+    pub fn rows<T: DeserializeOwned>(&self, name: &str) -> Vec<T> {
+        self.added(name).unwrap_or_default()
     }
 
     /// Exit code 0, or 1.

@@ -3,11 +3,9 @@
 //!
 //! What members do it reads in their logs: nothing is said while messages travel.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::process::random;
 use punctual_machine::signal::{interrupted, resume, stop};
 use punctual_proto::sim::Rng;
 
@@ -16,7 +14,7 @@ use super::log::{LogReader, OVER, STOP, Seen, Told, log_path};
 use super::option::{BroadcastSettings, Disruption, Disruptions};
 use super::protocol::{Joined, MemberPlan, MemberRequest, ProcessPlan};
 use super::testbed::{BroadcastTestbed, TrialPlan};
-use crate::run::memory_folder;
+use crate::run::OwnFolder;
 
 /// How long the group may take for a step before it counts as broken: far longer than any suspicion.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -80,23 +78,6 @@ impl From<String> for Halt {
     }
 }
 
-/// A folder that goes with this value.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create() -> Result<Self, String> {
-        let path = memory_folder().join(format!("punctual-broadcast-{:x}", random()));
-        let made = std::fs::create_dir(&path);
-        made.map(|()| Self(path.clone())).map_err(|error| format!("{}: {error}", path.display()))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// What the processes of a trial do, and which random numbers it draws.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
@@ -120,7 +101,7 @@ pub(super) fn make<R: Told>(
     let mut director = Director {
         suspect_after: what.suspect_after,
         kv: what.kv,
-        folder: Folder::create()?,
+        folder: OwnFolder::create("broadcast")?,
         rng: Rng::at(&[trial.seed, trial.members as u64, what.stream]),
         current: Vec::new(),
         processes: Vec::new(),
@@ -148,7 +129,7 @@ pub(super) struct Director<'a, R> {
     plans: Vec<MemberPlan>,
     suspect_after: Duration,
     kv: Option<KvPlan>,
-    folder: Folder,
+    folder: OwnFolder,
     rng: Rng,
     processes: Vec<Process<R>>,
     /// Of each place, which of the processes is there.
@@ -194,7 +175,7 @@ impl<R: Told> Director<'_, R> {
             seed: self.plans[place].seed.wrapping_add(incarnation.wrapping_mul(1_000_003)),
             ..self.plans[place].clone()
         };
-        let folder = self.folder.0.clone();
+        let folder = self.folder.path().to_owned();
         let suspect_after = self.suspect_after;
         let plan = ProcessPlan { member, incarnation, folder, suspect_after, kv: self.kv };
         self.testbed.worker(place).send(&MemberRequest::Live(Box::new(plan)))?;
@@ -228,7 +209,7 @@ impl<R: Told> Director<'_, R> {
 
     /// Tells all processes something, by a file of this name. They see the old or the new text, never half of one.
     pub(super) fn order(&self, name: &str, text: &str) -> Result<(), String> {
-        let (path, new) = (self.folder.0.join(name), self.folder.0.join(format!("{name}.new")));
+        let (path, new) = (self.folder.path().join(name), self.folder.path().join(format!("{name}.new")));
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
         written.map_err(|error| format!("{}: {error}", path.display()))
     }
@@ -374,7 +355,7 @@ impl<R: Told> Director<'_, R> {
     fn read(&mut self, place: usize) -> Result<(), String> {
         let process = &mut self.processes[self.current[place]];
         if process.log.is_none() {
-            process.log = LogReader::open(&log_path(&self.folder.0, place, process.incarnation));
+            process.log = LogReader::open(&log_path(self.folder.path(), place, process.incarnation));
         }
         let Some(log) = &mut process.log else { return Ok(()) };
         log.follow()?;

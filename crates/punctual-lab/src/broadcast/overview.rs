@@ -13,7 +13,7 @@ use crate::units::{count, dash, fixed};
 
 /// What the summary holds of it.
 fn overall(summary: &Summary) -> Option<BroadcastOverall> {
-    serde_json::from_value(summary.more.get("broadcast")?.clone()).ok()
+    summary.added("broadcast")
 }
 
 /// The whole answer.

@@ -18,7 +18,7 @@ use punctual_machine::signal::interrupted;
 use super::clear::Secrets;
 use super::outcome::{GroupsOutcome, Passage, VehicleEnd};
 use super::scenario::{MapCell, Move, Scenario};
-use crate::run::free_addresses;
+use crate::run::{OwnFolder, free_addresses};
 
 /// What a post publishes: the number of its cell's group.
 type Value = Quantity<Metre, i64>;
@@ -86,23 +86,6 @@ impl Places {
     }
 }
 
-/// Files of this run, gone when it ends.
-struct Captures(PathBuf);
-
-impl Captures {
-    fn new() -> Result<Self, String> {
-        let path = std::env::temp_dir().join(format!("punctual-groups-{:x}", random()));
-        std::fs::create_dir(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Captures {
-    fn drop(&mut self) {
-        let _gone_already = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A cell's leader, and the post that publishes in its group.
 struct Station {
     cell: MapCell,
@@ -117,9 +100,9 @@ fn leader_of(cell: MapCell) -> String {
 }
 
 impl Station {
-    fn open(places: &mut Places, cell: MapCell, group: u32, captures: &Captures) -> Result<Self, String> {
+    fn open(places: &mut Places, cell: MapCell, group: u32, captures: &OwnFolder) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        let capture = captures.0.join(format!("{cell}.pcapng"));
+        let capture = captures.path().join(format!("{cell}.pcapng"));
         let (node, keys) = places.open(&NodeOptions::new(&leader_of(cell)).capture(&capture))?;
         let carrier = node.bind(EXCHANGE).map_err(|error| text(&error))?;
         let leader = GroupLeader::new(carrier, &keys, group, places.master.clone(), timing());
@@ -250,7 +233,7 @@ impl Vehicle {
 pub fn run(scenario: &Scenario, medium: GroupsMedium, bar: &ProgressBar) -> Result<GroupsOutcome, String> {
     let cells = scenario.cells();
     let mut places = Places::new(medium, 2 * cells.len() + scenario.vehicles.len())?;
-    let captures = Captures::new()?;
+    let captures = OwnFolder::create("groups")?;
     let mut secrets = Secrets::default();
     secrets.add(places.master.expose());
     let mut stations = Vec::new();

@@ -14,7 +14,7 @@ use crate::units::{dash, grouped, micros, percent};
 
 /// What the summary holds of it.
 pub fn overall(summary: &Summary) -> Option<Overall> {
-    serde_json::from_value(summary.more.get("peel")?.clone()).ok()
+    summary.added("peel")
 }
 
 /// The whole answer.

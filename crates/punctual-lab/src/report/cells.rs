@@ -1,6 +1,6 @@
 //! Cells reduced to what is drawn of them: one cell's samples are in memory at a time.
 
-use crate::sample::{ABSENT_NS, CellId, Load, Outcome, Phase, Samples};
+use crate::sample::{CellId, Load, Outcome, Phase, Samples};
 use crate::stall::{Stall, StallRule, stalls};
 use crate::stats::{Bin, Distribution, Quantile, bins};
 use crate::store::{Run, StoreError};
@@ -102,19 +102,12 @@ fn all_stalls(trials: &[Samples], numbers: &[u32], load: Load, rule: StallRule) 
     let of_trial = |(samples, &trial): (&Samples, &u32)| {
         let doubts: Vec<String> = samples.facts.doubts.iter().map(|doubt| doubt.what.clone()).collect();
         let found = stalls(samples, load, rule, |_| true).into_iter().map(|stall| {
-            let (stage, doubts) = (longest_stage(samples, &stall), doubts.clone());
+            let (stage, doubts) = (stall.longest_stage(samples), doubts.clone());
             Unexplained { trial, stall, stage, doubts }
         });
         found.collect::<Vec<_>>()
     };
     trials.iter().zip(numbers).flat_map(of_trial).collect()
-}
-
-fn longest_stage(samples: &Samples, stall: &Stall) -> Option<(String, u64)> {
-    let row = (0..samples.len())
-        .find(|&row| samples.index[row] == stall.first_index && samples.total_ns[row] == stall.longest_ns)?;
-    let known = samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS);
-    known.max_by_key(|stage| stage.ns[row]).map(|stage| (stage.name.clone(), stage.ns[row]))
 }
 
 fn ladder(steady: &Distribution) -> Vec<(f64, f64)> {

@@ -77,6 +77,14 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
 }
 
+/// A table in the making, column by column, with a row for each of these.
+#[derive(Clone, Debug)]
+pub struct TableOf<R> {
+    rows: Vec<R>,
+    over: String,
+    table: Table,
+}
+
 /// What stands in one column.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Column {
@@ -222,6 +230,49 @@ impl Table {
     }
 }
 
+impl<R> TableOf<R> {
+    /// So many rows, without columns.
+    pub fn new(rows: impl IntoIterator<Item = R>) -> Self {
+        let rows: Vec<R> = rows.into_iter().collect();
+        let table = Table { rows: rows.iter().map(|_| Vec::new()).collect(), ..Table::new(Vec::new()) };
+        Self { rows, over: String::new(), table }
+    }
+
+    /// What stands over the columns from here on.
+    pub fn over(self, over: impl Into<String>) -> Self {
+        Self { over: over.into(), ..self }
+    }
+
+    /// One column more: what is over it, and what stands in it in each row.
+    pub fn column<C: Into<Cell>>(mut self, column: Column, cell: impl Fn(&R) -> C) -> Self {
+        self.table.columns.push(column.over(&self.over));
+        for (cells, row) in self.table.rows.iter_mut().zip(&self.rows) {
+            cells.push(cell(row).into());
+        }
+        self
+    }
+
+    /// A column of numbers.
+    pub fn number<C: Into<Cell>>(self, head: &str, cell: impl Fn(&R) -> C) -> Self {
+        self.column(Column::number(head), cell)
+    }
+
+    /// A column of names.
+    pub fn name<C: Into<Cell>>(self, head: &str, cell: impl Fn(&R) -> C) -> Self {
+        self.column(Column::name(head), cell)
+    }
+
+    /// A column of words.
+    pub fn prose<C: Into<Cell>>(self, head: &str, cell: impl Fn(&R) -> C) -> Self {
+        self.column(Column::prose(head), cell)
+    }
+
+    /// The table, of which the first so many columns are the key.
+    pub fn keyed(self, keys: usize) -> Table {
+        self.table.keyed(keys)
+    }
+}
+
 impl Column {
     /// A column of numbers.
     pub fn number(head: impl Into<String>) -> Self {
@@ -256,6 +307,11 @@ pub fn numbers<const N: usize>(heads: [&str; N]) -> Vec<Column> {
 }
 
 impl Cell {
+    /// What is looked at first.
+    pub fn strong(text: impl Into<String>) -> Self {
+        Self::toned(text, Tone::Strong)
+    }
+
     /// The text, set so.
     pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
         Self { text: text.into(), tone }

@@ -10,10 +10,11 @@ mod worker;
 pub use experiment::{Experiment, RunPlan};
 pub use options::{Common, LoadArgument};
 pub use place::{
-    HeldNamespace, INTERFACES, free_addresses, join_by_veth, leave, make_bridge, memory_folder, plug_in,
+    HeldNamespace, INTERFACES, OwnFolder, free_addresses, join_by_veth, leave, make_bridge, memory_folder,
+    plug_in,
 };
 pub use turns::{Turns, cut_short};
-pub use worker::{Answer, Prepare, Program, Requests, Worker, look_for};
+pub use worker::{Answer, Prepare, Program, Requests, Worker, by_name, look_for};
 
 use crate::store::StoreError;
 

@@ -40,6 +40,18 @@ pub struct Common {
     pub quiet: bool,
 }
 
+impl Common {
+    /// Most messages of one trial, if that was asked for.
+    pub fn count_max(&self) -> Option<usize> {
+        self.count.map(|count| usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    /// The only gap that is wanted, if not all are.
+    pub fn gap_us(&self) -> Option<u64> {
+        self.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
 /// [`Load`] as it is written.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum LoadArgument {

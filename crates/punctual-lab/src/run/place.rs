@@ -1,13 +1,15 @@
 //! Where both ends of a trial stand: two network namespaces joined by a veth pair, addresses, folders.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use punctual_machine::namespace::{
     bring_up, create_bridge, create_veth, join_bridge, thread_id, unshare_network,
 };
+use punctual_machine::process::random;
 
 use super::Worker;
 
@@ -109,4 +111,29 @@ pub fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, String> {
 pub fn memory_folder() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
+/// A folder of this user's alone, in memory where there is some; it goes with this value.
+#[derive(Debug)]
+pub struct OwnFolder(PathBuf);
+
+impl OwnFolder {
+    /// A new one.
+    pub fn create(experiment: &str) -> Result<Self, String> {
+        let path = memory_folder().join(format!("punctual-{experiment}-{:x}", random()));
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| format!("cannot create {}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        let _already_gone = std::fs::remove_dir_all(&self.0);
+    }
 }

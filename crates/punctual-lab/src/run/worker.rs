@@ -56,8 +56,32 @@ pub struct Prepare {
     pub cpu: Option<usize>,
 }
 
-/// Longest line that is read, bytes: what vehicles never sent, one by one, is the longest.
-const LINE_SIZE_MAX: u64 = 64 << 20;
+/// What has a name, as it travels to another process: `#[serde(with = "by_name")]`.
+pub mod by_name {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// As its name.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(named: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(named)
+    }
+
+    /// What has that name.
+    ///
+    /// # Errors
+    /// Nothing has.
+    pub fn deserialize<'a, D: Deserializer<'a>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Longest line that is read, bytes: what a reader notes of a million messages, or what vehicles never sent, one by one.
+const LINE_SIZE_MAX: u64 = 128 << 20;
 
 fn write_line(output: &mut dyn Write, what: &impl Serialize) -> std::io::Result<()> {
     let line = serde_json::to_string(what)?;

@@ -14,7 +14,7 @@ use crate::units::{count, dash, fixed, micros};
 
 /// What the summary holds of it.
 fn overall(summary: &Summary) -> Option<ServerOverall> {
-    serde_json::from_value(summary.more.get("server")?.clone()).ok()
+    summary.added("server")
 }
 
 /// The whole answer.

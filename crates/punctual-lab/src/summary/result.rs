@@ -8,7 +8,9 @@ use super::Clock;
 use crate::doubt::{Cause, Doubt};
 use crate::sample::{CellId, Outcome, Phase, Samples};
 use crate::stall::{self, StallRule};
-use crate::stats::{Distribution, Figure, Quantile, StageShare, stage_shares, stages_over_total};
+use crate::stats::{
+    Distribution, Figure, Quantile, StageShare, stage_shares, stages_over_total, upper_median,
+};
 
 /// The figures of one phase. `None`: the sample cannot say, or the figure is infinite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -189,6 +191,11 @@ impl CellResult {
         Self { figures, unit, trials, ..Self::of(cell, &[], 0) }
     }
 
+    /// A number that the experiment added.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.more.get(name)?.as_f64()
+    }
+
     /// Everything sent came once, right and in order, and the ledger sums.
     pub fn kept_promises(&self) -> bool {
         self.lost + self.mismatched + self.duplicated + self.reordered == 0
@@ -260,13 +267,8 @@ pub(super) fn slow_start(cell: &CellId, trials: &[Samples], warmup: u64) -> Opti
     if start.len() < START_COUNT_MIN {
         return None;
     }
-    let (first_ns, median_ns) = (median(&mut start), median(&mut end));
+    let (first_ns, median_ns) = (upper_median(&mut start)?, upper_median(&mut end)?);
     let count = start.len() as u64;
     let is_slow = first_ns as f64 > median_ns as f64 * START_RATIO_MAX;
     is_slow.then(|| Cause::FirstSlow { subject: cell.to_string(), count, first_ns, median_ns })
-}
-
-fn median(ns: &mut [u64]) -> u64 {
-    let middle = ns.len() / 2;
-    *ns.select_nth_unstable(middle).1
 }
