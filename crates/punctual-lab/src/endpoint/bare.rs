@@ -2,16 +2,20 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use punctual::{Clock, Ticks};
+use punctual::{Clock, Ticks, Wake};
 use punctual_machine::SystemError;
+use punctual_machine::async_io::AsyncIo;
+use punctual_machine::epoll::EpollSet;
+use punctual_machine::event_fd::EventFd;
 use punctual_machine::packet::{BROADCAST, PacketOptions, PacketSocket};
 use punctual_machine::slot::SlotPair;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
 
-use super::{Endpoint, Received, poll_until, time_left};
+use super::{Endpoint, EndpointCounts, Received, poll_until, time_left};
 
 /// One shared slot each way.
 #[derive(Debug)]
@@ -103,23 +107,63 @@ impl Endpoint for UdpEndpoint {
     }
 }
 
-/// A packet socket's rings, polled.
+/// How the end of a packet socket passes the time without frames.
+#[derive(Debug)]
+enum PacketSleep {
+    /// In a signal's sleep, with an event that nobody rings.
+    Signal(AsyncIo, EventFd),
+    Epoll(EpollSet),
+    /// It polls.
+    Never,
+}
+
+impl PacketSleep {
+    fn of(socket: &PacketSocket, wake: Wake) -> Result<Self, SystemError> {
+        Ok(match wake {
+            Wake::Spin => Self::Never,
+            Wake::Signal => {
+                let mut signals = AsyncIo::default();
+                signals.claim(&[socket.as_fd()])?;
+                Self::Signal(signals, EventFd::new()?)
+            }
+            _ => {
+                let set = EpollSet::new()?;
+                set.add(socket.as_fd())?;
+                Self::Epoll(set)
+            }
+        })
+    }
+
+    /// Until there are news, or so long; polls that found nothing are followed by more.
+    fn until_news(&self, limit: Duration) {
+        match self {
+            Self::Signal(signals, event) => {
+                // One that fails returns at once: the socket is polled then.
+                let _slept = signals.sleep(event.as_fd(), Some(limit));
+            }
+            Self::Epoll(set) => {
+                set.wait(Some(limit));
+            }
+            Self::Never => {}
+        }
+    }
+}
+
+/// A packet socket's rings, polled, or waited for by a signal or epoll.
 #[derive(Debug)]
 pub struct PacketEndpoint {
     socket: PacketSocket,
     size: usize,
     /// Everybody, until the other end was heard.
     peer: [u8; 6],
+    sleep: PacketSleep,
 }
 
 impl PacketEndpoint {
-    /// On an interface, with an EtherType of its own.
-    pub fn open(interface: &str, ethertype: u16, size: usize) -> Result<Self, SystemError> {
-        Ok(Self {
-            socket: PacketSocket::open(interface, ethertype, &PacketOptions::default())?,
-            size,
-            peer: BROADCAST,
-        })
+    /// On an interface, with an EtherType of its own. Waits by a signal or by epoll, or polls.
+    pub fn open(interface: &str, ethertype: u16, size: usize, wake: Wake) -> Result<Self, SystemError> {
+        let socket = PacketSocket::open(interface, ethertype, &PacketOptions::default())?;
+        Ok(Self { sleep: PacketSleep::of(&socket, wake)?, socket, size, peer: BROADCAST })
     }
 }
 
@@ -134,9 +178,9 @@ impl Endpoint for PacketEndpoint {
 
     #[inline]
     fn receive(&mut self, buffer: &mut [u8], deadline: Ticks) -> Option<Received> {
-        let Self { socket, size, peer } = self;
+        let Self { socket, size, peer, sleep } = self;
         let size = *size;
-        let poll = |socket: &mut PacketSocket| {
+        let mut poll = |socket: &mut PacketSocket| {
             let frame = socket.recv()?;
             // Real wires pad short frames; the size is agreed.
             let bytes = frame.bytes.get(..size);
@@ -146,8 +190,22 @@ impl Endpoint for PacketEndpoint {
                 true
             });
             socket.release();
-            whole.then_some(Received { size, stages: None })
+            Some(whole.then_some(Received { size, stages: None }))
         };
-        poll_until(socket, deadline, poll, |_, _| ())
+        if matches!(sleep, PacketSleep::Never) {
+            return poll_until(socket, deadline, |socket| poll(socket).flatten(), |_, _| ());
+        }
+        loop {
+            match poll(socket) {
+                Some(None) => {}
+                Some(received) => return received,
+                None if Clock::get().now() >= deadline => return None,
+                None => sleep.until_news(time_left(deadline)),
+            }
+        }
+    }
+
+    fn counts(&mut self) -> EndpointCounts {
+        EndpointCounts { broadcast: None, lost: ("buffer_drops", self.socket.drops().unwrap_or(0)) }
     }
 }

@@ -17,9 +17,9 @@ pub use bare::{PacketEndpoint, SlotEndpoint, UdpEndpoint};
 pub use bus::{BusPlan, any_bus, loopback};
 pub use communicator::CommunicatorEndpoint;
 pub use key::KeyLine;
-pub use layers::{EngineEndpoint, NodeEndpoint, StreamEndpoint, send_frame};
+pub use layers::{EngineEndpoint, NodeEndpoint, StreamEndpoint};
 pub use medium::{Medium, VALUE_SIZE};
-pub use open::{Addresses, EndpointPlan, Ends, PORT, Stack, open_streams};
+pub use open::{Addresses, EndpointPlan, Ends, PORT, Stack, open_alone};
 
 /// A message that an endpoint brought.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,15 @@ pub struct Received {
     pub size: usize,
     /// Where its time went, where it carried stamps.
     pub stages: Option<Stages>,
+}
+
+/// What an end counted by itself, where nobody else counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EndpointCounts {
+    /// Frames that it sent to everybody, where it knows.
+    pub broadcast: Option<u64>,
+    /// What became of others, by its name in a ledger, and how many.
+    pub lost: (&'static str, u64),
 }
 
 /// One end of a way between two parties.
@@ -42,6 +51,11 @@ pub trait Endpoint {
     fn try_receive(&mut self, buffer: &mut [u8]) -> Option<Received> {
         self.receive(buffer, Ticks(0))
     }
+
+    /// What it counted until now.
+    fn counts(&mut self) -> EndpointCounts {
+        EndpointCounts::default()
+    }
 }
 
 fn time_left(deadline: Ticks) -> Duration {
@@ -54,7 +68,7 @@ const POLLS_PER_LOOK: u32 = 32;
 
 /// Polls until something is there or the deadline has passed. `look` is called with the clock's now and then.
 #[inline]
-fn poll_until<S, T>(
+pub fn poll_until<S, T>(
     state: &mut S,
     deadline: Ticks,
     mut poll: impl FnMut(&mut S) -> Option<T>,

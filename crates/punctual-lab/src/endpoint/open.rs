@@ -5,10 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use punctual::engine::packet::PacketBusOptions;
-use punctual::{
-    Bus, CommunicatorOptions, Keys, Node, NodeId, NodeOptions, Publication, PublicationOptions, Subscription,
-    SubscriptionOptions, Target, Wake,
-};
+use punctual::{Bus, CommunicatorOptions, Keys, Node, Target, Wake};
 use punctual_machine::SystemError;
 use punctual_machine::async_io::interrupt_on_news;
 use serde::{Deserialize, Serialize};
@@ -17,7 +14,7 @@ use super::{
     CommunicatorEndpoint, Endpoint, EngineEndpoint, KeyLine, Medium, NodeEndpoint, PacketEndpoint,
     SlotEndpoint, StreamEndpoint, UdpEndpoint,
 };
-use crate::run::{INTERFACES, free_addresses, memory_folder};
+use crate::run::{INTERFACES, by_name, free_addresses, memory_folder};
 
 /// EtherType of bare packet sockets: IEEE 802's second one for local experiments, so that it does not meet the bus's.
 const BARE_ETHERTYPE: u16 = 0x88B6;
@@ -85,20 +82,6 @@ impl EndpointPlan {
             windows: 0,
             number: 0,
         }
-    }
-}
-
-/// A way of waiting, as it travels to another process.
-mod by_name {
-    use punctual::Wake;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(wake: &Wake, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(wake.name())
-    }
-
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Wake, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -182,18 +165,15 @@ fn bind(node: &Node, side: usize, plan: &EndpointPlan) -> Result<(punctual::Comm
     Ok((communicator, Target::port(NAMES[1 - side], port)))
 }
 
-/// The two ends of memory itself: the publication finds its reader when the other side is there.
-pub fn open_streams(
-    bus: &Bus,
-    name: &str,
-    target: Target,
-) -> Result<(Node, Publication, Subscription), String> {
-    let node = Node::open(bus, name).map_err(|error| error.to_string())?;
-    let subscription = node.subscription(PORT, &SubscriptionOptions { wake: Wake::Spin });
-    let options = PublicationOptions { source: PORT, ..PublicationOptions::default() };
-    let both = subscription.and_then(|subscription| Ok((node.publication(target, &options)?, subscription)));
-    let (publication, subscription) = both.map_err(|error| error.to_string())?;
-    Ok((node, publication, subscription))
+/// What is below a node, alone: an engine; in memory, which has none, a publication and a subscription.
+///
+/// # Errors
+/// In words for people: the machine has no such bus.
+pub fn open_alone(bus: &Bus, name: &str, target: Target) -> Result<Box<dyn Endpoint>, String> {
+    Ok(match bus {
+        Bus::Loopback(_) | Bus::Shared(_) => Box::new(StreamEndpoint::open(bus, name, target)?),
+        _ => Box::new(EngineEndpoint::open(bus, name, target)?),
+    })
 }
 
 /// One end of every way: 0 is the client's, 1 the responder's.
@@ -218,14 +198,7 @@ impl Ends {
             Stack::Bare => return self.open_bare(plan).map_err(|error| error.to_string()),
             Stack::Engine => {
                 let bus = self.addresses.sealed_bus(side, plan)?;
-                let [here, there] = [NAMES[side], NAMES[1 - side]];
-                if matches!(bus, Bus::Loopback(_) | Bus::Shared(_)) {
-                    // Either keeps the node.
-                    let (_, publication, subscription) = open_streams(&bus, here, Target::port(there, PORT))?;
-                    return Ok(Box::new(StreamEndpoint::new(publication, subscription)));
-                }
-                let opened = NodeOptions::new(here).open_engine(&bus).map_err(|error| error.to_string())?;
-                return Ok(Box::new(EngineEndpoint::new(opened, NodeId::named(here), NodeId::named(there))));
+                return open_alone(&bus, NAMES[side], Target::port(NAMES[1 - side], PORT));
             }
             Stack::Node | Stack::Communicator => {}
         }
@@ -261,7 +234,7 @@ impl Ends {
         Ok(match plan.medium {
             Some(Medium::Datagram) => Box::new(UdpEndpoint::open(udp_bare[here], udp_bare[there], asleep)?),
             Some(Medium::Packet) => {
-                Box::new(PacketEndpoint::open(INTERFACES[here], BARE_ETHERTYPE, plan.size)?)
+                Box::new(PacketEndpoint::open(INTERFACES[here], BARE_ETHERTYPE, plan.size, Wake::Spin)?)
             }
             _ if here == 1 => {
                 // The slots of the trial before, if it was cut short.

@@ -1,266 +1,126 @@
 //! What has no node around it, an engine or a plain socket: sends, or receives what all others send, and counts for itself.
+//!
+//! Async mode over Ethernet is plain sockets, and one receiver that sleeps until a signal, or epoll, tells it of frames: as the
+//! original, but for its lost wake-ups. A signal that comes between the last look and the sleep ends the sleep.
 
 use std::time::Duration;
 
-use punctual::engine::{Engine, Event, Flow, Joined};
-use punctual::publication::OfferError;
-use punctual::{Clock, Node, NodeId, NodeOptions, Publication, Subscription, Ticks};
+use punctual::{Clock, Wake};
 use punctual_machine::async_io::signals_delivered;
 use punctual_machine::clock::monotonic_ns;
+use punctual_machine::packet::ETHERTYPE_EXPERIMENTAL;
 use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
-use punctual_proto::{Kind, Port, Target};
+use punctual_proto::Target;
 
 use super::first::Watch;
-use super::process::{Needed, Workload, WorkloadEnd};
-use super::protocol::{Account, Assignment, Facts, Heard, Part};
+use super::option::Mode;
+use super::process::Workload;
+use super::protocol::{Account, Assignment, Facts, Part, WorkloadResult};
 use super::publication::Schedule;
 use super::value::{Record, Value};
-use crate::endpoint::{VALUE_SIZE, open_streams, send_frame};
+use crate::endpoint::{BusPlan, Endpoint, PORT, PacketEndpoint, VALUE_SIZE, open_alone};
 
 /// How long after the last message was due others are waited for.
-const GRACE: Duration = Duration::from_secs(2);
-/// Events of one poll.
-const BATCH: usize = 64;
-/// Polls between two looks at the clock.
-const POLLS_PER_LOOK: u32 = 64;
+pub(super) const GRACE: Duration = Duration::from_secs(2);
+/// How often a receiver without news looks whether it is over.
+const LOOK: Duration = Duration::from_millis(100);
 
-/// A message as it came: its sender's node, the value if it is one, and when.
-pub(super) struct Taken {
-    pub(super) node: u64,
-    pub(super) value: Option<Value>,
-    pub(super) received: Ticks,
-}
-
-/// What values are sent and received by, without a node.
-pub(super) trait Mechanism {
-    /// Its own node's id.
-    fn node(&self) -> u64;
-
-    /// Sends to everybody, or says that there is no room.
-    fn send(&mut self, value: &[u8; VALUE_SIZE]) -> bool;
-
-    /// Takes what there is; between two calls somebody looks at the clock.
-    fn take(&mut self, taken: &mut dyn FnMut(Taken));
-
-    /// Waits for more.
-    fn rest(&mut self) -> Result<(), String>;
-
-    /// Frames sent to everybody, of so many values; and counters beside those that everything has.
-    fn counters(&mut self, totals: &Totals) -> (u64, Vec<(&'static str, u64)>);
-}
-
-/// What becomes of frames where nobody else counts.
+/// What becomes of values where nobody else counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
-    pub(super) sent: u64,
-    pub(super) delivered: u64,
-    pub(super) mismatched: u64,
+struct Totals {
+    sent: u64,
+    delivered: u64,
+    mismatched: u64,
 }
 
-/// A mechanism and what it is to do.
-pub(super) struct Alone<M> {
-    mechanism: M,
+/// An end that values are sent and received by, and what it is to do.
+pub(super) struct Alone {
+    endpoint: Box<dyn Endpoint>,
     assignment: Assignment,
-    heard: Vec<Heard>,
     totals: Totals,
 }
 
-impl<M: Mechanism> Alone<M> {
-    pub(super) fn new(mechanism: M, assignment: &Assignment) -> Self {
-        Self { mechanism, assignment: assignment.clone(), heard: Vec::new(), totals: Totals::default() }
+impl Alone {
+    pub(super) fn open(assignment: &Assignment) -> Result<Self, String> {
+        let endpoint: Box<dyn Endpoint> = match (&assignment.bus, assignment.mode) {
+            (BusPlan::Ethernet { interface, .. }, Mode::Async) => {
+                let receives = !matches!(assignment.part, Part::Vehicle(_));
+                let wake = if receives { assignment.wake } else { Wake::Spin };
+                let opened = PacketEndpoint::open(interface, ETHERTYPE_EXPERIMENTAL, VALUE_SIZE, wake);
+                Box::new(opened.map_err(|error| error.to_string())?)
+            }
+            _ => {
+                let (bus, name) = (assignment.bus.stamped_bus(), assignment.part.name());
+                open_alone(&bus, &name, Target::everyone_at(PORT))?
+            }
+        };
+        Ok(Self { endpoint, assignment: assignment.clone(), totals: Totals::default() })
     }
 
     /// Receives until everything came, or will not.
-    fn receive_all(&mut self, start_ns: u64, watch: &mut Watch) -> Result<Vec<Record>, String> {
-        let expected = self.assignment.vehicles * self.assignment.count;
-        let last = Schedule::new(&self.assignment, self.assignment.vehicles as u16, 0);
-        let patience_ns = last.end_ns(start_ns) + GRACE.as_nanos() as u64;
-        let mut records = Vec::with_capacity(expected);
+    fn receive_all(&mut self, start_ns: u64, watch: &mut Watch) -> Vec<Record> {
+        let (expected, patience_ns) = self.assignment.awaited(start_ns);
+        let (mut records, mut buffer) = (Vec::with_capacity(expected), [0; VALUE_SIZE]);
+        let clock = Clock::get();
+        let look = clock.ticks(LOOK);
         watch.begin();
-        // What came before news were asked for raised none.
-        self.take(&mut records, watch);
-        while records.len() < expected && monotonic_ns() < patience_ns && !interrupted() {
-            self.mechanism.rest()?;
-            self.take(&mut records, watch);
-        }
-        Ok(records)
-    }
-
-    fn take(&mut self, records: &mut Vec<Record>, watch: &mut Watch) {
-        let (heard, totals) = (&mut self.heard, &mut self.totals);
-        self.mechanism.take(&mut |Taken { node, value, received }| match value
-            .filter(|_| records.len() < records.capacity())
-        {
-            Some(value) => {
-                totals.delivered += 1;
-                match heard.iter_mut().find(|heard| heard.node == node) {
-                    Some(heard) => heard.arrived += 1,
-                    None => heard.push(Heard { node, arrived: 1, lost: 0 }),
-                }
+        while records.len() < expected && !interrupted() {
+            let Some(got) = self.endpoint.receive(&mut buffer, clock.now().plus(look)) else {
+                if monotonic_ns() < patience_ns { continue } else { break }
+            };
+            let received = clock.now();
+            if let Some(value) = Value::parse(&buffer[..got.size]) {
+                self.totals.delivered += 1;
                 watch.note(value.origin.vehicle);
                 records.push(Record::new(value, 0, received, None));
+            } else {
+                self.totals.mismatched += 1;
             }
-            None => totals.mismatched += 1,
-        });
+        }
+        records
     }
 }
 
-impl<M: Mechanism> Workload for Alone<M> {
-    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String> {
+impl Assignment {
+    /// Values that one receiver of all will receive, and until when it waits for them.
+    pub(super) fn awaited(&self, start_ns: u64) -> (usize, u64) {
+        let last = Schedule::new(self, self.vehicles as u16, 0);
+        (self.vehicles * self.count, last.end_ns(start_ns) + GRACE.as_nanos() as u64)
+    }
+}
+
+impl Workload for Alone {
+    fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
         sleep_precisely();
-        let (needed, signals) = (Needed::now(), signals_delivered());
-        let (mut facts, mut records) = (Facts::default(), Vec::new());
+        let (before, signals_before) = (Facts::now(), signals_delivered());
+        let (mut sent, mut signals, mut records) = ((0, 0), 0, Vec::new());
         let mut watch = Watch::new(0, false);
         if let Part::Vehicle(vehicle) = self.assignment.part {
-            let schedule = Schedule::new(&self.assignment, vehicle, 0);
-            facts = schedule.send_all(start_ns, |value| self.mechanism.send(value));
-            self.totals.sent = facts.sent;
+            let (clock, schedule) = (Clock::get(), Schedule::new(&self.assignment, vehicle, 0));
+            sent = schedule.send_all(start_ns, |value| self.endpoint.send(value, clock.now()));
+            self.totals.sent = sent.0;
         } else {
-            records = self.receive_all(start_ns, &mut watch)?;
-            facts.signals = signals_delivered() - signals;
+            records = self.receive_all(start_ns, &mut watch);
+            signals = signals_delivered() - signals_before;
         }
-        facts.mismatched = self.totals.mismatched;
-        needed.note(&mut facts);
-        let (skipped, beginnings) = (Vec::new(), vec![watch.finish()]);
+        let mismatched = self.totals.mismatched;
+        let facts = Facts { sent: sent.0, refused: sent.1, mismatched, signals, ..Facts::since(&before) };
+        let beginnings = vec![watch.finish()];
         // Its messages carry no stamps, so no stage is known that windows could explain.
-        Ok(WorkloadEnd { facts, records, skipped, beginnings, windows: Vec::new() })
+        Ok(WorkloadResult { facts, records, beginnings, ..WorkloadResult::default() })
     }
 
     fn account(&mut self) -> Account {
-        let Totals { sent, delivered, .. } = self.totals;
-        let (broadcast, more) = self.mechanism.counters(&self.totals);
-        let counters = [("sent", sent), ("delivered", delivered)].into_iter().chain(more);
+        let (Totals { sent, delivered, mismatched }, counts) = (self.totals, self.endpoint.counts());
+        let counters = [("sent", sent), ("copies", delivered), ("delivered", delivered)];
+        let counters = counters.into_iter().chain([("bad_frames", mismatched), counts.lost]);
         Account {
-            node: self.mechanism.node(),
-            broadcast,
+            broadcast: counts.broadcast.unwrap_or(sent),
             unicast: 0,
             counters: counters.map(|(name, count)| (name.to_owned(), count)).collect(),
-            heard: self.heard.clone(),
+            arrived: delivered,
+            lost: 0,
         }
-    }
-}
-
-/// An engine with nothing around it, polled.
-pub(super) struct AloneEngine {
-    engine: Engine,
-    joined: Joined,
-    node: NodeId,
-    troubles: u64,
-}
-
-impl AloneEngine {
-    pub(super) fn open(assignment: &Assignment) -> Result<Self, String> {
-        let name = assignment.part.name();
-        let opened = NodeOptions::new(&name).open_engine(&assignment.bus.stamped_bus());
-        let (engine, joined) = opened.map_err(|error| error.to_string())?;
-        Ok(Self { engine, joined, node: NodeId::named(&name), troubles: 0 })
-    }
-}
-
-impl Mechanism for AloneEngine {
-    fn node(&self) -> u64 {
-        self.node.get()
-    }
-
-    fn send(&mut self, value: &[u8; VALUE_SIZE]) -> bool {
-        let everybody = Target::everyone_at(Port::from(1));
-        send_frame(&mut self.engine, &self.joined, self.node, everybody, value)
-    }
-
-    fn take(&mut self, taken: &mut dyn FnMut(Taken)) {
-        let (clock, troubles) = (Clock::get(), &mut self.troubles);
-        for _ in 0..POLLS_PER_LOOK {
-            self.engine.receive.poll(BATCH, &mut |event| {
-                match event {
-                    Event::Frame(arrival) => {
-                        let received = clock.now();
-                        if arrival.header.kind == Kind::Data {
-                            let value =
-                                Value::parse(&arrival.payload[..arrival.payload.len().min(VALUE_SIZE)]);
-                            taken(Taken { node: arrival.header.source.node.get(), value, received });
-                        }
-                    }
-                    Event::Trouble(_) => *troubles += 1,
-                    Event::Joined { .. }
-                    | Event::Progressed { .. }
-                    | Event::Left { .. }
-                    | Event::Noticed { .. } => {}
-                }
-                Flow::Continue
-            });
-        }
-    }
-
-    fn rest(&mut self) -> Result<(), String> {
-        self.engine.receive.housekeep(Clock::get().now());
-        Ok(())
-    }
-
-    fn counters(&mut self, totals: &Totals) -> (u64, Vec<(&'static str, u64)>) {
-        let arrived = totals.delivered + totals.mismatched;
-        let counters = vec![
-            ("arrived", arrived),
-            ("copies", arrived),
-            ("bad_frames", totals.mismatched),
-            ("overruns", self.troubles),
-        ];
-        (self.engine.transmit.sent_to(None), counters)
-    }
-}
-
-/// In memory, which has no engine: a publication and a subscription, polled.
-pub(super) struct AloneStreams {
-    node: Node,
-    publication: Publication,
-    subscription: Subscription,
-}
-
-impl AloneStreams {
-    pub(super) fn open(assignment: &Assignment) -> Result<Self, String> {
-        let (bus, everybody) = (assignment.bus.stamped_bus(), Target::everyone_at(Port::from(1)));
-        let (node, publication, subscription) = open_streams(&bus, &assignment.part.name(), everybody)?;
-        Ok(Self { node, publication, subscription })
-    }
-}
-
-impl Mechanism for AloneStreams {
-    fn node(&self) -> u64 {
-        self.node.id().get()
-    }
-
-    fn send(&mut self, value: &[u8; VALUE_SIZE]) -> bool {
-        // Where nobody is, nobody misses it.
-        matches!(self.publication.offer(value), Ok(()) | Err(OfferError::NotConnected))
-    }
-
-    fn take(&mut self, taken: &mut dyn FnMut(Taken)) {
-        let clock = Clock::get();
-        for _ in 0..POLLS_PER_LOOK {
-            self.subscription.poll(BATCH, |message| {
-                let received = clock.now();
-                let mut bytes = [0; VALUE_SIZE];
-                if let Ok(size) = message.copy_to(&mut bytes) {
-                    let value = Value::parse(&bytes[..size]);
-                    taken(Taken { node: message.source.node.get(), value, received });
-                }
-            });
-        }
-    }
-
-    fn rest(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn counters(&mut self, totals: &Totals) -> (u64, Vec<(&'static str, u64)>) {
-        let arrived = totals.delivered + totals.mismatched;
-        let lost = self.subscription.accounts().map(|account| account.lost).sum();
-        let counters = vec![
-            ("arrived", arrived),
-            ("copies", arrived),
-            ("bad_frames", totals.mismatched),
-            ("lost_overrun", lost),
-        ];
-        (self.node.sent_to(None), counters)
     }
 }

@@ -15,16 +15,17 @@ use punctual::interest::{
     Due, InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Subscriber, Topic,
     Traffic,
 };
-use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Target, Wake};
+use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Target};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
+use super::alone::GRACE;
 use super::notes::{Noted, Notes};
 use super::option::Mode;
-use super::process::{Needed, Workload, WorkloadEnd, account_of};
-use super::protocol::{Account, Assignment, Facts, Part, Skipped};
+use super::process::{Workload, account_of};
+use super::protocol::{Account, Assignment, Facts, Part, Skipped, WorkloadResult};
 use super::publication::Schedule;
 use super::quiet::{self, ComponentWindows, QuietLog, QuietPlan, look, until_look};
 use crate::endpoint::VALUE_SIZE;
@@ -41,8 +42,6 @@ const BEACON_EVERY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 /// How soon a thread notices that the barrier's opening was announced.
 const NOTICE: Duration = Duration::from_millis(20);
-/// How long after the last message was due others are waited for.
-const GRACE: Duration = Duration::from_secs(2);
 
 type Bytes = [u8; VALUE_SIZE];
 
@@ -110,6 +109,11 @@ impl Shared {
     /// Opens the barrier, unless it is open; says at which instant it is.
     fn start(&self, at_ns: u64) -> u64 {
         *open(&self.start).get_or_insert(at_ns)
+    }
+
+    /// Records are not asked for yet, and nothing is over.
+    fn goes_on(&self) -> bool {
+        !self.hand_over.is_raised() && !self.stop.is_raised()
     }
 
     /// The rest of a thread's life: what still comes is delivered, and no more.
@@ -193,7 +197,6 @@ pub(super) struct Components {
 struct Workshop<'a> {
     node: &'a Node,
     assignment: &'a Assignment,
-    wake: Wake,
     shared: &'a Arc<Shared>,
     records: Sender<Noted>,
     threads: Vec<JoinHandle<()>>,
@@ -208,9 +211,8 @@ impl Components {
             shared.start(monotonic_ns());
         }
         let (sender, records) = channel();
-        let wake = assignment.wake.parse()?;
         let mut workshop =
-            Workshop { node, assignment, wake, shared: &shared, records: sender, threads: Vec::new() };
+            Workshop { node, assignment, shared: &shared, records: sender, threads: Vec::new() };
         let made = workshop.make_all();
         let components = Self {
             node: node.clone(),
@@ -238,8 +240,8 @@ impl Components {
 }
 
 impl Workload for Components {
-    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String> {
-        let needed = Needed::now();
+    fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
+        let before = Facts::now();
         let start_ns = self.shared.start(start_ns);
         let end_ns = start_ns + self.lasts.as_nanos() as u64;
         while monotonic_ns() < end_ns && !interrupted() {
@@ -251,14 +253,13 @@ impl Workload for Components {
             sleep_until(monotonic_ns() + 5_000_000);
         }
         let shared = &self.shared;
-        let mut facts = Facts {
+        let facts = Facts {
             sent: shared.sent.get(),
             refused: shared.refused.get(),
             mismatched: shared.mismatched.get(),
             beacons: shared.beacons.get(),
-            ..Facts::default()
+            ..Facts::since(&before)
         };
-        needed.note(&mut facts);
         shared.hand_over.raise();
         if let Some(text) = open(&shared.failed).take() {
             return Err(text);
@@ -272,7 +273,7 @@ impl Workload for Components {
         }
         let skipped = std::mem::take(&mut *open(&shared.skipped));
         let windows = std::mem::take(&mut *open(&shared.windows));
-        Ok(WorkloadEnd { facts, records, skipped, beginnings, windows })
+        Ok(WorkloadResult { facts, records, skipped, beginnings, windows })
     }
 
     fn account(&mut self) -> Account {
@@ -313,7 +314,7 @@ impl Workshop<'_> {
     fn bind(&self, port: u16) -> Result<Communicator, String> {
         let options = CommunicatorOptions {
             inbox_size: Some(self.assignment.inbox_size),
-            ..CommunicatorOptions::waiting(self.wake).stamped()
+            ..CommunicatorOptions::waiting(self.assignment.wake).stamped()
         };
         self.node.bind_with(port, &options).map_err(|error| error.to_string())
     }
@@ -323,19 +324,21 @@ impl Workshop<'_> {
         Notes::new(shared, component, self.assignment.count as u32, capacity)
     }
 
-    /// A thread that does its work from the barrier's opening, at which instant it will be told, on.
+    /// A thread that does its work from the barrier's opening, at which instant it will be told, on; then it hears the others
+    /// out, when all that its work needed is given up.
     fn spawn(
         &mut self,
         name: &str,
         mut communicator: Communicator,
-        work: impl FnOnce(&Shared, Communicator, u64) -> Result<(), InterestError> + Send + 'static,
+        work: impl FnOnce(&Shared, Communicator, u64) -> Result<Communicator, InterestError> + Send + 'static,
     ) -> Result<(), String> {
         let shared = Arc::clone(self.shared);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             sleep_precisely();
             let Some(start_ns) = shared.wait_for_start(&mut communicator) else { return };
-            if let Err(error) = work(&shared, communicator, start_ns) {
-                *open(&shared.failed) = Some(error.to_string());
+            match work(&shared, communicator, start_ns) {
+                Ok(mut communicator) => shared.hear_out(&mut communicator),
+                Err(error) => *open(&shared.failed) = Some(error.to_string()),
             }
         });
         self.threads.push(thread.map_err(|error| format!("cannot start a thread: {error}"))?);
@@ -354,7 +357,7 @@ impl Workshop<'_> {
             let clock = Clock::get();
             notes.begin();
             let mut log = QuietLog::of_this_thread(quiet, start_ns);
-            while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
+            while shared.goes_on() {
                 match subscriber.receive_timeout(until_look(log.as_ref(), LOOK)) {
                     Ok(response) => {
                         let received = clock.now();
@@ -365,10 +368,7 @@ impl Workshop<'_> {
             }
             shared.note_windows(quiet::finish(log, component, false, true));
             shared.note_traffic(subscriber.traffic());
-            let mut communicator = subscriber.into_communicator();
-            drop(notes);
-            shared.hear_out(&mut communicator);
-            Ok(())
+            Ok(subscriber.into_communicator())
         })
     }
 
@@ -386,10 +386,8 @@ impl Workshop<'_> {
                 look(&mut log);
             }
             shared.note_windows(quiet::finish(log, component, true, false));
-            drop(source);
             shared.note_traffic(publisher.traffic());
-            shared.hear_out(&mut publisher.into_communicator());
-            Ok(())
+            Ok(publisher.into_communicator())
         })
     }
 
@@ -417,14 +415,13 @@ impl Workshop<'_> {
                 look(&mut log);
             }
             participant.stop_publishing();
-            while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
+            while shared.goes_on() {
                 participant.serve_for(until_look(log.as_ref(), LOOK));
                 look(&mut log);
             }
             shared.note_windows(quiet::finish(log, component, true, true));
             shared.note_traffic(participant.traffic());
-            shared.hear_out(&mut participant.into_communicator());
-            Ok(())
+            Ok(participant.into_communicator())
         })
     }
 
@@ -433,11 +430,10 @@ impl Workshop<'_> {
         self.spawn("beacon", communicator, move |shared, communicator, start_ns| {
             let options = reaching(BEACONS_AT, Some(Nanos(start_ns)));
             let mut publisher = Publisher::with(communicator, BEACONS, &options)?;
-            while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
+            while shared.goes_on() {
                 publisher.serve_for(LOOK, |_| [0; VALUE_SIZE]);
             }
-            shared.hear_out(&mut publisher.into_communicator());
-            Ok(())
+            Ok(publisher.into_communicator())
         })
     }
 
@@ -446,12 +442,11 @@ impl Workshop<'_> {
         self.spawn("beacons", communicator, move |shared, communicator, _| {
             let options = reaching(BEACON_PUBLISHERS_AT, None);
             let mut subscriber = Subscriber::with(communicator, BEACONS, BEACON_EVERY, &options)?;
-            while !shared.hand_over.is_raised() && !shared.stop.is_raised() {
+            while shared.goes_on() {
                 let heard = subscriber.receive_timeout(LOOK).is_ok();
                 shared.beacons.add(u64::from(heard));
             }
-            shared.hear_out(&mut subscriber.into_communicator());
-            Ok(())
+            Ok(subscriber.into_communicator())
         })
     }
 }

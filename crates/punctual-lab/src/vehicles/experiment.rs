@@ -8,17 +8,17 @@ use punctual_machine::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::figures::{Row, RunEvidence, RunFigures, SenderRow};
+use super::figures::{Row, RunEvidence, RunFigures, RunSamples};
 use super::first::{self, Firsts};
 use super::idle_inhibitor::keep_all_awake;
 use super::kept::RunKept;
 use super::ledger::Sums;
 use super::option::{OWN_ROW, VehiclesSettings};
 use super::overview::Overall;
-use super::protocol::{Facts, Opening, Part};
+use super::protocol::{Facts, Opening, Part, WorkloadResult};
 use super::published::standings;
 use super::stalls;
-use super::testbed::{VehiclesPlace, VehiclesTestbed, WorkloadResult};
+use super::testbed::{VehiclesPlace, VehiclesTestbed};
 use crate::doubt;
 use crate::endpoint::Medium;
 use crate::explain::of_run::add_findings;
@@ -26,6 +26,7 @@ use crate::explain::run_trace::{RunRecorder, RunTrace};
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::CellId;
 use crate::scheduling::{Control, Urgency};
+use crate::stats::upper_median;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Ledger, Skipped, Summary};
 
@@ -79,8 +80,9 @@ pub struct Absence {
 /// One run, but its samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// The published rows and ours.
-    pub rows: Vec<Row>,
+    /// What its records come to.
+    #[serde(flatten)]
+    pub figures: RunFigures,
     /// Processes that died.
     pub died: Vec<String>,
     /// What became of every frame.
@@ -93,19 +95,6 @@ pub struct RunReport {
     /// Processes that did not run when they should have.
     #[serde(default)]
     pub absences: Vec<Absence>,
-    /// Median latency by place in the wake-up order, ns.
-    pub fan_out_ns: Vec<u64>,
-    /// Each latency in order of arrival, ns, where one process receives.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arrivals_ns: Vec<u64>,
-    /// Who sent each of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arrival_senders: Vec<u16>,
-    /// Latencies by sender, where there are several.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub senders: Vec<SenderRow>,
-    /// By how much the mean period of a component deviates at most, parts per million.
-    pub drift_ppm: f64,
     /// Sums of what all processes went through.
     pub facts: Facts,
     /// The most that a process's memory grew between the barrier and the end, KiB.
@@ -126,7 +115,7 @@ pub struct MadeRuns {
 /// One run.
 struct MadeRun {
     report: RunReport,
-    figures: RunFigures,
+    samples: RunSamples,
     brought: Vec<(Part, WorkloadResult)>,
     trace: RunTrace,
 }
@@ -138,17 +127,17 @@ fn run(settings: &VehiclesSettings, store: &mut Store, bar: &ProgressBar) -> Res
     let mut runs = Vec::new();
     for (number, _) in Turns::new(settings.asked.rounds, 1, bar) {
         bar.set_message(format!("{} × {} messages", settings.asked.vehicles, settings.count));
-        let MadeRun { report, figures, brought, trace } = one_run(settings, &place, began)?;
+        let MadeRun { report, samples, brought, trace } = one_run(settings, &place, began)?;
         let kept = RunKept { settings, brought: &brought, number, began, trace };
-        store_samples(&kept, figures, store)?;
+        store_samples(&kept, samples, store)?;
         runs.push(report);
     }
     Ok(MadeRuns { runs, place })
 }
 
-fn store_samples(kept: &RunKept<'_>, figures: RunFigures, store: &mut Store) -> Result<(), StoreError> {
+fn store_samples(kept: &RunKept<'_>, samples: RunSamples, store: &mut Store) -> Result<(), StoreError> {
     let (settings, first) = (kept.settings, kept.number * kept.settings.receivers() as u32);
-    for ((trial, part), rows) in (first..).zip(kept.receivers()).zip(figures.samples) {
+    for ((trial, part), rows) in (first..).zip(kept.receivers()).zip(samples) {
         let cells: Vec<_> = rows.into_iter().map(|(row, samples)| (settings.cell(&row), samples)).collect();
         let paths = store.append_all(trial, &cells)?;
         for (path, (_, samples)) in paths.iter().zip(&cells) {
@@ -195,7 +184,7 @@ fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> 
     drop(awake);
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     controls.clear();
-    let figures = RunEvidence { settings, brought: &brought, began, opened }.figures();
+    let (figures, samples) = RunEvidence { settings, brought: &brought, began, opened }.figures();
     let (firsts, first_ns) = first::firsts(&openings, &brought);
     let mut account = sums(&mut testbed, settings);
     if !settings.asked.mode.is_mutual() {
@@ -210,18 +199,13 @@ fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> 
         died: std::mem::take(&mut testbed.died),
         startup: start_up(&openings, all_ready_ms, first_ns, &firsts),
         firsts,
-        rows: figures.rows.clone(),
         absences: absences(settings, &brought),
-        fan_out_ns: figures.fan_out_ns.clone(),
-        arrivals_ns: figures.arrivals_ns.clone(),
-        arrival_senders: figures.arrival_senders.clone(),
-        senders: figures.senders.clone(),
-        drift_ppm: (figures.drift_ppm * 10.0).round() / 10.0,
+        figures,
         facts: sum_of_facts(&brought),
         growth_kib_max: growth(&brought),
         control_late_us,
     };
-    Ok(MadeRun { report, figures, brought, trace })
+    Ok(MadeRun { report, samples, brought, trace })
 }
 
 /// A thread on each processor that only looks how late it is.
@@ -245,7 +229,6 @@ fn start_up(
         let ns = openings.iter().map(|(_, opening)| of(opening)).max().unwrap_or(0);
         (ns as f64 / 1e4).round() / 100.0
     };
-    first.sort_unstable();
     RunStartUp {
         all_ready_ms: all_ready_ms.round(),
         clock_ms_max: most(|opening| opening.clock_ns),
@@ -253,8 +236,8 @@ fn start_up(
         bind_ms_max: most(|opening| opening.bind_ns),
         joined_ms_max: most(|opening| opening.joined_ns),
         all_heard_ms: firsts.all_heard_ms,
-        first_ns_median: first.get(first.len() / 2).copied(),
-        first_ns_max: first.last().copied(),
+        first_ns_max: first.iter().max().copied(),
+        first_ns_median: upper_median(&mut first),
     }
 }
 
@@ -286,11 +269,10 @@ fn growth(brought: &[(Part, WorkloadResult)]) -> i64 {
 
 /// Processes that skipped values, were stopped or ran out of their quota.
 fn absences(settings: &VehiclesSettings, brought: &[(Part, WorkloadResult)]) -> Vec<Absence> {
-    let period_ns = u64::try_from(settings.asked.period.as_nanos()).unwrap_or(u64::MAX);
     let of_one = |(part, brought): &(Part, WorkloadResult)| {
         let counts = || brought.skipped.iter().map(|skipped| u64::from(skipped.count));
         let Facts { continued, throttled, queued_ns, .. } = brought.facts;
-        let longest_ns = counts().max().unwrap_or(0).saturating_mul(period_ns);
+        let longest_ns = counts().max().unwrap_or(0).saturating_mul(settings.period_ns());
         let process = part.name();
         Absence { process, skipped: counts().sum(), longest_ns, continued, throttled, queued_ns }
     };
@@ -343,8 +325,7 @@ impl Experiment for VehiclesSettings {
             result.first_ns.clear();
             let lost = result.lost;
             let is_own = result.cell.engine == OWN_ROW;
-            let rows =
-                made.runs.iter().flat_map(|run| &run.rows).filter(|row| (row.name == OWN_ROW) == is_own);
+            let rows = rows(made).filter(|row| (row.name == OWN_ROW) == is_own);
             let delivered = rows.map(|row| row.count).sum::<u64>() - result.duplicated;
             result.ledger = Some(Ledger {
                 taken: result.figures.count + first_messages(store, &result.cell)?,
@@ -398,6 +379,10 @@ impl Experiment for VehiclesSettings {
     }
 }
 
+fn rows(made: &MadeRuns) -> impl Iterator<Item = &Row> {
+    made.runs.iter().flat_map(|run| &run.figures.rows)
+}
+
 fn all_sums(made: &MadeRuns) -> Sums {
     let mut account = Sums::default();
     made.runs.iter().for_each(|run| account.add(&run.account));
@@ -407,7 +392,7 @@ fn all_sums(made: &MadeRuns) -> Sums {
 fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
     let sum = |of: fn(&Facts) -> u64| made.runs.iter().map(|run| of(&run.facts)).sum::<u64>();
     let (throttled, faults) = (sum(|facts| facts.throttled), sum(|facts| facts.faults));
-    let messages: u64 = made.runs.iter().flat_map(|run| &run.rows).map(|row| row.count).sum();
+    let messages: u64 = rows(made).map(|row| row.count).sum();
     if throttled > 0 {
         summary.doubt(doubt::Cause::Throttled { subject: "vehicles".to_owned(), times: throttled });
     }

@@ -1,18 +1,17 @@
 //! What the records of a run come to: samples for the store, the rows of the published tables, latency by place in the
 //! wake-up order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
 use super::drift::drift_ppm;
 use super::option::{OWN_ROW, VehiclesSettings, row_of_others};
-use super::protocol::Part;
-use super::testbed::WorkloadResult;
+use super::protocol::{Part, Skipped, WorkloadResult};
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
 use crate::sample::{ABSENT_NS, Outcome, Phase, Samples, StageColumn};
-use crate::stats::{Distribution, Quantile};
+use crate::stats::{Distribution, Quantile, upper_median};
 
 /// One row of a published table, by its own rule, and the same sample by ours.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,23 +72,27 @@ struct Reception<'a> {
 }
 
 /// The figures of one run.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunFigures {
-    /// Per receiver, in order: the row's name and its sample.
-    pub samples: Vec<Vec<(String, Samples)>>,
-    /// The rows.
+    /// The published rows and ours.
     pub rows: Vec<Row>,
     /// Median latency of the first receiver that is reached by a message, of the second, …, ns.
     pub fan_out_ns: Vec<u64>,
     /// Latency of each in order of arrival, ns: where one process receives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrivals_ns: Vec<u64>,
     /// Who sent each of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrival_senders: Vec<u16>,
     /// Latencies by sender.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub senders: Vec<SenderRow>,
     /// Deviation of the mean period of a component from what was asked for, parts per million; the largest.
     pub drift_ppm: f64,
 }
+
+/// Per receiver, in order: the row's name and its sample.
+pub type RunSamples = Vec<Vec<(String, Samples)>>;
 
 /// Everything of one run that the figures need.
 #[derive(Debug)]
@@ -105,38 +108,36 @@ pub struct RunEvidence<'a> {
 }
 
 impl RunEvidence<'_> {
-    /// Makes the figures.
-    pub fn figures(&self) -> RunFigures {
+    /// Makes the figures, and the samples of which they are.
+    pub fn figures(&self) -> (RunFigures, RunSamples) {
         let receptions = self.receptions();
-        let (sent, skipped) = (self.sent(&receptions), self.skipped());
-        let offered = Offered { sent, skipped, first_due_ns: self.first_due_ns(&receptions) };
+        let (offers, is_mutual) = (self.offers(&receptions), self.settings.asked.mode.is_mutual());
         let row_of_others = row_of_others(self.settings.asked.engine);
         let mut samples = Vec::new();
-        for reception in &receptions {
-            let others =
-                self.samples(&reception.others, false, &offered, |vehicle| vehicle != reception.receiver);
-            let mut rows = vec![(row_of_others.to_owned(), others)];
-            if self.settings.asked.mode.is_mutual() {
-                let own =
-                    self.samples(&reception.own, true, &offered, |vehicle| vehicle == reception.receiver);
-                rows.push((OWN_ROW.to_owned(), own));
+        for Reception { receiver, own, others } in &receptions {
+            let of_others = self.samples(others, false, &offers, |vehicle| vehicle != *receiver);
+            let mut rows = vec![(row_of_others.to_owned(), of_others)];
+            if is_mutual {
+                let of_own = self.samples(own, true, &offers, |vehicle| vehicle == *receiver);
+                rows.push((OWN_ROW.to_owned(), of_own));
             }
             samples.push(rows);
         }
         let mut rows = vec![row(row_of_others, &receptions, &samples, |reception| &reception.others)];
-        if self.settings.asked.mode.is_mutual() {
+        if is_mutual {
             rows.push(row(OWN_ROW, &receptions, &samples, |reception| &reception.own));
         }
-        let arrivals = if self.settings.asked.mode.is_mutual() { Vec::new() } else { arrivals(&receptions) };
-        RunFigures {
+        let arrivals = if is_mutual { Vec::new() } else { arrivals(&receptions) };
+        let drift_ppm = drift_ppm(all(&receptions), self.settings.asked.period, self.settings.count);
+        let figures = RunFigures {
             rows,
-            samples,
             fan_out_ns: fan_out(&receptions),
             arrivals_ns: arrivals.iter().map(|record| latency_ns(record)).collect(),
             arrival_senders: arrivals.iter().map(|record| record.value.origin.vehicle).collect(),
             senders: senders(&receptions),
-            drift_ppm: drift_ppm(all(&receptions), self.settings.asked.period, self.settings.count),
-        }
+            drift_ppm: (drift_ppm * 10.0).round() / 10.0,
+        };
+        (figures, samples)
     }
 
     fn receptions(&self) -> Vec<Reception<'_>> {
@@ -154,54 +155,36 @@ impl RunEvidence<'_> {
         sorted.collect()
     }
 
-    /// How many values each component sent: what it says itself, or, if it did not finish, what others saw.
-    fn sent(&self, receptions: &[Reception<'_>]) -> HashMap<(u16, u16), u32> {
-        let settings = self.settings;
-        let mut sent = HashMap::new();
-        let all = receptions.iter().flat_map(|reception| reception.own.iter().chain(&reception.others));
-        for Origin { vehicle, component, number } in all.map(|record| record.value.origin) {
-            let highest = sent.entry((vehicle, component)).or_insert(0);
-            *highest = (*highest).max(number + 1);
+    /// What each component sent and did not send: as it says itself, or, if it did not finish, as others saw.
+    fn offers(&self, receptions: &[Reception<'_>]) -> Offers {
+        let (settings, clock) = (self.settings, Clock::get());
+        let mut offers = Offers::new();
+        for record in all(receptions) {
+            let Origin { vehicle, component, number } = record.value.origin;
+            let offer = offers.entry((vehicle, component)).or_default();
+            offer.count = offer.count.max(number + 1);
+            // Without a barrier, each begins when it is open.
+            if settings.asked.no_barrier && offer.first_due_ns.is_none() {
+                let due_ns = clock.nanos(record.value.due.since(self.began));
+                let before_ns = u64::from(number) * settings.period_ns();
+                offer.first_due_ns = Some(due_ns.saturating_sub(before_ns));
+            }
         }
         for (part, brought) in self.brought {
-            let Part::Vehicle(vehicle) = part else { continue };
+            let Part::Vehicle(vehicle) = *part else { continue };
+            for &Skipped { component, first, count } in &brought.skipped {
+                let offer = offers.entry((vehicle, component)).or_default();
+                offer.skipped.extend(first..first.saturating_add(count));
+            }
             let asked = (settings.asked.components * settings.count) as u64;
             let skipped: u64 = brought.skipped.iter().map(|skipped| u64::from(skipped.count)).sum();
             if brought.facts.sent + skipped == asked {
                 for component in 0..settings.asked.components as u16 {
-                    sent.insert((*vehicle, component), settings.count as u32);
+                    offers.entry((vehicle, component)).or_default().count = settings.count as u32;
                 }
             }
         }
-        sent
-    }
-
-    /// Without a barrier, each begins when it is open.
-    fn first_due_ns(&self, receptions: &[Reception<'_>]) -> HashMap<(u16, u16), u64> {
-        let (clock, mut first) = (Clock::get(), HashMap::new());
-        let period_ns = self.settings.asked.period.as_nanos() as u64;
-        for record in all(receptions).filter(|_| self.settings.asked.no_barrier) {
-            let origin = record.value.origin;
-            let due_ns = clock.nanos(record.value.due.since(self.began));
-            let first_ns = due_ns.saturating_sub(u64::from(origin.number) * period_ns);
-            first.entry((origin.vehicle, origin.component)).or_insert(first_ns);
-        }
-        first
-    }
-
-    /// What each component never sent.
-    fn skipped(&self) -> HashMap<(u16, u16), Seen> {
-        let mut all: HashMap<(u16, u16), Seen> = HashMap::new();
-        for (part, brought) in self.brought {
-            let Part::Vehicle(vehicle) = part else { continue };
-            for skipped in &brought.skipped {
-                let seen = all.entry((*vehicle, skipped.component)).or_default();
-                for number in skipped.first..skipped.first.saturating_add(skipped.count) {
-                    let _first_time = seen.note(number);
-                }
-            }
-        }
-        all
+        offers
     }
 
     /// A row per message that was sent to this receiver by those that `from` chooses: itself, or the others.
@@ -209,31 +192,30 @@ impl RunEvidence<'_> {
         &self,
         records: &[&Record],
         is_own: bool,
-        offered: &Offered,
+        offers: &Offers,
         from: impl Fn(u16) -> bool,
     ) -> Samples {
         let clock = Clock::get();
         let at = |instant: Ticks| clock.nanos(instant.since(self.began));
         let mut samples = Samples::with_capacity(records.len());
         samples.stages = stage_columns(records.len());
-        let mut seen: HashMap<(u16, u16), Seen> = HashMap::new();
+        let mut seen: HashMap<(u16, u16), BTreeSet<u32>> = HashMap::new();
         for record in records {
             let Record { value, received, .. } = record;
             let origin = value.origin;
-            match seen.entry((origin.vehicle, origin.component)).or_default().note(origin.number) {
-                Arrived::Again => {
-                    samples.facts.duplicated += 1;
-                    continue;
-                }
-                Arrived::AfterYounger => samples.facts.reordered += 1,
-                Arrived::InOrder => {}
+            let seen = seen.entry((origin.vehicle, origin.component)).or_default();
+            let is_late = seen.last().is_some_and(|&newest| origin.number < newest);
+            if !seen.insert(origin.number) {
+                samples.facts.duplicated += 1;
+                continue;
             }
+            samples.facts.reordered += u64::from(is_late);
             let total = clock.nanos(received.since(value.due));
             samples.push(origin.number.into(), at(value.due), at(value.sent), total, Outcome::Answered);
             samples.sender.push(origin.vehicle.into());
             push_stages(clock, &mut samples, record, is_own);
         }
-        self.push_absent(&mut samples, offered, records, &seen, from);
+        self.push_absent(&mut samples, offers, records, &seen, from);
         samples
     }
 
@@ -241,28 +223,24 @@ impl RunEvidence<'_> {
     fn push_absent(
         &self,
         samples: &mut Samples,
-        offered: &Offered,
+        offers: &Offers,
         records: &[&Record],
-        seen: &HashMap<(u16, u16), Seen>,
+        seen: &HashMap<(u16, u16), BTreeSet<u32>>,
         from: impl Fn(u16) -> bool,
     ) {
-        let settings = self.settings;
-        let clock = Clock::get();
+        let (settings, clock) = (self.settings, Clock::get());
         let opened_ns = clock.nanos(self.opened.since(self.began));
         let end = opened_ns + settings.lasts().as_nanos() as u64;
-        let nobody = Seen::default();
-        for (&(vehicle, component), &count) in offered.sent.iter().filter(|((vehicle, _), _)| from(*vehicle))
-        {
+        let nobody = BTreeSet::new();
+        for (&(vehicle, component), offer) in offers.iter().filter(|((vehicle, _), _)| from(*vehicle)) {
             let seen = seen.get(&(vehicle, component)).unwrap_or(&nobody);
-            let skipped = offered.skipped.get(&(vehicle, component)).unwrap_or(&nobody);
             // Its interest was not known before: what was published until then was not for it.
-            let first_heard = (0..count).find(|&number| seen.has(number)).unwrap_or(0);
-            for number in (0..count).filter(|&number| !seen.has(number)) {
-                let first_due = offered.first_due_ns.get(&(vehicle, component)).copied();
+            let first_heard = seen.first().copied().filter(|&number| number < offer.count).unwrap_or(0);
+            for number in (0..offer.count).filter(|number| !seen.contains(number)) {
+                let is_skipped = offer.skipped.contains(&number);
                 let phase = || opened_ns + u64::from(vehicle) * settings.phase_ns();
-                let due = first_due.unwrap_or_else(phase)
-                    + u64::from(number) * settings.asked.period.as_nanos() as u64;
-                let (outcome, known) = if skipped.has(number) || number < first_heard {
+                let due = offer.first_due_ns.unwrap_or_else(phase) + u64::from(number) * settings.period_ns();
+                let (outcome, known) = if is_skipped || number < first_heard {
                     let younger = |record: &&&Record| {
                         let origin = record.value.origin;
                         (origin.vehicle, origin.component) == (vehicle, component) && origin.number > number
@@ -278,7 +256,7 @@ impl RunEvidence<'_> {
                 samples.sender.push(vehicle.into());
                 samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
                 // Its sender was not there to send it, until it sent a younger one.
-                if let Some(sent) = samples.stages.first_mut().filter(|_| skipped.has(number)) {
+                if let Some(sent) = samples.stages.first_mut().filter(|_| is_skipped) {
                     sent.ns.pop();
                     sent.ns.push(age);
                 }
@@ -292,47 +270,18 @@ fn all<'a>(receptions: &'a [Reception<'_>]) -> impl Iterator<Item = &'a Record> 
     receptions.iter().flat_map(|reception| reception.own.iter().chain(&reception.others)).copied()
 }
 
-/// What senders were to send.
-struct Offered {
-    /// How many values of each component: all up to that number were sent, or skipped.
-    sent: HashMap<(u16, u16), u32>,
-    skipped: HashMap<(u16, u16), Seen>,
-    /// When each component's first was due, where there was no barrier: as what came of it says.
-    first_due_ns: HashMap<(u16, u16), u64>,
+/// What a component was to send.
+#[derive(Default)]
+struct Offer {
+    /// How many values: all up to that number were sent, or skipped.
+    count: u32,
+    skipped: BTreeSet<u32>,
+    /// When the first was due, where there was no barrier: as what came of it says.
+    first_due_ns: Option<u64>,
 }
 
-/// Which numbers of one sender came.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    words: Vec<u64>,
-    newest: Option<u32>,
-}
-
-enum Arrived {
-    InOrder,
-    AfterYounger,
-    Again,
-}
-
-impl Seen {
-    fn has(&self, number: u32) -> bool {
-        self.words.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
-    }
-
-    fn note(&mut self, number: u32) -> Arrived {
-        if self.has(number) {
-            return Arrived::Again;
-        }
-        let place = number as usize / 64;
-        if self.words.len() <= place {
-            self.words.resize(place + 1, 0);
-        }
-        self.words[place] |= 1 << (number % 64);
-        let is_late = self.newest.is_some_and(|newest| number < newest);
-        self.newest = self.newest.max(Some(number));
-        if is_late { Arrived::AfterYounger } else { Arrived::InOrder }
-    }
-}
+/// By vehicle and component.
+type Offers = HashMap<(u16, u16), Offer>;
 
 fn stage_columns(count: usize) -> Vec<StageColumn> {
     let sent = std::iter::once("sent");
@@ -358,7 +307,7 @@ fn latency_ns(record: &Record) -> u64 {
 fn row<'a>(
     name: &str,
     receptions: &'a [Reception<'a>],
-    samples: &[Vec<(String, Samples)>],
+    samples: &RunSamples,
     choose: impl Fn(&'a Reception<'a>) -> &'a Vec<&'a Record>,
 ) -> Row {
     let clock = Clock::get();
@@ -414,11 +363,7 @@ fn fan_out(receptions: &[Reception<'_>]) -> Vec<u64> {
         by_place.resize(by_place.len().max(latencies.len()), Vec::new());
         by_place.iter_mut().zip(latencies).for_each(|(place, latency)| place.push(latency));
     }
-    let median = |place: &mut Vec<u64>| {
-        let middle = place.len() / 2;
-        *place.select_nth_unstable(middle).1
-    };
-    by_place.iter_mut().map(median).collect()
+    by_place.iter_mut().filter_map(|place| upper_median(place)).collect()
 }
 
 fn arrivals<'a>(receptions: &[Reception<'a>]) -> Vec<&'a Record> {
@@ -444,7 +389,7 @@ fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
 mod tests {
     use super::*;
     use crate::vehicles::option::VehiclesArguments;
-    use crate::vehicles::protocol::{Facts, Skipped};
+    use crate::vehicles::protocol::Facts;
     use crate::vehicles::value::Value;
     use clap::Parser;
     use std::time::Duration;
@@ -476,7 +421,7 @@ mod tests {
         }
     }
 
-    fn evidence(brought: &[(Part, WorkloadResult)], settings: &VehiclesSettings) -> RunFigures {
+    fn evidence(brought: &[(Part, WorkloadResult)], settings: &VehiclesSettings) -> (RunFigures, RunSamples) {
         RunEvidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40) }.figures()
     }
 
@@ -507,7 +452,7 @@ mod tests {
                 },
             ),
         ];
-        let figures = evidence(&brought, &settings);
+        let (figures, samples) = evidence(&brought, &settings);
         let socket = &figures.rows[0];
         // 43 / 4 and 159 / 4, each truncated.
         assert_eq!((socket.name.as_str(), socket.mean_us), ("socket", f64::midpoint(10.0, 39.0)));
@@ -515,7 +460,7 @@ mod tests {
         assert!((9..=10).contains(&socket.min_us) && (98..=99).contains(&socket.max_us), "{socket:?}");
         assert!((socket.pooled_mean_ns - 25_250.0).abs() < 10.0, "{socket:?}");
         assert_eq!((figures.rows[1].name.as_str(), figures.rows[1].count), ("sharedmem", 8));
-        assert_eq!(figures.samples.len(), 2);
+        assert_eq!(samples.len(), 2);
     }
 
     /// Goal: what did not come is lost, what came twice is doubled, what came late is out of order; none vanishes.
@@ -530,8 +475,7 @@ mod tests {
             (Part::Vehicle(1), quiet.clone()),
             (Part::Vehicle(2), quiet),
         ];
-        let figures = evidence(&brought, &settings);
-        let samples = &figures.samples[0][0].1;
+        let samples = &evidence(&brought, &settings).1[0][0].1;
         samples.assert_aligned();
         // Of eight that two others sent three came.
         assert_eq!((samples.len(), samples.count_of(Outcome::Lost)), (8, 5));
@@ -548,7 +492,7 @@ mod tests {
             (Part::Vehicle(0), WorkloadResult { records, facts, ..WorkloadResult::default() }),
             (Part::Vehicle(1), WorkloadResult { facts, ..WorkloadResult::default() }),
         ];
-        let row = &evidence(&brought, &settings).rows[0];
+        let row = &evidence(&brought, &settings).0.rows[0];
         // Vehicle 1 heard nothing of vehicle 0, which sent four.
         assert_eq!((row.count, row.skipped, row.lost), (2, 1, 1 + 4));
     }
@@ -569,8 +513,8 @@ mod tests {
             ),
             (Part::Vehicle(1), WorkloadResult { facts, skipped, ..WorkloadResult::default() }),
         ];
-        let figures = evidence(&brought, &settings);
-        let (row, samples) = (&figures.rows[0], &figures.samples[0][0].1);
+        let (figures, samples) = evidence(&brought, &settings);
+        let (row, samples) = (&figures.rows[0], &samples[0][0].1);
         assert_eq!((row.count, row.skipped, row.lost), (2, 2, 0));
         assert_eq!(samples.facts.skipped, 2);
         let late = |number: u64| {
@@ -589,7 +533,7 @@ mod tests {
             (Part::Vehicle(1), WorkloadResult { facts, records: from(30), ..WorkloadResult::default() }),
             (Part::Vehicle(2), WorkloadResult { facts, records: from(10), ..WorkloadResult::default() }),
         ];
-        let places = evidence(&brought, &settings).fan_out_ns;
+        let places = evidence(&brought, &settings).0.fan_out_ns;
         assert_eq!(places.iter().map(|ns| (ns + 500) / 1000).collect::<Vec<_>>(), [10, 30]);
     }
 }

@@ -11,8 +11,7 @@ use std::os::unix::fs::FileExt;
 use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{Opening, Part};
-use super::testbed::WorkloadResult;
+use super::protocol::{Opening, Part, WorkloadResult};
 use super::value::Record;
 
 /// Steps of a receiver's opening, in order; then the thread started, then it listened.

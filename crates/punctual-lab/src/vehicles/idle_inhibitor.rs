@@ -24,7 +24,7 @@ struct Windows {
 /// Keeps processors awake from the barrier's opening on, if that was asked for, until the job is dropped.
 pub(super) fn keep_all_awake(settings: &VehiclesSettings, start_ns: u64) -> Job<()> {
     let step_ns = match settings.phase_ns() {
-        0 => settings.asked.period.as_nanos() as u64,
+        0 => settings.period_ns(),
         phase_ns => phase_ns,
     };
     let windows = Windows {

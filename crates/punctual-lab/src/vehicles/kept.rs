@@ -5,8 +5,7 @@ use punctual::{Clock, Ticks};
 use punctual_machine::window::Window;
 
 use super::option::VehiclesSettings;
-use super::protocol::Part;
-use super::testbed::WorkloadResult;
+use super::protocol::{Part, WorkloadResult};
 use super::value::Record;
 use crate::endpoint::Medium;
 use crate::explain::evidence::{EvidenceThread, TrialEvidence};

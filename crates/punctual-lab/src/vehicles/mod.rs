@@ -28,7 +28,6 @@ mod notes;
 mod observed;
 pub mod option;
 pub mod overview;
-mod plain;
 pub mod process;
 pub mod protocol;
 mod publication;

@@ -71,7 +71,7 @@ fn yes() -> bool {
 
 /// What the summary holds of it.
 pub fn overall(summary: &Summary) -> Option<Overall> {
-    serde_json::from_value(summary.more.get("vehicles")?.clone()).ok()
+    summary.added("vehicles")
 }
 
 /// The whole answer.

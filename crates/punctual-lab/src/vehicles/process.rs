@@ -7,15 +7,12 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::namespace::{add_address, bring_up};
 use punctual_machine::signal::{continuations, interrupted};
 
-use super::alone::{Alone, AloneEngine, AloneStreams};
+use super::alone::Alone;
 use super::components::Components;
-use super::first::{Beginning, Look, Looking};
+use super::first::{Look, Looking};
 use super::observed::Observed;
 use super::option::Mode;
-use super::plain::Plain;
-use super::protocol::{Account, Assignment, Done, Facts, Heard, Opening, Part, Skipped, VehicleRequest};
-use super::quiet::ComponentWindows;
-use super::value::{RECORD_SIZE, Record};
+use super::protocol::{Account, Assignment, Facts, Opening, Part, VehicleRequest, WorkloadResult};
 use crate::endpoint::BusPlan;
 use crate::run::Requests;
 use punctual_machine::withheld::Quotas;
@@ -23,22 +20,10 @@ use punctual_machine::withheld::Quotas;
 /// How long the others on the bus are waited for before the barrier.
 const JOINING_MAX: Duration = Duration::from_secs(20);
 
-/// What a process brings back.
-pub(super) struct WorkloadEnd {
-    pub(super) facts: Facts,
-    pub(super) records: Vec<Record>,
-    /// Values that it never sent.
-    pub(super) skipped: Vec<Skipped>,
-    /// How its receiving threads began.
-    pub(super) beginnings: Vec<Beginning>,
-    /// What its threads went through.
-    pub(super) windows: Vec<ComponentWindows>,
-}
-
 /// What a process does while values travel.
 pub(super) trait Workload {
     /// Sends and receives from this instant of `CLOCK_MONOTONIC` on; ends when there is nothing more to come.
-    fn travel(&mut self, start_ns: u64) -> Result<WorkloadEnd, String>;
+    fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String>;
 
     /// What became of everything until now. May be asked more than once.
     fn account(&mut self) -> Account;
@@ -74,14 +59,12 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
     Ok(())
 }
 
-fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadEnd, String>) -> Result<(), String> {
-    let WorkloadEnd { facts, records, skipped, beginnings, windows } = match travelled {
-        Ok(travelled) => travelled,
-        Err(text) => return requests.answer::<Done>(&Err(text)),
-    };
-    let mut bytes = Vec::with_capacity(records.len() * RECORD_SIZE);
-    records.iter().for_each(|record| record.write(&mut bytes));
-    requests.answer(&Ok(Done { facts, skipped, beginnings, windows, bytes: bytes.len() }))?;
+fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadResult, String>) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    for record in travelled.iter().flat_map(|travelled| &travelled.records) {
+        record.write(&mut bytes);
+    }
+    requests.answer(&travelled.map(|travelled| (travelled, bytes.len())))?;
     requests.send_bytes(&bytes)
 }
 
@@ -107,13 +90,10 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     assignment.urgency.apply().map_err(|error| format!("--sched {}: {error}", assignment.urgency))?;
     if !assignment.mode.is_mutual() && !matches!(assignment.part, Part::Roadside(_)) {
         let began = Instant::now();
-        let opened: Box<dyn Workload> = match (assignment.mode, &assignment.bus, assignment.part) {
-            (Mode::Async, BusPlan::Ethernet { .. }, _) => {
-                Box::new(Alone::new(Plain::open(assignment)?, assignment))
-            }
-            (Mode::Async, _, Part::Listener) => Box::new(Observed::open(assignment)?),
-            (_, BusPlan::Shared(_), _) => Box::new(Alone::new(AloneStreams::open(assignment)?, assignment)),
-            _ => Box::new(Alone::new(AloneEngine::open(assignment)?, assignment)),
+        let is_plain = matches!(assignment.bus, BusPlan::Ethernet { .. });
+        let opened: Box<dyn Workload> = match (assignment.mode, assignment.part) {
+            (Mode::Async, Part::Listener) if !is_plain => Box::new(Observed::open(assignment)?),
+            _ => Box::new(Alone::open(assignment)?),
         };
         opening.node_ns = since(began);
         opening.looks[2..].fill(looking.now());
@@ -153,44 +133,21 @@ fn since(began: Instant) -> u64 {
 
 /// What a node's ledger says.
 pub(super) fn account_of(node: &Node) -> Account {
-    let ledger = node.ledger();
-    let peers = node.peers();
-    let mut heard: Vec<Heard> = peers
-        .iter()
-        .map(|peer| Heard { node: peer.node.get(), arrived: peer.arrived, lost: peer.lost + peer.missing })
-        .collect();
-    heard.sort_by_key(|heard| heard.node);
+    let (ledger, peers) = (node.ledger(), node.peers());
     Account {
-        node: node.id().get(),
         broadcast: node.sent_to(None),
         unicast: peers.iter().map(|peer| node.sent_to(Some(peer.node))).sum(),
         counters: ledger.entries().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-        heard,
+        arrived: peers.iter().map(|peer| peer.arrived).sum(),
+        lost: peers.iter().map(|peer| peer.lost + peer.missing).sum(),
     }
 }
 
-/// What the process of the caller needed so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Needed {
-    /// Waiting for a processor, all threads, nanoseconds.
-    pub(super) queued_ns: u64,
-    /// Running, all threads, nanoseconds.
-    pub(super) cpu_ns: u64,
-    /// Resident memory, KiB.
-    pub(super) resident_kib: u64,
-    /// Times that a signal continued the process.
-    pub(super) continued: u64,
-    /// Times that its CPU quota ran out.
-    pub(super) throttled: u64,
-    /// Page faults, all threads.
-    pub(super) faults: u64,
-}
-
-impl Needed {
-    /// Until now, as far as `/proc` says.
+impl Facts {
+    /// What the process of the caller needed so far, as far as `/proc` says.
     pub(super) fn now() -> Self {
-        let mut needed = Self {
-            resident_kib: resident_kib().unwrap_or(0),
+        let mut facts = Self {
+            resident_kib: [resident_kib().unwrap_or(0); 2],
             continued: continuations().0,
             throttled: Quotas::of_this_thread().now().times,
             faults: faults(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()),
@@ -199,22 +156,25 @@ impl Needed {
         for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
             let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
             let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0));
-            needed.cpu_ns += numbers.next().unwrap_or(0);
-            needed.queued_ns += numbers.next().unwrap_or(0);
+            facts.cpu_ns += numbers.next().unwrap_or(0);
+            facts.queued_ns += numbers.next().unwrap_or(0);
         }
-        needed
+        facts
     }
 
-    /// Adds what came since to the facts.
-    pub(super) fn note(self, facts: &mut Facts) {
+    /// What it needed since then.
+    pub(super) fn since(before: &Self) -> Self {
         let now = Self::now();
-        // Threads that ended meanwhile take their figures with them.
-        facts.queued_ns = now.queued_ns.saturating_sub(self.queued_ns);
-        facts.cpu_ns = now.cpu_ns.saturating_sub(self.cpu_ns);
-        facts.resident_kib = [self.resident_kib, now.resident_kib];
-        facts.continued = now.continued - self.continued;
-        facts.throttled = now.throttled.saturating_sub(self.throttled);
-        facts.faults = now.faults.saturating_sub(self.faults);
+        Self {
+            // Threads that ended meanwhile take their figures with them.
+            queued_ns: now.queued_ns.saturating_sub(before.queued_ns),
+            cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
+            resident_kib: [before.resident_kib[1], now.resident_kib[1]],
+            continued: now.continued - before.continued,
+            throttled: now.throttled.saturating_sub(before.throttled),
+            faults: now.faults.saturating_sub(before.faults),
+            ..Self::default()
+        }
     }
 }
 

@@ -1,11 +1,14 @@
 //! What the experiment and its processes tell each other, a JSON line at a time; nothing is said while values travel.
 
+use punctual::Wake;
 use serde::{Deserialize, Serialize};
 
 use super::first::{Beginning, Look};
 use super::option::Mode;
 use super::quiet::ComponentWindows;
+use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine};
+use crate::run::by_name;
 use crate::scheduling::Urgency;
 
 /// The part a process plays.
@@ -52,8 +55,9 @@ pub struct Assignment {
     pub bus: BusPlan,
     /// What to seal with.
     pub keys: Option<KeyLine>,
-    /// How to wait, by its name.
-    pub wake: String,
+    /// How to wait.
+    #[serde(with = "by_name")]
+    pub wake: Wake,
     /// The processor on which its threads stay.
     pub cpu: Option<usize>,
     /// How urgent its threads are.
@@ -147,30 +151,19 @@ pub struct Skipped {
     pub count: u32,
 }
 
-/// What became of a peer's messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heard {
-    /// The peer's node.
-    pub node: u64,
-    /// Frames that arrived, each once.
-    pub arrived: u64,
-    /// Frames that have not: lost, or not yet known to be.
-    pub lost: u64,
-}
-
 /// A node's ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Its node.
-    pub node: u64,
     /// Frames it sent to everybody.
     pub broadcast: u64,
     /// Frames it sent to one other node.
     pub unicast: u64,
     /// Every counter by its name.
     pub counters: Vec<(String, u64)>,
-    /// What it heard of each other.
-    pub heard: Vec<Heard>,
+    /// Frames of others that arrived, each once.
+    pub arrived: u64,
+    /// Frames of others that have not: lost, or not yet known to be.
+    pub lost: u64,
 }
 
 impl Account {
@@ -180,13 +173,18 @@ impl Account {
     }
 }
 
-/// What a process says when it has sent what it was to send, and received or given up. That many bytes of records follow.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the line above says what they are")]
-pub struct Done {
+/// What a process brings back when it has sent what it was to send, and received or given up.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct WorkloadResult {
+    /// What it went through.
     pub facts: Facts,
+    /// What it received. Bytes that follow the line: there may be millions.
+    #[serde(skip)]
+    pub records: Vec<Record>,
+    /// Values that it never sent.
     pub skipped: Vec<Skipped>,
+    /// How its receiving threads began.
     pub beginnings: Vec<Beginning>,
+    /// What its threads went through.
     pub windows: Vec<ComponentWindows>,
-    pub bytes: usize,
 }

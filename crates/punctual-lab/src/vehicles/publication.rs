@@ -7,7 +7,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::sleep_until;
 use punctual_machine::signal::interrupted;
 
-use super::protocol::{Assignment, Facts};
+use super::protocol::Assignment;
 use super::value::{Origin, Value};
 use crate::endpoint::VALUE_SIZE;
 
@@ -60,9 +60,14 @@ impl Schedule {
         bytes
     }
 
-    /// Where there is no node: sends each value when it is due, by `send`, which says whether there was room.
-    pub(super) fn send_all(&self, start_ns: u64, mut send: impl FnMut(&[u8; VALUE_SIZE]) -> bool) -> Facts {
-        let (mut facts, mut number) = (Facts::default(), 0);
+    /// Where there is no node: sends each value when it is due, by `send`, which says whether there was room. How many had
+    /// room, and how many had none.
+    pub(super) fn send_all(
+        &self,
+        start_ns: u64,
+        mut send: impl FnMut(&[u8; VALUE_SIZE]) -> bool,
+    ) -> (u64, u64) {
+        let (mut sent, mut refused, mut number) = (0, 0, 0);
         while number < self.count && !interrupted() {
             let due_ns = self.due_ns(start_ns, number);
             sleep_until(due_ns);
@@ -71,10 +76,10 @@ impl Schedule {
                 continue;
             }
             let taken = send(&self.value(number, due_ns));
-            *if taken { &mut facts.sent } else { &mut facts.refused } += 1;
+            *if taken { &mut sent } else { &mut refused } += 1;
             number += 1;
         }
-        facts
+        (sent, refused)
     }
 }
 

@@ -46,7 +46,9 @@ pub struct Standing {
 
 /// The rows of one name, run by run.
 pub fn rows<'a>(runs: &'a [RunReport], name: &str) -> Vec<&'a Row> {
-    runs.iter().filter_map(|run| run.rows.iter().find(|row| row.name == name && row.count > 0)).collect()
+    runs.iter()
+        .filter_map(|run| run.figures.rows.iter().find(|row| row.name == name && row.count > 0))
+        .collect()
 }
 
 /// How all rows that were published stand.

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::explain::cause::UNEXPLAINED;
-use crate::sample::{ABSENT_NS, Samples};
 use crate::stall::{Stall, StallRule, steady_stalls};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
@@ -43,7 +42,7 @@ pub fn all(run: &Run, receivers: usize) -> Result<(usize, Vec<VehicleStall>), St
             found.extend(steady_stalls(&samples, cell.load, rule, run.header.warmup).into_iter().map(
                 |stall| {
                     let (run, receiver) = (number / receivers, number % receivers);
-                    let (row, stage) = (cell.engine.clone(), longest_stage(&samples, &stall));
+                    let (row, stage) = (cell.engine.clone(), stall.longest_stage(&samples));
                     VehicleStall { run, receiver, row, stage, cause: None, stall }
                 },
             ));
@@ -74,13 +73,4 @@ pub fn add_causes(stalls: &mut [VehicleStall], summary: &Summary, receivers: usi
         });
         stall.cause = named;
     }
-}
-
-fn longest_stage(samples: &Samples, stall: &Stall) -> Option<(String, u64)> {
-    let is_it =
-        |&row: &usize| samples.index[row] == stall.first_index && samples.total_ns[row] == stall.longest_ns;
-    let row = (0..samples.len()).find(is_it)?;
-    let known = samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS);
-    let longest = known.max_by_key(|stage| stage.ns[row])?;
-    Some((longest.name.clone(), longest.ns[row]))
 }

@@ -1,37 +1,31 @@
 //! The tables and drawings of `punctual run vehicles`.
 
-use super::figures::Row;
 use super::first::STEPS;
 use super::option::Mode;
 use super::overview::Overall;
 use super::published::{PUBLISHED, PUBLISHED_ASYNC, Published, Standing, rows};
 use crate::report::draw::{Series, bars, lines};
-use crate::report::section::{Block, Cell, Column, Item, Output, Section, Table, Tone, numbers};
+use crate::report::section::{Block, Cell, Column, Item, Output, Section, Table, TableOf, Tone};
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, fixed, grouped, micros, micros_or_dash};
 
 /// Ours by the rule of the tables: min / mean of truncated means / max, whole µs.
 pub(super) fn published(all: &Overall) -> Section {
-    let mut columns = vec![Column::name("messages"), Column::name("table")];
-    columns.extend(numbers(["min", "mean", "max"]));
-    let mut table = Table::new(columns).keyed(2);
-    let mut below = Vec::new();
+    let (mut lines, mut below) = (Vec::new(), Vec::new());
     for name in ["socket", "shared", "sharedmem"] {
         let rows = rows(&all.runs, name);
         if rows.is_empty() {
             continue;
         }
         let known = |published: &&Published| published.row == name && all.mode.is_mutual();
-        for published in PUBLISHED.iter().filter(known) {
-            let which = Cell::toned(format!("published, {} table", published.table), Tone::Faint);
-            let mean = fixed(published.mean, 2).into();
-            table.row([name.into(), which, count(published.min).into(), mean, count(published.max).into()]);
+        for Published { table, min, mean, max, .. } in PUBLISHED.iter().filter(known) {
+            let which = Cell::toned(format!("published, {table} table"), Tone::Faint);
+            lines.push((name, which, *min, Cell::from(fixed(*mean, 2)), *max));
         }
-        for (number, row) in rows.iter().enumerate() {
-            let which = format!("ours, run {}", number + 1).into();
-            let mean = Cell::toned(fixed(row.mean_us, 2), Tone::Strong);
-            table.row([name.into(), which, count(row.min_us).into(), mean, count(row.max_us).into()]);
+        for (row, number) in rows.iter().zip(1..) {
+            let mean = Cell::strong(fixed(row.mean_us, 2));
+            lines.push((name, format!("ours, run {number}").into(), row.min_us, mean, row.max_us));
         }
         if let Some(standing) = all.standings.iter().find(|s| s.row == name && all.mode.is_mutual()) {
             let Standing { runs, mean_below, max_below, .. } = standing;
@@ -40,6 +34,13 @@ pub(super) fn published(all: &Overall) -> Section {
             )));
         }
     }
+    let table = TableOf::new(lines)
+        .name("messages", |line| line.0)
+        .name("table", |line| line.1.clone())
+        .number("min", |line| count(line.2))
+        .number("mean", |line| line.3.clone())
+        .number("max", |line| count(line.4))
+        .keyed(2);
     Section::new("By the rule of the published tables")
         .about("sent → received, µs")
         .table(table)
@@ -52,25 +53,24 @@ pub(super) fn published(all: &Overall) -> Section {
 }
 
 pub(super) fn all_messages(all: &Overall) -> Section {
-    let mut columns = vec![Column::name("messages"), Column::number("run")];
-    columns.extend(numbers([
-        "count",
-        "lost",
-        "skipped",
-        "mean",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "max",
-        "sent late",
-    ]));
-    let mut table = Table::new(columns).keyed(2);
-    for (number, run) in all.runs.iter().enumerate() {
-        for row in run.rows.iter().filter(|row| row.count + row.lost > 0) {
-            table.row(message_row(number + 1, row));
-        }
-    }
+    let rows = all.runs.iter().zip(1..).flat_map(|(run, number)| {
+        let rows = run.figures.rows.iter().filter(|row| row.count + row.lost > 0);
+        rows.map(move |row| (number, row))
+    });
+    let table = TableOf::new(rows)
+        .name("messages", |(_, row)| &row.name)
+        .number("run", |(number, _)| number.to_string())
+        .number("count", |(_, row)| count(row.count))
+        .number("lost", |(_, row)| Cell::broken(row.lost))
+        .number("skipped", |(_, row)| count(row.skipped))
+        .number("mean", |(_, row)| micros(row.pooled_mean_ns))
+        .number("p50", |(_, row)| Cell::strong(micros_or_dash(row.p50_ns)))
+        .number("p90", |(_, row)| micros_or_dash(row.p90_ns))
+        .number("p99", |(_, row)| micros_or_dash(row.p99_ns))
+        .number("p99.9", |(_, row)| micros_or_dash(row.p999_ns))
+        .number("max", |(_, row)| micros(row.max_ns as f64))
+        .number("sent late", |(_, row)| micros(row.late_mean_ns))
+        .keyed(2);
     Section::new("The same messages, all of them").about("sent → received, µs").table(table).note(
         "Sent late: mean distance from due to sent, which the published tables leave out; the results count it in, as every \
          open load does (messages due at fixed instants). Skipped: not sent, as its publisher slept through the instant or did \
@@ -78,41 +78,26 @@ pub(super) fn all_messages(all: &Overall) -> Section {
     )
 }
 
-fn message_row(run: usize, row: &Row) -> Vec<Cell> {
-    let mut cells: Vec<Cell> = vec![(&row.name).into(), run.to_string().into(), count(row.count).into()];
-    cells.extend([Cell::broken(row.lost), count(row.skipped).into(), micros(row.pooled_mean_ns).into()]);
-    cells.push(Cell::toned(micros_or_dash(row.p50_ns), Tone::Strong));
-    let tail = [row.p90_ns, row.p99_ns, row.p999_ns, Some(row.max_ns)];
-    cells.extend(tail.map(|ns| Cell::from(micros_or_dash(ns))));
-    cells.push(micros(row.late_mean_ns).into());
-    cells
-}
-
 /// Where the time of each row goes.
 pub(super) fn stages(summary: &Summary) -> Option<Section> {
     let stamped: Vec<&CellResult> = summary.results.iter().filter(|r| !r.stages.is_empty()).collect();
-    let mut columns = vec![Column::name("stage")];
+    let mut table = TableOf::new(stage_names(&stamped)).name("stage", |name| *name);
     for result in &stamped {
-        let engine = &result.cell.engine;
-        columns.extend(numbers(["median", "part"]).into_iter().map(|column| column.over(engine)));
-    }
-    let mut table = Table::new(columns);
-    for name in stage_names(&stamped) {
-        let mut cells = vec![Cell::from(name)];
-        for result in &stamped {
-            let stage = result.stages.iter().find(|stage| stage.name == name);
-            let [median, part] = stage.map_or([dash(), dash()], |stage| {
-                [micros(stage.median_ns as f64), format!("{:.0} %", stage.share * 100.0)]
+        let stage = |name: &str| result.stages.iter().find(|stage| stage.name == name);
+        table = table
+            .over(&result.cell.engine)
+            .number("median", |name| {
+                Cell::strong(stage(name).map_or_else(dash, |stage| micros(stage.median_ns as f64)))
+            })
+            .number("part", |name| {
+                stage(name).map_or_else(dash, |stage| format!("{:.0} %", stage.share * 100.0))
             });
-            cells.extend([Cell::toned(median, Tone::Strong), part.into()]);
-        }
-        table.row(cells);
     }
     let note = "Output: until the receiver's kernel, or a receiver that was awake, had it. Elsewhere: the receiver did something \
                 else. Woken: it slept. Delivered: from thread to thread.";
     let section =
         Section::new("Stage by stage").about("due → received: the median of each, µs, and its part of all");
-    (!stamped.is_empty()).then(|| section.table(table).note(note))
+    (!stamped.is_empty()).then(|| section.table(table.keyed(1)).note(note))
 }
 
 /// Every stage of any of them, in order; what is unexplained comes last.
@@ -130,7 +115,7 @@ fn stage_names<'s>(results: &[&'s CellResult]) -> Vec<&'s str> {
 /// Within one message's fan-out, latency follows the place in the wake-up order.
 pub(super) fn places(all: &Overall) -> Option<Section> {
     let runs: Vec<&Vec<u64>> =
-        all.runs.iter().map(|run| &run.fan_out_ns).filter(|places| places.len() > 1).collect();
+        all.runs.iter().map(|run| &run.figures.fan_out_ns).filter(|places| places.len() > 1).collect();
     let last = runs.last()?;
     let most = runs.iter().map(|places| places.len()).max()?;
     let series: Vec<Series> = runs
@@ -159,7 +144,8 @@ pub(super) fn places(all: &Overall) -> Option<Section> {
 /// Where one process receives: every latency in order of arrival, as the original printed them.
 pub(super) fn arrivals(all: &Overall) -> Vec<Section> {
     let mut sections = Vec::new();
-    for (number, run) in all.runs.iter().enumerate().filter(|(_, run)| !run.arrivals_ns.is_empty()) {
+    let figures = all.runs.iter().map(|run| &run.figures).enumerate();
+    for (number, run) in figures.filter(|(_, run)| !run.arrivals_ns.is_empty()) {
         let arrivals = run.arrival_senders.iter().zip(&run.arrivals_ns);
         let each: Vec<String> =
             arrivals.map(|(sender, ns)| format!("{sender}:{}", count(ns / 1000))).collect();
@@ -187,56 +173,49 @@ pub(super) fn arrivals(all: &Overall) -> Vec<Section> {
 }
 
 pub(super) fn senders(all: &Overall) -> Option<Section> {
-    let run = all.runs.iter().rev().find(|run| !run.senders.is_empty())?;
-    let mut columns = vec![Column::name("vehicle")];
-    columns.extend(numbers(["count", "min", "p50", "max"]));
-    let mut table = Table::new(columns);
-    for row in &run.senders {
-        let [min, p50, max] = [row.min_ns, row.p50_ns, row.max_ns].map(|ns| micros(ns as f64));
-        let (name, count) = (row.sender.to_string().into(), count(row.count).into());
-        table.row([name, count, min.into(), Cell::toned(p50, Tone::Strong), max.into()]);
-    }
+    let run = all.runs.iter().rev().map(|run| &run.figures).find(|run| !run.senders.is_empty())?;
+    let table = TableOf::new(&run.senders)
+        .name("vehicle", |row| row.sender.to_string())
+        .number("count", |row| count(row.count))
+        .number("min", |row| micros(row.min_ns as f64))
+        .number("p50", |row| Cell::strong(micros(row.p50_ns as f64)))
+        .number("max", |row| micros(row.max_ns as f64))
+        .keyed(1);
     let note = "The store names the sender of each message in its column sender.";
     Some(Section::new("By sender").about("last run, sent → received, µs").table(table).note(note))
 }
 
 pub(super) fn firsts(all: &Overall) -> Table {
-    let mut columns = vec![Column::number("run")];
-    columns.extend(numbers(["count", "all"]));
-    columns.extend(STEPS.iter().map(|step| Column::number(step.to_string())));
-    columns.push(Column::number("looker late"));
-    let mut table = Table::new(columns);
-    for (number, run) in all.runs.iter().enumerate().filter(|(_, run)| run.firsts.count > 0) {
-        let ms = |ns: u64| Cell::from(fixed(ns as f64 / 1e6, 2));
-        let total: u64 = run.firsts.mean.iter().map(|share| share.ns).sum();
-        let mut cells: Vec<Cell> =
-            vec![(number + 1).to_string().into(), count(run.firsts.count as u64).into(), ms(total)];
-        cells.extend(run.firsts.mean.iter().map(|share| ms(share.ns)));
-        cells.push(ms(run.control_late_us * 1000));
-        table.row(cells);
+    let ms = |ns: u64| fixed(ns as f64 / 1e6, 2);
+    let runs = all.runs.iter().zip(1..).filter(|(run, _)| run.firsts.count > 0);
+    let mut table = TableOf::new(runs)
+        .number("run", |(_, number)| number.to_string())
+        .number("count", |(run, _)| count(run.firsts.count as u64))
+        .number("all", |(run, _)| ms(run.firsts.mean.iter().map(|share| share.ns).sum()));
+    for (place, step) in STEPS.iter().enumerate() {
+        table =
+            table.number(step, |(run, _)| run.firsts.mean.get(place).map_or_else(dash, |share| ms(share.ns)));
     }
-    table
+    table.number("looker late", |(run, _)| ms(run.control_late_us * 1000)).keyed(1)
 }
 
 pub(super) fn start_up(all: &Overall) -> Section {
-    let mut columns = vec![Column::number("run")];
-    columns.extend(numbers(["all ready", "clock", "node", "bind", "all told"]));
-    columns.extend(numbers(["p50", "max"]).into_iter().map(|column| column.over("first, µs")));
-    columns.extend(numbers(["waited, ms", "drift, ppm", "grew, KiB"]));
-    let mut table = Table::new(columns);
-    for (number, run) in all.runs.iter().enumerate() {
-        let startup = &run.startup;
-        let tenth = |value: f64| Cell::from(fixed(value, 1));
-        let mut cells: Vec<Cell> =
-            vec![(number + 1).to_string().into(), format!("{:.0}", startup.all_ready_ms).into()];
-        cells.extend([startup.clock_ms_max, startup.node_ms_max, startup.bind_ms_max].map(tenth));
-        cells.push(tenth(startup.all_heard_ms));
-        let firsts = [startup.first_ns_median, startup.first_ns_max];
-        cells.extend(firsts.map(|ns| Cell::from(micros_or_dash(ns))));
-        cells.extend([run.facts.queued_ns as f64 / 1e6, run.drift_ppm].map(tenth));
-        cells.push(grouped(run.growth_kib_max).into());
-        table.row(cells);
-    }
+    let tenth = |value: f64| fixed(value, 1);
+    let table = TableOf::new(all.runs.iter().zip(1..))
+        .number("run", |(_, number)| number.to_string())
+        .number("all ready", |(run, _)| format!("{:.0}", run.startup.all_ready_ms))
+        .number("clock", |(run, _)| tenth(run.startup.clock_ms_max))
+        .number("node", |(run, _)| tenth(run.startup.node_ms_max))
+        .number("bind", |(run, _)| tenth(run.startup.bind_ms_max))
+        .number("all told", |(run, _)| tenth(run.startup.all_heard_ms))
+        .over("first, µs")
+        .number("p50", |(run, _)| micros_or_dash(run.startup.first_ns_median))
+        .number("max", |(run, _)| micros_or_dash(run.startup.first_ns_max))
+        .over("")
+        .number("waited, ms", |(run, _)| tenth(run.facts.queued_ns as f64 / 1e6))
+        .number("drift, ppm", |(run, _)| tenth(run.figures.drift_ppm))
+        .number("grew, KiB", |(run, _)| grouped(run.growth_kib_max))
+        .keyed(1);
     Section::new("Start-up, apart").about("the slowest process of each run, ms").table(table).note(
         "All processes start at once; nothing of this is in the rows above but the first messages. All told: from the beginning of \
          a receiver's opening until it had a value of each other. Waited: for a processor, all threads. Grew: memory of a \

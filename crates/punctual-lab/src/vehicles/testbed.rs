@@ -10,10 +10,8 @@ use punctual_machine::namespace::{
     bring_up, create_veth, join_bridge, network_namespace_id, reflect, thread_id, unshare_network,
 };
 
-use super::first::Beginning;
 use super::option::{Interfaces, VehiclesSettings};
-use super::protocol::{Account, Assignment, Done, Facts, Opening, Part, Port, Skipped, VehicleRequest};
-use super::quiet::ComponentWindows;
+use super::protocol::{Account, Assignment, Opening, Part, Port, VehicleRequest, WorkloadResult};
 use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine, Medium};
 use crate::run::{Prepare, Worker, free_addresses, make_bridge, plug_in};
@@ -150,32 +148,12 @@ struct NodeProcess {
     worker: Option<Worker>,
 }
 
-/// What one process brought back.
-#[derive(Clone, Debug, Default)]
-pub struct WorkloadResult {
-    /// What it went through.
-    pub facts: Facts,
-    /// What it received.
-    pub records: Vec<Record>,
-    /// What it never sent.
-    pub skipped: Vec<Skipped>,
-    /// How its receiving threads began.
-    pub beginnings: Vec<Beginning>,
-    /// What its threads went through.
-    pub windows: Vec<ComponentWindows>,
-}
-
 /// All processes of one run.
 #[derive(Debug)]
 pub struct VehiclesTestbed {
     processes: Vec<NodeProcess>,
     /// Names of those that died.
     pub died: Vec<String>,
-}
-
-/// Words for a process that does not answer any more.
-fn dead(part: Part) -> String {
-    format!("{} died", part.name())
 }
 
 impl VehiclesTestbed {
@@ -216,14 +194,14 @@ impl VehiclesTestbed {
                 port,
                 bus,
                 keys: keys.clone(),
-                wake: settings.wake.to_string(),
+                wake: settings.wake,
                 cpu: settings.asked.pin.then(|| cpus[number % cpus.len()]),
                 urgency: settings.asked.sched,
                 inbox_size: settings.inbox_size(),
                 others,
                 vehicles: settings.asked.vehicles,
                 components: settings.asked.components,
-                period_ns: settings.asked.period.as_nanos() as u64,
+                period_ns: settings.period_ns(),
                 count: settings.count,
                 phase_ns: settings.phase_ns(),
                 barrier: !settings.asked.no_barrier,
@@ -271,24 +249,27 @@ impl VehiclesTestbed {
 }
 
 impl NodeProcess {
+    fn worker(&mut self) -> Result<&mut Worker, String> {
+        self.worker.as_mut().ok_or_else(|| format!("{} died", self.part.name()))
+    }
+
     fn send(&mut self, request: &impl Serialize) -> Result<(), String> {
-        self.worker.as_mut().ok_or_else(|| dead(self.part))?.send(request)
+        self.worker()?.send(request)
     }
 
     fn recv<T: DeserializeOwned>(&mut self) -> Result<T, String> {
-        let part = self.part;
-        let answer = self.worker.as_mut().ok_or_else(|| dead(part))?.recv();
+        let answer = self.worker()?.recv();
         // Of a process that died, it is said elsewhere who that was.
         answer.map_err(|text: String| match is_of_the_pipe(&text) {
             true => text,
-            false => format!("{}: {text}", part.name()),
+            false => format!("{}: {text}", self.part.name()),
         })
     }
 
     fn done(&mut self) -> Result<WorkloadResult, String> {
-        let Done { facts, skipped, beginnings, windows, bytes } = self.recv()?;
-        let bytes = self.worker.as_mut().ok_or_else(|| dead(self.part))?.recv_bytes(bytes)?;
-        Ok(WorkloadResult { facts, records: Record::read_all(&bytes), skipped, beginnings, windows })
+        let (result, size): (WorkloadResult, usize) = self.recv()?;
+        let bytes = self.worker()?.recv_bytes(size)?;
+        Ok(WorkloadResult { records: Record::read_all(&bytes), ..result })
     }
 
     fn reap(&mut self, reason: &str) -> String {
