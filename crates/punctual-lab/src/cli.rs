@@ -8,6 +8,7 @@ use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::command;
 use crate::error::Failure;
 use crate::report::text::Screen;
+use crate::survey::SurveyOptions;
 
 /// Measures how long messages take on this machine, says where the time goes and what to use.
 #[derive(Debug, Parser)]
@@ -19,13 +20,13 @@ struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    survey: command::SurveyArguments,
+    survey: SurveyOptions,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Measure every route and way of waiting of this machine, recommend, report (a minute)
-    Survey(command::SurveyArguments),
+    Survey(SurveyOptions),
     /// Run one experiment
     Run(command::RunArguments),
     /// Go through every order of events in a model

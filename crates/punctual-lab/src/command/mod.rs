@@ -52,7 +52,7 @@ pub use run::{RunArguments, RunCommand, run};
 pub use server::{ServerArguments, server};
 pub use sim::{SimArguments, sim};
 pub use stat::{StatArguments, stat};
-pub use survey::{SurveyArguments, survey};
+pub use survey::survey;
 pub use tasks::tasks;
 pub use vehicles::vehicles;
 pub use verify::{VerifyArguments, verify};

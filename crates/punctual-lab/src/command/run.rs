@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 
 use crate::error::Failure;
 use crate::response::settings::ResponseArguments;
+use crate::survey::SurveyOptions;
 use crate::vehicles::option::VehiclesArguments;
 
 /// Which experiment.
@@ -32,7 +33,7 @@ pub enum RunCommand {
     /// A TCP server whose stages are threads, or tasks in classes, beside the published tables
     Server(Box<super::ServerArguments>),
     /// The main job: the same as punctual survey
-    Survey(super::SurveyArguments),
+    Survey(SurveyOptions),
     /// Fifteen processes that publish to each other on one medium, beside the published tables
     Vehicles(Box<VehiclesArguments>),
     /// Every way to wake a sleeping reader, what each costs, and what is lost (a minute)

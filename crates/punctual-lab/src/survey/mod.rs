@@ -130,7 +130,7 @@ impl Survey<'_> {
             let [here, there] = self.cpus;
             order.neighbours = [here, there.filter(|_| there != here)];
         }
-        order.is_traced = self.plan.is_traced;
+        order.is_traced = self.plan.asked.trace;
         let mut endpoint = cell.endpoint();
         endpoint.windows = kept::windows(&endpoint, order.duration);
         let mut made = self.testbeds[&cell.route.place()].make(endpoint, order)?;
@@ -198,8 +198,8 @@ impl Experiment for SurveyPlan {
             "order": "in turns",
             "quick": self.asked.quick,
             "only": self.asked.only,
-            "load": self.asked.load,
-            "gap_us": self.asked.gap_us,
+            "load": self.asked.load(),
+            "gap_us": self.asked.common.gap_us(),
             "client_cpu": cpus.first(),
             "responder_cpu": cpus.last(),
         });

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use punctual::Wake;
 use punctual_machine::packet::PacketOptions;
 
 use crate::endpoint::{EndpointPlan, Medium, Stack};
 use crate::load::client::{Trial, Warmup};
 use crate::load::testbed::Place;
+use crate::run::Common;
 use crate::sample::{CellId, Kind, Load};
 
 /// A way for a message, and how its receiver waits.
@@ -206,29 +208,39 @@ pub struct SurveyPlan {
     pub duration: Duration,
     /// Most messages of one trial.
     pub count_max: usize,
-    /// Records which thread each processor ran, too.
-    pub is_traced: bool,
     /// What was asked for.
     pub asked: SurveyOptions,
 }
 
 /// What a user may change.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct SurveyOptions {
-    /// A quarter of the cells in a quarter of the time.
+    /// What all that measure have in common
+    #[command(flatten)]
+    pub common: Common,
+    /// Messages of 64 B only, in about 15 s
+    #[arg(long)]
     pub quick: bool,
-    /// Time for all trials together.
-    pub duration: Option<Duration>,
-    /// Most messages of one trial.
-    pub count: Option<usize>,
-    /// Only this idle gap.
-    pub gap_us: Option<u64>,
-    /// Only this load.
-    pub load: Option<Load>,
-    /// Only routes whose name contains this.
+    /// Only routes whose name contains this, such as shared/ or /spin
+    #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
-    /// Record which thread each processor ran, too.
+    /// Record which thread each processor ran, for punctual explain (root)
+    #[arg(long)]
     pub trace: bool,
+}
+
+impl SurveyOptions {
+    /// The only load that is wanted, if not both are.
+    pub fn load(&self) -> Option<Load> {
+        self.common.load.map(Into::into)
+    }
+
+    fn wants(&self, cell: &SurveyCell) -> bool {
+        let (engine, wake) = cell.route.names();
+        self.common.gap_us().is_none_or(|gap_us| gap_us == cell.gap_us)
+            && self.load().is_none_or(|load| load == cell.load)
+            && self.only.as_ref().is_none_or(|only| format!("{engine}/{wake}").contains(only.as_str()))
+    }
 }
 
 /// Messages of a trial's warm-up: first without a gap, until pages, caches and predictors know the way; then in the manner
@@ -277,17 +289,11 @@ impl SurveyPlan {
                 ..SurveyCell::closed(route, gap_us, Manner::Usual)
             }));
         }
-        cells.retain(|cell| {
-            let (engine, wake) = cell.route.names();
-            wishes.gap_us.is_none_or(|gap_us| gap_us == cell.gap_us)
-                && wishes.load.is_none_or(|load| load == cell.load)
-                && wishes.only.as_ref().is_none_or(|only| format!("{engine}/{wake}").contains(only.as_str()))
-        });
+        cells.retain(|cell| wishes.wants(cell));
         let seconds = if wishes.quick { 14 } else { 58 };
-        let duration = wishes.duration.unwrap_or(Duration::from_secs(seconds));
-        let count_max = wishes.count.unwrap_or(COUNT_MAX);
-        let (is_traced, asked) = (wishes.trace, wishes.clone());
-        Self { cells, trials: TRIALS, duration, count_max, is_traced, asked }
+        let duration = wishes.common.duration.unwrap_or(Duration::from_secs(seconds));
+        let count_max = wishes.common.count_max().unwrap_or(COUNT_MAX);
+        Self { cells, trials: TRIALS, duration, count_max, asked: wishes.clone() }
     }
 
     /// The unit of a trial's time, so that all trials together take the plan's.
@@ -349,8 +355,8 @@ mod tests {
 
     #[test]
     fn wishes_narrow_the_plan() {
-        let wishes =
-            SurveyOptions { only: Some("shared/".to_owned()), gap_us: Some(0), ..SurveyOptions::default() };
+        let common = Common { gap: Some(Duration::ZERO), ..Common::default() };
+        let wishes = SurveyOptions { only: Some("shared/".to_owned()), common, ..SurveyOptions::default() };
         let plan = SurveyPlan::survey(&wishes);
         assert!(plan.cells.iter().all(|cell| cell.route.names().0 == "shared" && cell.gap_us == 0));
         // Six ways, two sizes, and the one that has a floor.
