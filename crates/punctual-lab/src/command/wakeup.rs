@@ -12,26 +12,14 @@ use super::progress::progress;
 use super::{measure, write_json};
 use crate::error::Failure;
 use crate::run::{Common, LoadArgument};
-use crate::wakeup::{self, Mutation, Route, SoakOptions, WakeupOptions, WakeupPlan};
+use crate::wakeup::{self, Mutation, Route, SoakOptions, SoakTally, WakeupOptions, WakeupPlan};
 
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]
 pub struct WakeupArguments {
-    /// What all that measure have in common
+    /// What is measured
     #[command(flatten)]
-    pub common: Common,
-    /// A core each and an idle machine only, in about 20 s
-    #[arg(long)]
-    pub quick: bool,
-    /// How often everything is measured, in turn [default: 5, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
-    /// Only ways whose name contains this, such as futex, uring, +fifo; several between commas
-    #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
-    /// Every gap and every way under all conditions: same core, SCHED_FIFO, every core busy
-    #[arg(long)]
-    pub all_conditions: bool,
+    pub options: WakeupOptions,
     /// Instead: N messages there and back between two processes, with random delays, counting wake-ups that are lost
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
     pub soak: Option<u64>,
@@ -40,48 +28,37 @@ pub struct WakeupArguments {
     pub wake: Option<Wake>,
     /// Spoil --soak, to see that it notices: take the sleeper's look too early or leave out the sender's notify (wake-ups are
     /// lost), or halt the sender halfway (none is). Needs a build with --cfg labelled_stores
-    #[arg(long, value_name = "look|notify|halt", requires = "soak")]
+    #[arg(long, value_name = "look|notify|halt", hide_possible_values = true, requires = "soak")]
     pub spoil: Option<Mutation>,
 }
 
 /// Measures, stores, compares, advises; or soaks.
 pub fn wakeup(arguments: &WakeupArguments) -> Result<(), Failure> {
-    if let Some(LoadArgument::Open) = arguments.common.load {
+    let common = &arguments.options.common;
+    if let Some(LoadArgument::Open) = common.load {
         let text = "--load open: a wake-up is measured one message at a time, which is a closed load";
         return Err(Failure::Usage(text.to_owned()));
     }
     match arguments.soak {
         Some(count) => soak(arguments, count),
-        None => measure::make(&plan(arguments)?, &arguments.common, &progress(arguments.common.quiet)),
+        None => measure::make(&plan(&arguments.options)?, common, &progress(common.quiet)),
     }
 }
 
-fn plan(arguments: &WakeupArguments) -> Result<WakeupPlan, Failure> {
-    let common = &arguments.common;
-    let wishes = WakeupOptions {
-        quick: arguments.quick,
-        rounds: arguments.rounds,
-        all_conditions: arguments.all_conditions,
-        duration: common.duration,
-        count: common.count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
-        gap_us: common.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX)),
-        only: arguments.only.clone(),
-    };
-    let plan = WakeupPlan::wakeup(&wishes);
-    if plan.cells.is_empty() {
-        return Err(Failure::Usage(nothing_left(&wishes)));
-    }
-    Ok(plan)
+fn plan(wishes: &WakeupOptions) -> Result<WakeupPlan, Failure> {
+    let plan = WakeupPlan::wakeup(wishes);
+    if plan.cells.is_empty() { Err(Failure::Usage(nothing_left(wishes))) } else { Ok(plan) }
 }
 
 /// Which wish leaves nothing to measure.
 fn nothing_left(wishes: &WakeupOptions) -> String {
     let only = wishes.only.as_deref().unwrap_or_default();
-    if WakeupPlan::wakeup(&WakeupOptions { gap_us: None, ..wishes.clone() }).cells.is_empty() {
+    let any_gap = Common { gap: None, ..wishes.common.clone() };
+    if WakeupPlan::wakeup(&WakeupOptions { common: any_gap, ..wishes.clone() }).cells.is_empty() {
         let names: Vec<&str> = Route::all().iter().map(|route| route.name()).collect();
         return format!("--only {only}: no way has that in its name; there are {}", names.join(", "));
     }
-    let gap_us = wishes.gap_us.unwrap_or_default();
+    let gap_us = wishes.common.gap_us().unwrap_or_default();
     let of = if only.is_empty() { String::new() } else { format!(" of {only}") };
     format!("--gap {gap_us}us: not measured{of}; gaps are 0, 10us, 100us, 1ms and 10ms")
 }
@@ -102,22 +79,23 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--spoil {spoilt}: {text}")));
     }
     catch_interrupts()?;
-    let bar = progress(arguments.common.quiet);
+    let common = &arguments.options.common;
+    let bar = progress(common.quiet);
     bar.set_length(count);
     bar.set_style(
         ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} messages {eta} left")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.enable_steady_tick(Duration::from_millis(500));
-    let options = SoakOptions { wake, count, seed: arguments.common.seed, spoilt: arguments.spoil };
+    let options = SoakOptions { wake, count, seed: common.seed, spoilt: arguments.spoil };
     let result = wakeup::soak(options, &cpus, &bar);
     bar.disable_steady_tick();
     bar.finish_and_clear();
     let result = result?;
     let json = serde_json::to_string_pretty(&result).expect("every key is a string") + "\n";
-    write_json(Some(arguments.common.json.as_deref().unwrap_or(Path::new("-"))), &json)?;
-    if result.lost > 0 || result.noticed != result.messages {
-        let (lost, messages) = (result.lost, result.messages);
+    write_json(Some(common.json.as_deref().unwrap_or(Path::new("-"))), &json)?;
+    let SoakTally { messages, noticed, lost, .. } = result.tally;
+    if lost > 0 || noticed != messages {
         return Err(Failure::Promise(format!("{lost} wake-ups of {messages} messages were lost")));
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use punctual_lab_machine::wake::Mechanism;
 
-use super::plan::{Conditions, Measurement, WakeupCell};
+use super::plan::{Measurement, WakeupCell};
 use super::route::Route;
 use crate::summary::{CellResult, Choice, Recommendation};
 use crate::units::micros;
@@ -13,11 +13,8 @@ const ALIKE: f64 = 1.1;
 /// The advice, if enough was measured for any.
 pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
     let at = |route: Route, gap_us: u64| {
-        let id = WakeupCell { route, conditions: Conditions::default(), gap_us }.id(Measurement::Any);
-        results
-            .iter()
-            .find(|result| result.cell == id && result.lost == 0)
-            .filter(|r| r.figures.p50.is_some())
+        let result = WakeupCell::plain(route, gap_us).result(results, Measurement::Any);
+        result.filter(|result| result.lost == 0 && result.figures.p50.is_some())
     };
     let parks: Vec<Route> = Mechanism::ALL.map(Route::Park).to_vec();
     let in_a_loop = [Mechanism::Epoll, Mechanism::EpollEdge, Mechanism::UringPoll].map(Route::Park);

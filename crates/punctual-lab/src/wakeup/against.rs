@@ -2,11 +2,10 @@
 
 use punctual_lab_machine::wake::Mechanism;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::figures::cpu_ns;
 use super::plan::{Conditions, GAPS_US, Measurement, WakeupCell};
 use super::route::{Route, SetSize};
-use crate::sample::CellId;
 use crate::summary::CellResult;
 use crate::units::micros;
 
@@ -55,11 +54,10 @@ pub struct Price {
 
 impl Price {
     fn of(any: &CellResult) -> Option<Self> {
-        let more = |name: &str| any.more.get(name).and_then(Value::as_f64);
         Some(Self {
-            notify_calls: more("notify_calls_per_message")?,
-            wait_calls: more("wait_calls_per_message")?,
-            cpu_ns: (any.cpu_ns_per_message? + more("notify_ns_per_message")?).round(),
+            notify_calls: any.number("notify_calls_per_message")?,
+            wait_calls: any.number("wait_calls_per_message")?,
+            cpu_ns: cpu_ns(any)?.round(),
         })
     }
 
@@ -98,7 +96,7 @@ impl AgainstBare {
     pub fn of(results: &[CellResult]) -> Vec<Self> {
         let compare = |conditions, (route, bare, measurement), gap_us| {
             let at =
-                |route, measurement| find(results, WakeupCell { route, conditions, gap_us }, measurement);
+                |route, measurement| WakeupCell { route, conditions, gap_us }.result(results, measurement);
             let (result, other) = (at(route, measurement)?, at(bare, measurement)?);
             let [low, ratio, high] = quartiles(result, other)?;
             Some(Self {
@@ -119,11 +117,6 @@ impl AgainstBare {
             .flatten()
             .collect()
     }
-}
-
-fn find(results: &[CellResult], cell: WakeupCell, measurement: Measurement) -> Option<&CellResult> {
-    let id = cell.id(measurement);
-    results.iter().find(|result| result.cell == id)
 }
 
 /// A way between two processes beside the same between two threads.
@@ -151,7 +144,7 @@ impl AgainstThreads {
     /// Every way at every gap where both were measured.
     pub fn of(results: &[CellResult]) -> Vec<Self> {
         let compare = |route: Route, gap_us| {
-            let at = |conditions| find(results, WakeupCell { route, conditions, gap_us }, Measurement::Any);
+            let at = |conditions| WakeupCell { route, conditions, gap_us }.result(results, Measurement::Any);
             let (threads, processes) = (at(Conditions::THREADS)?, at(Conditions::PROCESSES)?);
             let [low, ratio, high] = quartiles(processes, threads)?;
             Some(Self {
@@ -174,7 +167,7 @@ impl AgainstThreads {
 pub fn epoll_answer(rows: &[AgainstBare]) -> Vec<String> {
     let floor = Route::BareEpoll(SetSize::One).name();
     let part = |row: &AgainstBare| {
-        let gap = CellId { gap_us: row.gap_us, ..CellId::new("", "") }.gap();
+        let gap = WakeupCell::gap_name(row.gap_us);
         let (calls, bare_calls) = (row.price.calls(), row.bare_price.calls());
         let (own, bare) = (micros(row.p50_ns as f64), micros(row.bare_ns as f64));
         let ratio = row.ratio;

@@ -3,16 +3,16 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::plan::{Conditions, GAPS_US, Measurement, WakeupCell};
+use super::plan::{GAPS_US, Measurement, WakeupCell};
 use super::route::Route;
-use super::trial::{Class, Record};
+use super::trial::{Class, Record, Sent};
 use super::{WARMUP, interval};
+use crate::stats::upper_median;
 use crate::summary::CellResult;
 
 /// Counters of one cell, over all its trials.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CallFigures {
-    cell: WakeupCell,
     messages: u64,
     notify_calls: u64,
     notified: u64,
@@ -32,69 +32,55 @@ pub struct CallFigures {
 const PAIRED: [Measurement; 2] = [Measurement::Any, Measurement::Blocked];
 
 impl CallFigures {
-    fn new(cell: WakeupCell) -> Self {
-        Self {
-            cell,
-            messages: 0,
-            notify_calls: 0,
-            notified: 0,
-            park_calls: 0,
-            parked: 0,
-            awake: 0,
-            wall_ns: 0,
-            notify_ns: [Vec::new(), Vec::new()],
-            loop_sums: [0.0; 2],
-            medians_ns: [Vec::new(), Vec::new()],
-        }
-    }
-
     /// One more trial.
-    pub(super) fn add(all: &mut Vec<Self>, cell: &WakeupCell, record: &Record) {
-        let place = all.iter().position(|figures| figures.cell == *cell).unwrap_or_else(|| {
-            all.push(Self::new(*cell));
+    pub(super) fn add(all: &mut Vec<(WakeupCell, Self)>, cell: &WakeupCell, record: &Record) {
+        let place = all.iter().position(|(other, _)| other == cell).unwrap_or_else(|| {
+            all.push((*cell, Self::default()));
             all.len() - 1
         });
-        let figures = &mut all[place];
+        let figures = &mut all[place].1;
         figures.messages += record.rows.len() as u64;
         let clock = punctual::Clock::get();
         figures.wall_ns += clock.nanos(record.lasted);
         for (medians, measurement) in figures.medians_ns.iter_mut().zip(PAIRED) {
-            let rows = record.rows.iter().skip(WARMUP as usize).filter(|row| !row.lost);
+            let rows = record.rows.iter().skip(WARMUP as usize).filter(|row| !row.is_lost());
             let of = rows.filter_map(|row| interval(row, measurement));
-            let durations: Vec<u64> = of.map(|(from, to)| clock.nanos(to.since(from))).collect();
-            medians.push((!durations.is_empty()).then(|| median(durations)));
+            let mut durations: Vec<u64> = of.map(|(from, to)| clock.nanos(to.since(from))).collect();
+            medians.push(upper_median(&mut durations));
         }
         for row in &record.rows {
-            figures.notify_calls += u64::from(row.calls);
-            figures.notified += u64::from(row.calls > 0);
-            figures.notify_ns[usize::from(row.calls > 0)].push(clock.nanos(row.after.since(row.before)));
-            let around = clock.nanos(row.acknowledged.since(row.before)) as f64;
+            let Sent { before, after, acknowledged, calls, .. } = row.sent;
+            figures.notify_calls += u64::from(calls);
+            figures.notified += u64::from(calls > 0);
+            figures.notify_ns[usize::from(calls > 0)].push(clock.nanos(after.since(before)));
+            let around = clock.nanos(acknowledged.since(before)) as f64;
             figures.loop_sums[0] += around;
             figures.loop_sums[1] += around * around;
-            figures.park_calls += u64::from(row.parks) * u64::from(record.calls_per_park);
-            figures.parked += u64::from(row.class == Class::Parked);
-            figures.awake += u64::from(row.class == Class::Awake);
+            figures.park_calls += u64::from(row.seen.parks) * u64::from(record.calls_per_park);
+            figures.parked += u64::from(row.class() == Class::Parked);
+            figures.awake += u64::from(row.class() == Class::Awake);
         }
     }
 
     /// What notifying takes the writer, by the medians: an instant at which it is kept from running costs time, but no
     /// processor time.
     fn notify_ns_per_message(&self) -> f64 {
-        let cost = |durations: &Vec<u64>| median(durations.clone()) as f64 * durations.len() as f64;
+        let median = |durations: &Vec<u64>| upper_median(&mut durations.clone()).unwrap_or(0);
+        let cost = |durations: &Vec<u64>| median(durations) as f64 * durations.len() as f64;
         self.notify_ns.iter().map(cost).sum::<f64>() / self.messages.max(1) as f64
     }
 
     /// Adds them to the cell's results.
-    pub(super) fn enrich(&self, results: &mut [CellResult]) {
+    pub(super) fn enrich(&self, cell: WakeupCell, results: &mut [CellResult]) {
         let share = |count: u64| (count as f64 / self.messages.max(1) as f64 * 1000.0).round() / 1000.0;
         for (medians, measurement) in self.medians_ns.iter().zip(PAIRED) {
-            let id = self.cell.id(measurement);
+            let id = cell.id(measurement);
             if let Some(result) = results.iter_mut().find(|result| result.cell == id) {
                 result.more.insert("trial_p50_ns".to_owned(), json!(medians));
             }
         }
         for measurement in [Measurement::Any, Measurement::Loop] {
-            let id = self.cell.id(measurement);
+            let id = cell.id(measurement);
             let Some(result) = results.iter_mut().find(|result| result.cell == id) else { continue };
             let more = &mut result.more;
             if measurement == Measurement::Loop {
@@ -115,9 +101,9 @@ impl CallFigures {
     }
 }
 
-fn median(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+/// Processor time of a message: the reader's, and the writer's in the notification; nanoseconds.
+pub(super) fn cpu_ns(any: &CellResult) -> Option<f64> {
+    Some(any.cpu_ns_per_message? + any.number("notify_ns_per_message")?)
 }
 
 /// The adaptive policy at one gap, beside the two that it chooses between.
@@ -150,12 +136,9 @@ impl Policy {
 
     fn at(results: &[CellResult], gap_us: u64) -> Option<Self> {
         let find = |route: Route| {
-            let cell = WakeupCell { route, conditions: Conditions::default(), gap_us };
-            let id = cell.id(Measurement::Any);
-            let result = results.iter().find(|result| result.cell == id)?;
-            let more = |name: &str| result.more.get(name).and_then(serde_json::Value::as_f64);
-            let cpu_ns = result.cpu_ns_per_message? + more("notify_ns_per_message")?;
-            Some(([result.figures.p50? as f64, cpu_ns], more("notify_calls_per_message")?))
+            let result = WakeupCell::plain(route, gap_us).result(results, Measurement::Any)?;
+            let times = [result.figures.p50? as f64, cpu_ns(result)?];
+            Some((times, result.number("notify_calls_per_message")?))
         };
         let (spin, _) = find(Route::Spin)?;
         let (park, _) = find(Route::Park(punctual_lab_machine::wake::Mechanism::Futex))?;

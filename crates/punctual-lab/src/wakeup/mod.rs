@@ -41,7 +41,7 @@ pub use plan::{Conditions, GAPS_US, Measurement, WakeupCell, WakeupOptions, Wake
 pub use published::{Compared, PUBLISHED, Published};
 pub use reader::serve as serve_reader;
 pub use route::{Route, SetSize};
-pub use soak::{Mutation, SoakOptions, SoakResult, serve as serve_soak, soak};
+pub use soak::{Mutation, SoakOptions, SoakResult, SoakTally, serve as serve_soak, soak};
 use trial::{Class, Record, Row};
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
@@ -57,7 +57,7 @@ pub struct Outcomes {
     /// A racy one and its repair under the time limits of the work log.
     pub time_limits: Vec<HandshakeResult>,
     /// System calls and sleeps, per cell.
-    pub figures: Vec<CallFigures>,
+    pub figures: Vec<(WakeupCell, CallFigures)>,
     /// Trials made.
     pub made: usize,
 }
@@ -112,11 +112,11 @@ fn samples(record: &Record, measurement: Measurement, start: Ticks) -> Samples {
     let at = |instant: Ticks| clock.nanos(instant.since(start));
     for (index, row) in record.rows.iter().enumerate() {
         let Some((from, to)) = interval(row, measurement) else { continue };
-        let outcome = if row.lost { Outcome::Lost } else { Outcome::Answered };
+        let outcome = if row.is_lost() { Outcome::Lost } else { Outcome::Answered };
         samples.push(index as u64, at(from), at(from), clock.nanos(to.since(from)), outcome);
     }
     if let (true, Measurement::Any) = (record.stuck, measurement) {
-        let last = record.rows.last().map_or(start, |row| row.acknowledged);
+        let last = record.rows.last().map_or(start, |row| row.sent.acknowledged);
         samples.push(record.rows.len() as u64, at(last), at(last), clock.nanos(record.lasted), Outcome::Lost);
     }
     if measurement == Measurement::Any {
@@ -126,12 +126,13 @@ fn samples(record: &Record, measurement: Measurement, start: Ticks) -> Samples {
 }
 
 fn interval(row: &Row, measurement: Measurement) -> Option<(Ticks, Ticks)> {
+    let (sent, awake) = (&row.sent, row.awake());
     match measurement {
-        Measurement::Any => Some((row.before, row.awake)),
-        Measurement::Blocked => (row.class == Class::Parked).then_some((row.before, row.awake)),
-        Measurement::Bracket => Some((row.began, row.awake)),
-        Measurement::Loop => Some((row.before, row.acknowledged)),
-        Measurement::Notify => Some((row.before, row.after)),
+        Measurement::Any => Some((sent.before, awake)),
+        Measurement::Blocked => (row.class() == Class::Parked).then_some((sent.before, awake)),
+        Measurement::Bracket => Some((Ticks(row.seen.began), awake)),
+        Measurement::Loop => Some((sent.before, sent.acknowledged)),
+        Measurement::Notify => Some((sent.before, sent.after)),
     }
 }
 
@@ -161,8 +162,8 @@ impl Experiment for WakeupPlan {
     fn summarise(&self, outcomes: &Outcomes, store: &Store) -> Result<Summary, StoreError> {
         let mut summary = store.summary()?;
         cut_short(&mut summary, outcomes.made);
-        for figures in &outcomes.figures {
-            figures.enrich(&mut summary.results);
+        for (cell, figures) in &outcomes.figures {
+            figures.enrich(*cell, &mut summary.results);
         }
         let policy = Policy::of(&summary.results);
         summary.skipped.clone_from(&outcomes.skipped);

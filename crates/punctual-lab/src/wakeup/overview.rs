@@ -1,17 +1,14 @@
 //! What `punctual run wakeup` says: latency against idle gap, what it costs, the policy, the handshakes, the work log.
 
-use serde_json::Value;
-
-use super::against::{AgainstBare, AgainstThreads, epoll_answer};
-use super::figures::Policy;
+use super::against::{AgainstBare, AgainstThreads, Price, epoll_answer};
+use super::figures::{Policy, cpu_ns};
 use super::handshake::HandshakeResult;
 use super::plan::{Conditions, GAPS_US, Measurement, WakeupCell};
 use super::published::Compared;
 use super::route::{Route, SetSize};
 use crate::report::draw::{Series, lines};
 use crate::report::parts;
-use crate::report::section::{Block, Cell, Column, Output, Section, Table, Tone, numbers};
-use crate::sample::CellId;
+use crate::report::section::{Block, Cell, Output, Section, TableOf, Tone};
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, grouped, micros, micros_or_dash};
 
@@ -21,30 +18,20 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     let mut sections: Vec<Section> = by_gap(results).into_iter().collect();
     sections.extend(summary.recommendation.iter().map(|advice| parts::advice(advice).words(&advice.text)));
     sections.extend(costs(results));
-    sections.extend(against_threads(&list(summary, "against_threads")));
+    sections.extend(against_threads(&summary.rows("against_threads")));
     sections.extend(elsewhere(results));
-    sections.extend(against_bare(&list(summary, "against_bare")));
-    sections.extend(policy(&list(summary, "adaptive")));
-    sections.extend(handshakes(&list(summary, "handshakes")));
-    sections.extend(time_limits(&list(summary, "time_limits")));
-    sections.extend(published(&list(summary, "published")));
+    sections.extend(against_bare(&summary.rows("against_bare")));
+    sections.extend(policy(&summary.rows("adaptive")));
+    sections.extend(handshakes(&summary.rows("handshakes")));
+    sections.extend(time_limits(&summary.rows("time_limits")));
+    sections.extend(published(&summary.rows("published")));
     sections.extend(ipc_bench(results));
     sections.extend(parts::rest(summary));
     sections
 }
 
-/// What stands in the summary under this name.
-fn list<T: serde::de::DeserializeOwned>(summary: &Summary, name: &str) -> Vec<T> {
-    summary.more.get(name).and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
-}
-
-fn find(results: &[CellResult], cell: WakeupCell, measurement: Measurement) -> Option<&CellResult> {
-    let id = cell.id(measurement);
-    results.iter().find(|result| result.cell == id)
-}
-
 fn usual(results: &[CellResult], route: Route, gap_us: u64) -> Option<&CellResult> {
-    find(results, WakeupCell { route, conditions: Conditions::default(), gap_us }, Measurement::Any)
+    WakeupCell::plain(route, gap_us).result(results, Measurement::Any)
 }
 
 /// Routes that were measured at a gap at least.
@@ -53,16 +40,8 @@ fn measured(results: &[CellResult]) -> Vec<Route> {
     Route::all().into_iter().filter(is).collect()
 }
 
-fn number(result: &CellResult, name: &str) -> Option<f64> {
-    result.more.get(name).and_then(Value::as_f64)
-}
-
-fn sum(result: &CellResult, a: &str, b: &str) -> Option<f64> {
-    Some(number(result, a)? + number(result, b)?)
-}
-
-fn gap_name(gap_us: u64) -> String {
-    CellId { gap_us, ..CellId::new("", "") }.gap()
+fn strong_us(ns: Option<u64>) -> Cell {
+    Cell::strong(micros_or_dash(ns))
 }
 
 /// "1.02 – 1.10".
@@ -76,28 +55,19 @@ fn by_gap(results: &[CellResult]) -> Option<Section> {
     if routes.is_empty() {
         return None;
     }
-    let mut columns = vec![Column::name("way")];
+    let mut table = TableOf::new(&routes).name("way", |route| route.name());
     for gap_us in GAPS_US {
-        let gap = format!("gap {}", gap_name(gap_us));
-        columns.extend(numbers(["p50", "p99"]).into_iter().map(|column| column.over(&gap)));
+        let figures = |route: &Route| usual(results, *route, gap_us).map(|result| &result.figures);
+        table = table
+            .over(format!("gap {}", WakeupCell::gap_name(gap_us)))
+            .number("p50", |route| strong_us(figures(route).and_then(|figures| figures.p50)))
+            .number("p99", |route| micros_or_dash(figures(route).and_then(|figures| figures.p99)));
     }
-    columns.push(Column::number("lost"));
-    let mut table = Table::new(columns);
-    for &route in &routes {
-        let mut cells = vec![Cell::from(route.name())];
-        for gap_us in GAPS_US {
-            let figures = usual(results, route, gap_us).map(|result| &result.figures);
-            cells.push(Cell::toned(micros_or_dash(figures.and_then(|f| f.p50)), Tone::Strong));
-            cells.push(micros_or_dash(figures.and_then(|f| f.p99)).into());
-        }
-        let lost: u64 = GAPS_US
-            .iter()
-            .filter_map(|&gap_us| usual(results, route, gap_us))
-            .map(|result| result.lost)
-            .sum();
-        cells.push(Cell::broken(lost));
-        table.row(cells);
-    }
+    let lost = |route: &&Route| {
+        let at_each = GAPS_US.iter().filter_map(|&gap_us| usual(results, **route, gap_us));
+        Cell::broken(at_each.map(|result| result.lost).sum())
+    };
+    let table = table.over("").number("lost", lost).keyed(1);
     Some(
         Section::new("From the writer's notification to the reader being awake")
             .about("w2r_any, by idle gap, µs; a core each, idle machine")
@@ -137,31 +107,29 @@ fn chart(results: &[CellResult], routes: &[Route]) -> Block {
         })
         .filter(|series| series.points.len() > 1)
         .collect();
-    lines("latency against idle gap", &GAPS_US.map(gap_name), &series)
+    lines("latency against idle gap", &GAPS_US.map(WakeupCell::gap_name), &series)
 }
 
 /// System calls, processor time, and what the reader was doing.
 fn costs(results: &[CellResult]) -> Option<Section> {
-    let mut columns = vec![Column::name("way")];
+    let mut table = TableOf::new(measured(results)).name("way", |route| route.name());
     for gap_us in GAPS_US {
-        let gap = format!("gap {}", gap_name(gap_us));
-        columns.extend(numbers(["calls", "CPU"]).into_iter().map(|column| column.over(&gap)));
+        let result = |route: &Route| usual(results, *route, gap_us);
+        let calls = |any: &CellResult| {
+            Some(any.number("notify_calls_per_message")? + any.number("wait_calls_per_message")?)
+        };
+        table = table
+            .over(format!("gap {}", WakeupCell::gap_name(gap_us)))
+            .number("calls", |route| {
+                result(route).and_then(calls).map_or_else(dash, |calls| format!("{calls:.1}"))
+            })
+            .number("CPU", |route| result(route).and_then(cpu_ns).map_or_else(dash, micros));
     }
-    columns.push(Column::number("at 1 ms").over("asleep"));
-    let mut table = Table::new(columns);
-    for route in measured(results) {
-        let mut cells = vec![Cell::from(route.name())];
-        for gap_us in GAPS_US {
-            let result = usual(results, route, gap_us);
-            let calls = result.and_then(|r| sum(r, "notify_calls_per_message", "wait_calls_per_message"));
-            let cpu = result.and_then(|r| Some(r.cpu_ns_per_message? + number(r, "notify_ns_per_message")?));
-            cells.push(calls.map_or_else(dash, |calls| format!("{calls:.1}")).into());
-            cells.push(cpu.map_or_else(dash, micros).into());
-        }
-        let asleep = usual(results, route, 1_000).and_then(|r| number(r, "parked_share"));
-        cells.push(asleep.map_or_else(dash, |share| format!("{:.0} %", share * 100.0)).into());
-        table.row(cells);
-    }
+    let asleep = |route: &Route| {
+        let share = usual(results, *route, 1_000).and_then(|any| any.number("parked_share"));
+        share.map_or_else(dash, |share| format!("{:.0} %", share * 100.0))
+    };
+    let table = table.over("asleep").number("at 1 ms", asleep).keyed(1);
     let note = "Asleep: share of messages that found the reader parked, by the kernel's count of voluntary switches. A way that \
                 elides its notification whenever the reader is awake has fewer calls at short gaps; the floors call every time. \
                 floor-epoll-8 and -64: so many eventfds in one set, of which the writer writes to one after the other.";
@@ -175,55 +143,49 @@ fn costs(results: &[CellResult]) -> Option<Section> {
 
 /// Under other conditions: one row per route and condition.
 fn elsewhere(results: &[CellResult]) -> Vec<Section> {
-    let mut sections = Vec::new();
-    for conditions in Conditions::ALL.into_iter().filter(|conditions| !conditions.is_plain()) {
-        let mut columns = vec![Column::name("way"), Column::number("gap")];
-        columns.extend(numbers(["p50", "p90", "p99", "max", "lost"]));
-        let mut table = Table::new(columns).keyed(2);
-        for route in Route::all() {
-            for gap_us in GAPS_US {
-                let planned = WakeupCell { route, conditions, gap_us };
-                let Some(result) = find(results, planned, Measurement::Any) else { continue };
-                let figures = &result.figures;
-                let mut cells: Vec<Cell> = vec![route.name().into(), result.cell.gap().into()];
-                cells.push(Cell::toned(micros_or_dash(figures.p50), Tone::Strong));
-                let others = [figures.p90, figures.p99, figures.max];
-                cells.extend(others.map(|ns| Cell::from(micros_or_dash(ns))));
-                cells.push(Cell::broken(result.lost));
-                table.row(cells);
-            }
-        }
-        if !table.rows.is_empty() {
-            let about = format!("w2r_any, {}, µs", conditions.words());
-            sections.push(Section::new("Under other conditions").about(about).table(table));
-        }
-    }
-    sections
+    let section = |conditions: Conditions| {
+        let at = |route, gap_us| {
+            let cell = WakeupCell { route, conditions, gap_us };
+            Some((route, cell.result(results, Measurement::Any)?))
+        };
+        let rows = Route::all().into_iter().flat_map(|route| GAPS_US.map(|gap_us| at(route, gap_us)));
+        let table = TableOf::new(rows.flatten())
+            .name("way", |(route, _)| route.name())
+            .number("gap", |(_, result)| result.cell.gap())
+            .number("p50", |(_, result)| strong_us(result.figures.p50))
+            .number("p90", |(_, result)| micros_or_dash(result.figures.p90))
+            .number("p99", |(_, result)| micros_or_dash(result.figures.p99))
+            .number("max", |(_, result)| micros_or_dash(result.figures.max))
+            .number("lost", |(_, result)| Cell::broken(result.lost))
+            .keyed(2);
+        let section = Section::new("Under other conditions");
+        let about = format!("w2r_any, {}, µs", conditions.words());
+        (!table.rows.is_empty()).then(|| section.about(about).table(table))
+    };
+    let disturbed = Conditions::ALL.into_iter().filter(|conditions| !conditions.is_plain());
+    disturbed.filter_map(section).collect()
 }
 
 /// With the doorbell and without, side by side.
 fn against_bare(rows: &[AgainstBare]) -> Option<Section> {
-    let mut columns = vec![Column::name("with the doorbell"), Column::number("gap")];
-    columns.extend(
-        numbers(["doorbell", "bare", "ratio", "half lie in"]).into_iter().map(|one| one.over("p50, µs")),
-    );
-    columns.extend(numbers(["doorbell", "bare"]).into_iter().map(|one| one.over("calls")));
-    columns.extend(numbers(["doorbell", "bare"]).into_iter().map(|one| one.over("CPU, µs")));
-    columns.push(Column::name("bare is"));
-    let mut table = Table::new(columns).keyed(2);
-    for row in rows {
-        let prices = [row.price, row.bare_price];
-        let mut cells: Vec<Cell> = vec![(&row.name).into(), gap_name(row.gap_us).into()];
-        cells.push(Cell::toned(micros(row.p50_ns as f64), Tone::Strong));
-        cells.push(micros(row.bare_ns as f64).into());
-        cells.extend([format!("{:.2}", row.ratio), range(row.ratio_quartiles)].map(Cell::from));
-        cells.extend(
-            prices.map(|price| Cell::from(format!("{:.1} + {:.1}", price.notify_calls, price.wait_calls))),
-        );
-        cells.extend(prices.map(|price| Cell::from(micros(price.cpu_ns))));
-        cells.push((&row.bare_name).into());
-        table.row(cells);
-    }
+    let calls = |price: Price| format!("{:.1} + {:.1}", price.notify_calls, price.wait_calls);
+    let table = TableOf::new(rows)
+        .name("with the doorbell", |row| &row.name)
+        .number("gap", |row| WakeupCell::gap_name(row.gap_us))
+        .over("p50, µs")
+        .number("doorbell", |row| strong_us(Some(row.p50_ns)))
+        .number("bare", |row| micros(row.bare_ns as f64))
+        .number("ratio", |row| format!("{:.2}", row.ratio))
+        .number("half lie in", |row| range(row.ratio_quartiles))
+        .over("calls")
+        .number("doorbell", |row| calls(row.price))
+        .number("bare", |row| calls(row.bare_price))
+        .over("CPU, µs")
+        .number("doorbell", |row| micros(row.price.cpu_ns))
+        .number("bare", |row| micros(row.bare_price.cpu_ns))
+        .over("")
+        .name("bare is", |row| &row.bare_name)
+        .keyed(2);
     let section = Section::new("What the doorbell costs and saves");
     let section = epoll_answer(rows).into_iter().fold(section, Section::words);
     let note = "A doorbell is a user-interrupt descriptor in software: who is awake is not notified. It saves system calls and the \
@@ -235,24 +197,19 @@ fn against_bare(rows: &[AgainstBare]) -> Option<Section> {
 
 /// Writer and reader as threads, and as processes.
 fn against_threads(rows: &[AgainstThreads]) -> Option<Section> {
-    let mut columns = vec![Column::name("way"), Column::number("gap")];
-    columns.extend(numbers(["p50", "p99"]).into_iter().map(|one| one.over("threads")));
-    columns.extend(numbers(["p50", "p99"]).into_iter().map(|one| one.over("processes")));
-    columns.extend(numbers(["ratio", "half lie in"]));
-    let mut table = Table::new(columns).keyed(2);
-    for row in rows {
-        let p50 = |ns: u64| Cell::toned(micros(ns as f64), Tone::Strong);
-        table.row([
-            (&row.name).into(),
-            gap_name(row.gap_us).into(),
-            p50(row.threads_ns),
-            micros_or_dash(row.threads_p99_ns).into(),
-            p50(row.processes_ns),
-            micros_or_dash(row.processes_p99_ns).into(),
-            format!("{:.2}", row.ratio).into(),
-            range(row.ratio_quartiles).into(),
-        ]);
-    }
+    let table = TableOf::new(rows)
+        .name("way", |row| &row.name)
+        .number("gap", |row| WakeupCell::gap_name(row.gap_us))
+        .over("threads")
+        .number("p50", |row| strong_us(Some(row.threads_ns)))
+        .number("p99", |row| micros_or_dash(row.threads_p99_ns))
+        .over("processes")
+        .number("p50", |row| strong_us(Some(row.processes_ns)))
+        .number("p99", |row| micros_or_dash(row.processes_p99_ns))
+        .over("")
+        .number("ratio", |row| format!("{:.2}", row.ratio))
+        .number("half lie in", |row| range(row.ratio_quartiles))
+        .keyed(2);
     let note = "The work log's writer and reader were processes; so are ours in the rows named +processes. Between them the kernel \
                 also changes the address space, if another one ran on the reader's processor meanwhile.";
     let section = Section::new("Two threads, and two processes").about("w2r_any, µs");
@@ -260,25 +217,23 @@ fn against_threads(rows: &[AgainstThreads]) -> Option<Section> {
 }
 
 fn policy(rows: &[Policy]) -> Option<Section> {
-    let mut columns = vec![Column::number("gap")];
-    for over in ["p50", "CPU"] {
-        columns.extend(numbers(["spin", "park", "adaptive"]).into_iter().map(|column| column.over(over)));
+    let mut table = TableOf::new(rows).number("gap", |row| WakeupCell::gap_name(row.gap_us));
+    for (place, over) in ["p50", "CPU"].into_iter().enumerate() {
+        table = table
+            .over(over)
+            .number("spin", |row| micros(row.spin[place]))
+            .number("park", |row| micros(row.park[place]))
+            .number("adaptive", |row| micros(row.adaptive[place]));
     }
-    columns.push(Column::name("chose").over("adaptive"));
-    columns.push(Column::number("CPU / better"));
-    columns.extend(numbers(["/ chosen", "/ better"]).into_iter().map(|column| column.over("p50")));
-    let mut table = Table::new(columns);
-    for row in rows {
-        let mut cells = vec![Cell::from(gap_name(row.gap_us))];
-        cells.extend([row.spin, row.park, row.adaptive].map(|[p50, _]| Cell::from(micros(p50))));
-        cells.extend([row.spin, row.park, row.adaptive].map(|[_, cpu]| Cell::from(micros(cpu))));
-        cells.push((&row.chose).into());
-        cells.extend(
-            [row.cpu_ratio, row.latency_ratio_to_chosen].map(|ratio| Cell::from(format!("{ratio:.2}"))),
-        );
-        cells.push(format!("{:.1}", row.latency_ratio).into());
-        table.row(cells);
-    }
+    let table = table
+        .over("adaptive")
+        .name("chose", |row| &row.chose)
+        .over("")
+        .number("CPU / better", |row| format!("{:.2}", row.cpu_ratio))
+        .over("p50")
+        .number("/ chosen", |row| format!("{:.2}", row.latency_ratio_to_chosen))
+        .number("/ better", |row| format!("{:.1}", row.latency_ratio))
+        .keyed(1);
     let note = "The adaptive waiter forecasts its next wait from the last sixteen, and spins only if that costs less than a sleep. So \
                 at every gap it should cost what the cheaper of the two costs; where spinning is cheaper it is also faster, where \
                 parking is cheaper it pays with latency. No policy has both there.";
@@ -288,27 +243,22 @@ fn policy(rows: &[Policy]) -> Option<Section> {
 }
 
 fn handshakes(rows: &[HandshakeResult]) -> Option<Section> {
-    let mut columns = vec![Column::name("protocol"), Column::number("messages"), Column::number("lost")];
-    columns.extend([Column::name("predicted"), Column::name("repaired"), Column::prose("what it is")]);
-    let mut table = Table::new(columns);
-    for row in rows {
+    let predicted = |row: &&HandshakeResult| {
         let predicted = if row.predicted_lost { "losses" } else { "none" };
-        let predicted = if row.is_as_predicted() {
+        if row.is_as_predicted() {
             Cell::from(predicted)
         } else {
             Cell::toned(format!("{predicted} (!)"), Tone::Bad)
-        };
-        let repaired = row.repaired.clone().unwrap_or_else(dash);
-        let (name, about) = (row.name.as_str().into(), Cell::toned(&row.about, Tone::Faint));
-        table.row([
-            name,
-            count(row.messages).into(),
-            count(row.lost).into(),
-            predicted,
-            repaired.into(),
-            about,
-        ]);
-    }
+        }
+    };
+    let table = TableOf::new(rows)
+        .name("protocol", |row| &row.name)
+        .number("messages", |row| count(row.messages))
+        .number("lost", |row| count(row.lost))
+        .name("predicted", predicted)
+        .name("repaired", |row| row.repaired.clone().unwrap_or_else(dash))
+        .prose("what it is", |row| Cell::toned(&row.about, Tone::Faint))
+        .keyed(1);
     let note = "Reader and writer as in the log's test programs, in software; rounds of two messages, of which the second meets what \
                 the first has left behind. Lost: waits that only a time limit ended. The prediction is the model's (punctual sim \
                 wakeup --variant h1 and so on), which goes through every order of events.";
@@ -317,17 +267,15 @@ fn handshakes(rows: &[HandshakeResult]) -> Option<Section> {
 
 /// What the log tried: a time limit instead of a repair.
 fn time_limits(rows: &[HandshakeResult]) -> Option<Section> {
-    let mut columns = vec![Column::name("protocol"), Column::number("limit")];
-    columns.extend(numbers(["messages", "lost", "mean", "max", "messages/s"]));
-    let mut table = Table::new(columns).keyed(2);
-    for row in rows {
-        let (name, limit) = (row.name.as_str().into(), gap_name(row.limit_us).into());
-        let times = [row.mean_ns, row.max_ns as f64].map(|ns| Cell::from(micros(ns)));
-        let mut cells: Vec<Cell> = vec![name, limit, count(row.messages).into(), count(row.lost).into()];
-        cells.extend(times);
-        cells.push(grouped(row.rate().round() as i64).into());
-        table.row(cells);
-    }
+    let table = TableOf::new(rows)
+        .name("protocol", |row| &row.name)
+        .number("limit", |row| WakeupCell::gap_name(row.limit_us))
+        .number("messages", |row| count(row.messages))
+        .number("lost", |row| count(row.lost))
+        .number("mean", |row| micros(row.mean_ns))
+        .number("max", |row| micros(row.max_ns as f64))
+        .number("messages/s", |row| grouped(row.rate().round() as i64))
+        .keyed(2);
     let note = "The log gave its racy wait a time limit, 100 µs to 10 ms. That loses as many wake-ups as before: each then takes as \
                 long as the limit. The repaired protocol needs none.";
     let section = Section::new("What a time limit hides").about("µs from the request to being awake");
@@ -335,27 +283,23 @@ fn time_limits(rows: &[HandshakeResult]) -> Option<Section> {
 }
 
 fn published(rows: &[Compared]) -> Option<Section> {
-    let log = |column: Column| column.over("the log");
-    let mut columns =
-        vec![log(Column::prose("measured by")), log(Column::prose("mean")), log(Column::prose("slowest"))];
-    columns.extend([Column::name("ours"), Column::number("gap"), Column::prose("mean")]);
-    columns.extend([Column::number("p50"), Column::number("max"), Column::prose("what differs")]);
-    let mut table = Table::new(columns);
-    for row in rows {
-        let wall =
-            row.wall_mean_ns.map_or(String::new(), |ns| format!(" timed, {} over the wall", micros(ns)));
-        table.row([
-            (&row.mechanism).into(),
-            (&row.published_mean_us).into(),
-            (&row.published_max).into(),
-            (&row.name).into(),
-            gap_name(row.gap_us).into(),
-            format!("{}{wall}", row.mean_ns.map_or_else(dash, micros)).into(),
-            micros_or_dash(row.p50_ns).into(),
-            micros_or_dash(row.max_ns).into(),
-            Cell::toned(&row.differs, Tone::Faint),
-        ]);
-    }
+    let mean = |row: &&Compared| {
+        let wall = row.wall_mean_ns.map(|ns| format!(" timed, {} over the wall", micros(ns)));
+        format!("{}{}", row.mean_ns.map_or_else(dash, micros), wall.unwrap_or_default())
+    };
+    let table = TableOf::new(rows)
+        .over("the log")
+        .prose("measured by", |row| &row.mechanism)
+        .prose("mean", |row| &row.published_mean_us)
+        .prose("slowest", |row| &row.published_max)
+        .over("")
+        .name("ours", |row| &row.name)
+        .number("gap", |row| WakeupCell::gap_name(row.gap_us))
+        .prose("mean", mean)
+        .number("p50", |row| micros_or_dash(row.p50_ns))
+        .number("max", |row| micros_or_dash(row.max_ns))
+        .prose("what differs", |row| Cell::toned(&row.differs, Tone::Faint))
+        .keyed(1);
     let section = Section::new("The work log's figures beside ours").about("µs");
     (!rows.is_empty()).then(|| section.table(table))
 }
@@ -364,7 +308,7 @@ fn published(rows: &[Compared]) -> Option<Section> {
 fn ipc_bench(results: &[CellResult]) -> Vec<Section> {
     let epoll = Route::Park(punctual_lab_machine::wake::Mechanism::Epoll);
     let of = |route: Route, conditions: [Conditions; 2]| {
-        let at = |conditions| find(results, WakeupCell { route, conditions, gap_us: 0 }, Measurement::Loop);
+        let at = |conditions| WakeupCell { route, conditions, gap_us: 0 }.result(results, Measurement::Loop);
         // The log's ends were processes.
         let result = at(conditions[0]).or_else(|| at(conditions[1]))?;
         Some((result.cell.name.clone(), ipc_bench_block(result)?))
@@ -392,9 +336,9 @@ fn ipc_bench(results: &[CellResult]) -> Vec<Section> {
 /// Its lines, for one `ipcbench_loop`.
 fn ipc_bench_block(result: &CellResult) -> Option<String> {
     let figures = &result.figures;
-    let wall_ms = number(result, "wall_ns")? / 1e6;
-    let deviation = number(result, "deviation_ns").map_or_else(dash, |ns| format!("{:.3}", ns / 1e3));
-    let all = number(result, "messages")? as u64;
+    let wall_ms = result.number("wall_ns")? / 1e6;
+    let deviation = result.number("deviation_ns").map_or_else(dash, |ns| format!("{:.3}", ns / 1e3));
+    let all = result.number("messages")? as u64;
     let us = |ns: Option<f64>| ns.map_or_else(dash, |ns| format!("{:.3}", ns / 1e3));
     let lines = [
         ("Message size:", result.cell.size.to_string()),

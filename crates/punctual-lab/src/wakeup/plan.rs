@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use punctual_lab_machine::wake::Mechanism;
+use serde::{Deserialize, Serialize};
 
 use super::route::{Route, SetSize};
+use crate::run::{Common, by_name};
 use crate::sample::{CellId, Kind, Load};
+use crate::summary::CellResult;
 
 /// The five figures of one trial, each under its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +56,7 @@ impl Measurement {
 }
 
 /// What surrounds a trial.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Conditions {
     /// The reader is a process of its own, as in the work log.
     pub processes: bool,
@@ -127,6 +131,16 @@ pub struct WakeupCell {
 }
 
 impl WakeupCell {
+    /// Under plain conditions.
+    pub fn plain(route: Route, gap_us: u64) -> Self {
+        Self { route, conditions: Conditions::THREADS, gap_us }
+    }
+
+    /// Its gap as people read it: "100 µs".
+    pub fn gap_name(gap_us: u64) -> String {
+        CellId { gap_us, ..CellId::new("", "") }.gap()
+    }
+
     /// The route's name with the conditions.
     pub fn engine(&self) -> String {
         format!("{}{}", self.route.name(), self.conditions.suffix())
@@ -144,6 +158,12 @@ impl WakeupCell {
         }
     }
 
+    /// What it came to, if it was measured.
+    pub fn result(self, results: &[CellResult], measurement: Measurement) -> Option<&CellResult> {
+        let id = self.id(measurement);
+        results.iter().find(|result| result.cell == id)
+    }
+
     /// How many units of time a trial takes: rarer messages need longer for as many.
     fn weight(&self) -> u32 {
         match self.gap_us {
@@ -157,9 +177,10 @@ impl WakeupCell {
 }
 
 /// One trial of one cell.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WakeupTrial {
     /// The way.
+    #[serde(with = "by_name")]
     pub route: Route,
     /// What surrounds it.
     pub conditions: Conditions,
@@ -186,22 +207,31 @@ impl WakeupTrial {
 }
 
 /// What a user may change.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct WakeupOptions {
-    /// A quarter of the time, no disturbance, and processes at fewer gaps.
+    /// What all that measure have in common
+    #[command(flatten)]
+    pub common: Common,
+    /// A core each and an idle machine only, in about 20 s
+    #[arg(long)]
     pub quick: bool,
-    /// Every gap under all conditions.
-    pub all_conditions: bool,
-    /// Trials of each cell.
+    /// How often everything is measured, in turn [default: 5, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Time for all trials together.
-    pub duration: Option<Duration>,
-    /// Most messages of one trial.
-    pub count: Option<usize>,
-    /// Only this gap.
-    pub gap_us: Option<u64>,
-    /// Only routes whose name contains this, or one of these between commas.
+    /// Only ways whose name contains this, such as futex, uring, +fifo; several between commas
+    #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// Every gap and every way under all conditions: same core, SCHED_FIFO, every core busy
+    #[arg(long)]
+    pub all_conditions: bool,
+}
+
+impl WakeupOptions {
+    fn wants(&self, cell: &WakeupCell) -> bool {
+        let is_named = |only: &String| only.split(',').any(|part| cell.engine().contains(part));
+        self.common.gap_us().is_none_or(|gap_us| gap_us == cell.gap_us)
+            && self.only.as_ref().is_none_or(is_named)
+    }
 }
 
 /// A run to be made.
@@ -279,17 +309,11 @@ impl WakeupPlan {
                 cells.extend(routes.map(|route| WakeupCell { route, conditions, gap_us }));
             }
         }
-        cells.retain(|cell| {
-            wishes.gap_us.is_none_or(|gap_us| gap_us == cell.gap_us)
-                && wishes
-                    .only
-                    .as_ref()
-                    .is_none_or(|only| only.split(',').any(|part| cell.engine().contains(part)))
-        });
+        cells.retain(|cell| wishes.wants(cell));
         let seconds = if wishes.quick { 18 } else { 75 };
-        let duration = wishes.duration.unwrap_or(Duration::from_secs(seconds));
+        let duration = wishes.common.duration.unwrap_or(Duration::from_secs(seconds));
         let trials = wishes.rounds.unwrap_or(if wishes.quick { 3 } else { TRIALS });
-        Self { cells, trials, duration, count_max: wishes.count.unwrap_or(COUNT_MAX) }
+        Self { cells, trials, duration, count_max: wishes.common.count_max().unwrap_or(COUNT_MAX) }
     }
 
     /// One trial of a cell.
@@ -333,15 +357,14 @@ mod tests {
 
     #[test]
     fn options_narrow_the_plan() {
-        let wishes =
-            WakeupOptions { only: Some("uring".to_owned()), gap_us: Some(100), ..WakeupOptions::default() };
+        let only = |only: &str, gap_us: u64| {
+            let common = Common { gap: Some(Duration::from_micros(gap_us)), ..Common::default() };
+            WakeupOptions { only: Some(only.to_owned()), common, ..WakeupOptions::default() }
+        };
+        let wishes = only("uring", 100);
         let cells = WakeupPlan::wakeup(&wishes).cells;
         assert!(!cells.is_empty() && cells.iter().all(|c| c.gap_us == 100 && c.engine().contains("uring")));
-        let several = WakeupOptions {
-            only: Some("spin,adaptive".to_owned()),
-            gap_us: Some(0),
-            ..WakeupOptions::default()
-        };
+        let several = only("spin,adaptive", 0);
         let names: Vec<String> = WakeupPlan::wakeup(&several).cells.iter().map(WakeupCell::engine).collect();
         assert_eq!(names, ["spin", "adaptive", "spin+processes", "adaptive+processes"]);
         let quick = WakeupPlan::wakeup(&WakeupOptions { quick: true, ..WakeupOptions::default() });

@@ -132,10 +132,9 @@ pub(super) fn comparison(results: &[CellResult]) -> Vec<Compared> {
         // The log's ends were processes.
         let result = [Conditions::PROCESSES, Conditions::THREADS].into_iter().find_map(|conditions| {
             let cell = WakeupCell { route: published.route, conditions, gap_us: published.gap_us };
-            let id = cell.id(published.measurement);
-            results.iter().find(|result| result.cell == id)
+            cell.result(results, published.measurement)
         })?;
-        let wall_ns = result.more.get("wall_ns").and_then(serde_json::Value::as_f64);
+        let wall_ns = result.number("wall_ns");
         let all =
             result.figures.count + result.warmup.as_ref().map_or(0, |warmup| warmup.count) + result.trials;
         Some(Compared {

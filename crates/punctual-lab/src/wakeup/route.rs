@@ -15,13 +15,12 @@ use punctual_machine::SystemError;
 use punctual_machine::sleep_cost::SleepCost;
 use punctual_machine::slept::Slept;
 
+use crate::endpoint::poll_until;
+
 /// A sleep that nobody ended for so long was slept over a message, if there is one: it is lost, and this rescues it.
 pub(super) const RESCUE_AFTER: Duration = Duration::from_secs(1);
 /// A notification that was complete only so shortly before a limit may still have been on its way: it is not lost yet.
 pub(super) const LIMIT_SLACK: Duration = Duration::from_millis(10);
-
-/// Polls between two looks at the clock while spinning.
-const POLLS_PER_LOOK: u32 = 64;
 
 /// Number of a message that ends the reader.
 pub(super) const END: u64 = u64::MAX;
@@ -281,11 +280,15 @@ impl Sleeper {
         let mut wait = match self {
             Self::Polls => poll(&mut is_ready, until),
             Self::BareFutex => sleep_bare(shared, &mut is_ready, until),
-            Self::BareEvent(event) => take_token(shared, &mut is_ready, until, || {
+            // The floors call the kernel for every message: to look at the number first would be a protocol already, and leave a
+            // token behind.
+            Self::BareEvent(event) => sleep_again(shared, &mut is_ready, until, |_| {
                 event.read();
-                Slept::Less
+                (true, false)
             }),
-            Self::BareEpoll(set) => take_token(shared, &mut is_ready, until, || set.wait(RESCUE_AFTER).1),
+            Self::BareEpoll(set) => sleep_again(shared, &mut is_ready, until, |_| {
+                (true, set.wait(RESCUE_AFTER).1 == Slept::ToTheLimit)
+            }),
             Self::Parks(park) => sleep(&mut **park, shared, &mut is_ready, until),
             Self::Adaptive(park, spinning) => {
                 let spin = spinning.ticks();
@@ -322,54 +325,26 @@ impl Sleeper {
 /// Polls until there is something or the instant has come.
 #[inline]
 fn poll(is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
-    let clock = Clock::get();
-    loop {
-        for _ in 0..POLLS_PER_LOOK {
-            if is_ready() {
-                return Wait { awake: clock.now(), ..Wait::default() };
-            }
-            std::hint::spin_loop();
-        }
-        let now = clock.now();
-        if now >= until {
-            return Wait { awake: now, over: true, ..Wait::default() };
-        }
-    }
+    let found = poll_until(is_ready, until, |is_ready| is_ready().then_some(()), |_, _| ());
+    Wait { awake: Clock::get().now(), over: found.is_none(), ..Wait::default() }
 }
 
 /// Sleeps until there is something, with the doorbell's handshake.
 #[inline]
 fn sleep(park: &mut dyn Park, shared: &WakeWords, is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
-    let mut wait = Wait::default();
-    sleep_in_turns(shared, is_ready, until, &mut wait, |is_ready| {
+    sleep_in_turns(shared, is_ready, until, |is_ready| {
         let waited = wake::wait(park, &shared.bell, RESCUE_AFTER, is_ready);
         (waited.parked, waited.to_the_limit)
-    });
-    wait
+    })
 }
 
 #[inline]
 fn sleep_bare(shared: &WakeWords, is_ready: &mut impl FnMut() -> bool, until: Ticks) -> Wait {
-    let mut wait = Wait::default();
-    sleep_in_turns(shared, is_ready, until, &mut wait, |is_ready| {
+    sleep_in_turns(shared, is_ready, until, |is_ready| {
         let seen = shared.bare.seen();
         let sleeps = !is_ready();
         (sleeps, sleeps && shared.bare.sleep(seen, RESCUE_AFTER) == Slept::ToTheLimit)
-    });
-    wait
-}
-
-/// Calls the kernel for every message. To look at the number first would be a protocol already, and leave a token behind.
-#[inline]
-fn take_token(
-    shared: &WakeWords,
-    is_ready: &mut impl FnMut() -> bool,
-    until: Ticks,
-    mut take: impl FnMut() -> Slept,
-) -> Wait {
-    let mut wait = Wait::default();
-    sleep_again(shared, is_ready, until, &mut wait, |_| (true, take() == Slept::ToTheLimit));
-    wait
+    })
 }
 
 /// Looks first, and then sleeps as [`sleep_again`] does.
@@ -378,14 +353,12 @@ fn sleep_in_turns(
     shared: &WakeWords,
     is_ready: &mut impl FnMut() -> bool,
     until: Ticks,
-    wait: &mut Wait,
     sleep: impl FnMut(&mut dyn FnMut() -> bool) -> (bool, bool),
-) {
+) -> Wait {
     if is_ready() {
-        wait.awake = Clock::get().now();
-        return;
+        return Wait { awake: Clock::get().now(), ..Wait::default() };
     }
-    sleep_again(shared, is_ready, until, wait, sleep);
+    sleep_again(shared, is_ready, until, sleep)
 }
 
 /// Sleep after sleep, as each may end early. A sleep says whether it parked, and whether its limit ended it.
@@ -394,10 +367,9 @@ fn sleep_again(
     shared: &WakeWords,
     is_ready: &mut impl FnMut() -> bool,
     until: Ticks,
-    wait: &mut Wait,
     mut sleep: impl FnMut(&mut dyn FnMut() -> bool) -> (bool, bool),
-) {
-    let clock = Clock::get();
+) -> Wait {
+    let (clock, mut wait) = (Clock::get(), Wait::default());
     shared.parking.0.publish(1);
     let mut asleep_since = clock.now();
     loop {
@@ -413,6 +385,7 @@ fn sleep_again(
         asleep_since = wait.awake;
     }
     shared.parking.0.publish(0);
+    wait
 }
 
 #[cfg(test)]

@@ -1,17 +1,20 @@
 //! One trial: a writer wakes a reader again and again, and both note when. They are threads, or the reader is a process.
 
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
 use punctual_lab_machine::wake::page::{WakePage, WakeWords};
 use punctual_machine::cpu::{SchedulingClass, ThreadUsage, pin_to, set_scheduling_class};
 use punctual_machine::signal::interrupted;
+use serde::{Deserialize, Serialize};
 
 use super::plan::{Conditions, WakeupTrial};
 use super::reader::ReaderProcess;
 use super::route::{END, LIMIT_SLACK, Sleeper, Waker, open};
 use crate::load::neighbour::neighbours;
+use crate::run::in_a_thread;
 
 /// Priorities under SCHED_FIFO: the reader goes first, and both stay below the kernel's own threads.
 const READER_PRIORITY: u8 = 11;
@@ -34,27 +37,33 @@ pub(super) enum Class {
     Parked,
 }
 
-/// One message.
+/// One message: what both ends noted of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
-    /// Before the reader's wait.
-    pub(super) began: Ticks,
-    /// Before the writer's store and notification.
-    pub(super) before: Ticks,
-    /// After them.
-    pub(super) after: Ticks,
-    /// The reader knows.
-    pub(super) awake: Ticks,
-    /// The writer knows that the reader knows.
-    pub(super) acknowledged: Ticks,
-    /// What the reader was doing.
-    pub(super) class: Class,
-    /// System calls of the notification.
-    pub(super) calls: u32,
-    /// Sleeps of the reader.
-    pub(super) parks: u32,
-    /// The wake-up was lost, and a time limit rescued it.
-    pub(super) lost: bool,
+    pub(super) sent: Sent,
+    pub(super) seen: Seen,
+}
+
+impl Row {
+    pub(super) fn class(&self) -> Class {
+        match (self.sent.parking, self.seen.switched) {
+            (true, true) => Class::Parked,
+            (false, _) if self.seen.parks == 0 => Class::Awake,
+            _ => Class::Between,
+        }
+    }
+
+    /// Whether the wake-up was lost, and a time limit rescued it: only the sleep's limit ended it, and the writer had done its
+    /// part before. It was not merely stopped in the middle of it.
+    pub(super) fn is_lost(&self) -> bool {
+        let complete = self.sent.after.plus(Clock::get().ticks(LIMIT_SLACK));
+        self.seen.limit_at.is_some_and(|limit_at| complete.0 < limit_at)
+    }
+
+    /// When the reader knew.
+    pub(super) fn awake(&self) -> Ticks {
+        Ticks(self.seen.awake)
+    }
 }
 
 /// What a trial came to.
@@ -72,24 +81,34 @@ pub(super) struct Record {
     pub(super) lasted: Ticks,
 }
 
-/// What the reader notes of one message.
-#[derive(Clone, Copy, Debug)]
+/// What the reader notes of one message. Instants are ticks of the clock, which both processes share.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Seen {
-    pub(super) began: Ticks,
-    pub(super) awake: Ticks,
+    /// Before its wait.
+    pub(super) began: u64,
+    /// It knows.
+    pub(super) awake: u64,
+    /// Sleeps.
     pub(super) parks: u32,
+    /// The kernel counted a switch away from it.
     pub(super) switched: bool,
-    pub(super) limit_at: Option<Ticks>,
+    /// When the limit of a sleep ended the wait, if only that did.
+    pub(super) limit_at: Option<u64>,
 }
 
 /// What the writer notes of one message.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    before: Ticks,
-    after: Ticks,
-    acknowledged: Ticks,
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sent {
+    /// Before its store and notification.
+    pub(super) before: Ticks,
+    /// After them.
+    pub(super) after: Ticks,
+    /// It knows that the reader knows.
+    pub(super) acknowledged: Ticks,
+    /// The reader had begun to park.
     parking: bool,
-    calls: u32,
+    /// System calls of the notification.
+    pub(super) calls: u32,
 }
 
 /// Makes one trial. Both ends exist and are pinned before either is raised to a real-time class. `process` is the reader's, and
@@ -111,74 +130,49 @@ pub(super) fn run(trial: &WakeupTrial, process: &mut Option<ReaderProcess>) -> R
 
 fn run_threads(trial: &WakeupTrial) -> Result<Record, String> {
     let page = WakePage::private().map_err(|error| error.to_string())?;
-    let (opened, opening) = mpsc::channel();
-    let reader = {
-        let (page, trial) = (page.clone(), trial.clone());
-        std::thread::Builder::new()
-            .name("reader".to_owned())
-            .spawn(move || read_all(&trial, &page, &opened))
-            .map_err(|error| format!("cannot start a thread: {error}"))?
-    };
-    let waker = match opening.recv() {
-        Ok(waker) => waker?,
-        Err(mpsc::RecvError) => return Err("the reader ended before it began".to_owned()),
-    };
-    let written = write_in_a_thread(trial, page, waker)?;
-    let notes = reader.join().map_err(|_| CRASHED.to_owned())??;
-    Ok(record(&written, &notes))
+    let (reader, waker) = start_reader(trial, &page)?;
+    let written = in_a_thread("writer", || write_all(trial, &page, &waker))??;
+    Ok(record(&written, reader.notes()?))
 }
 
 fn run_processes(trial: &WakeupTrial, reader: &mut ReaderProcess) -> Result<Record, String> {
     let (page, waker) = reader.open(trial)?;
-    let written = write_in_a_thread(trial, page, waker)?;
-    let notes = reader.notes()?;
-    Ok(record(&written, &notes))
+    let written = in_a_thread("writer", || write_all(trial, &page, &waker))??;
+    Ok(record(&written, reader.notes()?))
 }
 
-const CRASHED: &str = "a measuring thread crashed";
+/// A reader in a thread of its own: what it is pinned to and how it is scheduled end with it, and ways are bound to who opened
+/// them.
+#[derive(Debug)]
+pub(super) struct ReaderThread(JoinHandle<Result<ReaderNotes, String>>);
 
-fn write_in_a_thread(trial: &WakeupTrial, page: WakePage, waker: Waker) -> Result<WriterNotes, String> {
-    let trial = trial.clone();
-    let writer = std::thread::Builder::new()
-        .name("writer".to_owned())
-        .spawn(move || write_all(&trial, &page, &waker))
+/// Starts it. Returns with the waking end, once both are open.
+pub(super) fn start_reader(trial: &WakeupTrial, page: &WakePage) -> Result<(ReaderThread, Waker), String> {
+    let (opened, opening) = mpsc::channel();
+    let (page, trial) = (page.clone(), trial.clone());
+    let reader = std::thread::Builder::new()
+        .name("reader".to_owned())
+        .spawn(move || read_all(&trial, &page, &opened))
         .map_err(|error| format!("cannot start a thread: {error}"))?;
-    writer.join().map_err(|_| CRASHED.to_owned())?
+    let waker = opening.recv().map_err(|_| "the reader ended before it began".to_owned())??;
+    Ok((ReaderThread(reader), waker))
 }
 
-fn record((sent, stuck, lasted): &WriterNotes, notes: &ReaderNotes) -> Record {
+impl ReaderThread {
+    /// What it has noted, once the writer has ended the trial.
+    pub(super) fn notes(self) -> Result<ReaderNotes, String> {
+        self.0.join().map_err(|_| "a measuring thread crashed".to_owned())?
+    }
+}
+
+fn record((sent, stuck, lasted): &WriterNotes, notes: ReaderNotes) -> Record {
     Record {
-        rows: sent.iter().zip(&notes.seen).map(|(sent, seen)| row(sent, seen)).collect(),
+        rows: sent.iter().zip(notes.seen).map(|(&sent, seen)| Row { sent, seen }).collect(),
         stuck: *stuck,
         reader_cpu_ns: notes.cpu_ns,
         calls_per_park: notes.calls_per_park,
         lasted: *lasted,
     }
-}
-
-fn row(sent: &Sent, seen: &Seen) -> Row {
-    let class = match (sent.parking, seen.switched) {
-        (true, true) => Class::Parked,
-        (false, _) if seen.parks == 0 => Class::Awake,
-        _ => Class::Between,
-    };
-    Row {
-        began: seen.began,
-        before: sent.before,
-        after: sent.after,
-        awake: seen.awake,
-        acknowledged: sent.acknowledged,
-        class,
-        calls: sent.calls,
-        parks: seen.parks,
-        lost: is_lost(sent, seen),
-    }
-}
-
-/// Only the sleep's limit ended it, and the writer had done its part before: it was not merely stopped in the middle of it.
-fn is_lost(sent: &Sent, seen: &Seen) -> bool {
-    let slack = Clock::get().ticks(LIMIT_SLACK);
-    seen.limit_at.is_some_and(|limit_at| sent.after.plus(slack) < limit_at)
 }
 
 /// Pins, waits for the other, and then takes the scheduling class: a real-time spinner never keeps its peer from existing.
@@ -208,8 +202,9 @@ fn meet(shared: &WakeWords) -> Result<(), String> {
 type Opened = mpsc::Sender<Result<Waker, String>>;
 
 /// What the reader brings home.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReaderNotes {
+    /// Message by message.
     pub(super) seen: Vec<Seen>,
     /// CPU time of the reader, nanoseconds.
     pub(super) cpu_ns: u64,
@@ -218,11 +213,7 @@ pub(super) struct ReaderNotes {
 }
 
 /// The reader, in a thread that is its own.
-pub(super) fn read_all(
-    trial: &WakeupTrial,
-    shared: &WakeWords,
-    opened: &Opened,
-) -> Result<ReaderNotes, String> {
+fn read_all(trial: &WakeupTrial, shared: &WakeWords, opened: &Opened) -> Result<ReaderNotes, String> {
     let mut sleeper = match open(trial.route) {
         Ok((sleeper, waker)) => {
             let _heard = opened.send(Ok(waker));
@@ -233,10 +224,7 @@ pub(super) fn read_all(
             return Err(error.to_string());
         }
     };
-    let mut notes = touched(
-        trial.count,
-        Seen { began: Ticks(0), awake: Ticks(0), parks: 0, switched: false, limit_at: None },
-    );
+    let mut notes = touched(trial.count, Seen::default());
     prepare(&trial.conditions, trial.reader_cpu(), READER_PRIORITY, shared)?;
     let cpu_before = punctual_machine::clock::thread_cpu_ns();
     read_messages(trial, shared, &mut sleeper, &mut notes);
@@ -271,11 +259,11 @@ fn read_messages(trial: &WakeupTrial, shared: &WakeWords, sleeper: &mut Sleeper,
         }
         if notes.len() < notes.capacity() {
             notes.push(Seen {
-                began,
-                awake: wait.awake,
+                began: began.0,
+                awake: wait.awake.0,
                 parks: wait.parks,
                 switched,
-                limit_at: wait.limit_at,
+                limit_at: wait.limit_at.map(|at| at.0),
             });
         }
     }
@@ -285,8 +273,7 @@ type WriterNotes = (Vec<Sent>, bool, Ticks);
 
 fn write_all(trial: &WakeupTrial, shared: &WakeWords, waker: &Waker) -> Result<WriterNotes, String> {
     let clock = Clock::get();
-    let empty = Sent { before: Ticks(0), after: Ticks(0), acknowledged: Ticks(0), parking: false, calls: 0 };
-    let mut notes = touched(trial.count, empty);
+    let mut notes = touched(trial.count, Sent::default());
     let prepared = prepare(&trial.conditions, trial.writer_cpu(), WRITER_PRIORITY, shared);
     let start = clock.now();
     let end = start.plus(clock.ticks(trial.duration));
