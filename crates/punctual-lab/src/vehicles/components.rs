@@ -183,58 +183,39 @@ impl Drop for Source {
 /// All threads of a process.
 pub(super) struct Components {
     node: Node,
+    assignment: Assignment,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    records: Receiver<Noted>,
-    /// Values that must come before it is over, and threads that hand over records.
-    expected: u64,
-    keepers: usize,
-    publishers: u64,
-    lasts: Duration,
-}
-
-/// What every thread is made of.
-struct Workshop<'a> {
-    node: &'a Node,
-    assignment: &'a Assignment,
-    shared: &'a Arc<Shared>,
-    records: Sender<Noted>,
-    threads: Vec<JoinHandle<()>>,
+    /// What threads have noted, handed over.
+    records: (Sender<Noted>, Receiver<Noted>),
 }
 
 impl Components {
     /// Binds every communicator and starts every thread, which waits at the barrier.
     pub(super) fn start(node: &Node, assignment: &Assignment) -> Result<Self, String> {
-        let shared = Arc::new(Shared::default());
+        let mut components = Self {
+            node: node.clone(),
+            assignment: assignment.clone(),
+            shared: Arc::default(),
+            threads: Vec::new(),
+            records: channel(),
+        };
         if !assignment.barrier {
             // Before there are threads: each goes on at once.
-            shared.start(monotonic_ns());
+            components.shared.start(monotonic_ns());
         }
-        let (sender, records) = channel();
-        let mut workshop =
-            Workshop { node, assignment, shared: &shared, records: sender, threads: Vec::new() };
-        let made = workshop.make_all();
-        let components = Self {
-            node: node.clone(),
-            threads: workshop.threads,
-            records,
-            expected: (assignment.vehicles * assignment.components * assignment.count) as u64,
-            keepers: if matches!(assignment.part, Part::Vehicle(_)) { assignment.components } else { 0 },
-            publishers: match assignment.part {
-                Part::Vehicle(_) => assignment.components as u64,
-                Part::Roadside(_) | Part::Listener => 0,
-            },
-            lasts: Duration::from_nanos(
-                assignment.period_ns.saturating_mul(assignment.count as u64) + assignment.phase_ns,
-            ),
-            shared,
-        };
-        made.map(|()| components)
+        components.make_all()?;
+        Ok(components)
+    }
+
+    /// Components that publish, and hand over records.
+    fn publishers(&self) -> usize {
+        if matches!(self.assignment.part, Part::Vehicle(_)) { self.assignment.components } else { 0 }
     }
 
     fn is_complete(&self) -> bool {
-        let shared = &self.shared;
-        shared.finished.get() == self.publishers && shared.received.get() >= self.expected
+        let (shared, expected) = (&self.shared, self.assignment.components * self.assignment.capacity());
+        shared.finished.get() == self.publishers() as u64 && shared.received.get() >= expected as u64
             || open(&shared.failed).is_some()
     }
 }
@@ -243,7 +224,8 @@ impl Workload for Components {
     fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
         let before = Facts::now();
         let start_ns = self.shared.start(start_ns);
-        let end_ns = start_ns + self.lasts.as_nanos() as u64;
+        let Assignment { period_ns, count, phase_ns, .. } = self.assignment;
+        let end_ns = start_ns + period_ns.saturating_mul(count as u64) + phase_ns;
         while monotonic_ns() < end_ns && !interrupted() {
             sleep_until(end_ns.min(monotonic_ns() + LOOK.as_nanos() as u64 * 10));
         }
@@ -265,8 +247,8 @@ impl Workload for Components {
             return Err(text);
         }
         let (mut records, mut beginnings) = (Vec::new(), Vec::new());
-        for _ in 0..self.keepers {
-            let part = self.records.recv_timeout(GRACE * 5);
+        for _ in 0..self.publishers() {
+            let part = self.records.1.recv_timeout(GRACE * 5);
             let (more, beginning) = part.map_err(|_| "a component's thread failed".to_owned())?;
             records.extend(more);
             beginnings.push(beginning);
@@ -290,16 +272,16 @@ impl Drop for Components {
     }
 }
 
-impl Workshop<'_> {
+impl Components {
     fn make_all(&mut self) -> Result<(), String> {
         for component in 0..self.assignment.components as u16 {
             match (self.assignment.part, self.assignment.mode) {
                 (Part::Vehicle(vehicle), Mode::Application) => {
                     self.subscriber(component, self.assignment.capacity())?;
-                    self.publisher(Schedule::new(self.assignment, vehicle, component))?;
+                    self.publisher(Schedule::new(&self.assignment, vehicle, component))?;
                 }
                 (Part::Vehicle(vehicle), _) => {
-                    self.participant(Schedule::new(self.assignment, vehicle, component))?;
+                    self.participant(Schedule::new(&self.assignment, vehicle, component))?;
                 }
                 _ => self.subscriber(component, 0)?,
             }
@@ -320,7 +302,7 @@ impl Workshop<'_> {
     }
 
     fn notes(&self, component: u16, capacity: usize) -> Notes {
-        let shared = (Arc::clone(self.shared), self.records.clone());
+        let shared = (Arc::clone(&self.shared), self.records.0.clone());
         Notes::new(shared, component, self.assignment.count as u32, capacity)
     }
 
@@ -332,7 +314,7 @@ impl Workshop<'_> {
         mut communicator: Communicator,
         work: impl FnOnce(&Shared, Communicator, u64) -> Result<Communicator, InterestError> + Send + 'static,
     ) -> Result<(), String> {
-        let shared = Arc::clone(self.shared);
+        let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             sleep_precisely();
             let Some(start_ns) = shared.wait_for_start(&mut communicator) else { return };
@@ -351,7 +333,7 @@ impl Workshop<'_> {
         let options = reaching(PUBLISHERS_AT + component, None);
         let mut notes = self.notes(component, capacity);
         let period = Duration::from_nanos(self.assignment.period_ns);
-        let quiet = QuietPlan::of(self.assignment).filter(|_| capacity > 0);
+        let quiet = QuietPlan::of(&self.assignment).filter(|_| capacity > 0);
         self.spawn("subscriber", communicator, move |shared, communicator, start_ns| {
             let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
             let clock = Clock::get();
@@ -375,8 +357,8 @@ impl Workshop<'_> {
     fn publisher(&mut self, schedule: Schedule) -> Result<(), String> {
         let component = schedule.component;
         let communicator = self.bind(PUBLISHERS_AT + component)?;
-        let mut source = Source::new(schedule, self.shared);
-        let quiet = QuietPlan::of(self.assignment);
+        let mut source = Source::new(schedule, &self.shared);
+        let quiet = QuietPlan::of(&self.assignment);
         self.spawn("publisher", communicator, move |shared, communicator, start_ns| {
             let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
             let mut publisher = Publisher::with(communicator, topic(component), &options)?;
@@ -396,9 +378,9 @@ impl Workshop<'_> {
         let component = schedule.component;
         let communicator = self.bind(SUBSCRIBERS_AT + component)?;
         let mut notes = self.notes(component, self.assignment.capacity());
-        let mut source = Source::new(schedule, self.shared);
+        let mut source = Source::new(schedule, &self.shared);
         let period = Duration::from_nanos(self.assignment.period_ns);
-        let quiet = QuietPlan::of(self.assignment);
+        let quiet = QuietPlan::of(&self.assignment);
         self.spawn("component", communicator, move |shared, communicator, start_ns| {
             let clock = Clock::get();
             notes.begin();

@@ -120,21 +120,6 @@ struct MadeRun {
     trace: RunTrace,
 }
 
-/// Makes all runs, from a thread that may leave for a network namespace of its own.
-fn run(settings: &VehiclesSettings, store: &mut Store, bar: &ProgressBar) -> Result<MadeRuns, RunError> {
-    let place = VehiclesPlace::choose(settings)?;
-    let began = Clock::get().now();
-    let mut runs = Vec::new();
-    for (number, _) in Turns::new(settings.asked.rounds, 1, bar) {
-        bar.set_message(format!("{} × {} messages", settings.asked.vehicles, settings.count));
-        let MadeRun { report, samples, brought, trace } = one_run(settings, &place, began)?;
-        let kept = RunKept { settings, brought: &brought, number, began, trace };
-        store_samples(&kept, samples, store)?;
-        runs.push(report);
-    }
-    Ok(MadeRuns { runs, place })
-}
-
 fn store_samples(kept: &RunKept<'_>, samples: RunSamples, store: &mut Store) -> Result<(), StoreError> {
     let (settings, first) = (kept.settings, kept.number * kept.settings.receivers() as u32);
     for ((trial, part), rows) in (first..).zip(kept.receivers()).zip(samples) {
@@ -310,7 +295,16 @@ impl Experiment for VehiclesSettings {
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<MadeRuns, RunError> {
-        run(self, store, bar)
+        let place = VehiclesPlace::choose(self)?;
+        let (began, mut runs) = (Clock::get().now(), Vec::new());
+        for (number, _) in Turns::new(self.asked.rounds, 1, bar) {
+            bar.set_message(format!("{} × {} messages", self.asked.vehicles, self.count));
+            let MadeRun { report, samples, brought, trace } = one_run(self, &place, began)?;
+            let kept = RunKept { settings: self, brought: &brought, number, began, trace };
+            store_samples(&kept, samples, store)?;
+            runs.push(report);
+        }
+        Ok(MadeRuns { runs, place })
     }
 
     fn summarise(&self, made: &MadeRuns, store: &Store) -> Result<Summary, StoreError> {
