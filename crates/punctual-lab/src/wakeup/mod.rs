@@ -62,34 +62,6 @@ pub struct Outcomes {
     pub made: usize,
 }
 
-/// Makes all trials of the plan, in turns. Each trial is in the store, also when it is cut short.
-pub fn run(
-    plan: &WakeupPlan,
-    cpus: &[usize],
-    store: &mut Store,
-    bar: &ProgressBar,
-) -> Result<Outcomes, StoreError> {
-    let start = Clock::get().now();
-    let mut outcomes = Outcomes::default();
-    let mut process = None;
-    let turns = Turns::new(plan.trials, plan.cells.len(), bar);
-    outcomes.made = turns.all(&plan.cells, WakeupCell::engine, &mut outcomes.skipped, |cell, turn, _| {
-        if cpus.len() < 2 && !cell.conditions.same_core {
-            return Err(ONE_CPU.to_owned().into());
-        }
-        let record = trial::run(&plan.trial(cell, cpus), &mut process)?;
-        keep(cell, turn, &record, start, store)?;
-        CallFigures::add(&mut outcomes.figures, cell, &record);
-        Ok(true)
-    })?;
-    if !interrupted() && plan.cells.iter().any(|cell| cell.conditions == Conditions::default()) {
-        bar.set_message("handshakes");
-        outcomes.handshakes = handshake::all(cpus);
-        outcomes.time_limits = handshake::under_limits(cpus);
-    }
-    Ok(outcomes)
-}
-
 const ONE_CPU: &str = "two processors are needed for a core each, and this process may use one only";
 
 /// Every figure of one trial to the store.
@@ -156,7 +128,25 @@ impl Experiment for WakeupPlan {
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<Outcomes, RunError> {
-        Ok(run(self, &allowed(), store, bar)?)
+        let (start, cpus, mut outcomes) = (Clock::get().now(), allowed(), Outcomes::default());
+        let (mut process, turns) = (None, Turns::new(self.trials, self.cells.len(), bar));
+        let make = |cell: &WakeupCell, turn, _: &mut Vec<Skipped>| {
+            if cpus.len() < 2 && !cell.conditions.same_core {
+                return Err(ONE_CPU.to_owned().into());
+            }
+            let record = trial::run(&self.trial(cell, &cpus), &mut process)?;
+            // Also one that is cut short.
+            keep(cell, turn, &record, start, store)?;
+            CallFigures::add(&mut outcomes.figures, cell, &record);
+            Ok(true)
+        };
+        outcomes.made = turns.all(&self.cells, WakeupCell::engine, &mut outcomes.skipped, make)?;
+        if !interrupted() && self.cells.iter().any(|cell| cell.conditions == Conditions::default()) {
+            bar.set_message("handshakes");
+            outcomes.handshakes = handshake::all(&cpus);
+            outcomes.time_limits = handshake::under_limits(&cpus);
+        }
+        Ok(outcomes)
     }
 
     fn summarise(&self, outcomes: &Outcomes, store: &Store) -> Result<Summary, StoreError> {

@@ -162,7 +162,7 @@ fn elsewhere(results: &[CellResult]) -> Vec<Section> {
         let about = format!("w2r_any, {}, µs", conditions.words());
         (!table.rows.is_empty()).then(|| section.about(about).table(table))
     };
-    let disturbed = Conditions::ALL.into_iter().filter(|conditions| !conditions.is_plain());
+    let disturbed = Conditions::all().into_iter().filter(|conditions| !conditions.is_plain());
     disturbed.filter_map(section).collect()
 }
 

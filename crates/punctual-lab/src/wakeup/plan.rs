@@ -75,20 +75,14 @@ impl Conditions {
     pub const PROCESSES: Self = Self { processes: true, ..Self::THREADS };
 
     /// All of them, the plain ones first.
-    pub const ALL: [Self; 16] = {
-        let mut all = [Self::THREADS; 16];
-        let mut place = 0;
-        while place < 16 {
-            all[place] = Self {
-                processes: place & 8 != 0,
-                same_core: place & 1 != 0,
-                fifo: place & 2 != 0,
-                loaded: place & 4 != 0,
-            };
-            place += 1;
-        }
-        all
-    };
+    pub fn all() -> [Self; 16] {
+        std::array::from_fn(|place| Self {
+            processes: place & 8 != 0,
+            same_core: place & 1 != 0,
+            fifo: place & 2 != 0,
+            loaded: place & 4 != 0,
+        })
+    }
 
     /// Whether nothing disturbs: a core each, idle otherwise, no class of its own.
     pub fn is_plain(self) -> bool {
@@ -303,7 +297,7 @@ impl WakeupPlan {
     /// The whole experiment, less what the user does not want.
     pub fn wakeup(wishes: &WakeupOptions) -> Self {
         let mut cells = Vec::new();
-        for conditions in Conditions::ALL {
+        for conditions in Conditions::all() {
             for &gap_us in gaps(conditions, wishes) {
                 let routes = Route::all().into_iter().filter(|&route| is_measured(route, conditions, wishes));
                 cells.extend(routes.map(|route| WakeupCell { route, conditions, gap_us }));

@@ -22,6 +22,10 @@ use crate::run::{OwnFolder, Requests, Worker};
 
 /// Longest time that the descriptors of one trial take.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
+/// In the folder that both know: the page, and the post box of each.
+const PAGE: &str = "page";
+const POST: &str = "post";
+const SENDER: &str = "sender";
 /// What a note with a descriptor says.
 const TEXT: [u8; NOTE_SIZE] = *b"wake me by this, please.";
 
@@ -42,12 +46,11 @@ impl ReaderProcess {
     /// Lets it open its end of a trial. Returns the page that both share, and the other end.
     pub(super) fn open(&mut self, trial: &WakeupTrial) -> Result<(WakePage, Waker), String> {
         let folder = self.folder.path();
-        let (page, post) = (page_path(folder), post_path(folder));
-        for stale in [&page, &post, &sender_path(folder)] {
-            let _absent = std::fs::remove_file(stale);
+        for stale in [PAGE, POST, SENDER] {
+            let _absent = std::fs::remove_file(folder.join(stale));
         }
-        let page = WakePage::create(&page).map_err(|error| error.to_string())?;
-        let post = PostBox::open(&post).map_err(|error| error.to_string())?;
+        let page = WakePage::create(&folder.join(PAGE)).map_err(|error| error.to_string())?;
+        let post = PostBox::open(&folder.join(POST)).map_err(|error| error.to_string())?;
         // It posts so many descriptors.
         let count: usize = self.worker.ask(&(folder, trial))?;
         let descriptors = (0..count).map(|_| take(&post)).collect::<Result<Vec<OwnedFd>, String>>()?;
@@ -60,18 +63,6 @@ impl ReaderProcess {
     pub(super) fn notes(&mut self) -> Result<ReaderNotes, String> {
         self.worker.recv()
     }
-}
-
-fn page_path(folder: &Path) -> PathBuf {
-    folder.join("page")
-}
-
-fn post_path(folder: &Path) -> PathBuf {
-    folder.join("post")
-}
-
-fn sender_path(folder: &Path) -> PathBuf {
-    folder.join("sender")
 }
 
 fn take(post: &PostBox) -> Result<OwnedFd, String> {
@@ -103,7 +94,7 @@ fn read(
     trial: &WakeupTrial,
     tell_ready: impl FnOnce(usize) -> Result<(), String>,
 ) -> Result<ReaderNotes, String> {
-    let page = WakePage::open(&page_path(folder)).map_err(|error| error.to_string())?;
+    let page = WakePage::open(&folder.join(PAGE)).map_err(|error| error.to_string())?;
     let (reader, waker) = start_reader(trial, &page)?;
     let descriptors = waker.descriptors();
     tell_ready(descriptors.len())?;
@@ -112,11 +103,11 @@ fn read(
 }
 
 fn post_all(folder: &Path, descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
-    let sender = PostBox::open(&sender_path(folder)).map_err(|error| error.to_string())?;
+    let sender = PostBox::open(&folder.join(SENDER)).map_err(|error| error.to_string())?;
     let start = Instant::now();
     for descriptor in descriptors {
         // A box has room for some ten notes; the other end is taking them out.
-        while let Err(error) = sender.post(&post_path(folder), &TEXT, Some(*descriptor)) {
+        while let Err(error) = sender.post(&folder.join(POST), &TEXT, Some(*descriptor)) {
             if start.elapsed() > POST_TIMEOUT {
                 return Err(error.to_string());
             }
