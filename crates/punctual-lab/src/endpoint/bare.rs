@@ -195,6 +195,7 @@ impl Endpoint for PacketEndpoint {
         if matches!(sleep, PacketSleep::Never) {
             return poll_until(socket, deadline, |socket| poll(socket).flatten(), |_, _| ());
         }
+        // What came before news were asked for raised none: a look comes before each sleep.
         loop {
             match poll(socket) {
                 Some(None) => {}
