@@ -19,7 +19,7 @@ fn publish(writer: &mut RingWriter, bytes: &[u8]) {
 
 /// Sends a frame in one of the ways there are; the last two leave it to be told of.
 fn send(writer: &mut RingWriter, way: u64, bytes: &[u8]) {
-    let spacing = if way % 2 == 0 { Spacing::Lines } else { Spacing::Dense };
+    let spacing = if way.is_multiple_of(2) { Spacing::Lines } else { Spacing::Dense };
     let word = bytes.first_chunk().map(|word| u64::from_ne_bytes(*word));
     match (way % 4, word) {
         (2 | 3, Some(word)) if writer.append(word, &bytes[8..], 0, spacing) => {}
@@ -355,7 +355,7 @@ fn numbers_account_for_every_record() {
     for turn in 0..5_000_u64 {
         for _ in 0..turn % 97 {
             let (flags, spacing) =
-                ((number % 4) as u8, if turn % 2 == 0 { Spacing::Lines } else { Spacing::Dense });
+                ((number % 4) as u8, if turn.is_multiple_of(2) { Spacing::Lines } else { Spacing::Dense });
             if !writer.append(number, &[], flags, spacing) {
                 writer.claim_spaced(8, spacing, &mut || u64::MAX).unwrap();
                 writer.write(0, &number.to_ne_bytes());

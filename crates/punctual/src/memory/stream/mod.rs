@@ -36,6 +36,7 @@ mod image;
 mod images;
 mod message;
 mod observing;
+mod options;
 mod payload;
 mod prefix;
 mod publication;
@@ -46,8 +47,9 @@ pub use image::ImageAccount;
 use images::Reads;
 pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
 pub use message::{Overrun, StreamHead, StreamMessage};
+pub use options::{OfferError, PublicationOptions};
 pub use prefix::StampChoice;
-pub use publication::{OfferError, Publication, PublicationClaim, PublicationOptions, Run};
+pub use publication::{Publication, PublicationClaim, Run};
 use sealing::{Opening, Sealing};
 
 /// When a subscription began that is just being listed: it may have begun before any publication.
