@@ -14,7 +14,7 @@ use super::log::{LogReader, OVER, STOP, Seen, Told, log_path};
 use super::option::{BroadcastSettings, Disruption, Disruptions};
 use super::protocol::{Joined, MemberPlan, MemberRequest, ProcessPlan};
 use super::testbed::{BroadcastTestbed, TrialPlan};
-use crate::run::OwnFolder;
+use crate::run::{OwnFolder, memory_folder};
 
 /// How long the group may take for a step before it counts as broken: far longer than any suspicion.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ pub(super) fn make<R: Told>(
     let mut director = Director {
         suspect_after: what.suspect_after,
         kv: what.kv,
-        folder: OwnFolder::create("broadcast")?,
+        folder: OwnFolder::create(&memory_folder(), "broadcast")?,
         rng: Rng::at(&[trial.seed, trial.members as u64, what.stream]),
         current: Vec::new(),
         processes: Vec::new(),

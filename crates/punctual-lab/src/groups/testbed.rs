@@ -233,7 +233,7 @@ impl Vehicle {
 pub fn run(scenario: &Scenario, medium: GroupsMedium, bar: &ProgressBar) -> Result<GroupsOutcome, String> {
     let cells = scenario.cells();
     let mut places = Places::new(medium, 2 * cells.len() + scenario.vehicles.len())?;
-    let captures = OwnFolder::create("groups")?;
+    let captures = OwnFolder::create(&std::env::temp_dir(), "groups")?;
     let mut secrets = Secrets::default();
     secrets.add(places.master.expose());
     let mut stations = Vec::new();

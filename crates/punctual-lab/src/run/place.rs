@@ -113,14 +113,15 @@ pub fn memory_folder() -> PathBuf {
     if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
-/// A folder of this user's alone, in memory where there is some; it goes with this value.
+/// A folder of this user's alone; it goes with this value.
 #[derive(Debug)]
 pub struct OwnFolder(PathBuf);
 
 impl OwnFolder {
-    /// A new one.
-    pub fn create(experiment: &str) -> Result<Self, String> {
-        let path = memory_folder().join(format!("punctual-{experiment}-{:x}", random()));
+    /// A new one inside of another: [`memory_folder`] for what is read and written while something is measured, the folder for
+    /// temporary files for what may become large.
+    pub fn create(inside: &Path, experiment: &str) -> Result<Self, String> {
+        let path = inside.join(format!("punctual-{experiment}-{:x}", random()));
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| format!("cannot create {}: {error}", path.display()))?;
         Ok(Self(path))

@@ -18,7 +18,7 @@ use punctual_machine::fd_exchange::{NOTE_SIZE, PostBox};
 use super::plan::WakeupTrial;
 use super::route::Waker;
 use super::trial::{ReaderNotes, start_reader};
-use crate::run::{OwnFolder, Requests, Worker};
+use crate::run::{OwnFolder, Requests, Worker, memory_folder};
 
 /// Longest time that the descriptors of one trial take.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ pub(super) struct ReaderProcess {
 impl ReaderProcess {
     /// Starts it.
     pub(super) fn start() -> Result<Self, String> {
-        let folder = OwnFolder::create("wakeup")?;
+        let folder = OwnFolder::create(&memory_folder(), "wakeup")?;
         Ok(Self { worker: Worker::start("reader")?, folder })
     }
 
