@@ -255,7 +255,7 @@ impl Publication {
         Ok(PublicationClaim { publication: self, prefix })
     }
 
-    #[inline]
+    #[inline(always)]
     fn claim_behind(
         &mut self,
         prefix: &mut Prefix,
@@ -292,7 +292,7 @@ impl Publication {
     }
 
     /// Sends the claimed frame, and tells nobody yet.
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self, prefix: Prefix, spacing: Spacing) {
         if let Some(sealing) = &mut self.sealing {
             let sealed = sealing.seal(&self.file.about, self.writer.sequence(), prefix.flags());
