@@ -34,7 +34,7 @@ pub enum OfferError {
     Full,
     /// Nobody reads: no subscription that this publication is for is there.
     NotConnected,
-    /// A message is larger than the ring takes ([`Publication::payload_size_max`]).
+    /// A message is larger than the ring takes ([`crate::Publication::payload_size_max`]).
     TooLong {
         /// Bytes that were to be sent.
         size: usize,
