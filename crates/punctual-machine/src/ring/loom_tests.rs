@@ -51,16 +51,21 @@ fn read(reader: &mut RingReader) -> Option<u64> {
     }
 }
 
+/// What a reader sees in so many looks beside the writer's thread, and then when that has ended.
+fn read_beside(thread: thread::JoinHandle<()>, reader: &mut RingReader, looks: usize) -> Vec<u64> {
+    let mut seen: Vec<_> = (0..looks).filter_map(|_| read(reader)).collect();
+    thread.join().unwrap();
+    seen.extend(core::iter::from_fn(|| read(reader)));
+    seen
+}
+
 /// Goal: a frame that is seen committed is seen whole, in order, and behind it stands nothing older (rule 2, pair C).
 #[test]
 fn a_committed_frame_is_whole() {
     loom::model(|| {
         let (mut writer, mut reader) = used_ring(64, 4);
         let thread = thread::spawn(move || (1..=2).for_each(|number| publish_words(&mut writer, number, 1)));
-        let mut seen: Vec<_> = (0..3).filter_map(|_| read(&mut reader)).collect();
-        thread.join().unwrap();
-        seen.extend(core::iter::from_fn(|| read(&mut reader)));
-        assert_eq!(seen, [1, 2]);
+        assert_eq!(read_beside(thread, &mut reader, 3), [1, 2]);
     });
 }
 
@@ -73,10 +78,7 @@ fn a_frame_sent_in_one_step_is_whole() {
         writer.claim(40).unwrap(); // Makes room near, of which the next record takes a part.
         let thread =
             thread::spawn(move || assert!(writer.append(2, &2_u64.to_ne_bytes(), 0, Spacing::Lines)));
-        let mut seen: Vec<_> = (0..3).filter_map(|_| read(&mut reader)).collect();
-        thread.join().unwrap();
-        seen.extend(core::iter::from_fn(|| read(&mut reader)));
-        assert_eq!(seen, [1, 2]);
+        assert_eq!(read_beside(thread, &mut reader, 3), [1, 2]);
     });
 }
 
@@ -91,10 +93,7 @@ fn a_run_is_whole() {
             assert!(writer.append(2, &[], 0, Spacing::Dense));
             assert!(writer.append(3, &[], 0, Spacing::Dense));
         });
-        let mut seen: Vec<_> = (0..4).filter_map(|_| read(&mut reader)).collect();
-        thread.join().unwrap();
-        seen.extend(core::iter::from_fn(|| read(&mut reader)));
-        assert_eq!(seen, [1, 2, 3]);
+        assert_eq!(read_beside(thread, &mut reader, 4), [1, 2, 3]);
     });
 }
 

@@ -54,9 +54,7 @@ pub struct RingWriter {
     held_at: u64,
     /// Frame size of the claimed record; 0 = none.
     claimed: usize,
-    /// Where the claimed record ends.
-    claimed_end: u64,
-    /// The bit of the commit word that says so.
+    /// Where the record behind the claimed one begins.
     spacing: Spacing,
     /// Of a run, the first record that is not committed yet, and its commit word; 0 = none. Readers stop there.
     run_begin: u64,
@@ -79,7 +77,6 @@ impl RingWriter {
             limit: 0,
             held_at,
             claimed: 0,
-            claimed_end: 0,
             spacing: Spacing::Lines,
             run_begin: 0,
             run_word: 0,
@@ -123,7 +120,7 @@ impl RingWriter {
         if !without!("ring_clear") {
             self.clear(end);
         }
-        (self.claimed, self.claimed_end, self.spacing) = (frame_size, end, spacing);
+        (self.claimed, self.spacing) = (frame_size, spacing);
         Ok(())
     }
 
@@ -235,7 +232,7 @@ impl RingWriter {
         let [first, rest @ ..] = self.memory.frame_words(self.position) else { return false };
         first.store(word, Ordering::Relaxed);
         copy_in(rest, payload);
-        (self.claimed, self.claimed_end, self.spacing) = (frame_size, end, spacing);
+        (self.claimed, self.spacing) = (frame_size, spacing);
         match spacing {
             Spacing::Lines => self.commit_untold(flags),
             Spacing::Dense => self.commit_in_run(flags),
@@ -294,7 +291,7 @@ impl RingWriter {
         // Frames are at most a quarter of a ring of at most 2^30 bytes.
         let rest = u64::from(flags) << FLAGS_SHIFT | self.spacing.bit() | self.claimed as u64;
         let finished = (self.position, commit_word(self.sequence, rest));
-        self.position = self.claimed_end;
+        self.position = record_end(self.position, self.claimed, self.spacing);
         self.sequence += 1;
         self.claimed = 0;
         finished
