@@ -402,11 +402,13 @@ fn metrics_say_what_was_done() {
     let runtime =
         Runtime::start(&RuntimeOptions { long_poll: Duration::from_millis(2), ..workers(1) }).unwrap();
     let before = runtime.handle().metrics();
-    let long = async { std::thread::sleep(Duration::from_millis(3)) };
+    let long = async { std::thread::sleep(Duration::from_millis(50)) };
     let long = runtime.spawn(class(6).named("sleeper"), long).unwrap();
     runtime.block_on(long).unwrap();
     let late = runtime.spawn(class(1).within(Duration::ZERO), yield_now()).unwrap();
     runtime.block_on(late).unwrap();
+    // Before the panic: to print it may take longer than the sleeper slept.
+    let slept = runtime.handle().metrics().since(&before);
     let fails = runtime.spawn(class(0), async { panic!("on purpose") }).unwrap();
     assert!(runtime.block_on(fails).is_err());
     let busy = occupy(&runtime);
@@ -416,13 +418,15 @@ fn metrics_say_what_was_done() {
     assert_eq!(spent.panics, 1);
     // The last two are still being polled, or in line.
     assert_eq!([1, 3, 6].map(|class| spent.classes[class].polls), [2, 0, 1]);
-    assert!(spent.classes[1].late >= 1 && spent.classes[6].ran.0 >= 3_000_000);
+    assert!(spent.classes[1].late >= 1 && spent.classes[6].ran.0 >= 50_000_000);
     assert_eq!(spent.classes[6].delays.count(), 1);
     assert_eq!(spent.workers[0].yields, 1);
     assert!(spent.workers[0].woken_from_elsewhere >= 4, "{spent:?}");
-    let long = spent.workers[0].longest.clone().unwrap();
-    assert_eq!((long.name.as_str(), long.class), ("sleeper", 6));
-    assert!(spent.verdicts().iter().any(|verdict| verdict.to_string().contains("\"sleeper\"")));
+    let long = slept.workers[0].longest.clone().unwrap();
+    let is_sleeper = (long.name.as_str(), long.class) == ("sleeper", 6);
+    assert!(is_sleeper || long.ran > spent.classes[6].ran, "{long:?} was not stopped by the machine");
+    let name = format!("{:?}", long.name);
+    assert!(slept.verdicts().iter().any(|verdict| verdict.to_string().contains(&name)));
 }
 
 /// Another process with a runtime of that name, of which one task has ended and one lives.
