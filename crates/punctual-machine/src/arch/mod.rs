@@ -22,3 +22,15 @@ pub(crate) const COPIES_BLOCKS: bool =
 
 /// Smallest block for [`copy_block`].
 pub(crate) const BLOCK_SIZE: usize = 64;
+
+/// Whether much that another core reads next is to be stored past the caches. Asked once: CPUID takes microseconds in a guest.
+pub(crate) fn may_pass_caches() -> bool {
+    #[cfg(loom)]
+    let may = false;
+    #[cfg(not(loom))]
+    let may = {
+        static MAY: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        COPIES_BLOCKS && *MAY.get_or_init(prefers_stores_past_caches)
+    };
+    may
+}

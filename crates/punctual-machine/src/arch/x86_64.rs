@@ -93,18 +93,62 @@ pub(crate) unsafe fn copy_block(source: *const u8, target: *mut u8, size: usize)
     debug_assert!(size >= BLOCK_SIZE);
     // The last line ends where the block ends, and may overlap the one before: no rest is left.
     let last = size - BLOCK_SIZE;
-    // SAFETY: both lie inside of the blocks, as `last + BLOCK_SIZE` is their size; AVX was looked for.
+    // SAFETY: both lie inside of the blocks, as `last + BLOCK_SIZE` is their size.
     unsafe {
-        if size >= WIDE_MIN && std::is_x86_feature_detected!("avx") {
-            copy_lines_wide(source, target, last);
-        } else {
+        if size >= WIDE_MIN {
+            copy_many_lines(source, target, last);
+        } else if last > 0 {
             copy_lines(source, target, last);
         }
-        copy_lines(source.add(last), target.add(last), 1);
+        copy_line(source.add(last), target.add(last));
     }
 }
 
-/// Copies lines of 64 bytes until `size` bytes are copied or more; nothing if that is zero.
+/// As [`copy_lines`], by the widest registers there are. Not inlined: what it calls would cost small blocks registers.
+///
+/// # Safety
+/// As [`copy_lines`].
+#[inline(never)]
+unsafe fn copy_many_lines(source: *const u8, target: *mut u8, size: usize) {
+    // SAFETY: as the caller says; AVX was looked for.
+    unsafe {
+        if std::is_x86_feature_detected!("avx") {
+            copy_lines_wide(source, target, size);
+        } else {
+            copy_lines(source, target, size);
+        }
+    }
+}
+
+/// Copies a line of 64 bytes.
+///
+/// # Safety
+/// As [`copy_block`] for 64 bytes.
+#[inline]
+unsafe fn copy_line(source: *const u8, target: *mut u8) {
+    // SAFETY: loads and stores stay within 64 bytes.
+    unsafe {
+        core::arch::asm!(
+            "movups {a}, [{source}]",
+            "movups {b}, [{source} + 16]",
+            "movups {c}, [{source} + 32]",
+            "movups {d}, [{source} + 48]",
+            "movups [{target}], {a}",
+            "movups [{target} + 16], {b}",
+            "movups [{target} + 32], {c}",
+            "movups [{target} + 48], {d}",
+            source = in(reg) source,
+            target = in(reg) target,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Copies lines of 64 bytes until `size` bytes are copied or more. `size` is not zero.
 ///
 /// # Safety
 /// As [`copy_block`] for `size` bytes, rounded up to lines.
@@ -113,8 +157,6 @@ unsafe fn copy_lines(source: *const u8, target: *mut u8, size: usize) {
     // SAFETY: loads and stores stay within the rounded size; no flag but the arithmetic ones changes.
     unsafe {
         core::arch::asm!(
-            "test {left}, {left}",
-            "jle 3f",
             "2:",
             "movups {a}, [{source}]",
             "movups {b}, [{source} + 16]",
@@ -128,7 +170,6 @@ unsafe fn copy_lines(source: *const u8, target: *mut u8, size: usize) {
             "add {target}, 64",
             "sub {left}, 64",
             "ja 2b",
-            "3:",
             source = inout(reg) source => _,
             target = inout(reg) target => _,
             left = inout(reg) size => _,
@@ -141,6 +182,64 @@ unsafe fn copy_lines(source: *const u8, target: *mut u8, size: usize) {
     }
 }
 
+/// Whether what another core reads next is better stored past the caches, where it is much. AMD's processors: between two cores of
+/// a Zen 4 a stream of 64 bytes is five times as fast so (`docs/speed.md`). Of others nothing was measured.
+#[cfg(not(loom))]
+pub(crate) fn prefers_stores_past_caches() -> bool {
+    let vendor = __cpuid(0);
+    // "AuthenticAMD" (AMD APM vol. 3, E.3.1).
+    (vendor.ebx, vendor.edx, vendor.ecx) == (0x6874_7541, 0x6974_6e65, 0x444d_4163)
+}
+
+/// Stores a word past the caches: MOVNTI. Nothing but [`await_stores_past_caches`] orders it behind or before other places'.
+///
+/// # Safety
+/// `target` is writable, and a multiple of 8.
+#[inline]
+pub(crate) unsafe fn store_past_caches(target: *mut u64, value: u64) {
+    // SAFETY: MOVNTI belongs to SSE2, which every x86-64 processor has; the place is writable, as the caller says.
+    unsafe {
+        core::arch::asm!("movnti [{}], {}", in(reg) target, in(reg) value, options(nostack, preserves_flags));
+    }
+}
+
+/// Copies whole lines of 64 bytes past the caches: MOVNTPS.
+///
+/// # Safety
+/// As [`copy_block`] for `size` bytes, a multiple of 64; `target` is a multiple of 16.
+#[inline]
+pub(crate) unsafe fn copy_past_caches(source: *const u8, target: *mut u8, size: usize) {
+    for line in (0..size).step_by(BLOCK_SIZE) {
+        // SAFETY: loads and stores stay within `size`.
+        unsafe {
+            core::arch::asm!(
+                "movups {a}, [{source}]",
+                "movups {b}, [{source} + 16]",
+                "movups {c}, [{source} + 32]",
+                "movups {d}, [{source} + 48]",
+                "movntps [{target}], {a}",
+                "movntps [{target} + 16], {b}",
+                "movntps [{target} + 32], {c}",
+                "movntps [{target} + 48], {d}",
+                source = in(reg) source.add(line),
+                target = in(reg) target.add(line),
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// All stores before this are seen before those after it: SFENCE.
+#[inline]
+pub(crate) fn await_stores_past_caches() {
+    // SAFETY: SFENCE belongs to SSE, which every x86-64 processor has, and touches no memory.
+    unsafe { core::arch::x86_64::_mm_sfence() };
+}
+
 /// As [`copy_lines`], by registers of 32 bytes.
 ///
 /// # Safety
@@ -150,8 +249,6 @@ unsafe fn copy_lines_wide(source: *const u8, target: *mut u8, size: usize) {
     // SAFETY: as in `copy_lines`; `vzeroupper` leaves the registers as code without AVX wants them.
     unsafe {
         core::arch::asm!(
-            "test {left}, {left}",
-            "jle 3f",
             "2:",
             "vmovups {a}, [{source}]",
             "vmovups {b}, [{source} + 32]",
@@ -161,7 +258,6 @@ unsafe fn copy_lines_wide(source: *const u8, target: *mut u8, size: usize) {
             "add {target}, 64",
             "sub {left}, 64",
             "ja 2b",
-            "3:",
             "vzeroupper",
             source = inout(reg) source => _,
             target = inout(reg) target => _,

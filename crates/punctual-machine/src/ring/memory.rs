@@ -7,7 +7,7 @@ use crate::memory_traits::SharedObject;
 use crate::mutant::{fence, ordering};
 use crate::sync::{AtomicU64, Ordering};
 
-use super::{RECORD_ALIGN, Spacing};
+use super::{COMMIT_SIZE, RECORD_ALIGN, SharedBytes, Spacing};
 
 /// A value on a cache line of its own.
 #[repr(C, align(64))]
@@ -144,9 +144,33 @@ impl RingMemory {
         }
     }
 
-    /// The words of a frame whose record begins at `position`, up to the end of the ring.
+    /// The frame of `size` bytes whose record begins at `position`.
+    ///
+    /// # Safety
+    /// It ends before the end of the ring.
     #[inline]
-    pub(super) fn frame_words(&self, position: u64) -> &[AtomicU64] {
+    pub(super) unsafe fn frame(&self, position: u64, size: usize) -> SharedBytes<'_> {
+        let start = NonNull::from(self.word(position));
+        debug_assert!(COMMIT_SIZE + size <= self.to_end(position));
+        // SAFETY: behind the word at `position` are as many words as the frame takes, as the caller says.
+        unsafe { SharedBytes::at(start.add(1), size) }
+    }
+
+    /// The words of a record with a frame of `size` bytes: its commit word, and those of the frame.
+    ///
+    /// # Safety
+    /// It ends before the end of the ring.
+    #[inline]
+    pub(super) unsafe fn record(&self, position: u64, size: usize) -> &[AtomicU64] {
+        let start = NonNull::from(self.word(position));
+        debug_assert!(COMMIT_SIZE + size <= self.to_end(position));
+        // SAFETY: from the word at `position` on are as many words as the record takes, as the caller says.
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), 1 + size.div_ceil(8)) }
+    }
+
+    /// The words behind the commit word at `position`, up to the end of the ring.
+    #[inline]
+    pub(super) fn words_behind(&self, position: u64) -> &[AtomicU64] {
         let index = (position as usize & (self.capacity - 1)) / 8 + 1;
         debug_assert!(index <= self.words().len());
         // SAFETY: as in `word`, and one more is the end at most.

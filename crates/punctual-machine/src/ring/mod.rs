@@ -43,7 +43,7 @@ mod words;
 mod writer;
 
 pub use memory::{RING_CONTROL_SIZE, RingControl, RingMemory};
-pub use reader::{Next, RingReader};
+pub use reader::{Next, RingGuard, RingReader};
 pub use words::SharedBytes;
 pub(crate) use words::{copy_in, copy_out};
 pub use writer::{ClaimError, RingWriter};
@@ -80,6 +80,15 @@ impl Spacing {
         }
     }
 
+    /// How far ahead of a record with this spacing a reader asks for the lines that come next, bytes.
+    #[inline]
+    const fn ahead(self) -> u64 {
+        match self {
+            Self::Lines => LINE_SIZE as u64,
+            Self::Dense => RUN_AHEAD,
+        }
+    }
+
     /// loom follows each word by itself and knows no lines: there a record has few words, so that few steps make a lap.
     #[inline]
     const fn align(self) -> u64 {
@@ -93,6 +102,10 @@ impl Spacing {
 /// So many bytes of a run readers see at once, or a little more; in small rings the [`LIMIT_STEPS`]th. Between two cores 2,048
 /// were as good for messages of 64 bytes, and two thirds as good for those of 1 KiB.
 const RUN_SIZE: u64 = 8192;
+
+/// From so many bytes on a run is long. Stored past the caches, a shorter one arrives later: 64 messages of 64 bytes, which are
+/// 5 KiB, take as long either way, 16 take twice as long.
+const LONG_RUN: u64 = 4096;
 
 /// So far ahead a reader asks for the lines of a run, bytes: it knows where the next record begins only when it has this one.
 const RUN_AHEAD: u64 = 1024;
@@ -130,6 +143,13 @@ pub const fn frame_size_max(capacity: usize) -> usize {
 /// The commit word of the record with this number. `rest` is its size and flags, or [`PADDING`].
 const fn commit_word(sequence: u64, rest: u64) -> u64 {
     sequence << 32 | rest
+}
+
+/// The commit word of a record with a frame: of at most a quarter of a ring of at most 2^30 bytes.
+#[inline]
+const fn record_word(sequence: u64, frame_size: usize, flags: u8, spacing: Spacing) -> u64 {
+    debug_assert!(flags & !RECORD_FLAGS == 0);
+    commit_word(sequence, (flags as u64) << FLAGS_SHIFT | spacing.bit() | frame_size as u64)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,11 +2,11 @@
 
 use super::words::SharedBytes;
 use super::{
-    COMMIT_SIZE, DENSE, FLAGS_MASK, FLAGS_SHIFT, LINE_SIZE, PADDING, RUN_AHEAD, RingMemory, SIZE_MASK,
-    Spacing, commit_word, frame_size_max, record_end,
+    COMMIT_SIZE, DENSE, FLAGS_MASK, FLAGS_SHIFT, PADDING, RingMemory, SIZE_MASK, Spacing, commit_word,
+    frame_size_max, record_end,
 };
 use crate::mutant::{fence, ordering, without};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 /// What stands at a reader's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,23 @@ pub struct RingReader {
     frame_size_max: usize,
 }
 
+/// Knows of one frame whether its writer may have stored there.
+#[derive(Clone, Copy, Debug)]
+pub struct RingGuard<'a> {
+    limit: &'a AtomicU64,
+    /// Nothing of the frame is written over while the limit is no more than this.
+    lap: u64,
+}
+
+impl RingGuard<'_> {
+    /// Whether everything read of the frame until now was as its writer left it. Ask after copying.
+    #[inline]
+    pub fn is_intact(&self) -> bool {
+        fence!("ring_reader_fence", Acquire); // (D) pairs with the fence in `RingWriter::raise_limit`.
+        self.limit.load(Ordering::Relaxed) <= self.lap
+    }
+}
+
 impl RingReader {
     /// A reader of everything that was ever written, or is told by [`Next::Overrun`] that part of it is gone.
     pub fn from_start(memory: RingMemory) -> Self {
@@ -71,14 +88,13 @@ impl RingReader {
     #[inline]
     pub fn peek(&mut self) -> Next {
         let word = self.memory.word(self.position).load(ordering!("ring_peek", Acquire)); // (C)
-        if word == 0 && !self.is_lapped() {
-            return Next::Empty;
+        if self.find(word) && (without!("ring_peek_limit") || !self.is_lapped()) {
+            Next::Frame
+        } else if word == 0 && !self.is_lapped() {
+            Next::Empty
+        } else {
+            self.peek_slowly(word)
         }
-        self.memory.prefetch(self.position + if word & DENSE == 0 { LINE_SIZE as u64 } else { RUN_AHEAD });
-        if !self.find(word) || (!without!("ring_peek_limit") && self.is_lapped()) {
-            return self.peek_slowly(word);
-        }
-        Next::Frame
     }
 
     /// Why there is no frame, or where it is.
@@ -88,6 +104,7 @@ impl RingReader {
             && self.position & (self.memory.capacity() as u64 - 1) != 0
         {
             self.position += self.memory.to_end(self.position) as u64;
+            self.frame_size = 0;
             word = self.memory.word(self.position).load(ordering!("ring_peek_behind_padding", Acquire)); // (C)
         }
         // Asked first: the commit word may still stand where what follows it does not, or not for long.
@@ -104,17 +121,20 @@ impl RingReader {
     /// Notes size and flags of the frame with this commit word, if an honest writer may have left it here (rule 6).
     #[inline]
     fn find(&mut self, word: u64) -> bool {
+        let position = self.position;
         // What differs from a record of size 0, without flags, of the number that is next.
         let rest = word ^ commit_word(self.sequence, 0);
         let size = (rest & SIZE_MASK) as usize;
         if rest & !(SIZE_MASK | DENSE | FLAGS_MASK) != 0
             || size.wrapping_sub(1) >= self.frame_size_max
-            || COMMIT_SIZE + size > self.memory.to_end(self.position)
+            || COMMIT_SIZE + size > self.memory.to_end(position)
         {
             return false;
         }
+        let spacing = Spacing::of(rest);
+        self.memory.prefetch(position + spacing.ahead());
         self.frame_size = size;
-        self.end = record_end(self.position, size, Spacing::of(rest));
+        self.end = record_end(position, size, spacing);
         self.flags = (rest >> FLAGS_SHIFT) as u8;
         true
     }
@@ -123,7 +143,14 @@ impl RingReader {
     /// they were whole.
     #[inline]
     pub fn frame(&self) -> SharedBytes<'_> {
-        SharedBytes::new(self.memory.frame_words(self.position), self.frame_size)
+        // SAFETY: `find` looked whether it ends before the end of the ring; wherever the position moves, the size becomes 0.
+        unsafe { self.memory.frame(self.position, self.frame_size) }
+    }
+
+    /// What says whether that frame was whole while it was copied.
+    #[inline]
+    pub fn guard(&self) -> RingGuard<'_> {
+        RingGuard { limit: &self.memory.control().limit.0, lap: self.lap() }
     }
 
     /// Whether there is anything to look at, without moving. Only [`Self::peek`] shows what: it loads the commit word again, so
@@ -136,8 +163,7 @@ impl RingReader {
     /// Whether everything read at the present position was still as the writer left it. Ask after copying.
     #[inline]
     pub fn is_intact(&self) -> bool {
-        fence!("ring_reader_fence", Acquire); // (D) pairs with the fence in `RingWriter::raise_limit`.
-        !self.is_lapped()
+        self.guard().is_intact()
     }
 
     /// Moves behind the frame that [`Self::peek`] found. Never after [`Self::is_intact`] said no: the size may then be
@@ -153,8 +179,13 @@ impl RingReader {
     /// Whether the writer may store where this reader stands.
     #[inline]
     fn is_lapped(&self) -> bool {
-        let limit = self.memory.control().limit.0.load(Ordering::Relaxed);
-        limit > self.position + self.memory.capacity() as u64
+        self.memory.control().limit.0.load(Ordering::Relaxed) > self.lap()
+    }
+
+    /// Up to there its writer may store without touching what lies at the present position.
+    #[inline]
+    fn lap(&self) -> u64 {
+        self.position + self.memory.capacity() as u64
     }
 
     #[cold]

@@ -277,8 +277,19 @@ fn scribbles_are_corrupt_or_frames_never_a_panic() {
 /// Goal: a fast writer and a slow reader in two threads; no frame that passes `is_intact` is torn.
 #[test]
 fn nothing_torn_is_believed() {
+    believe_nothing_torn(4096, 5);
+}
+
+/// Goal: the same of runs that are long enough to go past the caches, on processors that are better at that.
+#[test]
+fn nothing_torn_of_a_long_run_is_believed() {
+    believe_nothing_torn(1 << 16, 300);
+}
+
+/// Of each way of sending, so many records follow each other.
+fn believe_nothing_torn(capacity: usize, records: u64) {
     const READS: u64 = 20_000;
-    let memory = RingMemory::on_heap(4096);
+    let memory = RingMemory::on_heap(capacity);
     let enough = Arc::new(AtomicU64::new(0));
     let (writer_memory, writer_enough) = (memory.clone(), Arc::clone(&enough));
     let thread = std::thread::spawn(move || {
@@ -286,7 +297,7 @@ fn nothing_torn_is_believed() {
         let mut number = 0_u64;
         while writer_enough.load(Ordering::Relaxed) == 0 {
             number += 1;
-            send(&mut writer, number / 5, &number.to_le_bytes().repeat(1 + (number % 60) as usize));
+            send(&mut writer, number / records, &number.to_le_bytes().repeat(1 + (number % 60) as usize));
         }
     });
     let mut reader = RingReader::from_start(memory);

@@ -1,23 +1,47 @@
 //! Bytes that others may change at any instant, and how they are copied.
 
-use crate::arch::{BLOCK_SIZE, COPIES_BLOCKS, copy_block};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use crate::arch::{self, BLOCK_SIZE, COPIES_BLOCKS, copy_block};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes in shared memory, readable by copy only: a peer may change them at any instant.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes<'a> {
-    words: &'a [AtomicU64],
+    /// Of as many words as have some of the bytes.
+    start: NonNull<AtomicU64>,
     size: usize,
+    words: PhantomData<&'a [AtomicU64]>,
 }
 
 impl<'a> SharedBytes<'a> {
     /// The first `size` bytes of `words`.
-    pub(super) fn new(words: &'a [AtomicU64], size: usize) -> Self {
-        debug_assert!(size <= words.len() * 8);
-        Self { words, size }
+    #[cfg(all(test, not(loom)))]
+    fn new(words: &'a [AtomicU64], size: usize) -> Self {
+        assert!(size <= words.len() * 8);
+        // SAFETY: as many words are borrowed as the bytes take.
+        unsafe { Self::at(NonNull::from(words).cast(), size) }
+    }
+
+    /// The `size` bytes that begin at a word.
+    ///
+    /// # Safety
+    /// There are as many words from there on as the bytes take, and they live for `'a`.
+    #[inline]
+    pub(super) unsafe fn at(start: NonNull<AtomicU64>, size: usize) -> Self {
+        Self { start, size, words: PhantomData }
+    }
+
+    /// The words, of which the last one may have bytes that do not belong to it.
+    #[inline]
+    fn words(&self) -> &'a [AtomicU64] {
+        // SAFETY: as `at` was promised.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.size.div_ceil(8)) }
     }
 
     /// Size, bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.size
     }
@@ -32,24 +56,26 @@ impl<'a> SharedBytes<'a> {
     pub fn skip(&self, count: usize) -> Option<SharedBytes<'a>> {
         debug_assert!(count.is_multiple_of(8));
         let size = self.size.checked_sub(count)?;
-        Some(SharedBytes { words: self.words.get(count / 8..)?, size })
+        // SAFETY: `count / 8` words have no more than `count` bytes, and the rest of the words have the rest of them.
+        Some(unsafe { Self::at(self.start.add(count / 8), size) })
     }
 
     /// The first `size` bytes, if there are as many.
     pub fn first(&self, size: usize) -> Option<SharedBytes<'a>> {
-        (size <= self.size).then_some(SharedBytes { words: self.words, size })
+        (size <= self.size).then_some(SharedBytes { size, ..*self })
     }
 
     /// The eight bytes from `8 * index` on as a little-endian number, if they are inside.
+    #[inline]
     pub fn word(&self, index: usize) -> Option<u64> {
         let inside = index.checked_add(1)?.checked_mul(8)? <= self.size;
-        inside.then(|| u64::from_le(self.words[index].load(Ordering::Relaxed)))
+        inside.then(|| u64::from_le(self.words()[index].load(Ordering::Relaxed)))
     }
 
     /// The first `N` little-endian words, if there are as many.
     #[inline]
     pub fn first_words<const N: usize>(&self) -> Option<[u64; N]> {
-        let words = self.words.first_chunk::<N>().filter(|_| 8 * N <= self.size)?;
+        let words = self.words().first_chunk::<N>().filter(|_| 8 * N <= self.size)?;
         Some(core::array::from_fn(|index| u64::from_le(words[index].load(Ordering::Relaxed))))
     }
 
@@ -57,7 +83,14 @@ impl<'a> SharedBytes<'a> {
     #[inline]
     pub fn copy_to(&self, target: &mut [u8]) -> usize {
         let size = self.size.min(target.len());
-        copy_out(self.words, &mut target[..size]);
+        if COPIES_BLOCKS && size >= BLOCK_SIZE {
+            // SAFETY: both sides have `size` bytes, at least a block, and do not overlap, as one is borrowed mutably. The source
+            // may change under the copy: that is why the copy is made by the processor outside of the compiler's sight, like
+            // an atomic access of every byte (rule 2 of `memory`).
+            unsafe { copy_block(self.start.as_ptr().cast(), target.as_mut_ptr(), size) };
+        } else {
+            copy_words_out(self.words(), &mut target[..size]);
+        }
         size
     }
 
@@ -73,9 +106,13 @@ impl<'a> SharedBytes<'a> {
 #[inline]
 pub(crate) fn copy_out(words: &[AtomicU64], target: &mut [u8]) {
     assert!(target.len() <= words.len() * 8);
-    if COPIES_BLOCKS && target.len() >= BLOCK_SIZE {
-        return copy_block_out(words, target);
-    }
+    // SAFETY: there are as many words as the bytes of the target take.
+    unsafe { SharedBytes::at(NonNull::from(words).cast(), target.len()) }.copy_to(target);
+}
+
+/// The same, word after word.
+#[inline]
+fn copy_words_out(words: &[AtomicU64], target: &mut [u8]) {
     let (chunks, rest) = target.as_chunks_mut::<8>();
     let whole = chunks.len();
     for (chunk, word) in chunks.iter_mut().zip(words) {
@@ -104,12 +141,33 @@ pub(crate) fn copy_in(words: &[AtomicU64], source: &[u8]) {
     }
 }
 
+/// As [`copy_in`], past the caches. The words begin at a multiple of 16.
 #[inline]
-fn copy_block_out(words: &[AtomicU64], target: &mut [u8]) {
-    // SAFETY: source and target are at least `target.len()` bytes long and that is a block (the caller looked), and they
-    // do not overlap, as one is borrowed mutably. The source may change under the copy: that is why the copy is made by
-    // the processor outside of the compiler's sight, like an atomic access of every byte (rule 2 of `memory`).
-    unsafe { copy_block(words.as_ptr().cast(), target.as_mut_ptr(), target.len()) };
+pub(super) fn copy_past_caches_in(words: &[AtomicU64], source: &[u8]) {
+    assert!(source.len() <= words.len() * 8);
+    let lines = source.len() / BLOCK_SIZE * BLOCK_SIZE;
+    let first = words.as_ptr().cast::<u8>().cast_mut();
+    debug_assert!(first.addr().is_multiple_of(16));
+    // SAFETY: as in `copy_block_in`; the words begin at a multiple of 16, and so do records.
+    unsafe { arch::copy_past_caches(source.as_ptr(), first, lines) };
+    let (chunks, rest) = source[lines..].as_chunks::<8>();
+    let words = &words[lines / 8..];
+    for (chunk, word) in chunks.iter().zip(words) {
+        store_past_caches(word, u64::from_ne_bytes(*chunk));
+    }
+    if !rest.is_empty() {
+        let mut bytes = [0; 8];
+        bytes[..rest.len()].copy_from_slice(rest);
+        store_past_caches(&words[chunks.len()], u64::from_ne_bytes(bytes));
+    }
+}
+
+/// Stores a shared word that only the caller stores to past the caches.
+#[inline]
+pub(super) fn store_past_caches(word: &AtomicU64, value: u64) {
+    // SAFETY: an atomic may be stored to through a shared reference; the store is one of eight bytes at a multiple of eight, so
+    // readers see all of it or nothing, as of an atomic one.
+    unsafe { arch::store_past_caches(std::ptr::from_ref(word).cast::<u64>().cast_mut(), value) };
 }
 
 #[inline]

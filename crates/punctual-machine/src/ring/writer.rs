@@ -2,13 +2,14 @@
 
 use core::fmt;
 
-use super::words::copy_in;
+use super::words::{copy_in, copy_past_caches_in, store_past_caches};
 use super::{
-    COMMIT_SIZE, FLAGS_SHIFT, LIMIT_STEPS, PADDING, RECORD_FLAGS, RUN_SIZE, RingMemory, Spacing, commit_word,
-    frame_size_max, record_end,
+    COMMIT_SIZE, LIMIT_STEPS, LONG_RUN, PADDING, RUN_SIZE, RingMemory, Spacing, commit_word, frame_size_max,
+    record_end, record_word,
 };
+use crate::arch::{await_stores_past_caches, may_pass_caches};
 use crate::mutant::{fence, ordering, without};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Why no record could be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,14 @@ pub struct RingWriter {
     run_word: u64,
     /// So many bytes of a run are committed together.
     run_size: u64,
+    /// This processor is better at streams that go past its caches.
+    may_pass_caches: bool,
+    /// Where the run at hand begins.
+    run_start: u64,
+    /// The last run was long: the next one is taken for one, too.
+    was_long: bool,
+    /// Something was stored past the caches since they were last awaited.
+    has_passed_caches: bool,
     frame_size_max: usize,
 }
 
@@ -81,6 +90,10 @@ impl RingWriter {
             run_begin: 0,
             run_word: 0,
             run_size: RUN_SIZE.min(held_at / LIMIT_STEPS),
+            may_pass_caches: may_pass_caches(),
+            run_start: 0,
+            was_long: false,
+            has_passed_caches: false,
             frame_size_max,
         }
     }
@@ -159,7 +172,7 @@ impl RingWriter {
             // (C) No number is used up: the tail's stays.
             self.memory.word(self.position).store(word, ordering!("ring_commit_padding", Release));
             self.position += padding;
-            self.publish_tail();
+            self.tell();
         }
         let lap_end = self.position + self.memory.to_end(self.position) as u64;
         self.near = self.limit.min(lap_end);
@@ -172,7 +185,7 @@ impl RingWriter {
         let capacity = self.memory.capacity() as u64;
         if self.told != self.position && !without!("ring_tell_before_lap") {
             // Whoever finds itself lapped in the middle of a run goes on at the tail (F).
-            self.publish_tail();
+            self.tell();
         }
         if end > self.held_at {
             // (E) pairs with the fence in `RingReader::move_to_now`: we see the cursor of a reader that joins, or it
@@ -190,6 +203,10 @@ impl RingWriter {
         crate::label!("ring.limit");
         self.memory.control().limit.0.store(self.limit, Ordering::Relaxed);
         fence!("ring_writer_fence", Release); // (D) pairs with the fence in `RingReader::is_intact`.
+        if self.may_pass_caches {
+            // (D) for stores past the caches, which no ordering of the language knows.
+            await_stores_past_caches();
+        }
         crate::label!("ring.limit.done");
         Ok(())
     }
@@ -201,14 +218,14 @@ impl RingWriter {
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset.is_multiple_of(8) && offset + bytes.len() <= self.claimed, "outside of the claim");
-        copy_in(&self.memory.frame_words(self.position)[offset / 8..], bytes);
+        copy_in(&self.memory.words_behind(self.position)[offset / 8..], bytes);
     }
 
     /// The claimed record's frame, to be written in place.
     #[cfg(not(loom))]
     #[inline]
     pub fn claimed_bytes(&mut self) -> &mut [u8] {
-        let words = self.memory.frame_words(self.position);
+        let words = self.memory.words_behind(self.position);
         assert!(self.claimed <= words.len() * 8);
         // SAFETY: the bytes lie in the ring (asserted) and between `position` and `limit`, where only this writer
         // stores (rule 1) and `&mut self` makes it the only borrow. Readers of this process do not look at them: they
@@ -221,23 +238,55 @@ impl RingWriter {
     /// [`Self::claim_spaced`], [`Self::write`] and a commit without telling do one after the other.
     #[inline]
     pub fn append(&mut self, word: u64, payload: &[u8], flags: u8, spacing: Spacing) -> bool {
-        let frame_size = size_of::<u64>() + payload.len();
-        let end = record_end(self.position, frame_size, spacing);
+        let (position, frame_size) = (self.position, size_of::<u64>() + payload.len());
+        let end = record_end(position, frame_size, spacing);
         if frame_size > self.frame_size_max || end + COMMIT_SIZE as u64 > self.near {
             return false;
         }
-        if !without!("ring_append_clear") {
-            self.clear(end);
+        let commit = record_word(self.sequence, frame_size, flags, spacing);
+        if spacing == Spacing::Lines {
+            self.commit_run();
         }
-        let [first, rest @ ..] = self.memory.frame_words(self.position) else { return false };
-        first.store(word, Ordering::Relaxed);
-        copy_in(rest, payload);
-        (self.claimed, self.spacing) = (frame_size, spacing);
+        // SAFETY: the record ends before the end of the lap, which `near` is not beyond.
+        let record = unsafe { self.memory.record(position, frame_size) };
         match spacing {
-            Spacing::Lines => self.commit_untold(flags),
-            Spacing::Dense => self.commit_in_run(flags),
+            Spacing::Lines => {
+                if !without!("ring_append_clear") {
+                    self.clear(end);
+                }
+                record[1].store(word, Ordering::Relaxed);
+                copy_in(&record[2..], payload);
+                crate::label!("ring.commit_appended");
+                record[0].store(commit, ordering!("ring_commit_appended", Release)); // (C)
+            }
+            Spacing::Dense if self.run_word == 0 => {
+                (self.run_begin, self.run_word) = (position, commit);
+                self.has_passed_caches = self.write_in_run(record, None, word, payload);
+            }
+            Spacing::Dense => {
+                self.has_passed_caches |= self.write_in_run(record, Some(commit), word, payload);
+            }
         }
+        (self.position, self.sequence) = (end, self.sequence + 1);
+        self.commit_full_run();
         true
+    }
+
+    /// Writes a record of the run at hand, of which readers see nothing yet: words are stored as they lie. Whether they went past
+    /// the caches.
+    #[inline]
+    fn write_in_run(&self, record: &[AtomicU64], commit: Option<u64>, word: u64, payload: &[u8]) -> bool {
+        let passes = self.may_pass_caches && (self.was_long || self.position - self.run_start >= LONG_RUN);
+        if let Some(commit) = commit {
+            store_in_run(&record[0], commit, passes);
+        }
+        store_in_run(&record[1], word, passes);
+        if passes {
+            copy_past_caches_in(&record[2..], payload);
+        } else {
+            copy_in(&record[2..], payload);
+        }
+        passes
     }
 
     /// Commits the claimed record: from now on readers see it.
@@ -257,8 +306,8 @@ impl RingWriter {
     /// If nothing was claimed.
     #[inline]
     pub fn commit_untold(&mut self, flags: u8) {
-        let (position, word) = self.finish(flags);
         self.commit_run();
+        let (position, word) = self.finish(flags);
         crate::label!("ring.commit");
         self.memory.word(position).store(word, ordering!("ring_commit", Release)); // (C)
     }
@@ -278,7 +327,13 @@ impl RingWriter {
         crate::label!("ring.commit_behind");
         // Nobody comes here who has not seen the run's first word, which is stored with release.
         self.memory.word(position).store(word, Ordering::Relaxed);
-        if self.position - self.run_begin >= self.run_size {
+        self.commit_full_run();
+    }
+
+    /// Lets readers see the run so far if that is much.
+    #[inline]
+    fn commit_full_run(&mut self) {
+        if self.run_word != 0 && self.position - self.run_begin >= self.run_size {
             self.commit_run();
         }
     }
@@ -287,10 +342,8 @@ impl RingWriter {
     #[inline]
     fn finish(&mut self, flags: u8) -> (u64, u64) {
         assert!(self.claimed > 0, "nothing was claimed");
-        debug_assert!(flags & !RECORD_FLAGS == 0);
-        // Frames are at most a quarter of a ring of at most 2^30 bytes.
-        let rest = u64::from(flags) << FLAGS_SHIFT | self.spacing.bit() | self.claimed as u64;
-        let finished = (self.position, commit_word(self.sequence, rest));
+        let word = record_word(self.sequence, self.claimed, flags, self.spacing);
+        let finished = (self.position, word);
         self.position = record_end(self.position, self.claimed, self.spacing);
         self.sequence += 1;
         self.claimed = 0;
@@ -302,6 +355,12 @@ impl RingWriter {
     fn commit_run(&mut self) {
         let word = core::mem::take(&mut self.run_word);
         if word != 0 {
+            if !without!("ring_run_clear") {
+                self.clear(self.position);
+            }
+            if core::mem::take(&mut self.has_passed_caches) {
+                await_stores_past_caches();
+            }
             crate::label!("ring.commit_run");
             self.memory.word(self.run_begin).store(word, ordering!("ring_commit_run", Release)); // (C)
         }
@@ -310,6 +369,13 @@ impl RingWriter {
     /// Tells those who join, and those who were overrun, up to where records were committed (rule 7).
     #[inline]
     pub fn publish_tail(&mut self) {
+        self.was_long = self.position - self.run_start >= LONG_RUN;
+        self.run_start = self.position;
+        self.tell();
+    }
+
+    #[inline]
+    fn tell(&mut self) {
         self.commit_run();
         let tail = &self.memory.control().tail;
         self.told = self.position;
@@ -343,5 +409,17 @@ impl RingWriter {
     /// The ring's memory.
     pub fn memory(&self) -> &RingMemory {
         &self.memory
+    }
+}
+
+/// Stores a word of a run. A line that another core has read must be taken from it before it can be stored to, one after the
+/// other; memory takes it at once.
+#[inline]
+fn store_in_run(target: &AtomicU64, value: u64, passes_caches: bool) {
+    crate::label!("ring.store_in_run");
+    if passes_caches {
+        store_past_caches(target, value);
+    } else {
+        target.store(value, Ordering::Relaxed);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use punctual::memory::{SharedOptions, Sharing, WhenFull};
-use punctual::publication::OfferError;
+use punctual::publication::{OfferError, StampChoice};
 use punctual::{Bus, CommunicatorOptions, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
 
 use crate::common::PATIENCE;
@@ -83,8 +83,11 @@ pub(crate) fn play(role: &str, bus: &str) {
     match role.split_once(' ').unwrap_or((role, "")) {
         ("visitor", _) => visit(&bus),
         ("writer", _) => write(&bus, is_alone),
-        ("publisher", "held") => publish(&bus, WhenFull::HoldBack),
-        ("publisher", _) => publish(&bus, WhenFull::Overrun),
+        ("publisher", "held") => publish(&bus, &small(WhenFull::HoldBack)),
+        // With stages: its messages are claimed and committed, and not appended.
+        ("publisher", _) => {
+            publish(&bus, &PublicationOptions { stamps: StampChoice::All, ..small(WhenFull::Overrun) });
+        }
         ("subscriber", _) => subscribe(&bus),
         ("reader", wake) => read(&bus, wake.parse().unwrap()),
         _ => panic!("{role}: no role"),
@@ -143,9 +146,9 @@ fn read(bus: &Bus, wake: Wake) {
 }
 
 /// Laps the ring of a publication several times, alone and in runs.
-fn publish(bus: &Bus, when_full: WhenFull) {
+fn publish(bus: &Bus, options: &PublicationOptions) {
     let node = Node::open(bus, VICTIM).unwrap();
-    let mut publication = node.publication(Target::port(ALPHA, STREAMS), &small(when_full)).unwrap();
+    let mut publication = node.publication(Target::port(ALPHA, STREAMS), options).unwrap();
     assert!(publication.wait_for_readers(1, PATIENCE));
     let give_up = Instant::now() + PATIENCE;
     let mut number = 0;
