@@ -48,15 +48,7 @@ pub struct Subscription {
     armed: bool,
     clock: &'static Clock,
     looks: u32,
-    /// What was received last. It is read where it was written: moving it costs as much as receiving it.
-    last: Received,
-    target: Target,
-    /// Of the message that was received last.
-    stages: Option<Stages>,
-    /// When the receive began, if the message before had stages: then this one may.
-    listened: Ticks,
-    /// When it last woke, if it has slept since the message before.
-    woken: Ticks,
+    taken: Taken,
     nudges: Nudges,
     nudges_seen: u64,
     takes: u32,
@@ -64,6 +56,39 @@ pub struct Subscription {
     pause_at: Ticks,
     /// Of what comes from there nothing is copied.
     ignored: Option<Address>,
+}
+
+/// What was received last.
+#[derive(Debug)]
+struct Taken {
+    /// It is read where it was written: moving it costs as much as receiving it.
+    received: Received,
+    target: Target,
+    stages: Option<Stages>,
+    /// When the receive began, if the message before had stages: then this one may.
+    listened: Ticks,
+    /// When the subscription last woke, if it has slept since the message before.
+    woken: Ticks,
+    clock: &'static Clock,
+}
+
+impl Taken {
+    /// A message of so many bytes was copied.
+    #[inline]
+    fn note(&mut self, message: &StreamMessage<'_>, size: usize) {
+        let StreamHead { source, target, sequence, lost_before, sent, sealed_in, .. } = **message;
+        let delivered = if sent.is_some() || self.stages.is_some() { self.note_time(message) } else { None };
+        self.received = Received { source, sequence, lost_before, sent, delivered, sealed_in, size };
+        self.target = target;
+        self.woken = Ticks::default();
+    }
+
+    /// When it was delivered, if it says when it was sent.
+    fn note_time(&mut self, message: &StreamMessage<'_>) -> Option<Ticks> {
+        self.stages = message.stages_of(self.listened, self.woken);
+        let delivered = || self.stages.map_or_else(|| self.clock.now(), |stages| stages.receiver.delivered);
+        message.sent.map(|_| delivered())
+    }
 }
 
 /// Ends a subscription's waits, from any thread.
@@ -133,8 +158,14 @@ impl Subscription {
         let (streams, bell) = (Arc::clone(images.streams()), images.bell_index());
         let source = images.address();
         Ok(Self {
-            last: Received::nothing(source),
-            target: Target::from(source),
+            taken: Taken {
+                received: Received::nothing(source),
+                target: Target::from(source),
+                stages: None,
+                listened: Ticks::default(),
+                woken: Ticks::default(),
+                clock: Clock::get(),
+            },
             nudges: Nudges { count: Arc::default(), streams, bell },
             nudges_seen: 0,
             takes: 0,
@@ -148,9 +179,6 @@ impl Subscription {
             armed: false,
             clock: Clock::get(),
             looks: 0,
-            stages: None,
-            listened: Ticks::default(),
-            woken: Ticks::default(),
         })
     }
 
@@ -171,7 +199,7 @@ impl Subscription {
 
     /// Where the time of the message that was received last went, if its publication stamps all stages.
     pub fn stages(&self) -> Option<Stages> {
-        self.stages
+        self.taken.stages
     }
 
     /// Shows at most `limit` messages to `f`, where they lie; never waits. Returns how many were delivered.
@@ -237,7 +265,7 @@ impl Subscription {
     /// What was received last, and whom it was for.
     #[inline]
     pub(crate) fn last(&self) -> (&Received, Target) {
-        (&self.last, self.target)
+        (&self.taken.received, self.taken.target)
     }
 
     /// Copies the oldest message of one of its publications into `buffer`, which grows as it must; never waits. Whether there was
@@ -307,20 +335,20 @@ impl Subscription {
         self.armed = false;
         self.images.bell().disarm();
         self.images.handle_awake();
-        self.woken = self.clock.now();
+        self.taken.woken = self.clock.now();
     }
 
     /// A receive begins.
     #[inline]
     pub(crate) fn note_listening(&mut self) {
-        if self.stages.is_some() {
-            self.listened = self.clock.now();
+        if self.taken.stages.is_some() {
+            self.taken.listened = self.clock.now();
         }
     }
 
     #[inline]
     fn take(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
-        self.take_into(buffer).map(|()| self.last)
+        self.take_into(buffer).map(|()| self.taken.received)
     }
 
     /// What was taken: [`Self::last`].
@@ -341,20 +369,15 @@ impl Subscription {
     /// has.
     #[inline]
     fn take_with(&mut self, mut copy: impl FnMut(&StreamMessage<'_>) -> Option<usize>) -> bool {
-        let Self { images, last, target, stages, listened, woken, clock, .. } = self;
-        let mut taken = false;
+        let Self { images, taken, .. } = self;
+        let mut has_taken = false;
         images.poll(1, &mut |message| {
             let Some(size) = copy(message) else { return false };
-            let StreamHead { source, sequence, lost_before, sent, sealed_in, .. } = **message;
-            *stages = message.stages_of(*listened, *woken);
-            *woken = Ticks::default();
-            let delivered =
-                sent.map(|_| stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered));
-            *last = Received { source, sequence, lost_before, sent, delivered, sealed_in, size };
-            (*target, taken) = (message.target, true);
+            taken.note(message, size);
+            has_taken = true;
             true
         });
-        taken
+        has_taken
     }
 
     /// As [`Self::try_receive`]; waits for a message in the way that was chosen.
@@ -385,7 +408,7 @@ impl Subscription {
                 outcome => Some(outcome),
             });
             match found {
-                Wait::Found(outcome) => return outcome.map(|()| self.last),
+                Wait::Found(outcome) => return outcome.map(|()| self.taken.received),
                 Wait::Nudged => {}
                 Wait::Late => return Err(TakeError::Empty),
             }
@@ -447,7 +470,7 @@ impl Subscription {
         let waited = waiter.wait(&mut bed, &mut news);
         if waited.slept {
             self.looks = LOOKS_PER_CLOCK - 1;
-            self.woken = self.clock.now();
+            self.taken.woken = self.clock.now();
         }
         if waited.on_descriptor {
             images.handle_awake();

@@ -57,7 +57,7 @@ impl Faulty {
         &mut self,
         now: Ticks,
         limit: usize,
-        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
     ) -> usize {
         let mut shown = 0;
         while shown < limit
@@ -82,7 +82,7 @@ impl Faulty {
         message: &StreamMessage<'_>,
         now: Ticks,
         page: &Page,
-        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
     ) -> bool {
         let before = self.rng.clone();
         let Self { faults, rng, .. } = self;

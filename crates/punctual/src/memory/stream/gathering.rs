@@ -24,7 +24,7 @@ impl Gathering {
         &mut self,
         about: &About,
         message: &StreamMessage<'_>,
-        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
     ) -> bool {
         match message.fragment_of {
             Some(life) if !message.is_unopened => self.gather(about, life, message, take),
@@ -38,7 +38,7 @@ impl Gathering {
         about: &About,
         life: u64,
         message: &StreamMessage<'_>,
-        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
     ) -> bool {
         let StreamHead { source, target, sealed_in, .. } = *message.head;
         let origin = Origin { source, target, life, sealed_in };

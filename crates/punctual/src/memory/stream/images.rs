@@ -279,33 +279,37 @@ impl Images {
     }
 
     /// Shows at most `limit` messages for as long as `take` takes them; returns how many were delivered.
+    ///
+    /// While the image that was busy last has messages, only that is asked, [`BUSY_TURNS`] times in a row.
     #[inline]
     pub(crate) fn poll(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        if self.faulty.is_none() {
+            let Self { gathering, streams, followed, .. } = self;
+            let delivered =
+                followed.poll_busy(limit, &mut |message| gathering.show(&streams.about, message, take));
+            if delivered > 0 {
+                return delivered;
+            }
+        }
+        self.poll_all(limit, take)
+    }
+
+    /// The same for all images, those included that have come since.
+    #[inline(never)]
+    fn poll_all(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
         if self.has_changed() {
             self.find_rings();
         }
-        let Self { gathering, streams, .. } = self;
-        let take = &mut |message: &StreamMessage<'_>| gathering.show(&streams.about, message, take);
+        let Self { gathering, streams, followed, .. } = self;
+        let mut take = |message: &StreamMessage<'_>| gathering.show(&streams.about, message, take);
         let delivered = match &mut self.faulty {
-            None => {
-                let delivered = self.followed.poll(limit, take);
-                if delivered == 0 && self.followed.belief.was_delayed {
-                    self.followed.poll_again(limit, take)
-                } else {
-                    delivered
-                }
-            }
+            None => followed.poll(limit, &mut take),
             Some(faulty) => {
                 let now = Clock::get().now();
-                let released = faulty.release(now, limit, take);
+                let released = faulty.release(now, limit, &mut take);
                 let page = &streams.about.page;
-                let mut suffer = |message: &StreamMessage<'_>| faulty.suffer(message, now, page, take);
-                let delivered = released + self.followed.poll(limit - released, &mut suffer);
-                if delivered == 0 && self.followed.belief.was_delayed {
-                    self.followed.poll_again(limit, &mut suffer)
-                } else {
-                    delivered
-                }
+                let mut suffer = |message: &StreamMessage<'_>| faulty.suffer(message, now, page, &mut take);
+                released + followed.poll(limit - released, &mut suffer)
             }
         };
         if delivered == 0 {
@@ -411,26 +415,24 @@ impl Images {
 }
 
 impl Followed {
+    /// Shows messages of the image that was busy last, if that may be asked again before the others.
     #[inline]
-    fn poll(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
-        if self.busy_turns < BUSY_TURNS
-            && let Some(image) = self.images.get_mut(self.busy)
-        {
-            let delivered = image.poll(limit, &mut self.belief, take);
-            if delivered > 0 {
-                self.busy_turns += 1;
-                return delivered;
-            }
+    fn poll_busy(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        if self.busy_turns >= BUSY_TURNS {
+            return 0;
         }
-        self.poll_all(limit, take)
+        let Some(image) = self.images.get_mut(self.busy) else { return 0 };
+        let delivered = image.poll(limit, &mut self.belief, take);
+        self.busy_turns += u32::from(delivered > 0);
+        delivered
     }
 
-    /// Looks behind what is no message, a bounded number of times.
-    #[cold]
-    fn poll_again(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
+    /// Shows messages of all images; looks behind what is no message a bounded number of times.
+    fn poll(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        self.busy_turns = 0;
         for _ in 0..AGAIN_MAX {
             self.belief.was_delayed = false;
-            let delivered = self.poll_all(limit, take);
+            let delivered = self.poll_once(limit, take);
             if delivered > 0 || !self.belief.was_delayed {
                 return delivered;
             }
@@ -438,8 +440,7 @@ impl Followed {
         0
     }
 
-    fn poll_all(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
-        self.busy_turns = 0;
+    fn poll_once(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
         let count = self.images.len();
         let mut delivered = 0;
         for turn in 0..count {

@@ -1,6 +1,6 @@
 //! A message where it lies: in a ring, or in memory of this process.
 
-use punctual_machine::ring::{RingReader, SharedBytes};
+use punctual_machine::ring::{RingGuard, SharedBytes};
 use punctual_proto::fragment::HEAD_SIZE;
 
 /// A message where it lies.
@@ -12,8 +12,8 @@ pub(super) enum Payload<'a> {
     Shared {
         /// The bytes.
         bytes: SharedBytes<'a>,
-        /// Who knows whether they are still what they were.
-        reader: &'a RingReader,
+        /// Knows whether they are still what they were.
+        guard: RingGuard<'a>,
     },
 }
 
@@ -32,10 +32,10 @@ impl Payload<'_> {
             Self::Private(bytes) => {
                 bytes.split_first_chunk().map(|(head, bytes)| (*head, Self::Private(bytes)))
             }
-            Self::Shared { bytes, reader } => {
+            Self::Shared { bytes, guard } => {
                 let mut head = [0; HEAD_SIZE];
                 bytes.copy_to(&mut head);
-                Some((head, Self::Shared { bytes: bytes.skip(HEAD_SIZE)?, reader }))
+                Some((head, Self::Shared { bytes: bytes.skip(HEAD_SIZE)?, guard }))
             }
         }
     }
@@ -46,6 +46,7 @@ impl Payload<'_> {
     }
 
     /// Copies as many bytes as fit into `target`; returns how many.
+    #[inline]
     pub(super) fn copy_to(&self, target: &mut [u8]) -> usize {
         match self {
             Self::Private(bytes) => {
@@ -74,10 +75,11 @@ impl Payload<'_> {
     }
 
     /// Whether all that was read of it until now was what its sender wrote. Ask after reading.
+    #[inline]
     pub(super) fn is_intact(&self) -> bool {
         match self {
             Self::Private(_) => true,
-            Self::Shared { reader, .. } => reader.is_intact(),
+            Self::Shared { guard, .. } => guard.is_intact(),
         }
     }
 }

@@ -207,8 +207,11 @@ impl Publication {
         if self.followers.is_empty() || self.has_visitors() {
             return false;
         }
-        let prefix = if self.is_stamped() { Prefix::Sent(self.clock.now()) } else { Prefix::Plain };
-        prefix.word().is_some_and(|word| self.writer.append(word, payload, prefix.flags(), spacing))
+        if self.is_stamped() {
+            let sent = Prefix::Sent(self.clock.now());
+            return sent.word().is_some_and(|word| self.writer.append(word, payload, sent.flags(), spacing));
+        }
+        self.writer.append(0, payload, Prefix::Plain.flags(), spacing)
     }
 
     fn append_any(&mut self, payload: &[u8], due: Option<Ticks>, spacing: Spacing) -> Result<(), OfferError> {
