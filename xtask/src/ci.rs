@@ -55,7 +55,7 @@ const STEPS: &[Step] = &[
 
 /// Steps that are left to the night where they would not end in time, and the minutes that they take on two slow processors.
 const IF_TIME_ALLOWS: &[(&str, u64)] = &[
-    ("loom", 7),
+    ("loom", 5),
     ("package", 3),
     ("kill", 3),
     ("soak", 1),
@@ -65,6 +65,9 @@ const IF_TIME_ALLOWS: &[(&str, u64)] = &[
     ("fuzz", 5),
     ("python", 4),
 ];
+
+/// Of those the ones that take turns: each day another one comes first, so that each runs on some day.
+const IN_TURN: &[&str] = &["tutorial", "c", "arm64", "fuzz", "python"];
 
 /// When all steps should have ended, in seconds since 1970: `.ci/run` says so.
 const ENDS: &str = "PUNCTUAL_CI_ENDS";
@@ -77,7 +80,17 @@ pub(crate) fn all() -> Vec<Step> {
 }
 
 pub(crate) fn usual() -> Vec<Step> {
-    STEPS.iter().filter(|step| !NIGHTLY.contains(&step.name)).copied().collect()
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    usual_on(now.as_secs() / (24 * 60 * 60))
+}
+
+/// The same on a day since 1970.
+fn usual_on(day: u64) -> Vec<Step> {
+    let usual = STEPS.iter().filter(|step| !NIGHTLY.contains(&step.name)).copied();
+    let (mut in_turn, mut steps): (Vec<Step>, Vec<Step>) = usual.partition(|step| IN_TURN.contains(&step.name));
+    in_turn.rotate_left((day % IN_TURN.len() as u64) as usize);
+    steps.append(&mut in_turn);
+    steps
 }
 
 pub(crate) fn names() -> Vec<&'static str> {
@@ -164,6 +177,19 @@ fn docs(_: &Plan) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: on each day all steps have their turn, and on each another one of those comes first for which time may lack.
+    #[test]
+    fn steps_take_turns() {
+        let days: Vec<Vec<&str>> =
+            (0..5).map(|day| usual_on(day).iter().map(|step| step.name).collect()).collect();
+        for steps in &days {
+            assert_eq!(steps.len(), STEPS.len() - NIGHTLY.len());
+            assert_eq!(steps[..4], days[0][..4], "what every change needs comes first");
+        }
+        let first = days.iter().map(|steps| steps[steps.len() - IN_TURN.len()]);
+        assert_eq!(first.collect::<std::collections::BTreeSet<_>>().len(), IN_TURN.len());
+    }
 
     /// Goal: no step runs into the ceiling, none is left out where nobody waits, and what every change needs always runs.
     #[test]
