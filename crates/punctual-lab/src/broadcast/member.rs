@@ -233,12 +233,12 @@ impl Joining {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let usual = GroupOptions::new("broadcast", &names);
         let most = node.payload_size_max().saturating_sub(DATA_PREFIX_SIZE);
-        let (frame_size, window) = plan.frame.resolve(plan.message, most);
+        let frame_size = plan.frame.resolve(plan.message, most);
         let options = GroupOptions {
             founds,
             guarantee: plan.kind.guarantee(),
             frame_size,
-            window: plan.window.or(window).or(usual.window),
+            window: plan.window.or(usual.window),
             message_size_max: plan.message,
             suspect_after,
             expel_slow_after: None,

@@ -224,19 +224,12 @@ impl FrameSize {
         }
     }
 
-    /// In bytes, and how many may be under way: as many bytes as usual, but never too few frames to keep going. The usual ones where
-    /// `None`.
-    pub(super) fn resolve(self, message: usize, most: usize) -> (Option<usize>, Option<usize>) {
-        /// Bytes of a usual window in memory.
-        const UNDER_WAY: usize = 512 << 10;
-        const FRAMES_MIN: usize = 16;
+    /// In bytes; the usual ones where `None`.
+    pub(super) fn resolve(self, message: usize, most: usize) -> Option<usize> {
         match self {
-            Self::Usual => (None, None),
-            Self::Bytes(bytes) => (Some(bytes), None),
-            Self::Max => {
-                let bytes = message.min(most).min(*FRAME_SIZES.end());
-                (Some(bytes), Some((UNDER_WAY / bytes.max(1)).clamp(FRAMES_MIN, 256)))
-            }
+            Self::Usual => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Max => Some(message.min(most).min(*FRAME_SIZES.end())),
         }
     }
 }
@@ -418,9 +411,9 @@ mod tests {
         for wrong in ["", "63", "60001", "-1", "most"] {
             assert!(wrong.parse::<FrameSize>().is_err(), "{wrong}");
         }
-        assert_eq!(FrameSize::Max.resolve(30_000, 65_000), (Some(30_000), Some(17)));
-        assert_eq!(FrameSize::Max.resolve(200_000, 65_000), (Some(60_000), Some(16)));
-        assert_eq!(FrameSize::Max.resolve(64, 65_000), (Some(64), Some(256)));
+        assert_eq!(FrameSize::Max.resolve(30_000, 65_000), Some(30_000));
+        assert_eq!(FrameSize::Max.resolve(200_000, 65_000), Some(60_000));
+        assert_eq!(FrameSize::Max.resolve(64, 65_000), Some(64));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a member is configured with, and why it cannot join.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use punctual_machine::SystemError;
@@ -19,10 +20,13 @@ const FRAME_SIZE_WIRE: usize = 1_328;
 /// Payload of a frame in memory, bytes.
 const FRAME_SIZE_MEMORY: usize = 2_048;
 
-/// Frames of one sender that not all have taken: a third of a socket's buffer, by which a sender seldom waits for who is heard at
+/// Bytes of one sender that not all have taken: a third of a socket's buffer, by which a sender seldom waits for who is heard at
 /// once; in memory half of a ring.
-const WINDOW_WIRE: usize = 512;
-const WINDOW_MEMORY: usize = 256;
+const WINDOW_WIRE: usize = 512 * FRAME_SIZE_WIRE;
+const WINDOW_MEMORY: usize = 512 << 10;
+
+/// Frames of a window that is not given: never too few to keep going, nor more than what is said of them fits a frame.
+const WINDOW_FRAMES: RangeInclusive<usize> = 16..=512;
 
 /// A group, and how a node takes part. All but `founds`, `guarantee` and `wake` must be equal at all members.
 #[derive(Clone, Debug)]
@@ -40,7 +44,7 @@ pub struct GroupOptions {
     pub guarantee: Guarantee,
     /// Payload of a frame, bytes. By default what Ethernet carries uncut, 2 KiB in memory, and never more than the bus carries.
     pub frame_size: Option<usize>,
-    /// Frames of one sender that not all have taken. By default 512, 256 in memory.
+    /// Frames of one sender that not all have taken. By default as many as have 680 kB, in memory 512 KiB; 16 to 512.
     pub window: Option<usize>,
     /// Largest message, bytes.
     pub message_size_max: usize,
@@ -96,11 +100,11 @@ impl GroupOptions {
         } else {
             (FRAME_SIZE_WIRE, WINDOW_WIRE)
         };
-        let window = self.window.unwrap_or(usual_window);
         let frame_size = self.frame_size.unwrap_or(usual.min(most));
         if frame_size > most {
             return Err(JoinError::FrameSize { wanted: frame_size, most });
         }
+        let window = self.window.unwrap_or_else(|| frames_of(usual_window, frame_size));
         let group = NodeId::named(&self.name).get();
         let member = broadcast::GroupOptions {
             founds: self.founds,
@@ -121,6 +125,11 @@ impl GroupOptions {
         }
         Ok(member)
     }
+}
+
+/// How many frames a window of so many bytes has.
+fn frames_of(window: usize, frame_size: usize) -> usize {
+    (window / frame_size.max(1)).clamp(*WINDOW_FRAMES.start(), *WINDOW_FRAMES.end())
 }
 
 /// A duration as the protocol takes it; what does not fit is for ever.
@@ -192,3 +201,19 @@ impl fmt::Display for JoinError {
 }
 
 impl std::error::Error for JoinError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a window has as many bytes whatever the size of a frame, within what members can say of it.
+    #[test]
+    fn a_window_is_of_bytes() {
+        assert_eq!(frames_of(WINDOW_MEMORY, FRAME_SIZE_MEMORY), 256);
+        assert_eq!(frames_of(WINDOW_WIRE, FRAME_SIZE_WIRE), 512);
+        assert_eq!(
+            [64, 1_024, 30_000, 60_000].map(|size| frames_of(WINDOW_MEMORY, size)),
+            [512, 512, 17, 16]
+        );
+    }
+}
