@@ -30,6 +30,9 @@ pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
 /// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
 const BUSY_TURNS: u32 = 16;
 
+/// Images that are looked at before the one that was busy last is looked at again.
+const LOOKS_BETWEEN: usize = 8;
+
 /// Looks in a row behind overruns, and messages that are refused.
 const AGAIN_MAX: usize = 64;
 
@@ -440,22 +443,42 @@ impl Followed {
         0
     }
 
+    /// Looks at all images once, and at the one that was busy last after every few others: it need not wait for all of them.
     fn poll_once(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
         let count = self.images.len();
+        let first = self.next.min(count);
         let mut delivered = 0;
-        for turn in 0..count {
-            let index = (self.next + turn) % count;
-            let found = self.images[index].poll(limit - delivered, &mut self.belief, take);
-            if found > 0 {
-                delivered += found;
-                self.busy = index;
+        for (turn, index) in (first..count).chain(0..first).enumerate() {
+            if turn % LOOKS_BETWEEN == LOOKS_BETWEEN - 1 {
+                delivered += self.poll_image(self.busy, limit - delivered, take);
+                if delivered == limit {
+                    self.next = index;
+                    break;
+                }
             }
+            delivered += self.poll_image(index, limit - delivered, take);
             if delivered == limit {
-                self.next = (index + 1) % count;
+                self.next = index + 1;
                 break;
             }
         }
         delivered
+    }
+
+    #[inline]
+    fn poll_image(
+        &mut self,
+        index: usize,
+        limit: usize,
+        take: &mut dyn FnMut(&StreamMessage<'_>) -> bool,
+    ) -> usize {
+        // Most have nothing.
+        let Some(image) = self.images.get_mut(index).filter(|image| image.has_news()) else { return 0 };
+        let found = image.poll(limit, &mut self.belief, take);
+        if found > 0 {
+            self.busy = index;
+        }
+        found
     }
 }
 
