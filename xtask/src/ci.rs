@@ -87,7 +87,8 @@ pub(crate) fn usual() -> Vec<Step> {
 /// The same on a day since 1970.
 fn usual_on(day: u64) -> Vec<Step> {
     let usual = STEPS.iter().filter(|step| !NIGHTLY.contains(&step.name)).copied();
-    let (mut in_turn, mut steps): (Vec<Step>, Vec<Step>) = usual.partition(|step| IN_TURN.contains(&step.name));
+    let (mut in_turn, mut steps): (Vec<Step>, Vec<Step>) =
+        usual.partition(|step| IN_TURN.contains(&step.name));
     in_turn.rotate_left((day % IN_TURN.len() as u64) as usize);
     steps.append(&mut in_turn);
     steps
