@@ -299,7 +299,7 @@ impl RingWriter {
         self.publish_tail();
     }
 
-    /// As [`Self::commit`], with the user's flags ([`RECORD_FLAGS`]), and without telling those who join: that is
+    /// As [`Self::commit`], with the user's flags ([`super::RECORD_FLAGS`]), and without telling those who join: that is
     /// [`Self::publish_tail`].
     ///
     /// # Panics
