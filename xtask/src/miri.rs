@@ -19,7 +19,7 @@ const SKIPPED: &[&str] = &[
     // It asks the C library to tell it of forks.
     "--skip=threads_are_told_apart",
     "--skip=a_hundred_thousand_rings_wake",
-    "--skip=nothing_torn_is_believed",
+    "--skip=nothing_torn",
     "--skip=frames_come_out_in_order_and_whole_over_many_laps",
     "--skip=old_payload_that_looks_like_a_commit_is_not_one",
     "--skip=scribbles_are_corrupt_or_frames_never_a_panic",

@@ -150,10 +150,9 @@ impl RingMemory {
     /// It ends before the end of the ring.
     #[inline]
     pub(super) unsafe fn frame(&self, position: u64, size: usize) -> SharedBytes<'_> {
-        let start = NonNull::from(self.word(position));
         debug_assert!(COMMIT_SIZE + size <= self.to_end(position));
         // SAFETY: behind the word at `position` are as many words as the frame takes, as the caller says.
-        unsafe { SharedBytes::at(start.add(1), size) }
+        unsafe { SharedBytes::at(self.start(position).add(1), size) }
     }
 
     /// The words of a record with a frame of `size` bytes: its commit word, and those of the frame.
@@ -162,10 +161,22 @@ impl RingMemory {
     /// It ends before the end of the ring.
     #[inline]
     pub(super) unsafe fn record(&self, position: u64, size: usize) -> &[AtomicU64] {
-        let start = NonNull::from(self.word(position));
         debug_assert!(COMMIT_SIZE + size <= self.to_end(position));
         // SAFETY: from the word at `position` on are as many words as the record takes, as the caller says.
-        unsafe { core::slice::from_raw_parts(start.as_ptr(), 1 + size.div_ceil(8)) }
+        unsafe { core::slice::from_raw_parts(self.start(position).as_ptr(), 1 + size.div_ceil(8)) }
+    }
+
+    /// Where the words from a position on begin.
+    #[inline]
+    fn start(&self, position: u64) -> NonNull<AtomicU64> {
+        let index = (position as usize & (self.capacity - 1)) / 8;
+        // SAFETY: as in `word`: it lies inside of the words.
+        unsafe { self.words.cast::<AtomicU64>().add(index) }
+    }
+
+    /// Whether records begin at multiples of [`RECORD_ALIGN`] in memory, too.
+    pub(super) fn is_aligned(&self) -> bool {
+        self.words.cast::<u8>().addr().get().is_multiple_of(RECORD_ALIGN)
     }
 
     /// The words behind the commit word at `position`, up to the end of the ring.

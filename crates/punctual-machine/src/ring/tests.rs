@@ -227,6 +227,16 @@ fn a_claim_may_be_made_again_without_committing() {
     assert_eq!(read(&mut reader).as_deref(), Some(&b"only this"[..]));
 }
 
+/// Goal: what was claimed, and not committed, is not committed later at a place for which nobody looked whether there is room.
+#[test]
+#[should_panic(expected = "nothing was claimed")]
+fn a_claim_is_void_once_something_was_sent_in_one_step() {
+    let (mut writer, _reader) = pair(4096);
+    writer.claim(200).unwrap();
+    assert!(writer.append(1, &[], 0, Spacing::Lines));
+    writer.commit();
+}
+
 /// Goal: whatever a hostile writer stores anywhere in its ring, a reader neither panics nor reads outside.
 #[test]
 fn scribbles_are_corrupt_or_frames_never_a_panic() {

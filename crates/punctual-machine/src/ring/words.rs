@@ -148,7 +148,7 @@ pub(super) fn copy_past_caches_in(words: &[AtomicU64], source: &[u8]) {
     let lines = source.len() / BLOCK_SIZE * BLOCK_SIZE;
     let first = words.as_ptr().cast::<u8>().cast_mut();
     debug_assert!(first.addr().is_multiple_of(16));
-    // SAFETY: as in `copy_block_in`; the words begin at a multiple of 16, and so do records.
+    // SAFETY: as in `copy_block_in`; the words begin at a multiple of 16, as the writer looked.
     unsafe { arch::copy_past_caches(source.as_ptr(), first, lines) };
     let (chunks, rest) = source[lines..].as_chunks::<8>();
     let words = &words[lines / 8..];

@@ -64,11 +64,11 @@ pub struct RingWriter {
     run_size: u64,
     /// This processor is better at streams that go past its caches.
     may_pass_caches: bool,
-    /// Where the run at hand begins.
-    run_start: u64,
-    /// The last run was long: the next one is taken for one, too.
+    /// Bytes of the run at hand that were appended.
+    run_bytes: u64,
+    /// The last that was told of was a long run: the next one is taken for one, too.
     was_long: bool,
-    /// Something was stored past the caches since they were last awaited.
+    /// Something was stored past the caches, by this thread, that was not awaited.
     has_passed_caches: bool,
     frame_size_max: usize,
 }
@@ -77,6 +77,7 @@ impl RingWriter {
     /// The writer of a ring that nothing was written to.
     pub fn new(memory: RingMemory) -> Self {
         let (held_at, frame_size_max) = (memory.capacity() as u64, frame_size_max(memory.capacity()));
+        let is_aligned = memory.is_aligned();
         Self {
             memory,
             position: 0,
@@ -90,8 +91,8 @@ impl RingWriter {
             run_begin: 0,
             run_word: 0,
             run_size: RUN_SIZE.min(held_at / LIMIT_STEPS),
-            may_pass_caches: may_pass_caches(),
-            run_start: 0,
+            may_pass_caches: may_pass_caches() && is_aligned,
+            run_bytes: 0,
             was_long: false,
             has_passed_caches: false,
             frame_size_max,
@@ -234,8 +235,8 @@ impl RingWriter {
         unsafe { core::slice::from_raw_parts_mut(words.as_ptr().cast::<u8>().cast_mut(), self.claimed) }
     }
 
-    /// Sends a frame of a word and a payload, where there is room for it without looking further: whether there was. Does what
-    /// [`Self::claim_spaced`], [`Self::write`] and a commit without telling do one after the other.
+    /// Sends a frame of a word and a payload, where there is room for it without looking further: whether there was. Readers see
+    /// the same as after [`Self::claim_spaced`], [`Self::write`] and a commit without telling.
     #[inline]
     pub fn append(&mut self, word: u64, payload: &[u8], flags: u8, spacing: Spacing) -> bool {
         let (position, frame_size) = (self.position, size_of::<u64>() + payload.len());
@@ -259,15 +260,18 @@ impl RingWriter {
                 crate::label!("ring.commit_appended");
                 record[0].store(commit, ordering!("ring_commit_appended", Release)); // (C)
             }
-            Spacing::Dense if self.run_word == 0 => {
-                (self.run_begin, self.run_word) = (position, commit);
-                self.has_passed_caches = self.write_in_run(record, None, word, payload);
-            }
             Spacing::Dense => {
-                self.has_passed_caches |= self.write_in_run(record, Some(commit), word, payload);
+                // The first one's is stored when readers are to see them.
+                let inner = if self.run_word == 0 { None } else { Some(commit) };
+                self.has_passed_caches |= self.write_in_run(record, inner, word, payload);
+                if inner.is_none() {
+                    (self.run_begin, self.run_word) = (position, commit);
+                }
+                self.run_bytes += end - position;
             }
         }
-        (self.position, self.sequence) = (end, self.sequence + 1);
+        // A claim that was not committed is void.
+        (self.position, self.sequence, self.claimed) = (end, self.sequence + 1, 0);
         self.commit_full_run();
         true
     }
@@ -276,7 +280,7 @@ impl RingWriter {
     /// the caches.
     #[inline]
     fn write_in_run(&self, record: &[AtomicU64], commit: Option<u64>, word: u64, payload: &[u8]) -> bool {
-        let passes = self.may_pass_caches && (self.was_long || self.position - self.run_start >= LONG_RUN);
+        let passes = self.may_pass_caches && (self.was_long || self.run_bytes >= LONG_RUN);
         if let Some(commit) = commit {
             store_in_run(&record[0], commit, passes);
         }
@@ -330,6 +334,15 @@ impl RingWriter {
         self.commit_full_run();
     }
 
+    /// What was stored is stored for every thread: needed before the writer of an open run goes to another one by itself, as the
+    /// fence at the end of the run is then that thread's.
+    #[inline]
+    pub fn await_stores(&mut self) {
+        if core::mem::take(&mut self.has_passed_caches) {
+            await_stores_past_caches();
+        }
+    }
+
     /// Lets readers see the run so far if that is much.
     #[inline]
     fn commit_full_run(&mut self) {
@@ -358,9 +371,7 @@ impl RingWriter {
             if !without!("ring_run_clear") {
                 self.clear(self.position);
             }
-            if core::mem::take(&mut self.has_passed_caches) {
-                await_stores_past_caches();
-            }
+            self.await_stores();
             crate::label!("ring.commit_run");
             self.memory.word(self.run_begin).store(word, ordering!("ring_commit_run", Release)); // (C)
         }
@@ -369,8 +380,11 @@ impl RingWriter {
     /// Tells those who join, and those who were overrun, up to where records were committed (rule 7).
     #[inline]
     pub fn publish_tail(&mut self) {
-        self.was_long = self.position - self.run_start >= LONG_RUN;
-        self.run_start = self.position;
+        // Told again of the same, it is still what it was.
+        if self.told != self.position || self.run_bytes > 0 {
+            self.was_long = self.run_bytes >= LONG_RUN;
+            self.run_bytes = 0;
+        }
         self.tell();
     }
 

@@ -1,5 +1,6 @@
 //! The sending end of a stream.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -166,7 +167,7 @@ impl Publication {
     /// A run of messages, which readers see some kilobytes at a time, and for which they are woken once: at its end.
     #[inline]
     pub fn run(&mut self) -> Run<'_> {
-        Run { publication: self }
+        Run { publication: self, _stays: PhantomData }
     }
 
     /// From now on its messages are sealed in this group; in the node's, if that is none.
@@ -184,7 +185,10 @@ impl Publication {
     /// The same, for one of several that readers may see together.
     #[inline]
     pub(crate) fn queue_in_run(&mut self, payload: &[u8]) -> Result<(), OfferError> {
-        self.append(payload, None, Spacing::Dense)
+        let taken = self.append(payload, None, Spacing::Dense);
+        // Who flushes may be another thread.
+        self.writer.await_stores();
+        taken
     }
 
     /// Tells of all that was taken.
@@ -475,6 +479,8 @@ impl PublicationClaim<'_> {
 #[derive(Debug)]
 pub struct Run<'a> {
     publication: &'a mut Publication,
+    /// Another thread could not end it: stores of this one are awaited at its end.
+    _stays: PhantomData<*const ()>,
 }
 
 impl Run<'_> {
