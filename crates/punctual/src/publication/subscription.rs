@@ -215,6 +215,21 @@ impl Subscription {
         })
     }
 
+    /// Shows one message to `f`, if there is one; never waits. What `f` made of it, whether or not it was overwritten meanwhile.
+    pub(crate) fn poll_one<R>(&mut self, f: impl for<'a> FnOnce(&'a StreamMessage<'a>) -> R) -> Option<R> {
+        self.disarm();
+        let (mut f, mut made) = (Some(f), None);
+        self.images.poll(1, &mut |message| match f.take() {
+            Some(f) => {
+                made = Some(f(message));
+                true
+            }
+            // Behind one that was overwritten there is another: it is shown next time.
+            None => false,
+        });
+        made
+    }
+
     /// From now on messages that are from its own address are taken as empty ones by those who have a buffer that grows.
     pub(crate) fn ignore_own(&mut self) {
         self.ignored = Some(self.address());

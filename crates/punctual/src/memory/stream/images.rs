@@ -30,7 +30,7 @@ pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
 /// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
 const BUSY_TURNS: u32 = 16;
 
-/// Images that are looked at before the one that was busy last is looked at again.
+/// Of as many looks one is at the image that was busy last, once all are looked at.
 const LOOKS_BETWEEN: usize = 8;
 
 /// Looks in a row behind overruns, and messages that are refused.
@@ -403,6 +403,7 @@ impl Images {
 
     fn forget_ended(&mut self) {
         let ended = &mut self.ended;
+        let count = self.followed.images.len();
         self.followed.images.retain_mut(|image| {
             let is_done = image.is_done();
             if is_done {
@@ -413,7 +414,10 @@ impl Images {
         while ended.len() > ENDED_MAX {
             ended.pop_front();
         }
-        (self.followed.busy, self.followed.next) = (0, 0);
+        // Otherwise whose turn it is stays: this is asked often.
+        if self.followed.images.len() < count {
+            (self.followed.busy, self.followed.next) = (0, 0);
+        }
     }
 }
 
@@ -448,9 +452,14 @@ impl Followed {
         let count = self.images.len();
         let first = self.next.min(count);
         let mut delivered = 0;
+        let mut has_only_parts = false;
         for (turn, index) in (first..count).chain(0..first).enumerate() {
-            if turn % LOOKS_BETWEEN == LOOKS_BETWEEN - 1 {
-                delivered += self.poll_image(self.busy, limit - delivered, take);
+            if turn % LOOKS_BETWEEN == LOOKS_BETWEEN - 1 && !has_only_parts {
+                let busy = self.busy;
+                let found = self.poll_image(busy, limit - delivered, take);
+                // Of a message that is cut as much is taken in one look as may be.
+                has_only_parts = found == 0 && self.images.get(busy).is_some_and(Image::has_news);
+                delivered += found;
                 if delivered == limit {
                     self.next = index;
                     break;

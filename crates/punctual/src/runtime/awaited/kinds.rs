@@ -70,9 +70,7 @@ impl Streamable for Subscription {
     type Item<'a> = &'a StreamMessage<'a>;
 
     fn take<R>(&mut self, f: impl for<'a> FnOnce(&'a StreamMessage<'a>) -> R) -> Poll<Option<R>> {
-        let (mut f, mut taken) = (Some(f), None);
-        self.poll(1, |message| taken = f.take().map(|f| f(message)));
-        found(taken).map(Some)
+        found(self.poll_one(f)).map(Some)
     }
 }
 
