@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use punctual_machine::clock::Ticks;
-use punctual_proto::Address;
+use punctual_machine::clock::{Clock, Ticks};
+use punctual_proto::{Address, Target};
+
+use super::{StreamHead, StreamMessage};
+use crate::trace::Stages;
 
 /// Why no message was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +52,53 @@ pub struct Received {
 
 impl Received {
     /// Before the first.
-    pub(super) fn nothing(source: Address) -> Self {
+    fn nothing(source: Address) -> Self {
         let (sent, delivered, sealed_in) = (None, None, None);
         Self { source, sequence: 0, lost_before: 0, sent, delivered, sealed_in, size: 0 }
+    }
+}
+
+/// What was received last.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// It is read where it was written: moving it costs as much as receiving it.
+    pub(super) received: Received,
+    pub(super) target: Target,
+    pub(super) stages: Option<Stages>,
+    /// When the receive began, if the message before had stages: then this one may.
+    pub(super) listened: Ticks,
+    /// When the subscription last woke, if it has slept since the message before.
+    pub(super) woken: Ticks,
+    clock: &'static Clock,
+}
+
+impl Taken {
+    /// Before the first.
+    pub(super) fn nothing(source: Address) -> Self {
+        Self {
+            received: Received::nothing(source),
+            target: Target::from(source),
+            stages: None,
+            listened: Ticks::default(),
+            woken: Ticks::default(),
+            clock: Clock::get(),
+        }
+    }
+
+    /// A message of so many bytes was copied.
+    #[inline]
+    pub(super) fn note(&mut self, message: &StreamMessage<'_>, size: usize) {
+        let StreamHead { source, target, sequence, lost_before, sent, sealed_in, .. } = **message;
+        let delivered = if sent.is_some() || self.stages.is_some() { self.note_time(message) } else { None };
+        self.received = Received { source, sequence, lost_before, sent, delivered, sealed_in, size };
+        self.target = target;
+        self.woken = Ticks::default();
+    }
+
+    /// When it was delivered, if it says when it was sent.
+    fn note_time(&mut self, message: &StreamMessage<'_>) -> Option<Ticks> {
+        self.stages = message.stages_of(self.listened, self.woken);
+        let delivered = || self.stages.map_or_else(|| self.clock.now(), |stages| stages.receiver.delivered);
+        message.sent.map(|_| delivered())
     }
 }

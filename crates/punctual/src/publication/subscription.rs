@@ -11,8 +11,8 @@ use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::{Address, NodeId, Target};
 
-use super::received::{Received, TakeError};
-use super::{ImageAccount, StreamError, StreamHead, StreamMessage};
+use super::received::{Received, TakeError, Taken};
+use super::{ImageAccount, StreamError, StreamMessage};
 use crate::ledger::Count;
 use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
 use crate::trace::Stages;
@@ -56,39 +56,6 @@ pub struct Subscription {
     pause_at: Ticks,
     /// Of what comes from there nothing is copied.
     ignored: Option<Address>,
-}
-
-/// What was received last.
-#[derive(Debug)]
-struct Taken {
-    /// It is read where it was written: moving it costs as much as receiving it.
-    received: Received,
-    target: Target,
-    stages: Option<Stages>,
-    /// When the receive began, if the message before had stages: then this one may.
-    listened: Ticks,
-    /// When the subscription last woke, if it has slept since the message before.
-    woken: Ticks,
-    clock: &'static Clock,
-}
-
-impl Taken {
-    /// A message of so many bytes was copied.
-    #[inline]
-    fn note(&mut self, message: &StreamMessage<'_>, size: usize) {
-        let StreamHead { source, target, sequence, lost_before, sent, sealed_in, .. } = **message;
-        let delivered = if sent.is_some() || self.stages.is_some() { self.note_time(message) } else { None };
-        self.received = Received { source, sequence, lost_before, sent, delivered, sealed_in, size };
-        self.target = target;
-        self.woken = Ticks::default();
-    }
-
-    /// When it was delivered, if it says when it was sent.
-    fn note_time(&mut self, message: &StreamMessage<'_>) -> Option<Ticks> {
-        self.stages = message.stages_of(self.listened, self.woken);
-        let delivered = || self.stages.map_or_else(|| self.clock.now(), |stages| stages.receiver.delivered);
-        message.sent.map(|_| delivered())
-    }
 }
 
 /// Ends a subscription's waits, from any thread.
@@ -158,14 +125,7 @@ impl Subscription {
         let (streams, bell) = (Arc::clone(images.streams()), images.bell_index());
         let source = images.address();
         Ok(Self {
-            taken: Taken {
-                received: Received::nothing(source),
-                target: Target::from(source),
-                stages: None,
-                listened: Ticks::default(),
-                woken: Ticks::default(),
-                clock: Clock::get(),
-            },
+            taken: Taken::nothing(source),
             nudges: Nudges { count: Arc::default(), streams, bell },
             nudges_seen: 0,
             takes: 0,

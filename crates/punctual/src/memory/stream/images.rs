@@ -18,6 +18,7 @@ use super::super::roster::{Pace, Peer};
 use super::super::segment::RINGS_BELL;
 use super::Streams;
 use super::faulty::Faulty;
+use super::followed::Followed;
 use super::gathering::Gathering;
 use super::image::{Image, ImageAccount};
 use super::message::StreamMessage;
@@ -26,15 +27,6 @@ use super::sealing::{Belief, Opening};
 
 /// How often who waits looks after everything else: who has left, who has died, which rings were missed.
 pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
-
-/// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
-const BUSY_TURNS: u32 = 16;
-
-/// Of as many looks one is at the image that was busy last, once all are looked at.
-const LOOKS_BETWEEN: usize = 8;
-
-/// Looks in a row behind overruns, and messages that are refused.
-const AGAIN_MAX: usize = 64;
 
 /// Accounts of publications that have ended which are kept.
 const ENDED_MAX: usize = 256;
@@ -110,18 +102,6 @@ pub(crate) struct Images {
     housekeeping: Pace,
 }
 
-/// The rings that are followed, and whose turn it is.
-#[derive(Debug)]
-struct Followed {
-    images: Vec<Image>,
-    /// The image that had a message last, and how often in a row only that was asked.
-    busy: usize,
-    busy_turns: u32,
-    /// Where the next turn of all images begins.
-    next: usize,
-    belief: Belief,
-}
-
 impl Images {
     pub(super) fn new(
         streams: Arc<Streams>,
@@ -137,7 +117,7 @@ impl Images {
         let faulty = faults.map(|faults| Box::new(Faulty::new(faults, opening.is_some())));
         let belief = Belief { opening: opening.map(Box::new), was_delayed: false };
         Self {
-            followed: Followed { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief },
+            followed: Followed::new(belief),
             faulty,
             gathering: Gathering::new(&streams.about),
             streams,
@@ -418,76 +398,6 @@ impl Images {
         if self.followed.images.len() < count {
             (self.followed.busy, self.followed.next) = (0, 0);
         }
-    }
-}
-
-impl Followed {
-    /// Shows messages of the image that was busy last, if that may be asked again before the others.
-    #[inline]
-    fn poll_busy(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
-        if self.busy_turns >= BUSY_TURNS {
-            return 0;
-        }
-        let Some(image) = self.images.get_mut(self.busy) else { return 0 };
-        let delivered = image.poll(limit, &mut self.belief, take);
-        self.busy_turns += u32::from(delivered > 0);
-        delivered
-    }
-
-    /// Shows messages of all images; looks behind what is no message a bounded number of times.
-    fn poll(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
-        self.busy_turns = 0;
-        for _ in 0..AGAIN_MAX {
-            self.belief.was_delayed = false;
-            let delivered = self.poll_once(limit, take);
-            if delivered > 0 || !self.belief.was_delayed {
-                return delivered;
-            }
-        }
-        0
-    }
-
-    /// Looks at all images once, and at the one that was busy last after every few others: it need not wait for all of them.
-    fn poll_once(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
-        let count = self.images.len();
-        let first = self.next.min(count);
-        let mut delivered = 0;
-        let mut has_only_parts = false;
-        for (turn, index) in (first..count).chain(0..first).enumerate() {
-            if turn % LOOKS_BETWEEN == LOOKS_BETWEEN - 1 && !has_only_parts {
-                let busy = self.busy;
-                let found = self.poll_image(busy, limit - delivered, take);
-                // Of a message that is cut as much is taken in one look as may be.
-                has_only_parts = found == 0 && self.images.get(busy).is_some_and(Image::has_news);
-                delivered += found;
-                if delivered == limit {
-                    self.next = index;
-                    break;
-                }
-            }
-            delivered += self.poll_image(index, limit - delivered, take);
-            if delivered == limit {
-                self.next = index + 1;
-                break;
-            }
-        }
-        delivered
-    }
-
-    #[inline]
-    fn poll_image(
-        &mut self,
-        index: usize,
-        limit: usize,
-        take: &mut dyn FnMut(&StreamMessage<'_>) -> bool,
-    ) -> usize {
-        // Most have nothing.
-        let Some(image) = self.images.get_mut(index).filter(|image| image.has_news()) else { return 0 };
-        let found = image.poll(limit, &mut self.belief, take);
-        if found > 0 {
-            self.busy = index;
-        }
-        found
     }
 }
 

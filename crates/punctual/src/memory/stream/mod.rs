@@ -30,6 +30,7 @@ use ring_file::{RingFile, RingIdentity, target_word};
 
 mod books;
 mod faulty;
+mod followed;
 mod follower;
 mod gathering;
 mod image;
@@ -41,6 +42,7 @@ mod payload;
 mod prefix;
 mod publication;
 pub(super) mod ring_file;
+mod run;
 mod sealing;
 
 pub use image::ImageAccount;
@@ -49,7 +51,8 @@ pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
 pub use message::{Overrun, StreamHead, StreamMessage};
 pub use options::{OfferError, PublicationOptions};
 pub use prefix::StampChoice;
-pub use publication::{Publication, PublicationClaim, Run};
+pub use publication::{Publication, PublicationClaim};
+pub use run::Run;
 use sealing::{Opening, Sealing};
 
 /// When a subscription began that is just being listed: it may have begun before any publication.

@@ -1,6 +1,5 @@
 //! The sending end of a stream.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use super::follower::{Follower, find_followers};
 use super::options::{OfferError, PublicationOptions};
 use super::prefix::{Prefix, StampChoice};
 use super::ring_file::RingFile;
+use super::run::Run;
 use super::sealing::Sealing;
 use crate::engine::tap::Direction;
 use crate::node::sending::Timing;
@@ -167,7 +167,7 @@ impl Publication {
     /// A run of messages, which readers see some kilobytes at a time, and for which they are woken once: at its end.
     #[inline]
     pub fn run(&mut self) -> Run<'_> {
-        Run { publication: self, _stays: PhantomData }
+        Run::of(self)
     }
 
     /// From now on its messages are sealed in this group; in the node's, if that is none.
@@ -198,7 +198,12 @@ impl Publication {
     }
 
     #[inline]
-    fn append(&mut self, payload: &[u8], due: Option<Ticks>, spacing: Spacing) -> Result<(), OfferError> {
+    pub(super) fn append(
+        &mut self,
+        payload: &[u8],
+        due: Option<Ticks>,
+        spacing: Spacing,
+    ) -> Result<(), OfferError> {
         if self.is_simple && self.append_simple(payload, spacing) {
             return Ok(());
         }
@@ -394,7 +399,7 @@ impl Publication {
 
     /// Tells of all that was committed, and wakes who sleeps.
     #[inline]
-    fn hand_over(&mut self) {
+    pub(super) fn hand_over(&mut self) {
         self.writer.publish_tail();
         punctual_machine::label!("stream.ring");
         // For all bells and for those who join: whoever does not see the message is seen here.
@@ -471,31 +476,6 @@ impl PublicationClaim<'_> {
     /// Sends it.
     pub fn commit(self) {
         self.publication.commit(self.prefix, Spacing::Lines);
-        self.publication.hand_over();
-    }
-}
-
-/// A run of messages. Readers see some kilobytes of it at a time, and the rest when it is dropped; who sleeps is woken then.
-#[derive(Debug)]
-pub struct Run<'a> {
-    publication: &'a mut Publication,
-    /// Another thread could not end it: stores of this one are awaited at its end.
-    _stays: PhantomData<*const ()>,
-}
-
-impl Run<'_> {
-    /// Sends a copy of the message; never waits.
-    ///
-    /// # Errors
-    /// See [`OfferError`]; the message was then not sent.
-    #[inline]
-    pub fn offer(&mut self, payload: &[u8]) -> Result<(), OfferError> {
-        self.publication.append(payload, None, Spacing::Dense)
-    }
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
         self.publication.hand_over();
     }
 }

@@ -1,0 +1,104 @@
+//! Whose turn it is among the rings that are followed.
+
+use super::image::Image;
+use super::message::StreamMessage;
+use super::sealing::Belief;
+
+/// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
+const BUSY_TURNS: u32 = 16;
+
+/// Of as many looks one is at the image that was busy last, once all are looked at.
+const LOOKS_BETWEEN: usize = 8;
+
+/// Looks in a row behind overruns, and messages that are refused.
+const AGAIN_MAX: usize = 64;
+
+/// The rings that are followed, and whose turn it is.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) images: Vec<Image>,
+    /// The image that had a message last, and how often in a row only that was asked.
+    pub(super) busy: usize,
+    busy_turns: u32,
+    /// Where the next turn of all images begins.
+    pub(super) next: usize,
+    pub(super) belief: Belief,
+}
+
+impl Followed {
+    pub(super) fn new(belief: Belief) -> Self {
+        Self { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief }
+    }
+
+    /// Shows messages of the image that was busy last, if that may be asked again before the others.
+    #[inline]
+    pub(super) fn poll_busy(
+        &mut self,
+        limit: usize,
+        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
+    ) -> usize {
+        if self.busy_turns >= BUSY_TURNS {
+            return 0;
+        }
+        let Some(image) = self.images.get_mut(self.busy) else { return 0 };
+        let delivered = image.poll(limit, &mut self.belief, take);
+        self.busy_turns += u32::from(delivered > 0);
+        delivered
+    }
+
+    /// Shows messages of all images; looks behind what is no message a bounded number of times.
+    pub(super) fn poll(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        self.busy_turns = 0;
+        for _ in 0..AGAIN_MAX {
+            self.belief.was_delayed = false;
+            let delivered = self.poll_once(limit, take);
+            if delivered > 0 || !self.belief.was_delayed {
+                return delivered;
+            }
+        }
+        0
+    }
+
+    /// Looks at all images once, and at the one that was busy last after every few others: it need not wait for all of them.
+    fn poll_once(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
+        let count = self.images.len();
+        let first = self.next.min(count);
+        let mut delivered = 0;
+        let mut has_only_parts = false;
+        for (turn, index) in (first..count).chain(0..first).enumerate() {
+            if turn % LOOKS_BETWEEN == LOOKS_BETWEEN - 1 && !has_only_parts {
+                let busy = self.busy;
+                let found = self.poll_image(busy, limit - delivered, take);
+                // Of a message that is cut as much is taken in one look as may be.
+                has_only_parts = found == 0 && self.images.get(busy).is_some_and(Image::has_news);
+                delivered += found;
+                if delivered == limit {
+                    self.next = index;
+                    break;
+                }
+            }
+            delivered += self.poll_image(index, limit - delivered, take);
+            if delivered == limit {
+                self.next = index + 1;
+                break;
+            }
+        }
+        delivered
+    }
+
+    #[inline]
+    fn poll_image(
+        &mut self,
+        index: usize,
+        limit: usize,
+        take: &mut dyn FnMut(&StreamMessage<'_>) -> bool,
+    ) -> usize {
+        // Most have nothing.
+        let Some(image) = self.images.get_mut(index).filter(|image| image.has_news()) else { return 0 };
+        let found = image.poll(limit, &mut self.belief, take);
+        if found > 0 {
+            self.busy = index;
+        }
+        found
+    }
+}
